@@ -1,0 +1,47 @@
+"""Time: passed in as a `Clock`, kept in UTC, stored as whole microseconds, shown as ISO 8601 with Z (D-13)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+Clock = Callable[[], datetime]
+"""Returns the time now: aware, UTC. Tests pass their own."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def utc_now() -> datetime:
+    """Return the time now, in UTC."""
+    return datetime.now(UTC)
+
+
+def to_micros(moment: datetime) -> int:
+    """Return *moment* (aware) as whole microseconds since 1970, exactly."""
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def from_micros(count: int) -> datetime:
+    """Return the moment that `to_micros` made *count* of."""
+    return _EPOCH + timedelta(microseconds=count)
+
+
+def iso(moment: datetime) -> str:
+    """Return *moment* as 2026-11-21T09:30:00.000123Z: always six decimals, so that texts sort as times."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def parse_iso(text: str) -> datetime:
+    """
+    Read an ISO 8601 time; a date alone is its midnight, a missing zone is UTC.
+
+    Raises:
+        ValueError: Not ISO 8601, or outside the years that a datetime holds.
+    """
+    moment = datetime.fromisoformat(text)
+    try:
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except OverflowError as error:
+        msg = f"{text!r} is outside the years 1 to 9999 in UTC"
+        raise ValueError(msg) from error

@@ -1,0 +1,276 @@
+"""
+Settings: frozen, read once, one address per engine (D-02).
+
+From `ROOKERY_…` variables, over `rookery.toml` (the file named by `ROOKERY_CONFIG`), over defaults.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Literal, cast
+
+from platformdirs import user_data_path
+
+from rookery.kernel.errors import WrongSettings
+
+
+class Secret:
+    """A text that never prints; `reveal` gives it."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        """Return the text itself, for the one use it is for."""
+        return self._text
+
+    def __repr__(self) -> str:
+        return "Secret(…)"
+
+    __str__ = __repr__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and self._text == other._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+
+def _text(raw: object) -> str:
+    if not isinstance(raw, str) or not raw or "\x00" in raw:
+        msg = "must be a text"
+        raise ValueError(msg)
+    return raw
+
+
+def _address(raw: object) -> Secret:
+    return Secret(_text(raw))
+
+
+def _path(raw: object) -> Path:
+    return Path(_text(raw)).expanduser().absolute()
+
+
+def _flag(raw: object) -> bool:
+    if isinstance(raw, bool):
+        return raw
+    words = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+    if not isinstance(raw, str) or raw.lower() not in words:
+        msg = "must be true or false"
+        raise ValueError(msg)
+    return words[raw.lower()]
+
+
+def _whole(least: int, most: int) -> Callable[[object], int]:
+    def read(raw: object) -> int:
+        try:
+            number = int(raw) if isinstance(raw, (str, int)) and not isinstance(raw, bool) else None
+        except ValueError:
+            number = None
+        if number is None or not least <= number <= most:
+            msg = f"must be a whole number from {least} to {most}"
+            raise ValueError(msg)
+        return number
+
+    return read
+
+
+def _one_of(*choices: str) -> Callable[[object], str]:
+    def read(raw: object) -> str:
+        if raw not in choices:
+            msg = f"must be one of {', '.join(choices)}"
+            raise ValueError(msg)
+        return cast("str", raw)
+
+    return read
+
+
+def _listed(raw: object) -> tuple[str, ...]:
+    if isinstance(raw, str):
+        return tuple(part.strip() for part in raw.split(",") if part.strip())
+    if isinstance(raw, list) and all(isinstance(part, str) for part in cast("list[object]", raw)):
+        return tuple(cast("list[str]", raw))
+    msg = "must be texts, separated by commas"
+    raise ValueError(msg)
+
+
+def _http_address(raw: object) -> str:
+    text = _text(raw).rstrip("/")
+    if re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#]*)?", text) is None:
+        msg = "must be an address such as https://rookery.example.org"
+        raise ValueError(msg)
+    return text
+
+
+def _setting(read: Callable[[object], object], says: str, default: object = MISSING) -> object:
+    """Return a field that knows how it is read and what to say of it in docs/reference."""
+    return field(default=default, metadata={"read": read, "says": says})  # pyright: ignore[reportCallIssue, reportUnknownVariableType, reportArgumentType] - dataclass fields are typed by their annotation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What an operator may change; each is `ROOKERY_` and its name in capitals, or the name in rookery.toml."""
+
+    data_dir: Path = cast("Path", _setting(_path, "Where everything is kept.", user_data_path("rookery")))
+    host: str = cast("str", _setting(_text, "The address that the server listens on.", "127.0.0.1"))
+    port: int = cast("int", _setting(_whole(0, 65535), "The port; 0 takes a free one.", 8400))
+    environment: Literal["development", "production"] = cast(
+        "Literal['development', 'production']",
+        _setting(_one_of("development", "production"), "Production hides documentation and discovery by default.", "development"),
+    )
+    base_url: str | None = cast("str | None", _setting(_http_address, "The host of the tool-server API, as others reach it.", None))
+    api_url: str | None = cast("str | None", _setting(_http_address, "The host of the platform and memory API.", None))
+    mcp_url: str | None = cast("str | None", _setting(_http_address, "The host of the catalogue and agent API.", None))
+    database_url: Secret = cast("Secret", _setting(_address, "The record store: embedded: or postgresql://…", Secret("embedded:")))
+    vectors: Secret = cast("Secret", _setting(_address, "The vector index.", Secret("embedded:")))
+    texts: Secret = cast("Secret", _setting(_address, "The full-text index.", Secret("embedded:")))
+    counters: Secret = cast("Secret", _setting(_address, "The rate limit counters.", Secret("embedded:")))
+    embedder: Secret = cast("Secret", _setting(_address, "What turns text into vectors.", Secret("embedded:")))
+    servers: Path | None = cast("Path | None", _setting(_path, "The file of tool servers; by default servers.json in the data folder.", None))
+    allowed_hosts: tuple[str, ...] = cast("tuple[str, ...]", _setting(_listed, "Further Host names that are ours; * allows any.", ()))
+    cors_origins: tuple[str, ...] = cast("tuple[str, ...]", _setting(_listed, "Origins whose pages may call the API.", ()))
+    trusted_proxies: tuple[str, ...] = cast("tuple[str, ...]", _setting(_listed, "Addresses of proxies whose X-Forwarded-For counts.", ()))
+    tls_cert: Path | None = cast("Path | None", _setting(_path, "The certificate to serve TLS with.", None))
+    tls_key: Path | None = cast("Path | None", _setting(_path, "The certificate's key.", None))
+    bcrypt_cost: int = cast("int", _setting(_whole(4, 14), "The cost of a new API key's bcrypt hash.", 10))
+    recall_mode: Literal["semantic", "keyword", "hybrid"] = cast(
+        "Literal['semantic', 'keyword', 'hybrid']",
+        _setting(_one_of("semantic", "keyword", "hybrid"), "How recall searches when a request does not say.", "semantic"),
+    )
+    async_embedding: bool = cast("bool", _setting(_flag, "Whether remember answers before indexing.", default=True))
+    max_memories: int = cast("int", _setting(_whole(1, 10**9), "How many memories a workspace may hold.", 1_000_000))
+    max_backlog: int = cast("int", _setting(_whole(1, 10**9), "How many memories of a workspace may wait for indexing.", 100_000))
+    min_free_disk_mb: int = cast("int", _setting(_whole(0, 10**6), "Writes are refused when the disk has less free.", 512))
+    job_lease_s: int = cast("int", _setting(_whole(1, 3600), "How long a job may be silent before another worker takes it.", 30))
+    strict: bool = cast("bool", _setting(_flag, "Whether an unknown ROOKERY_ variable refuses to start.", default=False))
+    log_level: Literal["debug", "info", "warning", "error"] = cast(
+        "Literal['debug', 'info', 'warning', 'error']",
+        _setting(_one_of("debug", "info", "warning", "error"), "The least level that is logged.", "info"),
+    )
+
+    @property
+    def servers_file(self) -> Path:
+        """The file of tool servers."""
+        return self.servers or self.data_dir / "servers.json"
+
+    def address_of(self, path: str) -> str:
+        """Return the scheme and host under which *path* is shown to others (D-01)."""
+        if path.startswith("/api/v1/mcp"):
+            chosen = self.base_url
+        elif path.startswith(("/api/agent", "/mcp", "/servers", "/connect", "/.well-known", "/v0.1")):
+            chosen = self.mcp_url
+        else:
+            chosen = self.api_url
+        chosen = chosen or self.base_url or self.api_url or self.mcp_url
+        if chosen is not None:
+            return chosen
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        shown = "127.0.0.1" if host in {"0.0.0.0", "[::]"} else host  # noqa: S104 - compared, not listened on
+        return f"{'https' if self.tls_cert else 'http'}://{shown}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Settings, and what is worth telling about how they were read, a line each."""
+
+    settings: Settings
+    warnings: tuple[str, ...]
+
+
+PREFIX = "ROOKERY_"
+_KUBERNETES = re.compile(r"ROOKERY_(SERVICE_.*|PORT_\d+_.*)")
+_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+def load(environ: Mapping[str, str], *, overrides: Mapping[str, object] | None = None) -> Loaded:
+    """
+    Read the settings.
+
+    Args:
+        overrides: Settings given on the command line, by name; they win.
+
+    Raises:
+        WrongSettings: A value that cannot be, an unknown name in the file or, under ROOKERY_STRICT, in the environment.
+    """
+    known = {each.name: cast("Callable[[object], object]", each.metadata["read"]) for each in fields(Settings)}
+    warnings = list[str]()
+    given: dict[str, tuple[str, object]] = {}
+    for name, raw in _from_file(environ, known).items():
+        given[name] = (f"{name} in {environ['ROOKERY_CONFIG']}", raw)
+    unknown = list[str]()
+    for variable, raw in environ.items():
+        if not variable.startswith(PREFIX) or variable == "ROOKERY_CONFIG":
+            continue
+        name = variable.removeprefix(PREFIX).lower()
+        if _KUBERNETES.fullmatch(variable) or (variable == "ROOKERY_PORT" and raw.startswith("tcp://")):
+            warnings.append(f"{variable} looks injected by Kubernetes: ignored.")
+        elif name in known:
+            given[name] = (variable, raw)
+        else:
+            unknown.append(_unknown(variable, [PREFIX + each.upper() for each in known]))
+    for name, raw in (overrides or {}).items():
+        given[name] = (f"--{name.replace('_', '-')}", raw)
+    values: dict[str, object] = {}
+    for name, (where, raw) in given.items():
+        try:
+            values[name] = known[name](_resolved(raw, environ) if name in _ADDRESSES else raw)
+        except ValueError as error:
+            shown = "…" if name in _ADDRESSES else repr(raw)
+            msg = f"{where} = {shown}: {error}"
+            raise WrongSettings(msg) from None
+    settings = Settings(**values)  # pyright: ignore[reportArgumentType] - each value was read by its field's own reader
+    if unknown and settings.strict:
+        raise WrongSettings(unknown[0])
+    return Loaded(settings, (*warnings, *unknown))
+
+
+_ADDRESSES = frozenset({"database_url", "vectors", "texts", "counters", "embedder"})
+
+
+def _from_file(environ: Mapping[str, str], known: Mapping[str, object]) -> Mapping[str, object]:
+    where = environ.get("ROOKERY_CONFIG")
+    if where is None:
+        return {}
+    try:
+        values = tomllib.loads(Path(where).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        msg = f"ROOKERY_CONFIG = {where!r} cannot be read: {error}"
+        raise WrongSettings(msg) from error
+    for name in values:
+        if name not in known:
+            msg = f"{where}: {_unknown(name, list(known))}"
+            raise WrongSettings(msg)
+    return values
+
+
+def _unknown(name: str, known: list[str]) -> str:
+    near = get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"{name} is no setting of Rookery" + (f"; did you mean {near[0]}?" if near else ".")
+
+
+def _resolved(raw: object, environ: Mapping[str, str]) -> object:
+    """Replace each ${NAME} in an engine's address; a secret is better kept out of the address itself."""
+    if not isinstance(raw, str):
+        return raw
+
+    def value(match: re.Match[str]) -> str:
+        name = match.group(1)
+        if name in environ:
+            return environ[name]
+        if f"{name}_FILE" in environ:
+            try:
+                return Path(environ[f"{name}_FILE"]).read_text(encoding="utf-8").strip()
+            except OSError as error:
+                msg = f"{name}_FILE cannot be read: {error.strerror}"
+                raise ValueError(msg) from error
+        msg = f"${{{name}}} is not set"
+        raise ValueError(msg)
+
+    return _REFERENCE.sub(value, raw)

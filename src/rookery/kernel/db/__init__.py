@@ -1,0 +1,14 @@
+"""
+The record store: SQLAlchemy Core statements in transactions, on SQLite or PostgreSQL (D-02).
+
+A transaction is a plain function of a `Tx`, run whole: no await can hold a lock, and on SQLite many share a commit.
+Columns are primitive (text, integers, floats, bytes), so that rows are the same from both dialects: times are UTC
+microseconds, flags 0 or 1, JSON is text.
+"""
+
+from rookery.kernel.db.database import Database, open_database
+from rookery.kernel.db.rows import Row, Value
+from rookery.kernel.db.statements import PerDialect, Statement, metadata, upsert
+from rookery.kernel.db.transaction import Dialect, Tx
+
+__all__ = ["Database", "Dialect", "PerDialect", "Row", "Statement", "Tx", "Value", "metadata", "open_database", "upsert"]

@@ -1,0 +1,66 @@
+"""A row of an answer, read by column name and expected type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
+
+Value = str | int | float | bytes | None
+"""What a column holds, in both dialects."""
+
+
+class Row:
+    """One row; each accessor raises TypeError if the column holds another type, KeyError if there is no such column."""
+
+    __slots__ = ("index", "values")
+
+    def __init__(self, values: Sequence[object], index: Mapping[str, int]) -> None:
+        self.values = values
+        self.index = index
+
+    def text(self, name: str) -> str:
+        """Return a text that is not null."""
+        value = self.values[self.index[name]]
+        return value if isinstance(value, str) else self._wrong(name, "text")
+
+    def maybe_text(self, name: str) -> str | None:
+        """Return a text or None."""
+        value = self.values[self.index[name]]
+        return value if value is None or isinstance(value, str) else self._wrong(name, "text or null")
+
+    def integer(self, name: str) -> int:
+        """Return an integer that is not null."""
+        value = self.values[self.index[name]]
+        return value if isinstance(value, int) else self._wrong(name, "an integer")
+
+    def maybe_integer(self, name: str) -> int | None:
+        """Return an integer or None."""
+        value = self.values[self.index[name]]
+        return value if value is None or isinstance(value, int) else self._wrong(name, "an integer or null")
+
+    def number(self, name: str) -> float:
+        """Return a number that is not null."""
+        value = self.values[self.index[name]]
+        return float(value) if isinstance(value, (float, int)) else self._wrong(name, "a number")
+
+    def maybe_number(self, name: str) -> float | None:
+        """Return a number or None."""
+        return None if self.values[self.index[name]] is None else self.number(name)
+
+    def blob(self, name: str) -> bytes:
+        """Return bytes that are not null."""
+        value = self.values[self.index[name]]
+        return bytes(value) if isinstance(value, (bytes, memoryview)) else self._wrong(name, "bytes")
+
+    def maybe_blob(self, name: str) -> bytes | None:
+        """Return bytes or None."""
+        return None if self.values[self.index[name]] is None else self.blob(name)
+
+    def flag(self, name: str) -> bool:
+        """Return whether an integer column is not 0."""
+        return self.integer(name) != 0
+
+    def _wrong(self, name: str, wanted: str) -> NoReturn:
+        found = type(self.values[self.index[name]]).__name__
+        msg = f"column {name!r} holds {found}, not {wanted}"
+        raise TypeError(msg)

@@ -1,0 +1,136 @@
+"""Statements: SQLAlchemy Core, compiled once for the raw SQLite driver (measured: 5 µs a call against 90 through the engine)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+from weakref import WeakKeyDictionary
+
+from sqlalchemy import Column, ColumnCollection, ColumnElement, Executable, Insert, MetaData, Table
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine.default import DefaultDialect
+from sqlalchemy.sql import ClauseElement
+from sqlalchemy.sql.compiler import SQLCompiler
+
+from rookery.kernel.db.rows import Value
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+"""Every domain's tables hang on it; `migrations` must make the same (tested)."""
+
+Columns = ColumnCollection[str, Column[object]]
+
+
+@dataclass(frozen=True, eq=False)
+class PerDialect:
+    """One meaning in two spellings."""
+
+    sqlite: Executable
+    postgresql: Executable
+
+
+Statement = Executable | PerDialect
+
+
+def upsert(
+    table: Table,
+    *,
+    index_elements: Sequence[str],
+    set_: Callable[[Columns], Mapping[str, ColumnElement[object] | Value]] | None = None,
+    returning: Sequence[ColumnElement[object]] = (),
+) -> PerDialect:
+    """
+    Return an insert of the parameters' columns that, where *index_elements* exist already, sets or does nothing.
+
+    Args:
+        set_: Given the row that was to be inserted (`excluded`), returns what to set; None: leave the old row.
+        returning: Columns to return of the row as it is then; with nothing set, a row that existed returns none.
+    """
+    lite, post = sqlite.insert(table), postgresql.insert(table)
+    if set_ is None:
+        lite = lite.on_conflict_do_nothing(index_elements=list(index_elements))
+        post = post.on_conflict_do_nothing(index_elements=list(index_elements))
+    else:
+        lite = lite.on_conflict_do_update(index_elements=list(index_elements), set_=dict(set_(cast("Columns", lite.excluded))))
+        post = post.on_conflict_do_update(index_elements=list(index_elements), set_=dict(set_(cast("Columns", post.excluded))))
+    if returning:
+        return PerDialect(lite.returning(*returning), post.returning(*returning))
+    return PerDialect(lite, post)
+
+
+_SQLITE: DefaultDialect = sqlite.dialect(paramstyle="qmark")
+_NOTHING = "SELECT 1 WHERE 1 != 1"
+
+
+class Compiled:
+    """A statement as SQLite's driver takes it: the text, and the names whose values fill its question marks."""
+
+    __slots__ = ("_defaults", "_expanding", "_names", "index", "sql")
+
+    def __init__(self, statement: Executable, keys: frozenset[str]) -> None:
+        clause = cast("ClauseElement", statement)
+        columns = [key for key in keys if key in statement.table.c] if _takes_columns(statement) else None
+        compiled = cast("SQLCompiler", clause.compile(dialect=_SQLITE, column_keys=columns))
+        self.sql = str(compiled)
+        self._names = tuple(compiled.positiontup or ())
+        given = {name: bind.effective_value for name, bind in compiled.binds.items() if not bind.required}
+        self._defaults: dict[str, object] = {name: value for name, value in given.items() if name not in keys}
+        self._expanding = frozenset(compiled.bind_names[parameter] for parameter in compiled.post_compile_params)
+        self.index: dict[str, int] | None = None
+
+    def bind(self, params: Mapping[str, Value | Sequence[Value]]) -> tuple[str, list[object]]:
+        """
+        Return the text and the values in order; `IN` lists (expanding parameters) are written out.
+
+        Raises:
+            KeyError: A parameter is missing.
+        """
+        if self._expanding:
+            return self._expanded(params)
+        defaults = self._defaults
+        if not defaults:
+            return self.sql, [params[name] for name in self._names]
+        return self.sql, [params[name] if name in params else defaults[name] for name in self._names]
+
+    def _expanded(self, params: Mapping[str, Value | Sequence[Value]]) -> tuple[str, list[object]]:
+        sql, values = self.sql, list[object]()
+        for name in self._names:
+            value = params[name] if name in params else self._defaults[name]
+            if name in self._expanding:
+                listed = list(cast("Sequence[Value]", value))
+                values.extend(listed)
+                sql = sql.replace(f"__[POSTCOMPILE_{name}]", ", ".join("?" * len(listed)) or _NOTHING, 1)
+            else:
+                values.append(value)
+        return sql, values
+
+
+def _takes_columns(statement: Executable) -> bool:
+    """Tell whether it is an INSERT without values of its own, whose columns are the parameters'."""
+    return isinstance(statement, Insert) and not getattr(statement, "_values", None) and not getattr(statement, "_multi_values", None)
+
+
+class Compiler:
+    """Compiles each statement once per set of parameter names, and forgets it with the statement."""
+
+    def __init__(self) -> None:
+        self._known: WeakKeyDictionary[Executable, dict[frozenset[str] | None, Compiled]] = WeakKeyDictionary()
+
+    def __call__(self, statement: Statement, params: Mapping[str, object]) -> Compiled:
+        """Return *statement* compiled for SQLite, its columns those of *params* if it is an open INSERT."""
+        chosen = statement.sqlite if isinstance(statement, PerDialect) else statement
+        variants = self._known.get(chosen)
+        if variants is None:
+            variants = self._known[chosen] = {}
+        # Only an open INSERT and literal values depend on which parameters are given.
+        keys = frozenset(params)
+        compiled = variants.get(keys)
+        if compiled is None:
+            compiled = variants[keys] = Compiled(chosen, keys)
+        return compiled

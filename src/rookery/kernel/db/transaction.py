@@ -1,0 +1,42 @@
+"""What work in a transaction is given, whichever the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, Protocol
+
+from rookery.kernel.db.rows import Row, Value
+from rookery.kernel.db.statements import Statement
+
+Dialect = Literal["sqlite", "postgresql"]
+
+
+class Tx(Protocol):
+    """
+    One transaction, for a plain function to work in.
+
+    Parameters of a statement are its `bindparam` names, or, for `insert(table)` without values, column names.
+    """
+
+    @property
+    def dialect(self) -> Dialect: ...
+
+    def all(self, statement: Statement, params: Mapping[str, Value | Sequence[Value]] | None = None) -> list[Row]:
+        """Return every row, in the statement's order."""
+        ...
+
+    def one(self, statement: Statement, params: Mapping[str, Value | Sequence[Value]] | None = None) -> Row | None:
+        """Return the first row, or None."""
+        ...
+
+    def run(self, statement: Statement, params: Mapping[str, Value | Sequence[Value]] | None = None) -> int:
+        """Do it; return how many rows it touched."""
+        ...
+
+    def many(self, statement: Statement, params: Sequence[Mapping[str, Value]]) -> int:
+        """Do it once for each of *params*, which all have the same names; return how many rows it touched in all."""
+        ...
+
+    def after_commit(self, callback: Callable[[], None]) -> None:
+        """Call *callback* on the event loop once this transaction has been committed, before its caller goes on."""
+        ...

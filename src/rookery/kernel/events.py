@@ -1,0 +1,121 @@
+"""Every fact that the platform announces, a frozen class each, and the bus that carries it inside one process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TypeVar, cast
+
+import structlog
+
+E = TypeVar("E")
+
+_log = structlog.stdlib.get_logger("rookery.events")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryStored:
+    """A memory was stored (spec 6.1); raised once its transaction is committed."""
+
+    workspace_id: int
+    memory_id: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemorySuperseded:
+    """A memory was replaced by another and left every store (D-41)."""
+
+    workspace_id: int
+    memory_id: str
+    superseded_by: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryDeleted:
+    """A memory was deleted from every store."""
+
+    workspace_id: int
+    memory_id: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryArchived:
+    """A memory left active recall, kept for audit; *restored*: it came back."""
+
+    workspace_id: int
+    memory_id: str
+    at: datetime
+    restored: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryRecalled:
+    """A recall ran (spec 6.1): the query, what it returned in order, how long it took in milliseconds."""
+
+    workspace_id: int
+    recall_id: str
+    query: str
+    results: Sequence[str]
+    duration_ms: float
+    mode: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReindexCompleted:
+    """A re-index finished (spec 6.1); *count* memories were indexed in *duration_s* seconds."""
+
+    org: str | None
+    project: str | None
+    count: int
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCalled:
+    """A tool call ended, well or badly (D-38)."""
+
+    workspace_id: int
+    server: str
+    tool: str
+    success: bool
+    code: str | None
+    duration_ms: int
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerHealthChanged:
+    """A tool server came online or went offline."""
+
+    server: str
+    health: str
+    reason: str | None
+    at: datetime
+
+
+@dataclass(slots=True)
+class Bus:
+    """
+    Hands each event to those who subscribed to its class, in the order of their subscription, at once.
+
+    A listener is a quick plain function: what takes long or must not be lost is a job. One that raises is logged,
+    and the others still hear the event.
+    """
+
+    _listeners: dict[type[object], list[Callable[[object], None]]] = field(default_factory=dict[type[object], list[Callable[[object], None]]])
+
+    def subscribe(self, event: type[E], listener: Callable[[E], None]) -> None:
+        """Call *listener* with every later event of exactly this class."""
+        self._listeners.setdefault(event, []).append(cast("Callable[[object], None]", listener))
+
+    def publish(self, event: object) -> None:
+        """Tell all who subscribed; never raises."""
+        for listener in self._listeners.get(type(event), ()):
+            try:
+                listener(event)
+            except Exception:
+                _log.exception("event.listener_failed", event_class=type(event).__name__)

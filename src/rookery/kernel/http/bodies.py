@@ -1,0 +1,142 @@
+"""Reading what callers send: bounded while it arrives, strict when it is parsed (D-16)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import cast
+
+import orjson
+
+from rookery.kernel.errors import RookeryError, ValidationFailed
+
+Receive = Callable[[], Awaitable[MutableMapping[str, object]]]
+
+MAX_DEPTH = 64
+_BODY_S = 30.0
+_NUL = "must not contain the character NUL (U+0000)"
+_ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+_OPENERS = re.compile(rb"[\[{]")
+
+
+class InvalidJson(RookeryError):
+    """The body is not JSON."""
+
+    status, code = 400, "invalid_json"
+
+
+class PayloadTooLarge(RookeryError):
+    """The body is larger than this route takes; it was not read to its end."""
+
+    status, code = 413, "payload_too_large"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"The body is larger than the {limit:,} bytes that this route takes.", limit=limit)
+
+
+class UnsupportedMediaType(RookeryError):
+    """The body is not declared as JSON."""
+
+    status, code = 415, "unsupported_media_type"
+
+
+class RequestTimeout(RookeryError):
+    """The body did not arrive in time."""
+
+    status, code = 408, "request_timeout"
+
+
+class ClientLeft(Exception):  # noqa: N818 - not an error: nobody is there to be told
+    """The caller closed the connection before the body was complete."""
+
+
+async def read_body(receive: Receive, *, limit: int) -> bytes:
+    """
+    Return the whole body.
+
+    Raises:
+        PayloadTooLarge: At the first byte past *limit*; the rest is not read.
+        RequestTimeout: It did not arrive within 30 s.
+        ClientLeft: The caller went away.
+    """
+    message = await receive()
+    first = cast("bytes", message.get("body", b""))
+    if message["type"] == "http.disconnect":
+        raise ClientLeft
+    if len(first) > limit:
+        raise PayloadTooLarge(limit)
+    if not message.get("more_body", False):
+        return first
+    parts, size = [first], len(first)
+    try:
+        async with asyncio.timeout(_BODY_S):
+            while message.get("more_body", False):
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientLeft
+                part = cast("bytes", message.get("body", b""))
+                size += len(part)
+                if size > limit:
+                    raise PayloadTooLarge(limit)
+                parts.append(part)
+    except TimeoutError as error:
+        msg = f"The body did not arrive within {_BODY_S:.0f} seconds."
+        raise RequestTimeout(msg) from error
+    return b"".join(parts)
+
+
+def read_json(raw: bytes) -> object:
+    """
+    Parse *raw* strictly.
+
+    Raises:
+        InvalidJson: Not JSON at all.
+        ValidationFailed: JSON of a kind that we refuse: NaN or Infinity, NUL, a lone surrogate, nested over 64.
+    """
+    try:
+        value: object = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise _why_not(raw, error) from error
+    if _OPENERS.search(raw, 1) is not None and raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and _depth(value) > MAX_DEPTH:
+        raise _too_deep()
+    if b"\\u0000" in raw and _ESCAPED_NUL.search(raw) is not None:
+        raise ValidationFailed({"body": [_NUL]})
+    return value
+
+
+def _why_not(raw: bytes, error: orjson.JSONDecodeError) -> RookeryError:
+    """Tell JSON that only a lax parser takes (422) from what is none (400)."""
+    try:
+        json.loads(raw, strict=False)
+    except RecursionError:
+        return _too_deep()
+    except ValueError:
+        position = f"line {error.lineno}, column {error.colno}"
+        return InvalidJson(f"The body is not valid JSON: {error.msg.split(':')[0]} ({position}).")
+    if len(_OPENERS.findall(raw)) > MAX_DEPTH and _depth(json.loads(raw, strict=False)) > MAX_DEPTH:
+        return _too_deep()
+    return ValidationFailed({"body": ["NaN, Infinity, control characters such as NUL, and lone surrogates are not accepted"]})
+
+
+def _too_deep() -> ValidationFailed:
+    return ValidationFailed({"body": [f"is nested more than {MAX_DEPTH} levels deep"]})
+
+
+def _depth(value: object) -> int:
+    """Return how deep lists and objects are nested, without recursion; it stops looking once that is too deep."""
+    depth, level = 0, [value]
+    while level and depth <= MAX_DEPTH:
+        below = list[object]()
+        containers = False
+        for each in level:
+            if isinstance(each, dict):
+                containers = True
+                below.extend(cast("dict[str, object]", each).values())
+            elif isinstance(each, list):
+                containers = True
+                below.extend(cast("list[object]", each))
+        depth += containers
+        level = below
+    return depth

@@ -1,0 +1,316 @@
+"""
+One row a route, and the endpoint that each row becomes.
+
+FastAPI matches paths with parameters and knows each signature for the documentation; reading the request is ours
+(measured in notes on the platform, section 4.1: its dependency solving costs more than the rest of a small request).
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Annotated, NoReturn, Protocol, cast, get_args, get_origin
+from urllib.parse import parse_qsl
+
+import structlog
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from rookery.kernel.errors import RookeryError, ValidationFailed
+from rookery.kernel.http.bodies import ClientLeft, UnsupportedMediaType, read_body, read_json
+from rookery.kernel.http.replies import MethodNotAllowed, error_reply
+
+_log = structlog.stdlib.get_logger("rookery.http")
+
+MIB = 1024 * 1024
+_MAX_QUERY_FIELDS = 100
+
+Handler = Callable[..., Awaitable[Response]]
+
+
+class Admission(Protocol):
+    """Who was let in; `headers` go on the answer, `caller` into the request's state."""
+
+    @property
+    def caller(self) -> object: ...
+
+    @property
+    def headers(self) -> Iterable[tuple[bytes, bytes]]: ...
+
+    def record(self, *, method: str, route: str, status: int, duration_ms: float) -> None:
+        """Keep that this call was made (spec 5.3, step 7); quick, never raises."""
+        ...
+
+
+class Admit(Protocol):
+    """Decides who may call; `access.guard` does, kernel does not know it."""
+
+    async def admit(self, scope: MutableMapping[str, object], *, needs: str | None, spend: bool = True) -> Admission:
+        """Return the admission, or raise the first reason to refuse (spec 5.3); *needs* None asks for a valid key only."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """
+    One row of a domain's table.
+
+    Attributes:
+        handler: `async (request?, body?, query?, path parameters…) -> Response`; a Body model is the JSON body, a Query
+            model in `Annotated[…, fastapi.Query()]` the query, a str of the same name a path parameter.
+        needs: The scope; None: any valid key (D-27's status routes). It has no default: each route declares it.
+        public: No key is asked for, and none is looked at.
+        spends: Whether a call counts against the key's rate limit.
+        refuse: Turns an error raised before or in the handler into the one to send; the second argument is the body as
+            far as it could be read.
+    """
+
+    method: str
+    path: str
+    handler: Handler
+    needs: str | None
+    public: bool = False
+    spends: bool = True
+    status: int = 200
+    answers: type[BaseModel] | None = None
+    summary: str = ""
+    description: str = ""
+    tags: Sequence[str] = ()
+    max_body: int = MIB
+    refuse: Callable[[RookeryError, object], RookeryError] | None = None
+
+
+@dataclass(slots=True)
+class _Plan:
+    """What a handler's signature asks for."""
+
+    request: str | None = None
+    body: tuple[str, type[BaseModel]] | None = None
+    query: tuple[str, type[BaseModel]] | None = None
+    paths: list[str] = field(default_factory=list[str])
+
+
+class InternalError(RookeryError):
+    """A mistake of ours; the log has the rest under the same request id."""
+
+
+class Endpoint:
+    """A route as an ASGI application: admit, read, call, answer, record."""
+
+    def __init__(self, route: Route, path: str, admit: Admit) -> None:
+        self.route = route
+        self.path = path
+        self._admit = admit
+        self._plan = _plan(route.handler)
+        self._lists = _list_fields(self._plan.query[1]) if self._plan.query else frozenset[str]()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request; only what ends the process passes through."""
+        started = time.perf_counter()
+        state = cast("dict[str, object]", scope["state"])
+        seen: list[object] = [None]
+        admission: Admission | None = None
+        try:
+            if not self.route.public:
+                admission = await self._admit.admit(scope, needs=self.route.needs, spend=self.route.spends)
+                state["caller"] = admission.caller
+                state["headers"] = admission.headers
+            response = await self._answer(Request(scope, receive, send), receive, seen)
+        except ClientLeft:
+            return
+        except RookeryError as error:
+            response = self._refused(error, seen[0])
+        except Exception:
+            _log.exception("http.failed", route=self.path, method=self.route.method, request_id=state["request_id"])
+            msg = "Something went wrong on our side; the log has more under this request id."
+            response = error_reply(InternalError(msg, request_id=state["request_id"]))
+        try:
+            await response(scope, receive, send)
+        finally:
+            if admission is not None:
+                elapsed_ms = (time.perf_counter() - started) * 1000
+                admission.record(method=self.route.method, route=self.path, status=response.status_code, duration_ms=elapsed_ms)
+
+    async def _answer(self, request: Request, receive: Receive, seen: list[object]) -> Response:
+        scope, plan = request.scope, self._plan
+        arguments: dict[str, object] = {}
+        query = cast("bytes", scope["query_string"])
+        if query or plan.query is not None:
+            self._read_query(query, arguments)
+        if plan.paths:
+            path_params = cast("Mapping[str, str]", scope["path_params"])
+            for name in plan.paths:
+                value = path_params[name]
+                if "\x00" in value:
+                    raise ValidationFailed({name: ["must not contain the character NUL (U+0000)"]})
+                arguments[name] = value
+        if plan.body is not None:
+            name, model = plan.body
+            raw = await read_body(receive, limit=self.route.max_body)
+            _must_be_json(scope, raw)
+            seen[0] = read_json(raw)
+            try:
+                arguments[name] = model.__pydantic_validator__.validate_python(seen[0])
+            except ValidationError as error:
+                _invalid(error, model)
+        if plan.request is not None:
+            arguments[plan.request] = request
+        return await self.route.handler(**arguments)
+
+    def _read_query(self, raw: bytes, arguments: dict[str, object]) -> None:
+        pairs = _pairs(raw)
+        if self._plan.query is None:
+            if pairs:
+                raise ValidationFailed({name: ["this address takes no query"] for name, _ in pairs})
+            return
+        name, model = self._plan.query
+        values: dict[str, object] = {}
+        for key, value in pairs:
+            if key in self._lists:
+                cast("list[str]", values.setdefault(key, list[str]())).append(value)
+            elif key in values:
+                raise ValidationFailed({key: ["is given more than once"]})
+            else:
+                values[key] = value
+        try:
+            arguments[name] = model.__pydantic_validator__.validate_python(values)
+        except ValidationError as error:
+            _invalid(error, model)
+
+    def _refused(self, error: RookeryError, seen: object) -> Response:
+        return error_reply(error if self.route.refuse is None else self.route.refuse(error, seen))
+
+
+class _Mounted(APIRoute):
+    """A FastAPI route that serves by its Endpoint, and says 405 in our words."""
+
+    def __init__(self, path: str, endpoint: Endpoint, methods_of_path: set[str]) -> None:
+        route = endpoint.route
+        super().__init__(
+            path,
+            route.handler,
+            methods=[route.method],
+            status_code=route.status,
+            response_model=route.answers,
+            summary=route.summary or None,
+            description=route.description or None,
+            tags=list(route.tags),
+        )
+        self.ours = endpoint
+        self._methods_of_path = methods_of_path
+        self.app = endpoint
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve, or refuse the method with those that the path has."""
+        if scope["method"] in (self.methods or ()):
+            await self.ours(scope, receive, send)
+        else:
+            await refuse_method(self._methods_of_path)(scope, receive, send)
+
+
+def refuse_method(methods: Iterable[str]) -> Response:
+    """Return the 405 of a path that has *methods*."""
+    allowed = ", ".join(sorted(methods))
+    return error_reply(MethodNotAllowed(f"This path takes {allowed}.", headers={"Allow": allowed}))
+
+
+@dataclass(slots=True)
+class Mounted:
+    """All routes of a server: those of a fixed path by a look-up, the rest by FastAPI's router."""
+
+    app: FastAPI
+    exact: dict[str, dict[str, Endpoint]] = field(default_factory=dict[str, dict[str, Endpoint]])
+    endpoints: list[Endpoint] = field(default_factory=list[Endpoint])
+    methods: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+
+
+def mount(mounted: Mounted, prefix: str, routes: Iterable[Route], admit: Admit) -> None:
+    """Add *routes* under *prefix*; two of the same method and path are a mistake in the tables (ValueError)."""
+    for route in routes:
+        path = prefix + route.path
+        methods = mounted.methods.setdefault(path, set())
+        if route.method in methods:
+            msg = f"two routes for {route.method} {path}"
+            raise ValueError(msg)
+        methods.add(route.method)
+        endpoint = Endpoint(route, path, admit)
+        mounted.endpoints.append(endpoint)
+        mounted.app.router.routes.append(_Mounted(path, endpoint, methods))
+        if "{" not in path:
+            mounted.exact.setdefault(path, {})[route.method] = endpoint
+
+
+def _plan(handler: Handler) -> _Plan:
+    plan = _Plan()
+    for name, parameter in inspect.signature(handler, eval_str=True).parameters.items():
+        kind: object = parameter.annotation
+        if kind is Request:
+            plan.request = name
+        elif get_origin(kind) is Annotated:
+            plan.query = (name, cast("type[BaseModel]", get_args(kind)[0]))
+        elif isinstance(kind, type) and issubclass(kind, BaseModel):
+            plan.body = (name, kind)
+        elif kind is str:
+            plan.paths.append(name)
+        else:
+            msg = f"{handler.__qualname__}: parameter {name!r} is none of Request, a body, Annotated[query, Query()], a str of the path"
+            raise TypeError(msg)
+    return plan
+
+
+def _list_fields(model: type[BaseModel]) -> frozenset[str]:
+    return frozenset(name for name, info in model.model_fields.items() if "list[" in str(info.annotation) or "tuple[" in str(info.annotation))
+
+
+def _pairs(raw: bytes) -> list[tuple[str, str]]:
+    try:
+        pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_QUERY_FIELDS)
+    except ValueError as error:
+        reason = "is not UTF-8" if isinstance(error, UnicodeDecodeError) else f"has more than {_MAX_QUERY_FIELDS} fields"
+        raise ValidationFailed({"query": [reason]}) from error
+    for name, value in pairs:
+        if "\x00" in name or "\x00" in value:
+            raise ValidationFailed({name.replace("\x00", ""): ["must not contain the character NUL (U+0000)"]})
+    return pairs
+
+
+def _must_be_json(scope: Scope, raw: bytes) -> None:
+    if not raw:
+        raise ValidationFailed({"body": ["a JSON body is required"]})
+    for name, value in cast("list[tuple[bytes, bytes]]", scope["headers"]):
+        if name == b"content-type":
+            kind = value.split(b";", 1)[0].strip().lower()
+            if kind != b"application/json" and not kind.endswith(b"+json"):
+                shown = kind.decode("latin-1")[:100]
+                msg = f"The body is declared as {shown!r}; send it with Content-Type: application/json."
+                raise UnsupportedMediaType(msg)
+            return
+
+
+def _invalid(error: ValidationError, model: type[BaseModel]) -> NoReturn:
+    errors: dict[str, list[str]] = {}
+    for each in error.errors(include_url=False, include_context=False, include_input=False):
+        location = each["loc"]
+        name = ".".join(str(part) for part in location) or "body"
+        text = each["msg"].removeprefix("Value error, ")
+        if each["type"] == "extra_forbidden":
+            text = _unknown(str(location[-1]), model if len(location) == 1 else None)
+        elif each["type"] in {"model_type", "model_attributes_type", "dict_type"}:
+            text = "must be a JSON object"
+        elif each["type"] == "missing":
+            text = "is required"
+        errors.setdefault(name[:200], []).append(text)
+    raise ValidationFailed(errors) from None
+
+
+def _unknown(name: str, model: type[BaseModel] | None) -> str:
+    known = [info.alias or field_name for field_name, info in model.model_fields.items()] if model else []
+    near = get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"unknown field; did you mean {near[0]!r}?" if near else "unknown field"

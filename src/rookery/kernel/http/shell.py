@@ -1,0 +1,121 @@
+"""The one middleware around every route: request ids, hosts, origins, the headers of each answer (D-09, D-11)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import cast
+from urllib.parse import urlsplit
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from rookery.kernel.http.replies import CrossSite, HostNotAllowed, UnknownRoute, error_reply
+from rookery.kernel.http.routes import Endpoint, refuse_method
+from rookery.kernel.ids import request_id
+
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
+_FIXED = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
+_MAX_SEGMENTS = 200
+
+Headers = list[tuple[bytes, bytes]]
+
+
+class Shell:
+    """
+    The server's ASGI application for HTTP: what concerns every route happens here once.
+
+    Args:
+        exact: Endpoints of paths without parameters, by path, then method.
+        router: Matches the rest.
+        hosts: Host names that are ours, lower case, without ports.
+        origins: Origins that are ours (scheme://host[:port]).
+        address: Given a path, the address under which we show it (D-01); links are made with it.
+    """
+
+    def __init__(
+        self,
+        *,
+        exact: Mapping[str, Mapping[str, Endpoint]],
+        router: ASGIApp,
+        hosts: Iterable[str],
+        origins: Iterable[str],
+        address: Callable[[str], str],
+    ) -> None:
+        self._exact = exact
+        self._router = router
+        self._hosts = frozenset(host.lower() for host in hosts)
+        self._origins = frozenset(origin.lower() for origin in origins)
+        self._address = address
+        self._known_hosts: dict[bytes, bool] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        host = given_id = origin = site = None
+        basic = False
+        for name, value in cast("Headers", scope["headers"]):
+            if name == b"host":
+                host = value
+            elif name == b"authorization":
+                basic = basic or value[:6].lower() == b"basic "
+            elif name == b"x-request-id":
+                given_id = value
+            elif name == b"origin":
+                origin = value
+            elif name == b"sec-fetch-site":
+                site = value
+        if given_id is not None and _REQUEST_ID.fullmatch(given_id):
+            identity = given_id.decode("ascii")
+        else:
+            identity = request_id()
+        path = cast("str", scope["path"])
+        state: dict[str, object] = {"request_id": identity, "headers": (), "address": self._address(path)}
+        scope["state"] = state
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = cast("Headers", message["headers"])
+                headers.append((b"x-request-id", identity.encode("ascii")))
+                headers.extend(cast("Iterable[tuple[bytes, bytes]]", state["headers"]))
+                if not any(name == b"cache-control" for name, _ in headers):
+                    headers.extend(_FIXED)
+            await send(message)
+
+        app: ASGIApp
+        if not self._is_ours(host):
+            app = error_reply(HostNotAllowed("The Host header names none of this server's addresses; see ROOKERY_ALLOWED_HOSTS."))
+        elif basic and self._is_cross_site(origin, site):
+            app = error_reply(CrossSite("Basic credentials are not accepted from a page of another site."))
+        elif (methods := self._exact.get(path)) is not None:
+            app = methods.get(cast("str", scope["method"])) or refuse_method(methods)
+        elif path.count("/") > _MAX_SEGMENTS:
+            app = unknown_route
+        else:
+            app = self._router
+        await app(scope, receive, send_with_headers)
+
+    def _is_ours(self, host: bytes | None) -> bool:
+        if host is None:
+            return False
+        known = self._known_hosts.get(host)
+        if known is None:
+            known = (_host_name(host) in self._hosts) or "*" in self._hosts
+            if len(self._known_hosts) < 1000:  # noqa: PLR2004 - a bound, so that made-up hosts cannot fill memory
+                self._known_hosts[host] = known
+        return known
+
+    def _is_cross_site(self, origin: bytes | None, site: bytes | None) -> bool:
+        foreign = origin is not None and origin.decode("latin-1").lower() not in self._origins
+        return foreign or (site is not None and site.lower() == b"cross-site")
+
+
+async def unknown_route(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer 404 for a path that no route has."""
+    shown = cast("str", scope["path"])[:200]
+    await error_reply(UnknownRoute(f"There is nothing at {shown!r}."))(scope, receive, send)
+
+
+def _host_name(host: bytes) -> str | None:
+    try:
+        return urlsplit("//" + host.decode("ascii").lower()).hostname
+    except ValueError:
+        return None

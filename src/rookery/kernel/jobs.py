@@ -1,0 +1,389 @@
+"""
+Work that must happen, later: a table, so that a job is born in the transaction that needs it and survives kill -9.
+
+A job runs at least once. Claiming one moves its `run_at` behind a lease; a worker that dies lets the lease run out, and
+another takes the job, which spends no attempt (D-51).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import cast
+
+import orjson
+import structlog
+from sqlalchemy import BigInteger, Column, Index, Table, Text, and_, bindparam, delete, func, insert, select, update
+
+from rookery.kernel.clock import Clock, from_micros, to_micros
+from rookery.kernel.db import Database, Row, Tx, metadata
+from rookery.kernel.errors import EngineUnavailable
+from rookery.kernel.ids import Ids
+
+_log = structlog.stdlib.get_logger("rookery.jobs")
+
+_POLL_S = 1.0
+_PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0)
+_FAILED_AGAIN = timedelta(days=1)
+_MAX_REASON = 2000
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("workspace_id", BigInteger, nullable=False),
+    Column("payload", Text, nullable=False),
+    Column("attempts", BigInteger, nullable=False),
+    Column("run_at", BigInteger, nullable=False),
+    Column("owner", Text),
+    Column("created_at", BigInteger, nullable=False),
+    Column("failed_at", BigInteger),
+    Column("last_error", Text),
+    Index("ix_jobs_ready", "kind", "run_at"),
+    Index("ix_jobs_workspace", "workspace_id", "kind"),
+)
+
+_ENQUEUE = insert(jobs)
+_READY = (
+    select(jobs)
+    .where(jobs.c.kind == bindparam("of_kind"), jobs.c.run_at <= bindparam("now"))
+    .order_by(jobs.c.run_at, jobs.c.id)
+    .limit(bindparam("at_most"))
+    .with_for_update(skip_locked=True)
+)
+_MINE = and_(jobs.c.id.in_(bindparam("ids", expanding=True)), jobs.c.owner == bindparam("me"))
+_CLAIM = update(jobs).where(jobs.c.id.in_(bindparam("ids", expanding=True))).values(owner=bindparam("me"), run_at=bindparam("until"))
+_EXTEND = update(jobs).where(_MINE).values(run_at=bindparam("until"))
+_RELEASE = update(jobs).where(_MINE).values(owner=None, run_at=bindparam("at"))
+_FINISH = delete(jobs).where(_MINE)
+_FAIL = (
+    update(jobs)
+    .where(_MINE)
+    .values(
+        owner=None,
+        attempts=jobs.c.attempts + 1,
+        run_at=bindparam("at"),
+        failed_at=bindparam("failed"),
+        last_error=bindparam("reason"),
+    )
+)
+_REVIVE = update(jobs).where(jobs.c.kind == bindparam("of_kind"), jobs.c.failed_at.is_not(None)).values(run_at=bindparam("now"))
+_OWNERS = select(jobs.c.owner).where(jobs.c.owner.is_not(None)).distinct()
+_ORPHANS = update(jobs).where(jobs.c.owner.in_(bindparam("owners", expanding=True))).values(owner=None, run_at=bindparam("now"))
+_BACKLOG = (
+    select(func.count())
+    .select_from(jobs)
+    .where(jobs.c.workspace_id == bindparam("workspace"), jobs.c.kind == bindparam("of_kind"), jobs.c.failed_at.is_(None))
+)
+_FAILED = select(jobs).where(jobs.c.failed_at.is_not(None)).order_by(jobs.c.failed_at).limit(bindparam("at_most"))
+_PURGE = delete(jobs).where(jobs.c.workspace_id == bindparam("workspace"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """
+    One piece of work.
+
+    Attributes:
+        attempts: How many runs have failed so far.
+    """
+
+    id: str
+    kind: str
+    workspace_id: int
+    payload: Mapping[str, object]
+    attempts: int
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The job is finished; its row goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The job failed: it is tried again on its kind's schedule, then daily."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """An engine is down: the kind rests a while, no attempt is spent."""
+
+    reason: str
+
+
+Outcome = Done | Failed | Paused
+Handler = Callable[[Sequence[Job]], Awaitable[Mapping[str, Outcome]]]
+"""Works a batch; a job that it does not mention counts as done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """
+    A kind of job.
+
+    Attributes:
+        handler: May be given a job again that it has done: it must do no harm.
+        batch: The most jobs a handler is given at once.
+        retries_s: Seconds before each retry; after the last the job is failed, and tried again daily (D-51).
+        workers: How many batches one process works at a time.
+        exhausted: Called in the transaction in which a job becomes failed.
+    """
+
+    name: str
+    handler: Handler
+    batch: int = 1
+    retries_s: tuple[int, ...] = (10, 60, 300)
+    workers: int = 1
+    exhausted: Callable[[Tx, Job], None] | None = None
+
+
+@dataclass(slots=True)
+class Jobs:
+    """The table, and who waits for it in this process."""
+
+    db: Database
+    clock: Clock
+    ids: Ids
+    _waiting: dict[str, asyncio.Event] = field(default_factory=dict[str, asyncio.Event])
+
+    def enqueue(self, tx: Tx, kind: str, *, workspace_id: int, payload: Mapping[str, object], delay_s: float = 0) -> str:
+        """Add a job in the caller's transaction and return its id; workers of this process wake when that commits."""
+        now = self.clock()
+        job_id = self.ids()
+        tx.run(
+            _ENQUEUE,
+            {
+                "id": job_id,
+                "kind": kind,
+                "workspace_id": workspace_id,
+                "payload": orjson.dumps(payload).decode(),
+                "attempts": 0,
+                "run_at": to_micros(now + timedelta(seconds=delay_s)),
+                "owner": None,
+                "created_at": to_micros(now),
+                "failed_at": None,
+                "last_error": None,
+            },
+        )
+        tx.after_commit(self.waiting(kind).set)
+        return job_id
+
+    def waiting(self, kind: str) -> asyncio.Event:
+        """Return what is set whenever a job of *kind* may be ready."""
+        return self._waiting.setdefault(kind, asyncio.Event())
+
+    async def backlog(self, kind: str, workspace_id: int) -> int:
+        """Return how many jobs of *kind* the workspace has that are not failed."""
+        row = await self.db.read(lambda tx: tx.one(_BACKLOG, {"workspace": workspace_id, "of_kind": kind}))
+        return cast("int", row.values[0]) if row else 0
+
+    async def failed(self, at_most: int = 100) -> list[tuple[Job, str]]:
+        """Return failed jobs with their last reason, longest failed first."""
+        rows = await self.db.read(lambda tx: tx.all(_FAILED, {"at_most": at_most}))
+        return [(_job(row), row.maybe_text("last_error") or "") for row in rows]
+
+    def purge(self, tx: Tx, workspace_id: int) -> int:
+        """Forget every job of a workspace that is being deleted; return how many."""
+        return tx.run(_PURGE, {"workspace": workspace_id})
+
+
+class Worker:
+    """Works the jobs of some kinds in this process until it is stopped."""
+
+    def __init__(self, jobs: Jobs, kinds: Iterable[Kind], *, lease_s: int) -> None:
+        self._jobs = jobs
+        self._kinds = tuple(kinds)
+        self._lease = timedelta(seconds=lease_s)
+        self._me = _name(os.getpid(), jobs.ids())
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Free what dead processes of this host held, then begin to work; `stop` must follow."""
+        await self._adopt()
+        for kind in self._kinds:
+            for number in range(kind.workers):
+                self._tasks.append(asyncio.create_task(self._serve(kind), name=f"worker-{kind.name}-{number}"))
+
+    async def stop(self) -> None:
+        """End; jobs in work are given back at once."""
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def run_ready(self, kind_name: str) -> int:
+        """Work one batch of *kind_name* now, if any is ready; return how many jobs were taken."""
+        kind = next(kind for kind in self._kinds if kind.name == kind_name)
+        batch = await self._claim(kind)
+        if batch:
+            await self._work(kind, batch)
+        return len(batch)
+
+    async def _serve(self, kind: Kind) -> None:
+        pauses = 0
+        wake = self._jobs.waiting(kind.name)
+        while True:
+            wake.clear()
+            paused = False
+            try:
+                batch = await self._claim(kind)
+                if batch:
+                    paused = await self._work(kind, batch)
+            except Exception as error:
+                if not isinstance(error, EngineUnavailable):
+                    _log.exception("jobs.failed", kind=kind.name)
+                batch, paused = [], True
+            if paused:
+                await asyncio.sleep(_PAUSES_S[min(pauses, len(_PAUSES_S) - 1)])
+                pauses += 1
+            elif batch:
+                if pauses:
+                    pauses = 0
+                    await self._revive(kind)
+            else:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(wake.wait(), _POLL_S)
+
+    async def _claim(self, kind: Kind) -> list[Job]:
+        now = self._jobs.clock()
+        look = {"of_kind": kind.name, "now": to_micros(now), "at_most": kind.batch}
+        # A look costs a read; only when something is there is the write lock taken.
+        if await self._jobs.db.quick(lambda tx: tx.one(_READY, {**look, "at_most": 1})) is None:
+            return []
+
+        def claim(tx: Tx) -> list[Job]:
+            rows = tx.all(_READY, look)
+            if rows:
+                ids = [row.text("id") for row in rows]
+                tx.run(_CLAIM, {"ids": ids, "me": self._me, "until": to_micros(now + self._lease)})
+            return [_job(row) for row in rows]
+
+        return await self._jobs.db.write(claim)
+
+    async def _work(self, kind: Kind, batch: Sequence[Job]) -> bool:
+        """Run the batch and settle each job; return whether the kind should rest."""
+        keeper = asyncio.create_task(self._keep(batch))
+        try:
+            outcomes = await self._run(kind, batch)
+        except asyncio.CancelledError:
+            await self._release(batch)
+            raise
+        finally:
+            keeper.cancel()
+            await asyncio.gather(keeper, return_exceptions=True)
+        await self._jobs.db.write(lambda tx: self._settle(tx, kind, batch, outcomes))
+        paused = [outcome.reason for outcome in outcomes.values() if isinstance(outcome, Paused)]
+        if paused:
+            _log.warning("jobs.paused", kind=kind.name, reason=paused[0])
+        return bool(paused)
+
+    async def _run(self, kind: Kind, batch: Sequence[Job]) -> Mapping[str, Outcome]:
+        try:
+            return await kind.handler(batch)
+        except EngineUnavailable as error:
+            return {job.id: Paused(error.message) for job in batch}
+        except Exception as error:
+            if len(batch) > 1:
+                # One bad job must not take the others with it.
+                alone = [await self._run(kind, [job]) for job in batch]
+                return {job_id: outcome for outcomes in alone for job_id, outcome in outcomes.items()}
+            _log.exception("jobs.handler_failed", kind=kind.name, job=batch[0].id)
+            return {batch[0].id: Failed(f"{type(error).__name__}: {error}")}
+
+    def _settle(self, tx: Tx, kind: Kind, batch: Sequence[Job], outcomes: Mapping[str, Outcome]) -> None:
+        now = self._jobs.clock()
+        done, paused = list[str](), list[str]()
+        for job in batch:
+            match outcomes.get(job.id, Done()):
+                case Done():
+                    done.append(job.id)
+                case Paused():
+                    paused.append(job.id)
+                case Failed(reason):
+                    self._fail(tx, kind, job, reason, now)
+        if done:
+            tx.run(_FINISH, {"ids": done, "me": self._me})
+        if paused:
+            tx.run(_RELEASE, {"ids": paused, "me": self._me, "at": to_micros(now)})
+
+    def _fail(self, tx: Tx, kind: Kind, job: Job, reason: str, now: datetime) -> None:
+        is_last = job.attempts >= len(kind.retries_s)
+        at = now + (_FAILED_AGAIN if is_last else timedelta(seconds=kind.retries_s[job.attempts]))
+        tx.run(
+            _FAIL,
+            {
+                "ids": [job.id],
+                "me": self._me,
+                "at": to_micros(at),
+                "failed": to_micros(now) if is_last else None,
+                "reason": reason[:_MAX_REASON].replace("\x00", ""),
+            },
+        )
+        if is_last and kind.exhausted is not None:
+            kind.exhausted(tx, job)
+
+    async def _keep(self, batch: Sequence[Job]) -> None:
+        """Renew the lease for as long as the batch is in work."""
+        ids = [job.id for job in batch]
+        while True:
+            await asyncio.sleep(self._lease.total_seconds() / 3)
+            until = to_micros(self._jobs.clock() + self._lease)
+            with contextlib.suppress(EngineUnavailable):
+                await self._jobs.db.write(lambda tx, until=until: tx.run(_EXTEND, {"ids": ids, "me": self._me, "until": until}))
+
+    async def _release(self, batch: Sequence[Job]) -> None:
+        ids = [job.id for job in batch]
+        at = to_micros(self._jobs.clock())
+        with contextlib.suppress(EngineUnavailable):
+            await self._jobs.db.write(lambda tx: tx.run(_RELEASE, {"ids": ids, "me": self._me, "at": at}))
+
+    async def _revive(self, kind: Kind) -> None:
+        """Try failed jobs again at once: the engine that failed them may be the one that came back."""
+        now = to_micros(self._jobs.clock())
+        await self._jobs.db.write(lambda tx: tx.run(_REVIVE, {"of_kind": kind.name, "now": now}))
+
+    async def _adopt(self) -> None:
+        host = socket.gethostname()
+
+        def free(tx: Tx) -> int:
+            owners = [row.text("owner") for row in tx.all(_OWNERS)]
+            dead = [owner for owner in owners if owner.startswith(f"{host}:") and not _is_alive(owner)]
+            return tx.run(_ORPHANS, {"owners": dead, "now": to_micros(self._jobs.clock())}) if dead else 0
+
+        await self._jobs.db.write(free)
+
+
+def _name(pid: int, unique: str) -> str:
+    return f"{socket.gethostname()}:{pid}:{unique}"
+
+
+def _is_alive(owner: str) -> bool:
+    pid = owner.split(":")[1]
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, ValueError):
+        return True
+    return True
+
+
+def _job(row: Row) -> Job:
+    return Job(
+        id=row.text("id"),
+        kind=row.text("kind"),
+        workspace_id=row.integer("workspace_id"),
+        payload=cast("dict[str, object]", orjson.loads(row.text("payload"))),
+        attempts=row.integer("attempts"),
+        created_at=from_micros(row.integer("created_at")),
+    )

