@@ -1,0 +1,1 @@
+"""Who may do what, and how often: workspaces, API keys, agent keys, the guard in front of every route."""

@@ -1,0 +1,210 @@
+"""How often a key may ask: tiers, windows, what is left of them, and the headers that say so (spec 8, D-27)."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from types import MappingProxyType
+from typing import Protocol
+
+from rookery.access.errors import RateLimited
+from rookery.access.models import TEST, Caller, Key, Tier
+from rookery.access.ports import Count, Counter
+from rookery.kernel.clock import Clock, to_micros
+from rookery.kernel.errors import EngineUnavailable
+
+TIERS = MappingProxyType({Tier.FREE: 1_000, Tier.PRO: 10_000, Tier.BUSINESS: 50_000, Tier.ENTERPRISE: None})
+"""Requests an hour (spec 8); None: unlimited."""
+
+UNLIMITED = 2_147_483_647
+"""Shown as Limit and Remaining of an unlimited key (D-27)."""
+
+DEFAULT_RATE = 600
+"""Requests a minute of an agent key, unless it says otherwise (D-21)."""
+
+TEST_FACTOR = 10
+"""Test keys have ten times the tier's limit (D-25)."""
+
+SECOND = 1_000_000
+MINUTE = 60 * SECOND
+HOUR = 3600 * SECOND
+
+_PAUSE_S = 2.0
+"""So long a counter that failed is left alone, so that not every request waits for it in vain."""
+
+_LOCAL_KEYS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """
+    What one key may spend.
+
+    Attributes:
+        limit: Requests a window; None: unlimited, and nothing is counted.
+        window: In microseconds.
+        by_clock: Whether Reset is a Unix time (API keys) or seconds from now (agent keys).
+    """
+
+    limit: int | None
+    window: int
+    by_clock: bool
+
+
+def plan_of(key: Key) -> Plan:
+    """Return what *key* may spend, by its tier and environment, or by its own rate."""
+    if key.kind == "agent":
+        return Plan(key.rate_limit or DEFAULT_RATE, MINUTE, by_clock=False)
+    limit = TIERS[key.tier or Tier.FREE]
+    return Plan(limit if limit is None or key.environment != TEST else limit * TEST_FACTOR, HOUR, by_clock=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How much of its plan a key has used at a moment; times in microseconds."""
+
+    plan: Plan
+    used: int
+    started_at: int
+    now: int
+    local: bool = False
+
+    @property
+    def limit(self) -> int:
+        """What to show as the limit."""
+        return UNLIMITED if self.plan.limit is None else self.plan.limit
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the request that this counts is one too many."""
+        return self.plan.limit is not None and self.used > self.plan.limit
+
+    @property
+    def remaining(self) -> int:
+        """Requests left in the window."""
+        return UNLIMITED if self.plan.limit is None else max(0, self.plan.limit - self.used)
+
+    @property
+    def reset_in_s(self) -> int:
+        """Whole seconds until the window is over, rounded up, so that waiting them is enough."""
+        return max(1, -((self.now - self.started_at - self.plan.window) // SECOND))
+
+    @property
+    def reset(self) -> int:
+        """What X-RateLimit-Reset says: a Unix time for API keys, seconds for agent keys (spec 8)."""
+        return -(-(self.started_at + self.plan.window) // SECOND) if self.plan.by_clock else self.reset_in_s
+
+    def headers(self) -> tuple[tuple[bytes, bytes], ...]:
+        """Return the three headers of spec 8, and the mark of a count that other processes do not share."""
+        three = (
+            (b"x-ratelimit-limit", b"%d" % self.limit),
+            (b"x-ratelimit-remaining", b"%d" % self.remaining),
+            (b"x-ratelimit-reset", b"%d" % self.reset),
+        )
+        return (*three, (b"x-ratelimit-scope", b"local")) if self.local else three
+
+
+class LocalCounter:
+    """Counts in this process alone: what remains while the shared counter is down. The keys used longest ago are forgotten."""
+
+    def __init__(self) -> None:
+        self._counts: OrderedDict[str, Count] = OrderedDict()
+
+    def hit(self, key: str, *, limit: int, window: int, now: int) -> Count:
+        """Count as `Counter.hit` does."""
+        used, started_at = self.peek(key, window=window, now=now)
+        count = Count(used if used > limit else used + 1, started_at)
+        self._counts[key] = count
+        self._counts.move_to_end(key)
+        if len(self._counts) > _LOCAL_KEYS:
+            self._counts.popitem(last=False)
+        return count
+
+    def peek(self, key: str, *, window: int, now: int) -> Count:
+        """Tell as `Counter.peek` does."""
+        count = self._counts.get(key)
+        return Count(0, now) if count is None or abs(now - count.started_at) >= window else count
+
+
+class Limiter:
+    """Spends plans on a shared counter; while that is down, on one of this process with the full limit, never unlimited."""
+
+    def __init__(self, counter: Counter, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._counter = counter
+        self._local = LocalCounter()
+        self._monotonic = monotonic
+        self._down_until = 0.0
+
+    @property
+    def is_local(self) -> bool:
+        """Whether this process counts for itself at the moment, since the counter store is down (D-27)."""
+        return self._down_until > 0
+
+    async def spend(self, name: str, plan: Plan, now: int) -> Standing:
+        """Count one request of *name* and return how it stands with it; over the limit, `Standing.is_over`."""
+        if plan.limit is None:
+            return Standing(plan, 0, now, now)
+        if not self._down_until or self._monotonic() >= self._down_until:
+            try:
+                used, started_at = await self._counter.hit(name, limit=plan.limit, window=plan.window, now=now)
+            except EngineUnavailable:
+                self._down_until = self._monotonic() + _PAUSE_S
+            else:
+                self._down_until = 0.0
+                return Standing(plan, used, started_at, now)
+        used, started_at = self._local.hit(name, limit=plan.limit, window=plan.window, now=now)
+        return Standing(plan, used, started_at, now, local=True)
+
+    async def standing(self, name: str, plan: Plan, now: int) -> Standing:
+        """Return how *name* stands without spending anything."""
+        if plan.limit is None:
+            return Standing(plan, 0, now, now)
+        if not self._down_until or self._monotonic() >= self._down_until:
+            try:
+                used, started_at = await self._counter.peek(name, window=plan.window, now=now)
+            except EngineUnavailable:
+                self._down_until = self._monotonic() + _PAUSE_S
+            else:
+                return Standing(plan, used, started_at, now)
+        used, started_at = self._local.peek(name, window=plan.window, now=now)
+        return Standing(plan, used, started_at, now, local=True)
+
+
+class ToolLimiting(Protocol):
+    """What the tools domain may ask of limits."""
+
+    async def spend_tool_limit(self, caller: Caller, server: str, tool: str) -> None:
+        """Do as `ToolLimits.spend_tool_limit`."""
+        ...
+
+
+class ToolLimits:
+    """Keeps the calls a minute that a key's `tool_limits` allow (D-23)."""
+
+    def __init__(self, limiter: Limiter, clock: Clock) -> None:
+        self._limiter = limiter
+        self._clock = clock
+
+    async def spend_tool_limit(self, caller: Caller, server: str, tool: str) -> None:
+        """
+        Count one call of the tool against every glob of the caller's that it matches, the tightest first.
+
+        Raises:
+            RateLimited: One of them is used up; the wider ones have not been spent then.
+        """
+        for glob, limit in matching(caller.tool_limits, server, tool):
+            name = f"tool:{caller.key_id}:{glob}"
+            standing = await self._limiter.spend(name, Plan(limit, MINUTE, by_clock=False), to_micros(self._clock()))
+            if standing.is_over:
+                raise RateLimited(standing.reset_in_s, f"This key may call {glob!r} {limit} times a minute.")
+
+
+def matching(tool_limits: Mapping[str, int], server: str, tool: str) -> list[tuple[str, int]]:
+    """Return the limits whose `server/tool` glob matches, the tightest first."""
+    if not tool_limits:
+        return []
+    name = f"{server}/{tool}"
+    return sorted(((glob, limit) for glob, limit in tool_limits.items() if fnmatchcase(name, glob)), key=lambda each: (each[1], each[0]))

@@ -1,0 +1,218 @@
+"""The nouns of access: who calls, workspaces, keys and what they may do. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Literal, NoReturn, final
+
+from rookery.access.errors import ScopeMissing
+from rookery.access.scopes import grants
+from rookery.kernel.errors import PermissionDenied
+
+KeyKind = Literal["api", "agent"]
+Environment = Literal["live", "test"]
+
+LIVE: Environment = "live"
+TEST: Environment = "test"
+
+
+class Tier(StrEnum):
+    """What an API key may spend an hour (spec 8)."""
+
+    FREE = "free"
+    PRO = "pro"
+    BUSINESS = "business"
+    ENTERPRISE = "enterprise"
+
+
+class KeyStatus(StrEnum):
+    """The label of a key's state (spec 3.2); a suspended key is labelled Revoked (D-21)."""
+
+    ACTIVE = "Active"
+    REVOKED = "Revoked"
+    EXPIRED = "Expired"
+
+
+@final
+class Secret:
+    """A plaintext that prints as stars: in logs, tracebacks and reprs alike. `reveal` is for the one answer that shows it."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        """Return the plaintext."""
+        return self._text
+
+    def __repr__(self) -> str:
+        return "Secret(***)"
+
+    def __str__(self) -> str:
+        return "***"
+
+    def __reduce__(self) -> NoReturn:
+        msg = "a secret is never pickled"
+        raise TypeError(msg)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """
+    Who makes this request, and what the key lets them do; made by the guard, once a request.
+
+    Attributes:
+        workspace_id: The tenant acted in: every query is bound to it. The sandbox twin for a test key (D-25).
+        shown_workspace_id: The workspace that answers show: the parent of a twin.
+        scopes: As granted, wildcards included; ask `may`.
+        agent_id: The agent that the key speaks for, if it is bound to one.
+        servers: Ids of the tool servers that exist for this key; None: all. So too *orgs* and *projects*.
+        tools: `server/tool` globs; None: all.
+        tool_limits: Calls a minute by `server/tool` glob.
+        address: The client's, canonical (D-28), or `unknown`.
+    """
+
+    key_id: str
+    key_kind: KeyKind
+    key_name: str
+    workspace_id: int
+    shown_workspace_id: int
+    scopes: frozenset[str]
+    agent_id: str | None
+    environment: Environment
+    servers: frozenset[str] | None
+    tools: tuple[str, ...] | None
+    orgs: frozenset[str] | None
+    projects: frozenset[str] | None
+    tool_limits: Mapping[str, int]
+    address: str
+    request_id: str
+
+    def may(self, scope: str) -> bool:
+        """Tell whether the key was granted *scope*, by name or by wildcard."""
+        return grants(self.scopes, scope)
+
+    def must(self, scope: str) -> None:
+        """
+        Do nothing if the key was granted *scope*.
+
+        Raises:
+            ScopeMissing: An API key without it (spec 5.2).
+            PermissionDenied: An agent key without it (spec 5.3).
+        """
+        if not grants(self.scopes, scope):
+            raise missing(self.key_kind, scope)
+
+
+def missing(kind: KeyKind, scope: str) -> ScopeMissing | PermissionDenied:
+    """Return the refusal of a key of *kind* that lacks *scope*: the two kinds have two bodies (spec 5.2, 5.3)."""
+    return ScopeMissing(scope) if kind == "api" else PermissionDenied(scope)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """What a key may touch besides its scopes (D-23); None: no restriction, empty: nothing at all."""
+
+    servers: frozenset[str] | None = None
+    tools: tuple[str, ...] | None = None
+    orgs: frozenset[str] | None = None
+    projects: frozenset[str] | None = None
+    tool_limits: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """
+    An API key or an agent key as stored, without its secret; times are UTC.
+
+    Attributes:
+        workspace_id: The workspace that owns and shows it.
+        acts_in: The tenant its requests act in: the sandbox twin for a test key, else *workspace_id*.
+        scopes: Scopes of an API key, permissions of an agent key: one grammar (D-23). In the order given.
+        tier: API keys only. *rate_limit*: agent keys only, requests a minute.
+        hint: The start of the plaintext, to tell keys apart.
+        delete_after: Set by rotation: from then on the key is gone, swept or not (D-26).
+        ip_restriction: Whether *ip_list* counts; on with an empty list denies all (D-28).
+    """
+
+    id: str
+    kind: KeyKind
+    name: str
+    workspace_id: int
+    acts_in: int
+    environment: Environment
+    scopes: tuple[str, ...]
+    tier: Tier | None
+    rate_limit: int | None
+    agent_id: str | None
+    reach: Reach
+    hint: str
+    ip_restriction: bool
+    ip_list: tuple[str, ...]
+    created_at: datetime
+    expires_at: datetime | None
+    suspended_at: datetime | None
+    revoked_at: datetime | None
+    delete_after: datetime | None
+
+    def status(self, at: datetime) -> KeyStatus:
+        """Return the label of the key's state at that time; a key at its very expiry is expired."""
+        if self.revoked_at is not None or self.suspended_at is not None:
+            return KeyStatus.REVOKED
+        if self.expires_at is not None and self.expires_at <= at:
+            return KeyStatus.EXPIRED
+        return KeyStatus.ACTIVE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """How a key was used so far: *call_count* over its whole life."""
+
+    call_count: int = 0
+    last_used_at: datetime | None = None
+    last_used_ip: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A key in a list: with its use."""
+
+    key: Key
+    use: Use
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Minted:
+    """A key just made, and its plaintext, which exists nowhere else from now on."""
+
+    key: Key
+    plaintext: Secret
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workspace:
+    """A tenant; *parent_id* is set on the sandbox twin of another (D-25), which no list shows."""
+
+    id: int
+    name: str
+    parent_id: int | None
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One admitted request, for the usage log; *workspace_id* is the one that is shown."""
+
+    key_id: str
+    workspace_id: int
+    at: datetime
+    method: str
+    route: str
+    status: int
+    duration_ms: float
+    address: str
+    request_id: str

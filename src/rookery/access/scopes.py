@@ -1,0 +1,165 @@
+"""
+The grammar of scopes and permissions, one for both (spec 5.2, 5.3, D-23). Pure: no I/O, no settings.
+
+A grant is `{resource}:{action}`, `{resource}:*`, `*:read` or `*`; what a route needs is always `{resource}:{action}`.
+`.` and `:` mean the same. `write` never implies `read`. What lies under `platform:` no wildcard grants.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable
+from functools import lru_cache
+from types import MappingProxyType
+
+ALL = "*"
+ALL_READ = "*:read"
+PLATFORM = "platform"
+
+SCOPES = MappingProxyType(
+    {
+        "plans.read": "list and view plans",
+        "plans.write": "create, update, archive plans",
+        "phases.write": "update phases, manage tasks",
+        "sessions.read": "list and view sessions",
+        "sessions.write": "start, update, end sessions",
+        "tools.read": "view tool analytics",
+        "templates.read": "list and view templates",
+        "templates.instantiate": "create plans from templates",
+        "templates.write": "create, change and delete templates",
+        "notify:read": "list push campaigns",
+        "notify:write": "create and update campaigns",
+        "notify:send": "send notifications",
+        "mcp:read": "list tool servers, tools, resources and prompts, and read resources",
+        "mcp:write": "call tools",
+        "brain:read": "recall, search and list memories",
+        "brain:write": "remember, and give feedback",
+        "brain:delete": "delete, forget, archive and restore memories",
+        "brain:admin": "another agent's own memories, export, import",
+        "content.read": "read generated content and prompt templates",
+        "content.write": "generate content, change prompt templates",
+        "score:read": "score texts",
+        "keys:read": "list and view keys",
+        "keys:write": "create, change and rotate keys",
+        "keys:delete": "revoke and delete keys",
+        "servers:read": "view the registration of tool servers",
+        "servers:write": "register and change tool servers",
+        "servers:delete": "remove tool servers",
+        "webhooks:read": "list and view webhooks and their deliveries",
+        "webhooks:write": "create, change and test webhooks",
+        "webhooks:delete": "delete webhooks",
+        "docs:read": "read the API documentation",
+        "audit:read": "read the audit log, addresses and address lists",
+        "console:read": "sign in to the console",
+        "platform:workspaces": "manage all workspaces",
+        "platform:servers": "manage the tool servers of all workspaces",
+        "platform:metrics": "read the platform's metrics",
+        "platform:audit": "read the audit log of all workspaces",
+    }
+)
+"""Every scope there is, in the spec's spelling, and what it allows: the source of the guard and of the documentation."""
+
+PRESETS = MappingProxyType(
+    {
+        "agent": (
+            "mcp:read", "mcp:write", "brain:read", "brain:write", "brain:delete", "plans.read", "plans.write", "phases.write",
+            "sessions.read", "sessions.write", "templates.read", "templates.instantiate", "tools.read", "score:read",
+        ),
+        "reader": ("mcp:read", "brain:read", "plans.read", "sessions.read", "templates.read", "tools.read", "notify:read", "content.read"),
+        "planner": (
+            "plans.read", "plans.write", "phases.write", "sessions.read", "sessions.write", "templates.read", "templates.write",
+            "templates.instantiate", "brain:read", "brain:write",
+        ),
+        "notifier": ("notify:read", "notify:write", "notify:send", "content.read", "content.write"),
+    }
+)  # fmt: skip
+"""Permissions that go together, by name."""
+
+
+def _normal(name: str) -> str:
+    return name.replace(".", ":")
+
+
+_RESOURCES = frozenset(_normal(name).partition(":")[0] for name in SCOPES) - {PLATFORM}
+_WILDCARDS = (ALL, ALL_READ, *(f"{resource}:*" for resource in sorted(_RESOURCES)))
+_SPELLING = {_normal(name): name for name in (*SCOPES, *_WILDCARDS)}
+
+
+def grants(held: frozenset[str], needed: str) -> bool:
+    """Tell whether one of the grants *held* covers *needed*, a scope without wildcards."""
+    return not granted_by(needed).isdisjoint(held)
+
+
+def grants_any(held: frozenset[str], needed: Iterable[str]) -> bool:
+    """Tell whether *held* covers at least one of *needed* (spec 5.3); of nothing, none."""
+    return any(grants(held, scope) for scope in needed)
+
+
+def grants_all(held: frozenset[str], needed: Iterable[str]) -> bool:
+    """Tell whether *held* covers each of *needed* (spec 5.3)."""
+    return all(grants(held, scope) for scope in needed)
+
+
+@lru_cache(maxsize=1024)
+def granted_by(needed: str) -> frozenset[str]:
+    """Return every grant, in either spelling, that covers *needed*; a wildcard is no scope that can be needed: none."""
+    resource, colon, action = _normal(needed).partition(":")
+    if not colon or not resource or not action or "*" in needed or ":" in action:
+        return frozenset()
+    if resource == PLATFORM:
+        return _both(f"{resource}:{action}")
+    reading = _both(ALL_READ) if action == "read" else frozenset[str]()
+    return _both(f"{resource}:{action}") | _both(f"{resource}:*") | reading | {ALL}
+
+
+def covers(held: frozenset[str], grant: str) -> bool:
+    """
+    Tell whether who holds *held* may hand *grant* on (D-24): everything it ever grants, they hold by name or wider wildcard.
+
+    All the actions of a resource, held one by one, do not cover its wildcard, which also grants those still to come.
+    """
+    resource, _, action = _normal(grant).partition(":")
+    if "*" not in grant:
+        return grants(held, grant)
+    wider = {ALL} if action == "*" and resource != "*" else set[str]()
+    if resource == PLATFORM:
+        return False
+    if _normal(grant) == ALL_READ:
+        wider = {ALL}
+    return not (_both(_normal(grant)) | wider).isdisjoint(held)
+
+
+def may_grant(held: frozenset[str], wanted: Iterable[str]) -> list[str]:
+    """Return those of *wanted* that who holds *held* may not hand on; empty: all may be (D-24)."""
+    return [grant for grant in wanted if not covers(held, grant)]
+
+
+def read(names: Collection[str], *, platform: bool) -> tuple[tuple[str, ...], list[str]]:
+    """
+    Read grants that somebody wrote: return them in the spec's spelling, each once, and what is wrong with the others.
+
+    Args:
+        names: In any spelling.
+        platform: Whether `platform:` scopes may be granted here: only the command line may (D-23).
+    """
+    good: dict[str, None] = {}
+    wrong: list[str] = []
+    for name in names:
+        spelled = _SPELLING.get(_normal(name))
+        if spelled is None:
+            wrong.append(_unknown(name))
+        elif not platform and spelled.startswith(f"{PLATFORM}:"):
+            wrong.append(f"{name}: only the command line grants platform scopes")
+        else:
+            good[spelled] = None
+    return tuple(good), wrong
+
+
+def _unknown(name: str) -> str:
+    near = difflib.get_close_matches(_normal(name), list(_SPELLING), n=1, cutoff=0.5)
+    shown = name if len(name) <= 64 else f"{name[:64]}…"
+    return f"{shown}: unknown scope" + (f"; the nearest is {_SPELLING[near[0]]}" if near else "")
+
+
+def _both(name: str) -> frozenset[str]:
+    return frozenset((name, name.replace(":", ".")))

@@ -1,0 +1,149 @@
+"""What a key may be made or changed to: the rules for its fields, in one place for every way in (D-12, D-23, D-28)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from rookery.access import networks, scopes
+from rookery.access.models import Environment, Reach, Tier
+from rookery.kernel.errors import ValidationFailed
+
+MAX_NAME = 100
+MAX_RATE = 1_000_000
+MAX_LISTED = 1_000
+"""Entries of any list of a key: rows stay small, since each is read at every request."""
+
+_AGENT_ID = re.compile(r"[a-z0-9](?:[a-z0-9_-]{0,62}[a-z0-9])?")
+_NOT_SLUG = re.compile(r"[^a-z0-9]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewApiKey:
+    """What an API key is made with; new keys are live and of tier pro (D-27)."""
+
+    name: str
+    scopes: tuple[str, ...]
+    tier: Tier = Tier.PRO
+    environment: Environment = "live"
+    expires_at: datetime | None = None
+    agent_id: str | None = None
+    reach: Reach = field(default_factory=Reach)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewAgentKey:
+    """What an agent key is made with; *agent_id* None: a slug of the name, unique in the workspace."""
+
+    name: str
+    permissions: tuple[str, ...]
+    rate_limit: int = 600
+    expires_at: datetime | None = None
+    agent_id: str | None = None
+    ip_restriction: bool = False
+    ip_list: tuple[str, ...] = ()
+    reach: Reach = field(default_factory=Reach)
+
+
+class Check:
+    """Collects what is wrong with the fields of one request, so that its author hears of everything at once."""
+
+    def __init__(self) -> None:
+        self._errors: dict[str, list[str]] = {}
+
+    def done(self) -> None:
+        """
+        Do nothing if all was well.
+
+        Raises:
+            ValidationFailed: Something was not.
+        """
+        if self._errors:
+            raise ValidationFailed(self._errors)
+
+    def name(self, text: str) -> str:
+        """Return a name: 1 to 100 printable characters, the spaces around it dropped."""
+        text = text.strip()
+        if not 1 <= len(text) <= MAX_NAME or not text.isprintable():
+            self._say("name", f"must be 1 to {MAX_NAME} printable characters")
+        return text
+
+    def grants(self, names: Iterable[str], *, called: str, platform: bool) -> tuple[str, ...]:
+        """Return scopes or permissions in the spec's spelling; at least one, all known."""
+        listed = list(names)
+        if not listed:
+            self._say(called, "must name at least one")
+        if len(listed) > MAX_LISTED:
+            self._say(called, f"must name at most {MAX_LISTED}")
+            return ()
+        good, wrong = scopes.read(listed, platform=platform)
+        self._say(called, *wrong)
+        return good
+
+    def addresses(self, entries: str | Iterable[str]) -> tuple[str, ...]:
+        """Return addresses and ranges in their one form; one bad line refuses all (D-28)."""
+        good, wrong = networks.read_list(entries)
+        self._say("ips", *wrong)
+        if len(good) > MAX_LISTED:
+            self._say("ips", f"must be at most {MAX_LISTED}")
+        return good
+
+    def expiry(self, moment: datetime | None, now: datetime) -> datetime | None:
+        """Return an expiry, which lies ahead."""
+        if moment is not None and moment <= now:
+            self._say("expires_at", "must be in the future")
+        return moment
+
+    def rate_limit(self, number: int) -> int:
+        """Return requests a minute."""
+        if not 1 <= number <= MAX_RATE:
+            self._say("rate_limit", f"must be 1 to {MAX_RATE}")
+        return number
+
+    def agent_id(self, text: str | None) -> str | None:
+        """Return an agent's id of the form that `slug` makes, or None."""
+        if text is not None and _AGENT_ID.fullmatch(text) is None:
+            self._say("agent_id", "must be 1 to 64 of a-z, 0-9, - and _, beginning and ending with a letter or digit")
+        return text
+
+    def reach(self, reach: Reach) -> Reach:
+        """Return allow-lists of names that are not empty; tool limits of 1 call a minute and more."""
+        for called, names in {"servers": reach.servers, "tools": reach.tools, "orgs": reach.orgs, "projects": reach.projects}.items():
+            self._names(called, names or ())
+        self._limits(reach.tool_limits)
+        return reach
+
+    def _names(self, called: str, names: Iterable[str]) -> None:
+        listed = list(names)
+        if len(listed) > MAX_LISTED:
+            self._say(called, f"must be at most {MAX_LISTED}")
+        if any(not name or len(name) > 256 or not name.isprintable() for name in listed):
+            self._say(called, "must be 1 to 256 printable characters each")
+
+    def _limits(self, limits: Mapping[str, int]) -> None:
+        self._names("tool_limits", limits)
+        for glob, limit in limits.items():
+            if not 1 <= limit <= MAX_RATE:
+                self._say("tool_limits", f"{glob[:64]}: must be 1 to {MAX_RATE} calls a minute")
+
+    def _say(self, called: str, *texts: str) -> None:
+        if texts:
+            self._errors.setdefault(called, []).extend(texts)
+
+
+def slug(name: str) -> str:
+    """Return *name* as an agent's id; one without a Latin letter or digit becomes `agent`."""
+    return _NOT_SLUG.sub("-", name.lower()).strip("-")[:64].rstrip("-") or "agent"
+
+
+def free_slug(name: str, taken: set[str]) -> str:
+    """Return the slug of *name*, numbered from 2 if it is taken."""
+    base = slug(name)
+    number, free = 1, base
+    while free in taken:
+        number += 1
+        tail = f"-{number}"
+        free = base[: 64 - len(tail)].rstrip("-") + tail
+    return free

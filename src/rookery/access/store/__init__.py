@@ -1,0 +1,1 @@
+"""The tables of access and their queries: the only SQL of this domain."""

@@ -1,0 +1,241 @@
+"""Keys of both kinds: one table, because the guard reads both alike. A key past its grace is in no answer but the guard's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import cast
+
+import orjson
+from sqlalchemy import BigInteger, Column, Index, Table, Text, bindparam, delete, func, insert, select, update
+
+from rookery.access.models import Entry, Environment, Key, KeyKind, Reach, Tier, Use
+from rookery.kernel.clock import from_micros, to_micros
+from rookery.kernel.db import Row, Tx, Value, metadata
+
+CANDIDATES = 4
+"""So many keys with one lookup are tried at most: each costs a run of bcrypt."""
+
+keys = Table(
+    "access_keys",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("lookup", Text, nullable=False),
+    Column("key_hash", Text),
+    Column("workspace_id", BigInteger, nullable=False),
+    Column("acts_in", BigInteger, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("hint", Text, nullable=False),
+    Column("environment", Text, nullable=False),
+    Column("scopes", Text, nullable=False),
+    Column("tier", Text),
+    Column("rate_limit", BigInteger),
+    Column("agent_id", Text),
+    Column("servers", Text),
+    Column("tools", Text),
+    Column("orgs", Text),
+    Column("projects", Text),
+    Column("tool_limits", Text, nullable=False),
+    Column("ip_restriction", BigInteger, nullable=False),
+    Column("ip_list", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger),
+    Column("suspended_at", BigInteger),
+    Column("revoked_at", BigInteger),
+    Column("delete_after", BigInteger),
+    Column("call_count", BigInteger, nullable=False, server_default="0"),
+    Column("last_used_at", BigInteger),
+    Column("last_used_ip", Text),
+)
+Index("ix_access_keys_lookup", keys.c.lookup)
+Index("ix_access_keys_workspace_id_kind_id", keys.c.workspace_id, keys.c.kind, keys.c.id)
+Index("ix_access_keys_delete_after", keys.c.delete_after)
+
+# `lookup` is the SHA-256 of an agent key, or the first 8 random characters of an API key, whose bcrypt hash is `key_hash`.
+# What use changes is left out of the settings: the guard compares whole rows, and these would differ at each request.
+_USE = ("call_count", "last_used_at", "last_used_ip")
+_SETTINGS = tuple(column for column in keys.c if column.name not in _USE)
+_FIXED = ("id", "kind", "workspace_id", "created_at", *_USE)
+
+_BY_ID = select(*_SETTINGS).where(keys.c.id == bindparam("id"))
+_BY_LOOKUP = (
+    select(*_SETTINGS).where(keys.c.lookup == bindparam("lookup"), keys.c.kind == bindparam("kind")).order_by(keys.c.id).limit(CANDIDATES)
+)
+_ADD = insert(keys)
+_OWN = (keys.c.id == bindparam("id"), keys.c.workspace_id == bindparam("workspace_id"), keys.c.kind == bindparam("kind"))
+_NOT_GONE = keys.c.delete_after.is_(None) | (keys.c.delete_after > bindparam("at"))
+_ALL = (keys.c.workspace_id == bindparam("workspace_id"), keys.c.kind == bindparam("kind"), _NOT_GONE)
+_ONE = select(keys).where(*_OWN, _NOT_GONE)
+_ONE_LOCKED = _ONE.with_for_update()
+_PAGE = select(keys).where(*_ALL).order_by(keys.c.id.desc()).limit(bindparam("limit")).offset(bindparam("offset"))
+_COUNT = select(func.count().label("n")).select_from(keys).where(*_ALL)
+_CHANGE = (
+    update(keys)
+    .where(keys.c.id == bindparam("at_id"), keys.c.workspace_id == bindparam("at_workspace"))
+    .values({column.name: bindparam(column.name) for column in keys.c if column.name not in {*_FIXED, "lookup", "key_hash"}})
+)
+_DELETE = delete(keys).where(*_OWN)
+_AGENT_IDS = select(keys.c.agent_id).where(keys.c.workspace_id == bindparam("workspace_id"), keys.c.kind == "agent")
+_OVER = (keys.c.delete_after <= bindparam("at")) | (keys.c.expires_at <= bindparam("expired_at"))
+_IN_ANY = (bindparam("any_workspace", type_=BigInteger()) == 1) | (keys.c.workspace_id == bindparam("workspace_id"))
+_PRUNABLE = select(keys).where(keys.c.kind == "api", _OVER, _IN_ANY).order_by(keys.c.id)
+_PRUNE = delete(keys).where(keys.c.kind == "api", _OVER, _IN_ANY)
+_SWEEP = delete(keys).where(keys.c.delete_after <= bindparam("at"))
+_KEYS_OF = select(func.count().label("n")).select_from(keys).where(keys.c.workspace_id == bindparam("workspace_id"))
+_DELETE_OF = delete(keys).where(keys.c.workspace_id == bindparam("workspace_id"))
+
+
+def by_id(tx: Tx, key_id: str) -> Row | None:
+    """Return the settings of a key, whoever's: for the guard alone, which has yet to learn whose it is."""
+    return tx.one(_BY_ID, {"id": key_id})
+
+
+def by_lookup(tx: Tx, kind: KeyKind, lookup: str) -> list[Row]:
+    """Return the settings of the keys that a token with *lookup* may be, whoever's: for the guard alone."""
+    return tx.all(_BY_LOOKUP, {"lookup": lookup, "kind": kind})
+
+
+def add_key(tx: Tx, key: Key, *, lookup: str, key_hash: str | None) -> None:
+    """Store a new key."""
+    tx.run(_ADD, {**_columns(key), "id": key.id, "kind": key.kind, "lookup": lookup, "key_hash": key_hash,
+                  "workspace_id": key.workspace_id, "created_at": to_micros(key.created_at)})  # fmt: skip
+
+
+def find_key(tx: Tx, kind: KeyKind, workspace_id: int, key_id: str, *, at: int, lock: bool = False) -> Entry | None:
+    """Return a key of the workspace; *lock* keeps others from changing it before this transaction ends."""
+    row = tx.one(_ONE_LOCKED if lock else _ONE, {"id": key_id, "kind": kind, "workspace_id": workspace_id, "at": at})
+    return None if row is None else entry_of(row)
+
+
+def page_of_keys(tx: Tx, kind: KeyKind, workspace_id: int, *, at: int, limit: int, offset: int) -> tuple[list[Entry], int]:
+    """Return the workspace's keys, newest first, and how many there are in all."""
+    which: dict[str, Value] = {"kind": kind, "workspace_id": workspace_id, "at": at}
+    rows = tx.all(_PAGE, {**which, "limit": limit, "offset": offset})
+    return [entry_of(row) for row in rows], _counted(tx.one(_COUNT, which))
+
+
+def change_key(tx: Tx, key: Key) -> None:
+    """Store the settings of *key* over those of the key with its id in its workspace; secret, kind and birth stay."""
+    tx.run(_CHANGE, {**_columns(key), "at_id": key.id, "at_workspace": key.workspace_id})
+
+
+def delete_key(tx: Tx, kind: KeyKind, workspace_id: int, key_id: str) -> bool:
+    """Delete a key of the workspace; tell whether there was one."""
+    return tx.run(_DELETE, {"id": key_id, "kind": kind, "workspace_id": workspace_id}) > 0
+
+
+def agent_ids(tx: Tx, workspace_id: int) -> set[str]:
+    """Return the names under which agent keys of the workspace speak."""
+    return {name for row in tx.all(_AGENT_IDS, {"workspace_id": workspace_id}) if (name := row.maybe_text("agent_id"))}
+
+
+def prunable(tx: Tx, *, at: int, expired_at: int, workspace_id: int | None) -> list[Entry]:
+    """Return the API keys (of one workspace, or all) whose grace ended by *at* or that expired by *expired_at*."""
+    return [entry_of(row) for row in tx.all(_PRUNABLE, _over(at, expired_at, workspace_id))]
+
+
+def prune(tx: Tx, *, at: int, expired_at: int, workspace_id: int | None) -> int:
+    """Delete what `prunable` returns."""
+    return tx.run(_PRUNE, _over(at, expired_at, workspace_id))
+
+
+def sweep(tx: Tx, *, at: int) -> int:
+    """Delete the keys whose grace period is over; return how many."""
+    return tx.run(_SWEEP, {"at": at})
+
+
+def delete_keys(tx: Tx, workspace_id: int) -> None:
+    """Delete all keys of the workspace: none opens anything from the commit on."""
+    tx.run(_DELETE_OF, {"workspace_id": workspace_id})
+
+
+def count_keys(tx: Tx, workspace_id: int) -> int:
+    """Return how many keys of both kinds the workspace has."""
+    return _counted(tx.one(_KEYS_OF, {"workspace_id": workspace_id}))
+
+
+def entry_of(row: Row) -> Entry:
+    """Read a whole row."""
+    use = Use(call_count=row.integer("call_count"), last_used_at=_moment(row, "last_used_at"), last_used_ip=row.maybe_text("last_used_ip"))
+    return Entry(key=key_of(row), use=use)
+
+
+def key_of(row: Row) -> Key:
+    """Read the settings of a row."""
+    tier = row.maybe_text("tier")
+    return Key(
+        id=row.text("id"),
+        kind=cast("KeyKind", row.text("kind")),
+        name=row.text("name"),
+        workspace_id=row.integer("workspace_id"),
+        acts_in=row.integer("acts_in"),
+        environment=cast("Environment", row.text("environment")),
+        scopes=tuple(_strings(row.text("scopes"))),
+        tier=None if tier is None else Tier(tier),
+        rate_limit=row.maybe_integer("rate_limit"),
+        agent_id=row.maybe_text("agent_id"),
+        reach=Reach(
+            servers=_names(row.maybe_text("servers")),
+            tools=None if (tools := row.maybe_text("tools")) is None else tuple(_strings(tools)),
+            orgs=_names(row.maybe_text("orgs")),
+            projects=_names(row.maybe_text("projects")),
+            tool_limits=cast("dict[str, int]", orjson.loads(row.text("tool_limits"))),
+        ),
+        hint=row.text("hint"),
+        ip_restriction=row.flag("ip_restriction"),
+        ip_list=tuple(_strings(row.text("ip_list"))),
+        created_at=from_micros(row.integer("created_at")),
+        expires_at=_moment(row, "expires_at"),
+        suspended_at=_moment(row, "suspended_at"),
+        revoked_at=_moment(row, "revoked_at"),
+        delete_after=_moment(row, "delete_after"),
+    )
+
+
+def _columns(key: Key) -> dict[str, Value]:
+    reach = key.reach
+    times = {"expires_at": key.expires_at, "suspended_at": key.suspended_at, "revoked_at": key.revoked_at, "delete_after": key.delete_after}
+    return {
+        "acts_in": key.acts_in,
+        "name": key.name,
+        "hint": key.hint,
+        "environment": key.environment,
+        "scopes": _json(key.scopes),
+        "tier": key.tier and key.tier.value,
+        "rate_limit": key.rate_limit,
+        "agent_id": key.agent_id,
+        "servers": None if reach.servers is None else _json(sorted(reach.servers)),
+        "tools": None if reach.tools is None else _json(reach.tools),
+        "orgs": None if reach.orgs is None else _json(sorted(reach.orgs)),
+        "projects": None if reach.projects is None else _json(sorted(reach.projects)),
+        "tool_limits": orjson.dumps(dict(reach.tool_limits)).decode(),
+        "ip_restriction": int(key.ip_restriction),
+        "ip_list": _json(key.ip_list),
+        **{name: None if time is None else to_micros(time) for name, time in times.items()},
+    }
+
+
+def _over(at: int, expired_at: int, workspace_id: int | None) -> dict[str, Value]:
+    return {"at": at, "expired_at": expired_at, "any_workspace": int(workspace_id is None), "workspace_id": workspace_id or 0}
+
+
+def _moment(row: Row, name: str) -> datetime | None:
+    micros = row.maybe_integer(name)
+    return None if micros is None else from_micros(micros)
+
+
+def _counted(row: Row | None) -> int:
+    return 0 if row is None else row.integer("n")
+
+
+def _json(texts: Sequence[str]) -> str:
+    return orjson.dumps(list(texts)).decode()
+
+
+def _strings(text: str) -> list[str]:
+    return cast("list[str]", orjson.loads(text))
+
+
+def _names(text: str | None) -> frozenset[str] | None:
+    return None if text is None else frozenset(_strings(text))

@@ -1,0 +1,92 @@
+"""Workspaces and their sandbox twins, and what is done once in an installation's life."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from sqlalchemy import BigInteger, Column, ColumnElement, Integer, Table, Text, UniqueConstraint, bindparam, delete, select
+
+from rookery.access.models import Workspace
+from rookery.kernel.clock import from_micros
+from rookery.kernel.db import Row, Tx, metadata, upsert
+
+SERIAL = BigInteger().with_variant(Integer(), "sqlite")
+"""SQLite counts up only an INTEGER; with AUTOINCREMENT no number is given twice, so no tenant inherits another's rows."""
+
+workspaces = Table(
+    "workspaces",
+    metadata,
+    Column("id", SERIAL, primary_key=True, autoincrement=True),
+    Column("name", Text, nullable=False),
+    Column("parent_id", BigInteger),
+    Column("created_at", BigInteger, nullable=False),
+    UniqueConstraint("name"),
+    UniqueConstraint("parent_id"),
+    sqlite_autoincrement=True,
+)
+
+once = Table("access_once", metadata, Column("name", Text, primary_key=True), Column("at", BigInteger, nullable=False))
+"""What is done once in the life of an installation."""
+
+_WORKSPACES = select(workspaces).where(workspaces.c.parent_id.is_(None)).order_by(workspaces.c.id)
+_WORKSPACE = select(workspaces).where(workspaces.c.id == bindparam("id"), workspaces.c.parent_id.is_(None))
+_WORKSPACE_LOCKED = _WORKSPACE.with_for_update()
+_WORKSPACE_NAMED = select(workspaces).where(workspaces.c.name == bindparam("name"), workspaces.c.parent_id.is_(None))
+_TWIN = select(workspaces).where(workspaces.c.parent_id == bindparam("parent_id"))
+_ADD_WORKSPACE = upsert(workspaces, index_elements=["name"], returning=[cast("ColumnElement[object]", workspaces.c.id)])
+_DELETE_WORKSPACE = delete(workspaces).where((workspaces.c.id == bindparam("id")) | (workspaces.c.parent_id == bindparam("id")))
+_ONCE = upsert(once, index_elements=["name"], returning=[cast("ColumnElement[object]", once.c.name)])
+_WAS_DONE = select(once.c.at).where(once.c.name == bindparam("name"))
+
+
+def list_workspaces(tx: Tx) -> list[Workspace]:
+    """Return all workspaces but the sandbox twins, oldest first."""
+    return [_workspace_of(row) for row in tx.all(_WORKSPACES)]
+
+
+def find_workspace(tx: Tx, workspace_id: int, *, lock: bool = False) -> Workspace | None:
+    """Return a workspace, not a twin; *lock* keeps it from being deleted before this transaction ends."""
+    row = tx.one(_WORKSPACE_LOCKED if lock else _WORKSPACE, {"id": workspace_id})
+    return None if row is None else _workspace_of(row)
+
+
+def find_workspace_named(tx: Tx, name: str) -> Workspace | None:
+    """Return the workspace of that name, not a twin."""
+    row = tx.one(_WORKSPACE_NAMED, {"name": name})
+    return None if row is None else _workspace_of(row)
+
+
+def find_twin(tx: Tx, workspace_id: int) -> int | None:
+    """Return the id of the workspace's sandbox twin, if it has been made."""
+    row = tx.one(_TWIN, {"parent_id": workspace_id})
+    return None if row is None else row.integer("id")
+
+
+def add_workspace(tx: Tx, name: str, *, parent_id: int | None, at: int) -> int | None:
+    """Store a workspace and return its id, or None if the name is taken."""
+    row = tx.one(_ADD_WORKSPACE, {"name": name, "parent_id": parent_id, "created_at": at})
+    return None if row is None else row.integer("id")
+
+
+def delete_workspace(tx: Tx, workspace_id: int) -> None:
+    """Delete a workspace and its twin; their keys and calls are others' business."""
+    tx.run(_DELETE_WORKSPACE, {"id": workspace_id})
+
+
+def do_once(tx: Tx, name: str, at: int) -> bool:
+    """Note that *name* is done; tell whether it was not done before. A concurrent transaction waits for this one's end."""
+    return tx.one(_ONCE, {"name": name, "at": at}) is not None
+
+
+def was_done(tx: Tx, name: str) -> bool:
+    """Tell whether *name* was done."""
+    return tx.one(_WAS_DONE, {"name": name}) is not None
+
+
+def _workspace_of(row: Row) -> Workspace:
+    return Workspace(
+        id=row.integer("id"),
+        name=row.text("name"),
+        parent_id=row.maybe_integer("parent_id"),
+        created_at=from_micros(row.integer("created_at")),
+    )

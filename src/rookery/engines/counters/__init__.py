@@ -1,0 +1,23 @@
+"""The engines of `rookery.access.ports.Counter`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rookery.access.ports import Counter
+from rookery.engines.counters.embedded import EmbeddedCounter
+from rookery.kernel.errors import WrongSettings
+
+
+def open_counter(address: str, *, data_dir: Path) -> Counter:
+    """
+    Return the counter at *address*: `embedded:` is counters.db in *data_dir*, shared by all processes of this host.
+
+    Raises:
+        WrongSettings: No engine has such an address.
+    """
+    if address == "embedded:":
+        return EmbeddedCounter(data_dir / "counters.db")
+    scheme = address.partition(":")[0]
+    msg = f"ROOKERY_COUNTERS: {scheme!r} is not a counter that Rookery knows; use embedded:"
+    raise WrongSettings(msg)

@@ -1,0 +1,80 @@
+"""
+Counters in a SQLite file of their own, shared by the processes of one host.
+
+Measured: about 10 µs a hit, on the event loop, with no thread to hand over to. `synchronous=OFF`: what a power cut
+may lose is at most the counts of the last moments, and no other file's.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from pathlib import Path
+
+from rookery.access.ports import Count
+from rookery.kernel.errors import EngineUnavailable
+from rookery.kernel.sqlite import connect
+
+_BUSY_S = 1.0
+"""Longer than any wait measured (33 ms, two processes on one key): giving up means counting locally, no longer exactly."""
+
+_FORGET_AFTER = 48 * 3600 * 1_000_000
+"""Microseconds, far more than the longest window: rows untouched since then go when the file is opened."""
+
+_TABLE = "CREATE TABLE IF NOT EXISTS counts (name TEXT PRIMARY KEY, started_at INTEGER NOT NULL, used INTEGER NOT NULL) WITHOUT ROWID"
+_FORGET = "DELETE FROM counts WHERE started_at < ?"
+_HIT = """
+INSERT INTO counts (name, started_at, used) VALUES (?1, ?2, 1)
+ON CONFLICT (name) DO UPDATE SET
+    used = CASE WHEN abs(?2 - started_at) >= ?3 THEN 1 WHEN used > ?4 THEN used ELSE used + 1 END,
+    started_at = CASE WHEN abs(?2 - started_at) >= ?3 THEN ?2 ELSE started_at END
+RETURNING used, started_at
+"""
+_PEEK = "SELECT used, started_at FROM counts WHERE name = ?1 AND abs(?2 - started_at) < ?3"
+
+
+class EmbeddedCounter:
+    """`Counter` on a file; opened at its first use, so a process that forks before then shares no connection."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._connection: sqlite3.Connection | None = None
+
+    async def hit(self, key: str, *, limit: int, window: int, now: int) -> Count:
+        try:
+            # Fetched whole: a statement that is not stepped to its end holds its lock.
+            ((used, started_at),) = (self._connection or self._open()).execute(_HIT, (key, now, window, limit)).fetchall()
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
+        return Count(used, started_at)
+
+    async def peek(self, key: str, *, window: int, now: int) -> Count:
+        try:
+            rows = (self._connection or self._open()).execute(_PEEK, (key, now, window)).fetchall()
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
+        return Count(*rows[0]) if rows else Count(0, now)
+
+    async def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _open(self) -> sqlite3.Connection:
+        connection = connect(self._path, synchronous="OFF", busy_timeout_s=_BUSY_S)
+        try:
+            connection.execute(_TABLE)
+            connection.execute(_FORGET, (time.time_ns() // 1000 - _FORGET_AFTER,))
+        except sqlite3.Error:
+            connection.close()
+            raise
+        self._connection = connection
+        return connection
+
+    def _failed(self, error: sqlite3.Error) -> EngineUnavailable:
+        """Drop the connection unless the file is merely busy: one that was damaged or deleted is opened anew."""
+        is_busy = getattr(error, "sqlite_errorcode", None) in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+        if not is_busy and self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        return EngineUnavailable("counters", str(error), retry_after_s=1)

@@ -1,0 +1,103 @@
+"""Access as wiring builds it, with bcrypt at its cheapest, and requests to send to its guard."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rookery.access.agent_keys import AgentKeys
+from rookery.access.api_keys import ApiKeys
+from rookery.access.guard import Admission, Guard
+from rookery.access.hashing import Bcrypt
+from rookery.access.limits import Limiter
+from rookery.access.models import Minted, Tier
+from rookery.access.networks import networks
+from rookery.access.ports import Counter
+from rookery.access.proofs import Proofs
+from rookery.access.settings import NewAgentKey, NewApiKey
+from rookery.access.usage import Usage
+from rookery.access.workspaces import Workspaces
+from rookery.kernel.db import Database
+from tests.conftest import FakeClock
+
+
+@dataclass
+class Access:
+    """Everything of access, as one process has it."""
+
+    db: Database
+    clock: FakeClock
+    counter: Counter
+    bcrypt: Bcrypt
+    usage: Usage
+    limiter: Limiter
+    proofs: Proofs
+    guard: Guard
+    api_keys: ApiKeys
+    agent_keys: AgentKeys
+    workspaces: Workspaces
+
+    async def workspace(self, name: str = "nest") -> int:
+        """Make a workspace."""
+        return (await self.workspaces.create(name)).id
+
+    async def api_key(self, workspace_id: int, new: NewApiKey | None = None, *, platform: bool = False) -> Minted:
+        """Make an API key, of all scopes and unlimited unless told otherwise."""
+        return await self.api_keys.create(
+            workspace_id, new or NewApiKey(name="key", scopes=("*",), tier=Tier.ENTERPRISE), platform=platform
+        )
+
+    async def agent_key(self, workspace_id: int, new: NewAgentKey | None = None) -> Minted:
+        """Make an agent key that may read memories unless told otherwise."""
+        return await self.agent_keys.create(workspace_id, new or NewAgentKey(name="agent", permissions=("brain:read",)))
+
+    async def admit(
+        self,
+        presented: Minted | str,
+        *,
+        needs: str | None = None,
+        spend: bool = True,
+        headers: tuple[tuple[bytes, bytes], ...] = (),
+        address: str | None = "192.0.2.1",
+    ) -> Admission:
+        """Send a request with the key as Bearer."""
+        token = presented if isinstance(presented, str) else presented.plaintext.reveal()
+        return await self.send((b"authorization", f"Bearer {token}".encode()), *headers, needs=needs, spend=spend, address=address)
+
+    async def send(
+        self, *headers: tuple[bytes, bytes], needs: str | None = None, spend: bool = True, address: str | None = "192.0.2.1"
+    ) -> Admission:
+        """Send a request with these headers alone."""
+        client = None if address is None else (address, 50000)
+        scope: dict[str, object] = {"headers": list(headers), "client": client, "state": {"request_id": "req_test"}, "query_string": b""}
+        return await self.guard.admit(scope, needs=needs, spend=spend)
+
+    async def close(self) -> None:
+        """Write what is buffered and end the threads; store and counter stay open."""
+        await self.usage.close()
+        self.proofs.close()
+        self.bcrypt.close()
+
+
+def build(db: Database, counter: Counter, clock: FakeClock, *, trusted: tuple[str, ...] = (), bcrypt: Bcrypt | None = None) -> Access:
+    """Build access on *db* as a process of its own would: with its own caches."""
+    bcrypt = bcrypt or Bcrypt(cost=4)
+    usage = Usage(db, clock, flush_s=0.01)
+
+    def monotonic() -> float:
+        return clock().timestamp()
+
+    limiter = Limiter(counter, monotonic=monotonic)
+    proofs = Proofs(db, bcrypt, monotonic=monotonic)
+    return Access(
+        db=db,
+        clock=clock,
+        counter=counter,
+        bcrypt=bcrypt,
+        usage=usage,
+        limiter=limiter,
+        proofs=proofs,
+        guard=Guard(db=db, proofs=proofs, limiter=limiter, usage=usage, clock=clock, trusted_proxies=networks(trusted)),
+        api_keys=ApiKeys(db, bcrypt, usage, clock),
+        agent_keys=AgentKeys(db, usage, clock),
+        workspaces=Workspaces(db, clock),
+    )

@@ -1,0 +1,106 @@
+"""The rate limit routes, over HTTP (spec 8, D-27)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import httpx2
+import pytest
+from fastapi import FastAPI
+from starlette.requests import Request
+
+from rookery.access.api import AccessApi
+from rookery.access.errors import Unauthorised
+from rookery.access.models import Minted, Tier
+from rookery.access.settings import NewAgentKey, NewApiKey
+from rookery.kernel.http import Shell, mount
+from rookery.kernel.http.routes import Mounted
+from rookery.kernel.http.shell import unknown_route
+from tests.access.makers import Access
+
+RATE_LIMIT = ("/api/v1/rate-limit", "/api/agent/rate-limit")
+
+
+@pytest.fixture
+async def client(access: Access) -> AsyncIterator[httpx2.AsyncClient]:
+    """A client of a server with the routes of access alone."""
+    mounted, api = Mounted(FastAPI()), AccessApi(access.guard)
+    mount(mounted, "/api/v1", api.platform_routes(), access.guard)
+    mount(mounted, "/api/agent", api.agent_routes(), access.guard)
+    shell = Shell(exact=mounted.exact, router=unknown_route, hosts={"rookery.test"}, origins=(), address=lambda _: "http://rookery.test")
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(shell), base_url="http://rookery.test") as client:
+        yield client
+
+
+def bearing(minted: Minted) -> dict[str, str]:
+    """Return headers with the key."""
+    return {"Authorization": f"Bearer {minted.plaintext.reveal()}"}
+
+
+async def test_the_status_call_spends_nothing(client: httpx2.AsyncClient, access: Access) -> None:
+    """Spec 8: limit, remaining, reset_in_seconds and used; also when the limit is used up (D-27)."""
+    minted = await access.agent_key(await access.workspace(), NewAgentKey(name="rook", permissions=("brain:read",), rate_limit=1))
+    fresh = {"limit": 1, "remaining": 1, "reset_in_seconds": 60, "reset": 60, "used": 0, "window_seconds": 60, "local": False}
+    for path in (*RATE_LIMIT, *RATE_LIMIT):
+        answer = await client.get(path, headers=bearing(minted))
+        assert (answer.status_code, answer.json(), answer.headers["X-RateLimit-Remaining"]) == (200, fresh, "1")
+    await access.admit(minted)
+    access.clock.advance(seconds=15)
+
+    answer = await client.get(RATE_LIMIT[1], headers=bearing(minted))
+    assert answer.json() == {**fresh, "remaining": 0, "reset_in_seconds": 45, "reset": 45, "used": 1}
+
+
+async def test_an_api_key_s_reset_is_a_unix_time(client: httpx2.AsyncClient, access: Access) -> None:
+    """Spec 8: and an unlimited key says so (D-27)."""
+    workspace = await access.workspace()
+    free = await access.api_key(workspace, NewApiKey(name="key", scopes=("brain:read",), tier=Tier.FREE))
+    await access.admit(free)
+
+    answer = (await client.get(RATE_LIMIT[0], headers=bearing(free))).json()
+    assert answer == {
+        "limit": 1000,
+        "remaining": 999,
+        "reset_in_seconds": 3600,
+        "reset": int(access.clock().timestamp()) + 3600,
+        "used": 1,
+        "window_seconds": 3600,
+        "local": False,
+    }
+    unlimited = (await client.get(RATE_LIMIT[0], headers=bearing(await access.api_key(workspace)))).json()
+    assert (unlimited["limit"], unlimited["remaining"], unlimited["used"]) == (2147483647, 2147483647, 0)
+
+
+async def test_a_refusal_is_one_body_with_its_headers(client: httpx2.AsyncClient, access: Access) -> None:
+    """D-10, D-27: error, message and detail; WWW-Authenticate on 401, rate limit headers once the key is known."""
+    workspace = await access.workspace()
+    minted = await access.agent_key(workspace)
+    stranger = await client.get(RATE_LIMIT[0])
+    assert (stranger.status_code, stranger.json()["error"], stranger.headers["WWW-Authenticate"]) == (401, "unauthorised", "Bearer")
+    await access.agent_keys.revoke(workspace, minted.key.id)
+    revoked = await client.get(RATE_LIMIT[0], headers=bearing(minted))
+
+    assert (revoked.status_code, revoked.json()["error"]) == (401, "key_revoked")
+    assert (revoked.headers["X-RateLimit-Limit"], revoked.headers["WWW-Authenticate"]) == ("600", "Bearer")
+
+
+async def test_a_key_deleted_meanwhile_has_no_standing(access: Access) -> None:
+    """Spec 7: between the guard and the route a key may go."""
+    workspace = await access.workspace()
+    minted = await access.api_key(workspace)
+    caller = (await access.admit(minted)).caller
+    await access.api_keys.delete(workspace, minted.key.id)
+
+    with pytest.raises(Unauthorised):
+        await AccessApi(access.guard).rate_limit(Request({"type": "http", "state": {"caller": caller}}))
+
+
+async def test_a_call_over_http_is_logged_with_its_route(client: httpx2.AsyncClient, access: Access) -> None:
+    """D-29: one row a call, under the request's id."""
+    workspace = await access.workspace()
+    minted = await access.api_key(workspace)
+    await client.get(RATE_LIMIT[0], headers={**bearing(minted), "X-Request-ID": "mine"})
+
+    calls, total = await access.usage.page(workspace, minted.key.id, limit=9, offset=0)
+    assert total == 1
+    assert (calls[0].method, calls[0].route, calls[0].status, calls[0].request_id) == ("GET", "/api/v1/rate-limit", 200, "mine")

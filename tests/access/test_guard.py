@@ -1,0 +1,461 @@
+"""The guard: who gets in, in which order it is asked, and what the answer carries (spec 5, 7, 8; D-15, D-20..D-28)."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from rookery.access.errors import AddressNotAllowed, KeyExpired, KeyRevoked, RateLimited, ScopeMissing, Unauthorised, WrongWorkspace
+from rookery.access.guard import Admission, caller_of
+from rookery.access.models import Caller, Tier
+from rookery.access.settings import NewAgentKey, NewApiKey
+from rookery.engines.counters import open_counter
+from rookery.kernel.db import open_database
+from rookery.kernel.errors import PermissionDenied, RookeryError
+from tests.access.makers import Access, build
+from tests.conftest import FakeClock
+
+UNKNOWN = "sk_live_" + "x" * 32
+UNKNOWN_AGENT = "ak_" + "x" * 32
+
+
+async def test_the_caller_is_what_the_key_says(access: Access) -> None:
+    """Spec 5: a request with a key acts in the key's workspace, with its scopes."""
+    workspace = await access.workspace()
+    minted = await access.api_key(workspace, NewApiKey(name="reader", scopes=("brain:read",), agent_id="rook"))
+
+    caller = (await access.admit(minted, needs="brain:read")).caller
+
+    assert caller == Caller(
+        key_id=minted.key.id, key_kind="api", key_name="reader", workspace_id=workspace, shown_workspace_id=workspace,
+        scopes=frozenset({"brain:read"}), agent_id="rook", environment="live", servers=None, tools=None, orgs=None, projects=None,
+        tool_limits={}, address="192.0.2.1", request_id="req_test",
+    )  # fmt: skip
+    assert caller.may("brain:read")
+    caller.must("brain:read")
+    assert not caller.may("brain:write")
+    with pytest.raises(ScopeMissing):
+        caller.must("brain:write")
+
+
+@pytest.mark.parametrize("kind", ["api", "agent"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        "bearer",
+        "Bearer",
+        "X-API-Key",
+        "Basic",
+    ],
+)
+async def test_either_kind_is_taken_in_every_form(access: Access, kind: str, form: str) -> None:
+    """D-22: every route takes every form and, scopes allowing, either kind."""
+    workspace = await access.workspace()
+    minted = await access.api_key(workspace) if kind == "api" else await access.agent_key(workspace)
+
+    key = minted.plaintext.reveal().encode()
+    value = {"X-API-Key": key, "Basic": b"Basic " + base64.b64encode(key + b":")}.get(form, form.encode() + b" " + key)
+
+    admission = await access.send((b"x-api-key" if form == "X-API-Key" else b"authorization", value), needs="brain:read")
+
+    assert admission.caller.key_id == minted.key.id
+    assert admission.caller.key_kind == kind
+
+
+@pytest.mark.parametrize(
+    "token", ["", "nonsense", "x" * 73, "sk_live_short", "ak_" + "ä" * 32, UNKNOWN, UNKNOWN_AGENT, "sk_test_" + "x" * 32]
+)
+async def test_a_key_that_is_not_known_is_unauthorised(access: Access, token: str) -> None:
+    """Spec 7: 401 unauthorised, with how to authenticate; and no rate limit of anybody's."""
+    with pytest.raises(Unauthorised) as refusal:
+        await access.admit(token)
+
+    assert (refusal.value.status, refusal.value.code) == (401, "unauthorised")
+    assert refusal.value.headers == {"WWW-Authenticate": "Bearer"}
+    assert access.bcrypt.runs == 0
+
+
+async def test_a_request_without_a_key_is_told_how_to_send_one(access: Access) -> None:
+    """Spec 7: 401; the query string is never read (D-22)."""
+    minted = await access.api_key(await access.workspace())
+    scope: dict[str, object] = {"headers": [], "client": None, "query_string": f"api_key={minted.plaintext.reveal()}".encode()}
+
+    with pytest.raises(Unauthorised):
+        await access.guard.admit(scope, needs=None)
+
+
+async def test_a_hash_presented_as_a_key_opens_nothing(access: Access) -> None:
+    """Spec 2.2, 2.3: what is stored is worthless to whoever steals it."""
+    workspace = await access.workspace()
+    agent = await access.agent_key(workspace)
+
+    with pytest.raises(Unauthorised):
+        await access.admit(hashlib.sha256(agent.plaintext.reveal().encode()).hexdigest())
+
+
+async def test_an_agent_key_is_asked_in_the_order_of_spec_5_3(access: Access) -> None:
+    """Spec 5.3, steps 2 to 7: of all that is wrong with a key, the first in the order is told."""
+    workspace = await access.workspace()
+    keys, clock = access.agent_keys, access.clock
+    new = NewAgentKey(name="rook", permissions=("brain:read",), rate_limit=1, expires_at=clock() + timedelta(hours=1), ip_restriction=True)
+    minted = await access.agent_key(workspace, new)
+    key_id = minted.key.id
+    clock.advance(hours=2)
+    await keys.revoke(workspace, key_id)
+
+    async def refused() -> RookeryError:
+        with pytest.raises(RookeryError) as refusal:
+            await access.admit(minted, needs="brain:write")
+        return refusal.value
+
+    assert isinstance(await refused(), KeyRevoked)
+    await keys.change(workspace, key_id, lambda key: replace(key, revoked_at=None))
+    assert isinstance(await refused(), KeyExpired)
+    await keys.extend(workspace, key_id, None)
+    denied = await refused()
+    assert isinstance(denied, AddressNotAllowed)
+    assert denied.body()["your_ip"] == "192.0.2.1"
+    await keys.set_addresses(workspace, key_id, ["192.0.2.0/24"])
+    lacking = await refused()
+    assert isinstance(lacking, PermissionDenied)
+    assert lacking.body()["required_permission"] == "brain:write"
+    assert (await keys.get(workspace, key_id)).use.call_count == 0, "whoever was refused has spent and counted nothing"
+    await keys.set_permissions(workspace, key_id, ["brain:write"])
+    await access.admit(minted, needs="brain:write")
+    limited = await refused()
+    assert isinstance(limited, RateLimited)
+    assert limited.body()["retry_after"] == 60
+    assert (await keys.get(workspace, key_id)).use.call_count == 1
+
+
+async def test_an_api_key_without_the_scope_is_told_which(access: Access) -> None:
+    """Spec 5.2, rule 5: 403 with error and required_scope."""
+    minted = await access.api_key(await access.workspace(), NewApiKey(name="reader", scopes=("*:read",)))
+
+    with pytest.raises(ScopeMissing) as refusal:
+        await access.admit(minted, needs="brain:write")
+
+    assert refusal.value.status == 403
+    assert refusal.value.body() == {
+        "error": "scope_missing",
+        "required_scope": "brain:write",
+        "message": "This key lacks the scope 'brain:write'.",
+    }
+
+
+@pytest.mark.parametrize("kind", ["api", "agent"])
+async def test_a_key_at_its_very_expiry_is_expired(access: Access, kind: str) -> None:
+    """Spec 5.2, rule 6; spec 3.2: 401 key_expired from the moment on, not before."""
+    workspace, ends = await access.workspace(), access.clock() + timedelta(hours=1)
+    if kind == "api":
+        minted = await access.api_key(workspace, NewApiKey(name="brief", scopes=("*",), expires_at=ends))
+    else:
+        minted = await access.agent_key(workspace, NewAgentKey(name="brief", permissions=("brain:read",), expires_at=ends))
+    access.clock.advance(seconds=3599.999999)
+    await access.admit(minted)
+    access.clock.advance(seconds=0.000001)
+
+    with pytest.raises(KeyExpired) as refusal:
+        await access.admit(minted)
+
+    assert (refusal.value.status, refusal.value.code) == (401, "key_expired")
+    assert refusal.value.headers["WWW-Authenticate"] == "Bearer"
+
+
+async def test_a_state_is_told_to_nobody_without_the_secret(access: Access) -> None:
+    """D-20: a wrong secret for the lookup of an expired, suspended key is merely unauthorised."""
+    workspace = await access.workspace()
+    minted = await access.api_key(workspace, NewApiKey(name="brief", scopes=("*",), expires_at=access.clock() + timedelta(hours=1)))
+    await access.api_keys.suspend(workspace, minted.key.id)
+    access.clock.advance(hours=2)
+    token = minted.plaintext.reveal()
+    wrong = token[:-1] + ("a" if token[-1] != "a" else "b")
+
+    with pytest.raises(Unauthorised) as refusal:
+        await access.admit(wrong)
+
+    assert refusal.value.code == "unauthorised"
+    assert "x-ratelimit-limit" not in refusal.value.headers
+    with pytest.raises(KeyRevoked):
+        await access.admit(minted)
+
+
+@pytest.mark.parametrize(
+    ("value", "admitted"),
+    [(b"{own}", True), (b" {own} ", True), (b"{other}", False), (b"0{own}", False), (b"", False), (b"nest", False), (b"\xff", False)],
+)
+async def test_a_workspace_that_is_named_must_be_the_key_s(access: Access, value: bytes, admitted: bool) -> None:
+    """D-15: X-Workspace-ID is optional; any but the key's own is 403 permission_denied."""
+    workspace, other = await access.workspace(), await access.workspace("other")
+    minted = await access.api_key(workspace)
+    header = (b"x-workspace-id", value.replace(b"{own}", str(workspace).encode()).replace(b"{other}", str(other).encode()))
+
+    if admitted:
+        await access.admit(minted, headers=(header,))
+    else:
+        with pytest.raises(WrongWorkspace) as refusal:
+            await access.admit(minted, headers=(header,))
+        assert (refusal.value.status, refusal.value.code) == (403, "permission_denied")
+
+
+async def test_a_test_key_acts_in_the_sandbox_twin(access: Access) -> None:
+    """D-25: a tenant of its own, shared by the workspace's test keys; answers show the parent."""
+    workspace, other = await access.workspace(), await access.workspace("other")
+    new = NewApiKey(name="trial", scopes=("*",), environment="test")
+    first, second = [(await access.admit(await access.api_key(workspace, new))).caller for _ in range(2)]
+    foreign = (await access.admit(await access.api_key(other, new))).caller
+    live = (await access.admit(await access.api_key(workspace))).caller
+
+    assert first.workspace_id == second.workspace_id
+    assert len({first.workspace_id, foreign.workspace_id, live.workspace_id, other}) == 4
+    assert (first.shown_workspace_id, foreign.shown_workspace_id, first.environment) == (workspace, other, "test")
+    assert [each.id for each in await access.workspaces.list()] == [workspace, other], "twins are in no list"
+
+
+async def test_a_test_key_names_the_workspace_it_shows(access: Access) -> None:
+    """D-15, D-25: the twin's number is nobody's to know."""
+    workspace = await access.workspace()
+    minted = await access.api_key(workspace, NewApiKey(name="trial", scopes=("*",), environment="test"))
+    twin = (await access.admit(minted, headers=((b"x-workspace-id", str(workspace).encode()),))).caller.workspace_id
+
+    with pytest.raises(WrongWorkspace):
+        await access.admit(minted, headers=((b"x-workspace-id", str(twin).encode()),))
+
+
+@pytest.mark.parametrize(
+    ("tier", "environment", "limit"),
+    [
+        (Tier.FREE, "live", 1_000),
+        (Tier.PRO, "live", 10_000),
+        (Tier.BUSINESS, "live", 50_000),
+        (Tier.FREE, "test", 10_000),
+        (Tier.PRO, "test", 100_000),
+    ],
+)
+async def test_an_api_key_has_its_tier_s_limit_an_hour(access: Access, tier: Tier, environment: str, limit: int) -> None:
+    """Spec 8: limits by tier, Reset a Unix time; test keys have ten times that (D-25)."""
+    minted = await access.api_key(
+        await access.workspace(), NewApiKey(name="key", scopes=("*",), tier=tier, environment="test" if environment == "test" else "live")
+    )
+    reset = int(access.clock().timestamp()) + 3600
+
+    assert headers_of(await access.admit(minted)) == {
+        "x-ratelimit-limit": limit,
+        "x-ratelimit-remaining": limit - 1,
+        "x-ratelimit-reset": reset,
+    }
+    access.clock.advance(minutes=10)
+    assert headers_of(await access.admit(minted)) == {
+        "x-ratelimit-limit": limit,
+        "x-ratelimit-remaining": limit - 2,
+        "x-ratelimit-reset": reset,
+    }
+    access.clock.advance(minutes=50)
+    assert headers_of(await access.admit(minted))["x-ratelimit-remaining"] == limit - 1
+
+
+async def test_an_agent_key_has_its_own_limit_a_minute(access: Access) -> None:
+    """Spec 8: Reset is seconds until the window resets; over it 429 with Retry-After, and the headers too."""
+    minted = await access.agent_key(await access.workspace(), NewAgentKey(name="rook", permissions=("brain:read",), rate_limit=2))
+
+    assert headers_of(await access.admit(minted)) == {"x-ratelimit-limit": 2, "x-ratelimit-remaining": 1, "x-ratelimit-reset": 60}
+    access.clock.advance(seconds=20.5)
+    assert headers_of(await access.admit(minted)) == {"x-ratelimit-limit": 2, "x-ratelimit-remaining": 0, "x-ratelimit-reset": 40}
+    with pytest.raises(RateLimited) as refusal:
+        await access.admit(minted)
+    assert refusal.value.headers == {"Retry-After": "40", "x-ratelimit-limit": "2", "x-ratelimit-remaining": "0", "x-ratelimit-reset": "40"}
+    access.clock.advance(seconds=39.5)
+    assert headers_of(await access.admit(minted))["x-ratelimit-remaining"] == 1
+
+
+async def test_an_enterprise_key_is_unlimited(access: Access) -> None:
+    """D-27: Limit = Remaining = 2147483647, and nothing is counted."""
+    minted = await access.api_key(await access.workspace())
+
+    for _ in range(3):
+        found = headers_of(await access.admit(minted))
+        assert (found["x-ratelimit-limit"], found["x-ratelimit-remaining"]) == (2147483647, 2147483647)
+
+
+async def test_every_refusal_of_a_known_key_carries_its_headers_and_spends_nothing(access: Access) -> None:
+    """D-27: headers on every answer to a known key; 401 and 403 spend nothing."""
+    workspace = await access.workspace()
+    minted = await access.agent_key(workspace, NewAgentKey(name="rook", permissions=("brain:read",), rate_limit=5))
+    await access.admit(minted)
+    for needs, headers in (("brain:write", ()), (None, ((b"x-workspace-id", b"999999"),))):
+        with pytest.raises(RookeryError) as refusal:
+            await access.admit(minted, needs=needs, headers=headers)
+        assert refusal.value.headers["x-ratelimit-remaining"] == "4"
+    await access.agent_keys.suspend(workspace, minted.key.id)
+    with pytest.raises(KeyRevoked) as revoked:
+        await access.admit(minted)
+    assert revoked.value.headers["x-ratelimit-remaining"] == "4"
+
+
+async def test_what_does_not_spend_is_not_limited(access: Access) -> None:
+    """D-27: heartbeats and status spend nothing, and are answered when the limit is used up."""
+    minted = await access.agent_key(await access.workspace(), NewAgentKey(name="rook", permissions=("brain:read",), rate_limit=1))
+
+    assert headers_of(await access.admit(minted, spend=False))["x-ratelimit-remaining"] == 1
+    await access.admit(minted)
+    with pytest.raises(RateLimited):
+        await access.admit(minted)
+    assert headers_of(await access.admit(minted, spend=False))["x-ratelimit-remaining"] == 0
+
+
+async def test_a_restricted_key_opens_from_its_addresses_alone(access: Access) -> None:
+    """Spec 5.3, step 4: IPv4, IPv6 and ranges of either; unknown addresses are in none (D-28)."""
+    new = NewAgentKey(name="rook", permissions=("brain:read",), ip_restriction=True, ip_list=("192.0.2.0/25", "2001:db8::/32"))
+    minted = await access.agent_key(await access.workspace(), new)
+
+    for inside in ("192.0.2.127", "::ffff:192.0.2.1", "2001:db8:ffff::1"):
+        assert (await access.admit(minted, address=inside)).caller.key_id == minted.key.id
+    for outside in ("192.0.2.128", "2001:db9::1", None, "testclient"):
+        with pytest.raises(AddressNotAllowed):
+            await access.admit(minted, address=outside)
+
+
+async def test_a_list_without_the_restriction_restricts_nobody(access: Access) -> None:
+    """D-28: the switch decides; on with an empty list it denies all."""
+    workspace = await access.workspace()
+    minted = await access.agent_key(workspace, NewAgentKey(name="rook", permissions=("brain:read",), ip_list=("192.0.2.7",)))
+    await access.admit(minted, address="203.0.113.1")
+    await access.agent_keys.set_addresses(workspace, minted.key.id, "# nobody", restriction=True)
+
+    with pytest.raises(AddressNotAllowed):
+        await access.admit(minted, address="192.0.2.7")
+
+
+async def test_behind_a_trusted_proxy_the_forwarded_address_counts(access: Access) -> None:
+    """D-28: the rightmost untrusted X-Forwarded-For, from trusted peers alone."""
+    proxied = build(access.db, access.counter, access.clock, trusted=("10.0.0.0/8",))
+    minted = await access.agent_key(
+        await access.workspace(),
+        NewAgentKey(name="rook", permissions=("brain:read",), ip_restriction=True, ip_list=("192.0.2.7", "10.0.0.0/8")),
+    )
+    forwarded = (b"x-forwarded-for", b"192.0.2.7")
+
+    assert (await proxied.admit(minted, address="10.1.1.1", headers=(forwarded,))).caller.address == "192.0.2.7"
+    for address, value in (("203.0.113.1", b"192.0.2.7"), ("10.1.1.1", b"192.0.2.7, 203.0.113.1"), ("10.1.1.1", b"garbage")):
+        with pytest.raises(AddressNotAllowed):
+            await proxied.admit(minted, address=address, headers=((b"x-forwarded-for", value),))
+    await proxied.close()
+
+
+async def test_changes_act_on_the_next_request_of_another_process(data_dir: Path, clock: FakeClock) -> None:
+    """D-20: revoke, expiry, rotation and changed scopes act on the very next request in every process."""
+    counter = open_counter("embedded:", data_dir=data_dir)
+    databases = [open_database("embedded:", data_dir=data_dir) for _ in range(2)]
+    here, there = (build(each, counter, clock) for each in databases)
+    workspace = await here.workspace()
+    api = await here.api_key(workspace, NewApiKey(name="key", scopes=("brain:read",)))
+    agent = await here.agent_key(workspace)
+    for minted in (api, agent):
+        await there.admit(minted, needs="brain:read")
+
+    await here.api_keys.change(workspace, api.key.id, lambda key: replace(key, scopes=("brain:write",)))
+    with pytest.raises(ScopeMissing):
+        await there.admit(api, needs="brain:read")
+    assert (await there.admit(api, needs="brain:write")).caller.scopes == {"brain:write"}
+
+    rotated = await here.api_keys.rotate(workspace, api.key.id, grace_hours=1)
+    assert (await there.admit(rotated)).caller.key_id == rotated.key.id
+    assert (await there.admit(api)).caller.key_id == api.key.id
+    clock.advance(hours=1)
+    with pytest.raises(Unauthorised) as gone:
+        await there.admit(api)
+    assert gone.value.code == "unauthorised", "past its grace, swept or not (D-26)"
+    assert await here.api_keys.sweep() == 1
+
+    await here.api_keys.suspend(workspace, rotated.key.id)
+    with pytest.raises(KeyRevoked):
+        await there.admit(rotated)
+    await here.api_keys.resume(workspace, rotated.key.id)
+    await there.admit(rotated)
+    await here.api_keys.delete(workspace, rotated.key.id)
+    with pytest.raises(Unauthorised):
+        await there.admit(rotated)
+
+    await here.agent_keys.revoke(workspace, agent.key.id)
+    with pytest.raises(KeyRevoked):
+        await there.admit(agent)
+
+    for each in (here, there):
+        await each.close()
+    for database in databases:
+        await database.close()
+    await counter.close()
+
+
+async def test_a_deleted_workspace_s_keys_open_nothing(access: Access) -> None:
+    """D-20, spec 2.8: from the commit on, of both kinds and both environments."""
+    workspace = await access.workspace()
+    minted = [
+        await access.api_key(workspace),
+        await access.api_key(workspace, NewApiKey(name="trial", scopes=("*",), environment="test")),
+        await access.agent_key(workspace),
+    ]
+    for each in minted:
+        await access.admit(each)
+    await access.workspaces.delete(workspace)
+
+    for each in minted:
+        with pytest.raises(Unauthorised):
+            await access.admit(each)
+
+
+async def test_an_admitted_call_is_counted_and_logged(access: Access) -> None:
+    """Spec 5.3, step 7; D-29: count, time and address at once, one row a call with its answer."""
+    workspace = await access.workspace()
+    minted = await access.agent_key(workspace)
+    admission = await access.admit(minted, address="::ffff:203.0.113.5")
+    admission.record(method="POST", route="/v1/brain/recall", status=422, duration_ms=1.5)
+
+    use = (await access.agent_keys.get(workspace, minted.key.id)).use
+    calls, total = await access.usage.page(workspace, minted.key.id, limit=10, offset=0)
+
+    assert (use.call_count, use.last_used_at, use.last_used_ip) == (1, access.clock(), "203.0.113.5")
+    assert total == 1
+    assert (calls[0].method, calls[0].route, calls[0].status, calls[0].duration_ms, calls[0].address, calls[0].request_id, calls[0].at) == (
+        "POST", "/v1/brain/recall", 422, 1.5, "203.0.113.5", "req_test", access.clock(),
+    )  # fmt: skip
+
+
+async def test_the_caller_is_found_on_the_request(access: Access) -> None:
+    """The route wrapper keeps it in the request's state; a public route has none."""
+    caller = (await access.admit(await access.api_key(await access.workspace()))).caller
+
+    assert caller_of(Request({"state": {"caller": caller}})) is caller
+    with pytest.raises(LookupError):
+        caller_of(Request({"state": {}}))
+    with pytest.raises(LookupError):
+        caller_of(Request({}))
+
+
+async def test_no_key_is_in_any_refusal(access: Access, caplog: pytest.LogCaptureFixture) -> None:
+    """D-20: secrets are in no exception, repr or log."""
+    workspace = await access.workspace()
+    minted = await access.api_key(workspace)
+    token = minted.plaintext.reveal()
+    await access.api_keys.suspend(workspace, minted.key.id)
+    with pytest.raises(KeyRevoked) as refusal:
+        await access.admit(minted)
+
+    assert token not in f"{minted!r} {minted.plaintext} {refusal.value!r} {refusal.value.body()} {refusal.value.headers} {caplog.text}"
+
+
+@dataclass
+class Request:
+    """A request of any framework."""
+
+    scope: dict[str, object]
+
+
+def headers_of(admission: Admission) -> dict[str, int]:
+    """Return the rate limit headers as numbers."""
+    return {name.decode(): int(value) for name, value in admission.headers}

@@ -1,0 +1,160 @@
+"""Limits beyond one request: tools, a counter that is down, the headers' arithmetic (spec 8; D-23, D-27)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rookery.access.errors import RateLimited
+from rookery.access.limits import HOUR, MINUTE, SECOND, UNLIMITED, Limiter, LocalCounter, Plan, Standing, ToolLimits, matching
+from rookery.access.models import Caller, Reach, Tier
+from rookery.access.ports import Count
+from rookery.access.settings import NewAgentKey, NewApiKey
+from rookery.kernel.errors import EngineUnavailable
+from tests.access.makers import Access, build
+from tests.conftest import FakeClock
+
+NOW = 1_764_000_000_000_000
+
+
+class Switched:
+    """A counter that can be taken down."""
+
+    def __init__(self) -> None:
+        self.counts = LocalCounter()
+        self.is_down = False
+        self.asked = 0
+
+    async def hit(self, key: str, *, limit: int, window: int, now: int) -> Count:
+        self._ask()
+        return self.counts.hit(key, limit=limit, window=window, now=now)
+
+    async def peek(self, key: str, *, window: int, now: int) -> Count:
+        self._ask()
+        return self.counts.peek(key, window=window, now=now)
+
+    async def close(self) -> None:
+        """Hold nothing."""
+
+    def _ask(self) -> None:
+        self.asked += 1
+        if self.is_down:
+            raise EngineUnavailable("counters", "switched off")
+
+
+async def test_while_the_counter_is_down_each_process_counts_alone(access: Access, clock: FakeClock) -> None:
+    """D-27: with the full limit and X-RateLimit-Scope: local, never unlimited; and exactly again afterwards."""
+    counter = Switched()
+    guarded = build(access.db, counter, clock)
+    minted = await access.agent_key(await access.workspace(), NewAgentKey(name="rook", permissions=("*",), rate_limit=2))
+    assert (b"x-ratelimit-scope", b"local") not in (await guarded.admit(minted)).headers
+    counter.is_down = True
+    for left in (b"1", b"0"):
+        headers = dict((await guarded.admit(minted)).headers)
+        assert (headers[b"x-ratelimit-remaining"], headers[b"x-ratelimit-scope"]) == (left, b"local")
+    with pytest.raises(RateLimited) as refusal:
+        await guarded.admit(minted)
+    assert refusal.value.headers["x-ratelimit-scope"] == "local"
+    assert dict((await guarded.admit(minted, spend=False)).headers)[b"x-ratelimit-scope"] == b"local"
+    counter.is_down = False
+    clock.advance(seconds=5)
+
+    assert dict((await guarded.admit(minted)).headers)[b"x-ratelimit-remaining"] == b"0"
+    await guarded.close()
+
+
+async def test_a_counter_that_is_down_is_not_asked_at_every_request(clock: FakeClock) -> None:
+    """D-27: each would wait for it in vain."""
+    counter = Switched()
+    counter.is_down = True
+    limiter = Limiter(counter, monotonic=lambda: clock().timestamp())
+    plan = Plan(5, MINUTE, by_clock=False)
+    for _ in range(10):
+        await limiter.spend("key", plan, NOW)
+        await limiter.standing("key", plan, NOW)
+    assert counter.asked == 1
+    clock.advance(seconds=2)
+    assert (await limiter.standing("key", plan, NOW)).local
+    clock.advance(seconds=2)
+    counter.is_down = False
+
+    assert not (await limiter.standing("key", plan, NOW)).local
+
+
+async def test_an_unlimited_key_touches_no_counter() -> None:
+    """D-27: enterprise works whatever the counter does."""
+    counter = Switched()
+    limiter = Limiter(counter)
+    for standing in (
+        await limiter.spend("key", Plan(None, HOUR, by_clock=True), NOW),
+        await limiter.standing("key", Plan(None, HOUR, by_clock=True), NOW),
+    ):
+        assert (standing.limit, standing.remaining, standing.is_over) == (UNLIMITED, UNLIMITED, False)
+
+    assert counter.asked == 0
+
+
+@given(limit=st.integers(1, 1000), used=st.integers(0, 2000), elapsed=st.integers(0, HOUR - 1), by_clock=st.booleans())
+def test_headers_add_up(limit: int, used: int, elapsed: int, by_clock: bool) -> None:
+    """Spec 8: remaining is never negative, and waiting for Reset is always enough, never a second too long."""
+    standing = Standing(Plan(limit, HOUR, by_clock=by_clock), used, NOW, NOW + elapsed)
+    over_at = NOW + HOUR
+
+    assert standing.remaining == max(0, limit - used)
+    assert standing.is_over == (used > limit)
+    assert 0 <= NOW + elapsed + standing.reset_in_s * SECOND - over_at < SECOND
+    assert (standing.reset * SECOND >= over_at) if by_clock else (standing.reset == standing.reset_in_s)
+    assert len(standing.headers()) == 3
+
+
+async def test_a_tool_limit_holds_for_its_tools_alone(access: Access) -> None:
+    """D-23: calls a minute by server/tool glob: 429; the key's other tools go on."""
+    tools = ToolLimits(access.limiter, access.clock)
+    caller = await caller_with(access, {"web/*": 3, "web/search": 2})
+    for _ in range(2):
+        await tools.spend_tool_limit(caller, "web", "search")
+    with pytest.raises(RateLimited) as refusal:
+        await tools.spend_tool_limit(caller, "web", "search")
+    assert refusal.value.body()["retry_after"] == 60
+    await tools.spend_tool_limit(caller, "web", "fetch")
+    with pytest.raises(RateLimited):
+        await tools.spend_tool_limit(caller, "web", "fetch")
+    await tools.spend_tool_limit(caller, "time", "now")
+    access.clock.advance(minutes=1)
+
+    await tools.spend_tool_limit(caller, "web", "search")
+
+
+async def test_tool_limits_are_each_key_s_own(access: Access) -> None:
+    """D-23: what one key used up, another has."""
+    tools = ToolLimits(access.limiter, access.clock)
+    workspace = await access.workspace()
+    for _ in range(2):
+        await tools.spend_tool_limit(await caller_with(access, {"*": 1}, workspace), "web", "search")
+
+
+def test_the_tightest_limit_is_spent_first() -> None:
+    """D-23: so a refused call leaves the wider ones alone; globs tell upper from lower case."""
+    assert matching({"*": 9, "web/*": 3, "WEB/*": 1, "web/s?arch": 3, "time/*": 1}, "web", "search") == [
+        ("web/*", 3),
+        ("web/s?arch", 3),
+        ("*", 9),
+    ]
+    assert matching({}, "web", "search") == []
+
+
+def test_the_local_counter_forgets_rather_than_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D-16: addresses and keys are many; memory is bounded."""
+    monkeypatch.setattr("rookery.access.limits._LOCAL_KEYS", 3)
+    counter = LocalCounter()
+    for key in ("a", "b", "c", "a", "d"):
+        counter.hit(key, limit=9, window=MINUTE, now=NOW)
+
+    assert [counter.peek(key, window=MINUTE, now=NOW).used for key in "abcd"] == [2, 0, 1, 1]
+
+
+async def caller_with(access: Access, tool_limits: dict[str, int], workspace: int | None = None) -> Caller:
+    """Return the caller of a new key with these limits."""
+    new = NewApiKey(name="key", scopes=("*",), tier=Tier.ENTERPRISE, reach=Reach(tool_limits=tool_limits))
+    return (await access.admit(await access.api_key(workspace or await access.workspace(), new))).caller

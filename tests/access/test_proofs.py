@@ -1,0 +1,288 @@
+"""The proof of an API key's secret: how often bcrypt runs, and that no cache ever outlives what it proves (D-20; notes, 3.3, 3.5)."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import update
+
+from rookery.access.errors import KeyRevoked, RateLimited, Unauthorised
+from rookery.access.hashing import Bcrypt
+from rookery.access.models import Minted, Secret
+from rookery.access.store.keys import add_key, keys
+from rookery.kernel.errors import EngineUnavailable
+from tests.access.makers import Access, build
+from tests.conftest import eventually
+
+
+def wrong(minted: Minted, number: int = 0) -> str:
+    """Return a key with the lookup of *minted* and another secret."""
+    return f"{minted.plaintext.reveal()[:-6]}{number:06}"
+
+
+async def test_two_hundred_requests_with_one_cold_key_run_bcrypt_once(access: Access) -> None:
+    """D-20: single flight."""
+    minted = await access.api_key(await access.workspace())
+
+    admitted = await asyncio.gather(*(access.admit(minted) for _ in range(200)))
+
+    assert {each.caller.key_id for each in admitted} == {minted.key.id}
+    assert access.bcrypt.runs == 1
+
+
+async def test_a_proven_key_runs_no_bcrypt(access: Access) -> None:
+    """D-20: the proof is kept, but not for ever: 15 idle minutes end it."""
+    minted = await access.api_key(await access.workspace())
+    await access.admit(minted)
+    for _ in range(3):
+        access.clock.advance(minutes=14)
+        await access.admit(minted)
+    assert access.bcrypt.runs == 1
+    access.clock.advance(minutes=16)
+    await access.admit(minted)
+
+    assert access.bcrypt.runs == 2
+
+
+async def test_unknown_keys_run_no_bcrypt(access: Access) -> None:
+    """D-20: garbage reaches neither database nor bcrypt, well-formed garbage only one index read."""
+    await access.api_key(await access.workspace())
+    for number in range(100):
+        with pytest.raises(Unauthorised):
+            await access.admit(f"sk_live_{number:032}")
+
+    assert access.bcrypt.runs == 0
+
+
+async def test_a_wrong_secret_is_checked_once_while_nothing_changes(access: Access) -> None:
+    """Notes 3.3, step 4: refusals are remembered for 30 s, and charged once."""
+    minted = await access.api_key(await access.workspace())
+    for _ in range(50):
+        with pytest.raises(Unauthorised):
+            await access.admit(wrong(minted))
+    assert access.bcrypt.runs == 1
+    access.clock.advance(seconds=30)
+    with pytest.raises(Unauthorised):
+        await access.admit(wrong(minted))
+
+    assert access.bcrypt.runs == 2
+
+
+async def test_a_refusal_does_not_hide_a_key_made_since(access: Access) -> None:
+    """Notes 3.5: a remembered refusal holds only while the rows it was made of are unchanged."""
+    workspace = await access.workspace()
+    minted = await access.api_key(workspace)
+    other = Minted(key=minted.key, plaintext=Secret(wrong(minted)))
+    with pytest.raises(Unauthorised):
+        await access.admit(other)
+    key_hash = await access.bcrypt.hash(other.plaintext)
+    later = replace(minted.key, id="zz-made-since")
+    lookup = minted.plaintext.reveal()[8:16]
+    await access.db.write(lambda tx: add_key(tx, later, lookup=lookup, key_hash=key_hash))
+
+    assert (await access.admit(other)).caller.key_id == later.id
+    assert (await access.admit(minted)).caller.key_id == minted.key.id
+
+
+async def test_wrong_secrets_use_up_the_budget_of_their_address_alone(access: Access) -> None:
+    """D-20: over it 429 with Retry-After, before bcrypt; other addresses and proven keys go on."""
+    workspace = await access.workspace()
+    warm, cold = await access.api_key(workspace), await access.api_key(workspace)
+    await access.admit(warm)
+    for number in range(10):
+        with pytest.raises(Unauthorised):
+            await access.admit(wrong(cold, number))
+    runs = access.bcrypt.runs
+
+    for presented in (wrong(cold, 99), cold):
+        with pytest.raises(RateLimited) as refusal:
+            await access.admit(presented)
+        assert refusal.value.headers == {"Retry-After": "60"}
+    assert access.bcrypt.runs == runs
+    await access.admit(warm)
+    await access.admit(cold, address="192.0.2.2")
+    access.clock.advance(seconds=60)
+    await access.admit(cold)
+
+
+async def test_the_budget_of_an_address_covers_all_lookups(access: Access) -> None:
+    """Notes 3.3, step 5: per address and per (address, lookup); an IPv6 client owns its /64."""
+    workspace = await access.workspace()
+    minted = [await access.api_key(workspace) for _ in range(5)]
+    for number in range(30):
+        with pytest.raises(Unauthorised):
+            await access.admit(wrong(minted[number % 4], number), address=f"2001:db8::{number + 1:x}")
+
+    with pytest.raises(RateLimited):
+        await access.admit(minted[4], address="2001:db8::ffff")
+    await access.admit(minted[4], address="2001:db8:0:1::1")
+
+
+async def test_a_burst_of_wrong_secrets_runs_no_more_bcrypt_than_the_budget(access: Access) -> None:
+    """Notes 3.3: the budget is looked at again when a check's turn comes, one at a time for each lookup."""
+    minted = await access.api_key(await access.workspace())
+
+    refused = await asyncio.gather(*(access.admit(wrong(minted, number)) for number in range(50)), return_exceptions=True)
+
+    assert access.bcrypt.runs == 10
+    assert sorted({type(each).__name__ for each in refused}) == ["RateLimited", "Unauthorised"]
+
+
+async def test_too_many_cold_keys_at_once_are_put_off(access: Access) -> None:
+    """D-20: a bounded pool: 503 with Retry-After 1, and the event loop goes on."""
+    minted = await access.api_key(await access.workspace())
+
+    refused = await asyncio.gather(
+        *(access.admit(wrong(minted, number), address=f"192.0.2.{number}") for number in range(100)), return_exceptions=True
+    )
+    full = [each for each in refused if isinstance(each, EngineUnavailable)]
+
+    assert len(full) == 36
+    assert full[0].headers == {"Retry-After": "1"}
+    assert access.bcrypt.runs == 64
+
+
+async def test_bcrypt_itself_refuses_to_queue_without_bound() -> None:
+    """D-20: whoever calls it."""
+    bcrypt = Bcrypt(cost=4, threads=1, queue=2)
+
+    done = await asyncio.gather(*(bcrypt.hash(Secret("sk_live_x")) for _ in range(5)), return_exceptions=True)
+
+    assert [isinstance(each, EngineUnavailable) for each in done] == [False, False, False, True, True]
+    bcrypt.close()
+    bcrypt.close()
+
+
+@pytest.mark.parametrize(
+    "key_hash",
+    ["", "x", "$2b$10$short", "$2b$31$" + "a" * 53, "$2b$15$" + "a" * 53, "$2b$03$" + "a" * 53, "$1$04$" + "a" * 53, "$2b$04$" + "ü" * 53],
+)
+async def test_a_stored_hash_out_of_bounds_matches_nothing(key_hash: str) -> None:
+    """Notes 3.1: a malformed hash raises inside bcrypt, a cost of 31 takes days: neither is run."""
+    bcrypt = Bcrypt(cost=4)
+
+    assert not await bcrypt.matches(b"sk_live_" + b"x" * 32, key_hash)
+    assert bcrypt.runs == 0
+
+
+async def test_a_hash_that_bcrypt_refuses_matches_nothing(access: Access) -> None:
+    """Notes 3.1: bcrypt raises on a salt it cannot read, and on more than 72 bytes."""
+    assert not await access.bcrypt.matches(b"sk_live_" + b"x" * 32, "$2b$04$" + "z" * 53)
+    assert not await access.bcrypt.matches(b"x" * 73, "$2b$04$" + "a" * 53)
+
+
+class Paused(Bcrypt):
+    """bcrypt that, after its work, waits until it is told to answer."""
+
+    def __init__(self) -> None:
+        super().__init__(cost=4)
+        self.reached, self.go = asyncio.Event(), asyncio.Event()
+
+    async def matches(self, token: bytes, key_hash: str) -> bool:
+        """Check, then wait."""
+        found = await super().matches(token, key_hash)
+        self.reached.set()
+        await self.go.wait()
+        return found
+
+
+@pytest.mark.parametrize(("change", "refusal"), [("suspend", KeyRevoked), ("delete", Unauthorised)])
+async def test_what_happens_to_a_key_while_bcrypt_runs_counts(access: Access, change: str, refusal: type[Unauthorised]) -> None:
+    """Notes 3.5: the row is read again after the match."""
+    workspace = await access.workspace()
+    minted = await access.api_key(workspace)
+    bcrypt = Paused()
+    slow = build(access.db, access.counter, access.clock, bcrypt=bcrypt)
+    arriving = asyncio.create_task(slow.admit(minted))
+    await bcrypt.reached.wait()
+    await (access.api_keys.suspend if change == "suspend" else access.api_keys.delete)(workspace, minted.key.id)
+    bcrypt.go.set()
+
+    with pytest.raises(Unauthorised) as refused:
+        await arriving
+    assert type(refused.value) is refusal
+    await slow.close()
+
+
+async def test_stopping_ends_the_checks_that_run(access: Access) -> None:
+    """House, 6: every task has an owner, who ends it."""
+    minted = await access.api_key(await access.workspace())
+    bcrypt = Paused()
+    slow = build(access.db, access.counter, access.clock, bcrypt=bcrypt)
+    arriving = asyncio.create_task(slow.admit(minted))
+    await bcrypt.reached.wait()
+    await slow.close()
+
+    with pytest.raises(asyncio.CancelledError):
+        await arriving
+
+
+async def test_proofs_and_refusals_are_bounded(access: Access, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Notes 3.3: the proof used longest ago goes first, and idle ones with the next; then bcrypt runs again."""
+    monkeypatch.setattr("rookery.access.proofs._PROOFS", 2)
+    monkeypatch.setattr("rookery.access.proofs._REFUSALS", 1)
+    workspace = await access.workspace()
+    first, second, third = [await access.api_key(workspace) for _ in range(3)]
+    for minted in (first, second, first, third, first):
+        await access.admit(minted)
+    assert access.bcrypt.runs == 3
+    await access.admit(second)
+    assert access.bcrypt.runs == 4
+    for number in (1, 2, 1):
+        with pytest.raises(Unauthorised):
+            await access.admit(wrong(first, number))
+    assert access.bcrypt.runs == 7
+    access.clock.advance(minutes=16)
+    await access.admit(third)
+    assert access.bcrypt.runs == 8
+
+
+async def test_a_hash_replaced_in_place_ends_the_proof(access: Access) -> None:
+    """Notes 3.3: the proof is of one hash; another one under the same id needs a proof of its own."""
+    workspace = await access.workspace()
+    minted = await access.api_key(workspace)
+    await access.admit(minted)
+    other = await access.bcrypt.hash(Secret("sk_live_" + "o" * 32))
+    await access.db.write(lambda tx: tx.run(update(keys).where(keys.c.id == minted.key.id).values(key_hash=other)))
+
+    with pytest.raises(Unauthorised):
+        await access.admit(minted)
+
+
+async def test_a_key_made_again_under_the_same_id_is_another_key(access: Access) -> None:
+    """Notes 3.5: cached proof after delete and re-create with the same id."""
+    workspace = await access.workspace()
+    minted = await access.api_key(workspace)
+    await access.admit(minted)
+    await access.api_keys.delete(workspace, minted.key.id)
+    other = Secret(wrong(minted))
+    key_hash = await access.bcrypt.hash(other)
+    await access.db.write(lambda tx: add_key(tx, minted.key, lookup=minted.plaintext.reveal()[8:16], key_hash=key_hash))
+
+    with pytest.raises(Unauthorised):
+        await access.admit(minted)
+    assert (await access.admit(other.reveal())).caller.key_id == minted.key.id
+
+
+async def test_who_hangs_up_does_not_harm_the_others(access: Access) -> None:
+    """D-20: the check that several wait for is nobody's own."""
+    minted = await access.api_key(await access.workspace())
+    first, second = (asyncio.create_task(access.admit(minted)) for _ in range(2))
+    await eventually(lambda: access.bcrypt.runs >= 1)
+    first.cancel()
+
+    assert (await second).caller.key_id == minted.key.id
+    assert access.bcrypt.runs == 1
+
+
+async def test_another_process_s_proofs_are_its_own(access: Access) -> None:
+    """D-20: the pepper is random per process and shared with nobody."""
+    minted = await access.api_key(await access.workspace())
+    await access.admit(minted)
+    other = build(access.db, access.counter, access.clock)
+    await other.admit(minted)
+
+    assert other.bcrypt.runs == 1
+    await other.close()

@@ -1,0 +1,202 @@
+"""Every engine of `Counter` keeps the same promises (D-27)."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rookery.access.limits import LocalCounter
+from rookery.access.ports import Count, Counter
+from rookery.engines.counters import open_counter
+from rookery.kernel.errors import EngineUnavailable, WrongSettings
+from rookery.kernel.sqlite import connect
+
+WINDOW = 60_000_000
+START = 1_764_000_000_000_000
+
+
+@pytest.fixture
+async def counter(tmp_path: Path) -> AsyncIterator[Counter]:
+    """An empty counter of each engine in turn."""
+    opened = open_counter("embedded:", data_dir=tmp_path)
+    yield opened
+    await opened.close()
+
+
+class Model:
+    """What every counter must do, in ten lines."""
+
+    def __init__(self) -> None:
+        self.windows: dict[str, tuple[int, int]] = {}
+
+    def hit(self, key: str, limit: int, now: int) -> Count:
+        used, start = self.peek(key, now)
+        self.windows[key] = (min(used + 1, max(used, limit + 1)), start)
+        return Count(*self.windows[key])
+
+    def peek(self, key: str, now: int) -> Count:
+        used, start = self.windows.get(key, (0, now))
+        return Count(used, start) if abs(now - start) < WINDOW else Count(0, now)
+
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["hit", "hit", "peek"]),
+        st.sampled_from(["a", "b"]),
+        st.integers(1, 4),
+        st.one_of(st.integers(0, WINDOW // 3), st.sampled_from([WINDOW, WINDOW - 1, WINDOW + 1, -WINDOW, -1, -WINDOW - 1])),
+    ),
+    max_size=40,
+)
+
+
+@given(steps=steps)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+def test_a_counter_counts_as_its_model(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str, int, int]]) -> None:
+    """D-27: windows begin with their first request, counts stop at limit + 1, clocks may step back."""
+
+    async def run() -> None:
+        counter = open_counter("embedded:", data_dir=tmp_path_factory.mktemp("counter"))
+        local, model, now = LocalCounter(), Model(), START
+        for what, key, limit, later in steps:
+            now += later
+            if what == "hit":
+                expected = model.hit(key, limit, now)
+                found = await counter.hit(key, limit=limit, window=WINDOW, now=now)
+                alone = local.hit(key, limit=limit, window=WINDOW, now=now)
+            else:
+                expected = model.peek(key, now)
+                found = await counter.peek(key, window=WINDOW, now=now)
+                alone = local.peek(key, window=WINDOW, now=now)
+            assert found == alone == expected
+        await counter.close()
+
+    asyncio.run(run())
+
+
+async def test_a_refused_request_prolongs_nothing(counter: Counter) -> None:
+    """D-27: a client that keeps asking is let in again when the window that it began is over."""
+    for later in range(5):
+        await counter.hit("key", limit=2, window=WINDOW, now=START + later)
+
+    assert await counter.peek("key", window=WINDOW, now=START + 5) == Count(3, START)
+    assert await counter.hit("key", limit=2, window=WINDOW, now=START + WINDOW) == Count(1, START + WINDOW)
+
+
+async def test_a_lowered_limit_keeps_what_was_counted(counter: Counter) -> None:
+    """D-27: the count belongs to the window, not to the limit of the moment."""
+    for _ in range(5):
+        await counter.hit("key", limit=10, window=WINDOW, now=START)
+
+    assert await counter.hit("key", limit=2, window=WINDOW, now=START) == Count(5, START)
+    assert await counter.hit("key", limit=10, window=WINDOW, now=START) == Count(6, START)
+
+
+async def test_looking_counts_nothing(counter: Counter) -> None:
+    """D-27: status spends nothing."""
+    for _ in range(3):
+        assert await counter.peek("key", window=WINDOW, now=START) == Count(0, START)
+
+    assert await counter.hit("key", limit=1, window=WINDOW, now=START) == Count(1, START)
+
+
+_PROCESS = """
+import asyncio, sys
+from pathlib import Path
+from rookery.engines.counters import open_counter
+
+async def main(folder, hits, limit, now):
+    counter = open_counter("embedded:", data_dir=Path(folder))
+    passed = 0
+    for _ in range(hits):
+        passed += (await counter.hit("shared", limit=limit, window=3_600_000_000, now=now)).used <= limit
+    await counter.close()
+    print(passed)
+
+asyncio.run(main(sys.argv[1], *map(int, sys.argv[2:])))
+"""
+
+
+def test_exactly_the_limit_passes_in_three_processes(tmp_path: Path) -> None:
+    """D-27: with N processes on one counter store, exactly L of N × M requests pass."""
+    hits, limit = 500, 700
+    command = [sys.executable, "-c", _PROCESS, str(tmp_path), str(hits), str(limit), str(time.time_ns() // 1000)]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+
+    passed = [int(process.communicate(timeout=50)[0]) for process in running]
+
+    assert sum(passed) == limit
+    assert [process.returncode for process in running] == [0, 0, 0]
+
+
+async def test_counts_outlive_the_process(tmp_path: Path) -> None:
+    """D-27: a restart gives nobody a new window."""
+    first = open_counter("embedded:", data_dir=tmp_path)
+    now = time.time_ns() // 1000  # opening the file forgets what was counted days ago
+    await first.hit("key", limit=9, window=WINDOW, now=now)
+    await first.close()
+    second = open_counter("embedded:", data_dir=tmp_path)
+
+    assert await second.hit("key", limit=9, window=WINDOW, now=now) == Count(2, now)
+    await second.close()
+
+
+async def test_a_counter_without_its_folder_is_unavailable(tmp_path: Path) -> None:
+    """House, 6: every engine translates its own errors into the port's one."""
+    counter = open_counter("embedded:", data_dir=tmp_path / "missing")
+
+    with pytest.raises(EngineUnavailable):
+        await counter.hit("key", limit=1, window=WINDOW, now=START)
+    with pytest.raises(EngineUnavailable):
+        await counter.peek("key", window=WINDOW, now=START)
+    await counter.close()
+
+
+async def test_a_counter_whose_file_is_damaged_recovers_with_it(tmp_path: Path) -> None:
+    """D-27: unavailable while it is damaged, at work again once it is gone."""
+    (tmp_path / "counters.db").write_bytes(b"this is no database" * 1000)
+    counter = open_counter("embedded:", data_dir=tmp_path)
+    with pytest.raises(EngineUnavailable):
+        await counter.hit("key", limit=9, window=WINDOW, now=START)
+    (tmp_path / "counters.db").unlink()
+
+    assert (await counter.hit("key", limit=9, window=WINDOW, now=START)).used == 1
+    await counter.close()
+
+
+async def test_a_counter_locked_by_another_is_unavailable_and_then_works(tmp_path: Path, counter: Counter) -> None:
+    """D-27: a request waits a bounded time; the count goes on afterwards."""
+    await counter.hit("key", limit=9, window=WINDOW, now=START)
+    other = connect(tmp_path / "counters.db")
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(EngineUnavailable):
+        await counter.hit("key", limit=9, window=WINDOW, now=START)
+    other.execute("ROLLBACK")
+    other.close()
+
+    assert (await counter.peek("key", window=WINDOW, now=START)).used == 1
+
+
+async def test_a_counter_that_was_closed_opens_again(counter: Counter) -> None:
+    """House, 6: closing twice does no harm."""
+    await counter.hit("key", limit=9, window=WINDOW, now=START)
+    await counter.close()
+    await counter.close()
+
+    assert (await counter.hit("other", limit=9, window=WINDOW, now=START)).used == 1
+
+
+def test_an_unknown_address_refuses_to_start(tmp_path: Path) -> None:
+    """D-02: a wrong value refuses to start, in one clear line that shows no password."""
+    with pytest.raises(WrongSettings) as refusal:
+        open_counter("memcached://user:password@host", data_dir=tmp_path)
+
+    assert "password" not in str(refusal.value)
