@@ -1,0 +1,260 @@
+"""
+`texts.db`: the documents, and an FTS5 index over them.
+
+The index keeps no text of its own but reads it from the table beside it (external content), so taking a document out
+means telling FTS5 what was in it: SQLite before 3.43 knows no other way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import time
+from collections import deque
+from collections.abc import Collection, Generator, Sequence
+from pathlib import Path
+
+import orjson
+
+from rookery.engines.texts.grammar import ORGLESS, PROJECTLESS, Asked, tokens
+from rookery.kernel.clock import to_micros
+from rookery.kernel.sqlite import Writer, connect
+from rookery.memory.models import Document, Matched, Within
+
+_FORMAT = 1
+"""Of the tables below, in `PRAGMA user_version`."""
+
+_CONTEXT_WEIGHT = 0.5
+"""Of a word found in type, tags, org or project, to one found in the text."""
+
+_STEPS = 10_000
+"""Of SQLite's machine between two looks at the clock: about a millisecond."""
+
+_IDLE_READERS = 8
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS document (
+    id INTEGER PRIMARY KEY,
+    workspace_id INTEGER NOT NULL,
+    memory_id TEXT NOT NULL,
+    org TEXT,
+    project TEXT,
+    agent_id TEXT,
+    session_id TEXT,
+    memory_scope TEXT NOT NULL,
+    type TEXT NOT NULL,
+    tags TEXT NOT NULL,
+    confidence REAL NOT NULL,
+    source TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL,
+    expires_at INTEGER,
+    content TEXT NOT NULL,
+    context TEXT NOT NULL,
+    tokens TEXT NOT NULL,
+    UNIQUE (workspace_id, memory_id)
+);
+CREATE INDEX IF NOT EXISTS document_expiring ON document (workspace_id, expires_at) WHERE expires_at IS NOT NULL;
+CREATE VIRTUAL TABLE IF NOT EXISTS fts USING fts5 (
+    content, context, tokens, content = 'document', content_rowid = 'id', tokenize = 'porter unicode61'
+);
+"""
+
+_FIND = "SELECT id, content, context, tokens FROM document WHERE workspace_id = ? AND memory_id = ?"
+_DELETE = "DELETE FROM document WHERE id = ?"
+_DELETE_FTS = "INSERT INTO fts (fts, rowid, content, context, tokens) VALUES ('delete', ?, ?, ?, ?)"
+_INSERT_FTS = "INSERT INTO fts (rowid, content, context, tokens) VALUES (?, ?, ?, ?)"
+_PUT = """
+INSERT OR REPLACE INTO document (id, workspace_id, memory_id, org, project, agent_id, session_id, memory_scope, type, tags, confidence,
+                                 source, created_at, updated_at, expires_at, content, context, tokens)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_HAS_EXPIRED = "SELECT EXISTS (SELECT 1 FROM document WHERE workspace_id = ? AND expires_at <= ?)"
+_NOT_EXPIRED = "fts.rowid NOT IN (SELECT id FROM document WHERE workspace_id = :workspace_id AND expires_at <= :at)"
+_SCORE = f"bm25(fts, 1.0, {_CONTEXT_WEIGHT}, 0.0)"
+_IDS = "SELECT id, memory_id FROM document WHERE id IN (SELECT value FROM json_each(?))"
+
+
+class TextFile:
+    """The file, opened. Raises `sqlite3.Error`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._idle: deque[sqlite3.Connection] = deque()
+        self._identity: tuple[int, int] | None = None
+        self._is_closed = False
+        self.writer = Writer(self._connect, name="texts")
+
+    def open(self) -> None:
+        """Create what is missing; blocks."""
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise sqlite3.OperationalError(str(error)) from error
+        with contextlib.closing(self._connect()) as connection:
+            _create(connection)
+        self._identity = _identity(self._path)
+
+    def close(self) -> None:
+        """Finish what is being written and close; blocks."""
+        self._is_closed = True
+        self.writer.close()
+        while self._idle:
+            self._idle.pop().close()
+
+    @property
+    def is_in_place(self) -> bool:
+        """Tell whether the path still leads to this file: somebody may have deleted it to begin anew."""
+        return _identity(self._path) == self._identity
+
+    def put(self, connection: sqlite3.Connection, documents: Sequence[Document]) -> None:
+        """Write *documents* within the writer's transaction."""
+        for document in documents:
+            texts = (document.content, _context(document), tokens(document))
+            found = connection.execute(_FIND, (document.workspace_id, document.memory_id)).fetchone()
+            row = connection.execute(_PUT, (None if found is None else found[0], *_columns(document), *texts)).lastrowid
+            if found is not None:
+                if found[1:] == texts:
+                    continue
+                connection.execute(_DELETE_FTS, found)
+            connection.execute(_INSERT_FTS, (row, *texts))
+
+    def drop(self, connection: sqlite3.Connection, workspace_id: int, ids: Collection[str]) -> None:
+        """Take *ids* out within the writer's transaction."""
+        for memory_id in ids:
+            found = connection.execute(_FIND, (workspace_id, memory_id)).fetchone()
+            if found is not None:
+                connection.execute(_DELETE_FTS, found)
+                connection.execute(_DELETE, found[:1])
+
+    def match(self, asked: Asked, *, within: Within, limit: int, offset: int, deadline_s: float) -> list[Matched]:
+        """Return the best documents, ties by id; blocks."""
+        wanted = offset + limit
+        with self._reader(deadline_s) as connection:
+            source, values = _source(connection, asked, within)
+            scored = f"SELECT fts.rowid AS id, {_SCORE} AS score FROM {source}"  # noqa: S608 - made of this module's words only
+            rows = connection.execute(f"{scored} ORDER BY score LIMIT :wanted", {**values, "wanted": wanted + 1}).fetchall()
+            if len(rows) > wanted and rows[wanted][1] == rows[wanted - 1][1]:
+                # Equals lie on both sides of the border: only their ids tell which of them are in.
+                worst = {**values, "worst": rows[wanted][1]}
+                rows = connection.execute(f"SELECT id, score FROM ({scored}) WHERE score <= :worst", worst).fetchall()  # noqa: S608 - as above
+            ids = dict(connection.execute(_IDS, (orjson.dumps([row for row, _ in rows]).decode(),)).fetchall())
+        best = sorted((score, ids[row]) for row, score in rows)
+        return [Matched(memory_id=memory_id, score=-score) for score, memory_id in best[offset:wanted]]
+
+    def total(self, asked: Asked, *, within: Within, deadline_s: float) -> int:
+        """Return how many documents match; blocks."""
+        with self._reader(deadline_s) as connection:
+            source, values = _source(connection, asked, within)
+            counted = f"SELECT count(*) FROM {source}"  # noqa: S608 - as above
+            return int(connection.execute(counted, values).fetchone()[0])
+
+    def _connect(self) -> sqlite3.Connection:
+        return connect(self._path)
+
+    @contextlib.contextmanager
+    def _reader(self, deadline_s: float) -> Generator[sqlite3.Connection]:
+        """Lend a connection to one thread, for one transaction that is interrupted after *deadline_s*."""
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = connect(self._path, read_only=True)
+        deadline = time.monotonic() + deadline_s
+        try:
+            connection.set_progress_handler(lambda: time.monotonic() >= deadline, _STEPS)
+            connection.execute("BEGIN")
+            yield connection
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.close()
+            raise
+        if self._is_closed or len(self._idle) >= _IDLE_READERS:
+            connection.close()
+        else:
+            self._idle.append(connection)
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version == _FORMAT:
+        return
+    if version != 0:
+        raise sqlite3.DatabaseError(f"its format is {version}, ours is {_FORMAT}")
+    connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {_FORMAT}; COMMIT;")
+
+
+def _context(document: Document) -> str:
+    """Return the words that describe *document*; the one place where it is enriched, never what is stored or shown."""
+    return " ".join(part for part in (document.type, *document.tags, document.org, document.project) if part)
+
+
+def _columns(document: Document) -> tuple[object, ...]:
+    return (
+        document.workspace_id,
+        document.memory_id,
+        document.org,
+        document.project,
+        document.agent_id,
+        document.session_id,
+        document.memory_scope.value,
+        document.type,
+        orjson.dumps(document.tags).decode(),
+        document.confidence,
+        document.source,
+        to_micros(document.created_at),
+        to_micros(document.updated_at),
+        None if document.expires_at is None else to_micros(document.expires_at),
+    )
+
+
+def _source(connection: sqlite3.Connection, asked: Asked, within: Within) -> tuple[str, dict[str, object]]:
+    """Return what follows FROM, and its values. The table is joined only for filters that are not in the full-text index."""
+    at = to_micros(within.at)
+    values: dict[str, object] = {"match": asked.match}
+    conditions: list[str] = []
+    if connection.execute(_HAS_EXPIRED, (within.workspace_id, at)).fetchone()[0]:
+        conditions.append(_NOT_EXPIRED)
+        values |= {"workspace_id": within.workspace_id, "at": at}
+    compared = _compared(within) | (_named(within) if asked.is_wide else {})
+    for condition, value in compared.items():
+        name = f"v{len(values)}"
+        conditions.append(condition.replace("?", f":{name}"))
+        values[name] = value
+    source = "fts JOIN document AS d ON d.id = fts.rowid" if compared else "fts"
+    return " AND ".join((f"{source} WHERE fts MATCH :match", *conditions)), values
+
+
+def _compared(within: Within) -> dict[str, object]:
+    filters: dict[str, object] = {
+        "d.source = ?": within.source,
+        "d.created_at >= ?": None if within.since is None else to_micros(within.since),
+        "d.created_at < ?": None if within.until is None else to_micros(within.until),
+        "d.confidence >= ?": within.min_confidence,
+    }
+    return {condition: value for condition, value in filters.items() if value is not None}
+
+
+def _named(within: Within) -> dict[str, object]:
+    """Return the conditions on org and project, for a query that is too wide for tokens."""
+    conditions: dict[str, object] = {}
+    for column, name, names, scopes in (
+        ("org", within.org, within.orgs, ORGLESS),
+        ("project", within.project, within.projects, PROJECTLESS),
+    ):
+        listed = ", ".join(f"'{scope.value}'" for scope in sorted(scopes))
+        without = f"d.{column} IS NULL AND d.memory_scope IN ({listed})"
+        if name is not None:
+            conditions[f"(d.{column} = ? OR {without})"] = name
+        if names is not None:
+            condition = f"(d.{column} IN (SELECT value FROM json_each(?)) OR {without})"  # noqa: S608 - column and scopes are named above
+            conditions[condition] = orjson.dumps(sorted(names)).decode()
+    return conditions
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        stat = os.stat(path)  # noqa: PTH116 - asked before each query: a Path's stat costs three times as much
+    except OSError:
+        return None
+    return stat.st_dev, stat.st_ino

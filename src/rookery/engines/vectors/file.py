@@ -1,0 +1,306 @@
+"""
+`vectors.db`: a row per memory with what queries filter by, a row per chunk with its vector, and a counter of changes.
+
+Each write of a memory takes the next number of the counter and replaces the earlier row, so whoever remembers the
+last number it saw finds what changed since with one range of an index. A memory that was dropped leaves a row
+without anything but its id; old ones of these are cleared away, and `floor` tells up to which number.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import sqlite3
+from collections import deque
+from collections.abc import Collection, Generator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+
+from rookery.engines.vectors.slabs import Point
+from rookery.kernel.clock import to_micros
+from rookery.kernel.sqlite import Writer, connect
+from rookery.memory.models import Vectored
+
+_FORMAT = 1
+"""Of the tables below, in `PRAGMA user_version`."""
+
+_KEPT_TOMBSTONES = 65_536
+"""A process that missed more changes than this reads the workspace anew."""
+
+_WATCH_BUSY_S = 0.05
+_IDLE_READERS = 8
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS entry (
+    change INTEGER PRIMARY KEY AUTOINCREMENT,
+    workspace_id INTEGER NOT NULL,
+    memory_id TEXT NOT NULL,
+    model TEXT,
+    dimension INTEGER,
+    org TEXT,
+    project TEXT,
+    agent_id TEXT,
+    session_id TEXT,
+    memory_scope TEXT,
+    type TEXT,
+    source TEXT,
+    tags TEXT,
+    confidence REAL,
+    created_at INTEGER,
+    updated_at INTEGER,
+    expires_at INTEGER,
+    UNIQUE (workspace_id, memory_id)
+);
+CREATE INDEX IF NOT EXISTS entry_by_change ON entry (workspace_id, change, model, dimension);
+CREATE INDEX IF NOT EXISTS entry_dropped ON entry (change) WHERE model IS NULL;
+CREATE TABLE IF NOT EXISTS chunk (
+    entry INTEGER NOT NULL,
+    ordinal INTEGER NOT NULL,
+    vector BLOB NOT NULL,
+    PRIMARY KEY (entry, ordinal)
+);
+CREATE TABLE IF NOT EXISTS floor (change INTEGER NOT NULL);
+INSERT INTO floor SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM floor);
+"""
+
+_FIND = "SELECT change FROM entry WHERE workspace_id = ? AND memory_id = ?"
+_DELETE_CHUNKS = "DELETE FROM chunk WHERE entry = ?"
+_DELETE_ENTRY = "DELETE FROM entry WHERE change = ?"
+_INSERT_ENTRY = """
+INSERT INTO entry (workspace_id, memory_id, model, dimension, org, project, agent_id, session_id, memory_scope, type, source, tags,
+                   confidence, created_at, updated_at, expires_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_INSERT_CHUNK = "INSERT INTO chunk (entry, ordinal, vector) VALUES (?, ?, ?)"
+_INSERT_TOMBSTONE = "INSERT INTO entry (workspace_id, memory_id) VALUES (?, ?)"
+_CLEAR_TOMBSTONES = "DELETE FROM entry WHERE model IS NULL AND change <= ?"
+_RAISE_FLOOR = "UPDATE floor SET change = max(change, ?)"
+_BOUNDS = "SELECT change, (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'entry') FROM floor"
+_CHANGES = """
+SELECT e.change, e.memory_id, e.org, e.project, e.agent_id, e.session_id, e.memory_scope, e.type, e.source, e.tags, e.confidence,
+       e.created_at, e.expires_at, c.vector
+FROM (SELECT * FROM entry WHERE workspace_id = :workspace_id AND change > :after ORDER BY change LIMIT :limit) AS e
+LEFT JOIN chunk AS c ON c.entry = e.change AND e.model = :model AND e.dimension = :dimension
+ORDER BY e.change, c.ordinal
+"""
+_COUNT = "SELECT count(*) FROM entry WHERE workspace_id = ? AND model = ? AND dimension = ?"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """Up to *floor*, drops are no longer told; *last* is the newest change of any workspace."""
+
+    floor: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """
+    What happened to a workspace's memories, in the order of the counter.
+
+    Attributes:
+        last: The number of the last change; the one asked after, when there was none.
+        is_all: Whether nothing was left for a next call.
+        forgotten: Memories that are gone, or whose vectors are another model's.
+    """
+
+    last: int
+    is_all: bool
+    forgotten: tuple[str, ...]
+    points: tuple[Point, ...]
+
+
+class VectorFile:
+    """The file, opened. Raises `sqlite3.Error`."""
+
+    def __init__(self, path: Path, *, model: str, dimension: int) -> None:
+        self._path = path
+        self._model = model
+        self._dimension = dimension
+        self._idle: deque[sqlite3.Connection] = deque()
+        self._watch: sqlite3.Connection | None = None
+        self._identity: tuple[int, int] | None = None
+        self._is_closed = False
+        self.writer = Writer(self._connect, name="vectors")
+
+    def open(self) -> None:
+        """Create what is missing and begin to watch; blocks."""
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise sqlite3.OperationalError(str(error)) from error
+        with contextlib.closing(self._connect()) as connection:
+            _create(connection)
+        self._watch = connect(self._path, read_only=True, busy_timeout_s=_WATCH_BUSY_S)
+        self._identity = _identity(self._path)
+
+    def close(self) -> None:
+        """Finish what is being written and close; blocks."""
+        self._is_closed = True
+        self.writer.close()
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+        while self._idle:
+            self._idle.pop().close()
+
+    @property
+    def is_in_place(self) -> bool:
+        """Tell whether the path still leads to this file: somebody may have deleted it to begin anew."""
+        return _identity(self._path) == self._identity
+
+    def version(self) -> int:
+        """
+        Return a number that differs from the last one if any process committed meanwhile.
+
+        About 5 µs; for one thread.
+        """
+        if self._watch is None:
+            raise sqlite3.ProgrammingError("vectors.db is closed")
+        (version,) = self._watch.execute("PRAGMA data_version").fetchone()
+        return int(version)
+
+    def bounds(self) -> Bounds:
+        """Return from where to where the changes reach."""
+        with self._reader() as connection:
+            floor, last = connection.execute(_BOUNDS).fetchone()
+        return Bounds(floor=floor, last=last)
+
+    def changes(self, workspace_id: int, *, after: int, limit: int) -> Changes:
+        """Return at most *limit* changes of the workspace that follow the change *after*."""
+        parameters = {
+            "workspace_id": workspace_id,
+            "after": after,
+            "limit": limit,
+            "model": self._model,
+            "dimension": self._dimension,
+        }
+        with self._reader() as connection:
+            rows = connection.execute(_CHANGES, parameters).fetchall()
+        forgotten: list[str] = []
+        points: list[Point] = []
+        last, count = after, 0
+        for change, group in itertools.groupby(rows, key=lambda row: row[0]):
+            chunks = list(group)
+            _, memory_id, *space, tags, confidence, created_at, expires_at, vector = chunks[0]
+            last, count = int(change), count + 1
+            if vector is None:
+                forgotten.append(memory_id)
+                continue
+            org, project, agent_id, session_id, scope, type_, source = space
+            points.append(
+                Point(
+                    memory_id=memory_id,
+                    space=(org, project, agent_id, session_id, scope, type_, source),
+                    tags=_tags(tags),
+                    confidence=confidence,
+                    created_at=created_at,
+                    expires_at=expires_at,
+                    vectors=tuple(self._checked(chunk[-1]) for chunk in chunks),
+                )
+            )
+        return Changes(last=last, is_all=count < limit, forgotten=tuple(forgotten), points=tuple(points))
+
+    def count(self, workspace_id: int) -> int:
+        """Return how many memories of the workspace have vectors of this model."""
+        with self._reader() as connection:
+            return int(connection.execute(_COUNT, (workspace_id, self._model, self._dimension)).fetchone()[0])
+
+    def put(self, connection: sqlite3.Connection, items: Sequence[Vectored]) -> None:
+        """Write *items* within the writer's transaction."""
+        for item in items:
+            document = item.document
+            _forget(connection, document.workspace_id, document.memory_id)
+            cursor = connection.execute(
+                _INSERT_ENTRY,
+                (
+                    document.workspace_id,
+                    document.memory_id,
+                    self._model,
+                    self._dimension,
+                    document.org,
+                    document.project,
+                    document.agent_id,
+                    document.session_id,
+                    document.memory_scope.value,
+                    document.type,
+                    document.source,
+                    orjson.dumps(document.tags).decode(),
+                    document.confidence,
+                    to_micros(document.created_at),
+                    to_micros(document.updated_at),
+                    None if document.expires_at is None else to_micros(document.expires_at),
+                ),
+            )
+            change = cursor.lastrowid
+            connection.executemany(_INSERT_CHUNK, [(change, ordinal, vector) for ordinal, vector in enumerate(item.vectors)])
+
+    def drop(self, connection: sqlite3.Connection, workspace_id: int, ids: Collection[str]) -> None:
+        """Take *ids* out within the writer's transaction, leaving word of it for the other processes."""
+        last: int | None = None
+        for memory_id in ids:
+            if _forget(connection, workspace_id, memory_id):
+                last = connection.execute(_INSERT_TOMBSTONE, (workspace_id, memory_id)).lastrowid
+        if last is not None:
+            floor = last - _KEPT_TOMBSTONES
+            if connection.execute(_CLEAR_TOMBSTONES, (floor,)).rowcount > 0:
+                connection.execute(_RAISE_FLOOR, (floor,))
+
+    def _connect(self) -> sqlite3.Connection:
+        return connect(self._path)
+
+    @contextlib.contextmanager
+    def _reader(self) -> Generator[sqlite3.Connection]:
+        """Lend a connection to one thread."""
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = connect(self._path, read_only=True)
+        try:
+            yield connection
+        except BaseException:
+            connection.close()
+            raise
+        if self._is_closed or len(self._idle) >= _IDLE_READERS:
+            connection.close()
+        else:
+            self._idle.append(connection)
+
+    def _checked(self, vector: bytes) -> bytes:
+        if len(vector) != self._dimension * 4:
+            raise sqlite3.DatabaseError(f"a vector of {len(vector)} bytes")
+        return vector
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version == _FORMAT:
+        return
+    if version != 0:
+        raise sqlite3.DatabaseError(f"its format is {version}, ours is {_FORMAT}")
+    connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {_FORMAT}; COMMIT;")
+
+
+def _forget(connection: sqlite3.Connection, workspace_id: int, memory_id: str) -> bool:
+    row = connection.execute(_FIND, (workspace_id, memory_id)).fetchone()
+    if row is None:
+        return False
+    connection.execute(_DELETE_CHUNKS, row)
+    connection.execute(_DELETE_ENTRY, row)
+    return True
+
+
+def _tags(text: str) -> tuple[str, ...]:
+    return () if text == "[]" else tuple(orjson.loads(text))
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        stat = os.stat(path)  # noqa: PTH116 - asked before each query: a Path's stat costs three times as much
+    except OSError:
+        return None
+    return stat.st_dev, stat.st_ino
