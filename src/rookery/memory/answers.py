@@ -1,0 +1,334 @@
+"""What memory answers: the spec's shapes and field names, and what D-40, D-42, D-49 and D-50 add."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rookery.access.models import Caller
+from rookery.kernel.clock import Clock
+from rookery.kernel.http.pages import Links, Meta
+from rookery.kernel.wire import Answer, Moment
+from rookery.memory.models import Counted, Hit, Memory, MemoryState, OrgCount, Recalled, Remembered, Searched, state_of
+from rookery.memory.ranking import HALF_LIVES_DAYS, remaining
+
+
+class MemoryAnswer(Answer):
+    """A memory (spec 2.5, D-50)."""
+
+    id: str
+    workspace_id: int
+    org: str | None
+    project: str | None
+    agent_id: str | None
+    session_id: str | None
+    memory_scope: str
+    type: str
+    tags: Sequence[str]
+    confidence: float
+    effective_confidence: float
+    source: str
+    content: str
+    supersedes_id: str | None
+    expires_at: Moment | None
+    archived_at: Moment | None
+    indexed: bool
+    indexed_at: Moment | None
+    state: str
+    created_at: Moment
+    updated_at: Moment
+
+
+class MemoriesAnswer(Answer):
+    """A page of memories (D-12)."""
+
+    data: list[MemoryAnswer]
+    links: Links
+    meta: Meta
+
+
+class RememberAnswer(Answer):
+    """What was stored (spec 4.3, D-40): without the content, which the caller has."""
+
+    id: str
+    workspace_id: int
+    type: str
+    org: str | None
+    project: str | None
+    agent_id: str | None
+    session_id: str | None
+    memory_scope: str
+    tags: Sequence[str]
+    confidence: float
+    source: str
+    supersedes_id: str | None
+    expires_at: Moment | None
+    indexed: bool
+    state: str
+    duplicate: bool
+    duplicates: Sequence[str]
+    created_at: Moment
+
+
+class BatchItem(Answer):
+    """What came of one memory of a batch: *memory* or *error*."""
+
+    index: int
+    status: int
+    memory: RememberAnswer | None
+    error: dict[str, object] | None
+
+
+class BatchAnswer(Answer):
+    """What came of a batch, in its order."""
+
+    results: list[BatchItem]
+
+
+class Ranks(Answer):
+    """A memory's places among what each index found, from 1."""
+
+    semantic: int | None
+    keyword: int | None
+
+
+class Explanation(Answer):
+    """How a memory came to its place (D-42)."""
+
+    place: int
+    relevance: float
+    ranks: Ranks
+    similarity: float | None
+    text_score: float | None
+    matched_keywords: Sequence[str]
+    keyword_share: float
+    scope: str
+    decay: float
+    effective_confidence: float
+
+
+class RecalledMemory(Answer):
+    """A recalled memory (spec 4.3, D-42)."""
+
+    id: str
+    content: str
+    type: str
+    org: str | None
+    project: str | None
+    agent_id: str | None
+    session_id: str | None
+    memory_scope: str
+    tags: Sequence[str]
+    source: str
+    score: float
+    similarity: float | None
+    confidence: float
+    effective_confidence: float
+    created_at: Moment
+    updated_at: Moment
+
+
+class ExplainedMemory(RecalledMemory):
+    """A recalled memory with the why of its place."""
+
+    explain: Explanation
+
+
+class RecallAnswer(Answer):
+    """The memories that answer a question, best first."""
+
+    recall_id: str
+    memories: list[RecalledMemory]
+    took_ms: int
+
+
+class ExplainedAnswer(Answer):
+    """The same, each with the why of its place."""
+
+    recall_id: str
+    memories: list[ExplainedMemory]
+    took_ms: int
+
+
+class SearchHitAnswer(MemoryAnswer):
+    """A memory found by its words (D-49)."""
+
+    score: float
+    highlight: str
+
+
+class SearchAnswer(Answer):
+    """What a search found (spec 4.3)."""
+
+    hits: list[SearchHitAnswer]
+    total: int
+    took_ms: int
+
+
+class Count(Answer):
+    """A name and how many memories have it."""
+
+    name: str
+    count: int
+
+
+class TagsAnswer(Answer):
+    """Tags, most frequent first (spec 4.3)."""
+
+    tags: list[Count]
+
+
+class OrgAnswer(Answer):
+    """An org (null: memories without one) and its projects."""
+
+    org: str | None
+    count: int
+    projects: list[Count]
+
+
+class ScopesAnswer(Answer):
+    """Orgs and projects, most memories first (spec 4.3)."""
+
+    scopes: list[OrgAnswer]
+
+
+class Answers:
+    """
+    Shapes what the verbs return.
+
+    Args:
+        model: The embedder's, by which a memory is stale (D-54).
+        half_lives_days: By type, over `ranking.HALF_LIVES_DAYS`.
+    """
+
+    def __init__(self, *, clock: Clock, model: str, half_lives_days: Mapping[str, int | None] | None = None) -> None:
+        self._clock = clock
+        self._model = model
+        self._half_lives_days = {**HALF_LIVES_DAYS, **(half_lives_days or {})}
+
+    def memory(self, caller: Caller, memory: Memory) -> MemoryAnswer:
+        """Return a memory in full."""
+        return MemoryAnswer.model_construct(None, **self._fields(caller, memory))
+
+    def remembered(self, caller: Caller, done: Remembered) -> RememberAnswer:
+        """Return what came of a draft."""
+        memory = done.memory
+        state = state_of(memory, model=self._model)
+        return RememberAnswer.model_construct(
+            id=memory.id,
+            workspace_id=caller.shown_workspace_id,
+            type=memory.type,
+            org=memory.org,
+            project=memory.project,
+            agent_id=memory.agent_id,
+            session_id=memory.session_id,
+            memory_scope=memory.memory_scope.value,
+            tags=memory.tags,
+            confidence=memory.confidence,
+            source=memory.source,
+            supersedes_id=memory.supersedes_id,
+            expires_at=memory.expires_at,
+            indexed=state is MemoryState.INDEXED,
+            state=state.value,
+            duplicate=done.is_duplicate,
+            duplicates=done.duplicates,
+            created_at=memory.created_at,
+        )
+
+    def recalled(self, recalled: Recalled, *, explain: bool) -> RecallAnswer | ExplainedAnswer:
+        """Return the answer to a question."""
+        took_ms = round(recalled.took_ms)
+        if explain:
+            whys = [ExplainedMemory.model_construct(None, **_recalled(hit), explain=_explanation(hit)) for hit in recalled.hits]
+            return ExplainedAnswer.model_construct(recall_id=recalled.recall_id, memories=whys, took_ms=took_ms)
+        memories = [RecalledMemory.model_construct(None, **_recalled(hit)) for hit in recalled.hits]
+        return RecallAnswer.model_construct(recall_id=recalled.recall_id, memories=memories, took_ms=took_ms)
+
+    def searched(self, caller: Caller, searched: Searched) -> SearchAnswer:
+        """Return what a search found."""
+        hits = [
+            SearchHitAnswer.model_construct(None, **self._fields(caller, hit.memory), score=hit.score, highlight=hit.highlight)
+            for hit in searched.hits
+        ]
+        return SearchAnswer.model_construct(hits=hits, total=searched.total, took_ms=round(searched.took_ms))
+
+    def _fields(self, caller: Caller, memory: Memory) -> dict[str, object]:
+        state = state_of(memory, model=self._model)
+        left = remaining(memory, at=self._clock(), half_lives_days=self._half_lives_days)
+        return {
+            "id": memory.id,
+            "workspace_id": caller.shown_workspace_id,
+            "org": memory.org,
+            "project": memory.project,
+            "agent_id": memory.agent_id,
+            "session_id": memory.session_id,
+            "memory_scope": memory.memory_scope.value,
+            "type": memory.type,
+            "tags": memory.tags,
+            "confidence": memory.confidence,
+            "effective_confidence": memory.confidence * left,
+            "source": memory.source,
+            "content": memory.content,
+            "supersedes_id": memory.supersedes_id,
+            "expires_at": memory.expires_at,
+            "archived_at": memory.archived_at,
+            "indexed": state is MemoryState.INDEXED,
+            "indexed_at": memory.indexed_at,
+            "state": state.value,
+            "created_at": memory.created_at,
+            "updated_at": memory.updated_at,
+        }
+
+
+def tags_answer(tags: Sequence[Counted]) -> TagsAnswer:
+    """Return tags with their counts."""
+    return TagsAnswer.model_construct(tags=[_count(tag) for tag in tags])
+
+
+def scopes_answer(orgs: Sequence[OrgCount]) -> ScopesAnswer:
+    """Return orgs and projects with their counts."""
+    shown = [
+        OrgAnswer.model_construct(org=each.org, count=each.count, projects=[_count(project) for project in each.projects]) for each in orgs
+    ]
+    return ScopesAnswer.model_construct(scopes=shown)
+
+
+def _count(counted: Counted) -> Count:
+    return Count.model_construct(name=counted.name, count=counted.count)
+
+
+def _recalled(hit: Hit) -> dict[str, object]:
+    memory = hit.memory
+    return {
+        "id": memory.id,
+        "content": memory.content,
+        "type": memory.type,
+        "org": memory.org,
+        "project": memory.project,
+        "agent_id": memory.agent_id,
+        "session_id": memory.session_id,
+        "memory_scope": memory.memory_scope.value,
+        "tags": memory.tags,
+        "source": memory.source,
+        "score": hit.score,
+        "similarity": hit.similarity,
+        "confidence": memory.confidence,
+        "effective_confidence": hit.effective_confidence,
+        "created_at": memory.created_at,
+        "updated_at": memory.updated_at,
+    }
+
+
+def _explanation(hit: Hit) -> Explanation:
+    why = hit.why
+    return Explanation.model_construct(
+        place=why.place,
+        relevance=why.relevance,
+        ranks=Ranks.model_construct(semantic=why.semantic_rank, keyword=why.keyword_rank),
+        similarity=why.similarity,
+        text_score=why.text_score,
+        matched_keywords=why.matched,
+        keyword_share=why.keyword_share,
+        scope=hit.memory.memory_scope.value,
+        decay=why.decay,
+        effective_confidence=hit.effective_confidence,
+    )

@@ -1,0 +1,186 @@
+"""The memory API (spec 4.3, D-50), relative to /v1/brain."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Query
+from pydantic import BaseModel, ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rookery.access.guard import caller_of
+from rookery.access.models import Caller
+from rookery.kernel.errors import RookeryError, ValidationFailed
+from rookery.kernel.http import Route, page, reply
+from rookery.memory.answers import (
+    Answers,
+    BatchAnswer,
+    BatchItem,
+    MemoriesAnswer,
+    MemoryAnswer,
+    RecallAnswer,
+    RememberAnswer,
+    ScopesAnswer,
+    SearchAnswer,
+    TagsAnswer,
+    scopes_answer,
+    tags_answer,
+)
+from rookery.memory.listing import Listing
+from rookery.memory.models import Draft, Mode
+from rookery.memory.recall import Recall
+from rookery.memory.records import Records
+from rookery.memory.remember import Outcome, Remember
+from rookery.memory.schemas import (
+    MAX_BATCH_BYTES,
+    MAX_BODY_BYTES,
+    BatchBody,
+    ChangeBody,
+    DraftBody,
+    MemoriesQuery,
+    RecallBody,
+    RememberBody,
+    SearchQuery,
+    SpaceQuery,
+    refusal,
+)
+from rookery.memory.search import Search
+
+READ, WRITE, DELETE = "brain:read", "brain:write", "brain:delete"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryApi:
+    """Reads a request, calls one verb, shapes the answer. Decides nothing."""
+
+    remember: Remember
+    records: Records
+    recall: Recall
+    search: Search
+    listing: Listing
+    answers: Answers
+    mode: Mode = "semantic"
+
+    def routes(self) -> list[Route]:
+        """Return the table of spec 4.3 and D-50, one line per endpoint."""
+        return [
+            _route("POST /remember", self.post_remember, WRITE, RememberAnswer, "Remember", status=201),
+            _route("POST /remember/batch", self.post_batch, WRITE, BatchAnswer, "Remember many at once", max_body=MAX_BATCH_BYTES),
+            _route("POST /recall", self.post_recall, READ, RecallAnswer, "Recall by meaning, by words, or by both"),
+            _route("GET /search", self.get_search, READ, SearchAnswer, "Search by words"),
+            _route("GET /tags", self.get_tags, READ, TagsAnswer, "Count memories by tag"),
+            _route("GET /scopes", self.get_scopes, READ, ScopesAnswer, "Count memories by org and project"),
+            _route("GET /memories", self.get_memories, READ, MemoriesAnswer, "List memories, newest first"),
+            _route("GET /memories/{memory_id}", self.get_memory, READ, MemoryAnswer, "Show a memory"),
+            _route("PATCH /memories/{memory_id}", self.patch_memory, WRITE, MemoryAnswer, "Change a memory"),
+            _route("DELETE /memories/{memory_id}", self.delete_memory, DELETE, None, "Delete a memory", status=204),
+            _route("POST /memories/{memory_id}/archive", self.post_archive, DELETE, MemoryAnswer, "Archive a memory"),
+            _route("POST /memories/{memory_id}/restore", self.post_restore, DELETE, MemoryAnswer, "Restore an archived memory"),
+        ]
+
+    async def post_remember(self, request: Request, body: RememberBody) -> Response:
+        """Store a memory; 200 with `duplicate` when deduplication found it there."""
+        caller = caller_of(request)
+        done = await self.remember.one(caller, body.draft(), wait_s=body.wait_ms / 1000)
+        return reply(self.answers.remembered(caller, done), status=200 if done.is_duplicate else 201)
+
+    async def post_batch(self, request: Request, body: BatchBody) -> Response:
+        """Store many memories, each judged by itself."""
+        caller = caller_of(request)
+        read = [_read(item) for item in body.memories]
+        outcomes = iter(await self.remember.many(caller, [each for each in read if isinstance(each, Draft)]))
+        results = [next(outcomes) if isinstance(each, Draft) else each for each in read]
+        return reply(BatchAnswer.model_construct(results=[self._item(caller, index, each) for index, each in enumerate(results)]))
+
+    async def post_recall(self, request: Request, body: RecallBody) -> Response:
+        """Answer a question."""
+        recalled = await self.recall.ask(caller_of(request), body.question(self.mode))
+        return reply(self.answers.recalled(recalled, explain=body.explain))
+
+    async def get_search(self, request: Request, query: Annotated[SearchQuery, Query()]) -> Response:
+        """Find memories by their words."""
+        caller = caller_of(request)
+        searched = await self.search.find(caller, query.q, query.filters(), limit=query.limit, offset=query.offset)
+        return reply(self.answers.searched(caller, searched))
+
+    async def get_tags(self, request: Request, query: Annotated[SpaceQuery, Query()]) -> Response:
+        """Count memories by tag."""
+        return reply(tags_answer(await self.listing.tags(caller_of(request), query.filters())))
+
+    async def get_scopes(self, request: Request, query: Annotated[SpaceQuery, Query()]) -> Response:
+        """Count memories by org and project."""
+        return reply(scopes_answer(await self.listing.scopes(caller_of(request), query.filters())))
+
+    async def get_memories(self, request: Request, query: Annotated[MemoriesQuery, Query()]) -> Response:
+        """List memories, newest first."""
+        caller = caller_of(request)
+        memories, total = await self.listing.page(
+            caller, query.filters(), state=query.memory_state(), limit=query.per_page, offset=query.offset
+        )
+        return page(request, [self.answers.memory(caller, memory) for memory in memories], query=query, total=total)
+
+    async def get_memory(self, request: Request, memory_id: str) -> Response:
+        """Show one memory, an archived one too."""
+        caller = caller_of(request)
+        return reply(self.answers.memory(caller, await self.records.get(caller, memory_id)))
+
+    async def patch_memory(self, request: Request, memory_id: str, body: ChangeBody) -> Response:
+        """Change a memory; it is indexed anew."""
+        caller = caller_of(request)
+        return reply(self.answers.memory(caller, await self.records.change(caller, memory_id, body.change())))
+
+    async def delete_memory(self, request: Request, memory_id: str) -> Response:
+        """Delete a memory from every store."""
+        await self.records.delete(caller_of(request), memory_id)
+        return Response(status_code=204)
+
+    async def post_archive(self, request: Request, memory_id: str) -> Response:
+        """Take a memory out of recall and keep it for audit."""
+        caller = caller_of(request)
+        return reply(self.answers.memory(caller, await self.records.archive(caller, memory_id)))
+
+    async def post_restore(self, request: Request, memory_id: str) -> Response:
+        """Bring an archived memory back."""
+        caller = caller_of(request)
+        return reply(self.answers.memory(caller, await self.records.restore(caller, memory_id)))
+
+    def _item(self, caller: Caller, index: int, outcome: Outcome) -> BatchItem:
+        if isinstance(outcome, RookeryError):
+            return BatchItem.model_construct(index=index, status=outcome.status, memory=None, error=outcome.body())
+        status = 200 if outcome.is_duplicate else 201
+        return BatchItem.model_construct(index=index, status=status, memory=self.answers.remembered(caller, outcome), error=None)
+
+
+def _route(
+    line: str,
+    handler: Callable[..., Awaitable[Response]],
+    needs: str,
+    answers: type[BaseModel] | None,
+    summary: str,
+    *,
+    status: int = 200,
+    max_body: int = MAX_BODY_BYTES,
+) -> Route:
+    method, path = line.split()
+    return Route(
+        method=method,
+        path=path,
+        handler=handler,
+        needs=needs,
+        status=status,
+        answers=answers,
+        summary=summary,
+        tags=("Memory",),
+        max_body=max_body,
+    )
+
+
+def _read(item: Mapping[str, object]) -> Draft | ValidationFailed:
+    """Return the draft of one item of a batch, or what is wrong with it in the words of a body's errors."""
+    try:
+        return DraftBody.model_validate(item).draft()
+    except ValidationError as error:
+        return refusal(error)

@@ -1,0 +1,98 @@
+"""The work that memory does later: EmbedMemory and DeleteFromIndex (spec 6.1, D-51)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rookery.kernel.clock import Clock
+from rookery.kernel.db import Database, Tx
+from rookery.kernel.jobs import Done, Failed, Job, Kind, Outcome
+from rookery.memory.indexing import DELETE, EMBED, Indexer
+from rookery.memory.models import Memory
+from rookery.memory.store import indexing, records
+
+RETRIES_S = (10, 60, 300)
+"""Spec 6.1 and 8: after the first run three more, then the memory is failed until an engine recovers or a day passes."""
+
+BATCH = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryJobs:
+    """Handlers of the two kinds; each may be given a job again that it has done."""
+
+    db: Database
+    indexer: Indexer
+    clock: Clock
+
+    def kinds(self) -> list[Kind]:
+        """Return both kinds, for a worker."""
+        return [
+            Kind(name=EMBED, handler=self.embed, batch=BATCH, retries_s=RETRIES_S, exhausted=self._exhausted),
+            Kind(name=DELETE, handler=self.drop, batch=BATCH, retries_s=RETRIES_S),
+        ]
+
+    async def embed(self, jobs: Sequence[Job]) -> Mapping[str, Outcome]:
+        """
+        Index the memories of *jobs*; those deleted, archived or expired meanwhile are done, and leave the indexes.
+
+        Raises:
+            EngineUnavailable: Nothing is lost: the jobs wait until the engine is back.
+        """
+        wanted: dict[int, dict[str, None]] = {}
+        for job in jobs:
+            wanted.setdefault(job.workspace_id, {})[_memory_id(job)] = None
+        at, model = self.clock(), self.indexer.model
+
+        def read(tx: Tx) -> tuple[list[Memory], dict[int, list[str]]]:
+            waiting, gone = list[Memory](), dict[int, list[str]]()
+            for workspace_id, ids in wanted.items():
+                found = {memory.id: memory for memory in records.by_ids(tx, workspace_id, list(ids))}
+                alive = indexing.alive(tx, workspace_id, list(ids), at=at)
+                waiting.extend(found[each] for each in ids if each in alive and not _is_indexed(found[each], model))
+                gone[workspace_id] = [each for each in ids if each not in alive]
+            return waiting, gone
+
+        waiting, gone = await self.db.read(read)
+        for workspace_id, ids in gone.items():
+            # A run that died between its put and its last look may have left them behind.
+            await self.indexer.drop(workspace_id, ids)
+        reasons = await self.indexer.index(waiting)
+        return {job.id: Failed(reasons[_memory_id(job)]) if _memory_id(job) in reasons else Done() for job in jobs}
+
+    async def drop(self, jobs: Sequence[Job]) -> Mapping[str, Outcome]:
+        """
+        Take the memories of *jobs* out of the indexes, but for those that came back meanwhile.
+
+        Raises:
+            EngineUnavailable: The jobs wait until the engine is back.
+        """
+        wanted: dict[int, list[str]] = {}
+        for job in jobs:
+            wanted.setdefault(job.workspace_id, []).append(_memory_id(job))
+        at = self.clock()
+
+        def read(tx: Tx) -> dict[int, set[str]]:
+            return {workspace_id: indexing.alive(tx, workspace_id, ids, at=at) for workspace_id, ids in wanted.items()}
+
+        alive = await self.db.read(read)
+        for workspace_id, ids in wanted.items():
+            await self.indexer.drop(workspace_id, [each for each in ids if each not in alive[workspace_id]])
+        return {job.id: Done() for job in jobs}
+
+    def _exhausted(self, tx: Tx, job: Job) -> None:
+        indexing.mark_failed(tx, job.workspace_id, _memory_id(job), at=self.clock())
+
+
+def _is_indexed(memory: Memory, model: str) -> bool:
+    """Tell whether an earlier run, or another job of the same memory, has done it already."""
+    return memory.indexed_at is not None and memory.indexed_at >= memory.updated_at and memory.indexed_model == model
+
+
+def _memory_id(job: Job) -> str:
+    memory_id = job.payload["memory_id"]
+    if not isinstance(memory_id, str):
+        msg = f"job {job.id} of kind {job.kind} names no memory"
+        raise TypeError(msg)
+    return memory_id

@@ -1,0 +1,70 @@
+"""Which recall returned what, kept 30 days for feedback; written after the answer, many at once (D-17, D-47)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from rookery.kernel.db import Database
+from rookery.memory.models import PastRecall
+from rookery.memory.store import recalls
+
+_EVERY_S = 0.5
+_MOST = 5_000
+"""So many unwritten recalls are held; then the next one waits for a write."""
+
+_OTHERS_TRIES = 6
+_OTHERS_PAUSE_S = 0.2
+
+_log = structlog.stdlib.get_logger("rookery.memory")
+
+
+class Journal:
+    """The recalls of this process that are not written yet, in front of the table of all."""
+
+    def __init__(self, *, db: Database) -> None:
+        self._db = db
+        self._unwritten: dict[str, PastRecall] = {}
+        self._writing = asyncio.Lock()
+
+    async def note(self, recall: PastRecall) -> None:
+        """Keep *recall*; only if very many are unwritten, wait for that."""
+        self._unwritten[recall.id] = recall
+        if len(self._unwritten) > _MOST:
+            await self.flush()
+
+    async def find(self, workspace_id: int, recall_id: str) -> PastRecall | None:
+        """
+        Return a recall of the workspace.
+
+        One that is unknown may have been answered by another process within the last half second: it is looked for
+        again before it is said not to be there.
+        """
+        held = self._unwritten.get(recall_id)
+        if held is not None:
+            return held if held.workspace_id == workspace_id else None
+        for _ in range(_OTHERS_TRIES):
+            found = await self._db.quick(lambda tx: recalls.by_id(tx, workspace_id, recall_id))
+            if found is not None:
+                return found
+            await asyncio.sleep(_OTHERS_PAUSE_S)
+        return None
+
+    async def run(self) -> None:
+        """Write every half second until cancelled; call `flush` after that."""
+        while True:
+            await asyncio.sleep(_EVERY_S)
+            try:
+                await self.flush()
+            except Exception:  # noqa: BLE001 - logged; what was not written is still held, and tried again
+                _log.exception("memory.recalls_not_written")
+
+    async def flush(self) -> None:
+        """Write what is held; if that fails, it is still held."""
+        async with self._writing:
+            batch = dict(self._unwritten)
+            if batch:
+                await self._db.write(lambda tx: recalls.add(tx, list(batch.values())))
+            for recall_id in batch:
+                self._unwritten.pop(recall_id, None)

@@ -1,0 +1,41 @@
+"""Lists: memories page by page, tags and scopes with their counts; all under the one rule of visibility (D-43)."""
+
+from __future__ import annotations
+
+from rookery.access.models import Caller
+from rookery.kernel.clock import Clock
+from rookery.kernel.db import Database
+from rookery.memory.models import Counted, Filters, Memory, MemoryState, OrgCount
+from rookery.memory.reach import within
+from rookery.memory.store import queries
+
+
+class Listing:
+    """
+    Counts and lists what a caller may see.
+
+    Args:
+        model: The embedder's, by which a memory is stale (D-54).
+    """
+
+    def __init__(self, *, db: Database, clock: Clock, model: str) -> None:
+        self._db = db
+        self._clock = clock
+        self._model = model
+
+    async def page(
+        self, caller: Caller, filters: Filters, *, state: MemoryState | None, limit: int, offset: int
+    ) -> tuple[list[Memory], int]:
+        """Return a stretch of memories, newest first, and how many there are in all; *state* None: all but archived ones."""
+        inside = within(caller, filters, at=self._clock())
+        return await self._db.read(lambda tx: queries.page(tx, inside, state, model=self._model, limit=limit, offset=offset))
+
+    async def tags(self, caller: Caller, filters: Filters) -> list[Counted]:
+        """Return tags with the number of memories that have them, most frequent first."""
+        inside = within(caller, filters, at=self._clock())
+        return await self._db.read(lambda tx: queries.tags(tx, inside))
+
+    async def scopes(self, caller: Caller, filters: Filters) -> list[OrgCount]:
+        """Return orgs and their projects with the number of memories in each, most first."""
+        inside = within(caller, filters, at=self._clock())
+        return await self._db.read(lambda tx: queries.scopes(tx, inside))

@@ -1,0 +1,138 @@
+"""How recalled memories are ordered (spec 4.3, D-44, D-45). Pure: no I/O, no clock, no settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from rookery.memory.models import Memory, MemoryScope
+
+HALF_LIVES_DAYS: Mapping[str, int | None] = {
+    "observation": 30,
+    "context": 60,
+    "decision": 180,
+    "procedure": 365,
+    "convention": None,
+    "architecture": None,
+}
+"""Spec 8; None never decays."""
+
+OTHER_HALF_LIFE_DAYS = 60
+"""Of a type that the spec does not list (D-40)."""
+
+SCOPE_PRIORITY: Mapping[MemoryScope, int] = {
+    MemoryScope.AGENT: 0,
+    MemoryScope.PROJECT: 1,
+    MemoryScope.SHARED: 2,
+    MemoryScope.SESSION: 3,
+}
+"""Spec 4.3: at equal relevance the lower comes first."""
+
+SIMILARITY_WEIGHT, WORDS_WEIGHT = 0.55, 0.45
+"""Of a hybrid recall; measured on the development half of LoCoMo and on SciFact."""
+
+FULL_SIMILARITY = 0.7
+"""The cosine that counts as all: between a question and its answer it is seldom more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """
+    A memory that may be recalled, before its record was read.
+
+    Attributes:
+        relevance: Without keywords.
+        semantic_rank: Its place among those found by meaning, from 1; so too *keyword_rank*.
+        text_score: The share of the best word score.
+    """
+
+    memory_id: str
+    relevance: float
+    similarity: float | None = None
+    text_score: float | None = None
+    semantic_rank: int | None = None
+    keyword_rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranked:
+    """A candidate with its record; *relevance* has the keywords' part in it."""
+
+    candidate: Candidate
+    memory: Memory
+    relevance: float
+    matched: tuple[str, ...]
+    keyword_share: float
+    decay: float
+
+    @property
+    def effective_confidence(self) -> float:
+        """The confidence that age has left (D-45)."""
+        return self.memory.confidence * self.decay
+
+
+def decay(age: timedelta, half_life_days: int | None) -> float:
+    """
+    Return the share of confidence left after *age*, in 0..1.
+
+    The spec gives the half-lives but no formula (8, "not shown"); D-45 takes the exponential under which a half-life
+    is a half-life. A negative age (clock skew) counts as zero.
+    """
+    if half_life_days is None:
+        return 1.0
+    days = max(age, timedelta()) / timedelta(days=1)
+    return 0.5 ** (days / half_life_days)
+
+
+def remaining(memory: Memory, *, at: datetime, half_lives_days: Mapping[str, int | None]) -> float:
+    """Return `decay` of *memory*: its age counts from when its content was last changed (D-45)."""
+    return decay(at - memory.content_at, half_lives_days.get(memory.type, OTHER_HALF_LIFE_DAYS))
+
+
+def band(relevance: float) -> float:
+    """Return what counts as equal relevance: two decimals (D-44)."""
+    return round(relevance, 2)
+
+
+def place(ranked: Ranked) -> tuple[float, int, float, timedelta, str]:
+    """Return the key that sorts best first: relevance, scope, effective confidence, newest, id (D-44)."""
+    memory = ranked.memory
+    return (
+        -band(ranked.relevance),
+        SCOPE_PRIORITY[memory.memory_scope],
+        -ranked.effective_confidence,
+        datetime.max.replace(tzinfo=memory.created_at.tzinfo) - memory.created_at,
+        memory.id,
+    )
+
+
+def with_keywords(relevance: float, *, share: float, boost: float, is_bounded: bool) -> float:
+    """
+    Return *relevance* raised by the share of keywords found (D-44).
+
+    Args:
+        is_bounded: Keep it in 0..1, as a hybrid's relevance is: then *boost* is its part of the whole.
+    """
+    raised = relevance + boost * share
+    return raised / (1 + boost) if is_bounded else raised
+
+
+def fuse(similarities: Mapping[str, float], scores: Mapping[str, float]) -> dict[str, float]:
+    """
+    Return the relevance, in 0..1, of each memory that was found by meaning or by words (D-44, hybrid).
+
+    A weighted sum of the similarity, as a share of `FULL_SIMILARITY` and so the same whatever else was found, and of the
+    word score as a share of the best. One found by words alone can win, and so can one found by meaning alone.
+
+    Args:
+        similarities: Cosine similarity, as far as it is known, of those found either way.
+        scores: Above 0, of those found by words.
+    """
+    best = max(scores.values(), default=1.0)
+
+    def relevance(memory_id: str) -> float:
+        near = min(max(similarities.get(memory_id, 0.0) / FULL_SIMILARITY, 0.0), 1.0)
+        return SIMILARITY_WEIGHT * near + WORDS_WEIGHT * scores.get(memory_id, 0.0) / best
+
+    return {memory_id: relevance(memory_id) for memory_id in dict.fromkeys((*similarities, *scores))}

@@ -1,0 +1,86 @@
+"""Which memories a key may name, see and write: D-23's allow-lists and D-43's rule about agents. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from rookery.access.models import Caller
+from rookery.kernel.errors import PermissionDenied
+from rookery.memory.models import Filters, Memory, MemoryScope, Within
+from rookery.memory.visibility import sees
+
+ADMIN = "brain:admin"
+
+
+def within(caller: Caller, filters: Filters, *, at: datetime) -> Within:
+    """
+    Return what *caller* may see of what *filters* ask for.
+
+    Asking for the scope agent by name without naming an agent asks for the key's own.
+
+    Raises:
+        PermissionDenied: They name another agent than the key's own.
+    """
+    agent_id = filters.agent_id
+    if agent_id is None and filters.scopes is not None and MemoryScope.AGENT in filters.scopes:
+        agent_id = caller.agent_id
+    _must_name(caller, agent_id)
+    return Within(
+        workspace_id=caller.workspace_id,
+        at=at,
+        org=filters.org,
+        project=filters.project,
+        agent_id=agent_id,
+        session_id=filters.session_id,
+        scopes=filters.scopes,
+        type=filters.type,
+        tags=filters.tags,
+        source=filters.source,
+        since=filters.since,
+        until=filters.until,
+        min_confidence=filters.min_confidence,
+        orgs=caller.orgs,
+        projects=caller.projects,
+    )
+
+
+def reaches(caller: Caller, memory: Memory, *, at: datetime) -> bool:
+    """Tell whether *caller* may read *memory* by its id; an archived one too."""
+    if memory.memory_scope is MemoryScope.AGENT and not _names(caller, memory.agent_id):
+        return False
+    return sees(_around(caller, memory, at=at), memory)
+
+
+def must_write(caller: Caller, memory: Memory, *, at: datetime) -> None:
+    """
+    Do nothing if *caller* may store *memory* where and for whom it says.
+
+    Raises:
+        PermissionDenied: It is for another agent, or outside the key's orgs and projects: a key writes only what it could read.
+    """
+    _must_name(caller, memory.agent_id)
+    if not sees(_around(caller, memory, at=at), memory):
+        outside = "orgs" if caller.orgs is not None and memory.org not in caller.orgs else "projects"
+        shown = ", ".join(sorted(caller.orgs if outside == "orgs" and caller.orgs is not None else caller.projects or ())) or "none"
+        raise PermissionDenied(outside, f"This key may write only in these {outside}: {shown}.")
+
+
+def _must_name(caller: Caller, agent_id: str | None) -> None:
+    if not _names(caller, agent_id):
+        raise PermissionDenied(ADMIN, f"This key speaks for the agent {caller.agent_id!r}; naming another needs {ADMIN!r}.")
+
+
+def _names(caller: Caller, agent_id: str | None) -> bool:
+    return agent_id is None or caller.agent_id is None or agent_id == caller.agent_id or caller.may(ADMIN)
+
+
+def _around(caller: Caller, memory: Memory, *, at: datetime) -> Within:
+    """Return the widest query of *caller* that could see *memory*."""
+    return Within(
+        workspace_id=caller.workspace_id,
+        at=at,
+        agent_id=memory.agent_id,
+        session_id=memory.session_id,
+        orgs=caller.orgs,
+        projects=caller.projects,
+    )

@@ -1,0 +1,307 @@
+"""Recall: candidates from the indexes, records from the store, order from `ranking` (spec 4.3, D-42 to D-46)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from rookery.access.models import Caller
+from rookery.kernel.clock import Clock
+from rookery.kernel.db import Database
+from rookery.kernel.events import Bus, MemoryRecalled
+from rookery.kernel.ids import Ids
+from rookery.memory.journal import Journal
+from rookery.memory.models import Hit, Matched, Memory, Near, PastRecall, Question, Recalled, Vector, Why, Within, Words
+from rookery.memory.ports import Embedder, TextIndex, VectorIndex
+from rookery.memory.ranking import HALF_LIVES_DAYS, Candidate, Ranked, band, fuse, place, remaining, with_keywords
+from rookery.memory.reach import within
+from rookery.memory.store import records
+from rookery.memory.visibility import sees
+from rookery.memory.words import asked, found, of_keywords
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+_ROUNDS = 4
+_MORE = 4
+"""A round that did not settle the answer is followed by one with four times the candidates: 256 times at most."""
+
+_HYBRID_LEAST = 100
+_BUDGET_CHOICE = 3
+"""With a budget of tokens, so many times top_k are ranked, to choose from what fits."""
+
+_CHARACTERS_A_TOKEN = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arms:
+    """What the indexes found for a question; *is_all*: they have no more."""
+
+    candidates: Sequence[Candidate]
+    is_all: bool
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A question on its way: what is asked, and what was read for it so far."""
+
+    question: Question
+    inside: Within
+    vector: Vector | None = None
+    read: dict[str, Memory] = field(default_factory=dict[str, Memory])
+    looked_for: set[str] = field(default_factory=set[str])
+
+
+class Recall:
+    """
+    Answers questions from memory.
+
+    Args:
+        half_lives_days: By type, over `ranking.HALF_LIVES_DAYS` (settings, D-40).
+        timer: Seconds of a clock that never goes back; tests pass their own.
+    """
+
+    def __init__(
+        self,
+        *,
+        db: Database,
+        embedder: Embedder,
+        vectors: VectorIndex,
+        texts: TextIndex,
+        journal: Journal,
+        bus: Bus,
+        clock: Clock,
+        ids: Ids,
+        half_lives_days: Mapping[str, int | None] | None = None,
+        timer: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._db = db
+        self._embedder = embedder
+        self._vectors = vectors
+        self._texts = texts
+        self._journal = journal
+        self._bus = bus
+        self._clock = clock
+        self._ids = ids
+        self._half_lives_days = {**HALF_LIVES_DAYS, **(half_lives_days or {})}
+        self._timer = timer
+
+    async def ask(self, caller: Caller, question: Question) -> Recalled:
+        """
+        Return the memories that answer *question* best, in order.
+
+        Raises:
+            PermissionDenied: It names another agent than the key's own.
+            EngineUnavailable: An index or the embedder that its mode needs is down.
+        """
+        started_s = self._timer()
+        at = self._clock()
+        state = _Asked(question, within(caller, question.filters, at=at))
+        ranked = await self._rank(state)
+        chosen = _fitting(ranked, question)
+        hits = tuple(_hit(each, number) for number, each in enumerate(chosen, start=1))
+        recall_id = self._ids()
+        memory_ids = tuple(hit.memory.id for hit in hits)
+        await self._journal.note(
+            PastRecall(id=recall_id, workspace_id=caller.workspace_id, key_id=caller.key_id, memory_ids=memory_ids, created_at=at)
+        )
+        took_ms = (self._timer() - started_s) * 1000
+        self._bus.publish(
+            MemoryRecalled(
+                workspace_id=caller.workspace_id,
+                recall_id=recall_id,
+                query=question.query,
+                results=memory_ids,
+                duration_ms=took_ms,
+                mode=question.mode,
+            )
+        )
+        return Recalled(recall_id=recall_id, hits=hits, took_ms=took_ms)
+
+    async def _rank(self, state: _Asked) -> list[Ranked]:
+        """Return the best of what can be seen, in order; more candidates are fetched while records drop too many (D-46)."""
+        question = state.question
+        wanted = question.top_k * (_BUDGET_CHOICE if question.max_tokens is not None else 1)
+        limit = max(_HYBRID_LEAST, 10 * question.top_k) if question.mode == "hybrid" else 2 * wanted + 20
+        ranked = list[Ranked]()
+        for _ in range(_ROUNDS):
+            arms = await self._arms(state, limit)
+            ranked, is_settled = await self._settle(state, arms, wanted)
+            if is_settled or arms.is_all:
+                break
+            limit *= _MORE
+        return ranked
+
+    async def _arms(self, state: _Asked, limit: int) -> Arms:
+        """Ask the indexes that the mode needs, at once where one does not need the other's answer (D-44)."""
+        question, inside = state.question, state.inside
+        words = of_keywords(question.keywords)
+        if question.mode == "keyword":
+            matched, extra = await _both(self._match(asked(question.query), inside, limit), self._match(words, inside, limit))
+            return _by_words(matched, extra, limit)
+        if question.mode == "semantic":
+            near, extra = await _both(self._near(state, limit), self._match(words, inside, limit))
+            similarities = await self._similarities(state, near, extra)
+            return _by_meaning(near, similarities, is_all=len(near) < limit and len(extra) < limit)
+        (near, matched), extra = await _both(
+            _both(self._near(state, limit), self._match(asked(question.query), inside, limit)), self._match(words, inside, limit)
+        )
+        similarities = await self._similarities(state, near, [*matched, *extra])
+        return _by_both(near, similarities, matched, is_all=len(near) < limit and len(matched) < limit)
+
+    async def _near(self, state: _Asked, limit: int) -> list[Near]:
+        if state.vector is None:
+            state.vector = await self._embedder.embed_query(state.question.query)
+        return await self._vectors.near(state.vector, within=state.inside, limit=limit)
+
+    async def _match(self, words: Words, inside: Within, limit: int) -> list[Matched]:
+        return await self._texts.match(words, within=inside, limit=limit) if words.any_of else []
+
+    async def _similarities(self, state: _Asked, near: Sequence[Near], matched: Sequence[Matched]) -> dict[str, float]:
+        """Return the similarities of *near*, and of what was found by words alone, as far as they are known."""
+        similarities = {each.memory_id: each.similarity for each in near}
+        others = [each.memory_id for each in matched if each.memory_id not in similarities]
+        if others and state.vector is not None:
+            similarities |= await self._vectors.similarities(state.vector, workspace_id=state.inside.workspace_id, ids=others)
+        return similarities
+
+    async def _settle(self, state: _Asked, arms: Arms, wanted: int) -> tuple[list[Ranked], bool]:
+        """
+        Read records, best candidates first, until no unread one can be among the best *wanted*.
+
+        Returns the ranked, and whether candidates beyond these could not change the answer.
+        """
+        question = state.question
+        is_bounded = question.mode != "semantic"
+        boost = question.boost if question.keywords else 0.0
+        candidates = sorted(arms.candidates, key=lambda each: (-each.relevance, each.memory_id))
+        ceilings = [with_keywords(each.relevance, share=1.0, boost=boost, is_bounded=is_bounded) for each in candidates]
+        ranked = list[Ranked]()
+        at, step = 0, wanted + 5
+        while at < len(candidates):
+            batch = candidates[at : at + step]
+            await self._read(state, [each.memory_id for each in batch])
+            ranked.extend(self._ranked(state, each, boost, is_bounded=is_bounded) for each in batch if each.memory_id in state.read)
+            at += len(batch)
+            if len(ranked) >= wanted:
+                ranked.sort(key=place)
+                ceiling = ceilings[min(at, len(candidates) - 1)]
+                if band(ranked[wanted - 1].relevance) > band(ceiling):
+                    return ranked[:wanted], True
+        ranked.sort(key=place)
+        # A hybrid's relevance is relative to its candidates, so that further ones have no ceiling to compare with.
+        return ranked[:wanted], question.mode == "hybrid" and len(ranked) >= wanted
+
+    async def _read(self, state: _Asked, ids: Sequence[str]) -> None:
+        """Read the records of *ids* that were not looked for yet, and keep those that the question may see now (D-46)."""
+        unread = [each for each in ids if each not in state.looked_for]
+        if not unread:
+            return
+        state.looked_for.update(unread)
+        inside = state.inside
+        for memory in await self._db.quick(lambda tx: records.by_ids(tx, inside.workspace_id, unread)):
+            if memory.archived_at is None and sees(inside, memory):
+                state.read[memory.id] = memory
+
+    def _ranked(self, state: _Asked, candidate: Candidate, boost: float, *, is_bounded: bool) -> Ranked:
+        memory, keywords = state.read[candidate.memory_id], state.question.keywords
+        matched = found(keywords, memory.content, *memory.tags) if keywords else ()
+        share = len(matched) / len(keywords) if keywords else 0.0
+        return Ranked(
+            candidate=candidate,
+            memory=memory,
+            relevance=with_keywords(candidate.relevance, share=share, boost=boost, is_bounded=is_bounded),
+            matched=matched,
+            keyword_share=share,
+            decay=remaining(memory, at=state.inside.at, half_lives_days=self._half_lives_days),
+        )
+
+
+def _by_meaning(near: Sequence[Near], similarities: Mapping[str, float], *, is_all: bool) -> Arms:
+    ranks = {each.memory_id: rank for rank, each in enumerate(near, start=1)}
+    candidates = [
+        Candidate(memory_id=memory_id, relevance=similarity, similarity=similarity, semantic_rank=ranks.get(memory_id))
+        for memory_id, similarity in similarities.items()
+    ]
+    return Arms(candidates=candidates, is_all=is_all)
+
+
+def _by_words(matched: Sequence[Matched], extra: Sequence[Matched], limit: int) -> Arms:
+    best = max((each.score for each in matched), default=1.0)
+    candidates = [
+        Candidate(memory_id=each.memory_id, relevance=each.score / best, text_score=each.score / best, keyword_rank=rank)
+        for rank, each in enumerate(matched, start=1)
+    ]
+    known = {each.memory_id for each in matched}
+    candidates += [Candidate(memory_id=each.memory_id, relevance=0.0) for each in extra if each.memory_id not in known]
+    return Arms(candidates=candidates, is_all=len(matched) < limit and len(extra) < limit)
+
+
+def _by_both(near: Sequence[Near], similarities: Mapping[str, float], matched: Sequence[Matched], *, is_all: bool) -> Arms:
+    scores = {each.memory_id: each.score for each in matched}
+    best = max(scores.values(), default=1.0)
+    semantic = {each.memory_id: rank for rank, each in enumerate(near, start=1)}
+    keyword = {each.memory_id: rank for rank, each in enumerate(matched, start=1)}
+    candidates = [
+        Candidate(
+            memory_id=memory_id,
+            relevance=relevance,
+            similarity=similarities.get(memory_id),
+            text_score=scores[memory_id] / best if memory_id in scores else None,
+            semantic_rank=semantic.get(memory_id),
+            keyword_rank=keyword.get(memory_id),
+        )
+        for memory_id, relevance in fuse(similarities, scores).items()
+    ]
+    return Arms(candidates=candidates, is_all=is_all)
+
+
+def tokens(memory: Memory) -> int:
+    """Return about how many tokens the content of *memory* has, at four characters each."""
+    return -(-len(memory.content) // _CHARACTERS_A_TOKEN)
+
+
+def _fitting(ranked: Sequence[Ranked], question: Question) -> list[Ranked]:
+    """Return the first `top_k` of *ranked* that fit the budget; one that does not fit is skipped (D-42)."""
+    if question.max_tokens is None:
+        return list(ranked[: question.top_k])
+    left, chosen = question.max_tokens, list[Ranked]()
+    for each in ranked:
+        size = tokens(each.memory)
+        if size <= left and len(chosen) < question.top_k:
+            chosen.append(each)
+            left -= size
+    return chosen
+
+
+def _hit(ranked: Ranked, number: int) -> Hit:
+    candidate = ranked.candidate
+    return Hit(
+        memory=ranked.memory,
+        score=ranked.relevance,
+        similarity=candidate.similarity,
+        effective_confidence=ranked.effective_confidence,
+        why=Why(
+            semantic_rank=candidate.semantic_rank,
+            keyword_rank=candidate.keyword_rank,
+            similarity=candidate.similarity,
+            text_score=candidate.text_score,
+            matched=ranked.matched,
+            keyword_share=ranked.keyword_share,
+            relevance=ranked.relevance,
+            decay=ranked.decay,
+            place=number,
+        ),
+    )
+
+
+async def _both(first: Coroutine[None, None, A], second: Coroutine[None, None, B]) -> tuple[A, B]:
+    """Await both at once; if one fails, the other is stopped."""
+    other = asyncio.ensure_future(second)
+    try:
+        return await first, await other
+    finally:
+        other.cancel()

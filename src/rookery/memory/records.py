@@ -1,0 +1,199 @@
+"""The primary record by its id: read, change, archive, restore, delete; each change brings its own indexing job (D-45, D-50)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+from rookery.access.models import Caller
+from rookery.kernel.clock import Clock
+from rookery.kernel.db import Database, Tx
+from rookery.kernel.errors import NotFound, ValidationFailed
+from rookery.kernel.events import Bus, MemoryArchived, MemoryDeleted
+from rookery.kernel.jobs import Jobs
+from rookery.memory.indexing import DELETE, EMBED
+from rookery.memory.models import Change, Memory, MemoryScope
+from rookery.memory.reach import must_write, reaches
+from rookery.memory.store import records
+
+_TICK = timedelta(microseconds=1)
+
+
+class Records:
+    """What may be done to a memory that is there; one that the caller may not see is not there."""
+
+    def __init__(self, *, db: Database, jobs: Jobs, bus: Bus, clock: Clock) -> None:
+        self._db = db
+        self._jobs = jobs
+        self._bus = bus
+        self._clock = clock
+
+    async def get(self, caller: Caller, memory_id: str) -> Memory:
+        """
+        Return a memory, also an archived one.
+
+        Raises:
+            NotFound: There is none, it has expired, or *caller* may not see it.
+        """
+        now = self._clock()
+        memory = await self._db.quick(lambda tx: records.by_id(tx, caller.workspace_id, memory_id))
+        if memory is None or not reaches(caller, memory, at=now):
+            raise NotFound("memory", memory_id)
+        return memory
+
+    async def change(self, caller: Caller, memory_id: str, change: Change) -> Memory:
+        """
+        Change what *change* gives and return the memory; what changes nothing writes nothing.
+
+        Raises:
+            NotFound: As `get`.
+            ValidationFailed: It would be shared and have no org.
+            PermissionDenied: It would leave the key's orgs and projects.
+        """
+        now = self._clock()
+
+        def write(tx: Tx) -> Memory:
+            was = self._held(tx, caller, memory_id)
+            changed = _changed(was, change)
+            if "expires_in_h" in change.given:
+                life = change.expires_in_h
+                changed = replace(changed, expires_at=None if life is None else now + timedelta(hours=life))
+            if changed == was:
+                return was
+            must_own_up(changed)
+            must_write(caller, changed, at=now)
+            # Strictly later, so that what an indexing run read before is told from what it is now.
+            updated_at = max(now, was.updated_at + _TICK)
+            content_at = was.content_at if changed.content == was.content else updated_at
+            changed = replace(changed, updated_at=updated_at, content_at=content_at, index_failed_at=None)
+            records.change(tx, was, changed)
+            if changed.archived_at is None:
+                self._jobs.enqueue(tx, EMBED, workspace_id=was.workspace_id, payload={"memory_id": was.id})
+            return changed
+
+        return await self._db.write(write)
+
+    async def archive(self, caller: Caller, memory_id: str) -> Memory:
+        """
+        Take a memory out of active recall and of the indexes, and keep it for audit; twice is as once (spec 3.4).
+
+        Raises:
+            NotFound: As `get`.
+        """
+        now = self._clock()
+
+        def write(tx: Tx) -> Memory:
+            was = self._held(tx, caller, memory_id)
+            if was.archived_at is not None:
+                return was
+            archived = replace(was, archived_at=now, indexed_at=None, indexed_model=None, index_failed_at=None)
+            records.change(tx, was, archived)
+            self._jobs.enqueue(tx, DELETE, workspace_id=was.workspace_id, payload={"memory_id": was.id})
+            event = MemoryArchived(workspace_id=was.workspace_id, memory_id=was.id, at=now)
+            tx.after_commit(lambda: self._bus.publish(event))
+            return archived
+
+        return await self._db.write(write)
+
+    async def restore(self, caller: Caller, memory_id: str) -> Memory:
+        """
+        Bring an archived memory back and have it indexed; one that is not archived stays as it is.
+
+        Raises:
+            NotFound: As `get`.
+        """
+        now = self._clock()
+
+        def write(tx: Tx) -> Memory:
+            was = self._held(tx, caller, memory_id)
+            if was.archived_at is None:
+                return was
+            restored = replace(was, archived_at=None)
+            records.change(tx, was, restored)
+            self._jobs.enqueue(tx, EMBED, workspace_id=was.workspace_id, payload={"memory_id": was.id})
+            event = MemoryArchived(workspace_id=was.workspace_id, memory_id=was.id, at=now, restored=True)
+            tx.after_commit(lambda: self._bus.publish(event))
+            return restored
+
+        return await self._db.write(write)
+
+    async def delete(self, caller: Caller, memory_id: str) -> None:
+        """
+        Delete a memory from every store, an archived one too.
+
+        Raises:
+            NotFound: As `get`.
+        """
+        if not await self.forget(caller, [memory_id]):
+            raise NotFound("memory", memory_id)
+
+    async def forget(self, caller: Caller, ids: Sequence[str]) -> list[str]:
+        """Delete those of *ids* that *caller* may see from every store, in one transaction, and return them."""
+        now = self._clock()
+
+        def write(tx: Tx) -> list[str]:
+            forgotten = list[str]()
+            for memory_id in sorted(set(ids)):
+                memory = records.locked(tx, caller.workspace_id, memory_id)
+                if memory is not None and reaches(caller, memory, at=now):
+                    remove(tx, self._jobs, self._bus, memory, MemoryDeleted(workspace_id=memory.workspace_id, memory_id=memory.id, at=now))
+                    forgotten.append(memory_id)
+            return forgotten
+
+        return await self._db.write(write)
+
+    def _held(self, tx: Tx, caller: Caller, memory_id: str) -> Memory:
+        memory = records.locked(tx, caller.workspace_id, memory_id)
+        if memory is None or not reaches(caller, memory, at=self._clock()):
+            raise NotFound("memory", memory_id)
+        return memory
+
+
+def remove(tx: Tx, jobs: Jobs, bus: Bus, memory: Memory, event: MemoryDeleted) -> None:
+    """Delete *memory*, held by this transaction, have it dropped from the indexes, and announce *event*."""
+    if records.bury(tx, memory, at=event.at):
+        jobs.enqueue(tx, DELETE, workspace_id=memory.workspace_id, payload={"memory_id": memory.id})
+        tx.after_commit(lambda: bus.publish(event))
+
+
+def normal(tags: Iterable[str]) -> tuple[str, ...]:
+    """Return *tags* in lower case, without repeats, in their order (D-40)."""
+    return tuple(dict.fromkeys(tag.lower() for tag in tags))
+
+
+def must_own_up(memory: Memory) -> None:
+    """
+    Do nothing if *memory* says whose it is as its scope demands (D-40).
+
+    Raises:
+        ValidationFailed: It does not.
+    """
+    match memory.memory_scope:
+        case MemoryScope.AGENT if memory.agent_id is None:
+            raise ValidationFailed({"agent_id": ["is required for a memory of scope agent"]})
+        case MemoryScope.SESSION if memory.session_id is None:
+            raise ValidationFailed({"session_id": ["is required for a memory of scope session"]})
+        case MemoryScope.SHARED if memory.org is None:
+            raise ValidationFailed({"org": ["is required for a memory of scope shared"]})
+        case _:
+            return
+
+
+def _changed(was: Memory, change: Change) -> Memory:
+    changed = was
+    if "content" in change.given:
+        changed = replace(changed, content=change.content)
+    if "type" in change.given:
+        changed = replace(changed, type=change.type)
+    if "org" in change.given:
+        changed = replace(changed, org=change.org)
+    if "project" in change.given:
+        changed = replace(changed, project=change.project)
+    if "source" in change.given:
+        changed = replace(changed, source=change.source)
+    if "tags" in change.given:
+        changed = replace(changed, tags=normal(change.tags))
+    if "confidence" in change.given:
+        changed = replace(changed, confidence=change.confidence, base_confidence=change.confidence)
+    return changed

@@ -1,0 +1,214 @@
+"""Remember: the record, its job and what it supersedes, in one transaction; indexing comes after (D-40, D-41, D-51)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from rookery.access.models import Caller
+from rookery.kernel.clock import Clock
+from rookery.kernel.db import Database, Tx
+from rookery.kernel.errors import EngineUnavailable, RookeryError, ValidationFailed
+from rookery.kernel.events import Bus, MemoryStored, MemorySuperseded
+from rookery.kernel.ids import Ids
+from rookery.kernel.jobs import Jobs
+from rookery.memory.capacity import Capacity
+from rookery.memory.errors import AlreadySuperseded
+from rookery.memory.indexing import DELETE, EMBED, Indexer
+from rookery.memory.models import Draft, Memory, MemoryScope, Remembered
+from rookery.memory.reach import must_write, reaches
+from rookery.memory.records import must_own_up, normal
+from rookery.memory.store import records
+from rookery.memory.store.rows import fingerprint
+
+_SESSION_LIFE = timedelta(days=7)
+"""D-53: of a session memory that says nothing else."""
+
+_JOB_AFTER_S = 10.0
+"""When indexing comes before the answer, its job is only there for when that fails."""
+
+_FIRST_LOOK_S = 0.005
+_LAST_LOOK_S = 0.05
+
+Outcome = Remembered | RookeryError
+
+
+class Remember:
+    """
+    Stores what agents say, as they say it.
+
+    Args:
+        index_first: Index before the answer (`async_embedding` false).
+    """
+
+    def __init__(
+        self,
+        *,
+        db: Database,
+        jobs: Jobs,
+        indexer: Indexer,
+        capacity: Capacity,
+        bus: Bus,
+        clock: Clock,
+        ids: Ids,
+        index_first: bool = False,
+    ) -> None:
+        self._db = db
+        self._jobs = jobs
+        self._indexer = indexer
+        self._capacity = capacity
+        self._bus = bus
+        self._clock = clock
+        self._ids = ids
+        self._job_after_s = _JOB_AFTER_S if index_first else 0.0
+
+    async def one(self, caller: Caller, draft: Draft, *, wait_s: float = 0.0) -> Remembered:
+        """
+        Store *draft*; with *wait_s*, answer when it is indexed or that time is over.
+
+        Raises:
+            ValidationFailed: Its scope lacks its owner, or supersedes_id names nothing that *caller* can see.
+            PermissionDenied: It is for another agent, org or project than the key's.
+            AlreadySuperseded: Somebody replaced the same memory first.
+            BacklogFull, MemoriesFull, StorageFull: There is no room (D-17).
+        """
+        memory = self._draw(caller, draft)
+        await self._capacity.admit(caller.workspace_id, 1)
+        done = await self._db.write(lambda tx: self._store(tx, caller, memory, dedupe=draft.dedupe))
+        if not done.is_duplicate:
+            self._capacity.accepted(caller.workspace_id, 1)
+        if self._job_after_s:
+            await self._index([done])
+        elif wait_s > 0:
+            await self._wait(done.memory, wait_s)
+        else:
+            return done
+        return (await self._fresh(caller.workspace_id, [done]))[0]
+
+    async def many(self, caller: Caller, drafts: Sequence[Draft]) -> list[Outcome]:
+        """
+        Store *drafts* in one transaction and return for each what came of it, or why it was refused, in their order.
+
+        Raises:
+            BacklogFull, MemoriesFull, StorageFull: There is no room for all of them; none is stored.
+        """
+        drawn = [self._tried(caller, draft) for draft in drafts]
+        await self._capacity.admit(caller.workspace_id, len(drafts))
+
+        def store(tx: Tx) -> list[Outcome]:
+            return [
+                each if isinstance(each, RookeryError) else self._stored(tx, caller, each, dedupe=draft.dedupe)
+                for each, draft in zip(drawn, drafts, strict=True)
+            ]
+
+        outcomes = await self._db.write(store)
+        done = [each for each in outcomes if isinstance(each, Remembered)]
+        self._capacity.accepted(caller.workspace_id, sum(not each.is_duplicate for each in done))
+        if not self._job_after_s:
+            return outcomes
+        await self._index(done)
+        fresh = {each.memory.id: each for each in await self._fresh(caller.workspace_id, done)}
+        return [replace(each, memory=fresh[each.memory.id].memory) if isinstance(each, Remembered) else each for each in outcomes]
+
+    def _draw(self, caller: Caller, draft: Draft) -> Memory:
+        """Return the memory that *draft* asks for, with its defaults, if *caller* may store it."""
+        now = self._clock()
+        life = None if draft.expires_in_h is None else timedelta(hours=draft.expires_in_h)
+        if life is None and draft.memory_scope is MemoryScope.SESSION:
+            life = _SESSION_LIFE
+        memory = Memory(
+            id=self._ids(),
+            workspace_id=caller.workspace_id,
+            org=draft.org,
+            project=draft.project,
+            agent_id=draft.agent_id if draft.agent_id is not None else caller.agent_id,
+            session_id=draft.session_id,
+            memory_scope=draft.memory_scope,
+            type=draft.type,
+            tags=normal(draft.tags),
+            confidence=draft.confidence,
+            base_confidence=draft.confidence,
+            source=draft.source,
+            content=draft.content,
+            supersedes_id=draft.supersedes_id,
+            expires_at=None if life is None else now + life,
+            content_at=now,
+            created_at=now,
+            updated_at=now,
+        )
+        must_own_up(memory)
+        must_write(caller, memory, at=now)
+        return memory
+
+    def _tried(self, caller: Caller, draft: Draft) -> Memory | RookeryError:
+        try:
+            return self._draw(caller, draft)
+        except RookeryError as error:
+            return error
+
+    def _stored(self, tx: Tx, caller: Caller, memory: Memory, *, dedupe: bool) -> Outcome:
+        try:
+            return self._store(tx, caller, memory, dedupe=dedupe)
+        except (ValidationFailed, AlreadySuperseded) as error:
+            # Raised before anything was written, so the transaction goes on with the others.
+            return error
+
+    def _store(self, tx: Tx, caller: Caller, memory: Memory, *, dedupe: bool) -> Remembered:
+        now = memory.created_at
+        superseded = None if memory.supersedes_id is None else self._superseded(tx, caller, memory.supersedes_id, at=now)
+        mark = fingerprint(memory)
+        if dedupe:
+            records.alone(tx, mark)
+        same = [each for each in records.duplicates(tx, memory.workspace_id, mark, at=now) if each != memory.supersedes_id]
+        kept = records.by_id(tx, memory.workspace_id, same[0]) if dedupe and same else None
+        if superseded is not None:
+            self._replace(tx, superseded, by=memory if kept is None else kept, at=now)
+        if kept is not None:
+            return Remembered(memory=kept, duplicates=tuple(same[1:]), is_duplicate=True)
+        records.add(tx, memory)
+        self._jobs.enqueue(tx, EMBED, workspace_id=memory.workspace_id, payload={"memory_id": memory.id}, delay_s=self._job_after_s)
+        tx.after_commit(lambda: self._bus.publish(MemoryStored(workspace_id=memory.workspace_id, memory_id=memory.id, at=now)))
+        return Remembered(memory=memory, duplicates=tuple(same))
+
+    def _superseded(self, tx: Tx, caller: Caller, memory_id: str, *, at: datetime) -> Memory:
+        """Return the memory to supersede, held until this transaction ends."""
+        memory = records.locked(tx, caller.workspace_id, memory_id)
+        if memory is not None and reaches(caller, memory, at=at):
+            return memory
+        grave = records.tombstone(tx, caller.workspace_id, memory_id)
+        head_id = None if grave is None else records.head(tx, grave)
+        head = None if head_id is None else records.by_id(tx, caller.workspace_id, head_id)
+        if head is not None and reaches(caller, head, at=at):
+            raise AlreadySuperseded(memory_id, head.id)
+        raise ValidationFailed({"supersedes_id": [f"there is no memory {memory_id!r} to supersede"]})
+
+    def _replace(self, tx: Tx, old: Memory, *, by: Memory, at: datetime) -> None:
+        records.bury(tx, old, at=at, superseded_by=by.id)
+        self._jobs.enqueue(tx, DELETE, workspace_id=old.workspace_id, payload={"memory_id": old.id})
+        event = MemorySuperseded(workspace_id=old.workspace_id, memory_id=old.id, superseded_by=by.id, at=at)
+        tx.after_commit(lambda: self._bus.publish(event))
+
+    async def _index(self, done: Sequence[Remembered]) -> None:
+        try:
+            await self._indexer.index([each.memory for each in done if not each.is_duplicate])
+        except EngineUnavailable:
+            return  # the record is kept, and its job tries again (D-51)
+
+    async def _wait(self, memory: Memory, wait_s: float) -> None:
+        """Return when *memory* is indexed, by whichever process, or *wait_s* is over."""
+        loop = asyncio.get_running_loop()
+        deadline, pause_s = loop.time() + wait_s, _FIRST_LOOK_S
+        while (left_s := deadline - loop.time()) > 0:
+            is_current = await self._db.quick(lambda tx: records.is_current(tx, memory.workspace_id, memory.id))
+            if is_current is not False:
+                return
+            await asyncio.sleep(min(pause_s, left_s))
+            pause_s = min(2 * pause_s, _LAST_LOOK_S)
+
+    async def _fresh(self, workspace_id: int, done: Sequence[Remembered]) -> list[Remembered]:
+        """Return *done* with their records as they are now; what was deleted meanwhile is as it was."""
+        ids = [each.memory.id for each in done]
+        found = {memory.id: memory for memory in await self._db.quick(lambda tx: records.by_ids(tx, workspace_id, ids))}
+        return [replace(each, memory=found.get(each.memory.id, each.memory)) for each in done]

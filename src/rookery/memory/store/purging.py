@@ -1,0 +1,17 @@
+"""Deleting all that a workspace remembers."""
+
+from __future__ import annotations
+
+from sqlalchemy import bindparam, delete, select
+
+from rookery.kernel.db import Tx
+from rookery.memory.store.tables import memories, memory_tags, recalls, tombstones
+
+_IDS = select(memories.c.id).where(memories.c.workspace_id == bindparam("of_workspace"))
+_TABLES = [delete(table).where(table.c.workspace_id == bindparam("of_workspace")) for table in (memory_tags, tombstones, recalls, memories)]
+
+
+def purge(tx: Tx, workspace_id: int) -> tuple[list[str], int]:
+    """Delete every row of *workspace_id*; return the ids of its memories, which the indexes still have, and the number of rows."""
+    ids = [row.text("id") for row in tx.all(_IDS, {"of_workspace": workspace_id})]
+    return ids, sum(tx.run(statement, {"of_workspace": workspace_id}) for statement in _TABLES)

@@ -1,0 +1,82 @@
+"""The tables; `migrations/versions/0003_memory.py` makes the same."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Column, Double, Index, Table, Text, bindparam
+
+from rookery.kernel.db import metadata
+
+memories = Table(
+    "memories",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("workspace_id", BigInteger, nullable=False),
+    Column("org", Text),
+    Column("project", Text),
+    Column("agent_id", Text),
+    Column("session_id", Text),
+    Column("memory_scope", Text, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("tags", Text, nullable=False),
+    Column("confidence", Double, nullable=False),
+    Column("base_confidence", Double, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("content", Text, nullable=False),
+    Column("fingerprint", Text, nullable=False),
+    Column("supersedes_id", Text),
+    Column("expires_at", BigInteger),
+    Column("archived_at", BigInteger),
+    Column("index_failed_at", BigInteger),
+    Column("indexed_at", BigInteger),
+    Column("indexed_model", Text),
+    Column("recalled_at", BigInteger),
+    Column("content_at", BigInteger, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+)
+"""`fingerprint` is of the content, its space and workspace: equal ones are duplicates. `recalled_at` is a day exact (D-47)."""
+
+Index("ix_memories_newest", memories.c.workspace_id, memories.c.created_at, memories.c.id)
+Index("ix_memories_places", memories.c.workspace_id, memories.c.org, memories.c.project)
+Index("ix_memories_fingerprint", memories.c.fingerprint)
+# Few rows have these, so the indexes are small and a memory without them costs nothing.
+_expires, _failed = memories.c.expires_at, memories.c.index_failed_at
+Index("ix_memories_expiry", _expires, sqlite_where=_expires.is_not(None), postgresql_where=_expires.is_not(None))
+Index("ix_memories_failed", _failed, sqlite_where=_failed.is_not(None), postgresql_where=_failed.is_not(None))
+
+THEIRS = memories.c.workspace_id + 0 == bindparam("workspace")
+"""
+The workspace as a condition that no index serves: for look-ups by id or fingerprint, which SQLite, knowing nothing of how
+many rows share a value, would else do by reading the whole workspace (measured: 1.4 ms instead of 0.1 at 2,000 memories).
+"""
+
+memory_tags = Table(
+    "memory_tags",
+    metadata,
+    Column("workspace_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("tag", Text, primary_key=True),
+    Column("memory_id", Text, primary_key=True),
+    sqlite_with_rowid=False,
+)
+
+tombstones = Table(
+    "memory_tombstones",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("workspace_id", BigInteger, nullable=False),
+    Column("supersedes_id", Text),
+    Column("superseded_by", Text),
+    Column("created_at", BigInteger, nullable=False),
+    Column("ended_at", BigInteger, nullable=False),
+)
+
+recalls = Table(
+    "recalls",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("workspace_id", BigInteger, nullable=False),
+    Column("key_id", Text, nullable=False),
+    Column("memory_ids", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+)
+Index("ix_recalls_created_at", recalls.c.created_at)

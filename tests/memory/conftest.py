@@ -1,0 +1,68 @@
+"""Memory on an empty store of each dialect, and its API in this process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx2
+import pytest
+from fastapi import FastAPI
+
+from rookery.kernel.db import Database
+from rookery.kernel.http import Shell, mount
+from rookery.kernel.http.routes import Mounted
+from rookery.kernel.http.shell import unknown_route
+from rookery.memory.api import MemoryApi
+from tests.conftest import FakeClock
+from tests.memory.makers import Doorman, Rig, build, make_agent, make_caller
+
+
+@pytest.fixture
+async def rig(database: Database, data_dir: Path, clock: FakeClock) -> AsyncIterator[Rig]:
+    """Memory on an empty store of each dialect in turn."""
+    built = build(database, data_dir, clock)
+    yield built
+    await built.close()
+
+
+@pytest.fixture
+def doorman() -> Doorman:
+    """Who may come in: two workspaces, two agents, a key of one org, a test key's twin."""
+    return Doorman(
+        {
+            "admin": make_caller(),
+            "stranger": make_caller(workspace_id=2, shown_workspace_id=2),
+            "kim": make_agent("kim"),
+            "lee": make_agent("lee"),
+            "reader": make_caller(scopes=frozenset({"brain:read"})),
+            "acme": make_caller(orgs=frozenset({"acme"})),
+            "twin": make_caller(workspace_id=9, shown_workspace_id=1, environment="test"),
+        }
+    )
+
+
+@pytest.fixture
+async def api(rig: Rig, doorman: Doorman) -> AsyncIterator[httpx2.AsyncClient]:
+    """A client of the memory API; the header X-Test-Caller says as whom, `admin` without it."""
+    brain = rig.brain
+    memory = MemoryApi(
+        remember=brain.remember,
+        records=brain.records,
+        recall=brain.recall,
+        search=brain.search,
+        listing=brain.listing,
+        answers=brain.answers,
+    )
+    mounted = Mounted(FastAPI())
+    mount(mounted, "/v1/brain", memory.routes(), doorman)
+    mounted.app.router.default = unknown_route
+    shell = Shell(
+        exact=mounted.exact,
+        router=mounted.app.router,
+        hosts={"rookery.test"},
+        origins={"http://rookery.test"},
+        address=lambda path: "https://shown.example",
+    )
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(shell), base_url="http://rookery.test/v1/brain") as client:
+        yield client

@@ -1,0 +1,314 @@
+"""Memory as wiring builds it, on real engines, with an embedder that is quick and can be made to fail."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+
+from rookery.access.models import Caller, missing
+from rookery.engines import texts as text_engines
+from rookery.engines import vectors as vector_engines
+from rookery.kernel.clock import Clock
+from rookery.kernel.db import Database
+from rookery.kernel.errors import EngineUnavailable
+from rookery.kernel.events import (
+    Bus,
+    MemoryArchived,
+    MemoryDeleted,
+    MemoryRecalled,
+    MemoryStored,
+    MemorySuperseded,
+    ReindexCompleted,
+)
+from rookery.kernel.ids import Ids, uuid7
+from rookery.kernel.jobs import Jobs, Worker
+from rookery.memory.answers import Answers
+from rookery.memory.capacity import Capacity, Limits
+from rookery.memory.indexing import DELETE, EMBED, Indexer
+from rookery.memory.jobs import MemoryJobs
+from rookery.memory.journal import Journal
+from rookery.memory.lifecycle import Lifecycle
+from rookery.memory.listing import Listing
+from rookery.memory.models import Draft, Memory, MemoryScope, Passage, Vector
+from rookery.memory.ports import Embedder, TextIndex, VectorIndex
+from rookery.memory.recall import Recall
+from rookery.memory.records import Records
+from rookery.memory.remember import Remember
+from rookery.memory.search import Search
+from rookery.memory.upkeep import Upkeep
+from rookery.memory.words import stems
+from tests.conftest import FakeClock
+
+DIMENSION = 64
+MODEL = "stems/1"
+HERON = "The heron nests on the roof."
+_MOST_BATCHES = 200
+
+
+@dataclass
+class StemEmbedder:
+    """
+    A working embedder without a model: a text is the sum of its stems' directions.
+
+    Attributes:
+        is_down: It answers like an engine that is not reachable.
+        poison: A passage with this word raises what no engine should.
+    """
+
+    model: str = MODEL
+    dimension: int = DIMENSION
+    is_down: bool = False
+    poison: str | None = None
+    embedded: list[str] = field(default_factory=list[str])
+
+    async def embed_query(self, text: str) -> Vector:
+        """Return the text's direction."""
+        self._must_be_up()
+        return direction(text)
+
+    async def embed_passages(self, passages: Sequence[Passage]) -> list[tuple[Vector, ...]]:
+        """Return each content's direction; the context is left out, so that similarities are easy to say."""
+        self._must_be_up()
+        await asyncio.sleep(0)
+        for passage in passages:
+            if self.poison is not None and self.poison in passage.content:
+                msg = f"cannot embed {self.poison}"
+                raise ValueError(msg)
+            self.embedded.append(passage.content)
+        return [(direction(passage.content),) for passage in passages]
+
+    def _must_be_up(self) -> None:
+        if self.is_down:
+            raise EngineUnavailable("embedder", "it is switched off")
+
+
+def direction(text: str) -> Vector:
+    """Return the sum of the directions of the stems of *text*, of unit length."""
+    total = np.zeros(DIMENSION)
+    for stem in stems(text):
+        seed = int.from_bytes(blake2b(stem.encode(), digest_size=8).digest(), "big")
+        total += np.random.default_rng(seed).normal(size=DIMENSION)
+    length = float(np.linalg.norm(total))
+    unit = total / length if length > 0 else np.full(DIMENSION, 1 / math.sqrt(DIMENSION))
+    return unit.astype("<f4").tobytes()
+
+
+def make_caller(**fields: object) -> Caller:
+    """Make an API key of workspace 1 that may do everything with memory."""
+    caller = Caller(
+        key_id="key",
+        key_kind="api",
+        key_name="key",
+        workspace_id=1,
+        shown_workspace_id=1,
+        scopes=frozenset({"*"}),
+        agent_id=None,
+        environment="live",
+        servers=None,
+        tools=None,
+        orgs=None,
+        projects=None,
+        tool_limits={},
+        address="192.0.2.1",
+        request_id="req_test",
+    )
+    return replace(caller, **fields)
+
+
+def make_agent(agent_id: str = "kim", **fields: object) -> Caller:
+    """Make an agent's key that may do with memory what agents do."""
+    scopes = frozenset({"brain:read", "brain:write", "brain:delete"})
+    return make_caller(**{"key_kind": "agent", "agent_id": agent_id, "scopes": scopes, **fields})
+
+
+def make_draft(content: str = HERON, **fields: object) -> Draft:
+    """Make an observation of acme/web."""
+    return replace(Draft(content=content, type="observation", org="acme", project="web"), **fields)
+
+
+def make_memory(clock: FakeClock, **fields: object) -> Memory:
+    """Make a memory of workspace 1 and acme/web, as if just stored."""
+    now = clock()
+    memory = Memory(
+        id=uuid7(),
+        workspace_id=1,
+        org="acme",
+        project="web",
+        agent_id=None,
+        session_id=None,
+        memory_scope=MemoryScope.PROJECT,
+        type="observation",
+        tags=(),
+        confidence=0.8,
+        base_confidence=0.8,
+        source="manual",
+        content=HERON,
+        content_at=now,
+        created_at=now,
+        updated_at=now,
+    )
+    return replace(memory, **fields)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Brain:
+    """What the edges of memory call."""
+
+    remember: Remember
+    records: Records
+    recall: Recall
+    search: Search
+    listing: Listing
+    answers: Answers
+    lifecycle: Lifecycle
+    indexer: Indexer
+    journal: Journal
+    upkeep: Upkeep
+
+
+def _assemble(
+    *,
+    db: Database,
+    jobs: Jobs,
+    embedder: Embedder,
+    vectors: VectorIndex,
+    texts: TextIndex,
+    bus: Bus,
+    clock: Clock,
+    ids: Ids,
+    limits: Limits,
+    index_first: bool,
+    monotonic: Callable[[], float],
+) -> Brain:
+    """Return the verbs, as `wiring` does."""
+    indexer = Indexer(db=db, embedder=embedder, vectors=vectors, texts=texts, clock=clock)
+    capacity = Capacity(db=db, jobs=jobs, limits=limits, monotonic=monotonic)
+    journal = Journal(db=db)
+    return Brain(
+        remember=Remember(db=db, jobs=jobs, indexer=indexer, capacity=capacity, bus=bus, clock=clock, ids=ids, index_first=index_first),
+        records=Records(db=db, jobs=jobs, bus=bus, clock=clock),
+        recall=Recall(
+            db=db,
+            embedder=embedder,
+            vectors=vectors,
+            texts=texts,
+            journal=journal,
+            bus=bus,
+            clock=clock,
+            ids=ids,
+        ),
+        search=Search(db=db, texts=texts, clock=clock),
+        listing=Listing(db=db, clock=clock, model=embedder.model),
+        answers=Answers(clock=clock, model=embedder.model),
+        lifecycle=Lifecycle(db=db, indexer=indexer, texts=texts, bus=bus, clock=clock),
+        indexer=indexer,
+        journal=journal,
+        upkeep=Upkeep(db=db, jobs=jobs, bus=bus, clock=clock),
+    )
+
+
+@dataclass
+class Rig:
+    """Everything of memory, as one process has it."""
+
+    db: Database
+    clock: FakeClock
+    jobs: Jobs
+    bus: Bus
+    embedder: StemEmbedder
+    vectors: vector_engines.Engine
+    texts: text_engines.Engine
+    brain: Brain
+    worker: Worker
+    events: list[object] = field(default_factory=list[object])
+
+    async def remember(self, content: str = HERON, by: Caller | None = None, **fields: object) -> Memory:
+        """Store a memory *by* an API key of workspace 1, unless told otherwise."""
+        return (await self.brain.remember.one(by or make_caller(), make_draft(content, **fields))).memory
+
+    async def index(self) -> int:
+        """Work every job that is ready; return how many."""
+        done = 0
+        for _ in range(_MOST_BATCHES):
+            worked = await self.worker.run_ready(DELETE) + await self.worker.run_ready(EMBED)
+            done += worked
+            if not worked:
+                break
+        return done
+
+    async def fresh(self, memory: Memory) -> Memory:
+        """Return the memory as it is now."""
+        return await self.brain.records.get(make_caller(workspace_id=memory.workspace_id, scopes=frozenset({"*"})), memory.id)
+
+    async def close(self) -> None:
+        """End the engines; the store stays open."""
+        await self.vectors.close()
+        await self.texts.close()
+
+
+def build(
+    db: Database,
+    folder: Path,
+    clock: FakeClock,
+    *,
+    limits: Limits | None = None,
+    index_first: bool = False,
+    embedder: StemEmbedder | None = None,
+) -> Rig:
+    """Build memory on *db* as a process of its own would."""
+    embedder = embedder or StemEmbedder()
+    vectors = vector_engines.open("embedded:", data_dir=folder, model=embedder.model, dimension=DIMENSION)
+    texts = text_engines.open("embedded:", data_dir=folder)
+    jobs, bus = Jobs(db, clock, uuid7), Bus()
+    brain = _assemble(
+        db=db,
+        jobs=jobs,
+        embedder=embedder,
+        vectors=vectors,
+        texts=texts,
+        bus=bus,
+        clock=clock,
+        ids=uuid7,
+        limits=limits or Limits(),
+        index_first=index_first,
+        monotonic=lambda: clock().timestamp(),
+    )
+    worker = Worker(jobs, MemoryJobs(db=db, indexer=brain.indexer, clock=clock).kinds(), lease_s=30)
+    rig = Rig(db=db, clock=clock, jobs=jobs, bus=bus, embedder=embedder, vectors=vectors, texts=texts, brain=brain, worker=worker)
+    for event in (MemoryStored, MemorySuperseded, MemoryDeleted, MemoryArchived, MemoryRecalled, ReindexCompleted):
+        bus.subscribe(event, rig.events.append)
+    return rig
+
+
+@dataclass
+class Admitted:
+    """An admission of a caller that the test made."""
+
+    caller: Caller
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+    def record(self, *, method: str, route: str, status: int, duration_ms: float) -> None:
+        """Keep nothing."""
+
+
+@dataclass
+class Doorman:
+    """Admits as whoever the header X-Test-Caller names, if the route's scope is theirs."""
+
+    callers: dict[str, Caller]
+
+    async def admit(self, scope: MutableMapping[str, object], *, needs: str | None, spend: bool = True) -> Admitted:
+        """Let in, or raise as the guard does."""
+        headers = cast("list[tuple[bytes, bytes]]", scope["headers"])
+        name = next((value.decode() for key, value in headers if key == b"x-test-caller"), "admin")
+        caller = self.callers[name]
+        if needs is not None and not caller.may(needs):
+            raise missing(caller.key_kind, needs)
+        return Admitted(caller)

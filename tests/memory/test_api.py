@@ -1,0 +1,371 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+import httpx2
+import pytest
+from dirty_equals import IsFloat, IsInt, IsStr
+
+from rookery.kernel.ids import is_uuid
+from tests.memory.makers import Rig
+
+NOW = "2026-11-21T09:30:00.000000Z"
+NOTHING = "00000000-0000-7000-8000-000000000000"
+
+
+def _as(name: str) -> dict[str, str]:
+    return {"X-Test-Caller": name}
+
+
+async def _remember(api: httpx2.AsyncClient, content: str = "We deploy on Tuesdays.", *, caller: str = "admin", **fields: object) -> str:
+    body = {"content": content, "type": "decision", "org": "acme", "project": "web", **fields}
+    answer = await api.post("/remember", json=body, headers=_as(caller))
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["id"])
+
+
+def _errors(answer: httpx2.Response) -> list[str]:
+    body = cast("dict[str, object]", answer.json())
+    assert (answer.status_code, body["error"]) == (422, "validation_error"), answer.text
+    return list(cast("dict[str, object]", body["errors"]))
+
+
+async def test_remember_answers_before_indexing(api: httpx2.AsyncClient) -> None:
+    """Spec 4.3, remember; D-40 and D-50."""
+    answer = await api.post(
+        "/remember", json={"content": "We deploy on Tuesdays.", "type": "decision", "org": "acme", "project": "web", "tags": ["Ops"]}
+    )
+
+    body = answer.json()
+    assert answer.status_code == 201
+    assert is_uuid(body["id"])
+    assert body == {
+        "id": body["id"],
+        "workspace_id": 1,
+        "type": "decision",
+        "org": "acme",
+        "project": "web",
+        "agent_id": None,
+        "session_id": None,
+        "memory_scope": "project",
+        "tags": ["ops"],
+        "confidence": 0.8,
+        "source": "manual",
+        "supersedes_id": None,
+        "expires_at": None,
+        "indexed": False,
+        "state": "pending_embed",
+        "duplicate": False,
+        "duplicates": [],
+        "created_at": NOW,
+    }
+
+
+async def test_a_duplicate_is_answered_with_200(api: httpx2.AsyncClient) -> None:
+    """D-40, dedupe."""
+    first = await _remember(api)
+    body = {"content": "We deploy on Tuesdays.", "type": "fact", "org": "acme", "project": "web", "dedupe": True}
+    answer = await api.post("/remember", json=body)
+
+    assert (answer.status_code, answer.json()["id"], answer.json()["duplicate"]) == (200, first, True)
+
+
+async def test_recall_answers_in_the_specs_shape(api: httpx2.AsyncClient, rig: Rig) -> None:
+    """Spec 4.3, recall; D-42."""
+    memory_id = await _remember(api)
+    await rig.index()
+    answer = await api.post("/recall", json={"query": "deploy tuesdays", "org": "acme", "project": "web"})
+
+    memory: dict[str, object] = {
+        "id": memory_id,
+        "content": "We deploy on Tuesdays.",
+        "type": "decision",
+        "org": "acme",
+        "project": "web",
+        "agent_id": None,
+        "session_id": None,
+        "memory_scope": "project",
+        "tags": [],
+        "source": "manual",
+        "score": IsFloat(),
+        "similarity": IsFloat(),
+        "confidence": 0.8,
+        "effective_confidence": 0.8,
+        "created_at": NOW,
+        "updated_at": NOW,
+    }
+    assert answer.json() == {"recall_id": IsStr(), "memories": [memory], "took_ms": IsInt(ge=0)}
+    explained = (await api.post("/recall", json={"query": "deploy", "explain": True, "mode": "hybrid"})).json()["memories"][0]
+    assert explained["explain"] == {
+        "place": 1,
+        "relevance": explained["score"],
+        "ranks": {"semantic": 1, "keyword": 1},
+        "similarity": explained["similarity"],
+        "text_score": 1.0,
+        "matched_keywords": [],
+        "keyword_share": 0.0,
+        "scope": "project",
+        "decay": 1.0,
+        "effective_confidence": 0.8,
+    }
+
+
+async def test_search_tags_and_scopes_answer_in_the_specs_shapes(api: httpx2.AsyncClient, rig: Rig) -> None:
+    """Spec 4.3; D-49."""
+    memory_id = await _remember(api, tags=["ops", "friday"])
+    await _remember(api, "Other.", tags=["ops"])
+    await rig.index()
+    whole = (await api.get(f"/memories/{memory_id}")).json()
+
+    search = (await api.get("/search", params={"q": "deploys", "org": "acme"})).json()
+    assert search == {
+        "hits": [{**whole, "score": IsFloat(gt=0), "highlight": "We <mark>deploy</mark> on Tuesdays."}],
+        "total": 1,
+        "took_ms": IsInt(ge=0),
+    }
+    assert (await api.get("/tags", params={"org": "acme", "project": "web"})).json() == {
+        "tags": [{"name": "ops", "count": 2}, {"name": "friday", "count": 1}]
+    }
+    assert (await api.get("/scopes")).json() == {"scopes": [{"org": "acme", "count": 2, "projects": [{"name": "web", "count": 2}]}]}
+
+
+async def test_a_memory_is_shown_changed_archived_restored_and_deleted(api: httpx2.AsyncClient, rig: Rig) -> None:
+    """D-50."""
+    path = f"/memories/{await _remember(api)}"
+    await rig.index()
+
+    shown = (await api.get(path)).json()
+    changed = (await api.patch(path, json={"content": "Never on Fridays.", "expires_in": 1, "project": None})).json()
+    assert (shown["state"], shown["indexed"], shown["indexed_at"]) == ("indexed", True, NOW)
+    assert (changed["state"], changed["content"], changed["project"]) == ("stale", "Never on Fridays.", None)
+    assert changed["expires_at"] == "2026-11-21T10:30:00.000000Z"
+    assert (await api.patch(path, json={"expires_in": None, "confidence": 0})).json()["expires_at"] is None
+    assert (await api.post(f"{path}/archive")).json()["state"] == "archived"
+    assert (await api.post(f"{path}/restore")).json()["state"] == "pending_embed"
+    deleted = await api.delete(path)
+    assert (deleted.status_code, deleted.content) == (204, b"")
+    assert (await api.get(path)).json()["error"] == "resource_not_found"
+
+
+async def test_memories_are_listed_page_by_page_newest_first(api: httpx2.AsyncClient, rig: Rig) -> None:
+    """D-12 and D-50."""
+    ids = list[str]()
+    for number in range(5):
+        ids.insert(0, await _remember(api, f"memory {number}", tags=["even" if number % 2 == 0 else "odd"]))
+        rig.clock.advance(seconds=1)
+
+    second = (await api.get("/memories", params={"page": 2, "per_page": 2, "org": "acme"})).json()
+    assert [each["id"] for each in second["data"]] == ids[2:4]
+    assert second["meta"] == {"current_page": 2, "per_page": 2, "total": 5}
+    assert second["links"]["next"] == "https://shown.example/v1/brain/memories?per_page=2&org=acme&page=3"
+    assert (await api.get("/memories?tags=odd&state=pending_embed")).json()["meta"]["total"] == 2
+    assert (await api.get("/memories?state=indexed")).json()["meta"]["total"] == 0
+
+
+async def test_a_batch_answers_for_each_memory(api: httpx2.AsyncClient) -> None:
+    """D-50: 200 with a status each; what one memory may not be is its own error."""
+    good = {"content": "a", "type": "fact"}
+    items = [
+        good,
+        {"content": "", "type": "Fact", "more": 1},
+        {**good, "dedupe": True},
+        {**good, "memory_scope": "shared"},
+        {"type": "fact"},
+    ]
+    answer = await api.post("/remember/batch", json={"memories": items})
+
+    results = answer.json()["results"]
+    assert (answer.status_code, [each["status"] for each in results]) == (200, [201, 422, 200, 422, 422])
+    assert [each["index"] for each in results] == [0, 1, 2, 3, 4]
+    assert results[0]["memory"]["id"] == results[2]["memory"]["id"]
+    assert sorted(results[1]["error"]["errors"]) == ["content", "more", "type"]
+    assert (results[1]["memory"], results[0]["error"]) == (None, None)
+    for memories in ([], [good] * 501, "x", [1]):
+        _errors(await api.post("/remember/batch", json={"memories": memories}))
+
+
+async def test_superseding_twice_is_a_conflict_that_names_the_head(api: httpx2.AsyncClient) -> None:
+    """D-41."""
+    old = await _remember(api)
+    new = await _remember(api, "Wednesdays.", supersedes_id=old.upper())
+    answer = await api.post("/remember", json={"content": "c", "type": "fact", "supersedes_id": old})
+
+    assert (answer.status_code, answer.json()["error"], answer.json()["head_id"]) == (409, "already_superseded", new)
+    assert (await api.get(f"/memories/{old}")).status_code == 404
+
+
+WRONG: list[tuple[str, object]] = [
+    *[("content", value) for value in (None, "", "  \n", "x" * 50_001, 7, ["x"])],
+    *[("type", value) for value in (None, "", "Decision", "1st", "a" * 65, "a b", "fact\n", 7)],
+    *[("org", value) for value in ("", "x" * 101, 7)],
+    *[("project", value) for value in ("", "x" * 256)],
+    *[("agent_id", value) for value in ("", "x" * 101)],
+    *[("session_id", value) for value in ("", "x" * 101)],
+    *[("memory_scope", value) for value in ("", "workspace", 1)],
+    *[("tags", value) for value in ("a", ["a"] * 101, {"a": 1})],
+    *[("tags.0", value) for value in ([""], ["x" * 129], [7], [None])],
+    *[("confidence", value) for value in (-0.1, 1.1, "0.5", True)],
+    *[("source", value) for value in ("", "x" * 101)],
+    *[("supersedes_id", value) for value in ("", "x", NOTHING)],
+    *[("expires_in", value) for value in (0, -1, 87_601, "1")],
+    *[("dedupe", value) for value in ("true", 1)],
+    *[("wait_ms", value) for value in (-1, 5001, 1.5, "1")],
+    ("contnet", "x"),
+]
+
+
+@pytest.mark.parametrize(("field", "value"), WRONG)
+async def test_remember_refuses_what_is_out_of_bounds_by_field(api: httpx2.AsyncClient, field: str, value: object) -> None:
+    """D-10 and D-40: 422 with the field, never clamped."""
+    body: dict[str, object] = {"content": "c", "type": "fact", field.split(".", maxsplit=1)[0]: value}
+
+    assert _errors(await api.post("/remember", json=body)) == [field]
+
+
+async def test_remember_takes_everything_at_its_bounds(api: httpx2.AsyncClient) -> None:
+    """D-40: the bounds themselves are in."""
+    full: Mapping[str, object] = {
+        "content": "é" * 50_000,
+        "type": "a" + "-" * 63,
+        "org": "o" * 100,
+        "project": "p" * 255,
+        "agent_id": "a" * 100,
+        "session_id": "s" * 100,
+        "memory_scope": "session",
+        "tags": [f"{n:03}" + "t" * 125 for n in range(100)],
+        "confidence": 1,
+        "source": "s",
+        "supersedes_id": None,
+        "expires_in": 87_600,
+        "dedupe": False,
+        "wait_ms": 0,
+    }
+
+    assert (await api.post("/remember", json=full)).status_code == 201
+    for confidence in (0, 0.0, 1.0, None):
+        assert (await api.post("/remember", json={"content": "c", "type": "fact", "confidence": confidence})).status_code == 201
+
+
+WRONG_QUESTIONS: list[tuple[str, object]] = [
+    *[("query", value) for value in (None, "", " ", "x" * 2001, 7)],
+    *[("top_k", value) for value in (0, 101, 2.5, "5", True)],
+    *[("include_scopes", value) for value in ("agent", ["agent"] * 5)],
+    ("include_scopes.0", ["mine"]),
+    *[("min_confidence", value) for value in (-0.1, 1.1)],
+    *[("boost_keywords", value) for value in (-0.1, 1.1, "1")],
+    *[("keywords", value) for value in ("a", ["a"] * 33)],
+    ("keywords.0", [""]),
+    *[("since", value) for value in ("yesterday", 7)],
+    ("until", "2026-13-01"),
+    ("mode", "magic"),
+    ("explain", "yes"),
+    *[("max_tokens", value) for value in (0, 1_000_001)],
+    ("limit", 5),
+]
+
+
+@pytest.mark.parametrize(("field", "value"), WRONG_QUESTIONS)
+async def test_recall_refuses_what_is_out_of_bounds_by_field(api: httpx2.AsyncClient, field: str, value: object) -> None:
+    """D-10 and D-42."""
+    assert _errors(await api.post("/recall", json={"query": "q", field.split(".", maxsplit=1)[0]: value})) == [field]
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("/search", "/search?q=", "/search?q=a&limit=0", "/search?q=a&limit=101", "/search?q=a&offset=-1", "/search?q=a&top_k=1"),
+        *("/tags?org=", "/scopes?limit=1", "/memories?per_page=101", "/memories?page=0", "/memories?state=created", "/memories?since=now"),
+    ],
+)
+async def test_queries_refuse_what_is_out_of_bounds(api: httpx2.AsyncClient, address: str) -> None:
+    """D-10, D-12 and D-49."""
+    assert len(_errors(await api.get(address))) == 1
+
+
+async def test_a_change_has_the_bounds_of_a_draft(api: httpx2.AsyncClient) -> None:
+    """D-10 and D-50."""
+    path = f"/memories/{await _remember(api)}"
+    for field, value in (("content", ""), ("type", "X"), ("confidence", 2), ("tags", ["x" * 129]), ("expires_in", 0), ("agent_id", "kim")):
+        assert len(_errors(await api.patch(path, json={field: value}))) == 1
+    assert (await api.patch(path, json={})).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        *(("POST", "/remember"), ("POST", "/remember/batch"), ("PATCH", f"/memories/{NOTHING}"), ("DELETE", f"/memories/{NOTHING}")),
+        *(("POST", f"/memories/{NOTHING}/archive"), ("POST", f"/memories/{NOTHING}/restore")),
+    ],
+)
+async def test_a_reader_changes_nothing(api: httpx2.AsyncClient, method: str, path: str) -> None:
+    """D-23: brain:read does not imply brain:write or brain:delete."""
+    answer = await api.request(method, path, json={}, headers=_as("reader"))
+
+    assert (answer.status_code, answer.json()["error"]) == (403, "scope_missing")
+
+
+async def test_nothing_of_one_workspace_shows_in_another(api: httpx2.AsyncClient, rig: Rig) -> None:
+    """Spec 2.8: over every route."""
+    memory_id = await _remember(api, tags=["secret"])
+    await rig.index()
+    stranger = _as("stranger")
+
+    seen = [
+        (await api.post("/recall", json={"query": "deploy", "mode": mode}, headers=stranger)).json()["memories"]
+        for mode in ("semantic", "keyword", "hybrid")
+    ]
+    search = (await api.get("/search?q=deploy", headers=stranger)).json()
+    lists = [(await api.get(path, headers=stranger)).json() for path in ("/tags", "/scopes")]
+    page = (await api.get("/memories", headers=stranger)).json()
+    by_id = [
+        (await api.request(method, f"/memories/{memory_id}{end}", json=body, headers=stranger)).json()["error"]
+        for method, end, body in (("GET", "", None), ("PATCH", "", {"content": "x"}), ("DELETE", "", None), ("POST", "/archive", None))
+    ]
+    superseding = await api.post("/remember", json={"content": "x", "type": "fact", "supersedes_id": memory_id}, headers=stranger)
+
+    assert seen == [[], [], []]
+    assert (search["hits"], search["total"], lists, page["data"]) == ([], 0, [{"tags": []}, {"scopes": []}], [])
+    assert by_id == ["resource_not_found"] * 4
+    assert _errors(superseding) == ["supersedes_id"]
+    assert (await api.get(f"/memories/{memory_id}")).status_code == 200
+
+
+async def test_another_agent_may_not_be_named(api: httpx2.AsyncClient) -> None:
+    """D-43: 403 permission_denied with brain:admin, on every route that takes agent_id."""
+    kim = _as("kim")
+    answers = [
+        await api.post("/remember", json={"content": "c", "type": "fact", "agent_id": "lee"}, headers=kim),
+        await api.post("/recall", json={"query": "q", "agent_id": "lee"}, headers=kim),
+        await api.get("/search?q=q&agent_id=lee", headers=kim),
+        await api.get("/tags?agent_id=lee", headers=kim),
+        await api.get("/scopes?agent_id=lee", headers=kim),
+        await api.get("/memories?agent_id=lee", headers=kim),
+    ]
+
+    assert {(each.status_code, each.json()["error"], each.json()["required_permission"]) for each in answers} == {
+        (403, "permission_denied", "brain:admin")
+    }
+
+
+async def test_a_key_of_one_org_works_there_alone(api: httpx2.AsyncClient, rig: Rig) -> None:
+    """D-23."""
+    await _remember(api, org="zoo")
+    mine = await _remember(api, caller="acme")
+    await rig.index()
+    refused = await api.post("/remember", json={"content": "c", "type": "fact", "org": "zoo"}, headers=_as("acme"))
+
+    assert (refused.status_code, refused.json()["error"]) == (403, "permission_denied")
+    found = (await api.post("/recall", json={"query": "deploy"}, headers=_as("acme"))).json()["memories"]
+    assert [each["id"] for each in found] == [mine]
+    assert [each["org"] for each in (await api.get("/scopes", headers=_as("acme"))).json()["scopes"]] == ["acme"]
+
+
+async def test_a_test_key_shows_its_parents_workspace(api: httpx2.AsyncClient) -> None:
+    """D-25."""
+    body = {"content": "c", "type": "fact"}
+    answer = (await api.post("/remember", json=body, headers=_as("twin"))).json()
+
+    assert answer["workspace_id"] == 1
+    assert (await api.get(f"/memories/{answer['id']}", headers=_as("twin"))).json()["workspace_id"] == 1
+    assert (await api.get(f"/memories/{answer['id']}")).status_code == 404

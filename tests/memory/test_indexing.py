@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from rookery.kernel.db import Database
+from rookery.kernel.errors import EngineUnavailable
+from rookery.kernel.jobs import Done, Job
+from rookery.memory.indexing import EMBED, passage
+from rookery.memory.jobs import BATCH, RETRIES_S, MemoryJobs
+from rookery.memory.models import Change, Filters, Memory, MemoryState, Passage, Question, state_of
+from tests.conftest import FakeClock
+from tests.memory.makers import MODEL, Rig, StemEmbedder, build, make_caller, make_memory
+
+
+async def _state(rig: Rig, memory: Memory) -> MemoryState:
+    return state_of(await rig.fresh(memory), model=MODEL)
+
+
+async def _recalled(rig: Rig, query: str) -> list[str]:
+    return [hit.memory.content for hit in (await rig.brain.recall.ask(make_caller(), Question(query=query))).hits]
+
+
+def _jobs(rig: Rig) -> MemoryJobs:
+    return MemoryJobs(db=rig.db, indexer=rig.brain.indexer, clock=rig.clock)
+
+
+def make_job(memory: Memory, kind: str = EMBED) -> Job:
+    """Make a job for *memory*, as the worker hands it over."""
+    return Job(
+        id=f"job-{memory.id}",
+        kind=kind,
+        workspace_id=memory.workspace_id,
+        payload={"memory_id": memory.id},
+        attempts=0,
+        created_at=memory.created_at,
+    )
+
+
+async def test_a_memory_goes_from_pending_to_indexed(rig: Rig) -> None:
+    """Spec 3.4: embedding, vector upsert and full text succeed; indexed_at is set."""
+    memory = await rig.remember()
+    before = await _state(rig, memory)
+    rig.clock.advance(seconds=1)
+    await rig.index()
+
+    assert (before, await _state(rig, memory)) == (MemoryState.PENDING_EMBED, MemoryState.INDEXED)
+    assert (await rig.fresh(memory)).indexed_at == rig.clock()
+    assert (await rig.fresh(memory)).updated_at == memory.updated_at
+
+
+async def test_jobs_are_worked_in_batches(rig: Rig) -> None:
+    """D-51: taken in batches."""
+    for number in range(BATCH + 1):
+        await rig.remember(f"memory {number}")
+
+    assert [await rig.worker.run_ready(EMBED) for _ in range(3)] == [BATCH, 1, 0]
+
+
+async def test_a_failing_memory_is_retried_on_the_specs_schedule_then_failed(rig: Rig) -> None:
+    """Spec 3.4 and D-51: one run, retries after 10, 60 and 300 s, then failed; tried again a day later."""
+    rig.embedder.poison = "arsenic"
+    memory = await rig.remember("arsenic")
+    for wait_s in RETRIES_S:
+        assert await rig.worker.run_ready(EMBED) == 1
+        assert await _state(rig, memory) is MemoryState.PENDING_EMBED
+        rig.clock.advance(seconds=wait_s - 1)
+        assert await rig.worker.run_ready(EMBED) == 0
+        rig.clock.advance(seconds=1)
+    assert await rig.worker.run_ready(EMBED) == 1
+
+    failed = await _state(rig, memory)
+    rig.embedder.poison = None
+    rig.clock.advance(days=1)
+    await rig.index()
+    assert (failed, await _state(rig, memory)) == (MemoryState.FAILED, MemoryState.INDEXED)
+    assert await rig.jobs.failed() == []
+
+
+async def test_one_bad_memory_does_not_keep_the_others_from_being_indexed(rig: Rig) -> None:
+    """D-51: a failure is a memory's own."""
+    rig.embedder.poison = "arsenic"
+    memories = [await rig.remember("arsenic" if number == 5 else f"memory {number}") for number in range(9)]
+    await rig.index()
+
+    states = [await _state(rig, memory) for memory in memories]
+    assert states == [MemoryState.PENDING_EMBED if number == 5 else MemoryState.INDEXED for number in range(9)]
+
+
+async def test_an_engine_that_is_down_spends_no_attempt(rig: Rig) -> None:
+    """D-51: it pauses the kind."""
+    memory = await rig.remember()
+    rig.embedder.is_down = True
+    for _ in range(6):
+        await rig.worker.run_ready(EMBED)
+    rig.embedder.is_down = False
+    await rig.index()
+
+    assert await _state(rig, memory) is MemoryState.INDEXED
+
+
+async def test_a_memory_deleted_first_ends_its_job_without_error(rig: Rig) -> None:
+    """Spec 3.4: no record, job ends without error."""
+    memory = await rig.remember()
+    await rig.brain.records.delete(make_caller(), memory.id)
+
+    assert await _jobs(rig).embed([make_job(memory)]) == {f"job-{memory.id}": Done()}
+    assert (rig.embedder.embedded, await rig.vectors.count(1)) == ([], 0)
+
+
+class _DeletesMeanwhile(StemEmbedder):
+    """An embedder during whose work somebody deletes what it embeds, and the indexes hear of that first."""
+
+    rig: Rig
+    memory: Memory
+
+    async def embed_passages(self, passages: object) -> list[tuple[bytes, ...]]:
+        vectors = await super().embed_passages(passages)  # pyright: ignore[reportArgumentType] - what the port hands over
+        await self.rig.brain.records.delete(make_caller(), self.memory.id)
+        await self.rig.worker.run_ready("DeleteFromIndex")
+        return vectors
+
+
+async def test_a_memory_deleted_while_it_is_embedded_leaves_nothing_behind(database: Database, data_dir: Path, clock: FakeClock) -> None:
+    """Spec 3.4: deleted means removed from all stores, whatever ran meanwhile."""
+    embedder = _DeletesMeanwhile()
+    rig = build(database, data_dir, clock, embedder=embedder)
+    embedder.rig, embedder.memory = rig, await rig.remember()
+    await rig.worker.run_ready(EMBED)
+    left = (await rig.vectors.count(1), (await rig.brain.search.find(make_caller(), "heron", Filters(), limit=5)).total)
+    await rig.close()
+
+    assert left == (0, 0)
+
+
+class _ChangesMeanwhile(StemEmbedder):
+    """An embedder during whose work somebody changes what it embeds."""
+
+    rig: Rig
+    memory: Memory
+    has_changed: bool = False
+
+    async def embed_passages(self, passages: object) -> list[tuple[bytes, ...]]:
+        vectors = await super().embed_passages(passages)  # pyright: ignore[reportArgumentType] - what the port hands over
+        if not self.has_changed:
+            self.has_changed = True
+            change = Change(given=frozenset({"content"}), content="A crane nests here.")
+            await self.rig.brain.records.change(make_caller(), self.memory.id, change)
+        return vectors
+
+
+async def test_a_memory_changed_while_it_is_embedded_stays_stale_until_its_own_job(
+    database: Database, data_dir: Path, clock: FakeClock
+) -> None:
+    """D-45 and D-51: indexed_at is set only if the record is still the one embedded."""
+    embedder = _ChangesMeanwhile()
+    rig = build(database, data_dir, clock, embedder=embedder)
+    memory = embedder.memory = await rig.remember()
+    embedder.rig = rig
+    await rig.worker.run_ready(EMBED)
+    first = await _state(rig, memory)
+    await rig.index()
+    states, found = (first, await _state(rig, memory)), await _recalled(rig, "crane")
+    await rig.close()
+
+    assert states == (MemoryState.PENDING_EMBED, MemoryState.INDEXED)
+    assert found == ["A crane nests here."]
+
+
+async def test_a_job_given_twice_does_its_work_once(rig: Rig) -> None:
+    """D-51: at least once is harmless."""
+    memory = await rig.remember()
+    handler = _jobs(rig).embed
+
+    await handler([make_job(memory), make_job(memory)])
+    await handler([make_job(memory)])
+
+    assert (rig.embedder.embedded, await rig.vectors.count(1)) == ([memory.content], 1)
+
+
+async def test_a_worker_killed_in_the_middle_loses_nothing(rig: Rig) -> None:
+    """D-51: the job's lease runs out and another worker does it all again."""
+    memory = await rig.remember()
+    rig.embedder.is_down = True
+    with pytest.raises(EngineUnavailable):
+        await _jobs(rig).embed([make_job(memory)])
+    rig.embedder.is_down = False
+    running = asyncio.create_task(_jobs(rig).embed([make_job(memory)]))
+    await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+    await rig.index()
+
+    assert await _recalled(rig, "heron") == [memory.content]
+
+
+async def test_another_model_makes_a_memory_stale(rig: Rig) -> None:
+    """D-54."""
+    memory = await rig.remember()
+    await rig.index()
+
+    assert state_of(await rig.fresh(memory), model="other/2") is MemoryState.STALE
+
+
+def test_what_is_embedded_is_enriched_with_type_tags_and_day(clock: FakeClock) -> None:
+    """D-55: date, type, tags."""
+    memory = make_memory(clock, tags=("api", "deploy"))
+
+    assert passage(memory) == Passage(context="observation, api, deploy, 2026-11-21", content=memory.content)
+
+
+async def test_recalls_are_kept_thirty_days(rig: Rig) -> None:
+    """D-17."""
+    await rig.brain.recall.ask(make_caller(), Question(query="heron"))
+    await rig.brain.journal.flush()
+    rig.clock.advance(days=30)
+    early = await rig.brain.upkeep.sweep()
+    rig.clock.advance(seconds=1)
+
+    assert (early, await rig.brain.upkeep.sweep()) == ((0, 0), (0, 1))

@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from rookery.kernel.db import open_database
+from rookery.kernel.events import ReindexCompleted
+from rookery.memory import commands
+from rookery.memory.lifecycle import Lifecycle, Report, Wanted
+from rookery.memory.models import Change, Question
+from tests.conftest import FakeClock
+from tests.memory.makers import DIMENSION, Rig, StemEmbedder, build, make_caller
+
+
+async def _contents(rig: Rig, query: str = "heron", mode: str = "hybrid") -> list[str]:
+    recalled = await rig.brain.recall.ask(make_caller(), Question(query=query, mode="hybrid" if mode == "hybrid" else "keyword", top_k=100))
+    return sorted(hit.memory.content for hit in recalled.hits)
+
+
+async def test_a_reindex_rebuilds_lost_indexes(rig: Rig) -> None:
+    """Spec 4.4 and D-46: indexes are derived; embeds, upserts, indexes full text, sets indexed_at, reports."""
+    stored = [await rig.remember(f"heron {number}") for number in range(70)]
+    other = await rig.remember("heron of two", make_caller(workspace_id=2))
+    archived = await rig.remember("heron archived")
+    await rig.index()
+    await rig.brain.records.archive(make_caller(), archived.id)
+    for workspace_id, ids in ((1, [memory.id for memory in stored]), (2, [other.id])):
+        await rig.brain.indexer.drop(workspace_id, ids)
+    rig.clock.advance(days=1)
+    seen = list[tuple[int, int]]()
+
+    report = await rig.brain.lifecycle.reindex(Wanted(), on_progress=lambda done, total: seen.append((done, total)))
+
+    assert report == Report(total=71, successes=71, failures=0, duration_s=report.duration_s)
+    assert (seen[-1], len(await _contents(rig)), await rig.vectors.count(2)) == ((71, 71), 70, 1)
+    assert (await rig.fresh(stored[0])).indexed_at == rig.clock()
+    assert ReindexCompleted(org=None, project=None, count=71, duration_s=report.duration_s) in rig.events
+
+
+async def test_a_reindex_takes_only_what_is_wanted(rig: Rig) -> None:
+    """Spec 4.4: --org, --project, --stale; D-52: --workspace."""
+    await rig.remember("heron")
+    await rig.remember("heron", project="api")
+    await rig.remember("heron", org="zoo")
+    await rig.remember("heron", make_caller(workspace_id=2))
+    await rig.index()
+    await rig.remember("pending heron")
+    changed = await rig.remember("heron before")
+    await rig.index()
+    await rig.brain.records.change(make_caller(), changed.id, Change(given=frozenset({"content"}), content="heron after"))
+    await rig.remember("heron never indexed")
+
+    wanted = [
+        Wanted(),
+        Wanted(org="acme"),
+        Wanted(project="api"),
+        Wanted(org="zoo", project="web"),
+        Wanted(workspace_id=2),
+        Wanted(is_stale=True),
+    ]
+    assert [await rig.brain.lifecycle.count(each) for each in wanted] == [7, 6, 1, 1, 1, 2]
+    report = await rig.brain.lifecycle.reindex(Wanted(is_stale=True))
+    assert (report.total, report.successes, await rig.brain.lifecycle.count(Wanted(is_stale=True))) == (2, 2, 0)
+    assert "heron after" in await _contents(rig)
+
+
+async def test_another_model_makes_all_stale_and_a_reindex_makes_them_current(rig: Rig, data_dir: Path, clock: FakeClock) -> None:
+    """D-54: a re-index is offered, never mixed vectors."""
+    memory = await rig.remember("heron")
+    await rig.index()
+    newer = build(rig.db, data_dir, clock, embedder=StemEmbedder(model="stems/2", dimension=DIMENSION))
+    before = await newer.brain.lifecycle.count(Wanted(is_stale=True))
+    blind = await newer.brain.recall.ask(make_caller(), Question(query="heron"))
+    await newer.brain.lifecycle.reindex(Wanted(is_stale=True))
+    after = await newer.brain.lifecycle.count(Wanted(is_stale=True))
+    found = await newer.brain.recall.ask(make_caller(), Question(query="heron"))
+    await newer.close()
+
+    assert (before, blind.hits, after) == (1, (), 0)
+    assert [hit.memory.id for hit in found.hits] == [memory.id]
+
+
+async def test_only_words_are_indexed_when_only_they_are_asked_for(rig: Rig) -> None:
+    """Spec 4.4: --elastic-only."""
+    memory = await rig.remember("heron")
+    report = await rig.brain.lifecycle.reindex(Wanted(words_only=True))
+
+    assert (report.successes, rig.embedder.embedded) == (1, [])
+    assert (await rig.fresh(memory)).indexed_at is None
+    assert await _contents(rig, mode="keyword") == ["heron"]
+
+
+async def test_a_memory_that_fails_is_counted_and_the_rest_goes_on(rig: Rig) -> None:
+    """Spec 4.4: successes and failures."""
+    for content in ("heron", "arsenic", "roof"):
+        await rig.remember(content)
+    rig.embedder.poison = "arsenic"
+
+    report = await rig.brain.lifecycle.reindex(Wanted())
+    assert (report.total, report.successes, report.failures, report.stopped) == (3, 2, 1, None)
+
+
+async def test_an_engine_that_goes_down_ends_it(rig: Rig) -> None:
+    """D-51: nothing is marked that was not done."""
+    await rig.remember("heron")
+    rig.embedder.is_down = True
+
+    report = await rig.brain.lifecycle.reindex(Wanted())
+    assert (report.total, report.successes, report.failures) == (1, 0, 0)
+    assert report.stopped is not None
+
+
+@dataclass
+class _Opened:
+    lifecycle: Lifecycle
+
+
+@dataclass
+class _Opens:
+    """What the command line hands to commands."""
+
+    folder: Path
+    embedder: StemEmbedder
+
+    @asynccontextmanager
+    async def open(self) -> AsyncGenerator[_Opened]:
+        """Open memory on the folder, as another process than the server would."""
+        db = open_database("embedded:", data_dir=self.folder)
+        rig = build(db, self.folder, FakeClock(), embedder=self.embedder)
+        try:
+            yield _Opened(rig.brain.lifecycle)
+        finally:
+            await rig.close()
+            await db.close()
+
+
+@pytest.fixture
+def opens(data_dir: Path, clock: FakeClock) -> _Opens:
+    """A folder with three memories that nobody indexed."""
+    asyncio.run(_fill(data_dir, clock))
+    return _Opens(data_dir, StemEmbedder())
+
+
+async def _fill(folder: Path, clock: FakeClock) -> None:
+    db = open_database("embedded:", data_dir=folder)
+    rig = build(db, folder, clock)
+    for number in range(3):
+        await rig.remember(f"heron {number}", org="acme" if number else "zoo")
+    await rig.close()
+    await db.close()
+
+
+def _run(opens: _Opens, *arguments: str) -> tuple[int, str]:
+    app = typer.Typer()
+    commands.register(app)
+
+    @app.callback()
+    def main(context: typer.Context) -> None:
+        """Hand over what commands need."""
+        context.obj = opens
+
+    result = CliRunner().invoke(app, list(arguments))
+    return result.exit_code, result.output
+
+
+def test_the_command_reports_and_draws_no_bar_into_a_pipe(opens: _Opens) -> None:
+    """Spec 4.4 and D-04: total, successes, failures, duration; JSON for scripts."""
+    status, printed = _run(opens, "brain", "reindex", "--json")
+    report = json.loads(printed)
+
+    assert (status, report["total"], report["successes"], report["failures"], report["stopped"]) == (0, 3, 3, 0, None)
+    assert report["duration_s"] >= 0
+    assert _run(opens, "brain", "reindex", "--org", "acme")[1].startswith("total 2, successes 2, failures 0, duration ")
+
+
+def test_a_dry_run_only_counts(opens: _Opens) -> None:
+    """Spec 4.4: --dry-run."""
+    assert json.loads(_run(opens, "brain", "reindex", "--dry-run", "--json")[1]) == {"total": 3, "dry_run": True}
+    assert _run(opens, "brain", "reindex", "--stale", "--dry-run") == (0, "3 memories match; nothing was indexed.\n")
+    assert opens.embedder.embedded == []
+
+
+def test_the_command_fails_when_a_memory_did(opens: _Opens) -> None:
+    """D-04: exit codes 0 done, 1 failed, 2 wrong usage."""
+    opens.embedder.poison = "heron 1"
+    assert _run(opens, "brain", "reindex")[0] == 1
+    assert _run(opens, "brain", "reindex", "--workspace", "many")[0] == 2
+
+
+def test_the_full_text_index_can_be_set_up_twice(opens: _Opens) -> None:
+    """Spec 4.4: brain:elastic-setup."""
+    assert [_run(opens, "brain", "elastic-setup") for _ in range(2)] == [(0, "The full-text index is ready.\n")] * 2

@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from rookery.access.models import Caller
+from rookery.kernel.errors import NotFound, PermissionDenied, ValidationFailed
+from rookery.kernel.events import MemoryArchived, MemoryDeleted
+from rookery.memory.indexing import DELETE, EMBED
+from rookery.memory.models import Change, Filters, MemoryScope, MemoryState, Question, state_of
+from rookery.memory.store import records
+from tests.memory.makers import MODEL, Rig, make_agent, make_caller
+
+
+def make_change(**fields: object) -> Change:
+    """Make a change of exactly these fields."""
+    return replace(Change(given=frozenset(fields)), **fields)
+
+
+async def _recalled(rig: Rig, query: str, caller: Caller | None = None, **filters: object) -> list[str]:
+    question = Question(query=query, filters=replace(Filters(), **filters), mode="hybrid")
+    return [hit.memory.content for hit in (await rig.brain.recall.ask(caller or make_caller(), question)).hits]
+
+
+async def test_changing_the_content_moves_content_at_and_indexes_anew(rig: Rig) -> None:
+    """D-45: PATCH enqueues its own re-index; stale until then."""
+    memory = await rig.remember("We deploy on Fridays.")
+    await rig.index()
+    rig.clock.advance(days=1)
+
+    changed = await rig.brain.records.change(make_caller(), memory.id, make_change(content="We deploy on Tuesdays."))
+    state = state_of(await rig.fresh(memory), model=MODEL)
+    await rig.index()
+
+    assert (changed.content_at, changed.updated_at, changed.created_at) == (rig.clock(), rig.clock(), memory.created_at)
+    assert (state, state_of(await rig.fresh(memory), model=MODEL)) == (MemoryState.STALE, MemoryState.INDEXED)
+    assert await _recalled(rig, "Tuesdays") == ["We deploy on Tuesdays."]
+
+
+async def test_changing_other_fields_leaves_content_at(rig: Rig) -> None:
+    """D-45: content_at moves only when content is changed."""
+    memory = await rig.remember(tags=("a", "b"))
+    await rig.index()
+    rig.clock.advance(days=1)
+
+    change = make_change(type="decision", tags=("B", "c"), confidence=0.3, source="chat", org="zoo", project=None, expires_in_h=2.0)
+    changed = await rig.brain.records.change(make_caller(), memory.id, change)
+    await rig.index()
+
+    expected = replace(
+        await rig.fresh(memory),
+        type="decision",
+        tags=("b", "c"),
+        confidence=0.3,
+        base_confidence=0.3,
+        source="chat",
+        org="zoo",
+        project=None,
+        expires_at=rig.clock() + timedelta(hours=2),
+        content_at=memory.content_at,
+        updated_at=rig.clock(),
+    )
+    assert await rig.fresh(memory) == expected
+    assert changed.updated_at == rig.clock()
+    assert [tag.name for tag in await rig.brain.listing.tags(make_caller(), Filters())] == ["b", "c"]
+    assert await _recalled(rig, "heron", type="decision", org="zoo") == [memory.content]
+
+
+async def test_a_change_that_changes_nothing_writes_nothing(rig: Rig) -> None:
+    """D-45: then nothing is stale."""
+    memory = await rig.remember()
+    await rig.index()
+    before = await rig.fresh(memory)
+    rig.clock.advance(days=1)
+
+    assert await rig.brain.records.change(make_caller(), memory.id, make_change(content=memory.content, type=memory.type)) == before
+    assert await rig.jobs.backlog(EMBED, 1) == 0
+
+
+async def test_two_changes_in_the_same_microsecond_are_told_apart(rig: Rig) -> None:
+    """D-51: indexing marks a record only if it is still the one embedded."""
+    memory = await rig.remember("one")
+
+    second = await rig.brain.records.change(make_caller(), memory.id, make_change(content="two"))
+    third = await rig.brain.records.change(make_caller(), memory.id, make_change(content="three"))
+
+    assert memory.updated_at < second.updated_at < third.updated_at
+
+
+async def test_a_change_must_leave_a_memory_that_could_be_stored(rig: Rig) -> None:
+    """D-40 and D-23: rules of remembering hold for changing."""
+    memory = await rig.remember(memory_scope=MemoryScope.SHARED)
+    with pytest.raises(ValidationFailed):
+        await rig.brain.records.change(make_caller(), memory.id, make_change(org=None))
+    with pytest.raises(PermissionDenied):
+        await rig.brain.records.change(make_caller(orgs=frozenset({"acme"})), memory.id, make_change(org="zoo"))
+
+    assert await rig.fresh(memory) == memory
+
+
+async def test_an_archived_memory_leaves_recall_and_is_kept(rig: Rig) -> None:
+    """Spec 3.4: removed from active recall but kept for audit."""
+    memory = await rig.remember()
+    await rig.index()
+    rig.events.clear()
+
+    archived = await rig.brain.records.archive(make_caller(), memory.id)
+    again = await rig.brain.records.archive(make_caller(), memory.id)
+    await rig.index()
+
+    assert archived == again == await rig.fresh(memory)
+    assert (archived.archived_at, archived.updated_at) == (rig.clock(), memory.updated_at)
+    assert (await _recalled(rig, "heron"), await rig.vectors.count(1)) == ([], 0)
+    assert rig.events[0] == MemoryArchived(workspace_id=1, memory_id=memory.id, at=rig.clock())
+
+
+async def test_a_restored_memory_is_recalled_again(rig: Rig) -> None:
+    """D-50, restore; D-52: restore undoes."""
+    memory = await rig.remember()
+    await rig.index()
+    await rig.brain.records.archive(make_caller(), memory.id)
+    await rig.index()
+
+    restored = await rig.brain.records.restore(make_caller(), memory.id)
+    assert await rig.brain.records.restore(make_caller(), memory.id) == restored
+    await rig.index()
+
+    assert await _recalled(rig, "heron") == [memory.content]
+
+
+async def test_restored_before_the_indexes_heard_of_it_a_memory_stays_in_them(rig: Rig) -> None:
+    """Spec 3.4: both jobs in one queue, whichever runs first."""
+    memory = await rig.remember()
+    await rig.index()
+    await rig.brain.records.archive(make_caller(), memory.id)
+    await rig.brain.records.restore(make_caller(), memory.id)
+    await rig.worker.run_ready(EMBED)
+    await rig.worker.run_ready(DELETE)
+
+    assert await _recalled(rig, "heron") == [memory.content]
+
+
+async def test_changing_an_archived_memory_does_not_bring_it_back(rig: Rig) -> None:
+    """Spec 3.4: archived stays archived."""
+    memory = await rig.remember()
+    await rig.brain.records.archive(make_caller(), memory.id)
+    await rig.brain.records.change(make_caller(), memory.id, make_change(content="A crane nests here."))
+    await rig.index()
+
+    assert await _recalled(rig, "crane") == []
+
+
+async def test_a_deleted_memory_leaves_every_store(rig: Rig) -> None:
+    """Spec 3.4: removed from all stores; no tombstone without a lineage."""
+    memory = await rig.remember(tags=("a",))
+    await rig.index()
+
+    await rig.brain.records.delete(make_caller(), memory.id)
+    await rig.index()
+
+    with pytest.raises(NotFound):
+        await rig.brain.records.get(make_caller(), memory.id)
+    with pytest.raises(NotFound):
+        await rig.brain.records.delete(make_caller(), memory.id)
+    assert (await rig.vectors.count(1), await rig.brain.listing.tags(make_caller(), Filters())) == (0, [])
+    assert (await rig.brain.search.find(make_caller(), "heron", Filters(), limit=5)).total == 0
+    assert await rig.db.read(lambda tx: records.tombstone(tx, 1, memory.id)) is None
+    assert MemoryDeleted(workspace_id=1, memory_id=memory.id, at=rig.clock()) in rig.events
+
+
+async def test_forgetting_names_what_was_there(rig: Rig) -> None:
+    """D-92, forget: several at once, each once."""
+    first, second = await rig.remember("a"), await rig.remember("b")
+    foreign = await rig.remember("c", make_caller(workspace_id=2))
+
+    forgotten = await rig.brain.records.forget(make_caller(), [second.id, first.id, first.id, foreign.id, "nothing"])
+
+    assert forgotten == sorted([first.id, second.id])
+    assert await rig.fresh(foreign) == foreign
+
+
+async def test_an_expired_memory_is_not_there(rig: Rig) -> None:
+    """D-43: expired never counts; it is swept from every store."""
+    memory = await rig.remember(expires_in_h=1)
+    await rig.index()
+    rig.clock.advance(hours=1)
+
+    with pytest.raises(NotFound):
+        await rig.fresh(memory)
+    assert await _recalled(rig, "heron") == []
+    assert await rig.brain.upkeep.sweep() == (1, 0)
+    await rig.index()
+    assert (await rig.vectors.count(1), await rig.db.read(lambda tx: records.count(tx, 1))) == (0, 0)
+
+
+async def test_what_a_key_may_not_see_is_not_there(rig: Rig) -> None:
+    """D-10, D-23 and D-43: another tenant's, another agent's own, another org's."""
+    private = await rig.remember("mine", make_agent("lee"), memory_scope=MemoryScope.AGENT)
+    elsewhere = await rig.remember("zoo", org="zoo")
+    verbs = rig.brain.records
+    blind = [
+        (private, make_agent("kim")),
+        (private, make_caller(workspace_id=2)),
+        (elsewhere, make_caller(orgs=frozenset({"acme"}))),
+        (elsewhere, make_caller(projects=frozenset({"api"}))),
+    ]
+
+    for memory, caller in blind:
+        for act in (verbs.get, verbs.archive, verbs.restore, verbs.delete):
+            with pytest.raises(NotFound):
+                await act(caller, memory.id)
+        with pytest.raises(NotFound):
+            await verbs.change(caller, memory.id, make_change(content="stolen"))
+        assert await rig.fresh(memory) == memory
+    assert await verbs.get(make_agent("lee"), private.id) == private
+    assert await verbs.get(make_agent("kim", scopes=frozenset({"brain:admin"})), private.id) == private
