@@ -1,0 +1,130 @@
+"""`python -m benchmarks.recall_quality`: measure, print, keep; see the package for what is measured."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.recall_quality import data, measures
+from benchmarks.recall_quality.recallers import Floor, Hybrid, Recaller
+from rookery.engines import embedders
+
+DATA = Path(__file__).parents[3] / "shared" / "data"
+SHOWN = ("frac@1", "frac@5", "frac@10", "any@5", "all@10", "MRR", "nDCG@10")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """One question's rankings by their names."""
+
+    collection: str
+    question: data.Question
+    rankings: Mapping[str, list[str]]
+
+
+async def answered(recaller: Recaller, collections: Sequence[data.Collection]) -> list[Answered]:
+    """Ask *recaller* all questions of all *collections*, of each with its own documents alone."""
+    answers: list[Answered] = []
+    for collection in collections:
+        await recaller.learn(collection)
+        answers += [
+            Answered(collection=collection.name, question=question, rankings=await recaller.rankings(question.text))
+            for question in collection.questions
+        ]
+    return answers
+
+
+def kept(model: str, answers: Sequence[Answered]) -> list[dict[str, object]]:
+    """Return a row for each question and ranking, to be kept and argued about."""
+    return [
+        {
+            "model": model,
+            "mode": mode,
+            "collection": answer.collection,
+            "question": answer.question.id,
+            "category": answer.question.category,
+            "gold": sorted(answer.question.gold),
+            "ranking": ranking,
+            **measures.measure(ranking, answer.question.gold),
+        }
+        for answer in answers
+        for mode, ranking in answer.rankings.items()
+    ]
+
+
+def summed(name: str, rows: Sequence[Mapping[str, object]]) -> Table:
+    """Return the table of one data set: each model and mode, over all and by category."""
+    table = Table(title=f"{name} (%; MRR over the top {measures.DEPTH})", title_justify="left")
+    table.add_column("model")
+    table.add_column("mode")
+    table.add_column("category")
+    table.add_column("n", justify="right")
+    for measure in SHOWN:
+        table.add_column(measure, justify="right")
+    for model, mode in dict.fromkeys((str(row["model"]), str(row["mode"])) for row in rows):
+        ranked = [row for row in rows if (row["model"], row["mode"]) == (model, mode)]
+        categories = sorted({str(row["category"]) for row in ranked})
+        for category in ["all", *(categories if len(categories) > 1 else [])]:
+            counted = [row for row in ranked if category in {"all", row["category"]}]
+            means = measures.means([{measure: float(str(row[measure])) for measure in measures.MEASURES} for row in counted])
+            figures = [f"{means[measure] * 100:.1f}" for measure in SHOWN]
+            table.add_row(model, mode, category, str(len(counted)), *figures, style="bold" if category == "all" else "dim")
+        table.add_section()
+    return table
+
+
+async def run(sets: Mapping[str, list[data.Collection]], *, addresses: Sequence[str], out: Path | None, console: Console) -> None:
+    """Measure the floor and each embedder on *sets*."""
+    with tempfile.TemporaryDirectory() as folder:
+        engines = [embedders.open(address, data_dir=Path(folder)) for address in addresses]
+        recallers: list[tuple[str, Recaller]] = [("bm25", Floor()), *((engine.model, Hybrid(engine)) for engine in engines)]
+        for name, collections in sets.items():
+            rows: list[dict[str, object]] = []
+            for model, recaller in recallers:
+                start = time.perf_counter()
+                rows += kept(model, await answered(recaller, collections))
+                console.log(f"{name}, {model}: {time.perf_counter() - start:.0f} s")
+            console.print(summed(name, rows))
+            if out is not None:
+                (out / f"{name.lower().replace(' ', '-')}.json").write_text(json.dumps(rows, indent=1))
+        for engine in engines:
+            engine.close()
+
+
+def main() -> int:
+    """Run the command; 2 when the data is not there."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.recall_quality", description="Measure how often recall finds what was asked for."
+    )
+    parser.add_argument("--data", type=Path, default=DATA, help="folder of the data sets (default: ../shared/data beside the repository)")
+    parser.add_argument("--out", type=Path, help="folder for each question's result, as JSON")
+    parser.add_argument("--set", dest="sets", action="append", default=[], help="only this data set; may be given more than once")
+    parser.add_argument("--embedder", action="append", default=[], help="address of an embedder (default: embedded: and embedded:f32)")
+    given = parser.parse_args()
+    try:
+        sets = data.sets(given.data)
+    except FileNotFoundError as error:
+        sys.stderr.write(f"There is no data to measure with: {error.filename} is missing. Name its folder with --data.\n")
+        return 2
+    unknown = set(given.sets) - set(sets)
+    if unknown:
+        parser.error(f"unknown set {', '.join(sorted(unknown))}; there are {', '.join(sets)}")
+    if given.out is not None:
+        given.out.mkdir(parents=True, exist_ok=True)
+    chosen = {name: sets[name] for name in given.sets or sets}
+    asyncio.run(run(chosen, addresses=given.embedder or list(embedders.ADDRESSES), out=given.out, console=Console()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

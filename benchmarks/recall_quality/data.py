@@ -1,0 +1,194 @@
+"""The data sets, as collections of documents and of questions about them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypedDict, cast
+
+FILES = ("locomo-dev.json", "scifact-dev.json.gz", "devbench.json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A question and the documents that answer it; *category* is the data set's own."""
+
+    id: str
+    text: str
+    gold: frozenset[str]
+    category: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collection:
+    """Documents by id in their order, and questions about them alone; a data set has one or more."""
+
+    name: str
+    documents: dict[str, str]
+    questions: tuple[Question, ...]
+
+
+class _Turn(TypedDict):
+    speaker: str
+    dia_id: str
+    text: str
+
+
+class _Asked(TypedDict):
+    question: str
+    evidence: list[str]
+    category: int
+
+
+class _Conversation(TypedDict):
+    sample_id: str
+    conversation: dict[str, str | list[_Turn]]
+    qa: list[_Asked]
+
+
+class _Abstract(TypedDict):
+    id: str
+    title: str
+    text: str
+
+
+class _Claim(TypedDict):
+    id: str
+    text: str
+    relevant: list[str]
+
+
+class _SciFact(TypedDict):
+    documents: list[_Abstract]
+    queries: list[_Claim]
+
+
+class _Remembered(TypedDict):
+    id: str
+    content: str
+    tags: list[str]
+
+
+class _Expected(TypedDict):
+    id: str
+    category: str
+    question: str
+    expected_tags: list[str]
+
+
+class _DevBench(TypedDict):
+    memories: list[_Remembered]
+    queries: list[_Expected]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Session:
+    """A session of a conversation; its turns have ids such as D1:3."""
+
+    id: str
+    date: str
+    turns: list[_Turn]
+
+
+def sets(folder: Path) -> dict[str, list[Collection]]:
+    """
+    Return all data sets of *folder*, in the order of the report.
+
+    Raises:
+        FileNotFoundError: One of `FILES` is not there.
+    """
+    conversations = cast("list[_Conversation]", json.loads((folder / "locomo-dev.json").read_bytes()))
+    by_session = [_by_session(conversation) for conversation in conversations]
+    return {
+        "LoCoMo sessions": by_session,
+        "LoCoMo one store": [_together("all", by_session)],
+        "LoCoMo turns": [_by_turn(conversation) for conversation in conversations],
+        "SciFact": [_scifact(folder)],
+        "devbench": [_devbench(folder)],
+    }
+
+
+def _by_session(conversation: _Conversation) -> Collection:
+    sessions = list(_sessions(conversation))
+    session_of = {turn["dia_id"]: session.id for session in sessions for turn in session.turns}
+    return Collection(
+        name=conversation["sample_id"],
+        documents={session.id: "\n".join([session.date, *map(_line, session.turns)]) for session in sessions},
+        questions=tuple(_questions(conversation, session_of)),
+    )
+
+
+def _by_turn(conversation: _Conversation) -> Collection:
+    turns = {turn["dia_id"]: f"{session.date}\n{_line(turn)}" for session in _sessions(conversation) for turn in session.turns}
+    return Collection(
+        name=conversation["sample_id"],
+        documents=turns,
+        questions=tuple(_questions(conversation, {turn: turn for turn in turns})),
+    )
+
+
+def _sessions(conversation: _Conversation) -> Iterator[_Session]:
+    fields = conversation["conversation"]
+    number = 1
+    while (turns := fields.get(f"session_{number}")) is not None:
+        yield _Session(id=f"session {number}", date=str(fields[f"session_{number}_date_time"]), turns=cast("list[_Turn]", turns))
+        number += 1
+
+
+def _line(turn: _Turn) -> str:
+    return f"{turn['speaker']}: {turn['text']}"
+
+
+def _questions(conversation: _Conversation, document_of: dict[str, str]) -> Iterator[Question]:
+    for number, asked in enumerate(conversation["qa"]):
+        if asked["evidence"] and all(turn in document_of for turn in asked["evidence"]):
+            yield Question(
+                id=f"{conversation['sample_id']}/{number}",
+                text=asked["question"],
+                gold=frozenset(document_of[turn] for turn in asked["evidence"]),
+                category=str(asked["category"]),
+            )
+
+
+def _together(name: str, parts: list[Collection]) -> Collection:
+    """Return one collection of all *parts*, whose ids are kept apart."""
+    return Collection(
+        name=name,
+        documents={f"{part.name}/{key}": text for part in parts for key, text in part.documents.items()},
+        questions=tuple(
+            Question(id=each.id, text=each.text, gold=frozenset(f"{part.name}/{key}" for key in each.gold), category=each.category)
+            for part in parts
+            for each in part.questions
+        ),
+    )
+
+
+def _scifact(folder: Path) -> Collection:
+    with gzip.open(folder / "scifact-dev.json.gz", "rb") as file:
+        data = cast("_SciFact", json.load(file))
+    return Collection(
+        name="SciFact",
+        documents={document["id"]: f"{document['title']}\n{document['text']}" for document in data["documents"]},
+        questions=tuple(Question(id=each["id"], text=each["text"], gold=frozenset(each["relevant"])) for each in data["queries"]),
+    )
+
+
+def _devbench(folder: Path) -> Collection:
+    data = cast("_DevBench", json.loads((folder / "devbench.json").read_bytes()))
+    questions = [
+        Question(
+            id=each["id"],
+            text=each["question"],
+            gold=frozenset(memory["id"] for memory in data["memories"] if set(memory["tags"]) & set(each["expected_tags"])),
+            category=each["category"],
+        )
+        for each in data["queries"]
+    ]
+    return Collection(
+        name="devbench",
+        documents={memory["id"]: memory["content"] for memory in data["memories"]},
+        questions=tuple(question for question in questions if question.gold),
+    )

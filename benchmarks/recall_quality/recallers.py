@@ -1,0 +1,115 @@
+"""
+What is measured: given a collection, each answers a question by a ranking of its documents.
+
+`Hybrid` stands on the product's embedder and the product's pure functions (words, fusion), over full text in memory.
+Another class of `Recaller`, which remembers and recalls over HTTP, can be measured by the same command.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.recall_quality.data import Collection
+from benchmarks.recall_quality.measures import DEPTH
+from rookery.memory.models import Passage
+from rookery.memory.ports import Embedder
+from rookery.memory.ranking import fuse
+from rookery.memory.words import asked
+
+CANDIDATES = 100
+"""Each arm gives so many."""
+
+_FLOOR_STOP_WORDS = frozenset(
+    # Fixed, as the floor is: not the product's list, which may become better.
+    "a an the of to in on at is are was were be been did do does doing has have had what when where who whom which why how "
+    "and or for with from by as it its this that these those i you he she they we my your his her their our me him them us "
+    "can could would should will shall may might about into than then there here so if not no s t".split()
+)
+
+
+class Recaller(Protocol):
+    """Something that ranks."""
+
+    async def learn(self, collection: Collection) -> None:
+        """Take *collection*'s documents, and forget others."""
+        ...
+
+    async def rankings(self, question: str) -> Mapping[str, list[str]]:
+        """Return the best `DEPTH` documents' ids, best first, by the name of each way of ranking."""
+        ...
+
+
+class Texts:
+    """Documents in SQLite's full text, in memory: English stems, bm25."""
+
+    def __init__(self, documents: Mapping[str, str]) -> None:
+        self._ids = list(documents)
+        self._db = sqlite3.connect(":memory:")
+        self._db.execute("CREATE VIRTUAL TABLE text USING fts5 (content, tokenize = 'porter unicode61')")
+        self._db.executemany("INSERT INTO text (rowid, content) VALUES (?, ?)", enumerate(documents.values()))
+
+    def match(self, phrases: list[str], *, limit: int) -> dict[str, float]:
+        """Return scores above 0, best first, of documents in which any of *phrases* stands."""
+        if not phrases:
+            return {}
+        query = " OR ".join(f'"{phrase}"' for phrase in phrases)
+        rows: list[tuple[int, float]] = self._db.execute(
+            "SELECT rowid, bm25(text) FROM text WHERE text MATCH ? ORDER BY bm25(text) LIMIT ?", (query, limit)
+        ).fetchall()
+        return {self._ids[row]: -score for row, score in rows}
+
+
+class Floor:
+    """Full text alone, in the fewest lines: what a hybrid must be better than to be worth its while."""
+
+    def __init__(self) -> None:
+        self._texts = Texts({})
+
+    async def learn(self, collection: Collection) -> None:
+        self._texts = Texts(collection.documents)
+
+    async def rankings(self, question: str) -> Mapping[str, list[str]]:
+        words: list[str] = re.findall(r"[a-z0-9]+", question.lower())
+        telling = [word for word in words if word not in _FLOOR_STOP_WORDS] or words
+        return {"floor": list(self._texts.match(list(dict.fromkeys(telling)), limit=DEPTH))}
+
+
+class Hybrid:
+    """The product's two arms, alone and fused."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self._embedder = embedder
+        self._texts = Texts({})
+        self._ids: list[str] = []
+        self._vectors: npt.NDArray[np.float32] = np.zeros((0, embedder.dimension), dtype=np.float32)
+        self._starts: list[int] = []
+
+    async def learn(self, collection: Collection) -> None:
+        self._texts = Texts(collection.documents)
+        self._ids = list(collection.documents)
+        chunks = await self._embedder.embed_passages([Passage(context="", content=text) for text in collection.documents.values()])
+        self._starts = list(np.cumsum([0, *map(len, chunks)])[:-1])
+        self._vectors = np.vstack([np.frombuffer(vector, dtype="<f4") for vectors in chunks for vector in vectors])
+
+    async def rankings(self, question: str) -> Mapping[str, list[str]]:
+        vector = np.frombuffer(await self._embedder.embed_query(question), dtype="<f4")
+        best_chunks = np.maximum.reduceat(self._vectors @ vector, self._starts)
+        similarities = dict(sorted(zip(self._ids, best_chunks.tolist(), strict=True), key=lambda each: -each[1]))
+        words = asked(question).any_of
+        # Words that stand side by side in the question count once more where they do so in a text.
+        pairs = [f"{first} {second}" for first, second in pairwise(words)]
+        scores = self._texts.match([*words, *pairs], limit=CANDIDATES)
+        candidates = [*list(similarities)[:CANDIDATES], *scores]
+        relevances = fuse({each: similarities[each] for each in candidates}, scores)
+        return {
+            "semantic": list(similarities)[:DEPTH],
+            "keyword": list(scores)[:DEPTH],
+            "hybrid": sorted(relevances, key=lambda each: (-relevances[each], each))[:DEPTH],
+        }
