@@ -80,14 +80,19 @@ def test_every_arrow_points_the_way_the_contracts_say(capsys: pytest.CaptureFixt
     assert status == 0, capsys.readouterr().out
 
 
+LATER = ("kernel/db/database.py", "migrations/__init__.py")
+"""PostgreSQL's driver where there is none, and alembic where nothing is to migrate: 0.7 s of the 2 s that a start may take."""
+
+
 def test_no_import_hides_in_a_function() -> None:
-    """House rule: but for `open` of an engine folder, which imports the one engine that is asked for."""
+    """House rule: but for `open` of an engine folder, and the two of `LATER`, which load what is asked for and slow to load."""
     hidden = sorted(
         {
             f"{shown(path)}:{node.lineno}"
             for path in modules()
             for statement in parsed(path).body
             if not (isinstance(statement, ast.FunctionDef) and statement.name == "open" and path.match("engines/*/__init__.py"))
+            if not any(path.match(later) for later in LATER)
             for function in ast.walk(statement)
             if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
             for node in ast.walk(function)

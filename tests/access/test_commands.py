@@ -149,7 +149,7 @@ def test_an_agent_key_is_made_changed_and_revoked(line: Line) -> None:
         "plans.write",
         "--rate-limit",
         "9",
-        "--expires",
+        "--expires-at",
         "30d",
     )
     key_id = str(made["id"])
@@ -164,7 +164,7 @@ def test_an_agent_key_is_made_changed_and_revoked(line: Line) -> None:
     assert line.json("agent-keys", "permissions", key_id, "--permission", "plans.read")["permissions"] == ["plans.read"]
     assert line.json("agent-keys", "permissions", key_id)["permissions"] == ["plans.read"]
     assert line.json("agent-keys", "extend", key_id, "--never")["expires_at"] is None
-    assert line.json("agent-keys", "extend", key_id, "--expires", "2099-01-31")["expires_at"] == "2099-01-31T00:00:00.000000Z"
+    assert line.json("agent-keys", "extend", key_id, "--expires-at", "2099-01-31")["expires_at"] == "2099-01-31T00:00:00.000000Z"
     assert line.json("agent-keys", "ips", key_id, "--add", "192.0.2.1,10.0.0.0/8", "--on")["ip_list"] == ["192.0.2.1", "10.0.0.0/8"]
     assert line.json("agent-keys", "ips", key_id, "--remove", "10.0.0.0/8")["ip_restriction"] is True
     assert line.json("agent-keys", "revoke", key_id, "--dry-run")["status"] == "Active"
@@ -240,7 +240,7 @@ def test_a_workspace_is_deleted_with_its_keys(line: Line) -> None:
         ["keys"],
         ["keys", "create", "--name", "x"],
         ["keys", "create", "--name", "x", "--scope", "*", "--tier", "gold"],
-        ["keys", "create", "--name", "x", "--scope", "*", "--expires", "soon"],
+        ["keys", "create", "--name", "x", "--scope", "*", "--expires-at", "soon"],
         ["keys", "create", "--name", "x", "--scope", "*", "--tool-limit", "web"],
         ["keys", "create", "--name", "x", "--scope", "*", "--workspace", "nowhere"],
         ["keys", "prune", "--expired-days", "99999"],
@@ -248,7 +248,7 @@ def test_a_workspace_is_deleted_with_its_keys(line: Line) -> None:
         ["agent-keys", "create", "--name", "x", "--preset", "king"],
         ["agent-keys", "create", "--name", "x", "--preset", "agent", "--count", "2", "--agent-id", "x"],
         ["agent-keys", "extend", "x"],
-        ["agent-keys", "extend", "x", "--never", "--expires", "1d"],
+        ["agent-keys", "extend", "x", "--never", "--expires-at", "1d"],
         ["agent-keys", "ips", "x", "--file", "a", "--add", "b"],
         ["agent-keys", "ips", "x", "--file", "nowhere/at/all"],
         ["workspace", "delete", "nowhere", "--yes"],
@@ -271,7 +271,7 @@ def test_with_several_workspaces_one_must_be_named(line: Line) -> None:
     other = line.json("workspace", "create", "other")
 
     assert line.run("keys", "list").exit_code == 2
-    assert line.run("keys", "create", "--name", "key", "--scope", "*", "--workspace", str(other["id"])).exit_code == 0
+    assert line.run("keys", "create", "--name", "key", "--scope", "*", "--workspace", str(other["workspace_id"])).exit_code == 0
     assert len(line.run("keys", "list", "--workspace", "other").stdout.splitlines()) == 1
     assert line.run("keys", "list", "--workspace", "nest").stdout == ""
 
@@ -317,5 +317,5 @@ def test_every_answer_is_for_people_too(line: Line) -> None:
 
     for command in commands_:
         result = line.run(*command)
-        assert (result.exit_code, result.stdout.splitlines()[0].split()[0]) == (0, "id")
+        assert (result.exit_code, result.stdout.splitlines()[0].split()[0].removeprefix("workspace_")) == (0, "id")
     assert line.run("agent-keys", "create", "--name", "two", "--preset", "agent", "--count", "2", "--json").stdout.startswith("[{")

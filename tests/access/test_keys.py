@@ -18,7 +18,7 @@ from rookery.access.agent_keys import AgentKeys
 from rookery.access.errors import KeyExpired, KeyInGrace, KeyRevoked, NameTaken, Unauthorised
 from rookery.access.first_run import first_run
 from rookery.access.hashing import Bcrypt
-from rookery.access.models import Entry, Key, KeyStatus, Minted, Reach, Secret, Tier
+from rookery.access.models import Entry, Key, KeyStatus, Minted, Reach, Tier
 from rookery.access.scopes import PRESETS
 from rookery.access.settings import NewAgentKey, NewApiKey, free_slug, slug
 from rookery.access.store import keys as key_store
@@ -28,6 +28,7 @@ from rookery.access.workspaces import Workspaces
 from rookery.kernel.clock import to_micros
 from rookery.kernel.db import Row, Tx, open_database
 from rookery.kernel.errors import Conflict, NotFound, ValidationFailed
+from rookery.kernel.secret import Secret
 from tests.access.makers import Access
 from tests.conftest import FakeClock
 

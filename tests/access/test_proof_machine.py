@@ -20,10 +20,11 @@ from sqlalchemy import update
 
 from rookery.access.errors import KeyRevoked, Unauthorised
 from rookery.access.hashing import Bcrypt
-from rookery.access.models import Key, Minted, Secret
+from rookery.access.models import Key, Minted
 from rookery.access.store.keys import add_key, keys
 from rookery.engines.counters import open_counter
 from rookery.kernel.db import open_database
+from rookery.kernel.secret import Secret
 from rookery.migrations import migrate
 from tests.access.makers import Access, build
 from tests.conftest import FakeClock

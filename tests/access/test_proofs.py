@@ -10,9 +10,10 @@ from sqlalchemy import update
 
 from rookery.access.errors import KeyRevoked, RateLimited, Unauthorised
 from rookery.access.hashing import Bcrypt
-from rookery.access.models import Minted, Secret
+from rookery.access.models import Minted
 from rookery.access.store.keys import add_key, keys
 from rookery.kernel.errors import EngineUnavailable
+from rookery.kernel.secret import Secret
 from tests.access.makers import Access, build
 from tests.conftest import eventually
 

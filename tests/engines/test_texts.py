@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from rookery.engines import texts
-from rookery.engines.texts import Opened
+from rookery.engines.texts import Engine
 from rookery.engines.texts.embedded import EmbeddedTexts
 from rookery.engines.texts.grammar import MAX_SPACES
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
@@ -32,7 +32,7 @@ from tests.engines.conftest import NOW, damage, documents, everywhere, make_docu
 class Open(Protocol):
     """Opens the engine of this run; closed when the test ends."""
 
-    def __call__(self) -> Opened: ...
+    def __call__(self) -> Engine: ...
 
 
 @pytest.fixture(params=["embedded:"])
@@ -46,7 +46,7 @@ async def open_index(url: str, tmp_path: Path) -> AsyncIterator[Open]:
     """Open the same index, as often as asked: as another process would, or as this one after a restart."""
     async with contextlib.AsyncExitStack() as stack:
 
-        def open_it() -> Opened:
+        def open_it() -> Engine:
             index = texts.open(url, data_dir=tmp_path)
             stack.push_async_callback(index.close)
             return index
@@ -55,7 +55,7 @@ async def open_index(url: str, tmp_path: Path) -> AsyncIterator[Open]:
 
 
 @pytest.fixture
-def raw_index(open_index: Open) -> Opened:
+def raw_index(open_index: Open) -> Engine:
     """An empty index."""
     return open_index()
 
@@ -65,7 +65,7 @@ def any_of(*words: str) -> Words:
     return Words(any_of=words)
 
 
-async def found(index: Opened, words: Words | None = None, *, within: Within | None = None, limit: int = 100, offset: int = 0) -> list[str]:
+async def found(index: Engine, words: Words | None = None, *, within: Within | None = None, limit: int = 100, offset: int = 0) -> list[str]:
     """Return the ids that match, best first."""
     answer = await index.match(words or any_of("heron"), within=within or everywhere(), limit=limit, offset=offset)
     assert all(matched.score > 0 for matched in answer)
@@ -73,13 +73,13 @@ async def found(index: Opened, words: Words | None = None, *, within: Within | N
     return [matched.memory_id for matched in answer]
 
 
-async def fill(index: Opened, **contents: str) -> None:
+async def fill(index: Engine, **contents: str) -> None:
     """Put a document of each content under its name, and some of other words: what all have in common tells nothing."""
     others = [make_document(f"other{number}", content="pelican estuary") for number in range(5)]
     await index.put([*others, *(make_document(name, content=content) for name, content in contents.items())])
 
 
-async def test_more_and_rarer_words_are_better(raw_index: Opened) -> None:
+async def test_more_and_rarer_words_are_better(raw_index: Engine) -> None:
     """Spec 4.3 (search): full-text keyword search."""
     await fill(raw_index, both="the heron nests on the roof", one="a heron by the river at dawn", none="nothing of the kind")
 
@@ -87,21 +87,21 @@ async def test_more_and_rarer_words_are_better(raw_index: Opened) -> None:
 
 
 @pytest.mark.parametrize("word", ["nest", "nests", "nesting", "NESTED"])
-async def test_words_are_found_in_their_other_forms(raw_index: Opened, word: str) -> None:
+async def test_words_are_found_in_their_other_forms(raw_index: Engine, word: str) -> None:
     """Spec 2.6: content is text with English analysis."""
     await fill(raw_index, a="The heron nests on the roof.")
 
     assert await found(raw_index, any_of(word)) == ["a"]
 
 
-async def test_words_that_are_in_every_text_find_nothing_beside_others(raw_index: Opened) -> None:
+async def test_words_that_are_in_every_text_find_nothing_beside_others(raw_index: Engine) -> None:
     """Spec 2.6: English analysis leaves out stop words."""
     await fill(raw_index, a="the heron", b="the roof")
 
     assert await found(raw_index, any_of("the", "heron")) == ["a"]
 
 
-async def test_type_tags_and_names_are_found_too_but_weigh_less(raw_index: Opened) -> None:
+async def test_type_tags_and_names_are_found_too_but_weigh_less(raw_index: Engine) -> None:
     """D-55: what is indexed may be enriched."""
     await raw_index.put(
         [
@@ -118,7 +118,7 @@ async def test_type_tags_and_names_are_found_too_but_weigh_less(raw_index: Opene
     assert sorted(names[1:]) == ["tagged", "typed"]
 
 
-async def test_every_phrase_must_be_found_side_by_side(raw_index: Opened) -> None:
+async def test_every_phrase_must_be_found_side_by_side(raw_index: Engine) -> None:
     """D-49: a quoted phrase works."""
     await fill(raw_index, right="the night heron nests", wrong="a heron at night", half="the night heron sleeps")
 
@@ -126,7 +126,7 @@ async def test_every_phrase_must_be_found_side_by_side(raw_index: Opened) -> Non
     assert await found(raw_index, Words(phrases=("night heron", "nests"))) == ["right"]
 
 
-async def test_words_beside_a_phrase_are_welcome_but_not_needed(raw_index: Opened) -> None:
+async def test_words_beside_a_phrase_are_welcome_but_not_needed(raw_index: Engine) -> None:
     """`Words.any_of`: at least one must be found unless phrases is given."""
     await fill(raw_index, b="the night heron nests here", a="the night heron sleeps here", c="it nests")
 
@@ -134,7 +134,7 @@ async def test_words_beside_a_phrase_are_welcome_but_not_needed(raw_index: Opene
     assert await raw_index.total(Words(any_of=("nests",), phrases=("night heron",)), within=everywhere()) == 2
 
 
-async def test_what_is_unwanted_is_left_out(raw_index: Opened) -> None:
+async def test_what_is_unwanted_is_left_out(raw_index: Engine) -> None:
     """D-49: a leading minus works, before words and phrases."""
     await fill(raw_index, a="heron roof", b="heron river", c="heron night river")
 
@@ -143,7 +143,7 @@ async def test_what_is_unwanted_is_left_out(raw_index: Opened) -> None:
     assert await found(raw_index, Words(none_of=("roof",))) == []
 
 
-async def test_a_word_of_several_parts_is_found_side_by_side(raw_index: Opened) -> None:
+async def test_a_word_of_several_parts_is_found_side_by_side(raw_index: Engine) -> None:
     """D-49: `fail-over` is one word to whoever types it."""
     await fill(raw_index, a="the fail-over test", b="we fail, then it is over")
 
@@ -187,7 +187,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)
-async def test_nothing_in_a_word_is_syntax(raw_index: Opened, hostile: str) -> None:
+async def test_nothing_in_a_word_is_syntax(raw_index: Engine, hostile: str) -> None:
     """D-49: query text is data."""
     await fill(raw_index, a="the roof", b="unrelated")
 
@@ -200,7 +200,7 @@ async def test_nothing_in_a_word_is_syntax(raw_index: Opened, hostile: str) -> N
 
 @given(text=st.text(max_size=30), other=st.text(max_size=10))
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-async def test_any_text_may_be_asked_for(raw_index: Opened, text: str, other: str) -> None:
+async def test_any_text_may_be_asked_for(raw_index: Engine, text: str, other: str) -> None:
     """D-49: query text is data, whatever it is."""
     await raw_index.put([make_document(content=f"heron {text}".replace("\0", " "))])
     words = Words(any_of=("heron", text), none_of=("roof", "pelican"), phrases=())
@@ -209,7 +209,7 @@ async def test_any_text_may_be_asked_for(raw_index: Opened, text: str, other: st
     await raw_index.match(Words(any_of=(text,), phrases=(other,), none_of=(text + other,)), within=everywhere(), limit=1)
 
 
-async def test_whole_words_of_other_scripts_are_found(raw_index: Opened) -> None:
+async def test_whole_words_of_other_scripts_are_found(raw_index: Engine) -> None:
     """No script is refused, though a run of Chinese letters is one word to the embedded engine."""
     await fill(raw_index, a="東京タワー ist hoch", b="Схема базы данных", c="Ärger mit Umlauten")
 
@@ -218,7 +218,7 @@ async def test_whole_words_of_other_scripts_are_found(raw_index: Opened) -> None
     assert await found(raw_index, any_of("ÄRGER")) == ["c"]
 
 
-async def test_equally_good_memories_come_in_the_order_of_their_ids(raw_index: Opened) -> None:
+async def test_equally_good_memories_come_in_the_order_of_their_ids(raw_index: Engine) -> None:
     """D-44 ends in the id, so an index must not choose among equals by chance, nor from page to page."""
     ids = [f"m{number:02}" for number in range(30)]
     await raw_index.put([make_document(memory_id) for memory_id in reversed(ids)])
@@ -230,14 +230,14 @@ async def test_equally_good_memories_come_in_the_order_of_their_ids(raw_index: O
     assert await raw_index.total(any_of("heron"), within=everywhere()) == 30
 
 
-async def test_an_offset_beyond_the_end_finds_nothing(raw_index: Opened) -> None:
+async def test_an_offset_beyond_the_end_finds_nothing(raw_index: Engine) -> None:
     """D-49: limit and offset."""
     await fill(raw_index, a="heron")
 
     assert await found(raw_index, offset=1) == []
 
 
-async def test_putting_again_replaces_the_text(raw_index: Opened) -> None:
+async def test_putting_again_replaces_the_text(raw_index: Engine) -> None:
     """D-46: an index holds a memory as it is now."""
     await fill(raw_index, a="heron")
     for _ in range(3):
@@ -248,7 +248,7 @@ async def test_putting_again_replaces_the_text(raw_index: Opened) -> None:
     assert await raw_index.total(any_of("kingfisher"), within=everywhere()) == 1
 
 
-async def test_putting_again_replaces_what_is_filtered_by(raw_index: Opened) -> None:
+async def test_putting_again_replaces_what_is_filtered_by(raw_index: Engine) -> None:
     """D-46, for a memory whose words stay."""
     await raw_index.put([make_document(confidence=0.2, org="acme", source="manual")])
     await raw_index.put([make_document(confidence=0.9, org="umbrella", source="import")])
@@ -257,7 +257,7 @@ async def test_putting_again_replaces_what_is_filtered_by(raw_index: Opened) -> 
     assert await found(raw_index, within=everywhere(org="acme")) == []
 
 
-async def test_the_last_of_two_documents_of_one_memory_counts(raw_index: Opened) -> None:
+async def test_the_last_of_two_documents_of_one_memory_counts(raw_index: Engine) -> None:
     """D-51: a batch may hold a memory twice."""
     await raw_index.put([make_document(content="heron"), make_document(content="roof")])
 
@@ -265,7 +265,7 @@ async def test_the_last_of_two_documents_of_one_memory_counts(raw_index: Opened)
     assert await found(raw_index, any_of("heron")) == []
 
 
-async def test_what_is_dropped_is_gone_and_what_is_unknown_is_ignored(raw_index: Opened) -> None:
+async def test_what_is_dropped_is_gone_and_what_is_unknown_is_ignored(raw_index: Engine) -> None:
     """Spec 3.4: a deleted memory leaves all stores; D-51: the job that does it may run again."""
     await fill(raw_index, a="heron", b="heron")
 
@@ -277,7 +277,7 @@ async def test_what_is_dropped_is_gone_and_what_is_unknown_is_ignored(raw_index:
     assert await found(raw_index) == ["a", "b"]
 
 
-async def test_workspaces_never_mix(raw_index: Opened) -> None:
+async def test_workspaces_never_mix(raw_index: Engine) -> None:
     """Spec 2.8: workspace_id is a hard boundary, for memories of one id too."""
     await raw_index.put([make_document(), make_document(workspace_id=2, content="roof"), make_document("b", workspace_id=2)])
     await raw_index.drop(1, ["b"])
@@ -287,7 +287,7 @@ async def test_workspaces_never_mix(raw_index: Opened) -> None:
     assert await raw_index.total(any_of("heron"), within=everywhere(3)) == 0
 
 
-async def test_names_are_told_apart_to_the_letter(raw_index: Opened) -> None:
+async def test_names_are_told_apart_to_the_letter(raw_index: Engine) -> None:
     """Spec 2.8: a query with an org filter never returns memories of another org, whatever its name looks like."""
     orgs = ["acme", "Acme", "acmé", "acme ", "acme OR umbrella", '"acme"', "acme'", "Acme Inc"]
     await raw_index.put([make_document(f"m{number}", org=org, project=org, tags=(org,)) for number, org in enumerate(orgs)])
@@ -304,7 +304,7 @@ async def test_names_are_told_apart_to_the_letter(raw_index: Opened) -> None:
             assert await found(raw_index, within=within) == [f"m{number}"]
 
 
-async def test_a_key_of_many_orgs_and_projects_sees_them_all(raw_index: Opened) -> None:
+async def test_a_key_of_many_orgs_and_projects_sees_them_all(raw_index: Engine) -> None:
     """D-23: allow-lists may be longer than is good for one expression."""
     names = [f"n{number}" for number in range(MAX_SPACES)]
     await raw_index.put(
@@ -329,7 +329,7 @@ async def test_a_key_of_many_orgs_and_projects_sees_them_all(raw_index: Opened) 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(drawn=documents, within=withins)
-async def test_a_query_sees_what_the_rule_of_visibility_says(raw_index: Opened, drawn: list[Document], within: Within) -> None:
+async def test_a_query_sees_what_the_rule_of_visibility_says(raw_index: Engine, drawn: list[Document], within: Within) -> None:
     """D-43: one rule, whatever the engine."""
     for workspace_id in (1, 2):
         await raw_index.drop(workspace_id, [f"m{number:02}" for number in range(31)])
@@ -409,7 +409,7 @@ async def test_what_another_process_commits_is_seen_by_the_next_query(open_index
         assert await found(index) == ["a", "mine"]
 
 
-async def test_queries_and_writes_at_once_see_whole_documents(raw_index: Opened) -> None:
+async def test_queries_and_writes_at_once_see_whole_documents(raw_index: Engine) -> None:
     """The port: put replaces a document, so a query meets the old one or the new one, never neither."""
     ids = [f"m{number:02}" for number in range(20)]
     await raw_index.put([make_document(memory_id) for memory_id in ids])
@@ -440,10 +440,10 @@ class Machine(RuleBasedStateMachine):
         self.runner = asyncio.Runner()
         self.index, self.onlooker = self.opened(), self.opened()
 
-    def opened(self) -> Opened:
+    def opened(self) -> Engine:
         """Open the machine's index."""
 
-        async def open_it() -> Opened:
+        async def open_it() -> Engine:
             return texts.open(self.url, data_dir=Path(self.folder.name))
 
         return self.runner.run(open_it())
@@ -519,11 +519,11 @@ class TestTheEmbeddedEngine:
         return tmp_path / "texts.db"
 
     @pytest.fixture
-    async def opened(self, path: Path) -> AsyncIterator[Callable[[], Opened]]:
+    async def opened(self, path: Path) -> AsyncIterator[Callable[[], Engine]]:
         """Open it, as often as asked."""
         async with contextlib.AsyncExitStack() as stack:
 
-            def open_it() -> Opened:
+            def open_it() -> Engine:
                 index = texts.open("embedded:", data_dir=path.parent)
                 stack.push_async_callback(index.close)
                 return index
@@ -533,7 +533,7 @@ class TestTheEmbeddedEngine:
     @pytest.mark.parametrize("with_journal", [True, False])
     @pytest.mark.parametrize("while_in_use", [True, False])
     async def test_a_deleted_file_is_an_empty_index_to_fill_again(
-        self, opened: Callable[[], Opened], path: Path, while_in_use: bool, with_journal: bool
+        self, opened: Callable[[], Engine], path: Path, while_in_use: bool, with_journal: bool
     ) -> None:
         """Derived stores may be deleted and rebuilt by brain:reindex (spec 4.4)."""
         index = opened()
@@ -550,7 +550,7 @@ class TestTheEmbeddedEngine:
         assert await found(index) == ["b"]
         assert await found(opened()) == ["b"]
 
-    async def test_a_damaged_file_says_what_to_do(self, opened: Callable[[], Opened], path: Path) -> None:
+    async def test_a_damaged_file_says_what_to_do(self, opened: Callable[[], Engine], path: Path) -> None:
         """D-46: the index is derived, so the way out is to build it anew; and then it works without a restart."""
         damage(path, at=0)
         index = opened()
@@ -572,7 +572,7 @@ class TestTheEmbeddedEngine:
             await index.start()
         await index.close()
 
-    async def test_damage_within_the_file_is_told_in_the_same_words(self, opened: Callable[[], Opened], path: Path) -> None:
+    async def test_damage_within_the_file_is_told_in_the_same_words(self, opened: Callable[[], Engine], path: Path) -> None:
         """D-46, for a file that opens well."""
         index = opened()
         await index.put([make_document(f"m{number}", content="heron " * 100) for number in range(100)])

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from rookery.engines import vectors
-from rookery.engines.vectors import Opened
+from rookery.engines.vectors import Engine
 from rookery.engines.vectors.masks import Facets
 from rookery.engines.vectors.slabs import BLOCK_ROWS, Point, Slab
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
@@ -41,7 +41,7 @@ CROSSES = [vector(*signs) for signs in ((1,), (0, 1), (1, 1, 1, 1), (1, 1, -1, 1
 class Open(Protocol):
     """Opens the engine of this run; closed when the test ends."""
 
-    def __call__(self, *, model: str = "small/1", dimension: int = 4) -> Opened: ...
+    def __call__(self, *, model: str = "small/1", dimension: int = 4) -> Engine: ...
 
 
 @pytest.fixture(params=["embedded:"])
@@ -55,7 +55,7 @@ async def open_index(url: str, tmp_path: Path) -> AsyncIterator[Open]:
     """Open the same index, as often as asked: as another process would, or as this one after a restart."""
     async with contextlib.AsyncExitStack() as stack:
 
-        def open_it(*, model: str = "small/1", dimension: int = 4) -> Opened:
+        def open_it(*, model: str = "small/1", dimension: int = 4) -> Engine:
             index = vectors.open(url, data_dir=tmp_path, model=model, dimension=dimension)
             stack.push_async_callback(index.close)
             return index
@@ -64,7 +64,7 @@ async def open_index(url: str, tmp_path: Path) -> AsyncIterator[Open]:
 
 
 @pytest.fixture
-def raw_index(open_index: Open) -> Opened:
+def raw_index(open_index: Open) -> Engine:
     """An empty index of four dimensions."""
     return open_index()
 
@@ -90,12 +90,12 @@ def rounded(answer: Sequence[Near]) -> list[Near]:
     return [replace(near, similarity=round(near.similarity, 5)) for near in answer]
 
 
-async def found(index: Opened, query: Vector = EAST, *, limit: int = 10, within: Within | None = None) -> list[str]:
+async def found(index: Engine, query: Vector = EAST, *, limit: int = 10, within: Within | None = None) -> list[str]:
     """Return the ids that are near *query*."""
     return [near.memory_id for near in await index.near(query, within=within or everywhere(), limit=limit)]
 
 
-async def test_the_most_similar_memory_comes_first(raw_index: Opened) -> None:
+async def test_the_most_similar_memory_comes_first(raw_index: Engine) -> None:
     """Spec 4.3 (recall): relevance is vector similarity."""
     await raw_index.put([vectored("north", NORTH), vectored("east", EAST), vectored("between", NORTHEAST)])
 
@@ -104,7 +104,7 @@ async def test_the_most_similar_memory_comes_first(raw_index: Opened) -> None:
     assert rounded(near) == [Near(memory_id="east", similarity=1.0), Near(memory_id="between", similarity=round(0.5**0.5, 5))]
 
 
-async def test_equally_similar_memories_come_in_the_order_of_their_ids(raw_index: Opened) -> None:
+async def test_equally_similar_memories_come_in_the_order_of_their_ids(raw_index: Engine) -> None:
     """D-44 ends in the id, so an index must not choose among equals by chance."""
     ids = [f"m{number:03}" for number in range(40)]
     await raw_index.put([vectored(memory_id, EAST) for memory_id in reversed(ids)])
@@ -112,7 +112,7 @@ async def test_equally_similar_memories_come_in_the_order_of_their_ids(raw_index
     assert await found(raw_index, limit=7) == ids[:7]
 
 
-async def test_a_memory_is_as_similar_as_its_best_chunk_and_appears_once(raw_index: Opened) -> None:
+async def test_a_memory_is_as_similar_as_its_best_chunk_and_appears_once(raw_index: Engine) -> None:
     """D-55: content longer than the window is several points of one memory."""
     await raw_index.put([vectored("long", NORTH, EAST, EAST, UP), vectored("short", NORTHEAST)])
 
@@ -120,14 +120,14 @@ async def test_a_memory_is_as_similar_as_its_best_chunk_and_appears_once(raw_ind
     assert await raw_index.count(1) == 2
 
 
-async def test_chunks_of_one_memory_do_not_crowd_out_the_others(raw_index: Opened) -> None:
+async def test_chunks_of_one_memory_do_not_crowd_out_the_others(raw_index: Engine) -> None:
     """D-55: a limit counts memories, not chunks."""
     await raw_index.put([vectored("crowd", *[EAST] * 50), vectored("b", NORTHEAST), vectored("c", NORTH)])
 
     assert await found(raw_index, limit=3) == ["crowd", "b", "c"]
 
 
-async def test_putting_again_replaces_all_points(raw_index: Opened) -> None:
+async def test_putting_again_replaces_all_points(raw_index: Engine) -> None:
     """D-46: an index holds a memory as it is now."""
     await raw_index.put([vectored("a", EAST, NORTH)])
     await raw_index.put([vectored("a", UP)])
@@ -136,7 +136,7 @@ async def test_putting_again_replaces_all_points(raw_index: Opened) -> None:
     assert await raw_index.similarities(UP, workspace_id=1, ids=["a"]) == {"a": 1.0}
 
 
-async def test_putting_twice_does_no_harm(raw_index: Opened) -> None:
+async def test_putting_twice_does_no_harm(raw_index: Engine) -> None:
     """D-51: a job may run again after it was done."""
     for _ in range(3):
         await raw_index.put([vectored("a", EAST, NORTH), vectored("b", NORTH)])
@@ -145,14 +145,14 @@ async def test_putting_twice_does_no_harm(raw_index: Opened) -> None:
     assert await found(raw_index) == ["a", "b"]
 
 
-async def test_the_last_of_two_documents_of_one_memory_counts(raw_index: Opened) -> None:
+async def test_the_last_of_two_documents_of_one_memory_counts(raw_index: Engine) -> None:
     """D-51: a batch may hold a memory twice."""
     await raw_index.put([vectored("a", EAST), vectored("a", NORTH)])
 
     assert await raw_index.similarities(EAST, workspace_id=1, ids=["a"]) == {"a": 0.0}
 
 
-async def test_what_is_dropped_is_gone_and_what_is_unknown_is_ignored(raw_index: Opened) -> None:
+async def test_what_is_dropped_is_gone_and_what_is_unknown_is_ignored(raw_index: Engine) -> None:
     """Spec 3.4: a deleted memory leaves all stores; D-51: the job that does it may run again."""
     await raw_index.put([vectored("a"), vectored("b")])
 
@@ -165,7 +165,7 @@ async def test_what_is_dropped_is_gone_and_what_is_unknown_is_ignored(raw_index:
     assert await found(raw_index) == ["a", "b"]
 
 
-async def test_workspaces_never_mix(raw_index: Opened) -> None:
+async def test_workspaces_never_mix(raw_index: Engine) -> None:
     """Spec 2.8: workspace_id is a hard boundary, for memories of one id too."""
     await raw_index.put([vectored("a", EAST), vectored("a", NORTH, workspace_id=2), vectored("b", NORTH, workspace_id=2)])
     await raw_index.drop(1, ["b"])
@@ -177,7 +177,7 @@ async def test_workspaces_never_mix(raw_index: Opened) -> None:
     assert await found(raw_index, within=everywhere(3)) == []
 
 
-async def test_similarities_of_unknown_memories_are_left_out(raw_index: Opened) -> None:
+async def test_similarities_of_unknown_memories_are_left_out(raw_index: Engine) -> None:
     """D-44: a memory found by keyword gets its similarity, if it has one."""
     await raw_index.put([vectored("a", NORTH, EAST)])
 
@@ -190,7 +190,7 @@ async def test_similarities_of_unknown_memories_are_left_out(raw_index: Opened) 
     [np.array([np.nan, 0, 0, 0], "<f4").tobytes(), np.array([0, np.inf, 0, 0], "<f4").tobytes(), vector(1, width=5), b"", b"abc"],
     ids=["nan", "inf", "wide", "empty", "torn"],
 )
-async def test_a_vector_that_is_none_is_refused_whole(raw_index: Opened, wrong: Vector) -> None:
+async def test_a_vector_that_is_none_is_refused_whole(raw_index: Engine, wrong: Vector) -> None:
     """D-54: what cannot be compared must not get in, and a batch that has it stores nothing."""
     with pytest.raises(ValueError, match="vector"):
         await raw_index.put([vectored("good"), vectored("bad", EAST, wrong)])
@@ -200,7 +200,7 @@ async def test_a_vector_that_is_none_is_refused_whole(raw_index: Opened, wrong: 
     assert await raw_index.count(1) == 0
 
 
-async def test_a_document_without_vectors_is_refused(raw_index: Opened) -> None:
+async def test_a_document_without_vectors_is_refused(raw_index: Engine) -> None:
     """D-55: at least one chunk."""
     with pytest.raises(ValueError, match="at least one"):
         await raw_index.put([Vectored(document=make_document(), vectors=())])
@@ -281,7 +281,7 @@ async def test_what_another_process_commits_is_seen_by_the_next_query(open_index
         assert await found(index) == ["a", "mine"]
 
 
-async def test_queries_and_writes_at_once_see_whole_memories(raw_index: Opened) -> None:
+async def test_queries_and_writes_at_once_see_whole_memories(raw_index: Engine) -> None:
     """The port: put replaces all points, so a query meets the old ones or the new ones, never neither."""
     ids = [f"m{number:02}" for number in range(20)]
     await raw_index.put([vectored(memory_id, EAST) for memory_id in ids])
@@ -300,7 +300,7 @@ async def test_queries_and_writes_at_once_see_whole_memories(raw_index: Opened) 
             tasks.create_task(query())
 
 
-async def test_a_query_that_is_given_up_does_not_stop_the_others(raw_index: Opened) -> None:
+async def test_a_query_that_is_given_up_does_not_stop_the_others(raw_index: Engine) -> None:
     """One reads the file for all who wait."""
     await raw_index.put([vectored(f"m{number:03}") for number in range(300)])
     waiting = [asyncio.create_task(found(raw_index, limit=1)) for _ in range(5)]
@@ -319,7 +319,7 @@ async def test_a_query_that_is_given_up_does_not_stop_the_others(raw_index: Open
     limit=st.sampled_from([1, 3, 100]),
 )
 async def test_a_query_sees_what_the_rule_of_visibility_says(
-    raw_index: Opened, *, drawn: list[Document], chunks: list[tuple[Vector, ...]], within: Within, query: Vector, limit: int
+    raw_index: Engine, *, drawn: list[Document], chunks: list[tuple[Vector, ...]], within: Within, query: Vector, limit: int
 ) -> None:
     """D-43: one rule, whatever the engine; the order is by exact cosine, then id."""
     for workspace_id in (1, 2):
@@ -342,10 +342,10 @@ class Machine(RuleBasedStateMachine):
         self.runner = asyncio.Runner()
         self.index, self.onlooker = self.opened(), self.opened()
 
-    def opened(self) -> Opened:
+    def opened(self) -> Engine:
         """Open the machine's index."""
 
-        async def open_it() -> Opened:
+        async def open_it() -> Engine:
             return vectors.open(self.url, data_dir=Path(self.folder.name), model="small/1", dimension=4)
 
         return self.runner.run(open_it())
@@ -435,11 +435,11 @@ class TestTheEmbeddedEngine:
         return tmp_path / "vectors.db"
 
     @pytest.fixture
-    async def opened(self, tmp_path: Path) -> AsyncIterator[Callable[[], Opened]]:
+    async def opened(self, tmp_path: Path) -> AsyncIterator[Callable[[], Engine]]:
         """Open it, as often as asked."""
         async with contextlib.AsyncExitStack() as stack:
 
-            def open_it() -> Opened:
+            def open_it() -> Engine:
                 index = vectors.open("embedded:", data_dir=tmp_path, model="small/1", dimension=4)
                 stack.push_async_callback(index.close)
                 return index
@@ -449,7 +449,7 @@ class TestTheEmbeddedEngine:
     @pytest.mark.parametrize("with_journal", [True, False])
     @pytest.mark.parametrize("while_in_use", [True, False])
     async def test_a_deleted_file_is_an_empty_index_to_fill_again(
-        self, opened: Callable[[], Opened], path: Path, while_in_use: bool, with_journal: bool
+        self, opened: Callable[[], Engine], path: Path, while_in_use: bool, with_journal: bool
     ) -> None:
         """Derived stores may be deleted and rebuilt by brain:reindex (spec 4.4)."""
         index = opened()
@@ -466,7 +466,7 @@ class TestTheEmbeddedEngine:
         assert await found(index) == ["b"]
         assert await found(opened()) == ["b"]
 
-    async def test_a_damaged_file_says_what_to_do(self, opened: Callable[[], Opened], path: Path) -> None:
+    async def test_a_damaged_file_says_what_to_do(self, opened: Callable[[], Engine], path: Path) -> None:
         """D-46: the index is derived, so the way out is to build it anew; and then it works without a restart."""
         damage(path, at=0)
         index = opened()
@@ -488,7 +488,7 @@ class TestTheEmbeddedEngine:
             await index.start()
         await index.close()
 
-    async def test_damage_within_the_file_is_told_in_the_same_words(self, opened: Callable[[], Opened], path: Path) -> None:
+    async def test_damage_within_the_file_is_told_in_the_same_words(self, opened: Callable[[], Engine], path: Path) -> None:
         """D-46, for a file that opens well."""
         index = opened()
         await index.put([vectored(f"m{number}", *[EAST] * 20) for number in range(100)])
@@ -498,7 +498,7 @@ class TestTheEmbeddedEngine:
         with pytest.raises(EngineUnavailable, match=r"vectors\.db .*delete it.*rookery brain:reindex"):
             await found(opened())
 
-    async def test_whoever_missed_too_many_drops_reads_anew(self, opened: Callable[[], Opened], monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_whoever_missed_too_many_drops_reads_anew(self, opened: Callable[[], Engine], monkeypatch: pytest.MonkeyPatch) -> None:
         """Word of a drop is kept for a while only; who has not heard it by then must not show the memory for ever."""
         monkeypatch.setattr("rookery.engines.vectors.file._KEPT_TOMBSTONES", 3)
         index, onlooker = opened(), opened()
@@ -513,7 +513,7 @@ class TestTheEmbeddedEngine:
         await index.drop(1, ids[8:9])
         assert await found(onlooker) == await found(index) == ids[9:]
 
-    async def test_what_sessions_leave_behind_is_cleared_away(self, opened: Callable[[], Opened]) -> None:
+    async def test_what_sessions_leave_behind_is_cleared_away(self, opened: Callable[[], Engine]) -> None:
         """Each session is a space of its own, and most of them are over; the slab is read anew when they outnumber the rest."""
         index = opened()
         ids = [f"m{number:04}" for number in range(1100)]
@@ -526,7 +526,7 @@ class TestTheEmbeddedEngine:
 
         assert await found(index) == [ids[0], "new"]
 
-    async def test_a_large_workspace_is_scored_by_several_threads(self, opened: Callable[[], Opened]) -> None:
+    async def test_a_large_workspace_is_scored_by_several_threads(self, opened: Callable[[], Engine]) -> None:
         """More rows than a block holds, of exact and distinct similarity: nothing is lost between threads."""
         rows = 2 * BLOCK_ROWS + 100
         angles = [math.pi * row / rows for row in range(rows)]

@@ -154,7 +154,9 @@ async def test_a_mistake_of_ours_tells_nothing_but_its_id(toy: httpx2.AsyncClien
     assert "ZeroDivisionError" in "".join(capsys.readouterr())
 
 
-@pytest.mark.parametrize(("given", "kept"), [("abc-1.2_3", True), ("x" * 128, True), ("x" * 129, False), ("a b", False), ("é".encode(), False)])
+@pytest.mark.parametrize(
+    ("given", "kept"), [("abc-1.2_3", True), ("x" * 128, True), ("x" * 129, False), ("a b", False), ("é".encode(), False)]
+)
 async def test_the_request_id_is_the_callers_if_it_is_plain(toy: httpx2.AsyncClient, given: str | bytes, *, kept: bool) -> None:
     """D-11: X-Request-ID on every answer."""
     answer = await toy.get("/nowhere", headers=[(b"x-request-id", given if isinstance(given, bytes) else given.encode())])
@@ -164,7 +166,8 @@ async def test_the_request_id_is_the_callers_if_it_is_plain(toy: httpx2.AsyncCli
 
 
 @pytest.mark.parametrize(
-    ("host", "status"), [("rookery.test", 403), ("ROOKERY.test:99", 403), ("evil.test", 400), ("", 400), ("[", 400), ("rookery.test.evil", 400)]
+    ("host", "status"),
+    [("rookery.test", 403), ("ROOKERY.test:99", 403), ("evil.test", 400), ("", 400), ("[", 400), ("rookery.test.evil", 400)],
 )
 async def test_only_our_hosts_are_served(toy: httpx2.AsyncClient, host: str, status: int) -> None:
     """D-09: allowed hosts; a rebinding page gets nothing."""

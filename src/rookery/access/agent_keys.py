@@ -10,12 +10,13 @@ from datetime import datetime
 from rookery.access.credentials import LOOKUP_LENGTH, RANDOM_LENGTH
 from rookery.access.errors import NameTaken
 from rookery.access.keyring import Keyring
-from rookery.access.models import LIVE, Key, Minted, Secret
+from rookery.access.models import LIVE, Key, Minted
 from rookery.access.settings import Check, NewAgentKey, free_slug
 from rookery.access.store import keys as store
 from rookery.access.workspaces import must_exist
 from rookery.kernel.db import Tx
 from rookery.kernel.ids import random_text, uuid7
+from rookery.kernel.secret import Secret
 
 
 def coin() -> Secret:

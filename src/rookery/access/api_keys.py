@@ -9,7 +9,7 @@ from rookery.access.credentials import RANDOM_LENGTH, lookup_of
 from rookery.access.errors import KeyInGrace
 from rookery.access.hashing import Bcrypt
 from rookery.access.keyring import Keyring, Note, unnoted
-from rookery.access.models import TEST, Entry, Environment, Key, Minted, Secret
+from rookery.access.models import TEST, Entry, Environment, Key, Minted
 from rookery.access.settings import Check, NewApiKey
 from rookery.access.store import keys as store
 from rookery.access.usage import Usage
@@ -18,6 +18,7 @@ from rookery.kernel.clock import Clock, to_micros
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import Conflict, ValidationFailed
 from rookery.kernel.ids import random_text, uuid7
+from rookery.kernel.secret import Secret
 
 DEFAULT_GRACE_HOURS = 24
 MAX_GRACE_HOURS = 720

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 from rookery.access import agent_keys, api_keys, workspaces
 from rookery.access.hashing import Bcrypt
-from rookery.access.models import LIVE, Secret, Tier
+from rookery.access.models import LIVE, Tier
 from rookery.access.scopes import ALL, PLATFORM, PRESETS, SCOPES
 from rookery.access.settings import NewAgentKey, NewApiKey
 from rookery.access.store import workspaces as store
 from rookery.kernel.clock import Clock, to_micros
 from rookery.kernel.db import Database, Tx
+from rookery.kernel.secret import Secret
 
 WORKSPACE = "default"
 _DONE = "first_run"

@@ -11,8 +11,8 @@ from typing import TypeVar
 import bcrypt
 
 from rookery.access.credentials import LONGEST
-from rookery.access.models import Secret
 from rookery.kernel.errors import EngineUnavailable
+from rookery.kernel.secret import Secret
 
 T = TypeVar("T")
 V = TypeVar("V")

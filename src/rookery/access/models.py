@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Literal, NoReturn, final
+from typing import Literal
 
 from rookery.access.errors import ScopeMissing
 from rookery.access.scopes import grants
 from rookery.kernel.errors import PermissionDenied
+from rookery.kernel.secret import Secret
 
 KeyKind = Literal["api", "agent"]
 Environment = Literal["live", "test"]
@@ -34,30 +35,6 @@ class KeyStatus(StrEnum):
     ACTIVE = "Active"
     REVOKED = "Revoked"
     EXPIRED = "Expired"
-
-
-@final
-class Secret:
-    """A plaintext that prints as stars: in logs, tracebacks and reprs alike. `reveal` is for the one answer that shows it."""
-
-    __slots__ = ("_text",)
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def reveal(self) -> str:
-        """Return the plaintext."""
-        return self._text
-
-    def __repr__(self) -> str:
-        return "Secret(***)"
-
-    def __str__(self) -> str:
-        return "***"
-
-    def __reduce__(self) -> NoReturn:
-        msg = "a secret is never pickled"
-        raise TypeError(msg)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,7 +64,7 @@ def minted(made: Minted, at: datetime) -> Fields:
 
 def workspace(found: Workspace) -> Fields:
     """Return a workspace's fields."""
-    return {"id": found.id, "name": found.name, "created_at": iso(found.created_at)}
+    return {"workspace_id": found.id, "name": found.name, "created_at": iso(found.created_at)}
 
 
 def _use(use: Use) -> Mapping[str, object]:

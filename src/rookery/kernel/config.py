@@ -17,30 +17,7 @@ from typing import Literal, cast
 from platformdirs import user_data_path
 
 from rookery.kernel.errors import WrongSettings
-
-
-class Secret:
-    """A text that never prints; `reveal` gives it."""
-
-    __slots__ = ("_text",)
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def reveal(self) -> str:
-        """Return the text itself, for the one use it is for."""
-        return self._text
-
-    def __repr__(self) -> str:
-        return "Secret(…)"
-
-    __str__ = __repr__
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and self._text == other._text
-
-    def __hash__(self) -> int:
-        return hash(self._text)
+from rookery.kernel.secret import Secret
 
 
 def _text(raw: object) -> str:
@@ -111,7 +88,7 @@ def _http_address(raw: object) -> str:
 
 def _setting(read: Callable[[object], object], says: str, default: object = MISSING) -> object:
     """Return a field that knows how it is read and what to say of it in docs/reference."""
-    return field(default=default, metadata={"read": read, "says": says})  # pyright: ignore[reportCallIssue, reportUnknownVariableType, reportArgumentType] - dataclass fields are typed by their annotation
+    return field(default=default, metadata={"read": read, "says": says})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +110,9 @@ class Settings:
     texts: Secret = cast("Secret", _setting(_address, "The full-text index.", Secret("embedded:")))
     counters: Secret = cast("Secret", _setting(_address, "The rate limit counters.", Secret("embedded:")))
     embedder: Secret = cast("Secret", _setting(_address, "What turns text into vectors.", Secret("embedded:")))
-    servers: Path | None = cast("Path | None", _setting(_path, "The file of tool servers; by default servers.json in the data folder.", None))
+    servers: Path | None = cast(
+        "Path | None", _setting(_path, "The file of tool servers; by default servers.json in the data folder.", None)
+    )
     allowed_hosts: tuple[str, ...] = cast("tuple[str, ...]", _setting(_listed, "Further Host names that are ours; * allows any.", ()))
     cors_origins: tuple[str, ...] = cast("tuple[str, ...]", _setting(_listed, "Origins whose pages may call the API.", ()))
     trusted_proxies: tuple[str, ...] = cast("tuple[str, ...]", _setting(_listed, "Addresses of proxies whose X-Forwarded-For counts.", ()))

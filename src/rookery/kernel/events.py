@@ -106,7 +106,9 @@ class Bus:
     and the others still hear the event.
     """
 
-    _listeners: dict[type[object], list[Callable[[object], None]]] = field(default_factory=dict[type[object], list[Callable[[object], None]]])
+    _listeners: dict[type[object], list[Callable[[object], None]]] = field(
+        default_factory=dict[type[object], list[Callable[[object], None]]]
+    )
 
     def subscribe(self, event: type[E], listener: Callable[[E], None]) -> None:
         """Call *listener* with every later event of exactly this class."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-import sys
 from typing import TextIO
 
 import structlog
@@ -18,14 +17,13 @@ def redact(text: str) -> str:
     return _KEYS.sub(r"\1…", text)
 
 
-def configure(level: str, *, stream: TextIO | None = None) -> None:
+def configure(level: str, stream: TextIO) -> None:
     """
-    Send every line of this process, libraries' too, to *stream* (standard error): for people on a terminal, else as JSON.
+    Send every line of this process, libraries' too, to *stream*: for people on a terminal, else as JSON.
 
     Args:
         level: debug, info, warning or error.
     """
-    stream = stream or sys.stderr
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,

@@ -28,7 +28,9 @@ _CLOSE_S = 10.0
 _BEGIN_TRIES_S = 30.0
 
 
-def connect(path: Path | str, *, read_only: bool = False, synchronous: Synchronous = "FULL", busy_timeout_s: float = 10.0) -> sqlite3.Connection:
+def connect(
+    path: Path | str, *, read_only: bool = False, synchronous: Synchronous = "FULL", busy_timeout_s: float = 10.0
+) -> sqlite3.Connection:
     """
     Open *path* in WAL mode without implicit transactions; usable from any thread, by one at a time.
 

@@ -32,7 +32,9 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would be
 Where = Annotated[
     str | None, typer.Option("--workspace", help="The workspace, by name or number; needed once there are several.", show_default=False)
 ]
-Expires = Annotated[str | None, typer.Option("--expires", help="When it expires: a time such as 2027-01-31, or 90d.", show_default=False)]
+Expires = Annotated[
+    str | None, typer.Option("--expires-at", help="When it expires: a time such as 2027-01-31, or 90d.", show_default=False)
+]
 Servers = Annotated[list[str] | None, typer.Option("--server", help="Only these tool servers; may be repeated.", show_default=False)]
 Tools = Annotated[list[str] | None, typer.Option("--tool", help="Only tools that match these server/tool patterns.", show_default=False)]
 Orgs = Annotated[list[str] | None, typer.Option("--org", help="Only memories of these orgs.", show_default=False)]

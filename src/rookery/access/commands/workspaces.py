@@ -32,7 +32,7 @@ def list_(context: typer.Context, *, as_json: Json = False) -> None:
     if as_json:
         print_json(found)
     else:
-        print_many(found, ["id", "name", "created_at"])
+        print_many(found, ["workspace_id", "name", "created_at"])
 
 
 @app.command()

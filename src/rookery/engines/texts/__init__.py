@@ -9,7 +9,7 @@ from rookery.kernel.errors import WrongSettings
 from rookery.memory.ports import TextIndex
 
 
-class Opened(TextIndex, Protocol):
+class Engine(TextIndex, Protocol):
     """An engine with its connections and threads."""
 
     async def start(self) -> None:
@@ -21,7 +21,7 @@ class Opened(TextIndex, Protocol):
         ...
 
 
-def open(url: str, *, data_dir: Path) -> Opened:  # noqa: A001 - `texts.open(url)` is how it reads
+def open(url: str, *, data_dir: Path) -> Engine:  # noqa: A001 - `texts.open(url)` is how it reads
     """
     Return the engine at *url*, opened at its first use.
 

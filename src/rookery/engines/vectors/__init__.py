@@ -9,7 +9,7 @@ from rookery.kernel.errors import WrongSettings
 from rookery.memory.ports import VectorIndex
 
 
-class Opened(VectorIndex, Protocol):
+class Engine(VectorIndex, Protocol):
     """An engine with its connections and threads."""
 
     async def start(self) -> None:
@@ -21,7 +21,7 @@ class Opened(VectorIndex, Protocol):
         ...
 
 
-def open(url: str, *, data_dir: Path, model: str, dimension: int) -> Opened:  # noqa: A001 - `vectors.open(url)` is how it reads
+def open(url: str, *, data_dir: Path, model: str, dimension: int) -> Engine:  # noqa: A001 - `vectors.open(url)` is how it reads
     """
     Return the engine at *url*, opened at its first use.
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from rookery.kernel.db.postgresql import PostgresDatabase
 from rookery.kernel.db.sqlite import SqliteDatabase
 from rookery.kernel.db.transaction import Dialect, Tx
 from rookery.kernel.errors import WrongSettings
@@ -46,6 +45,8 @@ def open_database(url: str, *, data_dir: Path) -> Database:
     """
     Return the record store at *url*; nothing is opened before its first use.
 
+    PostgreSQL's driver and SQLAlchemy's engines (0.4 s of imports) are loaded only if they are asked for.
+
     Args:
         url: `embedded:` (records.db in *data_dir*) or `postgresql://…`.
 
@@ -55,7 +56,11 @@ def open_database(url: str, *, data_dir: Path) -> Database:
     if url == "embedded:":
         return SqliteDatabase(data_dir / "records.db")
     if url.startswith(("postgresql://", "postgres://")):
+        from rookery.kernel.db.postgresql import PostgresDatabase
+
         return PostgresDatabase(url)
     scheme = url.partition(":")[0]
-    msg = f"ROOKERY_DATABASE_URL: {scheme!r} is not a record store that Rookery knows; use embedded: or postgresql://user:password@host/name"
+    msg = (
+        f"ROOKERY_DATABASE_URL: {scheme!r} is not a record store that Rookery knows; use embedded: or postgresql://user:password@host/name"
+    )
     raise WrongSettings(msg)

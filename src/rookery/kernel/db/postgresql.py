@@ -26,6 +26,9 @@ _STATEMENT_S = 30
 _TRIES = 5
 _AGAIN = frozenset({"40001", "40P01"})
 """serialization_failure, deadlock_detected: PostgreSQL undid the transaction so that another could go on."""
+_COUNTED = {"preserve_rowcount": True}
+"""SQLAlchemy does not look at how many rows an INSERT made unless it is told to."""
+
 _FULL = frozenset({"53100"})
 
 
@@ -50,7 +53,7 @@ class PostgresTx:
         return rows[0] if rows else None
 
     def run(self, statement: Statement, params: Mapping[str, Value | Sequence[Value]] | None = None) -> int:
-        return self._connection.execute(_chosen(statement), params or {}).rowcount
+        return self._connection.execute(_chosen(statement), params or {}, execution_options=_COUNTED).rowcount
 
     def many(self, statement: Statement, params: Sequence[Mapping[str, Value]]) -> int:
         if not params:

@@ -50,7 +50,7 @@ class Row:
     def blob(self, name: str) -> bytes:
         """Return bytes that are not null."""
         value = self.values[self.index[name]]
-        return bytes(value) if isinstance(value, (bytes, memoryview)) else self._wrong(name, "bytes")
+        return value if isinstance(value, bytes) else self._wrong(name, "bytes")
 
     def maybe_blob(self, name: str) -> bytes | None:
         """Return bytes or None."""

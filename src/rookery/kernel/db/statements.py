@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import Column, ColumnCollection, ColumnElement, Executable, Insert, MetaData, Table
+from sqlalchemy import ColumnElement, Executable, Insert, MetaData, Table
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.sql import ClauseElement
+from sqlalchemy.sql.base import ReadOnlyColumnCollection
 from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.elements import KeyedColumnElement
 
 from rookery.kernel.db.rows import Value
 
@@ -24,7 +26,7 @@ metadata = MetaData(
 )
 """Every domain's tables hang on it; `migrations` must make the same (tested)."""
 
-Columns = ColumnCollection[str, Column[object]]
+Columns = ReadOnlyColumnCollection[str, KeyedColumnElement[Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,8 +44,8 @@ def upsert(
     table: Table,
     *,
     index_elements: Sequence[str],
-    set_: Callable[[Columns], Mapping[str, ColumnElement[object] | Value]] | None = None,
-    returning: Sequence[ColumnElement[object]] = (),
+    set_: Callable[[Columns], Mapping[str, ColumnElement[Any] | Value]] | None = None,
+    returning: Sequence[ColumnElement[Any]] = (),
 ) -> PerDialect:
     """
     Return an insert of the parameters' columns that, where *index_elements* exist already, sets or does nothing.
@@ -57,8 +59,8 @@ def upsert(
         lite = lite.on_conflict_do_nothing(index_elements=list(index_elements))
         post = post.on_conflict_do_nothing(index_elements=list(index_elements))
     else:
-        lite = lite.on_conflict_do_update(index_elements=list(index_elements), set_=dict(set_(cast("Columns", lite.excluded))))
-        post = post.on_conflict_do_update(index_elements=list(index_elements), set_=dict(set_(cast("Columns", post.excluded))))
+        lite = lite.on_conflict_do_update(index_elements=list(index_elements), set_=dict(set_(lite.excluded)))
+        post = post.on_conflict_do_update(index_elements=list(index_elements), set_=dict(set_(post.excluded)))
     if returning:
         return PerDialect(lite.returning(*returning), post.returning(*returning))
     return PerDialect(lite, post)
@@ -75,7 +77,7 @@ class Compiled:
 
     def __init__(self, statement: Executable, keys: frozenset[str]) -> None:
         clause = cast("ClauseElement", statement)
-        columns = [key for key in keys if key in statement.table.c] if _takes_columns(statement) else None
+        columns = _columns(statement, keys)
         compiled = cast("SQLCompiler", clause.compile(dialect=_SQLITE, column_keys=columns))
         self.sql = str(compiled)
         self._names = tuple(compiled.positiontup or ())
@@ -111,9 +113,12 @@ class Compiled:
         return sql, values
 
 
-def _takes_columns(statement: Executable) -> bool:
-    """Tell whether it is an INSERT without values of its own, whose columns are the parameters'."""
-    return isinstance(statement, Insert) and not getattr(statement, "_values", None) and not getattr(statement, "_multi_values", None)
+def _columns(statement: Executable, keys: frozenset[str]) -> list[str] | None:
+    """Return which of *keys* are columns of an INSERT without values of its own; None for any other statement."""
+    if not isinstance(statement, Insert) or getattr(statement, "_values", None) or getattr(statement, "_multi_values", None):
+        return None
+    known = cast("Table", statement.table).c
+    return [key for key in keys if key in known]
 
 
 class Compiler:

@@ -48,7 +48,7 @@ class RequestTimeout(RookeryError):
     status, code = 408, "request_timeout"
 
 
-class ClientLeft(Exception):  # noqa: N818 - not an error: nobody is there to be told
+class ClientLeft(Exception):
     """The caller closed the connection before the body was complete."""
 
 

@@ -44,7 +44,9 @@ class BadRequest(RookeryError):
     status, code = 400, "invalid_request"
 
 
-def reply(value: BaseModel | Mapping[str, object] | Sequence[object], *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def reply(
+    value: BaseModel | Mapping[str, object] | Sequence[object], *, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
     """Return *value* as JSON; datetimes inside plain mappings become ISO 8601 with Z."""
     if isinstance(value, BaseModel):
         content = value.__pydantic_serializer__.to_json(value, by_alias=True)

@@ -266,7 +266,9 @@ def _plan(handler: Handler) -> _Plan:
 
 
 def _list_fields(model: type[BaseModel]) -> frozenset[str]:
-    return frozenset(name for name, info in model.model_fields.items() if "list[" in str(info.annotation) or "tuple[" in str(info.annotation))
+    return frozenset(
+        name for name, info in model.model_fields.items() if "list[" in str(info.annotation) or "tuple[" in str(info.annotation)
+    )
 
 
 def _pairs(raw: bytes) -> list[tuple[str, str]]:

@@ -99,7 +99,7 @@ class Shell:
         known = self._known_hosts.get(host)
         if known is None:
             known = (_host_name(host) in self._hosts) or "*" in self._hosts
-            if len(self._known_hosts) < 1000:  # noqa: PLR2004 - a bound, so that made-up hosts cannot fill memory
+            if len(self._known_hosts) < 1000:
                 self._known_hosts[host] = known
         return known
 

@@ -1,0 +1,157 @@
+"""The ASGI application: every domain's routes under their paths, inside one shell."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from urllib.parse import urlsplit
+
+import structlog
+from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from rookery.access.api import AccessApi
+from rookery.kernel.config import Settings
+from rookery.kernel.errors import RookeryError
+from rookery.kernel.http import Route, Shell, mount, reply
+from rookery.kernel.http.routes import Mounted
+from rookery.kernel.http.shell import unknown_route
+from rookery.memory.api import MemoryApi
+from rookery.tools.api import Api as ToolsApi
+from rookery.wiring import Rookery
+
+_log = structlog.stdlib.get_logger("rookery.app")
+
+_PROBE_S = 2.0
+
+TOOLS = "/api/v1/mcp"
+BRAIN = "/v1/brain"
+PLATFORM = "/api/v1"
+AGENT = "/api/agent"
+
+
+def mounted_routes(rookery: Rookery) -> Mounted:
+    """Return every route of the server; the one table of prefixes."""
+    mounted = Mounted(FastAPI(title="Rookery", version="1.0.0", docs_url=None, redoc_url=None, openapi_url=None))
+    access, memory, tools = AccessApi(rookery.access.guard), rookery.memory, rookery.tools
+    brain = MemoryApi(
+        remember=memory.remember,
+        records=memory.records,
+        recall=memory.recall,
+        search=memory.search,
+        listing=memory.listing,
+        answers=memory.answers,
+        mode=rookery.settings.recall_mode,
+    )
+    tables: list[tuple[str, list[Route]]] = [
+        (TOOLS, ToolsApi(tools.catalogue, tools.sessions, tools.calls, tools.resources).routes()),
+        (BRAIN, brain.routes()),
+        (PLATFORM, access.platform_routes()),
+        (AGENT, access.agent_routes()),
+        ("", Health(rookery.probes).routes()),
+    ]
+    for prefix, routes in tables:
+        mount(mounted, prefix, routes, rookery.access.guard)
+    return mounted
+
+
+def create_app(rookery: Rookery) -> ASGIApp:
+    """Return the server of *rookery*, which it starts and closes with its lifespan."""
+    return Application(rookery, shell(rookery.settings, mounted_routes(rookery)))
+
+
+class Application:
+    """HTTP by the shell; the lifespan by the rookery itself."""
+
+    def __init__(self, rookery: Rookery, shell: ASGIApp) -> None:
+        self._rookery = rookery
+        self._shell = shell
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection of whatever kind."""
+        if scope["type"] == "http":
+            await self._shell(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await self._live(receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1000})
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        try:
+            await self._rookery.start()
+        except RookeryError as error:
+            await send({"type": "lifespan.startup.failed", "message": error.message})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self._rookery.close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+
+class Health:
+    """Whether the process is up, and whether it can work (D-05)."""
+
+    def __init__(self, probes: Mapping[str, Callable[[], Awaitable[str]]]) -> None:
+        self._probes = probes
+
+    def routes(self) -> list[Route]:
+        """Return the two routes that need no key."""
+        return [
+            Route(method="GET", path="/healthz", handler=self.healthz, needs=None, public=True, summary="The process is up"),
+            Route(method="GET", path="/readyz", handler=self.readyz, needs=None, public=True, summary="The engines, each with its state"),
+        ]
+
+    async def healthz(self) -> Response:
+        """Answer at once."""
+        return reply({"status": "ok"})
+
+    async def readyz(self) -> Response:
+        """Ask each engine, all at the same time; 503 only when the record store is down."""
+        names = list(self._probes)
+        states = dict(zip(names, await asyncio.gather(*(self._state(name) for name in names)), strict=True))
+        is_up = states.get("database") == "ok"
+        status = "unavailable" if not is_up else "ok" if all(state == "ok" for state in states.values()) else "degraded"
+        return reply({"status": status, "engines": states}, status=200 if is_up else 503)
+
+    async def _state(self, name: str) -> str:
+        try:
+            async with asyncio.timeout(_PROBE_S):
+                return await self._probes[name]()
+        except TimeoutError:
+            return f"no answer within {_PROBE_S:.0f} s"
+        except RookeryError as error:
+            return error.message
+        except Exception as error:
+            _log.exception("health.probe_failed", engine=name)
+            return type(error).__name__
+
+
+def shell(settings: Settings, mounted: Mounted) -> ASGIApp:
+    """Return what stands around *mounted*: hosts, origins and request ids by *settings*."""
+    addresses = [each for each in (settings.base_url, settings.api_url, settings.mcp_url, settings.address_of("/")) if each]
+    hosts = {"localhost", "127.0.0.1", "::1", settings.host, *settings.allowed_hosts}
+    hosts.update(name for each in addresses if (name := urlsplit(each).hostname))
+    local = {f"http://{host}:{settings.port}" for host in ("localhost", "127.0.0.1", "[::1]")}
+    origins = local | set(settings.cors_origins) | {f"{parts.scheme}://{parts.netloc}" for parts in map(urlsplit, addresses)}
+    mounted.app.router.default = unknown_route
+    outer: ASGIApp = Shell(exact=mounted.exact, router=mounted.app.router, hosts=hosts, origins=origins, address=settings.address_of)
+    if settings.cors_origins:
+        return CORSMiddleware(
+            outer,
+            allow_origins=list(settings.cors_origins),
+            allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
+            allow_headers=[
+                "Authorization",
+                "X-API-Key",
+                "Content-Type",
+                "X-Workspace-ID",
+                "X-Session-ID",
+                "Idempotency-Key",
+                "X-Request-ID",
+            ],
+            expose_headers=["X-Request-ID", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "Retry-After"],
+        )
+    return outer

@@ -1,0 +1,197 @@
+"""The command line: `rookery serve`, `rookery init`, and every domain's commands (D-04)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import structlog
+import typer
+from rich.console import Console
+
+from rookery import serving
+from rookery.access import commands as access_commands
+from rookery.access.first_run import FirstRun
+from rookery.kernel import logs
+from rookery.kernel.config import Settings, load
+from rookery.kernel.errors import RookeryError, WrongSettings
+from rookery.memory import commands as memory_commands
+from rookery.migrations import migrate
+from rookery.wiring import Rookery, build
+
+_log = structlog.stdlib.get_logger("rookery.cli")
+
+app = typer.Typer(
+    name="rookery",
+    help="The shared home of AI agents: tool servers behind one HTTP API, and a shared memory.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+access_commands.register(app)
+memory_commands.register(app)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What every command is given: the settings, and the platform on its store."""
+
+    settings: Settings
+
+    def open(self) -> AbstractAsyncContextManager[Rookery]:
+        """Migrate and open the platform for one command: no worker and no tool server runs in it."""
+        return prepare(self.settings).for_command()
+
+
+@app.callback()
+def settings(
+    context: typer.Context,
+    data_dir: Annotated[Path | None, typer.Option(help="Where everything is kept.", show_default=False)] = None,
+) -> None:
+    """Read the settings before any command."""
+    overrides = {} if data_dir is None else {"data_dir": str(data_dir)}
+    loaded = load(os.environ, overrides=overrides)
+    logs.configure(loaded.settings.log_level, sys.stderr)
+    for warning in loaded.warnings:
+        _log.warning("settings", message=warning)
+    context.obj = Context(loaded.settings)
+
+
+@app.command()
+def serve(
+    context: typer.Context,
+    host: Annotated[str | None, typer.Option(help="The address to listen on.", show_default=False)] = None,
+    port: Annotated[int | None, typer.Option(help="The port; 0 takes a free one.", show_default=False)] = None,
+) -> None:
+    """Serve everything; the first time, make a workspace and two keys, and show them once."""
+    base: Settings = context.obj.settings
+    wanted = replace(base, host=host or base.host, port=base.port if port is None else port)
+    listening = serving.listen(wanted.host, wanted.port)
+    chosen = replace(wanted, port=listening.getsockname()[1])
+    made = asyncio.run(_first_run(prepare(chosen)))
+    serving.write_starter_servers(chosen)
+    _welcome(chosen, made)
+    serving.run(build(chosen), listening)
+
+
+@app.command()
+def init(
+    context: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,  # noqa: FBT002 - a flag of the command line
+) -> None:
+    """Make the first workspace and keys, as the first `serve` does; again, it makes none."""
+    chosen: Settings = context.obj.settings
+    made = asyncio.run(_first_run(prepare(chosen)))
+    serving.write_starter_servers(chosen)
+    if as_json:
+        print(json.dumps(_as_json(made)))  # noqa: T201 - the command's answer
+    else:
+        _show(made, Console())
+
+
+@app.command("migrate")
+def migrate_command(context: typer.Context) -> None:
+    """Bring the record store to this version's schema; `serve` does it by itself."""
+    chosen: Settings = context.obj.settings
+    chosen.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    changed = migrate(chosen.database_url.reveal(), data_dir=chosen.data_dir)
+    print("migrated" if changed else "up to date")  # noqa: T201 - the command's answer
+
+
+def prepare(settings: Settings) -> Rookery:
+    """
+    Return the platform on a data folder that is there and a record store that is up to date; quick when both are.
+
+    Every engine's address is read before anything is made.
+    """
+    rookery = build(settings)
+    try:
+        settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise WrongSettings(f"ROOKERY_DATA_DIR: {settings.data_dir} cannot be made: {error.strerror}") from error
+    migrate(settings.database_url.reveal(), data_dir=settings.data_dir)
+    return rookery
+
+
+def with_spaces(arguments: Sequence[str], groups: Sequence[str]) -> list[str]:
+    """Return *arguments* with a command written as the spec does, `brain:reindex`, as `brain reindex`, for *groups* (D-04)."""
+    changed = list(arguments)
+    place = 0
+    while place < len(changed) and changed[place].startswith("-"):
+        place += 2 if changed[place] == "--data-dir" else 1
+    group, colon, name = changed[place].partition(":") if place < len(changed) else ("", "", "")
+    if colon and group in groups:
+        changed[place : place + 1] = [group, name]
+    return changed
+
+
+def main() -> None:
+    """Run the command line; an error that we can say in words is one line and exit code 1."""
+    try:
+        app(with_spaces(sys.argv[1:], ["brain"]), standalone_mode=True)
+    except RookeryError as error:
+        Console(stderr=True).print(f"[bold red]error:[/] {error.message}", highlight=False)
+        sys.exit(1)
+
+
+async def _first_run(rookery: Rookery) -> FirstRun:
+    async with rookery.for_command():
+        return await rookery.first_run()
+
+
+def _as_json(made: FirstRun) -> dict[str, object]:
+    return {
+        "workspace_id": made.workspace_id,
+        "api_key": made.api_key.reveal() if made.api_key else None,
+        "agent_key": made.agent_key.reveal() if made.agent_key else None,
+    }
+
+
+def _welcome(settings: Settings, made: FirstRun) -> None:
+    """Say where the server is; the first time the keys too, on a terminal or into a file that only we may read."""
+    console = Console()
+    address = settings.address_of("/")
+    if made.api_key is None:
+        console.print(f"Rookery serves on [bold]{address}[/], data in {settings.data_dir}", highlight=False)
+        return
+    if sys.stdout.isatty():
+        _show(made, console)
+        _show_requests(address, made, console)
+        return
+    path = settings.data_dir / "first-run.json"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        json.dump({"url": address, **_as_json(made)}, file)
+    console.print(f"Rookery serves on {address}; its first keys are in {path}", highlight=False, soft_wrap=True)
+
+
+def _show(made: FirstRun, console: Console) -> None:
+    console.print(f"workspace  [bold]{made.workspace_id}[/]", highlight=False)
+    if made.api_key is None or made.agent_key is None:
+        console.print("keys       made earlier; `rookery keys create` makes more", highlight=False)
+        return
+    console.print(f"API key    [bold green]{made.api_key.reveal()}[/]", highlight=False, soft_wrap=True)
+    console.print(f"agent key  [bold green]{made.agent_key.reveal()}[/]", highlight=False, soft_wrap=True)
+    console.print("These keys are shown this once: keep them.", style="yellow")
+
+
+def _show_requests(address: str, made: FirstRun, console: Console) -> None:
+    if made.api_key is None:
+        return
+    key, kind = f"-H 'Authorization: Bearer {made.api_key.reveal()}'", "-H 'Content-Type: application/json'"
+    requests = [
+        ("Remember", "/v1/brain/remember", {"type": "decision", "content": "We deploy on Tuesdays, never on Fridays."}),
+        ("Recall", "/v1/brain/recall", {"query": "When do we ship?", "mode": "hybrid"}),
+        ("Call a tool", "/api/v1/mcp/tools/call", {"server": "time", "tool": "get_current_time", "arguments": {"timezone": "UTC"}}),
+    ]
+    console.print(f"\nRookery serves on [bold]{address}[/]. Try, in another terminal:\n", highlight=False)
+    for title, path, body in requests:
+        console.print(f"# {title}", style="dim")
+        console.print(f"curl {address}{path} {key} {kind} -d '{json.dumps(body)}'\n", highlight=False, soft_wrap=True, markup=False)

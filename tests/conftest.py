@@ -1,0 +1,217 @@
+"""What every test may ask for: a clock, a fresh record store of each dialect, a server in this process and its client."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import shutil
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TypeVar, cast
+
+import httpx2
+import pytest
+
+from rookery.access.scopes import PRESETS
+from rookery.access.settings import NewAgentKey, NewApiKey
+from rookery.app import create_app
+from rookery.engines import embedders
+from rookery.kernel.config import Settings
+from rookery.kernel.db import Database, open_database
+from rookery.kernel.ids import uuid7
+from rookery.kernel.secret import Secret
+from rookery.migrations import migrate
+from rookery.wiring import Rookery, build
+
+pytest_plugins = ["tests.postgres"]
+
+T = TypeVar("T")
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Tests run on asyncio, as the server does."""
+    return "asyncio"
+
+
+class FakeClock:
+    """A clock that stands until it is moved; callable as a `Clock`."""
+
+    def __init__(self, at: datetime = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)) -> None:
+        self.at = at
+
+    def __call__(self) -> datetime:
+        return self.at
+
+    def advance(self, **units: float) -> None:
+        """Move on by `timedelta(**units)`."""
+        self.at += timedelta(**units)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    """A clock of the test's own."""
+    return FakeClock()
+
+
+async def eventually(claim: Callable[[], Awaitable[T] | T], *, within_s: float = 10.0) -> T:
+    """Return what *claim* returns once that is true; fail after *within_s* seconds."""
+    deadline = time.monotonic() + within_s
+    while True:
+        found = claim()
+        value = await cast("Awaitable[T]", found) if inspect.isawaitable(found) else cast("T", found)
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            pytest.fail(f"not true within {within_s} s; last seen: {value!r}")
+        await asyncio.sleep(0.01)
+
+
+@pytest.fixture(scope="session")
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated, empty record store, to be copied."""
+    folder = tmp_path_factory.mktemp("migrated")
+    migrate("embedded:", data_dir=folder)
+    return folder / "records.db"
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path, migrated: Path) -> Path:
+    """A data folder with a migrated, empty record store."""
+    folder = tmp_path / "data"
+    folder.mkdir(exist_ok=True)
+    shutil.copyfile(migrated, folder / "records.db")
+    return folder
+
+
+@pytest.fixture(params=["embedded", pytest.param("postgresql", marks=pytest.mark.external_service)])
+def database_url(request: pytest.FixtureRequest) -> str:
+    """The address of a migrated, empty record store: of each dialect in turn."""
+    if request.param == "embedded":
+        return "embedded:"
+    return str(request.getfixturevalue("postgres_database"))
+
+
+@pytest.fixture
+async def database(database_url: str, data_dir: Path) -> AsyncIterator[Database]:
+    """A migrated, empty record store of each dialect in turn."""
+    db = open_database(database_url, data_dir=data_dir)
+    yield db
+    await db.close()
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder in which the embedder's graph is written already; making it takes a second."""
+    folder = tmp_path_factory.mktemp("model")
+    engine = embedders.open("embedded:", data_dir=folder)
+    asyncio.run(engine.warm())
+    engine.close()
+    return folder
+
+
+def lend_model(model_folder: Path, data_dir: Path) -> None:
+    """Give *data_dir* the embedder's files as links; they are only ever replaced whole."""
+    shutil.copytree(model_folder, data_dir, copy_function=os.link, dirs_exist_ok=True)
+
+
+@pytest.fixture
+def settings(data_dir: Path, database_url: str, model_folder: Path) -> Settings:
+    """Settings of a server of the test's own, on each record store in turn."""
+    lend_model(model_folder, data_dir)
+    return Settings(data_dir=data_dir, database_url=Secret(database_url), bcrypt_cost=4, min_free_disk_mb=0)
+
+
+class Caller:
+    """A client with one key; its requests go through the whole application, in this process."""
+
+    def __init__(self, transport: httpx2.AsyncBaseTransport, key: str | None, key_id: str = "") -> None:
+        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        self.http = httpx2.AsyncClient(transport=transport, base_url="http://localhost", headers=headers, timeout=30)
+        self.key = key
+        self.key_id = key_id
+
+    async def get(self, path: str, **more: str) -> httpx2.Response:
+        """GET *path* with headers *more*."""
+        return await self.http.get(path, headers=more)
+
+    async def post(self, path: str, body: object = None, **more: str) -> httpx2.Response:
+        """POST *body* as JSON."""
+        return await self.http.post(path, json=body, headers=more)
+
+    async def send(self, method: str, path: str, body: object = None, **more: str) -> httpx2.Response:
+        """Send any request; *body* None is none."""
+        if body is None:
+            return await self.http.request(method, path, headers=more)
+        return await self.http.request(method, path, json=body, headers=more)
+
+    async def remember(self, content: str = "We deploy on Tuesdays.", **fields: object) -> dict[str, object]:
+        """Store a memory and wait until it is indexed."""
+        answer = await self.post("/v1/brain/remember", {"type": "decision", "content": content, "wait_ms": 5000} | fields)
+        assert answer.status_code in {200, 201}, answer.text
+        return dict(answer.json())
+
+
+@dataclass
+class House:
+    """A running server in this process, its first workspace and keys, and a way to more of both."""
+
+    rookery: Rookery
+    transport: httpx2.ASGITransport
+    workspace_id: int
+    admin: Caller
+    agent: Caller
+
+    def caller(self, key: str | None) -> Caller:
+        """Return a client with *key*, or with none."""
+        return Caller(self.transport, key)
+
+    async def workspace(self, name: str) -> int:
+        """Make another workspace."""
+        return (await self.rookery.access.workspaces.create(name)).id
+
+    async def api_key(self, *scopes: str, workspace_id: int | None = None, **fields: object) -> Caller:
+        """Make an API key with *scopes* (all, if none are given) and return a client with it."""
+        new = NewApiKey(name="test", scopes=scopes or ("*",), **fields)  # pyright: ignore[reportArgumentType] - fields by their own names
+        made = await self.rookery.access.api_keys.create(workspace_id or self.workspace_id, new)
+        return Caller(self.transport, made.plaintext.reveal(), made.key.id)
+
+    async def agent_key(self, *permissions: str, workspace_id: int | None = None, **fields: object) -> Caller:
+        """Make an agent key with *permissions* (the preset agent, if none are given) and return a client with it."""
+        named = permissions or PRESETS["agent"]
+        new = NewAgentKey(name=f"agent {uuid7()}", permissions=tuple(named), **fields)  # pyright: ignore[reportArgumentType] - as above
+        made = await self.rookery.access.agent_keys.create(workspace_id or self.workspace_id, new)
+        return Caller(self.transport, made.plaintext.reveal(), made.key.id)
+
+
+@pytest.fixture
+async def house(settings: Settings) -> AsyncIterator[House]:
+    """A running server on an empty store, with the first run's workspace and keys."""
+    async with open_house(settings) as opened:
+        yield opened
+
+
+@asynccontextmanager
+async def open_house(settings: Settings) -> AsyncGenerator[House]:
+    """Run a server of *settings* in this process until the block ends."""
+    rookery = build(settings)
+    await rookery.start()
+    try:
+        made = await rookery.first_run()
+        transport = httpx2.ASGITransport(create_app(rookery))
+        api_key = made.api_key.reveal() if made.api_key else None
+        agent_key = made.agent_key.reveal() if made.agent_key else None
+        yield House(
+            rookery=rookery,
+            transport=transport,
+            workspace_id=made.workspace_id or 0,
+            admin=Caller(transport, api_key),
+            agent=Caller(transport, agent_key),
+        )
+    finally:
+        await rookery.close()

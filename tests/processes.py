@@ -1,0 +1,121 @@
+"""A server in a process of its own, as users run it; ended by its own id, also by force."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+
+_START_S = 40.0
+_STOP_S = 15.0
+
+
+class Server:
+    """A running `rookery serve`."""
+
+    def __init__(self, folder: Path, **settings: str) -> None:
+        self.folder = folder
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("ROOKERY_")}
+        environment |= {"ROOKERY_MIN_FREE_DISK_MB": "0", "ROOKERY_BCRYPT_COST": "4"}
+        environment |= {f"ROOKERY_{name.upper()}": value for name, value in settings.items()}
+        folder.mkdir(parents=True, exist_ok=True)
+        self._log = (folder / "server.log").open("ab")
+        command = [sys.executable, "-m", "rookery", "--data-dir", str(folder), "serve", "--port", "0"]
+        self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=self._log, text=True)
+        assert self.process.stdout is not None
+        said = self.process.stdout.readline()
+        self.url = next((word.rstrip(",;") for word in said.split() if word.startswith("http")), "")
+        self._wait()
+        keys = json.loads((folder / "first-run.json").read_text(encoding="utf-8"))
+        self.keys: dict[str, str] = keys
+        self.client = httpx2.Client(base_url=self.url, headers={"Authorization": f"Bearer {keys['api_key']}"}, timeout=30)
+
+    def _wait(self) -> None:
+        deadline = time.monotonic() + _START_S
+        while time.monotonic() < deadline and self.process.poll() is None:
+            try:
+                httpx2.get(f"{self.url}/healthz", timeout=2)
+            except httpx2.TransportError:
+                time.sleep(0.02)
+            else:
+                return
+        self.process.kill()
+        pytest.fail(f"the server did not start:\n{self.log()}")
+
+    def log(self) -> str:
+        """Return all that it wrote to standard error."""
+        return (self.folder / "server.log").read_text(encoding="utf-8")
+
+    def children(self) -> list[int]:
+        """Return the ids of all processes below it."""
+        return descendants(self.process.pid)
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        self.process.send_signal(signal.SIGKILL)
+        self._end()
+
+    def stop(self) -> int:
+        """Ask it to end; return its exit code."""
+        self.process.terminate()
+        self._end()
+        return self.process.returncode
+
+    def _end(self) -> None:
+        try:
+            self.process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait(_STOP_S)
+            pytest.fail(f"the server did not end within {_STOP_S} s:\n{self.log()}")
+        finally:
+            self.client.close()
+            if self.process.stdout is not None:
+                self.process.stdout.close()
+            self._log.close()
+
+
+@contextmanager
+def running(folder: Path, **settings: str) -> Generator[Server]:
+    """Run a server on *folder*; whatever happens, it ends with the block."""
+    server = Server(folder, **settings)
+    try:
+        yield server
+    finally:
+        if server.process.poll() is None:
+            server.stop()
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the ids of the processes below *pid*."""
+    parents = dict[int, int]()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                stat = (entry / "stat").read_text(encoding="utf-8", errors="replace")
+            except OSError:
+                continue
+            parents[int(entry.name)] = int(stat.rsplit(")", 1)[1].split()[1])
+    found, level = list[int](), [pid]
+    while level:
+        level = [child for child, parent in parents.items() if parent in level]
+        found.extend(level)
+    return found
+
+
+def is_running(pid: int) -> bool:
+    """Tell whether the process is there and no zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return stat.rsplit(")", 1)[1].split()[0] not in {"Z", "X"}

@@ -1,0 +1,241 @@
+"""Every route, sent what is wrong: the one error body, never a 500, nothing stored (issue, bad input; D-10, D-16)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from itertools import product
+from typing import TypedDict
+
+import httpx2
+import pytest
+import requests
+from hypothesis import HealthCheck, Phase, given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+from hypothesis.errors import Unsatisfiable
+from schemathesis import Case, openapi
+from schemathesis.generation import GenerationMode
+
+from rookery.app import mounted_routes
+from rookery.kernel.http.routes import Endpoint, Mounted
+from rookery.wiring import build
+from tests.conftest import House, Settings
+
+_CODES = frozenset({400, 404, 405, 409, 413, 415, 422})
+
+
+def _raw_bodies(endpoint: Endpoint) -> Iterator[tuple[str, bytes]]:
+    """Yield bodies that no route takes, whatever it asks for, each with what is wrong with it."""
+    yield "nothing", b""
+    yield "not JSON", b"{"
+    yield "not UTF-8", b'{"type": "\xff"}'
+    yield "a list", b"[]"
+    yield "a number", b"7"
+    yield "null", b"null"
+    yield "NaN", b'{"confidence": NaN}'
+    yield "Infinity", b'{"free": -Infinity}'
+    yield "NUL", b'{"type": "fact", "content": "a\\u0000b"}'
+    yield "a raw NUL", b'{"type": "fact", "content": "a\x00b"}'
+    yield "a lone surrogate", b'{"type": "fact", "content": "\\udc00"}'
+    yield "too deep", b'{"arguments": ' + b'{"a":' * 70 + b"1" + b"}" * 70 + b"}"
+    yield "far too deep", b"[" * 100_000
+    yield "too large", b'{"content": "' + b"x" * endpoint.route.max_body + b'"}'
+
+
+@pytest.fixture
+def mounted(settings: Settings) -> Mounted:
+    """The table of routes."""
+    return mounted_routes(build(settings))
+
+
+def _fill(path: str) -> str:
+    for name, value in (
+        ("{memory_id}", "x"),
+        ("{server_id}", "brain"),
+        ("{tool:path}", "remember"),
+        ("{name:path}", "x"),
+        ("{uri:path}", "x"),
+    ):
+        path = path.replace(name, value)
+    return path
+
+
+def _must_be_refused(answer: httpx2.Response, what: str) -> None:
+    assert answer.status_code in _CODES, (what, answer.status_code, answer.text[:300])
+    body = answer.json()
+    assert isinstance(body["error"], str), what
+    assert isinstance(body["message"], str), what
+    assert "Traceback" not in answer.text
+
+
+async def test_bad_bodies_are_refused_and_nothing_is_stored(house: House, mounted: Mounted) -> None:
+    """Issue, bad input: wrong type, NUL, NaN, deep nesting, too long: the error body of D-10, nothing stored."""
+    for endpoint in mounted.endpoints:
+        if endpoint.route.method not in {"POST", "PUT", "PATCH"} or endpoint.path.endswith(("/archive", "/restore")):
+            continue
+        for what, raw in _raw_bodies(endpoint):
+            headers = {"Content-Type": "application/json"}
+            answer = await house.admin.http.request(endpoint.route.method, _fill(endpoint.path), content=raw, headers=headers)
+            _must_be_refused(answer, f"{what} to {endpoint.path}")
+    stored = (await house.admin.get("/v1/brain/memories")).json()
+    assert stored["meta"]["total"] == 0
+
+
+async def test_unknown_query_fields_are_refused_everywhere(house: House, mounted: Mounted) -> None:
+    """D-10: an unknown field in a query is 422 naming it, on every route."""
+    for endpoint in mounted.endpoints:
+        if endpoint.route.public:
+            continue
+        path, body = _fill(endpoint.path), {} if endpoint.route.method in {"POST", "PATCH"} else None
+        answer = await house.admin.send(endpoint.route.method, f"{path}?bogus=1", body)
+        assert answer.status_code in {400, 422}, (endpoint.path, answer.text)
+        assert "bogus" in answer.json()["errors"], endpoint.path
+
+
+_QUERIES = ("%00", "%ff", "%ed%a0%80", "page=9999999999999999999999", "per_page=1e3", "page=-1", "since=yesterday")
+_PARTS = ("%00", "a%00b", "%ff", "..%2f..", "a" * 5000, "'; DROP TABLE memories;--", "%F0%9F%92%A9", "*")
+
+
+async def test_bad_queries_are_refused_everywhere(house: House, mounted: Mounted) -> None:
+    """D-16: NUL and broken text in an address; numbers beyond any range."""
+    for endpoint in mounted.endpoints:
+        if endpoint.route.method != "GET" or endpoint.route.public:
+            continue
+        for query in _QUERIES:
+            answer = await house.admin.get(f"{_fill(endpoint.path)}?{query}")
+            _must_be_refused(answer, f"?{query} to {endpoint.path}")
+
+
+async def test_bad_path_parameters_are_refused_everywhere(house: House, mounted: Mounted) -> None:
+    """D-16: what stands in a path is data; an id that cannot be is a missing thing."""
+    for endpoint, part in product(mounted.endpoints, _PARTS):
+        if "{" not in endpoint.path:
+            continue
+        path = endpoint.path
+        for name in ("{memory_id}", "{server_id}", "{tool:path}", "{name:path}", "{uri:path}"):
+            path = path.replace(name, part)
+        body = {"tags": []} if endpoint.route.method == "PATCH" else {} if endpoint.route.method == "POST" else None
+        if endpoint.path.endswith(("/archive", "/restore")):
+            body = None
+        _must_be_refused(await house.admin.send(endpoint.route.method, path, body), f"{part[:20]} in {endpoint.path}")
+
+
+_REMEMBER: list[tuple[str, object]] = [
+    ("content", ""),
+    ("content", "x" * 50_001),
+    ("content", 5),
+    ("content", None),
+    ("type", ""),
+    ("type", "Decision"),
+    ("type", "x" * 65),
+    ("org", "x" * 101),
+    ("project", "x" * 256),
+    ("agent_id", "x" * 101),
+    ("session_id", "x" * 101),
+    ("confidence", 1.01),
+    ("confidence", -0.01),
+    ("confidence", "0.5"),
+    ("confidence", True),
+    ("tags", "a"),
+    ("tags", ["x" * 129]),
+    ("tags", ["a"] * 101),
+    ("tags", [5]),
+    ("memory_scope", "global"),
+    ("memory_scope", "shared"),
+    ("memory_scope", "session"),
+    ("memory_scope", "agent"),
+    ("supersedes_id", "not an id"),
+    ("supersedes_id", "01a1fbcd-a48b-7917-98b5-5a15ad842035"),
+    ("expires_in", 0),
+    ("expires_in", -1),
+    ("wait_ms", 5001),
+    ("dedupe", "yes"),
+    ("contents", "a"),
+]
+
+
+async def test_each_wrong_field_of_remember_is_named(house: House, subtests: pytest.Subtests) -> None:
+    """D-40: the bounds of each field; D-10: errors name it; nothing is stored."""
+    for field, value in _REMEMBER:
+        with subtests.test(field=field, value=str(value)[:20]):
+            answer = await house.admin.post("/v1/brain/remember", {"type": "fact", "content": "a"} | {field: value})
+
+            assert (answer.status_code, answer.json()["error"]) == (422, "validation_error"), answer.text
+            owner = {"session": "session_id", "shared": "org", "agent": "agent_id"}.get(str(value), field)
+            assert any(name.startswith((field, owner)) for name in answer.json()["errors"]), answer.text
+    assert (await house.admin.get("/v1/brain/memories")).json()["meta"]["total"] == 0
+
+
+_RECALL: list[tuple[str, object]] = [
+    ("query", ""),
+    ("query", "x" * 2001),
+    ("query", None),
+    ("top_k", 0),
+    ("top_k", 101),
+    ("top_k", "5"),
+    ("min_confidence", 2),
+    ("boost_keywords", 1.5),
+    ("boost_keywords", -1),
+    ("keywords", "a"),
+    ("include_scopes", ["galaxy"]),
+    ("mode", "magic"),
+    ("max_tokens", 0),
+    ("since", "yesterday"),
+    ("quary", "a"),
+]
+
+
+async def test_each_wrong_field_of_recall_is_named(house: House, subtests: pytest.Subtests) -> None:
+    """D-42: the bounds of each field."""
+    for field, value in _RECALL:
+        with subtests.test(field=field, value=str(value)[:20]):
+            answer = await house.admin.post("/v1/brain/recall", {"query": "a"} | {field: value})
+
+            assert (answer.status_code, answer.json()["error"]) == (422, "validation_error"), answer.text
+            assert any(name.startswith(field) for name in answer.json()["errors"]), answer.text
+
+
+async def test_schemathesis_finds_no_500(house: House, mounted: Mounted) -> None:
+    """Issue, bad input: a schemathesis run over the app finds none; a tool's own failure is the one that the spec documents."""
+    schema = openapi.from_dict(mounted.app.openapi())
+    failures = list[str]()
+    for found in schema.get_all_operations():
+        operation = found.ok()
+        for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
+            for request in _requests(operation.as_strategy(generation_mode=mode)):
+                answer = await house.admin.http.request(**request)
+                is_tools_own = answer.status_code == 500 and answer.json().get("success") is False
+                if answer.status_code >= 500 and not is_tools_own:
+                    failures.append(f"{request}: {answer.status_code} {answer.text[:300]}")
+    assert failures == []
+
+
+class _Prepared(TypedDict):
+    method: str
+    url: str
+    content: bytes | None
+    headers: list[tuple[bytes, bytes]]
+
+
+def _requests(cases: st.SearchStrategy[Case]) -> list[_Prepared]:
+    """Return what schemathesis makes up for one operation, as our client sends it."""
+    made = list[_Prepared]()
+
+    @examples(
+        max_examples=12, database=None, deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
+    )
+    @given(case=cases)
+    def collect(case: Case) -> None:
+        prepared = requests.Request(**case.as_transport_kwargs(base_url="http://localhost")).prepare()
+        body = prepared.body.encode() if isinstance(prepared.body, str) else prepared.body
+        headers = [(_bytes(name), _bytes(value)) for name, value in prepared.headers.items() if _bytes(name).lower() != b"content-length"]
+        made.append(_Prepared(method=str(prepared.method), url=str(prepared.url), content=body, headers=headers))
+
+    with contextlib.suppress(Unsatisfiable):  # an operation without anything to get wrong has no negative case
+        collect()
+    return made
+
+
+def _bytes(text: str | bytes) -> bytes:
+    return text if isinstance(text, bytes) else text.encode("latin-1", "replace")
