@@ -1,0 +1,1 @@
+"""What every published figure was taken with; README.md has the figures."""

@@ -81,7 +81,7 @@ async def _stored(connection: Connection) -> int:
 
 
 async def _pending(connection: Connection) -> int:
-    status, answer = await connection.send("GET", "/v1/brain/memories?per_page=1&indexed=false")
+    status, answer = await connection.send("GET", "/v1/brain/memories?per_page=1&state=pending_embed")
     assert status == 200, answer
     return int(json.loads(answer)["meta"]["total"])
 
@@ -100,7 +100,7 @@ async def _recalls(running: Running, number: int) -> Mapping[str, object]:
     return figures
 
 
-async def _remembers(running: Running, quick: bool) -> Mapping[str, object]:
+async def _remembers(running: Running, *, quick: bool) -> Mapping[str, object]:
     contents = texts(seed=77)
     taken = [next(contents) for _ in range(8000)]
     single = await measure(
@@ -140,7 +140,7 @@ async def _indexing_while_reading(running: Running) -> Mapping[str, object]:
     return {"indexed_per_s": round((before - after) / took_s, 1), "backlog_left": after, "recalls": read.as_json()}
 
 
-async def _tools(running: Running, quick: bool) -> Mapping[str, object]:
+async def _tools(running: Running, *, quick: bool) -> Mapping[str, object]:
     rounds = 1 if quick else 5
     single, sixteen = list[Timed](), list[Timed]()
     for _ in range(rounds):
@@ -162,11 +162,11 @@ async def _take(folder: Path, *, quick: bool, only: set[str], sizes: list[int], 
 
     if wanted("tools"):
         with server(folder / "tools", servers=str(_servers_file(folder))) as running:
-            figures["tools"] = await _tools(running, quick)
+            figures["tools"] = await _tools(running, quick=quick)
             figures["tools_rss"] = {"mb": round(running.rss_mb(), 1)}
     if wanted("remember"):
         with server(folder / "remember") as running:
-            figures["remember"] = await _remembers(running, quick)
+            figures["remember"] = await _remembers(running, quick=quick)
             if wanted("indexing"):
                 figures["indexing"] = await _indexing_while_reading(running)
     if wanted("recall"):

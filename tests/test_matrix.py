@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
+from typing import cast
 
 import pytest
 
@@ -43,7 +44,7 @@ def _path(endpoint: Endpoint, memory_id: str) -> str:
 
 async def _try(caller: Caller, endpoint: Endpoint, memory_id: str, **headers: str) -> tuple[int, dict[str, object], str]:
     answer = await caller.send(endpoint.route.method, _path(endpoint, memory_id), _BODIES.get(_named(endpoint)), **headers)
-    body = answer.json() if answer.content else {}
+    body = cast("dict[str, object]", answer.json() if answer.content else {})
     assert isinstance(body, dict)
     return answer.status_code, body, answer.text
 

@@ -27,7 +27,7 @@ class Note(Body):
     count: int = 0
     weight: float = 0.0
     at: Moment | None = None
-    free: dict[str, object] = {}
+    free: dict[str, object] = Field(default_factory=dict[str, object])
 
 
 class Item(Answer):

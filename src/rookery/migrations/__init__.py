@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from rookery.kernel.errors import EngineUnavailable
+from rookery.kernel.errors import EngineUnavailable, WrongSettings
 from rookery.kernel.sqlite import connect
 
 HEAD = "0004"
@@ -22,30 +22,39 @@ def migrate(url: str, *, data_dir: Path) -> bool:
     Two processes that start together wait for each other. Alembic (0.3 s of imports) is loaded only if it has work to do.
 
     Raises:
-        WrongSettings: The address is none.
+        WrongSettings: The address is none, or the store is newer than this Rookery.
         EngineUnavailable: The store cannot be reached.
     """
     if url == "embedded:":
         return _migrate_sqlite(data_dir / "records.db")
     from rookery.migrations.upgrade import upgrade_postgres
 
-    return upgrade_postgres(url, HEAD)
+    return upgrade_postgres(url, is_current)
+
+
+def is_current(version: str | None) -> bool:
+    """
+    Tell whether a store of *version* has nothing to be done to it.
+
+    Raises:
+        WrongSettings: It was made by a newer Rookery; there is no way back (D-08).
+    """
+    if version is not None and version > HEAD:
+        raise WrongSettings(
+            f"The record store has revision {version}, this Rookery knows up to {HEAD}: use the newer Rookery that made it."
+        )
+    return version == HEAD
 
 
 def _migrate_sqlite(path: Path) -> bool:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with closing(connect(path, busy_timeout_s=_WAIT_S)) as raw:
-            if _version(raw) == HEAD:
-                return False
-            raw.execute("BEGIN IMMEDIATE")
-            if _version(raw) == HEAD:
-                raw.execute("ROLLBACK")
+            if is_current(_version(raw)):
                 return False
             from rookery.migrations.upgrade import upgrade_sqlite
 
-            upgrade_sqlite(raw)
-            return True
+            return upgrade_sqlite(raw, is_current)
     except (sqlite3.Error, OSError) as error:
         raise EngineUnavailable("database", f"{path}: {error}") from error
 

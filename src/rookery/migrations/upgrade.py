@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, event, text
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
@@ -18,30 +19,41 @@ from rookery.kernel.errors import EngineUnavailable, WrongSettings
 _LOCK = 8400_0001
 
 
-def upgrade_sqlite(raw: sqlite3.Connection) -> None:
-    """Run what is missing in the transaction that *raw* is in, commit, and close *raw*."""
-    # The driver must neither begin nor commit by itself: the whole migration is the one transaction begun by the caller.
+def upgrade_sqlite(raw: sqlite3.Connection, is_current: Callable[[str | None], bool]) -> bool:
+    """Run what is missing in one transaction, whoever else wants to, and close *raw*; return whether anything was."""
     engine = create_engine("sqlite://", creator=lambda: raw, poolclass=NullPool)
-    with engine.connect() as connection:
+    # The driver itself begins nothing (`kernel.sqlite.connect`); the write lock is taken before the version is looked at.
+    event.listen(engine, "begin", _begin)
+    with engine.begin() as connection:
+        if is_current(_version(connection, "SELECT name FROM sqlite_master WHERE name = 'alembic_version'")):
+            return False
         _upgrade(connection)
-        connection.commit()
+        return True
 
 
-def upgrade_postgres(url: str, head: str) -> bool:
+def _begin(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _version(connection: Connection, is_there: str) -> str | None:
+    if connection.execute(text(is_there)).scalar() is None:
+        return None
+    return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+
+
+def upgrade_postgres(url: str, is_current: Callable[[str | None], bool]) -> bool:
     """
     Run what is missing, whoever else wants to; return whether anything was.
 
     Raises:
         EngineUnavailable: The server cannot be reached, or refuses.
-        WrongSettings: The address is none.
+        WrongSettings: The address is none, or *is_current* says so.
     """
     try:
         engine = create_engine(sqlalchemy_url(url), poolclass=NullPool, connect_args={"connect_timeout": 10})
         with engine.begin() as connection:
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
-            known = connection.execute(text("SELECT to_regclass('alembic_version')")).scalar()
-            version = connection.execute(text("SELECT version_num FROM alembic_version")).scalar() if known else None
-            if version == head:
+            if is_current(_version(connection, "SELECT to_regclass('alembic_version')")):
                 return False
             _upgrade(connection)
             return True

@@ -15,8 +15,10 @@ T = TypeVar("T")
 
 class Database(Protocol):
     """
-    The record store. Work is a plain function of a transaction: fast, without awaits, and harmless to run twice
-    but for what it does through the transaction (PostgreSQL repeats it after a deadlock).
+    The record store.
+
+    Work is a plain function of a transaction: fast, without awaits, and harmless to run twice but for what it does
+    through the transaction (PostgreSQL repeats it after a deadlock).
 
     Every method raises what *work* raises, else `EngineUnavailable("database", …)` or `StorageFull`.
     """

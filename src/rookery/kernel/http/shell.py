@@ -20,6 +20,32 @@ _MAX_SEGMENTS = 200
 Headers = list[tuple[bytes, bytes]]
 
 
+class _Seen:
+    """The headers that concern every route, found in one pass."""
+
+    __slots__ = ("has_basic", "host", "origin", "request_id", "site")
+
+    def __init__(self) -> None:
+        self.host: bytes | None = None
+        self.request_id: bytes | None = None
+        self.origin: bytes | None = None
+        self.site: bytes | None = None
+        self.has_basic = False
+
+    def take(self, name: bytes, value: bytes) -> None:
+        """Keep *value* if *name* is one of them; of repeated ones the last."""
+        if name == b"host":
+            self.host = value
+        elif name == b"authorization":
+            self.has_basic = self.has_basic or value[:6].lower() == b"basic "
+        elif name == b"x-request-id":
+            self.request_id = value
+        elif name == b"origin":
+            self.origin = value
+        elif name == b"sec-fetch-site":
+            self.site = value
+
+
 class Shell:
     """
     The server's ASGI application for HTTP: what concerns every route happens here once.
@@ -50,23 +76,11 @@ class Shell:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        host = given_id = origin = site = None
-        basic = False
+        seen = _Seen()
         for name, value in cast("Headers", scope["headers"]):
-            if name == b"host":
-                host = value
-            elif name == b"authorization":
-                basic = basic or value[:6].lower() == b"basic "
-            elif name == b"x-request-id":
-                given_id = value
-            elif name == b"origin":
-                origin = value
-            elif name == b"sec-fetch-site":
-                site = value
-        if given_id is not None and _REQUEST_ID.fullmatch(given_id):
-            identity = given_id.decode("ascii")
-        else:
-            identity = request_id()
+            seen.take(name, value)
+        given = seen.request_id
+        identity = given.decode("ascii") if given is not None and _REQUEST_ID.fullmatch(given) else request_id()
         path = cast("str", scope["path"])
         state: dict[str, object] = {"request_id": identity, "headers": (), "address": self._address(path)}
         scope["state"] = state
@@ -80,18 +94,18 @@ class Shell:
                     headers.extend(_FIXED)
             await send(message)
 
-        app: ASGIApp
-        if not self._is_ours(host):
-            app = error_reply(HostNotAllowed("The Host header names none of this server's addresses; see ROOKERY_ALLOWED_HOSTS."))
-        elif basic and self._is_cross_site(origin, site):
-            app = error_reply(CrossSite("Basic credentials are not accepted from a page of another site."))
-        elif (methods := self._exact.get(path)) is not None:
-            app = methods.get(cast("str", scope["method"])) or refuse_method(methods)
-        elif path.count("/") > _MAX_SEGMENTS:
-            app = unknown_route
-        else:
-            app = self._router
-        await app(scope, receive, send_with_headers)
+        await self._chosen(seen, path, cast("str", scope["method"]))(scope, receive, send_with_headers)
+
+    def _chosen(self, seen: _Seen, path: str, method: str) -> ASGIApp:
+        """Return what answers: a refusal, the endpoint of a fixed path, or the router."""
+        if not self._is_ours(seen.host):
+            return error_reply(HostNotAllowed("The Host header names none of this server's addresses; see ROOKERY_ALLOWED_HOSTS."))
+        if seen.has_basic and self._is_cross_site(seen.origin, seen.site):
+            return error_reply(CrossSite("Basic credentials are not accepted from a page of another site."))
+        methods = self._exact.get(path)
+        if methods is not None:
+            return methods.get(method) or refuse_method(methods)
+        return unknown_route if path.count("/") > _MAX_SEGMENTS else self._router
 
     def _is_ours(self, host: bytes | None) -> bool:
         if host is None:

@@ -1,0 +1,298 @@
+"""The documentation as data: its pages, tables and blocks, what a block's answer promises, and where its commands are run."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+from typing import cast
+
+import httpx2
+
+from tests.conftest import lend_model
+
+ROOT = Path(__file__).resolve().parent.parent
+RUN = [
+    ROOT / "README.md",
+    ROOT / "docs" / "tutorial.md",
+    *(ROOT / "docs" / "how-to" / f"{name}.md" for name in ("tool-servers", "keys", "reindex", "behind-a-proxy", "postgresql")),
+    *(ROOT / "docs" / "reference" / f"{name}.md" for name in ("errors", "settings", "routes", "scopes", "commands", "events")),
+]
+"""Pages whose blocks are run, in this order: a page may use what an earlier one stored."""
+
+PAGES = [*RUN, *(ROOT / "docs" / f"{name}.md" for name in ("index", "architecture", "decisions"))]
+
+VARIES = frozenset(
+    "id recall_id created_at updated_at indexed_at expires_at last_used_at took_ms duration_ms duration_s score similarity "
+    "effective_confidence reset reset_in_seconds hint key plaintext_key datetime day_of_week".split()
+)
+"""Fields whose values differ from run to run: they are matched by their type."""
+
+ANY = "…"
+"""Stands in a shown answer for any text, or as {"…": "…"} for any object."""
+
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_START_S = 90.0
+_COMMAND_S = 40.0
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block; *line* is its fence's, from 1."""
+
+    page: Path
+    line: int
+    language: str
+    text: str
+
+    @property
+    def where(self) -> str:
+        """The block as an editor opens it."""
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A command and the answer shown below it; None: none is shown."""
+
+    where: str
+    command: str
+    answer: str | None
+
+
+def text_of(page: Path) -> str:
+    """Return a page."""
+    return page.read_text(encoding="utf-8")
+
+
+def blocks(page: Path) -> list[Block]:
+    """Return the fenced blocks of *page*, in order."""
+    text = text_of(page)
+    return [Block(page, text.count("\n", 0, found.start()) + 1, found[1], found[2]) for found in _FENCE.finditer(text)]
+
+
+def prose(page: Path) -> str:
+    """Return *page* without its blocks."""
+    return _FENCE.sub("", text_of(page))
+
+
+def commands(block: Block) -> list[Shown]:
+    """Return the commands of a block: each line of `sh`, each `$ ` of `console` with what is shown below it."""
+    joined = block.text.replace("\\\n", " ")
+    if block.language == "sh":
+        return [Shown(block.where, line, None) for line in joined.splitlines() if line.strip()]
+    found: list[Shown] = []
+    for part in re.split(r"^\$ ", joined, flags=re.MULTILINE)[1:]:
+        # A quoted argument may go over several lines: the command ends where its quotes are closed.
+        lines, command = part.splitlines(), ""
+        for count, line in enumerate(lines, 1):
+            command = f"{command}\n{line}" if command else line
+            if _is_closed(command):
+                found.append(Shown(block.where, command, "\n".join(lines[count:])))
+                break
+    return found
+
+
+def table(page: Path, first: str) -> list[list[str]]:
+    """Return the rows of the table whose head begins with the cell *first*."""
+    lines = iter(text_of(page).splitlines())
+    for line in lines:
+        if line.startswith(f"| {first} |"):
+            next(lines)
+            rows = list[list[str]]()
+            for row in lines:
+                if not row.startswith("|"):
+                    break
+                rows.append([cell.strip() for cell in row.strip("|").split("|")])
+            return rows
+    message = f"{page.name} has no table of {first!r}"
+    raise LookupError(message)
+
+
+def code(cell: str) -> list[str]:
+    """Return what stands in backticks."""
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def differences(shown: object, real: object, path: str = "") -> Iterator[str]:
+    """Yield where a *real* answer is not as *shown*: other fields, other lengths, other values where they do not vary."""
+    if isinstance(shown, dict) and isinstance(real, dict):
+        expected, found = cast("dict[str, object]", shown), cast("dict[str, object]", real)
+        if expected.keys() not in ({ANY}, found.keys()):
+            yield f"{path}: shown {sorted(expected)}, real {sorted(found)}"
+        for key in expected.keys() & found.keys():
+            yield from differences(expected[key], found[key], f"{path}.{key}")
+    elif isinstance(shown, list) and isinstance(real, list):
+        items, others = cast("list[object]", shown), cast("list[object]", real)
+        if len(items) != len(others):
+            yield f"{path}: shown {len(items)} items, real {len(others)}"
+        for item, other in zip(items, others, strict=False):
+            yield from differences(item, other, path)
+    elif not _is_same(path.rpartition(".")[2], cast("object", shown), real):
+        yield f"{path}: shown {shown!r}, real {real!r}"
+
+
+@dataclass
+class Terminal:
+    """Where the commands of the documentation are run: a real server, a shell, and an operator's command line beside it."""
+
+    operator: subprocess.Popen[str]
+    environment: dict[str, str]
+    folder: Path
+
+    def run(self, shown: Shown) -> None:
+        """
+        Run a command, and compare its answer with the one that is shown.
+
+        Raises:
+            AssertionError: It failed, or answers something else.
+        """
+        words = shlex.split(shown.command)
+        if words[0] == "rookery":
+            answer = self._operate([Template(word).safe_substitute(self.environment) for word in words[1:]], shown)
+        else:
+            assert words[0] == "curl", f"{shown.where}: {words[0]} is no command that is run here"
+            answer = self._shell(shown) if shutil.which("curl") else self._ask(shown)
+        if shown.answer is not None:
+            self._compare(shown, answer)
+
+    def _shell(self, shown: Shown) -> str:
+        done = subprocess.run(
+            ["/bin/sh", "-c", shown.command], env=self.environment, capture_output=True, text=True, timeout=_COMMAND_S, check=False
+        )
+        assert done.returncode == 0, f"{shown.where}: curl ended with {done.returncode}: {done.stderr}"
+        return done.stdout
+
+    def _ask(self, shown: Shown) -> str:
+        """Do what the command's curl would do, where there is none: -s, -H and -d are all that the documentation uses."""
+        words = iter([Template(word).safe_substitute(self.environment) for word in shlex.split(shown.command)][1:])
+        url, body, headers = "", None, dict[str, str]()
+        for word in words:
+            match word:
+                case "-s":
+                    continue
+                case "-H":
+                    name, _, value = next(words).partition(":")
+                    headers[name] = value.strip()
+                case "-d":
+                    body = next(words)
+                case _:
+                    assert word.startswith("http"), f"{shown.where}: {word} is no option that is known here"
+                    url = word
+        return httpx2.request("GET" if body is None else "POST", url, content=body, headers=headers, timeout=_COMMAND_S).text
+
+    def _operate(self, arguments: list[str], shown: Shown) -> str:
+        """Run the command line with *arguments*; the id and key of what it makes are $ID and $NEW_KEY from then on."""
+        out = self.folder / "out"
+        assert self.operator.stdin is not None
+        assert self.operator.stdout is not None
+        self.operator.stdin.write(json.dumps([arguments, str(out)]) + "\n")
+        self.operator.stdin.flush()
+        status = self.operator.stdout.readline().strip()
+        said = out.with_suffix(".err").read_text(encoding="utf-8") if status != "0" else ""
+        assert status == "0", f"{shown.where}: rookery {arguments} ended with {status}: {said}"
+        answer = out.read_text(encoding="utf-8")
+        if "--json" in arguments:
+            made = json.loads(answer)
+            for field_name, variable in (("id", "ID"), ("plaintext_key", "NEW_KEY"), ("key", "NEW_KEY")):
+                if field_name in made:
+                    self.environment[variable] = made[field_name]
+        return answer
+
+    def _compare(self, shown: Shown, answer: str) -> None:
+        assert shown.answer is not None
+        if not shown.answer.lstrip().startswith(("{", "[")):
+            assert answer.strip() == shown.answer.strip(), shown.where
+            return
+        found = list(differences(json.loads(shown.answer), json.loads(answer)))
+        assert found == [], f"{shown.where}: {shown.command}\n" + "\n".join(found) + f"\nreal: {answer}"
+
+
+@contextmanager
+def open_terminal(model_folder: Path) -> Generator[Terminal]:
+    """Start a server on a free port, with data of its own but for the embedder's files, and a command line beside it; end both."""
+    with tempfile.TemporaryDirectory(prefix="rookery-docs-") as name:
+        folder = Path(name)
+        lend_model(model_folder, folder / "data")
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("ROOKERY_")}
+        environment = {**inherited, "ROOKERY_DATA_DIR": str(folder / "data"), "ROOKERY_MIN_FREE_DISK_MB": "0", "ROOKERY_BCRYPT_COST": "4"}
+        serve = [sys.executable, "-m", "rookery", "--data-dir", str(folder / "data"), "serve", "--port", "0"]
+        with (
+            subprocess.Popen(serve, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server,
+            subprocess.Popen(
+                [sys.executable, "-c", _OPERATOR, str(folder)], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            ) as operator,
+        ):
+            try:
+                keys = _first_run(folder / "data" / "first-run.json", server)
+                yield Terminal(operator, {**environment, "URL": keys["url"], "KEY": keys["api_key"]}, folder)
+            finally:
+                operator.kill()
+                server.terminate()
+
+
+_OPERATOR = """
+import json, os, sys
+from pathlib import Path
+from rookery.cli import main
+from rookery.kernel.config import Settings
+from rookery.wiring import build
+build(Settings(data_dir=Path(sys.argv[1])))
+for line in sys.stdin:
+    arguments, out = json.loads(line)
+    if (child := os.fork()) == 0:
+        for number, path in ((1, out), (2, out + ".err")):
+            os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        sys.argv = ["rookery", *arguments]
+        main()
+        sys.exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+"""Each command in a process of its own, but importing the platform and its engines once: that is most of a short command's time."""
+
+
+def _first_run(path: Path, server: subprocess.Popen[bytes]) -> Mapping[str, str]:
+    """Return what the first run wrote, once the server answers and has seen its tool server."""
+    deadline = time.monotonic() + _START_S
+    last = "nothing"
+    while time.monotonic() < deadline and server.poll() is None:
+        try:
+            keys = cast("Mapping[str, str]", json.loads(path.read_text(encoding="utf-8")))
+            headers = {"Authorization": f"Bearer {keys['api_key']}"}
+            answer = httpx2.get(f"{keys['url']}/api/v1/mcp/servers", headers=headers, timeout=5).json()
+            if all(each["health"] == "online" and each["tool_count"] for each in answer["servers"]):
+                return keys
+            last = str(answer)
+        except (OSError, ValueError, httpx2.TransportError) as error:
+            last = repr(error)
+        time.sleep(0.05)
+    message = f"no server within {_START_S:.0f} s (it ended with {server.poll()}); last seen: {last}"
+    raise TimeoutError(message)
+
+
+def _is_closed(command: str) -> bool:
+    try:
+        shlex.split(command)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_same(name: str, shown: object, real: object) -> bool:
+    return _kind(shown) is _kind(real) and (shown in (real, ANY) or name in VARIES)
+
+
+def _kind(value: object) -> type[object]:
+    return float if isinstance(value, int) and not isinstance(value, bool) else type(value)

@@ -1,0 +1,129 @@
+"""
+What is asked of Rookery, as data: the sentences of the specification, and the decisions, that are built today.
+
+`test_requirements.py` holds each against the tests. A requirement is proven by a test whose docstring names its section
+(`spec 4.3`) or its number (`D-44`), and whose docstring or name has its word, if it has one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """
+    One thing that is asked.
+
+    Attributes:
+        section: `spec 4.3` or `D-44`, as a docstring names it.
+        says: What is asked, in our words.
+        word: What a test on it has in its docstring or name; empty: the section alone tells.
+        also: The decision that says it exactly: a test of that proves this too.
+        untested: Why no test proves it; empty: one must.
+    """
+
+    section: str
+    says: str
+    word: str = ""
+    also: str = ""
+    untested: str = ""
+
+    @property
+    def id(self) -> str:
+        """How it is named in a report."""
+        return f"{self.section} {self.word}".strip()
+
+
+SPEC = (
+    Requirement("spec 1", "Tool servers are discovered, their tools listed and called."),
+    Requirement("spec 2.2", "An agent key has the fields of the table; only a SHA-256 hash of it is stored."),
+    Requirement("spec 2.3", "An API key has the fields of the table; only a bcrypt hash of it is stored."),
+    Requirement("spec 2.5", "A memory has the fields of the table."),
+    Requirement("spec 2.6", "The derived indexes hold those fields; content is analysed as English."),
+    Requirement("spec 2.7", "Memories belong to a project, an agent, a session, or an org."),
+    Requirement("spec 2.8", "workspace_id is a hard boundary; an org filter never returns another org's memories."),
+    Requirement("spec 3.1", "A tool server is available, beta or deprecated.", also="D-33"),
+    Requirement("spec 3.2", "An agent key is Active, Revoked or Expired; revoking counts at once."),
+    Requirement("spec 3.3", "Rotation returns a new key with the same settings; both work in the grace period.", "grace"),
+    Requirement("spec 3.3", "Expired keys are deleted by a prune command.", "prune"),
+    Requirement("spec 3.4", "A memory is pending, then indexed, then stale when its record changes."),
+    Requirement("spec 3.4", "A superseded memory is deleted, and its removal from the indexes queued.", "supersede", also="D-41"),
+    Requirement("spec 4.1", "The six routes of the table, with their statuses."),
+    Requirement("spec 4.3", "remember stores at once, indexes later and answers 201.", "remember"),
+    Requirement("spec 4.3", "recall ranks by relevance, then scope, then confidence, then recency.", "recall"),
+    Requirement("spec 4.3", "search is by words; hits, total and took_ms.", "search"),
+    Requirement("spec 4.3", "tags are counted, the most frequent first.", "tags"),
+    Requirement("spec 4.3", "scopes are orgs and their projects, counted.", "scopes"),
+    Requirement("spec 4.4", "brain:reindex has its options, and reports total, successes, failures and duration."),
+    Requirement("spec 4.6", "A page has data, links and meta."),
+    Requirement("spec 5.1", "Bearer and X-API-Key are accepted on every endpoint.", also="D-22"),
+    Requirement("spec 5.2", "The form of API keys, their scopes, and what is refused without one."),
+    Requirement("spec 5.3", "The form of agent keys, their permissions, and the seven steps in order."),
+    Requirement("spec 6.1", "Stored, recalled and re-indexed memories are announced; jobs are tried again after 10, 60 and 300 s."),
+    Requirement("spec 7", "The statuses and codes of the table."),
+    Requirement("spec 8", "The tiers, the headers of the rate limit, and the half-lives."),
+    Requirement("spec 9", "Paths carry v1.", untested="The paths are in the tables of the routes, which every test of a route calls."),
+)
+
+DECISIONS = (
+    Requirement("D-01", "Processes of one host share the data folder, and see each other's commits."),
+    Requirement("D-02", "Settings are read once; what is wrong refuses to start in one line."),
+    Requirement("D-03", "The first start makes a workspace and two keys, once."),
+    Requirement("D-04", "The commands, their JSON and their exit codes."),
+    Requirement("D-05", "healthz and readyz need no key."),
+    Requirement(
+        "D-06", "make has its targets.", untested="The Makefile is run by whoever checks out; what the docs name of it is compared with it."
+    ),
+    Requirement("D-08", "A deprecated server says so.", also="D-33"),
+    Requirement("D-09", "Foreign hosts and cross-site Basic are refused."),
+    Requirement("D-10", "One body for every error."),
+    Requirement("D-11", "Every answer has a request id."),
+    Requirement("D-12", "Bounds of pages; links under our own address."),
+    Requirement("D-13", "Ids are UUIDs of version 7, times have Z."),
+    Requirement("D-15", "X-Workspace-ID must be the key's."),
+    Requirement("D-16", "Bodies are bounded in size, depth and kind."),
+    Requirement("D-17", "Memories, backlog and disk are bounded."),
+    Requirement("D-20", "bcrypt is proven once; the row is read on every request."),
+    Requirement("D-21", "Extending makes an expired key active; revoked stays revoked."),
+    Requirement("D-22", "Three headers for both kinds; two different keys are refused."),
+    Requirement("D-23", "One grammar of scopes; platform scopes outside of wildcards; allow-lists in every query."),
+    Requirement("D-24", "Only what one holds can be handed on."),
+    Requirement("D-25", "Test keys act in a twin."),
+    Requirement("D-26", "Grace of 24 h, 0 to 720; no rotation in it."),
+    Requirement("D-27", "Limits are exact, and counted locally while the counter is down."),
+    Requirement("D-28", "The caller's address, and lists of addresses."),
+    Requirement("D-29", "A row for each call, and sums by day."),
+    Requirement("D-30", "Server ids, tool names, and uris of resources."),
+    Requirement("D-31", "servers.json, read again when it changes."),
+    Requirement("D-32", "Sessions with upstreams; no orphan."),
+    Requirement("D-33", "status is the operator's, health is ours; disabled is 403."),
+    Requirement("D-34", "Statuses, codes and times of a call."),
+    Requirement("D-38", "A row for each tool call."),
+    Requirement("D-40", "What remember requires, and its defaults."),
+    Requirement("D-41", "Superseding twice, and what is left of the old."),
+    Requirement("D-42", "What recall takes and answers."),
+    Requirement("D-43", "One rule of visibility."),
+    Requirement("D-44", "The order of what is recalled, in all three modes."),
+    Requirement("D-45", "Decay by half-lives."),
+    Requirement("D-46", "Records confirm what indexes find."),
+    Requirement("D-49", "Query text is data; phrases, minus, highlights."),
+    Requirement("D-50", "Batches, lists, changes, archive and restore."),
+    Requirement("D-51", "Indexing is a durable job."),
+    Requirement("D-52", "What the commands touch."),
+    Requirement("D-53", "A session's memory lives seven days."),
+    Requirement("D-54", "Vectors of another model take no part."),
+    Requirement("D-55", "Long contents are chunks; the best one counts."),
+    Requirement("D-92", "The memory is a tool server."),
+)
+
+REQUIREMENTS = (*SPEC, *DECISIONS)
+
+SECTIONS = frozenset("1 2.1 2.2 2.3 2.4 2.5 2.6 2.7 2.8 3.1 3.2 3.3 3.4 4.1 4.2 4.3 4.4 4.5 4.6 5.1 5.2 5.3 6.1 6.2 7 8 9".split()) | {
+    "2",
+    "3",
+    "4",
+    "5",
+    "6",
+}
+"""Every section that the specification has."""

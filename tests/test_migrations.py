@@ -1,0 +1,87 @@
+"""The schema's history."""
+
+from __future__ import annotations
+
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import create_engine, text
+from sqlalchemy.pool import NullPool
+
+from rookery import migrations
+from rookery.kernel.db import metadata
+from rookery.kernel.db.postgresql import sqlalchemy_url
+from rookery.kernel.errors import EngineUnavailable, WrongSettings
+from rookery.migrations import HEAD, migrate
+from rookery.wiring import build
+
+
+def test_head_is_the_newest_revision() -> None:
+    """Issue, second start: what is compared without loading alembic must be what alembic says."""
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrations.__file__).parent))
+
+    assert ScriptDirectory.from_config(config).get_heads() == [HEAD]
+
+
+def test_migrations_make_the_tables_that_the_code_knows(database_url: str, data_dir: Path) -> None:
+    """House 5.2: one schema, in code and in its history, on both dialects."""
+    assert build  # imports every store, so that the metadata is whole
+    url = f"sqlite:///{data_dir}/records.db" if database_url == "embedded:" else sqlalchemy_url(database_url)
+    engine = create_engine(url, poolclass=NullPool)
+    with engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+    engine.dispose()
+
+
+def test_two_that_start_together_migrate_once(tmp_path: Path) -> None:
+    """D-01, D-03: any number of processes may start on an empty folder."""
+    with ThreadPoolExecutor(4) as threads:
+        done = list(threads.map(lambda folder: migrate("embedded:", data_dir=folder), [tmp_path] * 4))
+
+    assert sorted(done) == [False, False, False, True]
+
+
+@pytest.mark.external_service
+def test_an_empty_postgresql_is_migrated_once(postgres_empty: str, tmp_path: Path) -> None:
+    """D-02: postgresql://… is a record store."""
+    with ThreadPoolExecutor(3) as threads:
+        done = list(threads.map(lambda url: migrate(url, data_dir=tmp_path), [postgres_empty] * 3))
+
+    assert sorted(done) == [False, False, True]
+
+
+def test_a_store_of_a_newer_rookery_is_refused(database_url: str, data_dir: Path) -> None:
+    """D-08: migrations go forward only."""
+    if database_url == "embedded:":
+        with closing(sqlite3.connect(data_dir / "records.db")) as connection, connection:
+            connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    else:
+        engine = create_engine(sqlalchemy_url(database_url), poolclass=NullPool)
+        with engine.begin() as connection:
+            connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(WrongSettings, match="9999"):
+        migrate(database_url, data_dir=data_dir)
+
+
+def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+    """D-10: a message says what was wrong, with which value."""
+    (tmp_path / "records.db").write_bytes(b"not a database, " * 100)
+
+    with pytest.raises(EngineUnavailable, match=r"records\.db"):
+        migrate("embedded:", data_dir=tmp_path)
+
+
+def test_a_server_that_is_not_there_is_said_to_be(tmp_path: Path) -> None:
+    """D-10: engines' exceptions never leak, and no password with them."""
+    with pytest.raises(EngineUnavailable) as refusal:
+        migrate("postgresql://user:hunter2@127.0.0.1:1/none", data_dir=tmp_path)
+
+    assert "hunter2" not in refusal.value.message
