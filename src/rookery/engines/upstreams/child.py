@@ -1,0 +1,383 @@
+"""
+A stdio server as a child process: its pipes as the SDK's message streams, its errors in a short log, its end certain.
+
+The SDK's own stdio client does not fit: its child outlives a killed parent, one line of any length is read into memory, and
+two tasks with a queue each stand between the pipe and the session. Here the pipe's data becomes messages where it arrives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import shutil
+import signal
+import socket
+import sys
+from collections import deque
+from collections.abc import AsyncGenerator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self, cast
+
+import anyio
+from mcp.client.stdio import get_default_environment
+from mcp.shared.message import SessionMessage
+from mcp_types import ErrorData, JSONRPCError, JSONRPCRequest, jsonrpc_message_adapter
+
+from rookery.engines.upstreams.relay import MAX_MESSAGE, TOO_LARGE, Unsent
+from rookery.tools.errors import ConnectFailed
+from rookery.tools.models import Command
+
+_WARDEN = Path(__file__).with_name("warden.py")
+_LEAVE_S = 1.0
+"""How long a server may take to end by itself once its stdin is closed."""
+_TERM_S = 1.0
+"""How long it may take after SIGTERM; the warden then kills it."""
+_KILL_S = 2.0
+_EXIT_S = 0.3
+"""How long after the end of its stdout we wait for its exit code."""
+_MAX_WAITING = 1000
+"""Messages read but not yet taken; beyond, the pipe is left full until they are."""
+_LOG_LINES = 40
+_LOG_LINE = 500
+_ID_NEAR_EDGE = re.compile(rb'"id"\s*:\s*("?)([A-Za-z0-9_.-]+)\1')
+_EDGE = 200
+
+
+class Child(asyncio.SubprocessProtocol):
+    """One running server: reads its stdout as messages, keeps the end of its stderr."""
+
+    def __init__(self, secrets: tuple[str, ...]) -> None:
+        self.ended = asyncio.Event()
+        self.messages: deque[SessionMessage | Exception] = deque()
+        self.noise = 0
+        self._secrets = secrets
+        self._waiter: asyncio.Future[None] | None = None
+        self._eof = asyncio.Event()
+        self._part = bytearray()
+        self._skipping: bytes | None = None
+        self._log: deque[str] = deque(maxlen=_LOG_LINES)
+        self._log_part = b""
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._paused = False
+        self._process: asyncio.SubprocessTransport | None = None
+
+    # What asyncio calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._process = cast("asyncio.SubprocessTransport", transport)
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        if fd == 1:
+            self._read(data)
+        else:
+            self._note(data)
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        del exc
+        if fd == 1:
+            self._end()
+
+    def process_exited(self) -> None:
+        self.ended.set()
+        self._writable.set()
+        self._end()
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    # What the streams and the connector call.
+
+    @property
+    def code(self) -> int | None:
+        """How the server ended, as a shell would say it; None while it runs."""
+        return None if self._process is None else self._process.get_returncode()
+
+    def last_words(self) -> str:
+        """Return the last line of its stderr, without the values of its environment; empty if it said nothing."""
+        line = next((line for line in reversed(self._log) if line), "")
+        for secret in self._secrets:
+            line = line.replace(secret, "***")
+        return line
+
+    def why(self) -> str:
+        """Return how the server ended and its last words; see `Wire`."""
+        code, words = self.code, self.last_words()
+        if code is None:
+            return words and f"The server closed the connection: {words}"
+        how = f"was killed by signal {code - 128}" if code > 128 else f"ended with code {code}"
+        return f"The server {how}{words and f': {words}'}"
+
+    def is_over(self) -> bool:
+        """Tell whether its stdout is closed; see `Wire`."""
+        return self._eof.is_set()
+
+    async def wait_ended(self) -> None:
+        """Wait until its stdout is closed and, shortly, for its exit; see `Wire`."""
+        await self._eof.wait()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.ended.wait(), _EXIT_S)
+
+    async def write(self, data: bytes) -> None:
+        """Send one line; waits while the pipe is full."""
+        stdin = self._pipe(0)
+        if stdin is None or stdin.is_closing() or self.ended.is_set():
+            raise anyio.ClosedResourceError
+        stdin.write(data)
+        if stdin.is_closing():
+            # Nobody holds the other end any more: not a byte of it was taken.
+            raise anyio.ClosedResourceError
+        if not self._writable.is_set():
+            await self._writable.wait()
+
+    async def next_message(self) -> SessionMessage | Exception:
+        """Return the next message; raises EndOfStream after the last."""
+        while not self.messages:
+            if self._eof.is_set():
+                raise anyio.EndOfStream
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        if self._paused and len(self.messages) < _MAX_WAITING // 2:
+            self._flow(paused=False)
+        return self.messages.popleft()
+
+    def close_stdin(self) -> None:
+        """Tell the server to end."""
+        stdin = self._pipe(0)
+        if stdin is not None:
+            stdin.close()
+
+    def stop_reading(self) -> None:
+        """Give up what is still to come, so that a server that writes while it ends is not held up by us."""
+        self.messages.clear()
+        self._end()
+        if self._paused:
+            self._flow(paused=False)
+
+    def kill(self) -> None:
+        """Kill the warden; the last resort."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+
+    def close(self) -> None:
+        """Close what is left of the pipes."""
+        if self._process is not None:
+            self._process.close()
+
+    def _pipe(self, fd: int) -> asyncio.WriteTransport | None:
+        return None if self._process is None else cast("asyncio.WriteTransport | None", self._process.get_pipe_transport(fd))
+
+    def _flow(self, *, paused: bool) -> None:
+        stdout = None if self._process is None else cast("asyncio.ReadTransport | None", self._process.get_pipe_transport(1))
+        if stdout is not None and not stdout.is_closing():
+            self._paused = paused
+            if paused:
+                stdout.pause_reading()
+            else:
+                stdout.resume_reading()
+
+    def _read(self, data: bytes) -> None:
+        if self._eof.is_set():
+            return
+        lines = data.split(b"\n")
+        for piece in lines[:-1]:
+            self._grow(piece)
+            self._finish_line()
+        self._grow(lines[-1])
+        if len(self.messages) > _MAX_WAITING and not self._paused:
+            self._flow(paused=True)
+
+    def _grow(self, piece: bytes) -> None:
+        if self._skipping is not None:
+            self._part[:] = (self._part + piece)[-_EDGE:]
+        elif len(self._part) + len(piece) > MAX_MESSAGE:
+            self._skipping = bytes((self._part + piece[:_EDGE])[:_EDGE])
+            self._part[:] = (self._part[-_EDGE:] + piece)[-_EDGE:]
+        else:
+            self._part += piece
+
+    def _finish_line(self) -> None:
+        line = bytes(self._part)
+        self._part.clear()
+        if self._skipping is not None:
+            beginning, self._skipping = self._skipping, None
+            found = _ID_NEAR_EDGE.search(beginning) or _ID_NEAR_EDGE.search(line)
+            if found is not None:
+                name = found.group(2).decode()
+                number: str | int = name if found.group(1) or not name.isdigit() else int(name)
+                text = "The result is larger than 10 MiB."
+                self._put(SessionMessage(JSONRPCError(jsonrpc="2.0", id=number, error=ErrorData(code=TOO_LARGE, message=text))))
+            return
+        if not line.strip():
+            return
+        try:
+            self._put(SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False)))
+        except ValueError:
+            # A print() on stdout is the commonest fault of stdio servers; it must not cost the session.
+            self.noise += 1
+
+    def _put(self, message: SessionMessage) -> None:
+        self.messages.append(message)
+        self._wake()
+
+    def _end(self) -> None:
+        self._eof.set()
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _note(self, data: bytes) -> None:
+        *lines, rest = (self._log_part + data).split(b"\n")
+        self._log_part = rest[-_LOG_LINE:]
+        self._log.extend(line[:_LOG_LINE].decode(errors="replace").strip() for line in lines)
+
+
+class Incoming:
+    """The read stream of the SDK's contract over a `Child`."""
+
+    def __init__(self, child: Child) -> None:
+        self._child = child
+
+    async def receive(self) -> SessionMessage | Exception:
+        """Return the next message."""
+        return await self._child.next_message()
+
+    async def aclose(self) -> None:
+        """Take no more."""
+        self._child.stop_reading()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            return await self._child.next_message()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None) -> None:
+        await self.aclose()
+
+
+class Outgoing:
+    """The write stream of the SDK's contract over a `Child`."""
+
+    def __init__(self, child: Child) -> None:
+        self._child = child
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """Write one message as one line."""
+        line = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        try:
+            await self._child.write(line)
+        except anyio.ClosedResourceError:
+            if isinstance(item.message, JSONRPCRequest):
+                raise Unsent from None
+            raise
+
+    async def aclose(self) -> None:
+        """Close the server's stdin, which asks it to end."""
+        self._child.close_stdin()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None) -> None:
+        await self.aclose()
+
+
+@contextlib.asynccontextmanager
+async def run_child(command: Command) -> AsyncGenerator[tuple[Child, Incoming, Outgoing]]:
+    """
+    Start *command* under a warden and stop all of it on leaving, within 5 seconds.
+
+    Raises:
+        ConnectFailed: There is no such program or directory, or the system starts no more processes.
+    """
+    environment = get_default_environment() | dict(command.env)
+    program = _find(command, environment)
+    secrets = tuple(sorted({value for value in command.env.values() if len(value) >= 6}, key=len, reverse=True))
+    ours, theirs = socket.socketpair()
+    loop = asyncio.get_running_loop()
+    with ours:
+        with theirs:
+            try:
+                _, child = await loop.subprocess_exec(
+                    lambda: Child(secrets),
+                    sys.executable,
+                    "-I",
+                    "-S",
+                    str(_WARDEN),
+                    str(theirs.fileno()),
+                    str(_TERM_S),
+                    "--",
+                    program,
+                    *command.args,
+                    env=environment,
+                    cwd=command.cwd,
+                    start_new_session=True,
+                    pass_fds=(theirs.fileno(),),
+                )
+            except (OSError, ValueError) as error:
+                raise ConnectFailed(f"{command.command!r} could not be started: {error}") from error
+        try:
+            yield child, Incoming(child), Outgoing(child)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await _stop(child, ours)
+
+
+async def _stop(child: Child, lifeline: socket.socket) -> None:
+    """End the server: by its stdin, then by the warden; should we be cut short, the lifeline's end still does it."""
+    try:
+        child.stop_reading()
+        child.close_stdin()
+        if not await _ends_within(child, _LEAVE_S):
+            lifeline.shutdown(socket.SHUT_RDWR)
+            if not await _ends_within(child, _TERM_S + _KILL_S):
+                child.kill()
+                await _ends_within(child, _KILL_S / 2)
+        if child.code is not None and child.code < 0:
+            _kill_abandoned(lifeline)
+    finally:
+        lifeline.close()
+        child.close()
+
+
+async def _ends_within(child: Child, seconds: float) -> bool:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(child.ended.wait(), seconds)
+    return child.ended.is_set()
+
+
+def _kill_abandoned(lifeline: socket.socket) -> None:
+    """Kill the server of a warden that was itself killed: its process group is named in the first line it wrote."""
+    lifeline.setblocking(False)
+    with contextlib.suppress(OSError, ValueError):
+        os.killpg(int(lifeline.recv(64).split()[0]), signal.SIGKILL)
+
+
+def _find(command: Command, environment: Mapping[str, str]) -> str:
+    """Return the program's path, so that a missing one is told from one that fails."""
+    if command.cwd is not None and not Path(command.cwd).is_dir():
+        raise ConnectFailed(f"The directory {command.cwd!r} does not exist.")
+    if os.sep in command.command:
+        candidate = Path(command.cwd or ".", command.command)
+        found = str(candidate) if candidate.is_file() else None
+    else:
+        found = shutil.which(command.command, path=environment.get("PATH"))
+    if found is None:
+        raise ConnectFailed(f"There is no program {command.command!r}.")
+    return str(Path(found).absolute())

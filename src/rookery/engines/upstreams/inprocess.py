@@ -1,0 +1,97 @@
+"""Servers that are part of this process: another domain's tools, called as themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+
+import orjson
+
+from rookery.access.models import Caller
+from rookery.kernel.errors import RookeryError
+from rookery.tools.errors import ConnectFailed, UpstreamRefused
+from rookery.tools.models import BuiltIn, JsonObject, Offer, Server
+from rookery.tools.ports import BuiltinServer, OnProgress
+
+_CALLERS_OWN = frozenset({403, 429})
+"""Statuses that answer the caller as they are; anything else is the tool's failure (`BuiltinServer.call`)."""
+
+_NOT_FOUND = -32602
+
+
+def entry_of(builtin: BuiltinServer) -> Server:
+    """Return the catalogue's entry of a built-in server: seen by every workspace, also by test keys (their twin is the sandbox)."""
+    return Server(
+        id=builtin.id,
+        name=builtin.name,
+        tagline=builtin.tagline,
+        description=builtin.description,
+        target=BuiltIn(),
+        sandbox=True,
+    )
+
+
+class InProcessConnector:
+    """Hands out the built-in servers as connections; see `Connector`."""
+
+    def __init__(self, builtins: Sequence[BuiltinServer]) -> None:
+        self._builtins = {builtin.id: builtin for builtin in builtins}
+
+    @contextlib.asynccontextmanager
+    async def connect(self, server: Server, *, on_changed: Callable[[], None]) -> AsyncGenerator[InProcess]:
+        """Return the built-in server of that id."""
+        del on_changed
+        builtin = self._builtins.get(server.id)
+        if builtin is None:
+            raise ConnectFailed(f"{server.id!r} is no built-in server.")
+        yield InProcess(builtin)
+
+
+class InProcess:
+    """A built-in server as a `Connection`."""
+
+    def __init__(self, builtin: BuiltinServer) -> None:
+        self._builtin = builtin
+
+    async def call(self, tool: str, arguments: Mapping[str, object], *, caller: Caller, on_progress: OnProgress | None) -> JsonObject:
+        """Run the tool as its caller; see `BuiltinServer.call`."""
+        del on_progress
+        try:
+            found = await self._builtin.call(tool, arguments, caller)
+        except RookeryError as error:
+            if error.status in _CALLERS_OWN:
+                raise
+            return {"content": [{"type": "text", "text": error.message}], "structuredContent": error.body(), "isError": True}
+        content = dict(found)
+        return {"content": [{"type": "text", "text": orjson.dumps(content).decode()}], "structuredContent": content, "isError": False}
+
+    async def offer(self) -> Offer:
+        """Return its tools in the protocol's words."""
+        tools = self._builtin.tools()
+        return Offer(
+            tools=tuple(
+                {
+                    "name": tool.name,
+                    "description": tool.description,
+                    "inputSchema": dict(tool.input_schema),
+                    "annotations": dict(tool.annotations),
+                }
+                for tool in tools
+            ),
+            needs={tool.name: tool.needs for tool in tools},
+        )
+
+    async def read(self, uri: str) -> JsonObject:
+        """Built-in servers have no resources."""
+        raise UpstreamRefused(_NOT_FOUND, f"There is no resource {uri!r}.")
+
+    async def prompt(self, name: str, arguments: Mapping[str, str]) -> JsonObject:
+        """Built-in servers have no prompts."""
+        del arguments
+        raise UpstreamRefused(_NOT_FOUND, f"There is no prompt {name!r}.")
+
+    async def wait_closed(self) -> str:
+        """Never return: it lives as long as we."""
+        await asyncio.Event().wait()
+        return ""

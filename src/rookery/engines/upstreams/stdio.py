@@ -1,0 +1,33 @@
+"""Servers that we start ourselves and speak with over their pipes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, Callable
+
+from mcp.client._transport import TransportStreams  # the SDK names its contract nowhere else
+
+from rookery.engines.upstreams.child import Incoming, Outgoing, run_child
+from rookery.engines.upstreams.relay import Relay, open_relay
+from rookery.tools.models import Command, Server
+
+
+class StdioConnector:
+    """Starts a child process for every session; see `Connector`."""
+
+    @contextlib.asynccontextmanager
+    async def connect(self, server: Server, *, on_changed: Callable[[], None]) -> AsyncGenerator[Relay]:
+        """Start the server and open a session with it."""
+        if not isinstance(server.target, Command):
+            msg = f"{server.id} is no command"
+            raise TypeError(msg)
+        async with (
+            run_child(server.target) as (child, incoming, outgoing),
+            open_relay(_pipes(incoming, outgoing), child, on_changed=on_changed) as relay,
+        ):
+            yield relay
+
+
+@contextlib.asynccontextmanager
+async def _pipes(incoming: Incoming, outgoing: Outgoing) -> AsyncGenerator[TransportStreams]:
+    yield incoming, outgoing

@@ -1,0 +1,56 @@
+"""Arguments against a tool's inputSchema: JSON Schema 2020-12, compiled once for each tool (D-34). Pure: fetches nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import jsonschema_rs
+
+from rookery.tools.errors import ArgumentsInvalid
+
+_MAX_ERRORS = 50
+_MAX_TEXT = 300
+
+
+class Arguments:
+    """
+    A compiled inputSchema.
+
+    One that cannot be compiled lets everything pass, with the reason in `fault`: its own server is the judge then. A $ref to
+    another document is never fetched (an upstream could make us read addresses and files of its choice), so it is such a case.
+    """
+
+    def __init__(self, schema: Mapping[str, object]) -> None:
+        self.fault: str | None = None
+        self._validator: jsonschema_rs.Validator | None = None
+        try:
+            # Schemas name their dialect by $schema; 2020-12 is the protocol's default.
+            kind = jsonschema_rs.validator_cls_for(dict(schema)) if "$schema" in schema else jsonschema_rs.Draft202012Validator
+            self._validator = kind(dict(schema), offline=True)
+        except (ValueError, TypeError, jsonschema_rs.ReferencingError) as error:
+            self.fault = str(error).splitlines()[0][:_MAX_TEXT]
+
+    def check(self, arguments: Mapping[str, object]) -> None:
+        """
+        Do nothing if *arguments* fit.
+
+        Raises:
+            ArgumentsInvalid: With every misfit by JSON pointer, at most 50.
+        """
+        if self._validator is None or self._validator.is_valid(arguments):
+            return
+        errors: dict[str, list[str]] = {}
+        for count, error in enumerate(self._validator.iter_errors(arguments)):
+            if count == _MAX_ERRORS:
+                break
+            errors.setdefault(_pointer(error.instance_path), []).append(_short(error.message))
+        raise ArgumentsInvalid(errors)
+
+
+def _pointer(path: list[str | int]) -> str:
+    """Return the JSON pointer (RFC 6901) of *path*; empty for the whole."""
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 1] + "…"

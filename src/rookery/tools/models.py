@@ -1,0 +1,222 @@
+"""The nouns of tool servers: what a file says of one, what it offers, what a call of it came to. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Literal, TypeAlias
+
+JsonObject: TypeAlias = dict[str, object]
+"""An object of JSON as it came over the wire; passed through unchanged."""
+
+BUILTIN_IDS = frozenset({"brain", "agents", "tools"})
+"""Ids no file may give to a server (D-31)."""
+
+
+class Status(StrEnum):
+    """The operator's word on a server (spec 3.1); any may follow any (D-33)."""
+
+    AVAILABLE = "available"
+    BETA = "beta"
+    DEPRECATED = "deprecated"
+
+
+class Health(StrEnum):
+    """How a server does, as we see it (D-33)."""
+
+    ONLINE = "online"
+    OFFLINE = "offline"
+    DEGRADED = "degraded"
+    NEEDS_LOGIN = "needs_login"
+    UNKNOWN = "unknown"
+
+
+class Isolation(StrEnum):
+    """Who shares one session with an upstream (D-32)."""
+
+    PER_WORKSPACE = "per_workspace"
+    SHARED = "shared"
+    PER_KEY = "per_key"
+    PER_SESSION = "per_session"
+
+
+class Lifecycle(StrEnum):
+    """Whether a session opens with its first call or with the platform."""
+
+    LAZY = "lazy"
+    EAGER = "eager"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A server that we start, and speak with over its pipes; `env` is beside the few variables every child gets."""
+
+    command: str
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    cwd: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """A server that runs elsewhere: Streamable HTTP, or the older HTTP with SSE."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    kind: Literal["http", "sse"] = "http"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltIn:
+    """A server that is part of this process."""
+
+
+Target: TypeAlias = Command | Address | BuiltIn
+
+Kind: TypeAlias = Literal["stdio", "http", "sse", "builtin"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolRules:
+    """What the operator says of a server's tools; patterns are globs of tool names."""
+
+    allow: tuple[str, ...] | None = None
+    deny: tuple[str, ...] = ()
+    timeouts_s: Mapping[str, float] = field(default_factory=dict[str, float])
+    cache_s: Mapping[str, float] = field(default_factory=dict[str, float])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """
+    One tool server as its entry describes it (D-31).
+
+    Attributes:
+        id: By D-30; for a file's id outside that form its slug.
+        use_when: For agents: when to reach for this server.
+        private: Left out of what is shown without a key (D-35); keys see it.
+        sandbox: Test keys may call all its tools (D-25).
+        workspaces: Who may see it; None means all.
+        idle_s: A session unused for so long is closed; None means never.
+        timeout_s: Of one call, reset by its progress.
+        max_concurrency: Calls at once in one session; more queue.
+        fault: Why it cannot be reached at all, for example a variable that is not set.
+    """
+
+    id: str
+    name: str
+    target: Target
+    tagline: str = ""
+    description: str = ""
+    icon: str | None = None
+    status: Status = Status.AVAILABLE
+    use_when: str | None = None
+    related_servers: tuple[str, ...] = ()
+    enabled: bool = True
+    private: bool = False
+    sandbox: bool = False
+    workspaces: frozenset[int] | None = None
+    isolation: Isolation = Isolation.PER_WORKSPACE
+    replicas: int = 1
+    lifecycle: Lifecycle = Lifecycle.LAZY
+    idle_s: float | None = 900.0
+    timeout_s: float = 60.0
+    rules: ToolRules = ToolRules()
+    max_concurrency: int = 64
+    forward_headers: tuple[str, ...] = ()
+    auth: Literal["oauth"] | None = None
+    fault: str | None = None
+
+    @property
+    def kind(self) -> Kind:
+        """By which connector it is reached."""
+        match self.target:
+            case Command():
+                return "stdio"
+            case Address(kind=kind):
+                return kind
+            case BuiltIn():
+                return "builtin"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """
+    What a server offers, each thing in the upstream's own words.
+
+    Attributes:
+        needs: Of built-in servers: the scope that each tool asks of its caller, by the tool's name (D-92).
+        instructions: The upstream's own text on how it is used.
+    """
+
+    tools: tuple[JsonObject, ...] = ()
+    resources: tuple[JsonObject, ...] = ()
+    templates: tuple[JsonObject, ...] = ()
+    prompts: tuple[JsonObject, ...] = ()
+    needs: Mapping[str, str] = field(default_factory=dict[str, str])
+    instructions: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """
+    The last good offer of a server, as the store keeps it.
+
+    Attributes:
+        fingerprint: Of where the server is reached; another one makes the snapshot another server's.
+    """
+
+    server_id: str
+    fingerprint: str
+    offer: Offer
+    seen_at: datetime
+
+
+FailureCode: TypeAlias = Literal["tool_execution_error", "tool_timeout", "server_unavailable", "result_too_large"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRow:
+    """
+    What is kept of one call (D-38): never its arguments or result, only their sizes in bytes.
+
+    Attributes:
+        code: None on success; else a `FailureCode`, the code of the refusal, or `client_left`.
+    """
+
+    id: str
+    workspace_id: int
+    server_id: str
+    tool: str
+    key_id: str
+    key_kind: str
+    agent_id: str | None
+    session_id: str | None
+    success: bool
+    code: str | None
+    duration_ms: float
+    arguments_bytes: int
+    result_bytes: int
+    request_id: str
+    called_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """
+    What a call that reached its tool came to; a failure of the tool is an outcome, not an exception (D-34).
+
+    Attributes:
+        result: The protocol's whole tool result as JSON; also of a failure, when the tool gave one.
+        error: The text of a failure, None on success.
+        code: The word of a failure, None on success.
+    """
+
+    server: Server
+    tool: str
+    duration_ms: float
+    result: bytes | None = None
+    error: str | None = None
+    code: FailureCode | None = None

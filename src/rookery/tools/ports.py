@@ -1,0 +1,160 @@
+"""
+What tool servers are to this domain, whatever engine reaches them.
+
+`BuiltinServer` is for other domains: one that has tools of its own (memory has remember, recall, search, forget) writes an
+object of this shape in its `mcp_tools.py`, with plain classes of its own and without importing this module; `wiring` passes
+it to `engines/upstreams/inprocess.py`. See the example in its docstring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol, TypeAlias
+
+from rookery.access.models import Caller
+from rookery.tools.models import JsonObject, Offer, Server
+
+OnProgress: TypeAlias = Callable[[float, float | None, str | None], Awaitable[None]]
+"""Takes one progress notice of a running call: done, total, message."""
+
+
+class BuiltinTool(Protocol):
+    """
+    One tool of a built-in server; a frozen dataclass with these fields will do.
+
+    Attributes:
+        name: 1 to 128 of `[A-Za-z0-9_-]`.
+        description: For the model that chooses: what it does, when to use it.
+        input_schema: JSON Schema 2020-12 of the arguments, "type": "object" at its top; arguments are validated
+            by it before `call`, so say "additionalProperties": false and every bound there.
+        annotations: MCP's hints, {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True,
+            "title": …}; readOnlyHint decides whether test keys may call and whether a lost call is repeated.
+        needs: The scope of its REST twin, for example "brain:write". A key without it is not shown the tool, and a
+            call is 403 (D-92): both are done here, before `call`.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def description(self) -> str: ...
+
+    @property
+    def input_schema(self) -> Mapping[str, object]: ...
+
+    @property
+    def annotations(self) -> Mapping[str, object]: ...
+
+    @property
+    def needs(self) -> str: ...
+
+
+class BuiltinServer(Protocol):
+    """
+    A tool server that is part of this process and acts as its caller.
+
+    For example (in memory/mcp_tools.py)::
+
+        @dataclass(frozen=True, slots=True, kw_only=True)
+        class BrainTool:
+            name: str
+            description: str
+            input_schema: Mapping[str, object]
+            annotations: Mapping[str, object]
+            needs: str
+
+
+        class BrainServer:
+            id, name, tagline, description = "brain", "Shared memory", "…", "…"
+
+            def tools(self) -> Sequence[BrainTool]: ...
+
+            async def call(self, tool: str, arguments: Mapping[str, object], caller: Caller) -> Mapping[str, object]: ...
+    """
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def tagline(self) -> str: ...
+
+    @property
+    def description(self) -> str: ...
+
+    def tools(self) -> Sequence[BuiltinTool]:
+        """Return all tools, always the same ones; who sees which is decided from `needs`."""
+        ...
+
+    async def call(self, tool: str, arguments: Mapping[str, object], caller: Caller) -> Mapping[str, object]:
+        """
+        Run *tool* as *caller* and return its result as a JSON-ready object, the body of the REST twin's answer.
+
+        It becomes the protocol's result: structuredContent, and the same as JSON text in content. *arguments* fit the
+        tool's input_schema. A `RookeryError` of status 403 or 429 is the caller's answer as it is; any other becomes
+        the tool's own failure, its message the text. What else is raised is an internal error.
+        """
+        ...
+
+
+class Connection(Protocol):
+    """
+    One open session with an upstream, in the hands of the task that opened it; its methods may be awaited by any task.
+
+    Every method raises `UpstreamError` (errors.py) and no vendor's error. A caller that is cancelled cancels the request
+    upstream, and the session stays usable.
+    """
+
+    async def call(self, tool: str, arguments: Mapping[str, object], *, caller: Caller, on_progress: OnProgress | None) -> JsonObject:
+        """
+        Return the protocol's whole tool result {content, structuredContent?, isError}, at most 10 MiB of it.
+
+        Raises:
+            RookeryError: Only by built-in servers, which may refuse the caller.
+        """
+        ...
+
+    async def offer(self) -> Offer:
+        """Return everything the upstream lists, all pages; a kind of thing that it does not know is empty."""
+        ...
+
+    async def read(self, uri: str) -> JsonObject:
+        """Return the protocol's result {contents: […]} for a uri of the upstream's own."""
+        ...
+
+    async def prompt(self, name: str, arguments: Mapping[str, str]) -> JsonObject:
+        """Return the protocol's result {description?, messages: […]}."""
+        ...
+
+    async def wait_closed(self) -> str:
+        """Return, once the session is of no use any more, why."""
+        ...
+
+
+class Connector(Protocol):
+    """Opens sessions with one kind of upstream: a command, an address, a part of this process."""
+
+    def connect(self, server: Server, *, on_changed: Callable[[], None]) -> AbstractAsyncContextManager[Connection]:
+        """
+        Return a session to enter and leave in one task; its caller bounds the time of entering.
+
+        Leaving it takes 5 seconds at most and leaves no process behind. *on_changed* is called, in the loop, whenever
+        the upstream says that what it offers changed. Entering raises `ConnectFailed`.
+        """
+        ...
+
+
+class ToolLimits(Protocol):
+    """The caller's own limits per tool (D-38); access's guard is one."""
+
+    async def spend_tool_limit(self, caller: Caller, server: str, tool: str) -> None:
+        """
+        Count one call against whatever limits the caller's key has for it.
+
+        Raises:
+            RookeryError: 429 rate_limited.
+        """
+        ...

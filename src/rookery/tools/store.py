@@ -1,0 +1,175 @@
+"""The tables of tool servers: what each offered when last seen, and one row for every call."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import cast
+
+import orjson
+from sqlalchemy import BigInteger, Column, Double, Index, Table, Text, bindparam, delete, insert, select
+
+from rookery.kernel.clock import from_micros, to_micros
+from rookery.kernel.db import Row, Tx, metadata, upsert
+from rookery.tools.models import CallRow, JsonObject, Offer, Snapshot
+
+tool_catalogue = Table(
+    "tool_catalogue",
+    metadata,
+    Column("server_id", Text, primary_key=True),
+    Column("fingerprint", Text, nullable=False),
+    Column("offer", Text, nullable=False),
+    Column("seen_at", BigInteger, nullable=False),
+)
+
+tool_calls = Table(
+    "tool_calls",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("workspace_id", BigInteger, nullable=False),
+    Column("server_id", Text, nullable=False),
+    Column("tool", Text, nullable=False),
+    Column("key_id", Text, nullable=False),
+    Column("key_kind", Text, nullable=False),
+    Column("agent_id", Text),
+    Column("session_id", Text),
+    Column("success", BigInteger, nullable=False),
+    Column("code", Text),
+    Column("duration_ms", Double, nullable=False),
+    Column("arguments_bytes", BigInteger, nullable=False),
+    Column("result_bytes", BigInteger, nullable=False),
+    Column("request_id", Text, nullable=False),
+    Column("called_at", BigInteger, nullable=False),
+    Index("ix_tool_calls_workspace_id_server_id_tool_called_at", "workspace_id", "server_id", "tool", "called_at"),
+    Index("ix_tool_calls_called_at", "called_at"),
+)
+
+_KEEP = upsert(
+    tool_catalogue,
+    index_elements=["server_id"],
+    set_=lambda new: {"fingerprint": new["fingerprint"], "offer": new["offer"], "seen_at": new["seen_at"]},
+)
+_ALL_SNAPSHOTS = select(tool_catalogue)
+_FORGET = delete(tool_catalogue).where(tool_catalogue.c.server_id == bindparam("server_id"))
+_ADD_CALL = insert(tool_calls)
+_CALLS = (
+    select(tool_calls)
+    .where(tool_calls.c.workspace_id == bindparam("workspace_id"))
+    .order_by(tool_calls.c.called_at.desc(), tool_calls.c.id.desc())
+    .limit(bindparam("limit"))
+)
+
+
+def keep_snapshot(tx: Tx, snapshot: Snapshot) -> None:
+    """Keep what a server offers, in the place of what it offered before."""
+    offer = snapshot.offer
+    content = {
+        "tools": offer.tools,
+        "resources": offer.resources,
+        "templates": offer.templates,
+        "prompts": offer.prompts,
+        "needs": offer.needs,
+        "instructions": offer.instructions,
+    }
+    tx.run(
+        _KEEP,
+        {
+            "server_id": snapshot.server_id,
+            "fingerprint": snapshot.fingerprint,
+            "offer": orjson.dumps(content).decode(),
+            "seen_at": to_micros(snapshot.seen_at),
+        },
+    )
+
+
+def snapshots(tx: Tx) -> list[Snapshot]:
+    """Return what every server offered when it was last seen."""
+    return [_snapshot(row) for row in tx.all(_ALL_SNAPSHOTS)]
+
+
+def forget_snapshot(tx: Tx, server_id: str) -> None:
+    """Forget what a server offered."""
+    tx.run(_FORGET, {"server_id": server_id})
+
+
+def add_call(tx: Tx, row: CallRow) -> None:
+    """Keep that a call was made."""
+    tx.run(
+        _ADD_CALL,
+        {
+            "id": row.id,
+            "workspace_id": row.workspace_id,
+            "server_id": row.server_id,
+            "tool": row.tool,
+            "key_id": row.key_id,
+            "key_kind": row.key_kind,
+            "agent_id": row.agent_id,
+            "session_id": row.session_id,
+            "success": int(row.success),
+            "code": row.code,
+            "duration_ms": row.duration_ms,
+            "arguments_bytes": row.arguments_bytes,
+            "result_bytes": row.result_bytes,
+            "request_id": row.request_id,
+            "called_at": to_micros(row.called_at),
+        },
+    )
+
+
+def latest_calls(tx: Tx, *, workspace_id: int, limit: int) -> list[CallRow]:
+    """Return at most *limit* calls of a workspace, the latest first."""
+    return [_call(row) for row in tx.all(_CALLS, {"workspace_id": workspace_id, "limit": limit})]
+
+
+def _snapshot(row: Row) -> Snapshot:
+    content = cast("dict[str, object]", orjson.loads(row.text("offer")))
+
+    def things(name: str) -> tuple[JsonObject, ...]:
+        return tuple(cast("list[JsonObject]", content.get(name) or []))
+
+    return Snapshot(
+        server_id=row.text("server_id"),
+        fingerprint=row.text("fingerprint"),
+        offer=Offer(
+            tools=things("tools"),
+            resources=things("resources"),
+            templates=things("templates"),
+            prompts=things("prompts"),
+            needs=cast("dict[str, str]", content.get("needs") or {}),
+            instructions=cast("str | None", content.get("instructions")),
+        ),
+        seen_at=from_micros(row.integer("seen_at")),
+    )
+
+
+def _call(row: Row) -> CallRow:
+    return CallRow(
+        id=row.text("id"),
+        workspace_id=row.integer("workspace_id"),
+        server_id=row.text("server_id"),
+        tool=row.text("tool"),
+        key_id=row.text("key_id"),
+        key_kind=row.text("key_kind"),
+        agent_id=row.maybe_text("agent_id"),
+        session_id=row.maybe_text("session_id"),
+        success=row.flag("success"),
+        code=row.maybe_text("code"),
+        duration_ms=row.number("duration_ms"),
+        arguments_bytes=row.integer("arguments_bytes"),
+        result_bytes=row.integer("result_bytes"),
+        request_id=row.text("request_id"),
+        called_at=from_micros(row.integer("called_at")),
+    )
+
+
+_FORGET_CALLS = delete(tool_calls).where(tool_calls.c.called_at < bindparam("before"))
+_PURGE = delete(tool_calls).where(tool_calls.c.workspace_id == bindparam("of_workspace"))
+
+
+def forget_calls(tx: Tx, *, before: datetime) -> int:
+    """Delete the rows of calls made before *before* (D-17); return how many."""
+    return tx.run(_FORGET_CALLS, {"before": to_micros(before)})
+
+
+def purge(tx: Tx, workspace_id: int) -> int:
+    """Delete every row of a workspace that is being deleted; return how many."""
+    return tx.run(_PURGE, {"of_workspace": workspace_id})

@@ -1,0 +1,381 @@
+"""Every kind of upstream behind the one port: real servers, a misbehaving one, and what is left of their processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rookery.engines import upstreams
+from rookery.tools.errors import ConnectFailed, ConnectionLost, ResultInvalid, ResultTooLarge, UpstreamRefused
+from rookery.tools.models import Command, Server
+from rookery.tools.ports import Connection
+from tests.conftest import eventually
+from tests.tools.makers import BIN, SERVERS, at, children, descriptors, free_port, is_alive, make_caller, odd, text_of
+
+CALLER = make_caller()
+CONNECTORS = upstreams.open([])
+
+
+def nothing() -> None:
+    """Hear of a change and do nothing."""
+
+
+def connect(server: Server) -> AbstractAsyncContextManager[Connection]:
+    """Return a session to enter."""
+    return CONNECTORS[server.kind].connect(server, on_changed=nothing)
+
+
+async def call(connection: Connection, tool: str, **arguments: object) -> dict[str, object]:
+    """Call a tool."""
+    return await connection.call(tool, arguments, caller=CALLER, on_progress=None)
+
+
+@pytest.fixture(scope="module")
+def legacy() -> Iterator[str]:
+    """The address of a server of the handshake era over HTTP."""
+    with subprocess.Popen([sys.executable, "-I", "-S", str(SERVERS / "legacy.py")], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+        process.kill()
+
+
+@pytest.fixture(scope="module", params=["http", "sse"])
+def served(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The address of a server by the official SDK over HTTP: Streamable HTTP, and the older SSE."""
+    port = free_port()
+    command = [sys.executable, str(SERVERS / "served.py"), str(port), request.param]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if b"running on" in line:
+                break
+        yield f"http://127.0.0.1:{port}/{'mcp' if request.param == 'http' else 'sse'}"
+        process.kill()
+
+
+@pytest.fixture(autouse=True)
+async def nothing_is_left() -> AsyncIterator[None]:
+    """D-32: whatever a test does with stdio servers, no process of theirs outlives its sessions."""
+    before = {each.pid for each in children()}
+    yield
+    await eventually(lambda: {each.pid for each in children()} <= before)
+
+
+# Real servers.
+
+
+async def test_the_time_server_lists_and_answers_its_tools() -> None:
+    """Spec 1, D-32: a real server from the index, in the stateless era."""
+    server = Server(id="time", name="time", target=Command(command=str(BIN / "mcp-server-time"), args=("--local-timezone", "UTC")))
+
+    async with connect(server) as time_server:
+        offer = await time_server.offer()
+        result = await call(time_server, "get_current_time", timezone="UTC")
+
+    assert [tool["name"] for tool in offer.tools] == ["get_current_time", "convert_time"]
+    assert offer.resources == offer.templates == offer.prompts == ()
+    assert result["isError"] is False
+    assert isinstance(result["structuredContent"], dict)
+    assert '"timezone": "UTC"' in text_of(result)
+
+
+async def test_the_git_server_works_on_a_real_repository(tmp_path: Path) -> None:
+    """Spec 1, D-32: a second real server, with side effects."""
+    await asyncio.to_thread(subprocess.run, ["git", "init", "-q", str(tmp_path)], check=True)
+    (tmp_path / "note.txt").write_text("hello")
+    target = Command(command=str(BIN / "mcp-server-git"), args=("--repository", str(tmp_path)))
+
+    async with connect(Server(id="git", name="git", target=target)) as git:
+        added = await call(git, "git_add", repo_path=str(tmp_path), files=["note.txt"])
+        status = await call(git, "git_status", repo_path=str(tmp_path))
+
+    assert added["isError"] is False
+    assert "note.txt" in text_of(status)
+
+
+async def test_a_server_over_http_answers_as_one_over_pipes_does(served: str) -> None:
+    """D-32: Streamable HTTP and SSE through the same port."""
+    async with connect(at(served)) as session:
+        offer = await session.offer()
+        result = await call(session, "add", a=2, b=3)
+        content = await session.read("memo://insights")
+
+    assert {"pid", "add", "large", "crash"} == {tool["name"] for tool in offer.tools}
+    assert offer.resources[0]["uri"] == "memo://insights"
+    assert text_of(result) == "5"
+    assert content["contents"] == [{"uri": "memo://insights", "mimeType": "text/plain", "text": "everything is fine"}]
+
+
+# What a server over HTTP may do wrong.
+
+
+async def test_a_session_that_the_upstream_forgot_is_told_as_lost_and_not_handled(legacy: str) -> None:
+    """Notes on MCP 5: -32600 "Session not found" would stay for ever; the request was not looked at, so it may be repeated."""
+    async with connect(at(f"{legacy}/mcp")) as session:
+        await call(session, "forget")
+
+        with pytest.raises(ConnectionLost) as lost:
+            await call(session, "write")
+
+        assert lost.value.was_handled is False
+        assert await asyncio.wait_for(session.wait_closed(), 1)
+
+
+async def test_an_answer_that_breaks_off_costs_that_call_alone(legacy: str) -> None:
+    """D-32: one failed request must not end the session with its other calls."""
+    async with connect(at(f"{legacy}/mcp")) as session:
+        with pytest.raises(ConnectionLost) as lost:
+            await call(session, "half")
+
+        assert lost.value.was_handled is True
+        assert text_of(await call(session, "write")) == "ok"
+
+
+async def test_a_result_over_http_larger_than_10_mib_is_refused_and_the_session_goes_on(legacy: str) -> None:
+    """D-34: results to 10 MiB."""
+    async with connect(at(f"{legacy}/mcp")) as session:
+        with pytest.raises(ResultTooLarge):
+            await call(session, "large")
+
+        assert text_of(await call(session, "write")) == "ok"
+
+
+@pytest.mark.parametrize(("path", "needs_login"), [("login", True), ("down", False), ("junk", False), ("half", False)])
+async def test_an_address_that_is_no_server_fails_to_connect_in_words(legacy: str, path: str, needs_login: bool) -> None:
+    """D-33: needs_login is told from offline."""
+    with pytest.raises(ConnectFailed) as failed:
+        await asyncio.wait_for(connect(at(f"{legacy}/{path}")).__aenter__(), 10)
+
+    assert failed.value.needs_login is needs_login
+    assert str(failed.value)
+
+
+async def test_nobody_at_the_address_fails_to_connect_in_words() -> None:
+    """D-32."""
+    with pytest.raises(ConnectFailed, match="No connection to"):
+        await connect(at(f"http://127.0.0.1:{free_port()}/mcp")).__aenter__()
+
+
+async def test_the_headers_of_an_entry_go_to_the_upstream(legacy: str) -> None:
+    """D-31."""
+    server = at(f"{legacy}/mcp")
+    target = type(server.target)(url=f"{legacy}/mcp", headers={"X-Key": "made up"})  # pyright: ignore[reportCallIssue] - an Address
+
+    async with connect(Server(id="served", name="served", target=target)) as session:
+        assert text_of(await call(session, "header")) == "made up"
+
+
+# What a server over pipes may do wrong.
+
+
+async def test_noise_on_stdout_costs_nothing() -> None:
+    """Notes on MCP 3: a print() in a server must not cost its session."""
+    async with connect(odd("--noise")) as session:
+        assert text_of(await call(session, "echo", text="hi")) == "hi"
+
+
+async def test_everything_is_listed_over_all_pages_and_as_it_came() -> None:
+    """D-34: schemas pass through unchanged, their nulls and vendors' fields too."""
+    async with connect(odd()) as session:
+        offer = await session.offer()
+
+    assert len(offer.tools) == 16
+    strict = next(tool for tool in offer.tools if tool["name"] == "strict")["inputSchema"]
+    assert isinstance(strict, dict)
+    assert strict["x-vendor"] == {"kept": None}
+    assert strict["properties"]["kind"] == {"enum": ["a", "b"], "default": None}
+    assert len(offer.resources) == 5
+    assert offer.templates == ({"uriTemplate": "demo://resource/{id}", "name": "Any resource"},)
+    assert offer.instructions == "Be careful."
+
+
+async def test_a_method_that_the_upstream_does_not_know_lists_nothing() -> None:
+    """Notes on MCP 5: resources without templates answer -32601."""
+    async with connect(odd("--no-templates")) as session:
+        offer = await session.offer()
+
+    assert offer.templates == ()
+    assert len(offer.resources) == 5
+
+
+async def test_a_crash_fails_the_call_with_the_servers_last_words_but_not_its_secrets() -> None:
+    """D-32: noticed at once; keys never in messages."""
+    async with connect(odd(env={"ODD_SECRET": "very-secret-key"})) as session:
+        with pytest.raises(ConnectionLost) as lost:
+            await call(session, "crash")
+
+        assert str(lost.value) == "The server ended with code 7: going down with ***"
+        assert lost.value.was_handled is True
+        with pytest.raises(ConnectionLost) as again:
+            await call(session, "echo", text="hi")
+        assert again.value.was_handled is False
+
+
+async def test_an_idle_crash_is_noticed_without_a_call() -> None:
+    """Notes on MCP 5."""
+    async with connect(odd()) as session:
+        os.kill(int(text_of(await call(session, "pid"))), signal.SIGKILL)
+
+        assert await asyncio.wait_for(session.wait_closed(), 5) == "The server was killed by signal 9"
+
+
+async def test_a_result_larger_than_10_mib_is_refused_and_the_session_goes_on() -> None:
+    """D-34: results to 10 MiB."""
+    async with connect(odd()) as session:
+        with pytest.raises(ResultTooLarge):
+            await call(session, "large", bytes=11 * 1024 * 1024)
+        whole = await call(session, "large", bytes=9 * 1024 * 1024)
+
+    assert len(text_of(whole)) == 9 * 1024 * 1024
+
+
+async def test_what_is_no_result_is_an_error_and_not_a_crash() -> None:
+    """D-34: an upstream's nonsense is an upstream's failure."""
+    async with connect(odd()) as session:
+        with pytest.raises(ResultInvalid):
+            await call(session, "wrong")
+        with pytest.raises(UpstreamRefused, match="not today"):
+            await call(session, "refuse")
+
+        assert text_of(await call(session, "echo", text="hi")) == "hi"
+
+
+async def test_a_call_that_is_cancelled_is_cancelled_upstream(tmp_path: Path) -> None:
+    """D-34: a caller that leaves cancels upstream; the session stays usable."""
+    mark = tmp_path / "cancelled"
+    async with connect(odd()) as session:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(call(session, "slow", seconds=20, mark=str(mark)), 0.1)
+
+        await eventually(mark.exists)
+        assert text_of(await call(session, "echo", text="hi")) == "hi"
+
+
+async def test_progress_is_told_while_a_tool_runs() -> None:
+    """D-34: timeouts are reset by it."""
+    heard: list[tuple[float, float | None, str | None]] = []
+
+    async def hear(done: float, total: float | None, message: str | None) -> None:
+        heard.append((done, total, message))
+
+    async with connect(odd()) as session:
+        await session.call("progress", {"steps": 2, "pause": 0.01}, caller=CALLER, on_progress=hear)
+
+    assert heard == [(1.0, 2.0, "step 1"), (2.0, 2.0, "step 2")]
+
+
+async def test_a_changed_list_is_heard_of() -> None:
+    """D-32: refresh on list_changed."""
+    changes: list[int] = []
+    async with CONNECTORS["stdio"].connect(odd(), on_changed=lambda: changes.append(1)) as session:
+        await call(session, "grow")
+
+        await eventually(lambda: changes)
+
+
+async def test_a_child_sees_only_the_variables_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Notes on MCP 5: our own secrets are not our tools'."""
+    monkeypatch.setenv("ROOKERY_SECRET_KEY", "ours alone")
+    async with connect(odd(env={"ITS_OWN": "1"})) as session:
+        names = text_of(await call(session, "env"))
+
+    assert "ITS_OWN" in names
+    assert "PATH" in names
+    assert "ROOKERY" not in names
+
+
+@pytest.mark.parametrize(
+    ("server", "words"),
+    [
+        (odd("--exit"), "ended with code 3: cannot find my configuration"),
+        (Server(id="x", name="x", target=Command(command="no-such-program")), "no program 'no-such-program'"),
+        (Server(id="x", name="x", target=Command(command="sh", cwd="/no/such/folder")), "'/no/such/folder' does not exist"),
+        (Server(id="x", name="x", target=Command(command="echo", args=("not a server",))), "ended with code 0"),
+    ],
+)
+async def test_a_command_that_is_no_server_fails_to_connect_in_words(server: Server, words: str) -> None:
+    """D-32: what to mend is in the error."""
+    with pytest.raises(ConnectFailed, match=words):
+        await connect(server).__aenter__()
+
+
+# What is left of processes.
+
+
+async def test_a_server_that_ignores_every_request_to_end_is_ended_with_its_children() -> None:
+    """D-32: the whole process group is closed, within 5 seconds."""
+    async with connect(odd("--deaf", "--grandchild")) as session:
+        pids = [int(text_of(await call(session, "pid"))), int(text_of(await call(session, "spawn")))]
+        started = time.monotonic()
+
+    assert time.monotonic() - started < 5
+    assert not any(is_alive(pid) for pid in pids)
+
+
+async def test_giving_up_on_a_server_that_hangs_leaves_nothing_behind() -> None:
+    """D-32: the connect is bounded, also for one that never answers."""
+    before = len(children())
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.3):
+            await connect(odd("--hang", "--deaf")).__aenter__()
+
+    await eventually(lambda: len(children()) == before)
+
+
+async def test_a_killed_warden_does_not_leave_its_server_behind() -> None:
+    """D-32: no orphan, ever."""
+    async with connect(odd("--deaf")) as session:
+        pid = int(text_of(await call(session, "pid")))
+        warden = psutil.Process(pid).parent()
+        assert warden is not None
+        warden.kill()
+        await asyncio.wait_for(session.wait_closed(), 5)
+
+    await eventually(lambda: not is_alive(pid))
+
+
+async def test_a_killed_rookery_leaves_no_server_behind() -> None:
+    """D-32: kill -9 of the whole platform; the servers ignore SIGTERM and the end of stdin, and have children of their own."""
+    code = (
+        "import asyncio\n"
+        "from tests.engines.test_upstreams import call, connect, odd, text_of\n"
+        "async def main():\n"
+        "    async with connect(odd('--deaf', '--grandchild')) as one, connect(odd('--deaf')) as two:\n"
+        "        print(*[text_of(await call(each, name)) for each in (one, two) for name in ('pid', 'spawn')], flush=True)\n"
+        "        await asyncio.sleep(60)\n"
+        "asyncio.run(main())\n"
+    )
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE, cwd=SERVERS.parents[2])
+    assert process.stdout is not None
+    pids = [int(word) for word in (await process.stdout.readline()).split()]
+    assert len(pids) == 4
+    assert all(is_alive(pid) for pid in pids)
+
+    process.kill()
+    await process.wait()
+
+    await eventually(lambda: not any(is_alive(pid) for pid in pids))
+
+
+async def test_twenty_restarts_leave_no_process_and_no_descriptor() -> None:
+    """Notes on MCP 3.1: what every tracker complains of."""
+    async with connect(odd()) as session:
+        await call(session, "pid")
+    before, running = descriptors(), {each.pid for each in children()}
+
+    for _ in range(20):
+        async with connect(odd()) as session:
+            await call(session, "pid")
+
+    assert descriptors() <= before
+    assert {each.pid for each in children()} <= running

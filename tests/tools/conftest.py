@@ -1,0 +1,53 @@
+"""The tools domain on an empty record store, its file in a folder of the test's own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from rookery.kernel.db import Database, open_database
+from tests.conftest import eventually
+from tests.tools.makers import Tools, build, children
+
+Start = Callable[..., Awaitable[Tools]]
+
+
+@pytest.fixture
+async def db(data_dir: Path) -> AsyncIterator[Database]:
+    """An empty record store; the dialects are the business of test_store.py."""
+    database = open_database("embedded:", data_dir=data_dir)
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Where the file of servers is, or will be."""
+    return tmp_path / "servers.json"
+
+
+def write(file: Path, **servers: object) -> None:
+    """Write the file of servers."""
+    file.write_text(json.dumps({"mcpServers": servers}))
+
+
+@pytest.fixture
+async def start(db: Database, file: Path) -> AsyncIterator[Start]:
+    """Start the domain with these entries in its file; whatever was started is closed, and leaves no process."""
+    before = {each.pid for each in children()}
+    async with AsyncExitStack() as stack:
+
+        async def begin(servers: dict[str, object] | None = None, **options: object) -> Tools:
+            if servers is not None:
+                write(file, **servers)
+            tools = build(db, file, **options)  # pyright: ignore[reportArgumentType] - passed on as they are
+            stack.push_async_callback(tools.aclose)
+            await tools.start()
+            return tools
+
+        yield begin
+    await eventually(lambda: {each.pid for each in children()} <= before)

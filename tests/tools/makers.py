@@ -1,0 +1,152 @@
+"""Callers, entries and the tools domain as wiring builds it, around real servers."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import cast
+
+import psutil
+
+from rookery.access.models import Caller
+from rookery.engines import upstreams
+from rookery.kernel.db import Database
+from rookery.tools.calls import Calls
+from rookery.tools.catalogue import Catalogue
+from rookery.tools.models import Address, Command, Server
+from rookery.tools.ports import BuiltinServer
+from rookery.tools.resources import Resources
+from rookery.tools.sessions import Sessions
+from rookery.tools.supervised import Timing
+
+SERVERS = Path(__file__).parent / "servers"
+BIN = Path(sys.executable).parent
+QUICK = Timing(connect_s=10.0)
+
+
+def make_caller(**fields: object) -> Caller:
+    """Make a caller of workspace 1 who may do everything."""
+    caller = Caller(
+        key_id="key-1",
+        key_kind="api",
+        key_name="key",
+        workspace_id=1,
+        shown_workspace_id=1,
+        scopes=frozenset({"*"}),
+        agent_id=None,
+        environment="live",
+        servers=None,
+        tools=None,
+        orgs=None,
+        projects=None,
+        tool_limits={},
+        address="192.0.2.1",
+        request_id="req_test",
+    )
+    return replace(caller, **fields)
+
+
+def odd(*flags: str, id: str = "odd", env: Mapping[str, str] | None = None, **fields: object) -> Server:
+    """Make the entry of the server that misbehaves as its flags say."""
+    target = Command(command=sys.executable, args=("-I", "-S", "-u", str(SERVERS / "odd.py"), *flags), env=env or {})
+    return replace(Server(id=id, name=id, target=target), **fields)
+
+
+def entry(*flags: str, **fields: object) -> dict[str, object]:
+    """Make an entry of a file for the same server."""
+    return {"command": sys.executable, "args": ["-I", "-S", "-u", str(SERVERS / "odd.py"), *flags], **fields}
+
+
+def at(url: str, **fields: object) -> Server:
+    """Make the entry of a server at *url*."""
+    kind = "sse" if url.endswith("/sse") else "http"
+    return replace(Server(id="served", name="served", target=Address(url=url, kind=kind)), **fields)
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def text_of(result: Mapping[str, object]) -> str:
+    """Return the first text of a tool's result."""
+    return str(cast("list[dict[str, object]]", result["content"])[0]["text"])
+
+
+def children() -> list[psutil.Process]:
+    """Return every process below this one that still runs."""
+    return [each for each in psutil.Process().children(recursive=True) if is_alive(each.pid)]
+
+
+def is_alive(pid: int) -> bool:
+    """Tell whether a process runs; a zombie does not."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def descriptors() -> int:
+    """Return how many files this process has open."""
+    return psutil.Process().num_fds()
+
+
+class NoLimits:
+    """Limits that limit nothing, and remember what was spent."""
+
+    def __init__(self) -> None:
+        self.spent: list[str] = []
+
+    async def spend_tool_limit(self, caller: Caller, server: str, tool: str) -> None:
+        """Remember."""
+        self.spent.append(f"{server}/{tool}")
+
+
+@dataclass(kw_only=True)
+class Tools:
+    """The domain as one process has it."""
+
+    db: Database
+    sessions: Sessions
+    catalogue: Catalogue
+    calls: Calls
+    resources: Resources
+    limits: NoLimits
+
+    async def start(self) -> None:
+        """Start what has tasks."""
+        await self.sessions.start()
+        await self.catalogue.start()
+
+    async def aclose(self) -> None:
+        """Close it all, in the order of wiring."""
+        await self.catalogue.aclose()
+        await self.sessions.aclose()
+
+
+def build(
+    db: Database,
+    path: Path | None,
+    *,
+    builtins: Sequence[BuiltinServer] = (),
+    environment: Mapping[str, str] | None = None,
+    timing: Timing = QUICK,
+) -> Tools:
+    """Build the domain as wiring does."""
+    sessions = Sessions(upstreams.open(builtins), timing=timing)
+    entries = [upstreams.entry_of(builtin) for builtin in builtins]
+    catalogue = Catalogue(db, sessions, builtins=entries, path=path, environment=environment or {})
+    limits = NoLimits()
+    return Tools(
+        db=db,
+        sessions=sessions,
+        catalogue=catalogue,
+        calls=Calls(db, catalogue, sessions, limits),
+        resources=Resources(catalogue, sessions),
+        limits=limits,
+    )

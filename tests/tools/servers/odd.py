@@ -1,0 +1,233 @@
+"""
+An MCP server that misbehaves on demand; only the standard library, so that it starts in 20 ms.
+
+Speaks the handshake of 2025-06-18 over stdio. What it does wrong is asked for by flags (from its start on) and by its tools.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import cast
+
+FLAGS = set(sys.argv[1:])
+LOCK = threading.Lock()
+CANCELLED: set[object] = set()
+CALLS: list[str] = []
+"""Every tool called so far."""
+
+ANY: dict[str, object] = {"type": "object", "properties": {}}
+READ_ONLY = {"readOnlyHint": True}
+
+
+def schema(**properties: object) -> dict[str, object]:
+    """Return the schema of an object with exactly these properties."""
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
+STRICT = {
+    "$defs": {"point": {"type": "object", "properties": {"x": {"type": "integer"}, "y": {"type": ["integer", "null"]}}, "required": ["x"]}},
+    "type": "object",
+    "properties": {
+        "kind": {"enum": ["a", "b"], "default": None},
+        "points": {"type": "array", "items": {"$ref": "#/$defs/point"}, "minItems": 1},
+        "odd/na~me": {"type": "string", "maxLength": 3},
+    },
+    "required": ["kind"],
+    "unevaluatedProperties": False,
+    "x-vendor": {"kept": None},
+}
+TOOLS: dict[str, dict[str, object]] = {
+    "echo": {"description": "Says it again.", "inputSchema": schema(text={"type": "string"}), "annotations": READ_ONLY},
+    "pid": {"description": "Names its process.", "inputSchema": ANY, "annotations": READ_ONLY},
+    "count": {"description": "Counts its calls.", "inputSchema": ANY},
+    "crash": {"description": "Ends the server.", "inputSchema": ANY},
+    "crash_once": {
+        "description": "Ends the server the first time.",
+        "inputSchema": schema(mark={"type": "string"}),
+        "annotations": READ_ONLY,
+    },
+    "slow": {"description": "Takes its time.", "inputSchema": schema(seconds={"type": "number"}, mark={"type": "string"})},
+    "progress": {"description": "Tells how far it is.", "inputSchema": schema(steps={"type": "integer"}, pause={"type": "number"})},
+    "large": {"description": "Says a lot.", "inputSchema": schema(bytes={"type": "integer"})},
+    "wrong": {"description": "Answers no result.", "inputSchema": ANY},
+    "error": {"description": "Fails politely.", "inputSchema": ANY},
+    "refuse": {"description": "Fails by the protocol.", "inputSchema": ANY},
+    "strict": {"description": "Is strict.", "inputSchema": STRICT},
+    "far": {
+        "description": "Refers far away.",
+        "inputSchema": {"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:9/schema"}}},
+    },
+    "grow": {"description": "Adds a tool.", "inputSchema": ANY},
+    "spawn": {"description": "Starts a process of its own.", "inputSchema": ANY},
+    "env": {"description": "Shows its environment.", "inputSchema": ANY},
+}
+RESOURCES = [
+    {"uri": "memo://insights", "name": "Insights", "mimeType": "text/plain"},
+    {"uri": "odd://own/thing", "name": "Its own scheme"},
+    {"uri": "file:///a%20b.txt", "name": "A file"},
+    {"uri": "urn:isbn:9780131103627", "name": "A book"},
+    {"uri": "demo://broken", "name": "Listed, but broken"},
+]
+TEMPLATES = [{"uriTemplate": "demo://resource/{id}", "name": "Any resource"}]
+PROMPTS = [{"name": "greet", "description": "Greets.", "arguments": [{"name": "who", "required": True}]}]
+
+
+def inside(params: object, name: str) -> dict[str, object]:
+    """Return an object within an object; empty if it is missing."""
+    return cast("dict[str, dict[str, object]]", params).get(name) or {}
+
+
+def write(message: object) -> None:
+    """Send one message."""
+    with LOCK:
+        sys.stdout.write(json.dumps(message) + "\n")
+        sys.stdout.flush()
+
+
+def text(value: object, **more: object) -> dict[str, object]:
+    """Return a tool's result of one text."""
+    return {"content": [{"type": "text", "text": str(value)}], **more}
+
+
+def call(  # noqa: C901, PLR0912 - a table of misdeeds
+    number: object, name: str, arguments: dict[str, object], token: object
+) -> object:
+    """Return a tool's result, or do what it is there for."""
+    CALLS.append(name)
+    if name == "echo":
+        return text(arguments["text"], structuredContent={"text": arguments["text"]})
+    if name == "pid":
+        return text(os.getpid())
+    if name == "count":
+        return text(CALLS.count("count"))
+    if name == "crash":
+        sys.stderr.write(f"going down with {os.environ.get('ODD_SECRET', 'nothing')}\n")
+        sys.stderr.flush()
+        os._exit(7)
+    if name == "crash_once":
+        mark = Path(str(arguments["mark"]))
+        if not mark.exists():
+            mark.touch()
+            os._exit(7)
+        return text("back again")
+    if name == "slow":
+        deadline = time.monotonic() + float(str(arguments["seconds"]))
+        while time.monotonic() < deadline:
+            if number in CANCELLED:
+                Path(str(arguments["mark"])).touch()
+                return None
+            time.sleep(0.01)
+        return text("done")
+    if name == "progress":
+        for step in range(int(str(arguments["steps"]))):
+            time.sleep(float(str(arguments["pause"])))
+            params = {"progressToken": token, "progress": step + 1, "total": arguments["steps"], "message": f"step {step + 1}"}
+            write({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
+        return text("done")
+    if name == "large":
+        return text("x" * int(str(arguments["bytes"])))
+    if name == "wrong":
+        return {"content": "not a list", "isError": "maybe"}
+    if name == "error":
+        return text("it did not work", isError=True)
+    if name == "grow":
+        write({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+        return text("grown")
+    if name == "spawn":
+        child = subprocess.Popen(["sleep", "300"], start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        return text(child.pid)
+    if name == "env":
+        return text(json.dumps(sorted(os.environ)))
+    return text("ok")
+
+
+def read(uri: str) -> object:
+    """Return a resource's content, or None if there is no such."""
+    if uri == "demo://broken":
+        raise RuntimeError("the disk is on fire")
+    if uri in {str(each["uri"]) for each in RESOURCES} or uri.startswith("demo://resource/"):
+        return {"contents": [{"uri": uri, "mimeType": "text/plain", "text": f"content of {uri}"}]}
+    return None
+
+
+def answer(number: object, method: str, params: dict[str, object]) -> None:  # noqa: C901, PLR0912 - a table of methods
+    """Answer one request."""
+    result: object = None
+    error: dict[str, object] | None = None
+    more: dict[str, dict[str, object]]
+    if method == "initialize":
+        capabilities = {"tools": {"listChanged": True}, "resources": {}, "prompts": {}}
+        info = {"name": "odd", "version": "1"}
+        result = {"protocolVersion": "2025-06-18", "capabilities": capabilities, "serverInfo": info, "instructions": "Be careful."}
+    elif method == "tools/list":
+        more = {"late": {"description": "Came later.", "inputSchema": ANY}} if "grow" in CALLS else {}
+        tools = [{"name": name, **rest} for name, rest in {**TOOLS, **more}.items()]
+        at = int(str(params.get("cursor", 0)))
+        result = {"tools": tools[at : at + 8], **({"nextCursor": str(at + 8)} if at + 8 < len(tools) else {})}
+    elif method == "resources/list":
+        result = {"resources": RESOURCES}
+    elif method == "resources/templates/list" and "--no-templates" not in FLAGS:
+        result = {"resourceTemplates": TEMPLATES}
+    elif method == "prompts/list":
+        result = {"prompts": PROMPTS}
+    elif method == "prompts/get":
+        who = inside(params, "arguments").get("who")
+        if who is None:
+            error = {"code": -32602, "message": "who is missing"}
+        else:
+            message = {"role": "user", "content": {"type": "text", "text": f"Hello {who}"}}
+            result = {"description": "A greeting", "messages": [message]}
+    elif method == "resources/read":
+        try:
+            result = read(str(params["uri"]))
+        except RuntimeError as failure:
+            error = {"code": -32603, "message": str(failure)}
+        if result is None and error is None:
+            error = {"code": -32002, "message": "Resource not found"}
+    elif method == "tools/call" and params["name"] != "refuse":
+        token = inside(params, "_meta").get("progressToken")
+        result = call(number, str(params["name"]), inside(params, "arguments"), token)
+        if result is None:
+            return
+    elif method == "tools/call":
+        error = {"code": -32603, "message": "not today"}
+    else:
+        error = {"code": -32601, "message": f"unknown method {method}"}
+    write({"jsonrpc": "2.0", "id": number, **({"result": result} if error is None else {"error": error})})
+
+
+def main() -> None:  # noqa: C901 - a table of flags
+    """Serve stdin until it ends; longer if asked to be deaf."""
+    if "--exit" in FLAGS:
+        sys.stderr.write("cannot find my configuration\n")
+        sys.exit(3)
+    if "--deaf" in FLAGS:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if "--grandchild" in FLAGS:
+        subprocess.Popen(["sleep", "300"], stdin=subprocess.DEVNULL)
+    if "--noise" in FLAGS:
+        sys.stdout.write("Welcome to odd!\n{not json\n\n[]\n\x00\xff\n")
+        sys.stdout.flush()
+    for line in sys.stdin:
+        message = json.loads(line)
+        if "--hang" in FLAGS:
+            continue
+        if message.get("method") == "notifications/cancelled":
+            CANCELLED.add(message["params"]["requestId"])
+        if "id" in message and "method" in message:
+            if "--noise" in FLAGS:
+                sys.stdout.write("debug: handling a request\n")
+            work = threading.Thread(target=answer, args=(message["id"], message["method"], message.get("params") or {}), daemon=True)
+            work.start()
+    while "--deaf" in FLAGS:
+        time.sleep(1)
+
+
+main()

@@ -1,0 +1,49 @@
+"""An MCP server over HTTP for tests, by the official SDK: `served.py PORT http|sse`, stateful in the handshake era."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from mcp.server.mcpserver import MCPServer
+
+server = MCPServer("served")
+count = 0
+
+
+@server.tool()
+def pid() -> str:
+    """Name its process."""
+    return str(os.getpid())
+
+
+@server.tool()
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@server.tool()
+def large(size: int) -> str:
+    """Say a lot."""
+    return "x" * size
+
+
+@server.tool()
+def crash() -> str:
+    """End the server."""
+    os._exit(7)
+
+
+@server.resource("memo://insights")
+def insights() -> str:
+    """What was found out."""
+    return "everything is fine"
+
+
+if __name__ == "__main__":
+    port = int(sys.argv[1])
+    if sys.argv[2] == "sse":
+        server.run("sse", host="127.0.0.1", port=port)
+    else:
+        server.run("streamable-http", host="127.0.0.1", port=port, json_response="json" in sys.argv)

@@ -1,0 +1,211 @@
+"""The routes of spec 4.1 through the whole application."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, MutableMapping
+from urllib.parse import quote
+
+import pytest
+
+from rookery.kernel.config import Settings
+from rookery.tools import store
+from tests.conftest import House, eventually, open_house
+from tests.tools.makers import entry
+
+BASE = "/api/v1/mcp"
+
+
+@pytest.fixture
+def database_url() -> str:
+    """The embedded store alone: what differs by dialect is tested in test_catalogue.py."""
+    return "embedded:"
+
+
+@pytest.fixture
+async def nest(settings: Settings) -> AsyncIterator[House]:
+    """A running server with two tool servers, one of them deprecated."""
+    servers = {"odd": entry(tagline="Misbehaves"), "old": entry(status="deprecated"), "gone": {"command": "no-such-program"}}
+    settings.servers_file.write_text(json.dumps({"mcpServers": servers}))
+    async with open_house(settings) as house:
+        yield house
+
+
+async def test_the_catalogue_is_told_by_the_specs_names(nest: House) -> None:
+    """Spec 2.1, 4.1; D-30, D-33."""
+    key = await nest.api_key("mcp:read", "brain:read")
+
+    one = (await key.get(f"{BASE}/servers/odd")).json()
+    listed = (await key.get(f"{BASE}/servers")).json()
+    tools = (await key.get(f"{BASE}/servers/odd/tools")).json()
+    resources = (await key.get(f"{BASE}/servers/odd/resources")).json()
+    templates = (await key.get(f"{BASE}/servers/odd/resource-templates")).json()
+    prompts = (await key.get(f"{BASE}/servers/odd/prompts")).json()
+    old = await key.get(f"{BASE}/servers/old")
+
+    assert {(server["id"], server["status"]) for server in listed["servers"]} >= {
+        ("odd", "available"),
+        ("old", "deprecated"),
+        ("brain", "available"),
+    }
+    assert listed["count"] == len(listed["servers"])
+    odd = next(server for server in listed["servers"] if server["id"] == "odd")
+    assert (odd["tagline"], odd["tool_count"], odd["resource_count"], odd["health"]) == ("Misbehaves", 16, 5, "online")
+    assert {"id", "name", "tagline", "description", "tools", "resources"} <= set(one)
+    assert tools["server"] == "odd"
+    assert tools["tools"] == one["tools"]
+    assert tools["count"] == 16
+    assert {"name", "description", "inputSchema"} <= set(tools["tools"][0])
+    assert resources["count"] == 5
+    assert resources["resources"][0] == {"uri": "odd://memo/insights", "name": "Insights", "mimeType": "text/plain"}
+    assert templates["resource_templates"][0]["uriTemplate"] == "odd://demo/resource/{id}"
+    assert prompts["prompts"][0]["name"] == "greet"
+    assert old.headers["deprecation"].startswith("@")
+    assert (await key.get(f"{BASE}/servers/none")).json()["error"] == "server_not_found"
+
+
+async def test_a_call_answers_by_the_specs_names_and_leaves_a_row(nest: House) -> None:
+    """Spec 2.1, 4.1; D-34, D-38."""
+    key = await nest.api_key("mcp:write")
+
+    answer = await key.post(
+        f"{BASE}/tools/call", {"server": "odd", "tool": "echo", "arguments": {"text": "hi"}}, **{"X-Session-ID": "sess_1"}
+    )
+    bare = await key.post(f"{BASE}/servers/odd/tools/echo", {"text": "hi"})
+    without = await key.post(f"{BASE}/tools/call", {"server": "odd", "tool": "pid"})
+
+    duration = answer.json()["duration_ms"]
+    assert isinstance(duration, int)
+    result = {"content": [{"type": "text", "text": "hi"}], "structuredContent": {"text": "hi"}, "isError": False}
+    assert answer.json() == {"success": True, "server": "odd", "tool": "echo", "result": result, "duration_ms": duration}
+    assert bare.json()["result"] == result
+    assert without.status_code == 200
+    rows = await nest.rookery.db.read(lambda tx: store.latest_calls(tx, workspace_id=nest.workspace_id, limit=5))
+    assert [(row.tool, row.session_id, row.key_id, row.success) for row in rows] == [
+        ("pid", None, key.key_id, True),
+        ("echo", None, key.key_id, True),
+        ("echo", "sess_1", key.key_id, True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code", "called"),
+    [
+        ("{", 400, "invalid_request", {}),
+        ([], 400, "invalid_request", {}),
+        ({"server": "odd"}, 400, "invalid_request", {"server": "odd"}),
+        ({"server": "odd", "tool": 5}, 400, "invalid_request", {"server": "odd"}),
+        ({"server": "odd", "tool": "echo", "args": {}}, 400, "invalid_request", {"server": "odd", "tool": "echo"}),
+        ({"server": "odd", "tool": "echo", "arguments": []}, 400, "invalid_request", {"server": "odd", "tool": "echo"}),
+        ({"server": "odd", "tool": "echo", "arguments": {"text": 5}}, 400, "invalid_arguments", {"server": "odd", "tool": "echo"}),
+        ({"server": "even", "tool": "echo"}, 404, "server_not_found", {"server": "even", "tool": "echo"}),
+        ({"server": "odd", "tool": "ecco"}, 404, "tool_not_found", {"server": "odd", "tool": "ecco"}),
+    ],
+)
+async def test_a_call_that_is_refused_says_what_was_to_be_called(
+    nest: House, body: object, status: int, code: str, called: dict[str, str]
+) -> None:
+    """D-34: every 4xx is D-10's body plus success:false, server, tool."""
+    content = body if isinstance(body, str) else json.dumps(body)
+    answer = await nest.admin.http.post(f"{BASE}/tools/call", content=content, headers={"Content-Type": "application/json"})
+
+    found = answer.json()
+    assert (answer.status_code, found["error"], found["success"]) == (status, code, False)
+    assert {name: found[name] for name in ("server", "tool") if name in found} == called
+    assert isinstance(found["message"], str)
+    if code == "invalid_arguments":
+        assert set(found["errors"]) == {"/text"}
+
+
+async def test_what_a_tool_does_wrong_is_a_500_with_its_code(nest: House) -> None:
+    """D-34."""
+    failed = await nest.admin.post(f"{BASE}/tools/call", {"server": "odd", "tool": "error"})
+    down = await nest.admin.post(f"{BASE}/tools/call", {"server": "gone", "tool": "any"})
+
+    assert failed.status_code == down.status_code == 500
+    found = failed.json()
+    assert found == {
+        "success": False,
+        "server": "odd",
+        "tool": "error",
+        "result": {"content": [{"type": "text", "text": "it did not work"}], "isError": True},
+        "duration_ms": found["duration_ms"],
+        "error": "it did not work",
+        "code": "tool_execution_error",
+    }
+    assert down.json()["code"] == "server_unavailable"
+    assert "result" not in down.json()
+
+
+async def test_resources_and_prompts_are_read_raw_or_encoded(nest: House) -> None:
+    """Spec 4.1; D-30."""
+    key = await nest.api_key("mcp:read")
+
+    raw = await key.get(f"{BASE}/resources/odd://memo/insights")
+    encoded = await key.get(f"{BASE}/resources/{quote('odd://memo/insights', safe='')}")
+    unknown = await key.get(f"{BASE}/resources/odd://memo/none")
+    broken = await key.get(f"{BASE}/resources/odd://demo/broken")
+    prompt = await key.post(f"{BASE}/servers/odd/prompts/greet", {"arguments": {"who": "you"}})
+
+    text = "content of memo://insights"
+    contents = [{"uri": "odd://memo/insights", "mimeType": "text/plain", "text": text}]
+    assert raw.json() == encoded.json() == {"uri": "odd://memo/insights", "content": {"contents": contents}}
+    assert (unknown.status_code, unknown.json()["error"]) == (404, "resource_not_found")
+    assert (broken.status_code, broken.json()["error"]) == (500, "resource_error")
+    assert prompt.json()["messages"][0]["content"]["text"] == "Hello you"
+
+
+async def test_each_route_asks_for_its_scope(nest: House) -> None:
+    """D-23: mcp:read lists and reads, mcp:write calls; write never implies read."""
+    reader, writer = await nest.api_key("mcp:read"), await nest.api_key("mcp:write")
+
+    refused = await reader.post(f"{BASE}/tools/call", {"server": "odd", "tool": "pid"})
+
+    assert (refused.status_code, refused.json()["required_scope"]) == (403, "mcp:write")
+    assert refused.json()["success"] is False
+    for path in ("servers", "servers/odd", "servers/odd/tools", "servers/odd/resources", "resources/odd://memo/insights"):
+        assert (await writer.get(f"{BASE}/{path}")).status_code == 403
+
+
+async def test_memory_is_there_as_a_tool(nest: House) -> None:
+    """D-92."""
+    key = await nest.api_key("mcp:read", "mcp:write", "brain:read")
+
+    tools = (await key.get(f"{BASE}/servers/brain/tools")).json()["tools"]
+    refused = await key.post(f"{BASE}/tools/call", {"server": "brain", "tool": "remember", "arguments": {}})
+
+    assert {"recall", "search"} <= {tool["name"] for tool in tools}
+    assert "remember" not in {tool["name"] for tool in tools}
+    assert refused.status_code in {400, 403}
+
+
+async def test_a_caller_that_leaves_cancels_the_tool(nest: House, settings: Settings) -> None:
+    """D-34: http.disconnect reaches the upstream."""
+    mark = settings.data_dir / "cancelled"
+    body = json.dumps({"server": "odd", "tool": "slow", "arguments": {"seconds": 30, "mark": str(mark)}}).encode()
+    arrived = asyncio.Event()
+    sent: list[MutableMapping[str, object]] = []
+
+    async def receive() -> dict[str, object]:
+        if not arrived.is_set():
+            arrived.set()
+            return {"type": "http.request", "body": body, "more_body": False}
+        await asyncio.sleep(0.3)
+        return {"type": "http.disconnect"}
+
+    async def send(message: MutableMapping[str, object]) -> None:
+        sent.append(message)
+
+    path = f"{BASE}/tools/call"
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json"), (b"authorization", f"Bearer {nest.admin.key}".encode())]
+    scope: dict[str, object] = {"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST", "scheme": "http"}
+    scope |= {"path": path, "raw_path": path.encode(), "query_string": b"", "root_path": "", "headers": headers}
+    scope |= {"client": ("127.0.0.1", 1), "server": ("localhost", 80)}
+
+    await asyncio.wait_for(nest.transport.app(scope, receive, send), 10)
+
+    await eventually(mark.exists)
+    rows = await nest.rookery.db.read(lambda tx: store.latest_calls(tx, workspace_id=nest.workspace_id, limit=1))
+    assert [row.code for row in rows] == ["client_left"]
+    assert not any(each.get("status") == 200 for each in sent)

@@ -1,0 +1,436 @@
+"""Calls and the sessions below them, on real processes (D-32, D-34, D-38)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rookery.access.models import Caller
+from rookery.kernel.errors import EngineUnavailable, PermissionDenied, RookeryError
+from rookery.tools import store
+from rookery.tools.errors import ArgumentsInvalid, Disabled, ServerBusy, ServerNotFound, TestKeyRefused, ToolNotFound
+from rookery.tools.models import CallRow, Outcome
+from rookery.tools.supervised import Timing
+from tests.conftest import eventually
+from tests.tools.conftest import Start
+from tests.tools.makers import Tools, entry, is_alive, make_caller
+
+CALLER = make_caller()
+OTHER = make_caller(workspace_id=2, shown_workspace_id=2, key_id="key-2")
+
+
+async def call(tools: Tools, tool: str, *, server: str = "odd", caller: Caller = CALLER, **arguments: object) -> Outcome:
+    """Call a tool."""
+    return await tools.calls.call(caller, server, tool, arguments)
+
+
+async def said(tools: Tools, tool: str, *, server: str = "odd", caller: Caller = CALLER, **arguments: object) -> str:
+    """Call a tool that succeeds, and return its text."""
+    outcome = await call(tools, tool, server=server, caller=caller, **arguments)
+    assert outcome.error is None
+    return str(json.loads(outcome.result or b"")["content"][0]["text"])
+
+
+async def rows(tools: Tools, workspace_id: int = 1) -> list[CallRow]:
+    """Return the rows of a workspace, the latest first."""
+    return await tools.db.read(lambda tx: store.latest_calls(tx, workspace_id=workspace_id, limit=100))
+
+
+# What a call is answered with, and what is kept of it.
+
+
+async def test_a_call_returns_the_whole_result_and_leaves_a_row(start: Start) -> None:
+    """D-34, D-38."""
+    tools = await start({"odd": entry()})
+
+    outcome = await call(tools, "echo", text="hi")
+
+    assert json.loads(outcome.result or b"") == {
+        "content": [{"type": "text", "text": "hi"}],
+        "structuredContent": {"text": "hi"},
+        "isError": False,
+    }
+    (row,) = await rows(tools)
+    assert (row.server_id, row.tool, row.key_id, row.success, row.code) == ("odd", "echo", "key-1", True, None)
+    assert (row.arguments_bytes, row.request_id) == (len('{"text":"hi"}'), "req_test")
+    assert row.result_bytes == len(outcome.result or b"")
+    assert tools.limits.spent == ["odd/echo"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "code", "error"),
+    [
+        ("error", {}, "tool_execution_error", "it did not work"),
+        ("refuse", {}, "tool_execution_error", "not today"),
+        ("wrong", {}, "tool_execution_error", "invalid result"),
+        ("large", {"bytes": 11 * 1024 * 1024}, "result_too_large", "10 MiB"),
+        ("large", {"bytes": 10 * 1024 * 1024}, "result_too_large", "10 MiB"),
+        ("crash", {}, "server_unavailable", "ended with code 7"),
+    ],
+)
+async def test_what_a_tool_does_wrong_is_an_outcome(start: Start, tool: str, arguments: dict[str, object], code: str, error: str) -> None:
+    """D-34: 500 with one of four codes; a row all the same."""
+    tools = await start({"odd": entry()})
+
+    outcome = await tools.calls.call(CALLER, "odd", tool, arguments)
+
+    assert outcome.code == code
+    assert error in str(outcome.error)
+    assert [row.code for row in await rows(tools)] == [code]
+    assert await said(tools, "echo", text="and on it goes") == "and on it goes"
+
+
+async def test_the_result_of_a_failure_is_kept(start: Start) -> None:
+    """D-34: result? beside the error."""
+    tools = await start({"odd": entry()})
+
+    outcome = await call(tools, "error")
+
+    assert json.loads(outcome.result or b"") == {"content": [{"type": "text", "text": "it did not work"}], "isError": True}
+
+
+async def test_arguments_that_do_not_fit_never_reach_the_server(start: Start) -> None:
+    """D-34."""
+    tools = await start({"odd": entry()})
+    await said(tools, "echo", text="hi")
+
+    with pytest.raises(ArgumentsInvalid) as refused:
+        await call(tools, "strict", kind="c", points=[{"x": 1.5}])
+
+    assert set(refused.value.detail["errors"]) == {"/kind", "/points/0/x"}  # pyright: ignore[reportArgumentType] - a mapping
+    assert [row.code for row in await rows(tools)] == ["invalid_arguments", None]
+    assert await said(tools, "strict", kind="a", points=[{"x": 1, "y": None}]) == "ok"
+    assert await said(tools, "far", a=1) == "ok"
+
+
+async def test_unknown_names_are_not_found_and_leave_no_row(start: Start) -> None:
+    """D-34: server_not_found, tool_not_found."""
+    tools = await start({"odd": entry()})
+
+    with pytest.raises(ServerNotFound):
+        await call(tools, "echo", server="even")
+    with pytest.raises(ToolNotFound):
+        await call(tools, "ecco")
+
+    assert await rows(tools) == []
+
+
+async def test_a_tool_that_came_since_the_last_look_is_found(start: Start) -> None:
+    """D-32: refresh on list_changed."""
+    tools = await start({"odd": entry()})
+    await said(tools, "grow")
+
+    async def is_there() -> bool:
+        odd = tools.catalogue.server(CALLER, "odd")
+        return tools.catalogue.tool(odd, "late") is not None
+
+    await eventually(is_there)
+    assert await said(tools, "late") == "ok"
+
+
+# Time.
+
+
+async def test_a_tool_that_takes_too_long_is_told_off_and_cancelled(start: Start, tmp_path: Path) -> None:
+    """D-34: a timeout by tool, by server."""
+    mark = tmp_path / "cancelled"
+    tools = await start({"odd": entry(tools={"timeouts": {"sl*": 0.2}})})
+
+    outcome = await call(tools, "slow", seconds=30, mark=str(mark))
+
+    assert outcome.code == "tool_timeout"
+    await eventually(mark.exists)
+    assert await said(tools, "echo", text="hi") == "hi"
+
+
+async def test_progress_puts_the_timeout_off(start: Start) -> None:
+    """D-34: reset by progress."""
+    tools = await start({"odd": entry(timeout_s=1)})
+
+    assert await said(tools, "progress", steps=5, pause=0.3) == "done"
+
+
+async def test_a_caller_that_leaves_cancels_the_tool_and_leaves_a_row(start: Start, tmp_path: Path) -> None:
+    """D-34, D-38."""
+    mark = tmp_path / "cancelled"
+    tools = await start({"odd": entry()})
+    await said(tools, "echo", text="hi")
+
+    task = asyncio.create_task(call(tools, "slow", seconds=30, mark=str(mark)))
+    await asyncio.sleep(0.05)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    await eventually(mark.exists)
+    assert (await rows(tools))[0].code == "client_left"
+
+
+async def test_more_calls_than_a_server_takes_wait_in_line_and_then_are_refused(start: Start, tmp_path: Path) -> None:
+    """D-34: max_concurrency, server_busy."""
+    tools = await start({"odd": entry(max_concurrency=1)})
+    await said(tools, "echo", text="hi")
+
+    slow = [call(tools, "slow", seconds=0.1, mark=str(tmp_path / "x")) for _ in range(6)]
+    outcomes = await asyncio.gather(*slow, return_exceptions=True)
+
+    assert [type(each) for each in outcomes].count(ServerBusy) == 1
+    assert [each.error for each in outcomes if isinstance(each, Outcome)] == [None] * 5
+    odd = tools.catalogue.server(CALLER, "odd")
+    assert [session.in_flight for session in tools.sessions.of(odd.id)] == [0]
+
+
+# Crashes.
+
+
+async def test_a_killed_server_fails_the_calls_in_flight_alone_and_is_back_within_a_second(start: Start, tmp_path: Path) -> None:
+    """D-32: under concurrent callers."""
+    tools = await start({"odd": entry()})
+    pid = int(await said(tools, "pid"))
+    in_flight = [asyncio.create_task(call(tools, "slow", seconds=30, mark=str(tmp_path / "x"))) for _ in range(8)]
+    await eventually(lambda: sum(session.in_flight for session in tools.sessions.of("odd")) == 8)
+
+    os.kill(pid, signal.SIGKILL)
+    killed = time.monotonic()
+
+    assert int(await said(tools, "pid")) != pid
+    assert time.monotonic() - killed < 1
+    assert {(await task).code for task in in_flight} == {"server_unavailable"}
+
+
+async def test_a_read_only_tool_is_asked_again_once(start: Start, tmp_path: Path) -> None:
+    """D-32."""
+    tools = await start({"odd": entry()})
+
+    assert await said(tools, "crash_once", mark=str(tmp_path / "crashed")) == "back again"
+
+
+async def test_a_session_that_crashed_while_idle_is_opened_again_for_any_tool(start: Start) -> None:
+    """D-32: what was surely not done may be repeated."""
+    tools = await start({"odd": entry()})
+    pid = int(await said(tools, "pid"))
+
+    for _ in range(3):
+        os.kill(pid, signal.SIGKILL)
+        await eventually(lambda pid=pid: not psutil.pid_exists(pid))  # reaped: none of its threads holds the pipe any more
+        assert await said(tools, "count") == "1"
+        pid = int(await said(tools, "pid"))
+
+
+async def test_a_crash_loop_backs_off_and_says_so_at_once(start: Start) -> None:
+    """D-32: back-off, and a breaker for crash loops."""
+    tools = await start({"odd": entry("--exit")}, timing=Timing(connect_s=5, first_delay_s=5, patience_s=0.1))
+    for _ in range(3):
+        await call(tools, "echo", text="hi")
+
+    started = time.monotonic()
+    outcome = await call(tools, "echo", text="hi")
+
+    assert outcome.code == "server_unavailable"
+    assert "cannot find my configuration" in str(outcome.error)
+    assert "tried again in" in str(outcome.error)
+    assert time.monotonic() - started < 0.5
+
+
+async def test_a_dead_server_slows_no_other_and_not_the_start(start: Start) -> None:
+    """D-32."""
+    started = time.monotonic()
+    tools = await start({"dead": entry("--hang", "--deaf"), "gone": {"command": "no-such-program"}, "odd": entry()})
+
+    assert await said(tools, "echo", text="hi") == "hi"
+    assert time.monotonic() - started < 4
+    outcome = await call(tools, "echo", server="gone", text="hi")
+    assert outcome.code == "server_unavailable"
+    assert "no-such-program" in str(outcome.error)
+
+
+async def test_a_call_to_a_server_never_seen_waits_its_connect_time_and_is_no_404(start: Start) -> None:
+    """D-32."""
+    tools = await start({"dead": entry("--hang")}, timing=Timing(connect_s=0.5))
+
+    outcome = await call(tools, "anything", server="dead")
+
+    assert outcome.code == "server_unavailable"
+    assert "did not answer within 0.5 s" in str(outcome.error)
+
+
+# Who shares what.
+
+
+@pytest.mark.parametrize(
+    ("isolation", "second", "shares"),
+    [
+        ("shared", OTHER, True),
+        ("per_workspace", OTHER, False),
+        ("per_workspace", make_caller(key_id="key-3"), True),
+        ("per_key", make_caller(key_id="key-3"), False),
+        ("per_key", CALLER, True),
+    ],
+)
+async def test_a_session_serves_whom_its_isolation_says(start: Start, isolation: str, second: Caller, shares: bool) -> None:
+    """D-32: two workspaces share only when the entry says so."""
+    tools = await start({"odd": entry(isolation=isolation)})
+
+    first_pid = await said(tools, "pid")
+    second_pid = await said(tools, "pid", caller=second)
+
+    assert (first_pid == second_pid) is shares
+
+
+async def test_an_agents_session_has_its_own_and_it_ends_with_it(start: Start) -> None:
+    """D-32, D-38: per_session."""
+    tools = await start({"odd": entry(isolation="per_session")})
+    outcomes = [await tools.calls.call(CALLER, "odd", "pid", {}, session_id=each) for each in ("sess_1", "sess_2", "sess_1")]
+    pids = [json.loads(outcome.result or b"")["content"][0]["text"] for outcome in outcomes]
+
+    tools.sessions.end_session("sess_1")
+
+    assert pids[0] == pids[2] != pids[1]
+    await eventually(lambda: not is_alive(int(pids[0])))
+    assert is_alive(int(pids[1]))
+
+
+async def test_an_idle_session_is_closed_and_opened_again(start: Start) -> None:
+    """D-32: idle_s."""
+    tools = await start({"odd": entry(idle_s=0.1)})
+    pid = int(await said(tools, "pid"))
+
+    await eventually(lambda: not is_alive(pid))
+
+    assert int(await said(tools, "pid")) != pid
+
+
+# Who may call what.
+
+
+@pytest.mark.parametrize(
+    ("caller", "tool", "error"),
+    [
+        (make_caller(servers=frozenset({"else"})), "echo", PermissionDenied),
+        (make_caller(tools=("else/*",)), "echo", PermissionDenied),
+        (make_caller(tools=("odd/e*",)), "pid", PermissionDenied),
+        (make_caller(environment="test"), "count", TestKeyRefused),
+        (CALLER, "refuse", Disabled),
+    ],
+)
+async def test_a_call_that_the_key_or_the_operator_does_not_allow_is_refused(
+    start: Start, caller: Caller, tool: str, error: type[RookeryError]
+) -> None:
+    """D-23, D-25, D-33."""
+    tools = await start({"odd": entry(tools={"deny": ["refuse"]})})
+    await said(tools, "echo", text="hi")
+
+    with pytest.raises(error):
+        await call(tools, tool, caller=caller)
+
+
+async def test_a_test_key_reaches_read_only_tools_and_sandboxes(start: Start) -> None:
+    """D-25."""
+    tools = await start({"odd": entry(), "sand": entry(sandbox=True)})
+    test = make_caller(environment="test", workspace_id=99)
+
+    assert await said(tools, "echo", caller=test, text="hi") == "hi"
+    assert await said(tools, "count", server="sand", caller=test) == "1"
+
+
+async def test_a_server_of_other_workspaces_does_not_exist(start: Start) -> None:
+    """D-31: workspaces; never whether another tenant's thing exists."""
+    tools = await start({"odd": entry(workspaces=[2])})
+
+    with pytest.raises(ServerNotFound):
+        await call(tools, "echo", text="hi")
+    assert await said(tools, "echo", caller=OTHER, text="hi") == "hi"
+    assert tools.catalogue.servers(CALLER) == []
+
+
+async def test_a_server_that_is_switched_off_is_not_listed_and_refuses(start: Start) -> None:
+    """D-33."""
+    tools = await start({"odd": entry(enabled=False)})
+
+    with pytest.raises(Disabled):
+        await call(tools, "echo", text="hi")
+    assert tools.catalogue.servers(CALLER) == []
+
+
+# Built-in servers.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NestTool:
+    """A tool of the built-in server below."""
+
+    name: str
+    description: str = "Does something."
+    needs: str
+    input_schema: Mapping[str, object]
+    annotations: Mapping[str, object]
+
+
+class Nest:
+    """A built-in server as another domain would write it."""
+
+    id = "nest"
+    name = "Nest"
+    tagline = "For tests"
+    description = "A built-in server for tests"
+
+    def tools(self) -> list[NestTool]:
+        """Return its tools."""
+        schema = {"type": "object", "properties": {"how": {"type": "string"}}, "additionalProperties": False}
+        return [
+            NestTool(name="look", needs="brain:read", input_schema=schema, annotations={"readOnlyHint": True}),
+            NestTool(name="lay", needs="brain:write", input_schema=schema, annotations={}),
+        ]
+
+    async def call(self, tool: str, arguments: Mapping[str, object], caller: Caller) -> Mapping[str, object]:
+        """Act as the caller."""
+        if arguments.get("how") == "badly":
+            raise EngineUnavailable("nest", "it fell down")
+        if arguments.get("how") == "elsewhere":
+            raise PermissionDenied("brain:admin")
+        return {"tool": tool, "workspace": caller.workspace_id}
+
+
+async def test_a_built_in_server_acts_as_its_caller(start: Start) -> None:
+    """D-92."""
+    tools = await start(builtins=[Nest()])
+    test = make_caller(environment="test", workspace_id=99)
+
+    outcome = await call(tools, "lay", server="nest", caller=test)
+
+    assert json.loads(outcome.result or b"")["structuredContent"] == {"tool": "lay", "workspace": 99}
+
+
+async def test_a_built_in_tool_needs_the_scope_of_its_twin(start: Start) -> None:
+    """D-92: without it, it is not listed, and a call is 403."""
+    tools = await start(builtins=[Nest()])
+    reader = make_caller(scopes=frozenset({"brain:read"}))
+    nest = tools.catalogue.server(reader, "nest")
+    await tools.catalogue.seen(nest)
+
+    with pytest.raises(RookeryError) as refused:
+        await call(tools, "lay", server="nest", caller=reader)
+
+    assert (refused.value.status, refused.value.code) == (403, "scope_missing")
+    assert [tool.name for tool in tools.catalogue.tools(reader, nest)] == ["look"]
+
+
+async def test_what_a_built_in_tool_cannot_do_is_its_failure_and_a_refusal_is_the_callers(start: Start) -> None:
+    """D-34, D-92."""
+    tools = await start(builtins=[Nest()])
+
+    failed = await call(tools, "look", server="nest", how="badly")
+
+    assert failed.code == "tool_execution_error"
+    assert "it fell down" in str(failed.error)
+    with pytest.raises(PermissionDenied):
+        await call(tools, "look", server="nest", how="elsewhere")

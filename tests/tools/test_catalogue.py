@@ -1,0 +1,275 @@
+"""The catalogue: what is kept, what is looked at again, and the file that is watched (D-31, D-32)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from rookery.kernel.clock import utc_now
+from rookery.kernel.db import Database
+from rookery.kernel.errors import NotFound
+from rookery.tools import store
+from rookery.tools.errors import PromptFailed, PromptNotFound, ResourceFailed, ServerUnavailable
+from rookery.tools.models import CallRow, Health, Offer, Snapshot
+from rookery.tools.supervised import Timing
+from tests.conftest import eventually
+from tests.tools.conftest import Start, write
+from tests.tools.makers import Tools, children, entry, make_caller
+
+CALLER = make_caller()
+
+
+def ids(tools: Tools) -> list[str]:
+    """Return the ids of all servers that are listed."""
+    return [server.id for server in tools.catalogue.servers(CALLER)]
+
+
+def names(tools: Tools, server_id: str) -> set[str]:
+    """Return the names of the tools that are listed of a server."""
+    return {tool.name for tool in tools.catalogue.tools(CALLER, tools.catalogue.server(CALLER, server_id))}
+
+
+async def seen(tools: Tools, server_id: str = "odd") -> None:
+    """Wait until a server was looked at."""
+    await tools.catalogue.seen(tools.catalogue.server(CALLER, server_id))
+
+
+async def test_every_server_is_looked_at_once_from_the_start_and_a_lazy_one_is_closed_again(start: Start) -> None:
+    """D-32."""
+    before = len(children())
+    tools = await start({"odd": entry()})
+
+    await eventually(lambda: "echo" in names(tools, "odd"))
+    await eventually(lambda: len(children()) == before)
+    odd = tools.catalogue.server(CALLER, "odd")
+    assert tools.sessions.condition(odd).health is Health.ONLINE
+
+
+async def test_an_eager_server_is_kept_open_and_given_to_its_first_caller(start: Start) -> None:
+    """D-32: lifecycle eager."""
+    tools = await start({"odd": entry(lifecycle="eager")})
+    await seen(tools)
+    (session,) = tools.sessions.of("odd")
+
+    outcome = await tools.calls.call(CALLER, "odd", "echo", {"text": "hi"})
+
+    assert outcome.error is None
+    assert tools.sessions.of("odd") == [session]
+
+
+async def test_what_was_seen_is_listed_while_the_server_is_down_and_after_a_restart(start: Start, file: Path) -> None:
+    """D-32: lists answer from the store and never wait."""
+    first = await start({"odd": entry()})
+    await seen(first)
+    await first.aclose()
+    server = first.catalogue.server(CALLER, "odd")
+    await eventually(lambda: first.catalogue.is_known(server))
+
+    again = await start({"odd": entry()})
+
+    started = time.monotonic()
+    assert "echo" in names(again, "odd")
+    await seen(again)
+    assert time.monotonic() - started < 0.1
+
+
+async def test_the_first_list_of_a_server_waits_for_it_but_not_for_long(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D-32: 5 seconds at most."""
+    monkeypatch.setattr("rookery.tools.catalogue.FIRST_LIST_S", 0.2)
+    tools = await start({"odd": entry(), "dead": entry("--hang")})
+
+    started = time.monotonic()
+    await seen(tools, "dead")
+
+    assert 0.15 < time.monotonic() - started < 2
+    assert names(tools, "dead") == set()
+
+
+async def test_an_edit_of_the_file_applies_without_a_restart_to_what_it_changes_alone(start: Start, file: Path) -> None:
+    """D-31."""
+    tools = await start({"odd": entry(), "old": entry()})
+    assert (await tools.calls.call(CALLER, "odd", "count", {})).error is None
+
+    write(file, odd=entry(), new=entry(tagline="New here"))
+
+    await eventually(lambda: ids(tools) == ["odd", "new"])
+    await eventually(lambda: "echo" in names(tools, "new"))
+    outcome = await tools.calls.call(CALLER, "odd", "count", {})
+    assert b'"2"' in (outcome.result or b"")
+    assert tools.sessions.of("old") == [] or all(session.is_stopping for session in tools.sessions.of("old"))
+
+
+async def test_a_changed_entry_restarts_its_server(start: Start, file: Path) -> None:
+    """D-31."""
+    tools = await start({"odd": entry()})
+    assert (await tools.calls.call(CALLER, "odd", "count", {})).error is None
+
+    write(file, odd=entry(timeout_s=5))
+    await eventually(lambda: tools.catalogue.server(CALLER, "odd").timeout_s == 5)
+
+    outcome = await tools.calls.call(CALLER, "odd", "count", {})
+    assert b'"1"' in (outcome.result or b"")
+
+
+async def test_a_broken_edit_keeps_the_old_state_and_says_why(start: Start, file: Path) -> None:
+    """D-31."""
+    tools = await start({"odd": entry()})
+
+    file.write_text('{"mcpServers": {')
+    await eventually(lambda: tools.catalogue.file_state.error)
+
+    assert ids(tools) == ["odd"]
+    assert "servers.json is not valid JSON" in str(tools.catalogue.file_state.error)
+    write(file, odd=entry(), more=entry())
+    await eventually(lambda: ids(tools) == ["odd", "more"])
+    assert tools.catalogue.file_state.error is None
+
+
+async def test_a_file_that_comes_later_is_read_and_one_that_goes_leaves_nothing(start: Start, file: Path) -> None:
+    """D-31: the file may not exist."""
+    tools = await start()
+    assert ids(tools) == []
+
+    write(file, odd=entry())
+    await eventually(lambda: ids(tools) == ["odd"])
+    file.unlink()
+    await eventually(lambda: ids(tools) == [])
+
+
+async def test_a_server_elsewhere_does_not_inherit_what_was_seen(start: Start, file: Path) -> None:
+    """D-32: a snapshot belongs to where it was taken."""
+    tools = await start({"odd": entry()})
+    await seen(tools)
+
+    write(file, odd=entry("--hang"))
+    await eventually(lambda: names(tools, "odd") == set())
+
+
+async def test_the_health_of_a_broken_server_is_told_with_the_reason(start: Start) -> None:
+    """D-33."""
+    tools = await start({"odd": entry("--exit"), "unset": {"command": "x", "args": ["${NOT_SET}"]}})
+    broken = tools.catalogue.server(CALLER, "odd")
+
+    await eventually(lambda: tools.sessions.condition(broken).health is Health.OFFLINE)
+
+    assert "cannot find my configuration" in tools.sessions.condition(broken).last_error
+    unset = tools.sessions.condition(tools.catalogue.server(CALLER, "unset"))
+    assert (unset.health, unset.last_error) == (Health.OFFLINE, "The environment variable NOT_SET is not set.")
+
+
+# Resources and prompts.
+
+
+@pytest.mark.parametrize(
+    ("uri", "upstream"),
+    [
+        ("odd://memo/insights", "memo://insights"),
+        ("odd://own/thing", "odd://own/thing"),
+        ("odd://file//a%20b.txt", "file:///a%20b.txt"),
+        ("odd://file//a b.txt", "file:///a%20b.txt"),
+        ("odd://urn:isbn:9780131103627", "urn:isbn:9780131103627"),
+        ("odd://demo/resource/42", "demo://resource/42"),
+    ],
+)
+async def test_a_resource_is_read_by_the_gateways_uri(start: Start, uri: str, upstream: str) -> None:
+    """D-30: listed, of its own scheme, with escapes, and only matched by a template."""
+    tools = await start({"odd": entry()})
+
+    content = await tools.resources.read(CALLER, uri)
+
+    assert f"content of {upstream}" in str(content)
+    assert "odd://" in str(content["contents"])
+
+
+async def test_resources_that_cannot_be_read_are_told_apart(start: Start) -> None:
+    """D-30: unknown 404; upstream failure 500 resource_error, server_unavailable."""
+    tools = await start({"odd": entry(), "gone": {"command": "no-such-program"}})
+
+    with pytest.raises(NotFound):
+        await tools.resources.read(CALLER, "odd://memo/nothing")
+    with pytest.raises(NotFound):
+        await tools.resources.read(CALLER, "even://memo/insights")
+    with pytest.raises(ResourceFailed, match="on fire"):
+        await tools.resources.read(CALLER, "odd://demo/broken")
+    with pytest.raises(ServerUnavailable, match="no-such-program"):
+        await tools.resources.read(CALLER, "gone://memo/insights")
+
+
+async def test_a_prompt_is_filled_in(start: Start) -> None:
+    """D-30."""
+    tools = await start({"odd": entry()})
+    odd = tools.catalogue.server(CALLER, "odd")
+
+    assert "Hello you" in str(await tools.resources.prompt(CALLER, odd, "greet", {"who": "you"}))
+    with pytest.raises(PromptNotFound):
+        await tools.resources.prompt(CALLER, odd, "insult", {})
+    with pytest.raises(PromptFailed, match="who is missing"):
+        await tools.resources.prompt(CALLER, odd, "greet", {})
+
+
+# Many at once, and the end.
+
+
+async def test_closing_is_quick_and_leaves_nothing_whatever_is_going_on(start: Start) -> None:
+    """D-32: within 5 seconds: connecting, deaf and idle servers alike."""
+    servers = {
+        "dead": entry("--hang", "--deaf"),
+        "deaf": entry("--deaf", "--grandchild", lifecycle="eager"),
+        "odd": entry(lifecycle="eager"),
+    }
+    before = {each.pid for each in children()}
+    tools = await start(servers, timing=Timing(connect_s=60))
+    await seen(tools)
+    await seen(tools, "deaf")
+
+    started = time.monotonic()
+    await tools.aclose()
+
+    assert time.monotonic() - started < 5
+    assert {each.pid for each in children()} <= before
+
+
+async def test_many_callers_of_many_servers_get_their_own_answers(start: Start) -> None:
+    """D-32."""
+    tools = await start({f"odd-{n}": entry() for n in range(3)})
+
+    async def ask(n: int) -> bool:
+        outcome = await tools.calls.call(make_caller(workspace_id=n % 2), f"odd-{n % 3}", "echo", {"text": str(n)})
+        return f'"text":"{n}"'.encode() in (outcome.result or b"")
+
+    assert all(await asyncio.gather(*[ask(n) for n in range(60)]))
+
+
+async def test_rows_and_snapshots_come_back_from_either_store_as_they_went_in(database: Database) -> None:
+    """D-38: the same in both dialects."""
+    at = utc_now()
+    offer = Offer(tools=({"name": "é", "inputSchema": {"default": None}},), needs={"é": "brain:read"}, instructions="Well")
+    snapshot = Snapshot(server_id="s", fingerprint="f", offer=offer, seen_at=at)
+    row = CallRow(
+        id="1",
+        workspace_id=1,
+        server_id="s",
+        tool="t",
+        key_id="k",
+        key_kind="agent",
+        agent_id="a",
+        session_id=None,
+        success=False,
+        code="tool_timeout",
+        duration_ms=1.5,
+        arguments_bytes=2,
+        result_bytes=0,
+        request_id="r",
+        called_at=at,
+    )
+
+    await database.write(lambda tx: store.keep_snapshot(tx, Snapshot(server_id="s", fingerprint="old", offer=Offer(), seen_at=at)))
+    await database.write(lambda tx: store.keep_snapshot(tx, snapshot))
+    await database.write(lambda tx: store.add_call(tx, row))
+
+    assert await database.read(store.snapshots) == [snapshot]
+    assert await database.read(lambda tx: store.latest_calls(tx, workspace_id=1, limit=5)) == [row]
+    assert await database.read(lambda tx: store.latest_calls(tx, workspace_id=2, limit=5)) == []
