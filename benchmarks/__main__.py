@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from benchmarks.bare import bare_calls
 from benchmarks.load import Connection, Timed, measure
 from benchmarks.servers import Running, server
 from benchmarks.texts import TYPES, questions, texts
@@ -142,14 +143,17 @@ async def _indexing_while_reading(running: Running) -> Mapping[str, object]:
 
 async def _tools(running: Running, *, quick: bool) -> Mapping[str, object]:
     rounds = 1 if quick else 5
-    single, sixteen = list[Timed](), list[Timed]()
+    single, sixteen, bare = list[Timed](), list[Timed](), list[Timed]()
     for _ in range(rounds):
+        bare.append(await asyncio.to_thread(bare_calls, 300))
         single.append(await measure(running.url, running.api_key, lambda _: _CALL, count=300))
         sixteen.append(await measure(running.url, running.api_key, lambda _: _CALL, count=1000, clients=16))
     return {
         "one_client_p50_ms": round(statistics.median(timed.p50 for timed in single), 3),
         "16_clients_per_s": round(statistics.median(timed.rate for timed in sixteen), 1),
+        "bare_pipe_p50_ms": round(statistics.median(timed.p50 for timed in bare), 3),
         "each_p50_ms": [round(timed.p50, 3) for timed in single],
+        "each_bare_p50_ms": [round(timed.p50, 3) for timed in bare],
         "each_per_s": [round(timed.rate, 1) for timed in sixteen],
     }
 

@@ -29,7 +29,7 @@ def from_micros(count: int) -> datetime:
 
 def iso(moment: datetime) -> str:
     """Return *moment* as 2026-11-21T09:30:00.000123Z: always six decimals, so that texts sort as times."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 def parse_iso(text: str) -> datetime:

@@ -1,0 +1,98 @@
+"""Settings: what is read from where, and what refuses to start (D-02)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rookery.kernel.config import Settings, load
+from rookery.kernel.errors import WrongSettings
+
+
+def test_the_environment_wins_over_the_file_and_the_command_line_over_both(tmp_path: Path) -> None:
+    """D-02: environment with prefix ROOKERY_, or rookery.toml, read once."""
+    file = tmp_path / "rookery.toml"
+    file.write_text('port = 1\nhost = "10.0.0.1"\nallowed_hosts = ["a", "b"]\nasync_embedding = false\n', encoding="utf-8")
+    environment = {"ROOKERY_CONFIG": str(file), "ROOKERY_PORT": "2", "ROOKERY_TRUSTED_PROXIES": "10.0.0.0/8, ::1"}
+
+    loaded = load(environment, overrides={"host": "10.0.0.2"}).settings
+
+    assert (loaded.port, loaded.host, loaded.allowed_hosts) == (2, "10.0.0.2", ("a", "b"))
+    assert (loaded.async_embedding, loaded.trusted_proxies) == (False, ("10.0.0.0/8", "::1"))
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("ROOKERY_PORT", "-1"),
+        ("ROOKERY_PORT", "65536"),
+        ("ROOKERY_PORT", "8400.0"),
+        ("ROOKERY_ASYNC_EMBEDDING", "maybe"),
+        ("ROOKERY_ENVIRONMENT", "staging"),
+        ("ROOKERY_BASE_URL", "rookery.example.org"),
+        ("ROOKERY_API_URL", "https://user:hunter2@example.org"),
+        ("ROOKERY_BCRYPT_COST", "31"),
+        ("ROOKERY_DATA_DIR", ""),
+    ],
+)
+def test_a_wrong_value_is_refused_in_one_line(variable: str, value: str) -> None:
+    """D-02: a wrong value refuses to start, in one clear line that names it."""
+    with pytest.raises(WrongSettings, match=variable) as refusal:
+        load({variable: value})
+
+    assert "\n" not in refusal.value.message
+
+
+def test_secrets_may_be_named_and_never_print(tmp_path: Path) -> None:
+    """D-02: secret parts may be ${NAME} or a file; house 6: secrets have a type that does not print."""
+    (tmp_path / "password").write_text("from-a-file\n", encoding="utf-8")
+    address = "postgresql://rookery:${DB_PASSWORD}@${DB_HOST}/rookery"
+    environment = {"ROOKERY_DATABASE_URL": address, "DB_PASSWORD_FILE": str(tmp_path / "password"), "DB_HOST": "db"}
+
+    loaded = load(environment).settings
+
+    assert loaded.database_url.reveal() == "postgresql://rookery:from-a-file@db/rookery"
+    assert "from-a-file" not in repr(loaded)
+    with pytest.raises(WrongSettings, match="DB_HOST"):
+        load({**environment, "DB_HOST": ""} | {"ROOKERY_DATABASE_URL": "postgresql://${DB_HOSTT}/x"})
+
+
+def test_an_unknown_name_in_the_file_is_an_error_with_the_nearest(tmp_path: Path) -> None:
+    """D-02: an unknown setting is an error in rookery.toml."""
+    file = tmp_path / "rookery.toml"
+    file.write_text("prot = 1\n", encoding="utf-8")
+
+    with pytest.raises(WrongSettings, match="port"):
+        load({"ROOKERY_CONFIG": str(file)})
+
+
+def test_an_unknown_variable_is_a_warning_and_under_strict_an_error() -> None:
+    """D-02: a warning naming the nearest setting; what Kubernetes injects is ignored with a line."""
+    environment = {"ROOKERY_DATABSE_URL": "x", "ROOKERY_PORT": "tcp://10.0.0.1:8400", "ROOKERY_SERVICE_HOST": "10.0.0.1"}
+
+    loaded = load(environment)
+
+    assert loaded.settings.port == 8400
+    assert len(loaded.warnings) == 3
+    assert any("ROOKERY_DATABASE_URL" in warning for warning in loaded.warnings)
+    with pytest.raises(WrongSettings, match="ROOKERY_DATABASE_URL"):
+        load({**environment, "ROOKERY_STRICT": "true"})
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("/v1/brain/recall", "https://api.example"),
+        ("/api/v1/mcp/servers", "https://tools.example"),
+        ("/api/agent/plans", "https://mcp.example"),
+    ],
+)
+def test_addresses_are_shown_as_others_reach_us(path: str, shown: str) -> None:
+    """D-01: three addresses, one host by default; each may be its own."""
+    apart = Settings(base_url="https://tools.example", api_url="https://api.example", mcp_url="https://mcp.example")
+
+    assert apart.address_of(path) == shown
+    assert Settings(base_url="https://one.example").address_of(path) == "https://one.example"
+    assert Settings(host="0.0.0.0", port=9).address_of(path) == "http://127.0.0.1:9"
+    assert Settings(host="::1", port=9).address_of(path) == "http://[::1]:9"
