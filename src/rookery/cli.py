@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -18,10 +18,12 @@ from rich.console import Console
 
 from rookery import serving
 from rookery.access import commands as access_commands
-from rookery.access.first_run import FirstRun
+from rookery.access.first_run import WORKSPACE, FirstRun
+from rookery.doctor import Finding, examine, is_well
 from rookery.kernel import logs
 from rookery.kernel.config import Settings, load
 from rookery.kernel.errors import RookeryError, WrongSettings
+from rookery.kernel.secret import Secret
 from rookery.memory import commands as memory_commands
 from rookery.migrations import migrate
 from rookery.wiring import Rookery, build
@@ -96,6 +98,24 @@ def init(
         _show(made, Console())
 
 
+@app.command()
+def doctor(
+    context: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,  # noqa: FBT002 - a flag of the command line
+) -> None:
+    """Look for what is wrong, and say what to do; exit code 1 if something does not work."""
+    findings = asyncio.run(_examine(prepare(context.obj.settings)))
+    if as_json:
+        print(json.dumps([asdict(finding) for finding in findings]))  # noqa: T201 - the command's answer
+    else:
+        console, colours = Console(), {"ok": "green", "warning": "yellow", "problem": "bold red"}
+        for finding in findings:
+            console.print(f"[{colours[finding.grade]}]{finding.grade:8}[/] {finding.about}: ", end="", highlight=False)
+            console.print(finding.says + (f". {finding.advice}" if finding.advice else ""), highlight=False, markup=False, soft_wrap=True)
+    if not is_well(findings):
+        raise typer.Exit(1)
+
+
 @app.command("migrate")
 def migrate_command(context: typer.Context) -> None:
     """Bring the record store to this version's schema; `serve` does it by itself."""
@@ -141,6 +161,11 @@ def main() -> None:
         sys.exit(1)
 
 
+async def _examine(rookery: Rookery) -> list[Finding]:
+    async with rookery.for_command():
+        return await examine(rookery)
+
+
 async def _first_run(rookery: Rookery) -> FirstRun:
     async with rookery.for_command():
         return await rookery.first_run()
@@ -158,12 +183,12 @@ def _welcome(settings: Settings, made: FirstRun) -> None:
     """Say where the server is; the first time the keys too, on a terminal or into a file that only we may read."""
     console = Console()
     address = settings.address_of("/")
-    if made.api_key is None:
-        console.print(f"Rookery serves on [bold]{address}[/], data in {settings.data_dir}", highlight=False)
-        return
-    if sys.stdout.isatty():
-        _show(made, console)
-        _show_requests(address, made, console)
+    if made.api_key is None or sys.stdout.isatty():
+        console.print(f"Rookery serves on [bold]{address}[/], with its data in {settings.data_dir}", highlight=False, soft_wrap=True)
+        if made.api_key is not None:
+            console.print()
+            _show(made, console)
+            _show_requests(address, made.api_key, console)
         return
     path = settings.data_dir / "first-run.json"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -173,25 +198,24 @@ def _welcome(settings: Settings, made: FirstRun) -> None:
 
 
 def _show(made: FirstRun, console: Console) -> None:
-    console.print(f"workspace  [bold]{made.workspace_id}[/]", highlight=False)
     if made.api_key is None or made.agent_key is None:
+        console.print(f"workspace  {made.workspace_id or 'none'}", highlight=False)
         console.print("keys       made earlier; `rookery keys create` makes more", highlight=False)
         return
-    console.print(f"API key    [bold green]{made.api_key.reveal()}[/]", highlight=False, soft_wrap=True)
-    console.print(f"agent key  [bold green]{made.agent_key.reveal()}[/]", highlight=False, soft_wrap=True)
+    console.print(f"workspace  [bold]{WORKSPACE}[/], number {made.workspace_id}", highlight=False)
+    console.print(f"API key    [bold green]{made.api_key.reveal()}[/]  may do everything", highlight=False, soft_wrap=True)
+    console.print(f"agent key  [bold green]{made.agent_key.reveal()}[/]  may do what an agent does", highlight=False, soft_wrap=True)
     console.print("These keys are shown this once: keep them.", style="yellow")
 
 
-def _show_requests(address: str, made: FirstRun, console: Console) -> None:
-    if made.api_key is None:
-        return
-    key, kind = f"-H 'Authorization: Bearer {made.api_key.reveal()}'", "-H 'Content-Type: application/json'"
+def _show_requests(address: str, api_key: Secret, console: Console) -> None:
+    headers = f"-H 'Authorization: Bearer {api_key.reveal()}' -H 'Content-Type: application/json'"
     requests = [
         ("Remember", "/v1/brain/remember", {"type": "decision", "content": "We deploy on Tuesdays, never on Fridays."}),
         ("Recall", "/v1/brain/recall", {"query": "When do we ship?", "mode": "hybrid"}),
         ("Call a tool", "/api/v1/mcp/tools/call", {"server": "time", "tool": "get_current_time", "arguments": {"timezone": "UTC"}}),
     ]
-    console.print(f"\nRookery serves on [bold]{address}[/]. Try, in another terminal:\n", highlight=False)
+    console.print("\nTo try it, in another terminal:\n", highlight=False)
     for title, path, body in requests:
         console.print(f"# {title}", style="dim")
-        console.print(f"curl {address}{path} {key} {kind} -d '{json.dumps(body)}'\n", highlight=False, soft_wrap=True, markup=False)
+        console.print(f"curl {address}{path} {headers} -d '{json.dumps(body)}'\n", highlight=False, soft_wrap=True, markup=False)

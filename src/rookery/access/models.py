@@ -193,3 +193,13 @@ class Call:
     duration_ms: float
     address: str
     request_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """Where calls came from, as far as they are remembered; *one* is the address, if there is but one."""
+
+    calls: int
+    keys: int
+    addresses: int
+    one: str | None

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import structlog
 
-from rookery.access.models import Call
+from rookery.access.models import Call, Seen
 from rookery.access.store import usage as usage_store
 from rookery.kernel.clock import Clock, from_micros, to_micros
 from rookery.kernel.db import Database, Value
@@ -112,6 +112,10 @@ class Usage:
         """Return the calls made with a key of the workspace, newest first, and how many there are."""
         await self.flush()
         return await self._db.read(lambda tx: usage_store.page_of_calls(tx, workspace_id, key_id, limit=limit, offset=offset))
+
+    async def seen(self) -> Seen:
+        """Return from how many addresses how many keys called: one for all suggests a proxy that we are not told of (D-28)."""
+        return await self._db.read(usage_store.seen)
 
     async def forget_old(self) -> int:
         """Delete the calls older than `RETENTION`; return how many."""

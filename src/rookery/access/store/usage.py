@@ -17,13 +17,14 @@ from sqlalchemy import (
     bindparam,
     case,
     delete,
+    distinct,
     func,
     insert,
     select,
     update,
 )
 
-from rookery.access.models import Call
+from rookery.access.models import Call, Seen
 from rookery.access.store.keys import keys
 from rookery.access.store.workspaces import SERIAL, workspaces
 from rookery.kernel.clock import from_micros
@@ -98,6 +99,11 @@ _DELETE_CALLS = delete(calls).where(calls.c.workspace_id == bindparam("workspace
 _DELETE_DAYS = delete(days).where(days.c.workspace_id == bindparam("workspace_id"))
 _FORGET_CALLS = delete(calls).where(calls.c.at < bindparam("before"))
 
+_SEEN = select(
+    func.count().label("calls"), func.count(distinct(calls.c.key_id)).label("keys"), func.min(calls.c.address).label("one"),
+    func.count(distinct(calls.c.address)).label("addresses"),
+)  # fmt: skip
+
 
 def add_use(tx: Tx, uses: Sequence[Mapping[str, Value]], made: Sequence[Mapping[str, Value]], sums: Sequence[Mapping[str, Value]]) -> None:
     """
@@ -135,6 +141,14 @@ def delete_calls(tx: Tx, workspace_id: int) -> None:
     """Delete all calls of the workspace, and their sums."""
     tx.run(_DELETE_CALLS, {"workspace_id": workspace_id})
     tx.run(_DELETE_DAYS, {"workspace_id": workspace_id})
+
+
+def seen(tx: Tx) -> Seen:
+    """Return from how many addresses how many keys called, of all calls remembered."""
+    row = tx.one(_SEEN)
+    if row is None:
+        return Seen(calls=0, keys=0, addresses=0, one=None)
+    return Seen(calls=row.integer("calls"), keys=row.integer("keys"), addresses=row.integer("addresses"), one=row.maybe_text("one"))
 
 
 def _call_of(row: Row) -> Call:
