@@ -97,6 +97,8 @@ async def run(sets: Mapping[str, list[data.Collection]], *, addresses: Sequence[
             console.print(summed(name, rows))
             if out is not None:
                 (out / f"{name.lower().replace(' ', '-')}.json").write_text(json.dumps(rows, indent=1))
+        for _, recaller in recallers:
+            await recaller.close()
         for engine in engines:
             engine.close()
 

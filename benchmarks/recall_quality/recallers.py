@@ -1,16 +1,19 @@
 """
 What is measured: given a collection, each answers a question by a ranking of its documents.
 
-`Hybrid` stands on the product's embedder and the product's pure functions (words, fusion), over full text in memory.
-Another class of `Recaller`, which remembers and recalls over HTTP, can be measured by the same command.
+`Hybrid` stands on the product's embedder, its full-text engine and its pure functions (words, fusion): what is measured is
+what ships, but for the server around it. Another class of `Recaller`, which remembers and recalls over HTTP, can be
+measured by the same command.
 """
 
 from __future__ import annotations
 
 import re
 import sqlite3
+import tempfile
 from collections.abc import Mapping
-from itertools import pairwise
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -18,7 +21,8 @@ import numpy.typing as npt
 
 from benchmarks.recall_quality.data import Collection
 from benchmarks.recall_quality.measures import DEPTH
-from rookery.memory.models import Passage
+from rookery.engines import texts
+from rookery.memory.models import Document, MemoryScope, Passage, Within
 from rookery.memory.ports import Embedder
 from rookery.memory.ranking import fuse
 from rookery.memory.words import asked
@@ -43,6 +47,10 @@ class Recaller(Protocol):
 
     async def rankings(self, question: str) -> Mapping[str, list[str]]:
         """Return the best `DEPTH` documents' ids, best first, by the name of each way of ranking."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of what is open."""
         ...
 
 
@@ -80,32 +88,39 @@ class Floor:
         telling = [word for word in words if word not in _FLOOR_STOP_WORDS] or words
         return {"floor": list(self._texts.match(list(dict.fromkeys(telling)), limit=DEPTH))}
 
+    async def close(self) -> None:
+        pass
+
 
 class Hybrid:
     """The product's two arms, alone and fused."""
 
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
-        self._texts = Texts({})
+        self._texts: texts.Engine | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._ids: list[str] = []
         self._vectors: npt.NDArray[np.float32] = np.zeros((0, embedder.dimension), dtype=np.float32)
         self._starts: list[int] = []
 
     async def learn(self, collection: Collection) -> None:
-        self._texts = Texts(collection.documents)
+        await self.close()
+        self._folder = tempfile.TemporaryDirectory()
+        self._texts = texts.open("embedded:", data_dir=Path(self._folder.name))
+        await self._texts.put([_document(name, text) for name, text in collection.documents.items()])
         self._ids = list(collection.documents)
         chunks = await self._embedder.embed_passages([Passage(context="", content=text) for text in collection.documents.values()])
         self._starts = list(np.cumsum([0, *map(len, chunks)])[:-1])
         self._vectors = np.vstack([np.frombuffer(vector, dtype="<f4") for vectors in chunks for vector in vectors])
 
     async def rankings(self, question: str) -> Mapping[str, list[str]]:
+        if self._texts is None:
+            raise RuntimeError("nothing was learnt")
         vector = np.frombuffer(await self._embedder.embed_query(question), dtype="<f4")
         best_chunks = np.maximum.reduceat(self._vectors @ vector, self._starts)
         similarities = dict(sorted(zip(self._ids, best_chunks.tolist(), strict=True), key=lambda each: -each[1]))
-        words = asked(question).any_of
-        # Words that stand side by side in the question count once more where they do so in a text.
-        pairs = [f"{first} {second}" for first, second in pairwise(words)]
-        scores = self._texts.match([*words, *pairs], limit=CANDIDATES)
+        matched = await self._texts.match(asked(question), within=Within(workspace_id=1, at=_NOW), limit=CANDIDATES)
+        scores = {each.memory_id: each.score for each in matched}
         candidates = [*list(similarities)[:CANDIDATES], *scores]
         relevances = fuse({each: similarities[each] for each in candidates}, scores)
         return {
@@ -113,3 +128,32 @@ class Hybrid:
             "keyword": list(scores)[:DEPTH],
             "hybrid": sorted(relevances, key=lambda each: (-relevances[each], each))[:DEPTH],
         }
+
+    async def close(self) -> None:
+        if self._texts is not None:
+            await self._texts.close()
+        if self._folder is not None:
+            self._folder.cleanup()
+
+
+_NOW = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+def _document(name: str, text: str) -> Document:
+    return Document(
+        memory_id=name,
+        workspace_id=1,
+        org=None,
+        project=None,
+        agent_id=None,
+        session_id=None,
+        memory_scope=MemoryScope.PROJECT,
+        type="observation",
+        tags=(),
+        confidence=0.8,
+        source="manual",
+        content=text,
+        created_at=_NOW,
+        updated_at=_NOW,
+        expires_at=None,
+    )

@@ -22,7 +22,7 @@ from rookery.engines.embedders import chunks, minilm
 from rookery.engines.embedders import model as models
 from rookery.engines.embedders.embedded import EmbeddedEmbedder
 from rookery.engines.embedders.model import Model
-from rookery.kernel.errors import EngineUnavailable
+from rookery.kernel.errors import EngineUnavailable, WrongSettings
 from rookery.memory.models import Passage, Vector
 from rookery.memory.ports import Embedder
 
@@ -424,7 +424,7 @@ def test_a_changed_package_has_its_graph_written(tmp_path: Path, monkeypatch: py
 
 def test_an_unknown_address_is_refused_with_the_known_ones(tmp_path: Path) -> None:
     """D-02: wrong settings are one clear line."""
-    with pytest.raises(ValueError, match=r"'carrier-pigeon:'.*\"embedded:\""):
+    with pytest.raises(WrongSettings, match=r"'carrier-pigeon'.* embedded: or embedded:f32"):
         embedders.open("carrier-pigeon:", data_dir=tmp_path)
 
 

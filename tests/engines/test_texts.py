@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from rookery.engines import texts
-from rookery.engines.texts import Engine
+from rookery.engines.texts import Engine, frequencies
 from rookery.engines.texts.embedded import EmbeddedTexts
 from rookery.engines.texts.grammar import MAX_SPACES
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
@@ -337,7 +337,43 @@ async def test_a_query_sees_what_the_rule_of_visibility_says(raw_index: Engine, 
     expected = sorted(document.memory_id for document in drawn if sees(within, document))
 
     assert sorted(await found(raw_index, any_of("heron"), within=within)) == expected
+    assert sorted(await found(raw_index, Words(any_of=("heron",), is_question=True), within=within)) == expected
     assert await raw_index.total(any_of("heron"), within=within) == len(expected)
+
+
+async def test_a_question_passes_over_words_that_very_many_have(raw_index: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`Words.is_question`: only the best are wanted; a search finds all the same."""
+    monkeypatch.setattr(frequencies, "MOST_DOCUMENTS", 20)
+    common = [make_document(f"common{number:02}", content="pelican on the roof") for number in range(30)]
+    await raw_index.put([*common, *(make_document(f"rare{number}", content=f"heron on the roof {number}") for number in range(5))])
+    words = Words(any_of=("heron", "roof"))
+
+    assert await found(raw_index, replace(words, is_question=True), limit=1) == await found(raw_index, words, limit=1)
+    assert len(await found(raw_index, words)) == await raw_index.total(words, within=everywhere()) == 35
+
+
+async def test_a_question_whose_rare_words_find_too_few_gets_what_common_ones_find(
+    raw_index: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`Words.is_question`: words are passed over for speed, never at the price of results."""
+    monkeypatch.setattr(frequencies, "MOST_DOCUMENTS", 1)
+    monkeypatch.setattr(frequencies, "ENOUGH", 0)
+    await fill(raw_index, rare="heron", one="the pelican", two="the pelican again", other_tenants="heron pelican")
+
+    names = await found(raw_index, Words(any_of=("heron", "pelican"), is_question=True), limit=6)
+
+    assert len(names) == 6
+    assert {"rare", "other_tenants"} < set(names)
+
+
+async def test_a_question_in_a_small_workspace_is_answered_from_it_alone(raw_index: Engine) -> None:
+    """Spec 2.8, where another workspace has nearly all of the words and ours nearly all of the documents."""
+    await raw_index.put([make_document(f"ours{number}", content="pelican") for number in range(60)])
+    await raw_index.put([make_document(f"theirs{number}", workspace_id=2, content="heron heron") for number in range(50)])
+    await raw_index.put([make_document("mine", content="a heron somewhere in a longer text of ours")])
+
+    assert await found(raw_index, Words(any_of=("heron",), is_question=True), limit=1) == ["mine"]
+    assert len(await found(raw_index, Words(any_of=("heron",), is_question=True), within=everywhere(2), limit=60)) == 50
 
 
 async def test_setting_up_twice_changes_nothing(open_index: Open) -> None:

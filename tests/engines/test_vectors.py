@@ -24,11 +24,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from rookery.engines import vectors
 from rookery.engines.vectors import Engine
+from rookery.engines.vectors.embedded import EmbeddedVectors
 from rookery.engines.vectors.masks import Facets
 from rookery.engines.vectors.slabs import BLOCK_ROWS, Point, Slab
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
 from rookery.memory.models import Document, MemoryScope, Near, Vector, Vectored, Within
 from rookery.memory.visibility import sees
+from tests.conftest import eventually
 from tests.engines.conftest import NOW, damage, documents, everywhere, make_document, remove, vector, vectored, withins
 
 EAST, NORTH, UP = vector(1), vector(0, 1), vector(0, 0, 1)
@@ -298,6 +300,27 @@ async def test_queries_and_writes_at_once_see_whole_memories(raw_index: Engine) 
         tasks.create_task(rewrite())
         for _ in range(4):
             tasks.create_task(query())
+
+
+async def test_what_was_there_at_the_start_is_read_before_it_is_asked_for(open_index: Open) -> None:
+    """Issue 2: the first question to a large workspace after a start waits for nothing."""
+    await open_index().put([vectored(f"m{number:03}", EAST) for number in range(100)])
+    index = open_index()
+    await index.start()
+    await index.start()
+    assert isinstance(index, EmbeddedVectors)
+
+    await eventually(lambda: index.loaded_rows == 100)
+
+    assert len(await found(index, limit=100)) == 100
+
+
+async def test_an_index_may_be_closed_while_it_reads_ahead(open_index: Open) -> None:
+    """Issue 2: a start that is broken off leaves nothing behind."""
+    await open_index().put([vectored(f"m{number:03}", EAST) for number in range(100)])
+    index = open_index()
+    await index.start()
+    await index.close()
 
 
 async def test_a_query_that_is_given_up_does_not_stop_the_others(raw_index: Engine) -> None:

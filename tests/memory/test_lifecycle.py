@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ from rookery.kernel.db import open_database
 from rookery.kernel.events import ReindexCompleted
 from rookery.memory import commands
 from rookery.memory.lifecycle import Lifecycle, Report, Wanted
-from rookery.memory.models import Change, Question
+from rookery.memory.models import Change, Passage, Question, Vector
 from tests.conftest import FakeClock
 from tests.memory.makers import DIMENSION, Rig, StemEmbedder, build, make_caller
 
@@ -43,6 +43,24 @@ async def test_a_reindex_rebuilds_lost_indexes(rig: Rig) -> None:
     assert (seen[-1], len(await _contents(rig)), await rig.vectors.count(2)) == ((71, 71), 70, 1)
     assert (await rig.fresh(stored[0])).indexed_at == rig.clock()
     assert ReindexCompleted(org=None, project=None, count=71, duration_s=report.duration_s) in rig.events
+
+
+async def test_a_reindex_ends_beside_writers(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spec 4.4: it goes through what matched when it began; what is stored meanwhile has jobs of its own."""
+    for number in range(3):
+        await rig.remember(f"heron {number}")
+    embed = rig.embedder.embed_passages
+
+    async def embed_while_others_write(passages: Sequence[Passage]) -> list[tuple[Vector, ...]]:
+        for number in range(70):
+            await rig.remember(f"another {number} of {len(rig.embedder.embedded)}")
+        return await embed(passages)
+
+    monkeypatch.setattr(rig.embedder, "embed_passages", embed_while_others_write)
+
+    report = await rig.brain.lifecycle.reindex(Wanted())
+
+    assert report == Report(total=3, successes=3, failures=0, duration_s=report.duration_s)
 
 
 async def test_a_reindex_takes_only_what_is_wanted(rig: Rig) -> None:

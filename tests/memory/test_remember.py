@@ -56,6 +56,11 @@ async def test_a_memory_may_expire_and_a_session_memory_does_after_seven_days(ri
     assert by_scope.expires_at == clock() + timedelta(days=7)
 
 
+async def test_the_shortest_life_is_a_life(rig: Rig, clock: FakeClock) -> None:
+    """D-40: expires_in is any number above 0; one under a microsecond is no reason for a refusal."""
+    assert (await rig.remember(expires_in_h=5e-324)).expires_at == clock() + timedelta(microseconds=1)
+
+
 async def test_identical_content_is_stored_and_named(rig: Rig) -> None:
     """D-40: by default it is stored, and the answer lists duplicates."""
     first = await rig.remember()

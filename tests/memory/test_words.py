@@ -12,7 +12,7 @@ from rookery.memory.words import FRAGMENT, MAX_WORDS, asked, found, highlighted,
 
 def test_a_question_is_its_telling_words() -> None:
     """D-44: stop words say nothing of what a question is about."""
-    assert asked('When do we "deploy" the -API?') == Words(any_of=("deploy", "api"))
+    assert asked('When do we "deploy" the -API?') == Words(any_of=("deploy", "api"), is_question=True)
 
 
 def test_a_question_of_stop_words_keeps_them() -> None:

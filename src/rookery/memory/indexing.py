@@ -128,6 +128,9 @@ def document(memory: Memory) -> Document:
 
 
 def passage(memory: Memory) -> Passage:
-    """Return what is embedded of *memory*: its content, each chunk after a line of type, tags and day (D-55)."""
-    about = [memory.type, *memory.tags[:_SHOWN_TAGS], f"{memory.created_at:%Y-%m-%d}"]
-    return Passage(context=", ".join(about), content=memory.content)
+    """
+    Return what is embedded of *memory*: its content, each chunk after a line of its tags (D-55).
+
+    Not its type and day: before every short text they are most alike, and recall of single turns lost a point by them.
+    """
+    return Passage(context=", ".join(memory.tags[:_SHOWN_TAGS]), content=memory.content)

@@ -75,7 +75,8 @@ class Lifecycle:
         """
         Embed and index what is *wanted*, batch by batch in the order of ids.
 
-        A memory that fails is counted and left as it was; an engine that goes down ends it.
+        A memory that fails is counted and left as it was; an engine that goes down ends it. Memories stored meanwhile have
+        jobs of their own, so it ends beside busy writers too.
 
         Args:
             on_progress: Told after each batch how many of how many are done.
@@ -84,7 +85,7 @@ class Lifecycle:
         total = await self.count(wanted)
         done = failures = 0
         after, stopped = "", None
-        while batch := await self._next(wanted, after):
+        while done < total and (batch := (await self._next(wanted, after))[: total - done]):
             try:
                 failures += len(await self._indexer.index(batch, words_only=wanted.words_only))
             except EngineUnavailable as error:
@@ -93,7 +94,7 @@ class Lifecycle:
             done += len(batch)
             after = batch[-1].id
             if on_progress is not None:
-                on_progress(done, max(total, done))
+                on_progress(done, total)
         duration_s = self._timer() - started_s
         self._bus.publish(ReindexCompleted(org=wanted.org, project=wanted.project, count=done - failures, duration_s=duration_s))
         return Report(total=total, successes=done - failures, failures=failures, duration_s=duration_s, stopped=stopped)

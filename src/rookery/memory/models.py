@@ -158,11 +158,13 @@ class Words:
         any_of: Words of which the more the better; at least one must be found unless *phrases* is given.
         phrases: Each must be found, its words side by side.
         none_of: Words or phrases of which none may be found.
+        is_question: Only the best are wanted, so an engine may pass over words that too many memories have.
     """
 
     any_of: tuple[str, ...] = ()
     phrases: tuple[str, ...] = ()
     none_of: tuple[str, ...] = ()
+    is_question: bool = False
 
 
 Mode = Literal["semantic", "keyword", "hybrid"]

@@ -130,9 +130,9 @@ def fuse(similarities: Mapping[str, float], scores: Mapping[str, float]) -> dict
         scores: Above 0, of those found by words.
     """
     best = max(scores.values(), default=1.0)
-
-    def relevance(memory_id: str) -> float:
-        near = min(max(similarities.get(memory_id, 0.0) / FULL_SIMILARITY, 0.0), 1.0)
-        return SIMILARITY_WEIGHT * near + WORDS_WEIGHT * scores.get(memory_id, 0.0) / best
-
-    return {memory_id: relevance(memory_id) for memory_id in dict.fromkeys((*similarities, *scores))}
+    relevances = {
+        memory_id: SIMILARITY_WEIGHT * min(max(similarity / FULL_SIMILARITY, 0.0), 1.0) for memory_id, similarity in similarities.items()
+    }
+    for memory_id, score in scores.items():
+        relevances[memory_id] = relevances.get(memory_id, 0.0) + WORDS_WEIGHT * score / best
+    return relevances

@@ -27,7 +27,7 @@ B = TypeVar("B")
 
 _ROUNDS = 4
 _MORE = 4
-"""A round that did not settle the answer is followed by one with four times the candidates: 256 times at most."""
+"""A round that did not settle the answer is followed by one with four times the candidates: 64 times at most."""
 
 _HYBRID_LEAST = 100
 _BUDGET_CHOICE = 3
@@ -38,10 +38,33 @@ _CHARACTERS_A_TOKEN = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arms:
-    """What the indexes found for a question; *is_all*: they have no more."""
+    """
+    What the indexes found for a question.
 
-    candidates: Sequence[Candidate]
+    Attributes:
+        relevances: Of all that was found, by memory; without keywords.
+        is_all: They have no more.
+        similarities: As far as they are known.
+        text_scores: Shares of the best word score, best first.
+    """
+
+    relevances: Mapping[str, float]
     is_all: bool
+    similarities: Mapping[str, float] = field(default_factory=dict[str, float])
+    text_scores: Mapping[str, float] = field(default_factory=dict[str, float])
+    semantic_ranks: Mapping[str, int] = field(default_factory=dict[str, int])
+    keyword_ranks: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    def candidate(self, memory_id: str) -> Candidate:
+        """Return what is known of one of them."""
+        return Candidate(
+            memory_id=memory_id,
+            relevance=self.relevances[memory_id],
+            similarity=self.similarities.get(memory_id),
+            text_score=self.text_scores.get(memory_id),
+            semantic_rank=self.semantic_ranks.get(memory_id),
+            keyword_rank=self.keyword_ranks.get(memory_id),
+        )
 
 
 @dataclass(slots=True)
@@ -177,18 +200,19 @@ class Recall:
         question = state.question
         is_bounded = question.mode != "semantic"
         boost = question.boost if question.keywords else 0.0
-        candidates = sorted(arms.candidates, key=lambda each: (-each.relevance, each.memory_id))
-        ceilings = [with_keywords(each.relevance, share=1.0, boost=boost, is_bounded=is_bounded) for each in candidates]
+        relevances = arms.relevances
+        candidates = sorted(relevances, key=lambda memory_id: (-relevances[memory_id], memory_id))
         ranked = list[Ranked]()
         at, step = 0, wanted + 5
         while at < len(candidates):
             batch = candidates[at : at + step]
-            await self._read(state, [each.memory_id for each in batch])
-            ranked.extend(self._ranked(state, each, boost, is_bounded=is_bounded) for each in batch if each.memory_id in state.read)
+            await self._read(state, batch)
+            ranked.extend(self._ranked(state, arms.candidate(each), boost, is_bounded=is_bounded) for each in batch if each in state.read)
             at += len(batch)
             if len(ranked) >= wanted:
                 ranked.sort(key=place)
-                ceiling = ceilings[min(at, len(candidates) - 1)]
+                following = relevances[candidates[min(at, len(candidates) - 1)]]
+                ceiling = with_keywords(following, share=1.0, boost=boost, is_bounded=is_bounded)
                 if band(ranked[wanted - 1].relevance) > band(ceiling):
                     return ranked[:wanted], True
         ranked.sort(key=place)
@@ -221,42 +245,37 @@ class Recall:
 
 
 def _by_meaning(near: Sequence[Near], similarities: Mapping[str, float], *, is_all: bool) -> Arms:
-    ranks = {each.memory_id: rank for rank, each in enumerate(near, start=1)}
-    candidates = [
-        Candidate(memory_id=memory_id, relevance=similarity, similarity=similarity, semantic_rank=ranks.get(memory_id))
-        for memory_id, similarity in similarities.items()
-    ]
-    return Arms(candidates=candidates, is_all=is_all)
+    return Arms(relevances=similarities, similarities=similarities, semantic_ranks=_ranks(near), is_all=is_all)
 
 
 def _by_words(matched: Sequence[Matched], extra: Sequence[Matched], limit: int) -> Arms:
-    best = max((each.score for each in matched), default=1.0)
-    candidates = [
-        Candidate(memory_id=each.memory_id, relevance=each.score / best, text_score=each.score / best, keyword_rank=rank)
-        for rank, each in enumerate(matched, start=1)
-    ]
-    known = {each.memory_id for each in matched}
-    candidates += [Candidate(memory_id=each.memory_id, relevance=0.0) for each in extra if each.memory_id not in known]
-    return Arms(candidates=candidates, is_all=len(matched) < limit and len(extra) < limit)
+    shares = _shares(matched)
+    return Arms(
+        relevances={each.memory_id: 0.0 for each in extra} | shares,
+        text_scores=shares,
+        keyword_ranks=_ranks(matched),
+        is_all=len(matched) < limit and len(extra) < limit,
+    )
 
 
 def _by_both(near: Sequence[Near], similarities: Mapping[str, float], matched: Sequence[Matched], *, is_all: bool) -> Arms:
-    scores = {each.memory_id: each.score for each in matched}
-    best = max(scores.values(), default=1.0)
-    semantic = {each.memory_id: rank for rank, each in enumerate(near, start=1)}
-    keyword = {each.memory_id: rank for rank, each in enumerate(matched, start=1)}
-    candidates = [
-        Candidate(
-            memory_id=memory_id,
-            relevance=relevance,
-            similarity=similarities.get(memory_id),
-            text_score=scores[memory_id] / best if memory_id in scores else None,
-            semantic_rank=semantic.get(memory_id),
-            keyword_rank=keyword.get(memory_id),
-        )
-        for memory_id, relevance in fuse(similarities, scores).items()
-    ]
-    return Arms(candidates=candidates, is_all=is_all)
+    return Arms(
+        relevances=fuse(similarities, {each.memory_id: each.score for each in matched}),
+        similarities=similarities,
+        text_scores=_shares(matched),
+        semantic_ranks=_ranks(near),
+        keyword_ranks=_ranks(matched),
+        is_all=is_all,
+    )
+
+
+def _ranks(hits: Sequence[Near] | Sequence[Matched]) -> dict[str, int]:
+    return {each.memory_id: rank for rank, each in enumerate(hits, start=1)}
+
+
+def _shares(matched: Sequence[Matched]) -> dict[str, float]:
+    best = max((each.score for each in matched), default=1.0)
+    return {each.memory_id: each.score / best for each in matched}
 
 
 def tokens(memory: Memory) -> int:

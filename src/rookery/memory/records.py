@@ -58,7 +58,7 @@ class Records:
             changed = _changed(was, change)
             if "expires_in_h" in change.given:
                 life = change.expires_in_h
-                changed = replace(changed, expires_at=None if life is None else now + timedelta(hours=life))
+                changed = replace(changed, expires_at=None if life is None else now + hours(life))
             if changed == was:
                 return was
             must_own_up(changed)
@@ -155,6 +155,11 @@ def remove(tx: Tx, jobs: Jobs, bus: Bus, memory: Memory, event: MemoryDeleted) -
     if records.bury(tx, memory, at=event.at):
         jobs.enqueue(tx, DELETE, workspace_id=memory.workspace_id, payload={"memory_id": memory.id})
         tx.after_commit(lambda: bus.publish(event))
+
+
+def hours(number: float) -> timedelta:
+    """Return *number* hours, above 0; never so few that they are no time at all."""
+    return max(timedelta(hours=number), _TICK)
 
 
 def normal(tags: Iterable[str]) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from rookery.memory.errors import AlreadySuperseded
 from rookery.memory.indexing import DELETE, EMBED, Indexer
 from rookery.memory.models import Draft, Memory, MemoryScope, Remembered
 from rookery.memory.reach import must_write, reaches
-from rookery.memory.records import must_own_up, normal
+from rookery.memory.records import hours, must_own_up, normal
 from rookery.memory.store import records
 from rookery.memory.store.rows import fingerprint
 
@@ -115,7 +115,7 @@ class Remember:
     def _draw(self, caller: Caller, draft: Draft) -> Memory:
         """Return the memory that *draft* asks for, with its defaults, if *caller* may store it."""
         now = self._clock()
-        life = None if draft.expires_in_h is None else timedelta(hours=draft.expires_in_h)
+        life = None if draft.expires_in_h is None else hours(draft.expires_in_h)
         if life is None and draft.memory_scope is MemoryScope.SESSION:
             life = _SESSION_LIFE
         memory = Memory(

@@ -63,7 +63,7 @@ def stems(text: str) -> list[str]:
 
 def asked(question: str) -> Words:
     """Return the words of a question in plain language; nothing in it is syntax (D-42)."""
-    return Words(any_of=_telling(_WORD.findall(question)))
+    return Words(any_of=_telling(_WORD.findall(question)), is_question=True)
 
 
 def parsed(query: str) -> Words:

@@ -175,9 +175,7 @@ class _Int8:
         scales = graph.tensor(f"{name}.scale", scale.reshape(-1))
         zeros = graph.constant(np.zeros(len(weight), dtype=np.int8))
 
-        highest = graph.node("ReduceMax", value, _integers(graph, -1))
-        lowest = graph.node("Neg", graph.node("ReduceMin", value, _integers(graph, -1)))
-        largest = graph.node("Max", highest, lowest, _number(graph, _EPSILON))
+        largest = graph.node("Max", graph.node("ReduceMax", graph.node("Abs", value), _integers(graph, -1)), _number(graph, _EPSILON))
         step = _number(graph, 1 / _ACTIVATION_STEPS)
         middle = graph.constant(np.array(_ZERO, dtype=np.uint8))
         within_one = graph.node("Mul", value, graph.node("Reciprocal", largest))

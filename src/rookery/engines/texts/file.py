@@ -12,15 +12,16 @@ import os
 import sqlite3
 import time
 from collections import deque
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from pathlib import Path
 
 import orjson
 
+from rookery.engines.texts.frequencies import Frequencies
 from rookery.engines.texts.grammar import ORGLESS, PROJECTLESS, Asked, tokens
 from rookery.kernel.clock import to_micros
 from rookery.kernel.sqlite import Writer, connect
-from rookery.memory.models import Document, Matched, Within
+from rookery.memory.models import Document, Matched, MemoryScope, Within
 
 _FORMAT = 1
 """Of the tables below, in `PRAGMA user_version`."""
@@ -74,6 +75,17 @@ _HAS_EXPIRED = "SELECT EXISTS (SELECT 1 FROM document WHERE workspace_id = ? AND
 _NOT_EXPIRED = "fts.rowid NOT IN (SELECT id FROM document WHERE workspace_id = :workspace_id AND expires_at <= :at)"
 _SCORE = f"bm25(fts, 1.0, {_CONTEXT_WEIGHT}, 0.0)"
 _IDS = "SELECT id, memory_id FROM document WHERE id IN (SELECT value FROM json_each(?))"
+_VISIBLE = f"""
+SELECT d.id, d.memory_id FROM json_each(:ids) AS found CROSS JOIN document AS d ON d.id = found.value
+WHERE d.workspace_id = :workspace_id
+  AND (d.expires_at IS NULL OR d.expires_at > :at)
+  AND (d.memory_scope IN ('{MemoryScope.PROJECT}', '{MemoryScope.SHARED}')
+       OR (d.memory_scope = '{MemoryScope.AGENT}' AND d.agent_id = :agent_id)
+       OR (d.memory_scope = '{MemoryScope.SESSION}' AND d.session_id = :session_id))
+"""  # noqa: S608 - made of the scopes' names
+
+_MOSTLY = 0.5
+"""From this share of all documents on it is faster to find all, and then look who may see them: the tokens of so many are long lists."""
 
 
 class TextFile:
@@ -84,6 +96,7 @@ class TextFile:
         self._idle: deque[sqlite3.Connection] = deque()
         self._identity: tuple[int, int] | None = None
         self._is_closed = False
+        self._frequencies = Frequencies()
         self.writer = Writer(self._connect, name="texts")
 
     def open(self) -> None:
@@ -132,23 +145,29 @@ class TextFile:
         """Return the best documents, ties by id; blocks."""
         wanted = offset + limit
         with self._reader(deadline_s) as connection:
-            source, values = _source(connection, asked, within)
-            scored = f"SELECT fts.rowid AS id, {_SCORE} AS score FROM {source}"  # noqa: S608 - made of this module's words only
-            rows = connection.execute(f"{scored} ORDER BY score LIMIT :wanted", {**values, "wanted": wanted + 1}).fetchall()
-            if len(rows) > wanted and rows[wanted][1] == rows[wanted - 1][1]:
-                # Equals lie on both sides of the border: only their ids tell which of them are in.
-                worst = {**values, "worst": rows[wanted][1]}
-                rows = connection.execute(f"SELECT id, score FROM ({scored}) WHERE score <= :worst", worst).fetchall()  # noqa: S608 - as above
-            ids = dict(connection.execute(_IDS, (orjson.dumps([row for row, _ in rows]).decode(),)).fetchall())
-        best = sorted((score, ids[row]) for row, score in rows)
+            terms = self._frequencies.telling(connection, asked, least=wanted) if asked.is_thin else asked.terms
+            best = self._find(connection, asked, terms, within, wanted)
+            if len(best) < wanted and len(terms) < len(asked.terms):
+                best = self._find(connection, asked, asked.terms, within, wanted)
+        best.sort()
         return [Matched(memory_id=memory_id, score=-score) for score, memory_id in best[offset:wanted]]
 
     def total(self, asked: Asked, *, within: Within, deadline_s: float) -> int:
         """Return how many documents match; blocks."""
         with self._reader(deadline_s) as connection:
-            source, values = _source(connection, asked, within)
+            source, values = _source(connection, asked, asked.match(asked.terms), within)
             counted = f"SELECT count(*) FROM {source}"  # noqa: S608 - as above
             return int(connection.execute(counted, values).fetchone()[0])
+
+    def _find(
+        self, connection: sqlite3.Connection, asked: Asked, terms: Sequence[str], within: Within, wanted: int
+    ) -> list[tuple[float, str]]:
+        """Return scores, the lower the better, and memory ids of the best documents: *wanted*, or more where they are equals."""
+        if asked.is_thin and asked.is_open and not _compared(within) and self._frequencies.share(connection, asked.seen) >= _MOSTLY:
+            best = _anywhere(connection, asked.match(terms, anywhere=True), within, wanted)
+            if best is not None:
+                return best
+        return _best(connection, asked, asked.match(terms), within, wanted)
 
     def _connect(self) -> sqlite3.Connection:
         return connect(self._path)
@@ -208,10 +227,44 @@ def _columns(document: Document) -> tuple[object, ...]:
     )
 
 
-def _source(connection: sqlite3.Connection, asked: Asked, within: Within) -> tuple[str, dict[str, object]]:
+def _best(connection: sqlite3.Connection, asked: Asked, match: str, within: Within, wanted: int) -> list[tuple[float, str]]:
+    """Find them among those that *within* may see."""
+    source, values = _source(connection, asked, match, within)
+    scored = f"SELECT fts.rowid AS id, {_SCORE} AS score FROM {source}"  # noqa: S608 - made of this module's words only
+    rows = connection.execute(f"{scored} ORDER BY score LIMIT :wanted", {**values, "wanted": wanted + 1}).fetchall()
+    if len(rows) > wanted and rows[wanted][1] == rows[wanted - 1][1] and not asked.is_thin:
+        # Equals lie on both sides of the border: only their ids tell which of them are in.
+        worst = {**values, "worst": rows[wanted][1]}
+        rows = connection.execute(f"SELECT id, score FROM ({scored}) WHERE score <= :worst", worst).fetchall()  # noqa: S608 - as above
+    ids = dict(connection.execute(_IDS, (_json(row for row, _ in rows),)).fetchall())
+    return [(score, ids[row]) for row, score in rows]
+
+
+def _anywhere(connection: sqlite3.Connection, match: str, within: Within, wanted: int) -> list[tuple[float, str]] | None:
+    """Find them among all by a *match* that says nothing of who may see; None: too few of what was found may be seen."""
+    most = 2 * wanted + 50
+    scored = f"SELECT rowid, {_SCORE} AS score FROM fts WHERE fts MATCH ? ORDER BY score LIMIT ?"  # noqa: S608 - as above
+    rows = connection.execute(scored, (match, most)).fetchall()
+    values = {
+        "ids": _json(row for row, _ in rows),
+        "workspace_id": within.workspace_id,
+        "agent_id": within.agent_id,
+        "session_id": within.session_id,
+        "at": to_micros(within.at),
+    }
+    ids = dict(connection.execute(_VISIBLE, values).fetchall())
+    best = [(score, ids[row]) for row, score in rows if row in ids]
+    return None if len(rows) == most and len(best) < wanted else best
+
+
+def _json(numbers: Iterable[int]) -> str:
+    return orjson.dumps(list(numbers)).decode()
+
+
+def _source(connection: sqlite3.Connection, asked: Asked, match: str, within: Within) -> tuple[str, dict[str, object]]:
     """Return what follows FROM, and its values. The table is joined only for filters that are not in the full-text index."""
     at = to_micros(within.at)
-    values: dict[str, object] = {"match": asked.match}
+    values: dict[str, object] = {"match": match}
     conditions: list[str] = []
     if connection.execute(_HAS_EXPIRED, (within.workspace_id, at)).fetchone()[0]:
         conditions.append(_NOT_EXPIRED)

@@ -41,15 +41,48 @@ _STOP_WORDS = frozenset(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     """
-    A query for FTS5.
+    A query for FTS5, in parts.
 
     Attributes:
-        match: The right side of MATCH.
+        sides: Expressions of which all must hold: who may see, type, tags, phrases.
+        words: Of which one must be found; with phrases they only add to the score.
+        pairs: Words side by side, which count like words.
+        unwanted: What must not be found; may be empty.
+        seen: The first of *sides*, which every document that may be seen has.
+        is_open: Only the workspace and whose memories they are restrict it.
+        is_thin: Common words may be left out, and which of equals at the end are in may be any.
         is_wide: Org and project are yet to be compared, as there are more than `MAX_SPACES`.
     """
 
-    match: str
+    sides: tuple[str, ...]
+    words: tuple[str, ...]
+    pairs: tuple[str, ...]
+    unwanted: str
+    seen: str
+    has_phrases: bool
+    is_open: bool
+    is_thin: bool
     is_wide: bool
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """Words, then pairs."""
+        return (*self.words, *self.pairs)
+
+    def match(self, terms: Sequence[str], *, anywhere: bool = False) -> str:
+        """
+        Return the right side of MATCH that looks for *terms*.
+
+        Args:
+            anywhere: Leave to the caller to tell who may see what is found; only for a question that is open.
+        """
+        sides = list(() if anywhere else self.sides)
+        if terms:
+            found = look_for(terms)
+            # With phrases the words only add to the score; what every document here has makes them optional.
+            sides.append(f"({found} OR {self.seen})" if self.has_phrases else found)
+        match = " AND ".join(sides)
+        return f"({match}) NOT content : {self.unwanted}" if self.unwanted else match
 
 
 def tokens(document: Document) -> str:
@@ -69,10 +102,9 @@ def ask(words: Words, within: Within) -> Asked | None:
     """Return the query for *words*, or None if nothing can be found."""
     phrases = [_quoted(phrase) for phrase in words.phrases]
     telling = _telling(words.any_of, has_phrases=bool(phrases))
-    some = _any_of([_quoted(each) for each in (*telling, *_pairs(telling))])
     owners = tuple(_owners(within))
     spaces = [space for owner in owners for space in _spaces(owner, within)]
-    if not spaces or not (phrases or some):
+    if not spaces or not (phrases or telling):
         return None
     is_wide = len(spaces) > MAX_SPACES
     if is_wide:
@@ -83,13 +115,22 @@ def ask(words: Words, within: Within) -> Asked | None:
         sides.append(_tokens_of([_token(within.workspace_id, "type", within.type)]))
     sides += [_tokens_of([_token(within.workspace_id, "tag", tag)]) for tag in sorted(within.tags)]
     sides += [f"content : {phrase}" for phrase in phrases]
-    if some:
-        found = f"{{content context}} : {some}"
-        # With phrases the words only add to the score; what every document here has makes them optional.
-        sides.append(f"({found} OR {seen})" if phrases else found)
-    match = " AND ".join(sides)
-    unwanted = _any_of([_quoted(word) for word in words.none_of])
-    return Asked(match=f"({match}) NOT content : {unwanted}" if unwanted else match, is_wide=is_wide)
+    return Asked(
+        sides=tuple(sides),
+        words=tuple(telling),
+        pairs=tuple(_pairs(telling)),
+        unwanted=_any_of([_quoted(word) for word in words.none_of]),
+        seen=seen,
+        has_phrases=bool(phrases),
+        is_open=sides == [seen] and within.scopes is None and {within.org, within.project, within.orgs, within.projects} == {None},
+        is_thin=words.is_question and not phrases and not words.none_of,
+        is_wide=is_wide,
+    )
+
+
+def look_for(terms: Iterable[str]) -> str:
+    """Return the expression that finds any of *terms*."""
+    return f"{{content context}} : {_any_of([_quoted(term) for term in terms])}"
 
 
 def _telling(words: Sequence[str], *, has_phrases: bool) -> list[str]:

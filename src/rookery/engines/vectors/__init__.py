@@ -13,7 +13,7 @@ class Engine(VectorIndex, Protocol):
     """An engine with its connections and threads."""
 
     async def start(self) -> None:
-        """Connect now, so that what is wrong is known at the start; the first use does it otherwise."""
+        """Connect now, so that what is wrong is known at the start, and get ready in the background; the first use does it otherwise."""
         ...
 
     async def close(self) -> None:

@@ -31,6 +31,9 @@ _KEPT_TOMBSTONES = 65_536
 """A process that missed more changes than this reads the workspace anew."""
 
 _WATCH_BUSY_S = 0.05
+_NO_CACHE = "PRAGMA cache_size = -256"
+"""KiB: rows are read once, into the slab; SQLite's own 2 MB a connection would hold what is never asked for again."""
+
 _IDLE_READERS = 8
 
 _SCHEMA = """
@@ -85,6 +88,10 @@ SELECT e.change, e.memory_id, e.org, e.project, e.agent_id, e.session_id, e.memo
 FROM (SELECT * FROM entry WHERE workspace_id = :workspace_id AND change > :after ORDER BY change LIMIT :limit) AS e
 LEFT JOIN chunk AS c ON c.entry = e.change AND e.model = :model AND e.dimension = :dimension
 ORDER BY e.change, c.ordinal
+"""
+_LARGEST = """
+SELECT e.workspace_id, count(*) AS vectors FROM entry AS e JOIN chunk AS c ON c.entry = e.change
+WHERE e.model = ? AND e.dimension = ? GROUP BY e.workspace_id ORDER BY vectors DESC, e.workspace_id LIMIT ?
 """
 _COUNT = "SELECT count(*) FROM entry WHERE workspace_id = ? AND model = ? AND dimension = ?"
 
@@ -210,6 +217,11 @@ class VectorFile:
         with self._reader() as connection:
             return int(connection.execute(_COUNT, (workspace_id, self._model, self._dimension)).fetchone()[0])
 
+    def largest(self, *, limit: int) -> list[tuple[int, int]]:
+        """Return the workspaces with the most vectors of this model, and how many."""
+        with self._reader() as connection:
+            return connection.execute(_LARGEST, (self._model, self._dimension, limit)).fetchall()
+
     def put(self, connection: sqlite3.Connection, items: Sequence[Vectored]) -> None:
         """Write *items* within the writer's transaction."""
         for item in items:
@@ -260,6 +272,7 @@ class VectorFile:
             connection = self._idle.pop()
         except IndexError:
             connection = connect(self._path, read_only=True)
+            connection.execute(_NO_CACHE)
         try:
             yield connection
         except BaseException:

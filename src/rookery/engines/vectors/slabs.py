@@ -257,12 +257,19 @@ class Slab:
 
     def similarities(self, vector: Floats, ids: Iterable[str]) -> dict[str, float]:
         """Return the best similarity of each of *ids* that is here."""
-        found: dict[str, float] = {}
+        wanted: dict[int, tuple[list[str], list[int]]] = {}
         for memory_id in ids:
             place = self._places.get(memory_id)
             if place is not None:
-                block, rows = self._rows(memory_id, place)
-                found[memory_id] = _clamped(float(np.vecdot(block.vectors[rows.start : rows.stop], vector).max()))
+                whose, rows = wanted.setdefault(place >> _ROW_BITS, ([], []))
+                of_memory = self._rows(memory_id, place)[1]
+                whose += [memory_id] * len(of_memory)
+                rows += of_memory
+        found: dict[str, float] = {}
+        for serial, (whose, rows) in wanted.items():
+            scores: list[float] = np.vecdot(self._blocks[serial].vectors.take(rows, axis=0), vector).tolist()
+            for memory_id, score in zip(whose, scores, strict=True):
+                found[memory_id] = max(found.get(memory_id, -1.0), _clamped(score))
         return found
 
     def _rows(self, memory_id: str, place: int) -> tuple[Block, range]:
