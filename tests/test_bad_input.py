@@ -196,6 +196,7 @@ async def test_each_wrong_field_of_recall_is_named(house: House, subtests: pytes
             assert any(name.startswith(field) for name in answer.json()["errors"]), answer.text
 
 
+@pytest.mark.timeout(240)
 async def test_schemathesis_finds_no_500(house: House, mounted: Mounted) -> None:
     """Issue, bad input: a schemathesis run over the app finds none; a tool's own failure is the one that the spec documents."""
     failures = list[str]()

@@ -123,7 +123,7 @@ async def test_a_key_with_just_the_scope_is_let_in(house: House, mounted: Mounte
         caller = await house.api_key(endpoint.route.needs or "docs:read")
         status, body, _ = await _try(caller, endpoint, uuid7())
         assert status not in {401, 429}, (_named(endpoint), body)
-        assert body.get("required_scope") != endpoint.route.needs, (_named(endpoint), body)
+        assert endpoint.route.needs is None or body.get("required_scope") != endpoint.route.needs, (_named(endpoint), body)
         assert body.get("error") != "ip_not_allowed", (_named(endpoint), body)
         assert status < 500 or body.get("code"), (_named(endpoint), body)
 

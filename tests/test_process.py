@@ -16,7 +16,10 @@ import pytest
 from tests.conftest import eventually, lend_model
 from tests.processes import Server, is_running, running
 
-pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at processes through /proc")
+pytestmark = [
+    pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at processes through /proc"),
+    pytest.mark.timeout(240),  # each waits for servers, whose own bounds come first
+]
 
 
 @pytest.fixture
@@ -184,6 +187,7 @@ async def test_no_key_is_ever_logged(folder: Path) -> None:
         ("ROOKERY_EMBEDDER", "cohere:", "ROOKERY_EMBEDDER"),
         ("ROOKERY_TRUSTED_PROXIES", "*", "ROOKERY_TRUSTED_PROXIES"),
         ("ROOKERY_CONFIG", "missing.toml", "missing.toml"),
+        ("ROOKERY_TLS_CERT", "missing.pem", "ROOKERY_TLS_CERT"),
     ],
 )
 def test_a_wrong_setting_refuses_to_start_in_one_line(tmp_path: Path, variable: str, value: str, named: str) -> None:
@@ -203,6 +207,33 @@ def test_a_wrong_setting_refuses_to_start_in_one_line(tmp_path: Path, variable: 
     assert len(lines) == 1, done.stderr
     assert named in lines[0]
     assert "hunter2" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["serve", "--port", "70000"], "a port is a number from 0 to 65535"),
+        (["serve", "--host", "192.0.2.1", "--port", "0"], "Cannot listen on 192.0.2.1:0"),
+        (["--data-dir", "[/bold]/a/file/x", "init"], "[/bold]/a/file/x cannot be made"),
+    ],
+)
+def test_a_start_that_cannot_be_is_refused_in_one_line(tmp_path: Path, arguments: list[str], said: str) -> None:
+    """D-02: in one clear line, as narrow as the terminal may be, and whatever a path looks like."""
+    (tmp_path / "[").mkdir()
+    (tmp_path / "[" / "bold]").write_text("a file, where a folder is asked for")
+    done = subprocess.run(
+        [sys.executable, "-m", "rookery", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+        cwd=tmp_path,
+        env={**os.environ, "COLUMNS": "40", "ROOKERY_DATA_DIR": str(tmp_path / "home")},
+    )
+
+    assert done.returncode == 1, done.stderr
+    (line,) = (line for line in done.stderr.splitlines() if line.strip())
+    assert said in line
 
 
 def test_a_misspelt_setting_is_named(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from rookery.access.api import AccessApi
 from rookery.kernel.config import Settings
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.http import Route, Shell, mount, reply
-from rookery.kernel.http.routes import Mounted
+from rookery.kernel.http.routes import Admit, Mounted
 from rookery.kernel.http.shell import unknown_route
 from rookery.memory.api import MemoryApi
 from rookery.tools.api import Api as ToolsApi
@@ -34,7 +34,8 @@ AGENT = "/api/agent"
 
 def mounted_routes(rookery: Rookery) -> Mounted:
     """Return every route of the server; the one table of prefixes."""
-    mounted = Mounted(FastAPI(title="Rookery", version="1.0.0", docs_url=None, redoc_url=None, openapi_url=None))
+    app = FastAPI(title="Rookery", version="1.0.0", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
+    mounted = Mounted(app)
     access, memory, tools = AccessApi(rookery.access.guard), rookery.memory, rookery.tools
     brain = MemoryApi(
         remember=memory.remember,
@@ -59,7 +60,7 @@ def mounted_routes(rookery: Rookery) -> Mounted:
 
 def create_app(rookery: Rookery) -> ASGIApp:
     """Return the server of *rookery*, which it starts and closes with its lifespan."""
-    return Application(rookery, shell(rookery.settings, mounted_routes(rookery)))
+    return Application(rookery, shell(rookery.settings, mounted_routes(rookery), rookery.access.guard))
 
 
 class Application:
@@ -129,7 +130,7 @@ class Health:
             return type(error).__name__
 
 
-def shell(settings: Settings, mounted: Mounted) -> ASGIApp:
+def shell(settings: Settings, mounted: Mounted, admit: Admit | None = None) -> ASGIApp:
     """Return what stands around *mounted*: hosts, origins and request ids by *settings*."""
     addresses = [each for each in (settings.base_url, settings.api_url, settings.mcp_url, settings.address_of("/")) if each]
     hosts = {"localhost", "127.0.0.1", "::1", settings.host, *settings.allowed_hosts}
@@ -137,7 +138,9 @@ def shell(settings: Settings, mounted: Mounted) -> ASGIApp:
     local = {f"http://{host}:{settings.port}" for host in ("localhost", "127.0.0.1", "[::1]")}
     origins = local | set(settings.cors_origins) | {f"{parts.scheme}://{parts.netloc}" for parts in map(urlsplit, addresses)}
     mounted.app.router.default = unknown_route
-    outer: ASGIApp = Shell(exact=mounted.exact, router=mounted.app.router, hosts=hosts, origins=origins, address=settings.address_of)
+    outer: ASGIApp = Shell(
+        exact=mounted.exact, router=mounted.app.router, hosts=hosts, origins=origins, address=settings.address_of, admit=admit
+    )
     if settings.cors_origins:
         return CORSMiddleware(
             outer,

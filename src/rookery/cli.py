@@ -15,6 +15,7 @@ from typing import Annotated
 import structlog
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from rookery import serving
 from rookery.access import commands as access_commands
@@ -157,7 +158,7 @@ def main() -> None:
     try:
         app(with_spaces(sys.argv[1:], ["brain"]), standalone_mode=True)
     except RookeryError as error:
-        Console(stderr=True).print(f"[bold red]error:[/] {error.message}", highlight=False)
+        Console(stderr=True).print(f"[bold red]error:[/] {escape(error.message)}", highlight=False, soft_wrap=True)
         sys.exit(1)
 
 
@@ -211,7 +212,7 @@ def _show(made: FirstRun, console: Console) -> None:
 def _show_requests(address: str, api_key: Secret, console: Console) -> None:
     headers = f"-H 'Authorization: Bearer {api_key.reveal()}' -H 'Content-Type: application/json'"
     requests = [
-        ("Remember", "/v1/brain/remember", {"type": "decision", "content": "We deploy on Tuesdays, never on Fridays."}),
+        ("Remember", "/v1/brain/remember", {"type": "decision", "content": "We deploy on Tuesdays, never on Fridays.", "wait_ms": 5000}),
         ("Recall", "/v1/brain/recall", {"query": "When do we ship?", "mode": "hybrid"}),
         ("Call a tool", "/api/v1/mcp/tools/call", {"server": "time", "tool": "get_current_time", "arguments": {"timezone": "UTC"}}),
     ]

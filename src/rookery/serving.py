@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import socket
 import sys
 from pathlib import Path
 from types import FrameType
 
+import structlog
 import uvicorn
 import uvloop
 
 from rookery.app import create_app
 from rookery.kernel.config import Settings
 from rookery.kernel.errors import WrongSettings
+from rookery.kernel.http.connection import Connection
 from rookery.wiring import Rookery
+
+_log = structlog.stdlib.get_logger("rookery.serving")
 
 _GRACE_S = 5
 _BACKLOG = 2048
@@ -35,8 +40,9 @@ def listen(host: str, port: int) -> socket.socket:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
         listening.listen(_BACKLOG)
-    except OSError as error:
-        raise WrongSettings(f"Cannot listen on {host}:{port}: {error.strerror}. Choose another with ROOKERY_PORT or --port.") from error
+    except (OSError, OverflowError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "a port is a number from 0 to 65535"
+        raise WrongSettings(f"Cannot listen on {host}:{port}: {reason}. Choose another with ROOKERY_PORT or --port.") from error
     return listening
 
 
@@ -45,11 +51,12 @@ def run(rookery: Rookery, listening: socket.socket) -> None:
     settings = rookery.settings
     config = uvicorn.Config(
         create_app(rookery),
-        http="httptools",
+        http=Connection,
         ws="none",
         lifespan="on",
         access_log=False,
         log_config=None,
+        log_level=max(logging.WARNING, logging.getLogger().level),  # its usual lines are of `uvicorn.error`, and no errors
         proxy_headers=False,
         server_header=False,
         date_header=False,
@@ -58,14 +65,27 @@ def run(rookery: Rookery, listening: socket.socket) -> None:
         ssl_certfile=settings.tls_cert,
         ssl_keyfile=settings.tls_key,
     )
+    try:
+        config.load()
+    except OSError as error:  # of which ssl's errors are a kind
+        raise WrongSettings(f"ROOKERY_TLS_CERT, ROOKERY_TLS_KEY: they cannot be used: {error.strerror or error}.") from error
     for ending in (signal.SIGINT, signal.SIGTERM):
         # uvicorn raises the signal again once it has ended well; that must not make it look like a death.
         signal.signal(ending, _has_ended)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        server = uvicorn.Server(config)
+        server = _Server(config)
         runner.run(server.serve(sockets=[listening]))
     if not server.started:
         raise WrongSettings("The server did not start; the log above says why.")
+    _log.info("stopped")
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's, which says at once that it heard the signal: requests in work, and tool servers, take a while to end."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        _log.info("stopping")
+        super().handle_exit(sig, frame)
 
 
 def _has_ended(signum: int, frame: FrameType | None) -> None:

@@ -29,6 +29,7 @@ from rookery.kernel.chores import Chore, run_chores
 from rookery.kernel.clock import Clock, utc_now
 from rookery.kernel.config import Settings
 from rookery.kernel.db import Database, open_database
+from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.events import Bus
 from rookery.kernel.ids import Ids, uuid7
 from rookery.kernel.jobs import Jobs, Worker
@@ -181,11 +182,17 @@ class Rookery:
         await asyncio.wait(self._tasks, timeout=_CLOSE_S)
 
     async def _warm(self) -> None:
-        """Get the embedder ready before the first question; if it cannot, requests say why."""
-        try:
-            await self.embedder.warm()
-        except Exception as error:  # noqa: BLE001 - the same error answers whoever needs the embedder
-            _log.warning("embedder.not_ready", reason=str(error))
+        """Get the engines ready before the first question."""
+        await asyncio.gather(
+            _ready("embedder", self.embedder.warm()), _ready("vectors", self.vectors.start()), _ready("texts", self.texts.start())
+        )
+
+
+async def _ready(name: str, starting: Awaitable[None]) -> None:
+    try:
+        await starting
+    except Exception as error:  # noqa: BLE001 - the same error answers whoever needs the engine
+        _log.warning(f"{name}.not_ready", reason=str(error))
 
 
 def build(settings: Settings, *, clock: Clock = utc_now, ids: Ids = uuid7, environment: Mapping[str, str] | None = None) -> Rookery:
@@ -207,6 +214,7 @@ def build(settings: Settings, *, clock: Clock = utc_now, ids: Ids = uuid7, envir
     indexes = _Indexes(embedder, vector_index, text_index)
     access, limiter = _access(settings, db, counter, clock, jobs)
     memory = _memory(settings, _Base(db, jobs, bus, clock, ids), indexes)
+    tools = _tools(settings, _Base(db, jobs, bus, clock, ids), memory, limiter, os.environ if environment is None else environment)
     work = MemoryJobs(db=db, indexer=memory.indexer, clock=clock)
     return Rookery(
         settings=settings,
@@ -217,12 +225,12 @@ def build(settings: Settings, *, clock: Clock = utc_now, ids: Ids = uuid7, envir
         worker=Worker(jobs, work.kinds(), lease_s=settings.job_lease_s),
         access=access,
         memory=memory,
-        tools=_tools(settings, _Base(db, jobs, bus, clock, ids), memory, limiter, os.environ if environment is None else environment),
+        tools=tools,
         embedder=embedder,
         vectors=vector_index,
         texts=text_index,
         counter=counter,
-        probes=_probes(db, indexes, limiter),
+        probes=_probes(db, indexes, limiter, counter, tools.catalogue),
         chores=_chores(db, access, clock),
     )
 
@@ -302,15 +310,15 @@ def _memory(settings: Settings, base: _Base, indexes: _Indexes) -> MemoryService
 
 
 def _tools(settings: Settings, base: _Base, memory: MemoryServices, limiter: Limiter, environment: Mapping[str, str]) -> ToolServices:
-    db, clock, ids = base.db, base.clock, base.ids
+    db, bus, clock, ids = base.db, base.bus, base.clock, base.ids
     brain = BrainServer(
         remember=memory.remember, records=memory.records, recall=memory.recall, search=memory.search, answers=memory.answers
     )
-    sessions = Sessions(upstreams.open([brain]), clock=clock)
+    sessions = Sessions(upstreams.open([brain]), clock=clock, bus=bus)
     catalogue = Catalogue(
         db, sessions, builtins=[upstreams.entry_of(brain)], path=settings.servers_file, environment=environment, clock=clock
     )
-    calls = Calls(db, catalogue, sessions, ToolLimits(limiter, clock), clock=clock, ids=ids)
+    calls = Calls(db, catalogue, sessions, ToolLimits(limiter, clock), bus=bus, clock=clock, ids=ids)
     return ToolServices(sessions=sessions, catalogue=catalogue, calls=calls, resources=Resources(catalogue, sessions))
 
 
@@ -326,7 +334,9 @@ def _chores(db: Database, access: Access, clock: Clock) -> list[Chore]:
     ]
 
 
-def _probes(db: Database, indexes: _Indexes, limiter: Limiter) -> Mapping[str, Callable[[], Awaitable[str]]]:
+def _probes(
+    db: Database, indexes: _Indexes, limiter: Limiter, counter: Counter, catalogue: Catalogue
+) -> Mapping[str, Callable[[], Awaitable[str]]]:
     async def database() -> str:
         await db.quick(lambda tx: tx.one(_ALIVE))
         return "ok"
@@ -344,6 +354,21 @@ def _probes(db: Database, indexes: _Indexes, limiter: Limiter) -> Mapping[str, C
         return "ok"
 
     async def counters() -> str:
+        try:
+            await counter.peek("readyz", window=1, now=0)
+        except EngineUnavailable:
+            return "counting locally"
         return "counting locally" if limiter.is_local else "ok"
 
-    return {"database": database, "vectors": vector_index, "texts": text_index, "embedder": embedder, "counters": counters}
+    async def servers() -> str:
+        # Why not is in the log alone: this answer needs no key, and the reason names files and variables.
+        return "ok" if catalogue.file_state.error is None else "servers.json is broken; the servers read before are kept"
+
+    return {
+        "database": database,
+        "vectors": vector_index,
+        "texts": text_index,
+        "embedder": embedder,
+        "counters": counters,
+        "servers": servers,
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TypeVar
@@ -158,6 +159,17 @@ async def test_calls_of_a_workspace_deleted_meanwhile_are_dropped(access: Access
 
     assert (await access.usage.page(workspace, minted.key.id, limit=9, offset=0)) == ([], 0)
     assert await access.db.read(lambda tx: tx.all(select(days))) == []
+
+
+async def test_calls_written_while_their_workspace_is_deleted_are_dropped_too(access: Access) -> None:
+    """Spec 2.8: whichever comes first; found as a row left behind on PostgreSQL."""
+    for number in range(8):
+        workspace = await access.workspace(f"short-lived {number}")
+        minted = await access.api_key(workspace)
+        await used(access, minted)
+        await asyncio.gather(access.usage.flush(), access.workspaces.delete(workspace))
+
+        assert (await access.usage.page(workspace, minted.key.id, limit=9, offset=0)) == ([], 0)
 
 
 async def test_closing_writes_what_is_left(access: Access, clock: FakeClock) -> None:

@@ -189,7 +189,7 @@ async def test_everything_is_listed_over_all_pages_and_as_it_came() -> None:
     async with connect(odd()) as session:
         offer = await session.offer()
 
-    assert len(offer.tools) == 16
+    assert len(offer.tools) == 18
     strict = next(tool for tool in offer.tools if tool["name"] == "strict")["inputSchema"]
     assert isinstance(strict, dict)
     assert strict["x-vendor"] == {"kept": None}

@@ -98,7 +98,9 @@ class Doorman:
         """Let in, or raise."""
         headers = scope["headers"]
         assert isinstance(headers, list)
-        assert spend
+        assert spend is (needs is not None)
+        if needs is None and (b"x-test-scope", b"known") in headers:
+            return Letting(self.recorded)
         if (b"x-test-scope", str(needs).encode()) not in headers:
             raise PermissionDenied(str(needs))
         return Letting(self.recorded)
@@ -122,6 +124,7 @@ async def toy(doorman: Doorman) -> AsyncIterator[httpx2.AsyncClient]:
         hosts={"rookery.test"},
         origins={"http://rookery.test"},
         address=lambda path: "https://shown.example",
+        admit=doorman,
     )
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(shell), base_url="http://rookery.test") as client:
         yield client

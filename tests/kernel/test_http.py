@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import httpx2
 import pytest
 
+from rookery.kernel.http import bodies
 from tests.kernel.conftest import Doorman
 
 _WRITE = {"X-Test-Scope": "notes:write"}
@@ -134,6 +136,36 @@ async def test_unknown_paths_and_methods_have_the_one_body(toy: httpx2.AsyncClie
     assert (missing.status_code, missing.json()["error"]) == (404, "not_found")
     assert (fixed.status_code, fixed.json()["error"], fixed.headers["allow"]) == (405, "method_not_allowed", "GET, POST")
     assert (matched.status_code, matched.headers["allow"]) == (405, "DELETE, GET")
+
+
+async def test_a_known_key_has_its_headers_where_no_route_is(toy: httpx2.AsyncClient) -> None:
+    """D-27: headers on every answer to a known key; the public is told no more than before."""
+    known = {"X-Test-Scope": "known"}
+    answers = [await toy.get("/nowhere", headers=known), await toy.delete("/api/notes", headers=known), await toy.get("/nowhere")]
+
+    assert [answer.headers.get("x-ratelimit-limit") for answer in answers] == ["7", "7", None]
+
+
+async def test_a_body_that_never_comes_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D-16: bodies are bounded while they arrive, in time too, from their first byte on."""
+    monkeypatch.setattr(bodies, "_BODY_S", 0.01)
+
+    async def never() -> dict[str, object]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    with pytest.raises(bodies.RequestTimeout) as refused:
+        await bodies.read_body(never, limit=10)
+
+    assert refused.value.headers == {"Connection": "close"}
+
+
+async def test_a_byte_order_mark_is_named(toy: httpx2.AsyncClient) -> None:
+    """D-10: the message says what to do."""
+    answer = await toy.post("/api/notes", content=b"\xef\xbb\xbf{}", headers={"X-Test-Scope": "notes:write"})
+
+    assert (answer.status_code, answer.json()["error"]) == (400, "invalid_json")
+    assert "byte order mark" in answer.json()["message"]
 
 
 async def test_a_refused_caller_s_body_is_never_read(toy: httpx2.AsyncClient) -> None:

@@ -14,6 +14,7 @@ import psutil
 from rookery.access.models import Caller
 from rookery.engines import upstreams
 from rookery.kernel.db import Database
+from rookery.kernel.events import Bus
 from rookery.tools.calls import Calls
 from rookery.tools.catalogue import Catalogue
 from rookery.tools.models import Address, Command, Server
@@ -136,9 +137,10 @@ def build(
     builtins: Sequence[BuiltinServer] = (),
     environment: Mapping[str, str] | None = None,
     timing: Timing = QUICK,
+    bus: Bus | None = None,
 ) -> Tools:
     """Build the domain as wiring does."""
-    sessions = Sessions(upstreams.open(builtins), timing=timing)
+    sessions = Sessions(upstreams.open(builtins), timing=timing, bus=bus)
     entries = [upstreams.entry_of(builtin) for builtin in builtins]
     catalogue = Catalogue(db, sessions, builtins=entries, path=path, environment=environment or {})
     limits = NoLimits()
@@ -146,7 +148,7 @@ def build(
         db=db,
         sessions=sessions,
         catalogue=catalogue,
-        calls=Calls(db, catalogue, sessions, limits),
+        calls=Calls(db, catalogue, sessions, limits, bus=bus),
         resources=Resources(catalogue, sessions),
         limits=limits,
     )

@@ -51,11 +51,11 @@ async def test_the_catalogue_is_told_by_the_specs_names(nest: House) -> None:
     }
     assert listed["count"] == len(listed["servers"])
     odd = next(server for server in listed["servers"] if server["id"] == "odd")
-    assert (odd["tagline"], odd["tool_count"], odd["resource_count"], odd["health"]) == ("Misbehaves", 16, 5, "online")
+    assert (odd["tagline"], odd["tool_count"], odd["resource_count"], odd["health"]) == ("Misbehaves", 18, 5, "online")
     assert {"id", "name", "tagline", "description", "tools", "resources"} <= set(one)
     assert tools["server"] == "odd"
     assert tools["tools"] == one["tools"]
-    assert tools["count"] == 16
+    assert tools["count"] == 18
     assert {"name", "description", "inputSchema"} <= set(tools["tools"][0])
     assert resources["count"] == 5
     assert resources["resources"][0] == {"uri": "odd://memo/insights", "name": "Insights", "mimeType": "text/plain"}
@@ -209,3 +209,54 @@ async def test_a_caller_that_leaves_cancels_the_tool(nest: House, settings: Sett
     rows = await nest.rookery.db.read(lambda tx: store.latest_calls(tx, workspace_id=nest.workspace_id, limit=1))
     assert [row.code for row in rows] == ["client_left"]
     assert not any(each.get("status") == 200 for each in sent)
+
+
+async def test_why_a_server_is_down_is_told_to_those_who_may_see_servers(nest: House) -> None:
+    """D-12: last_error needs servers:read."""
+    some, more = await nest.api_key("mcp:read"), await nest.api_key("mcp:read", "servers:read")
+    url = f"{BASE}/servers/gone"
+    await eventually(lambda: _is_offline(nest))
+
+    shown = [(await key.get(url)).json()["last_error"] for key in (some, more)]
+
+    assert shown[0] is None
+    assert "no-such-program" in shown[1]
+
+
+async def _is_offline(nest: House) -> bool:
+    key = await nest.api_key("mcp:read")
+    return (await key.get(f"{BASE}/servers/gone")).json()["health"] == "offline"
+
+
+async def test_every_refusal_of_a_call_says_what_was_called(nest: House) -> None:
+    """D-34: every 4xx is D-10's body plus success:false, server, tool."""
+    url, key, weak = f"{BASE}/servers/odd/tools/echo", await nest.api_key("mcp:write"), await nest.api_key("mcp:read")
+    refused = [
+        await nest.caller(None).post(url, {}),
+        await weak.post(url, {}),
+        await key.http.post(url, content=b"{"),
+        await key.post(url, []),
+        await key.http.post(url, content=b"{}", headers={"Content-Type": "text/plain"}),
+        await key.post(f"{url}?x=1", {}),
+        await key.post(url, {"text": 1}),
+    ]
+
+    assert [answer.status_code for answer in refused] == [401, 403, 400, 400, 415, 400, 400]
+    for answer in refused:
+        body = answer.json()
+        assert (body["success"], body["server"], body["tool"]) == (False, "odd", "echo")
+        assert isinstance(body["error"], str)
+
+
+async def test_a_broken_file_of_servers_is_told_by_readiness_without_its_content(nest: House, settings: Settings) -> None:
+    """D-05, D-31: degraded, in a word that shows nothing of the file to who has no key."""
+    settings.servers_file.write_text('{"mcpServers": {"hunter2"')
+
+    await eventually(lambda: _is_degraded(nest))
+
+    answer = await nest.caller(None).get("/readyz")
+    assert (answer.status_code, answer.json()["engines"]["servers"]) == (200, "servers.json is broken; the servers read before are kept")
+
+
+async def _is_degraded(nest: House) -> bool:
+    return (await nest.caller(None).get("/readyz")).json()["status"] == "degraded"

@@ -16,12 +16,13 @@ import pytest
 
 from rookery.access.models import Caller
 from rookery.kernel.errors import EngineUnavailable, PermissionDenied, RookeryError
+from rookery.kernel.events import Bus, ServerHealthChanged, ToolCalled
 from rookery.tools import store
 from rookery.tools.errors import ArgumentsInvalid, Disabled, ServerBusy, ServerNotFound, TestKeyRefused, ToolNotFound
 from rookery.tools.models import CallRow, Outcome
 from rookery.tools.supervised import Timing
 from tests.conftest import eventually
-from tests.tools.conftest import Start
+from tests.tools.conftest import Start, write
 from tests.tools.makers import Tools, entry, is_alive, make_caller
 
 CALLER = make_caller()
@@ -74,6 +75,10 @@ async def test_a_call_returns_the_whole_result_and_leaves_a_row(start: Start) ->
         ("wrong", {}, "tool_execution_error", "invalid result"),
         ("large", {"bytes": 11 * 1024 * 1024}, "result_too_large", "10 MiB"),
         ("large", {"bytes": 10 * 1024 * 1024}, "result_too_large", "10 MiB"),
+        ("unreadable", {"how": "deep"}, "tool_execution_error", "cannot be read"),
+        ("unreadable", {"how": "surrogate"}, "tool_execution_error", "cannot be read"),
+        ("unreadable", {"how": "bytes"}, "tool_execution_error", "cannot be read"),
+        ("unreadable", {"how": "cut"}, "tool_execution_error", "cannot be read"),
         ("crash", {}, "server_unavailable", "ended with code 7"),
     ],
 )
@@ -292,11 +297,66 @@ async def test_an_agents_session_has_its_own_and_it_ends_with_it(start: Start) -
     outcomes = [await tools.calls.call(CALLER, "odd", "pid", {}, session_id=each) for each in ("sess_1", "sess_2", "sess_1")]
     pids = [json.loads(outcome.result or b"")["content"][0]["text"] for outcome in outcomes]
 
-    tools.sessions.end_session("sess_1")
+    tools.sessions.end_session(1, "sess_1")
 
     assert pids[0] == pids[2] != pids[1]
     await eventually(lambda: not is_alive(int(pids[0])))
     assert is_alive(int(pids[1]))
+
+
+async def test_another_workspace_never_gets_into_an_agents_session(start: Start) -> None:
+    """D-32: a session serves two workspaces only when its entry says shared, whatever session id a caller claims."""
+    tools = await start({"odd": entry(isolation="per_session")})
+
+    outcomes = [await tools.calls.call(each, "odd", "pid", {}, session_id="sess_1") for each in (CALLER, OTHER)]
+
+    assert len({outcome.result for outcome in outcomes}) == 2
+
+
+async def test_calls_that_run_while_their_servers_entry_changes_are_finished(start: Start, file: Path, tmp_path: Path) -> None:
+    """D-31: an edit applies without a restart; what was taken before it is answered, in line too, by the session it was taken by."""
+    tools = await start({"odd": entry(max_concurrency=2)})
+    asked = [asyncio.create_task(call(tools, "slow", seconds=2, mark=str(tmp_path / str(number)))) for number in range(4)]
+    await eventually(lambda: sum(each.in_flight for each in tools.sessions.of("odd")) == 2)
+    (old,) = (each for each in tools.sessions.of("odd") if each.in_flight)
+
+    write(file, odd=entry(tagline="Edited"))
+    await eventually(lambda: tools.catalogue.server(CALLER, "odd").tagline == "Edited")
+    assert await said(tools, "echo", text="a new session") == "a new session"
+    write(file)
+
+    assert [outcome.error for outcome in await asyncio.gather(*asked)] == [None] * 4
+    await eventually(lambda: not old.in_flight and not old.is_open)
+
+
+async def test_a_call_and_a_change_of_health_are_announced(start: Start) -> None:
+    """House 5.2: events; D-33, D-38: once the row is on the disk, and once per change."""
+    bus, heard = Bus(), list[ToolCalled | ServerHealthChanged]()
+    bus.subscribe(ToolCalled, heard.append)
+    bus.subscribe(ServerHealthChanged, heard.append)
+    tools = await start({"odd": entry()}, bus=bus)
+
+    await call(tools, "echo", text="hi")
+    await call(tools, "crash")
+
+    called = [event for event in heard if isinstance(event, ToolCalled)]
+    assert [(event.workspace_id, event.tool, event.success, event.code) for event in called] == [
+        (1, "echo", True, None),
+        (1, "crash", False, "server_unavailable"),
+    ]
+    health = [(event.server, event.health) for event in heard if isinstance(event, ServerHealthChanged)]
+    assert health[:2] == [("odd", "online"), ("odd", "offline")]
+    assert any("going down" in str(event.reason) for event in heard if isinstance(event, ServerHealthChanged))
+
+
+async def test_what_the_file_is_filled_in_with_is_never_shown(start: Start) -> None:
+    """D-31: a secret in an argument is as secret as one in the environment, also when the server prints it."""
+    tools = await start({"odd": entry("--say", "${TOKEN}", "--exit")}, environment={"TOKEN": "hunter2hunter2"})
+
+    outcome = await call(tools, "echo", text="hi")
+
+    assert "***" in str(outcome.error)
+    assert "hunter2" not in str(outcome.error)
 
 
 async def test_an_idle_session_is_closed_and_opened_again(start: Start) -> None:

@@ -102,6 +102,33 @@ async def test_an_edit_of_the_file_applies_without_a_restart_to_what_it_changes_
     assert tools.sessions.of("old") == [] or all(session.is_stopping for session in tools.sessions.of("old"))
 
 
+async def test_a_schema_past_64_bits_is_kept_and_comes_back_unchanged(start: Start, file: Path) -> None:
+    """D-34: schemas pass through unchanged; D-32: the catalogue is kept in the store."""
+    first = await start({"odd": entry()})
+    await eventually(lambda: "vast" in names(first, "odd"))
+    await eventually(lambda: first.db.read(store.snapshots))
+    await first.aclose()
+    write(file, odd=entry())
+    second = await start()
+
+    tool = second.catalogue.tool(second.catalogue.server(CALLER, "odd"), "vast")
+
+    assert tool is not None
+    assert tool.definition["inputSchema"] == {"type": "object", "maxProperties": 10**30}
+
+
+async def test_a_server_that_could_not_be_listed_once_is_online_again_with_its_next_list(start: Start) -> None:
+    """D-33: health is how the server does now."""
+    tools = await start({"odd": entry()})
+    server = tools.catalogue.server(CALLER, "odd")
+    await tools.calls.call(CALLER, "odd", "pid", {})
+    tools.sessions.note(server, Health.DEGRADED, "a list could not be had")
+
+    await tools.calls.call(CALLER, "odd", "grow", {})
+
+    await eventually(lambda: tools.sessions.condition(server).health is Health.ONLINE)
+
+
 async def test_a_changed_entry_restarts_its_server(start: Start, file: Path) -> None:
     """D-31."""
     tools = await start({"odd": entry()})

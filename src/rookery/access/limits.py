@@ -140,8 +140,8 @@ class Limiter:
 
     @property
     def is_local(self) -> bool:
-        """Whether this process counts for itself at the moment, since the counter store is down (D-27)."""
-        return self._down_until > 0
+        """Whether the counter store failed just now, so that this process counts for itself at the moment (D-27)."""
+        return self._monotonic() < self._down_until
 
     async def spend(self, name: str, plan: Plan, now: int) -> Standing:
         """Count one request of *name* and return how it stands with it; over the limit, `Standing.is_over`."""

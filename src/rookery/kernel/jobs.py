@@ -280,8 +280,14 @@ class Worker:
             raise
         finally:
             keeper.cancel()
+        settling = asyncio.ensure_future(self._jobs.db.write(lambda tx: self._settle(tx, kind, batch, outcomes)))
+        try:
+            await asyncio.shield(settling)
+        except asyncio.CancelledError:
+            await asyncio.wait([settling])  # what is done is written down, or it would be done again
+            raise
+        finally:
             await asyncio.gather(keeper, return_exceptions=True)
-        await self._jobs.db.write(lambda tx: self._settle(tx, kind, batch, outcomes))
         paused = [outcome.reason for outcome in outcomes.values() if isinstance(outcome, Paused)]
         if paused:
             _log.warning("jobs.paused", kind=kind.name, reason=paused[0])

@@ -202,9 +202,11 @@ def _run_in_savepoint(connection: sqlite3.Connection, piece: _Piece) -> None:
     connection.execute("SAVEPOINT piece")
     try:
         piece.result = piece.work(connection)
-    except BaseException as error:  # noqa: BLE001 - handed to the caller who submitted it
+    except BaseException as error:
         piece.error = error
-        # A full disk makes SQLite roll back the whole transaction by itself; then this raises, and all pieces fail.
+        if not connection.in_transaction:
+            # A full disk makes SQLite roll back the whole transaction by itself: then all pieces fail, and by the same error.
+            raise
         connection.execute("ROLLBACK TO piece")
     connection.execute("RELEASE piece")
 

@@ -165,7 +165,7 @@ class Api:
             **self._summary(caller, server).model_dump(),
             description=server.description,
             instructions=offer.instructions,
-            last_error=condition.last_error or None,
+            last_error=(condition.last_error or None) if caller.may("servers:read") else None,
             seen_at=self.catalogue.seen_at(server),
             tools=_definitions(self.catalogue.tools(caller, server)),
             resources=self.resources.listed(server),
@@ -217,11 +217,7 @@ class Api:
 
     async def post_tool(self, request: Request, server_id: str, tool: str, body: ToolArguments) -> Response:
         """Call the tool that the path names."""
-        try:
-            return await self._call(request, server_id, tool, body.root)
-        except RookeryError as error:
-            error.detail.update(server=server_id, tool=tool)
-            raise
+        return await self._call(request, server_id, tool, body.root)
 
     async def get_resource(self, request: Request, uri: str) -> Response:
         """Read a resource by the gateway's uri, raw in the path or percent-encoded."""
@@ -278,8 +274,9 @@ def _session_of(request: Request) -> str | None:
     return request.headers.get("x-session-id") or None
 
 
-def _refusal_of_call(error: RookeryError, body: object) -> RookeryError:
+def _refusal_of_call(error: RookeryError, body: object, path: Mapping[str, str]) -> RookeryError:
     """Return *error* as D-34 wants it: 400 for a body of the wrong form, and what was to be called beside every one."""
+    del path
     called: dict[str, object] = {}
     if isinstance(body, dict):
         fields = cast("dict[object, object]", body)
@@ -287,9 +284,9 @@ def _refusal_of_call(error: RookeryError, body: object) -> RookeryError:
     return _refusal(error, called)
 
 
-def _refusal_of_tool(error: RookeryError, body: object) -> RookeryError:
-    del body  # the path says what was to be called; `post_tool` puts it beside its errors
-    return _refusal(error, {})
+def _refusal_of_tool(error: RookeryError, body: object, path: Mapping[str, str]) -> RookeryError:
+    del body
+    return _refusal(error, {"server": path["server_id"], "tool": path["tool"]})
 
 
 def _refusal(error: RookeryError, called: Mapping[str, object]) -> RookeryError:

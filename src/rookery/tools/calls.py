@@ -16,8 +16,9 @@ import orjson
 
 from rookery.access.models import TEST, Caller
 from rookery.kernel.clock import Clock, utc_now
-from rookery.kernel.db import Database
+from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import PermissionDenied, RookeryError
+from rookery.kernel.events import Bus, ToolCalled
 from rookery.kernel.ids import Ids, uuid7
 from rookery.tools import store
 from rookery.tools.catalogue import Catalogue, Tool, is_off, reaches
@@ -85,6 +86,7 @@ class Calls:
         sessions: Sessions,
         limits: ToolLimits,
         *,
+        bus: Bus | None = None,
         clock: Clock = utc_now,
         ids: Ids = uuid7,
     ) -> None:
@@ -92,6 +94,7 @@ class Calls:
         self._catalogue = catalogue
         self._sessions = sessions
         self._limits = limits
+        self._bus = bus or Bus()
         self._clock = clock
         self._ids = ids
 
@@ -162,7 +165,21 @@ class Calls:
             request_id=caller.request_id,
             called_at=asked.at,
         )
-        await self._db.write(lambda tx: store.add_call(tx, row))
+        called = ToolCalled(
+            workspace_id=row.workspace_id,
+            server=row.server_id,
+            tool=row.tool,
+            success=row.success,
+            code=code,
+            duration_ms=round(row.duration_ms),
+            at=row.called_at,
+        )
+
+        def keep(tx: Tx) -> None:
+            store.add_call(tx, row)
+            tx.after_commit(lambda: self._bus.publish(called))
+
+        await self._db.write(keep)
 
     async def _found(self, asked: _Asked) -> Tool:
         """Return a tool that is not listed: of a server never seen before, or one that came since the last look."""

@@ -277,6 +277,8 @@ class Catalogue:
     async def _keep(self, server: Server, offer: Offer) -> None:
         if self._servers.get(server.id) is not server:
             return
+        if self._sessions.condition(server).health is Health.DEGRADED:
+            self._sessions.note(server, Health.ONLINE)
         old = self._listed.get(server.id)
         snapshot = Snapshot(server_id=server.id, fingerprint=fingerprint(server), offer=offer, seen_at=self._clock())
         known = {} if old is None else old.tools

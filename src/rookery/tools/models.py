@@ -51,12 +51,19 @@ class Lifecycle(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A server that we start, and speak with over its pipes; `env` is beside the few variables every child gets."""
+    """
+    A server that we start, and speak with over its pipes.
+
+    Attributes:
+        env: Beside the few variables that every child gets.
+        secrets: What the entry was filled in with from our environment; never shown, wherever it stands.
+    """
 
     command: str
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     cwd: str | None = None
+    secrets: frozenset[str] = field(default=frozenset(), repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -141,6 +141,7 @@ class _Entry:
     def __init__(self, fields: dict[str, object], environment: Mapping[str, str]) -> None:
         self._fields = fields
         self._environment = environment
+        self._filled_in: set[str] = set()
 
     def unknown(self) -> list[str]:
         """Return what is passed over, naming the nearest field of ours: a slip of the pen should not go unnoticed."""
@@ -202,6 +203,7 @@ class _Entry:
                 args=tuple(self._filled(text) for text in self._texts("args")),
                 env={name: self._filled(text) for name, text in self._mapping("env").items()},
                 cwd=None if cwd is None else self._filled(cwd),
+                secrets=frozenset(self._filled_in),
             )
         if not url:
             raise _EntryBroken("The entry has neither a command nor a url.")
@@ -244,6 +246,7 @@ class _Entry:
             name = found.group(1)
             if name not in self._environment:
                 raise _EntryBroken(f"The environment variable {name} is not set.")
+            self._filled_in.add(self._environment[name])
             return self._environment[name]
 
         return _VARIABLE.sub(value, text)

@@ -10,6 +10,7 @@ from datetime import datetime
 
 from rookery.access.models import Caller
 from rookery.kernel.clock import Clock, utc_now
+from rookery.kernel.events import Bus, ServerHealthChanged
 from rookery.tools.errors import ConnectFailed
 from rookery.tools.models import Health, Isolation, Kind, Lifecycle, Server
 from rookery.tools.ports import Connection, Connector
@@ -40,12 +41,21 @@ class Listeners:
 class Sessions:
     """Every session, each in a task of its own under one group; `start` before use, `aclose` after."""
 
-    def __init__(self, connectors: Mapping[Kind, Connector], *, timing: Timing | None = None, clock: Clock = utc_now) -> None:
+    def __init__(
+        self,
+        connectors: Mapping[Kind, Connector],
+        *,
+        timing: Timing | None = None,
+        bus: Bus | None = None,
+        clock: Clock = utc_now,
+    ) -> None:
         self.listeners = Listeners()
         self._connectors = connectors
         self._timing = timing or Timing()
         self._clock = clock
+        self._bus = bus or Bus()
         self._sessions: dict[tuple[str, str], Session] = {}
+        self._retired: set[Session] = set()
         self._conditions: dict[str, Condition] = {}
         self._owner: asyncio.Task[None] | None = None
         self._tasks: asyncio.TaskGroup | None = None
@@ -60,7 +70,7 @@ class Sessions:
     async def aclose(self) -> None:
         """Close every session, within 5 seconds; no process of theirs is left."""
         self._stopping.set()
-        for session in self._sessions.values():
+        for session in (*self._sessions.values(), *self._retired):
             session.stop()
         if self._owner is not None:
             with contextlib.suppress(TimeoutError, asyncio.CancelledError):
@@ -81,16 +91,15 @@ class Sessions:
             session.stop()
 
     def retire(self, server_id: str) -> None:
-        """Close all sessions of a server whose entry changed or went."""
-        for (held, _), session in list(self._sessions.items()):
-            if held == server_id:
-                session.stop()
+        """Let no new call into the sessions of a server whose entry changed or went; those running may end."""
+        for key in [key for key in self._sessions if key[0] == server_id]:
+            self._retire(key)
         self._conditions.pop(server_id, None)
 
-    def end_session(self, session_id: str) -> None:
-        """Close what was held for one agent session (D-38)."""
+    def end_session(self, workspace_id: int, session_id: str) -> None:
+        """Close what was held for one agent session of a workspace (D-38)."""
         for (_, holder), session in list(self._sessions.items()):
-            if holder == f"session:{session_id}":
+            if holder == _of_session(workspace_id, session_id):
                 session.stop()
 
     def condition(self, server: Server) -> Condition:
@@ -106,9 +115,12 @@ class Sessions:
     def note(self, server: Server, health: Health, error: str = "") -> None:
         """Keep how a server did just now."""
         condition = self._conditions.setdefault(server.id, Condition())
-        if condition.health is not health:
-            condition.changed_at = self._clock()
+        has_changed = condition.health is not health
         condition.health, condition.last_error = health, error
+        if has_changed:
+            condition.changed_at = self._clock()
+            changed = ServerHealthChanged(server=server.id, health=health.value, reason=error or None, at=condition.changed_at)
+            self._bus.publish(changed)
 
     def _session(self, server: Server, holder: str) -> Session:
         key = (server.id, holder)
@@ -116,7 +128,7 @@ class Sessions:
         if session is not None and not session.is_stopping and session.server is server:
             return session
         if session is not None:
-            session.stop()
+            self._retire(key)
         spare = self._sessions.get((server.id, _SPARE))
         if holder != _SPARE and spare is not None and not spare.is_stopping and spare.server is server:
             del self._sessions[server.id, _SPARE]
@@ -136,6 +148,11 @@ class Sessions:
         self._tasks.create_task(self._run(session), name=f"tools-session-{server.id}")
         return session
 
+    def _retire(self, key: tuple[str, str]) -> None:
+        session = self._sessions.pop(key)
+        self._retired.add(session)
+        session.retire()
+
     async def _own(self, started: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as self._tasks:
             started.set()
@@ -147,13 +164,18 @@ class Sessions:
         finally:
             for key in [key for key, each in self._sessions.items() if each is session]:
                 del self._sessions[key]
+            self._retired.discard(session)
 
     def _opened(self, session: Session, connection: Connection) -> None:
+        if session in self._retired:
+            return
         self.note(session.server, Health.ONLINE)
         for listener in self.listeners.opened:
             listener(session, connection)
 
     def _down(self, session: Session, failure: ConnectFailed) -> None:
+        if session in self._retired:
+            return  # of an entry that is no more: it tells nothing of how the server does now
         others = [each for each in self.of(session.server.id) if each is not session and each.is_open]
         health = Health.NEEDS_LOGIN if failure.needs_login else Health.DEGRADED if others else Health.OFFLINE
         self.note(session.server, health, str(failure))
@@ -172,4 +194,9 @@ def _holder(server: Server, caller: Caller, session_id: str | None) -> str:
         case Isolation.PER_KEY:
             return f"key:{caller.key_id}"
         case Isolation.PER_SESSION:
-            return f"key:{caller.key_id}" if session_id is None else f"session:{session_id}"
+            return f"key:{caller.key_id}" if session_id is None else _of_session(caller.workspace_id, session_id)
+
+
+def _of_session(workspace_id: int, session_id: str) -> str:
+    # Of the workspace too: the id is the caller's word, and no word of theirs may open another tenant's session.
+    return f"workspace:{workspace_id} session:{session_id}"

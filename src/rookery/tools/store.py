@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from typing import cast
 
-import orjson
 from sqlalchemy import BigInteger, Column, Double, Index, Table, Text, bindparam, delete, insert, select
 
 from rookery.kernel.clock import from_micros, to_micros
@@ -75,7 +75,7 @@ def keep_snapshot(tx: Tx, snapshot: Snapshot) -> None:
         {
             "server_id": snapshot.server_id,
             "fingerprint": snapshot.fingerprint,
-            "offer": orjson.dumps(content).decode(),
+            "offer": json.dumps(content),  # not orjson: schemas may have integers past 64 bits
             "seen_at": to_micros(snapshot.seen_at),
         },
     )
@@ -121,7 +121,7 @@ def latest_calls(tx: Tx, *, workspace_id: int, limit: int) -> list[CallRow]:
 
 
 def _snapshot(row: Row) -> Snapshot:
-    content = cast("dict[str, object]", orjson.loads(row.text("offer")))
+    content = cast("dict[str, object]", json.loads(row.text("offer")))
 
     def things(name: str) -> tuple[JsonObject, ...]:
         return tuple(cast("list[JsonObject]", content.get(name) or []))

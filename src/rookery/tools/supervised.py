@@ -17,6 +17,8 @@ from rookery.tools.ports import Connection, Connector
 
 _log = structlog.stdlib.get_logger("rookery.tools")
 
+_DRAIN_S = 60.0
+"""How long the calls of a session that was retired may still take."""
 _QUEUED_PER_SLOT = 4
 """So many calls wait for each that may run; one more is refused (D-34, server_busy)."""
 
@@ -75,6 +77,7 @@ class Session:
         self._attempt: asyncio.Future[Connection | ConnectFailed] | None = None
         self._wanted = asyncio.Event()
         self._stopping = asyncio.Event()
+        self._draining: asyncio.TimerHandle | None = None
         self._renewing = asyncio.Event()
         self._failures = 0
         self._not_before = 0.0
@@ -90,8 +93,8 @@ class Session:
 
     @property
     def is_stopping(self) -> bool:
-        """Tell whether it takes no more calls."""
-        return self._stopping.is_set()
+        """Tell whether it takes no more calls; those that it has taken may still be running."""
+        return self._stopping.is_set() or self._draining is not None
 
     async def connection(self) -> Connection:
         """
@@ -144,6 +147,7 @@ class Session:
         finally:
             self._used_at = time.monotonic()
             self._next()
+            self._stop_if_drained()
 
     @contextlib.contextmanager
     def hold(self) -> Generator[None]:
@@ -154,6 +158,7 @@ class Session:
         finally:
             self._holds -= 1
             self._used_at = time.monotonic()
+            self._stop_if_drained()
 
     def proved(self) -> None:
         """Note that it answered a call, which ends a row of failures."""
@@ -165,8 +170,16 @@ class Session:
             self._connection = None
             self._renewing.set()
 
+    def retire(self) -> None:
+        """Take no new calls, and end once those that were taken are done, in line or running; after a minute at the latest."""
+        if self._draining is None and not self._stopping.is_set():
+            self._draining = asyncio.get_running_loop().call_later(_DRAIN_S, self.stop)
+            self._stop_if_drained()
+
     def stop(self) -> None:
         """End soon; `run` returns once everything is closed."""
+        if self._draining is not None:
+            self._draining.cancel()
         self._stopping.set()
         self._wanted.set()
         if self._connecting is not None and not self._connecting.expired():
@@ -182,6 +195,10 @@ class Session:
         finally:
             self._stopping.set()
             self._settle(ConnectFailed("The server is being stopped."))
+
+    def _stop_if_drained(self) -> None:
+        if self._draining is not None and self.in_flight == self._holds == 0:
+            self.stop()
 
     def _next(self) -> None:
         """Hand this place to the first in line, or free it."""

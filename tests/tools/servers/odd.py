@@ -67,6 +67,8 @@ TOOLS: dict[str, dict[str, object]] = {
     "grow": {"description": "Adds a tool.", "inputSchema": ANY},
     "spawn": {"description": "Starts a process of its own.", "inputSchema": ANY},
     "env": {"description": "Shows its environment.", "inputSchema": ANY},
+    "unreadable": {"description": "Answers what cannot be read.", "inputSchema": schema(how={"type": "string"})},
+    "vast": {"description": "Has a schema past 64 bits.", "inputSchema": {"type": "object", "maxProperties": 10**30}},
 }
 RESOURCES = [
     {"uri": "memo://insights", "name": "Insights", "mimeType": "text/plain"},
@@ -97,7 +99,7 @@ def text(value: object, **more: object) -> dict[str, object]:
 
 
 def call(  # noqa: C901, PLR0912 - a table of misdeeds
-    number: object, name: str, arguments: dict[str, object], token: object
+    number: int, name: str, arguments: dict[str, object], token: object
 ) -> object:
     """Return a tool's result, or do what it is there for."""
     CALLS.append(name)
@@ -143,6 +145,12 @@ def call(  # noqa: C901, PLR0912 - a table of misdeeds
     if name == "spawn":
         child = subprocess.Popen(["sleep", "300"], start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         return text(child.pid)
+    if name == "unreadable":
+        content = {"deep": b"[" * 300 + b"]" * 300, "surrogate": b'"\\ud800"', "bytes": b'"\xff\xfe"', "cut": b'"'}[str(arguments["how"])]
+        with LOCK:
+            sys.stdout.buffer.write(b'{"jsonrpc": "2.0", "id": %d, "result": {"content": %s}}\n' % (number, content))
+            sys.stdout.buffer.flush()
+        return None
     if name == "env":
         return text(json.dumps(sorted(os.environ)))
     return text("ok")
@@ -157,7 +165,7 @@ def read(uri: str) -> object:
     return None
 
 
-def answer(number: object, method: str, params: dict[str, object]) -> None:  # noqa: C901, PLR0912 - a table of methods
+def answer(number: int, method: str, params: dict[str, object]) -> None:  # noqa: C901, PLR0912 - a table of methods
     """Answer one request."""
     result: object = None
     error: dict[str, object] | None = None
@@ -206,7 +214,7 @@ def answer(number: object, method: str, params: dict[str, object]) -> None:  # n
 def main() -> None:  # noqa: C901 - a table of flags
     """Serve stdin until it ends; longer if asked to be deaf."""
     if "--exit" in FLAGS:
-        sys.stderr.write("cannot find my configuration\n")
+        sys.stderr.write(f"cannot find my configuration {' '.join(sys.argv[1:])}\n")
         sys.exit(3)
     if "--deaf" in FLAGS:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

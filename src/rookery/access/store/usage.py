@@ -62,7 +62,14 @@ days = Table(
 )
 """Calls added up by day (UTC), route and status; kept when the calls themselves are forgotten (D-17)."""
 
-_EXISTING = select(workspaces.c.id).where(workspaces.c.id.in_(bindparam("ids", expanding=True)))
+_EXISTING = (
+    select(workspaces.c.id)
+    .where(workspaces.c.id.in_(bindparam("ids", expanding=True)))
+    .order_by(workspaces.c.id)
+    .with_for_update(read=True, key_share=True)
+)
+"""Whoever deletes one of them waits for us, or we for them: nothing is written for a workspace that goes meanwhile."""
+
 _LATER = keys.c.last_used_at.is_(None) | (keys.c.last_used_at <= bindparam("used_at"))
 _ADD_USE = (
     update(keys)
@@ -113,9 +120,9 @@ def add_use(tx: Tx, uses: Sequence[Mapping[str, Value]], made: Sequence[Mapping[
         uses: `key_id`, `calls`, `used_at`, `used_ip` of each key used.
         made: The columns of `access_calls`; *sums*: those of `access_days`.
     """
-    tx.many(_ADD_USE, uses)
     ids = {cast("int", each["workspace_id"]) for each in made}
     alive = {row.integer("id") for row in tx.all(_EXISTING, {"ids": sorted(ids)})} if ids else set[int]()
+    tx.many(_ADD_USE, uses)  # after the workspaces: who deletes one locks it first, and its keys then
     tx.many(_ADD_CALL, [each for each in made if each["workspace_id"] in alive])
     tx.many(_ADD_DAY, [each for each in sums if each["workspace_id"] in alive])
 

@@ -26,7 +26,7 @@ from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 from mcp_types import ErrorData, JSONRPCError, JSONRPCRequest, jsonrpc_message_adapter
 
-from rookery.engines.upstreams.relay import MAX_MESSAGE, TOO_LARGE, Unsent
+from rookery.engines.upstreams.relay import MAX_MESSAGE, TOO_LARGE, UNREADABLE, Unsent
 from rookery.tools.errors import ConnectFailed
 from rookery.tools.models import Command
 
@@ -208,20 +208,26 @@ class Child(asyncio.SubprocessProtocol):
         self._part.clear()
         if self._skipping is not None:
             beginning, self._skipping = self._skipping, None
-            found = _ID_NEAR_EDGE.search(beginning) or _ID_NEAR_EDGE.search(line)
-            if found is not None:
-                name = found.group(2).decode()
-                number: str | int = name if found.group(1) or not name.isdigit() else int(name)
-                text = "The result is larger than 10 MiB."
-                self._put(SessionMessage(JSONRPCError(jsonrpc="2.0", id=number, error=ErrorData(code=TOO_LARGE, message=text))))
+            self._answer_instead(beginning, line, TOO_LARGE, "The result is larger than 10 MiB.")
             return
         if not line.strip():
             return
         try:
             self._put(SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False)))
         except ValueError:
-            # A print() on stdout is the commonest fault of stdio servers; it must not cost the session.
+            # A print() on stdout is the commonest fault of stdio servers; it must not cost the session. An answer that cannot
+            # be read (nested too deep, lone surrogates, not UTF-8) is told to whoever waits for it, or they would for a minute.
             self.noise += 1
+            if line.lstrip()[:1] == b"{" and b'"jsonrpc"' in line and (b'"result"' in line or b'"error"' in line):
+                self._answer_instead(line[:_EDGE], line[-_EDGE:], UNREADABLE, "The server answered with JSON that cannot be read.")
+
+    def _answer_instead(self, beginning: bytes, end: bytes, code: int, text: str) -> None:
+        """Tell the request whose id stands near either edge of a line that its answer came to nothing."""
+        found = _ID_NEAR_EDGE.search(beginning) or _ID_NEAR_EDGE.search(end)
+        if found is not None:
+            name = found.group(2).decode()
+            number: str | int = name if found.group(1) or not name.isdigit() else int(name)
+            self._put(SessionMessage(JSONRPCError(jsonrpc="2.0", id=number, error=ErrorData(code=code, message=text))))
 
     def _put(self, message: SessionMessage) -> None:
         self.messages.append(message)
@@ -308,7 +314,8 @@ async def run_child(command: Command) -> AsyncGenerator[tuple[Child, Incoming, O
     """
     environment = get_default_environment() | dict(command.env)
     program = _find(command, environment)
-    secrets = tuple(sorted({value for value in command.env.values() if len(value) >= 6}, key=len, reverse=True))
+    hidden = {*command.env.values(), *command.secrets}
+    secrets = tuple(sorted({value for value in hidden if len(value) >= 6}, key=len, reverse=True))
     ours, theirs = socket.socketpair()
     loop = asyncio.get_running_loop()
     with ours:

@@ -35,6 +35,9 @@ UNSENT = -32096
 BROKEN = -32095
 """Our own JSON-RPC code: this one request failed on its way there or back; the session may be fine."""
 
+UNREADABLE = -32094
+"""Our own JSON-RPC code: an answer came that is no JSON we can read."""
+
 _MAX_PAGES = 100
 _LIST_S = 30.0
 _REASON_S = 0.5
@@ -194,6 +197,8 @@ class Relay:
     def _as_ours(self, error: MCPError) -> UpstreamError:
         if error.code == TOO_LARGE:
             return ResultTooLarge(error.message)
+        if error.code == UNREADABLE:
+            return ResultInvalid(error.message)
         if error.code == UNSENT:
             self.lose()
             return ConnectionLost(error.message, was_handled=False)

@@ -161,6 +161,8 @@ def _translate(error: sqlite3.Error) -> NoReturn:
     if "disk is full" in str(error):
         msg = "The disk that holds the data folder is full: free some space, then try again."
         raise StorageFull(msg) from error
-    if isinstance(error, sqlite3.OperationalError) and "syntax error" not in str(error) and "no such column" not in str(error):
+    is_damaged = getattr(error, "sqlite_errorcode", 0) & 0xFF in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+    is_ours = "syntax error" in str(error) or "no such column" in str(error)
+    if is_damaged or (isinstance(error, sqlite3.OperationalError) and not is_ours):
         raise EngineUnavailable("database", str(error)) from error
     raise error

@@ -17,6 +17,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, object]]]
 MAX_DEPTH = 64
 _BODY_S = 30.0
 _NUL = "must not contain the character NUL (U+0000)"
+_BOM = b"\xef\xbb\xbf"
 _ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 _OPENERS = re.compile(rb"[\[{]")
 
@@ -61,18 +62,10 @@ async def read_body(receive: Receive, *, limit: int) -> bytes:
         RequestTimeout: It did not arrive within 30 s.
         ClientLeft: The caller went away.
     """
-    message = await receive()
-    first = cast("bytes", message.get("body", b""))
-    if message["type"] == "http.disconnect":
-        raise ClientLeft
-    if len(first) > limit:
-        raise PayloadTooLarge(limit)
-    if not message.get("more_body", False):
-        return first
-    parts, size = [first], len(first)
+    parts, size, is_more = list[bytes](), 0, True
     try:
         async with asyncio.timeout(_BODY_S):
-            while message.get("more_body", False):
+            while is_more:
                 message = await receive()
                 if message["type"] == "http.disconnect":
                     raise ClientLeft
@@ -81,9 +74,10 @@ async def read_body(receive: Receive, *, limit: int) -> bytes:
                 if size > limit:
                     raise PayloadTooLarge(limit)
                 parts.append(part)
+                is_more = cast("bool", message.get("more_body", False))
     except TimeoutError as error:
         msg = f"The body did not arrive within {_BODY_S:.0f} seconds."
-        raise RequestTimeout(msg) from error
+        raise RequestTimeout(msg, headers={"Connection": "close"}) from error
     return b"".join(parts)
 
 
@@ -108,6 +102,8 @@ def read_json(raw: bytes) -> object:
 
 def _why_not(raw: bytes, error: orjson.JSONDecodeError) -> RookeryError:
     """Tell JSON that only a lax parser takes (422) from what is none (400)."""
+    if raw.startswith(_BOM):
+        return InvalidJson("The body is not valid JSON: it starts with a byte order mark; send UTF-8 without one.")
     try:
         json.loads(raw, strict=False)
     except RecursionError:

@@ -31,6 +31,8 @@ _log = structlog.stdlib.get_logger("rookery.http")
 
 MIB = 1024 * 1024
 _MAX_QUERY_FIELDS = 100
+_CLIENT_LEFT = 499
+"""What the usage log says of a request whose caller was gone before the answer, as proxies do; it is never sent."""
 
 Handler = Callable[..., Awaitable[Response]]
 
@@ -68,8 +70,8 @@ class Route:
         needs: The scope; None: any valid key (D-27's status routes). It has no default: each route declares it.
         public: No key is asked for, and none is looked at.
         spends: Whether a call counts against the key's rate limit.
-        refuse: Turns an error raised before or in the handler into the one to send; the second argument is the body as
-            far as it could be read.
+        refuse: Turns an error raised before or in the handler into the one to send; beside it is given the body as far as
+            it could be read, and the parameters of the path.
     """
 
     method: str
@@ -84,7 +86,7 @@ class Route:
     description: str = ""
     tags: Sequence[str] = ()
     max_body: int = MIB
-    refuse: Callable[[RookeryError, object], RookeryError] | None = None
+    refuse: Callable[[RookeryError, object, Mapping[str, str]], RookeryError] | None = None
 
 
 @dataclass(slots=True)
@@ -124,9 +126,12 @@ class Endpoint:
                 state["headers"] = admission.headers
             response = await self._answer(Request(scope, receive, send), receive, seen)
         except ClientLeft:
+            if admission is not None:
+                elapsed_ms = (time.perf_counter() - started) * 1000
+                admission.record(method=self.route.method, route=self.path, status=_CLIENT_LEFT, duration_ms=elapsed_ms)
             return
         except RookeryError as error:
-            response = self._refused(error, seen[0])
+            response = self._refused(error, seen[0], cast("Mapping[str, str]", scope.get("path_params") or {}))
         except Exception:
             _log.exception("http.failed", route=self.path, method=self.route.method, request_id=state["request_id"])
             msg = "Something went wrong on our side; the log has more under this request id."
@@ -184,8 +189,8 @@ class Endpoint:
         except ValidationError as error:
             _invalid(error, model)
 
-    def _refused(self, error: RookeryError, seen: object) -> Response:
-        return error_reply(error if self.route.refuse is None else self.route.refuse(error, seen))
+    def _refused(self, error: RookeryError, seen: object, path: Mapping[str, str]) -> Response:
+        return error_reply(error if self.route.refuse is None else self.route.refuse(error, seen, path))
 
 
 class _Mounted(APIRoute):

@@ -9,12 +9,16 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from rookery.kernel.errors import RookeryError
 from rookery.kernel.http.replies import CrossSite, HostNotAllowed, UnknownRoute, error_reply
-from rookery.kernel.http.routes import Endpoint, refuse_method
+from rookery.kernel.http.routes import Admit, Endpoint, refuse_method
 from rookery.kernel.ids import request_id
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 _FIXED = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
+_RATE = b"x-ratelimit-"
+_UNROUTED = frozenset({404, 405})
+"""Statuses by which no route answers: who asks has not been admitted then."""
 _MAX_SEGMENTS = 200
 
 Headers = list[tuple[bytes, bytes]]
@@ -66,12 +70,14 @@ class Shell:
         hosts: Iterable[str],
         origins: Iterable[str],
         address: Callable[[str], str],
+        admit: Admit | None = None,
     ) -> None:
         self._exact = exact
         self._router = router
         self._hosts = frozenset(host.lower() for host in hosts)
         self._origins = frozenset(origin.lower() for origin in origins)
         self._address = address
+        self._admit = admit
         self._known_hosts: dict[bytes, bool] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -87,14 +93,26 @@ class Shell:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
+                if message["status"] in _UNROUTED and "caller" not in state:
+                    state["headers"] = await self._standing(scope)
                 headers = cast("Headers", message["headers"])
                 headers.append((b"x-request-id", identity.encode("ascii")))
                 headers.extend(cast("Iterable[tuple[bytes, bytes]]", state["headers"]))
-                if not any(name == b"cache-control" for name, _ in headers):
-                    headers.extend(_FIXED)
+                present = {name for name, _ in headers}
+                headers.extend(header for header in _FIXED if header[0] not in present)
             await send(message)
 
         await self._chosen(seen, path, cast("str", scope["method"]))(scope, receive, send_with_headers)
+
+    async def _standing(self, scope: Scope) -> Iterable[tuple[bytes, bytes]]:
+        """Return the rate limit headers of the key that a request without a route carries: known keys get them on every answer (D-27)."""
+        if self._admit is None:
+            return ()
+        try:
+            return (await self._admit.admit(scope, needs=None, spend=False)).headers
+        except RookeryError as error:
+            found = ((name.lower().encode(), value.encode()) for name, value in error.headers.items())
+            return [(name, value) for name, value in found if name.startswith(_RATE)]
 
     def _chosen(self, seen: _Seen, path: str, method: str) -> ASGIApp:
         """Return what answers: a refusal, the endpoint of a fixed path, or the router."""

@@ -1,0 +1,118 @@
+"""Connections at the level of bytes: what is refused before there is a request (D-10, D-16)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+
+import pytest
+import uvicorn
+from starlette.types import Receive, Scope, Send
+
+from rookery.kernel.http import connection
+from rookery.kernel.http.connection import MAX_HEAD, Connection
+
+_WAIT_S = 5.0
+_HELLO = (b"HTTP/1.1 200 OK", b"content-length: 5\r\nconnection: close\r\n\r\nhello")
+
+
+async def _hello(scope: Scope, receive: Receive, send: Send) -> None:
+    names = [name for name, _ in scope["headers"]]
+    while (await receive()).get("more_body"):
+        continue
+    body = b"trailer seen" if b"x-trailer" in names else b"hello"
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", str(len(body)).encode())]})
+    await send({"type": "http.response.body", "body": body})
+
+
+@pytest.fixture
+async def port() -> AsyncIterator[int]:
+    """The port of a server that greets."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(
+        uvicorn.Config(_hello, http=Connection, ws="none", lifespan="off", log_config=None, server_header=False, date_header=False)
+    )
+    serving = asyncio.create_task(server.serve(sockets=[listening]))
+    yield int(listening.getsockname()[1])
+    server.should_exit = True
+    await serving
+
+
+async def _answer(port: int, sent: bytes) -> tuple[bytes, bytes]:
+    """Send bytes, and return the status line and all that follows, once the server has closed or gone quiet."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(sent)
+    received = b""
+    try:
+        async with asyncio.timeout(_WAIT_S):
+            while piece := await reader.read(65536):
+                received += piece
+    except (ConnectionError, TimeoutError):
+        pass
+    finally:
+        writer.close()
+    status, _, rest = received.partition(b"\r\n")
+    return status, rest
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"HELLO\r\n\r\n", b"GET /\xff HTTP/1.1\r\nHost: a\r\n\r\n", b"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab"],
+)
+async def test_what_is_no_http_gets_the_one_error_body(port: int, sent: bytes) -> None:
+    """D-10, D-11: also where uvicorn would answer by itself."""
+    status, rest = await _answer(port, sent)
+
+    head, _, body = rest.partition(b"\r\n\r\n")
+    assert status == b"HTTP/1.1 400 Bad Request"
+    assert json.loads(body)["error"] == "invalid_request"
+    assert b"x-request-id: req_" in head
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET / HTTP/1.1\r\nHost: a\r\nX-A: " + b"a" * 3_000_000,
+        b"GET / HTTP/1.1\r\nHost: a\r\n" + b"X-A: aaaaaaaa\r\n" * 200_000,
+        b"GET /" + b"a" * 3_000_000,
+    ],
+)
+async def test_a_head_without_end_is_refused_long_before_it_fills_our_memory(port: int, sent: bytes) -> None:
+    """D-16: the head as the body is bounded while it is read; it comes before any key."""
+    status, _ = await _answer(port, sent)
+
+    assert status in {b"HTTP/1.1 431 Request Header Fields Too Large", b""}  # empty: the reset overtook the answer
+
+
+async def test_a_head_just_within_the_bound_is_served(port: int) -> None:
+    """D-16: the bound is where it is said to be."""
+    fields = b"X-A: " + b"a" * (MAX_HEAD - 100) + b"\r\nConnection: close\r\n\r\n"
+
+    assert await _answer(port, b"GET / HTTP/1.1\r\nHost: a\r\n" + fields) == _HELLO
+
+
+@pytest.mark.parametrize(("sent", "status"), [(b"GET / HT", b"HTTP/1.1 408 Request Timeout"), (b"", b"")])
+async def test_who_says_nothing_is_not_waited_for_for_ever(port: int, monkeypatch: pytest.MonkeyPatch, sent: bytes, status: bytes) -> None:
+    """D-16: a thousand silent connections must not be all that we may have open."""
+    monkeypatch.setattr(connection, "_HEAD_S", 0.05)
+
+    assert (await _answer(port, sent))[0] == status
+
+
+async def test_a_second_request_of_one_connection_is_bounded_too(port: int) -> None:
+    """D-16: keep-alive and pipelining change nothing."""
+    good = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+
+    status, rest = await _answer(port, good * 2 + b"GET / HTTP/1.1\r\nX-A: " + b"a" * 3_000_000)
+
+    assert (status, rest) == (b"", b"")  # an answer now would be taken for that of the first request
+    assert await _answer(port, good.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")) == _HELLO
+
+
+async def test_trailers_never_become_headers(port: int) -> None:
+    """D-22: what comes after the body was never judged, so nobody may read it as a header."""
+    chunked = b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nX-Trailer: 1\r\n\r\n"
+
+    assert (await _answer(port, chunked))[1].endswith(b"hello")

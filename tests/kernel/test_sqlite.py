@@ -1,0 +1,85 @@
+"""SQLite as we open it, and the one thread that writes."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from contextlib import closing
+from pathlib import Path
+
+from rookery.kernel.sqlite import Writer, connect
+
+
+def test_a_commit_is_on_the_disk_and_a_lock_is_waited_for(tmp_path: Path) -> None:
+    """Issue, kernel: WAL, synchronous FULL (2), a busy timeout; foreign keys hold."""
+    with closing(connect(tmp_path / "a.db")) as connection:
+        found = {
+            name: connection.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("journal_mode", "synchronous", "busy_timeout", "foreign_keys")
+        }
+
+    assert found == {"journal_mode": "wal", "synchronous": 2, "busy_timeout": 10_000, "foreign_keys": 1}
+
+
+async def test_writes_that_come_at_once_share_a_commit_and_fail_alone(tmp_path: Path) -> None:
+    """Issue, kernel: one writer with group commit; what one piece raises undoes that piece and no other."""
+    said, is_busy, go_on = list[str](), threading.Event(), threading.Event()
+
+    def opened() -> sqlite3.Connection:
+        connection = connect(tmp_path / "a.db")
+        connection.execute("CREATE TABLE numbers (number INTEGER PRIMARY KEY)")
+        connection.set_trace_callback(said.append)
+        return connection
+
+    def hold(_: sqlite3.Connection) -> None:
+        is_busy.set()
+        assert go_on.wait(10)
+
+    def put(number: int) -> asyncio.Task[None]:
+        async def submit() -> None:
+            await writer.submit(lambda connection: connection.execute("INSERT INTO numbers VALUES (?)", [number]).close())
+
+        return asyncio.create_task(submit())
+
+    writer = Writer(opened, name="numbers")
+    first = asyncio.create_task(writer.submit(hold))
+    await asyncio.to_thread(is_busy.wait, 10)
+    others = [put(number) for number in (*range(50), 7)]
+    await asyncio.sleep(0)
+    go_on.set()
+    await first
+    outcomes = await asyncio.gather(*others, return_exceptions=True)
+    count = await writer.submit(lambda connection: connection.execute("SELECT count(*) FROM numbers").fetchone()[0])
+    writer.close()
+
+    assert [type(outcome) for outcome in outcomes] == [type(None)] * 50 + [sqlite3.IntegrityError]
+    assert (count, said.count("COMMIT")) == (50, 3)
+
+
+async def test_a_commit_undone_by_a_full_disk_tells_each_who_shared_it_why(tmp_path: Path) -> None:
+    """D-17: 507 for all of them; SQLite itself rolls the whole transaction back when there is no room."""
+    entered, let_go = threading.Event(), threading.Event()
+    writer = Writer(lambda: connect(tmp_path / "a.db"), name="a")
+
+    def hold(_: sqlite3.Connection) -> None:
+        entered.set()
+        let_go.wait(10)
+
+    def fill(connection: sqlite3.Connection) -> None:
+        connection.execute("ROLLBACK")
+        raise sqlite3.OperationalError("database or disk is full")
+
+    def do_nothing(_: sqlite3.Connection) -> None:
+        return
+
+    holding = asyncio.create_task(writer.submit(hold))
+    await asyncio.to_thread(entered.wait, 10)
+    sharing = asyncio.gather(*(writer.submit(work) for work in (do_nothing, fill, do_nothing)), return_exceptions=True)
+    await asyncio.sleep(0)
+    let_go.set()
+    await holding
+
+    assert [str(error) for error in await sharing] == ["database or disk is full"] * 3
+    assert await writer.submit(lambda connection: connection.execute("SELECT 1").fetchone()) == (1,)
+    await asyncio.to_thread(writer.close)
