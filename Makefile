@@ -12,6 +12,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 LOCKED := $(PIP) install --quiet --no-deps --require-hashes --only-binary :all: -r
 # Without build isolation: the build backend is in the lock, with its hash; it looks for its own program on PATH.
 SELF := PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) install --quiet --no-deps --no-build-isolation --editable .
+# pip compiles what it copies, and an editable install copies nothing; where PYTHONDONTWRITEBYTECODE is set nobody else would.
+COMPILED := $(BIN)/python -m compileall -q src
 RUNTIME := .venv/.runtime-installed
 DEV := .venv/.dev-installed
 
@@ -66,12 +68,14 @@ $(RUNTIME): requirements.lock pyproject.toml | $(BIN)/python
 	@echo "Installing Rookery into .venv, once"
 	@$(LOCKED) requirements.lock
 	@$(SELF)
+	@$(COMPILED)
 	@touch $@
 
 $(DEV): requirements-dev.lock pyproject.toml | $(BIN)/python
 	@echo "Installing Rookery and its tools into .venv, once"
 	@$(LOCKED) requirements-dev.lock
 	@$(SELF)
+	@$(COMPILED)
 	@touch $(RUNTIME) $@
 
 # PYTHON=/some/python overrides the search.

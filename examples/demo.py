@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
 import httpx2
 from rich.console import Console
@@ -32,13 +33,15 @@ NOTES = [
     ("observation", "ERR_4711 in the importer means that the supplier's CSV has a byte order mark."),
 ]
 QUESTIONS: list[tuple[str, dict[str, object]]] = [
-    ("How do we undo a bad deployment?", {}),
-    ("What does ERR_4711 mean?", {}),
-    ("Whom do I ask about the phone app in autumn?", {"explain": True, "top_k": 1}),
+    ("How do we undo a bad deployment?", {"top_k": 2}),
+    ("What does ERR_4711 mean?", {"top_k": 1}),
+    ("Whom do I ask about the phone app in autumn?", {"top_k": 1, "explain": True}),
 ]
 START_S = 60
+STOP_S = 20
+WIDTH = 110
 
-console = Console()
+console = Console(highlight=False)
 
 
 def main() -> None:
@@ -46,89 +49,129 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="rookery-demo-"))
     try:
         servers, repository = folder / "servers.json", _repository(folder / "shop")
-        servers.write_text(json.dumps(_servers(repository)), encoding="utf-8")
-        command = [sys.executable, "-m", "rookery", "--data-dir", str(folder / "data")]
-        environment = {**os.environ, "ROOKERY_SERVERS": str(servers)}
-        console.rule("A server of its own")
-        with subprocess.Popen([*command, "serve", "--port", "0"], env=environment, stdout=subprocess.PIPE, text=True) as process:
+        servers.write_text(json.dumps({"mcpServers": _servers(repository)}), encoding="utf-8")
+        command = [sys.executable, "-m", "rookery", "--data-dir", str(folder / "data"), "serve", "--port", "0"]
+        environment = {**os.environ, "ROOKERY_SERVERS": str(servers), "ROOKERY_LOG_LEVEL": "warning"}
+        with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as process:
             try:
                 _tell(_wait(folder / "data" / "first-run.json", process), repository)
             finally:
                 process.terminate()
-                process.wait(START_S)
+                try:
+                    process.wait(STOP_S)
+                except subprocess.TimeoutExpired:
+                    process.kill()
         console.rule("The server has stopped, and its folder goes")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _servers(repository: Path) -> Mapping[str, object]:
-    return {
-        "mcpServers": {
-            "time": {"command": sys.executable, "args": ["-m", "mcp_server_time", "--local-timezone", "UTC"]},
-            "git": {"command": sys.executable, "args": ["-m", "mcp_server_git", "--repository", str(repository)]},
-        }
-    }
+def _servers(repository: Path | None) -> Mapping[str, object]:
+    zones = {"command": sys.executable, "args": ["-m", "mcp_server_time", "--local-timezone", "UTC"], "name": "Time"}
+    if repository is None:
+        return {"time": zones}
+    history = {"command": sys.executable, "args": ["-m", "mcp_server_git", "--repository", str(repository)], "name": "The shop's history"}
+    return {"time": zones, "git": history}
 
 
-def _repository(path: Path) -> Path:
+def _repository(path: Path) -> Path | None:
+    """Make a git repository with one commit; None on a machine without git."""
+    if shutil.which("git") is None:
+        console.print("There is no git on this machine, so the demo goes without its git server.", style="yellow")
+        return None
     path.mkdir(parents=True)
     (path / "README.md").write_text("# The shop\n\nAmounts are integers in cents.\n", encoding="utf-8")
-    identity = ["-c", "user.name=Demo", "-c", "user.email=demo@example.com", "-c", "init.defaultBranch=main"]
+    identity = ["-c", "user.name=Demo", "-c", "user.email=demo@example.com", "-c", "init.defaultBranch=main", "-c", "commit.gpgsign=false"]
     for words in (["init"], ["add", "."], ["commit", "-m", "Say how amounts are kept"]):
         subprocess.run(["git", *identity, *words], cwd=path, check=True, capture_output=True)
     return path
 
 
-def _wait(keys: Path, process: subprocess.Popen[str]) -> Mapping[str, str]:
+def _wait(keys: Path, process: subprocess.Popen[bytes]) -> Mapping[str, str]:
+    """Return what the first run wrote, once every engine is ready and every tool server has been seen."""
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline and process.poll() is None:
-        if keys.exists() and (text := keys.read_text(encoding="utf-8")):
-            made = json.loads(text)
-            try:
-                httpx2.get(f"{made['url']}/healthz", timeout=1).raise_for_status()
-            except httpx2.TransportError:
-                time.sleep(0.05)
-            else:
-                return made
+        try:
+            made = cast("Mapping[str, str]", json.loads(keys.read_text(encoding="utf-8")))
+            headers = {"Authorization": f"Bearer {made['agent_key']}"}
+            ready = httpx2.get(f"{made['url']}/readyz", timeout=START_S).json()
+            seen = httpx2.get(f"{made['url']}/api/v1/mcp/servers", headers=headers, timeout=START_S).json()
+        except (OSError, ValueError, httpx2.TransportError):
+            time.sleep(0.05)
+            continue
+        if ready["status"] == "ok" and all(server["health"] == "online" for server in seen["servers"]):
+            return made
         time.sleep(0.05)
-    console.print("The server did not start.", style="bold red")
-    sys.exit(1)
+    sys.exit("The server did not start.")
 
 
-def _tell(made: Mapping[str, str], repository: Path) -> None:
-    console.print(f"Rookery answers on {made['url']}", highlight=False)
+def _tell(made: Mapping[str, str], repository: Path | None) -> None:
+    console.rule("A server of its own")
+    console.print(f"Rookery answers on {made['url']}; the key is an agent's.")
     with httpx2.Client(base_url=made["url"], headers={"Authorization": f"Bearer {made['agent_key']}"}, timeout=60) as client:
         console.rule("Remember: eight notes of a team")
-        for number, (kind, content) in enumerate(NOTES):
-            body = {"type": kind, "content": content, "org": "acme", "project": "shop", "wait_ms": 5000}
-            _send(client, "POST", "/v1/brain/remember", body, quiet=0 < number < len(NOTES) - 1)
+        for kind, content in NOTES:
+            _send(client, "POST", "/v1/brain/remember", {"type": kind, "content": content, "org": "acme", "wait_ms": 5000})
         console.rule("Recall: by meaning and by word at once")
         for question, more in QUESTIONS:
-            _send(client, "POST", "/v1/brain/recall", {"query": question, "mode": "hybrid", "top_k": 2, "org": "acme", **more})
-        _send(client, "GET", "/v1/brain/search?q=%22rounding+in%22+-mongodb&org=acme")
-        console.rule("Tools: two real MCP servers behind the same key")
+            _send(client, "POST", "/v1/brain/recall", {"query": question, "mode": "hybrid", "org": "acme", **more})
+        console.rule("Search: exact words, without others")
+        _send(client, "GET", "/v1/brain/search?q=%22push+notifications%22+-mongodb&org=acme")
+        console.rule("Tools: of real MCP servers, behind the same key")
         _send(client, "GET", "/api/v1/mcp/servers")
-        arguments = {"source_timezone": "Europe/Lisbon", "time": "09:30", "target_timezone": "Asia/Tokyo"}
-        _send(client, "POST", "/api/v1/mcp/tools/call", {"server": "time", "tool": "convert_time", "arguments": arguments})
-        _send(client, "POST", "/api/v1/mcp/tools/call", {"server": "git", "tool": "git_log", "arguments": {"repo_path": str(repository)}})
+        zones = {"source_timezone": "Europe/Lisbon", "time": "09:30", "target_timezone": "Asia/Tokyo"}
+        _send(client, "POST", "/api/v1/mcp/tools/call", {"server": "time", "tool": "convert_time", "arguments": zones})
+        again = {**zones, "time": "17:00", "target_timezone": "America/Sao_Paulo"}
+        console.print("\nThat call started the server. Another one finds it there:")
+        _send(client, "POST", "/api/v1/mcp/tools/call", {"server": "time", "tool": "convert_time", "arguments": again})
+        if repository is not None:
+            log = {"repo_path": str(repository), "max_count": 1}
+            _send(client, "POST", "/api/v1/mcp/tools/call", {"server": "git", "tool": "git_log", "arguments": log})
         console.rule("And a mistake is told in words")
         _send(client, "POST", "/api/v1/mcp/tools/call", {"server": "time", "tool": "convert_time", "arguments": {"time": 930}}, expect=400)
 
 
-def _send(client: httpx2.Client, method: str, path: str, body: object = None, *, expect: int | None = None, quiet: bool = False) -> None:
+def _send(client: httpx2.Client, method: str, path: str, body: object = None, *, expect: int | None = None) -> None:
+    """Send a request, and show it with its answer; the demo fails if that is not what it tells of."""
     answer = client.request(method, path, json=body) if body is not None else client.request(method, path)
-    if expect is None:
-        answer.raise_for_status()
-    elif answer.status_code != expect:
-        console.print(f"expected {expect}, got {answer.status_code}: {answer.text}", style="bold red")
-        sys.exit(1)
-    if quiet:
-        return
-    console.print(f"[bold cyan]{method} {path}[/]", highlight=False)
+    console.print(f"\n[bold cyan]{method} {path}[/]")
     if body is not None:
-        console.print(Syntax(json.dumps(body, ensure_ascii=False, indent=2), "json", word_wrap=True, background_color="default"))
-    console.print(f"[bold]→ {answer.status_code}[/] in {answer.elapsed.total_seconds() * 1000:.1f} ms", highlight=False)
-    console.print(Syntax(json.dumps(answer.json(), ensure_ascii=False, indent=2), "json", word_wrap=True, background_color="default"))
+        _show(body)
+    console.print(f"[bold]{answer.status_code}[/] in {answer.elapsed.total_seconds() * 1000:.1f} ms")
+    _show(answer.json())
+    if answer.status_code != expect and (expect is not None or answer.is_error):
+        sys.exit(f"expected {expect or 'success'}, got {answer.status_code}")
+
+
+def _show(value: object) -> None:
+    text = laid_out(value, min(console.width, WIDTH))
+    console.print(Syntax(text, "json", word_wrap=True, background_color="default", theme="ansi_dark"))
+
+
+def laid_out(value: object, width: int, indent: int = 0) -> str:
+    """Return *value* as JSON in few lines: what fits into *width* stands on one line, the parts of what does not follow each other."""
+    short = json.dumps(value, ensure_ascii=False)
+    if indent + len(short) <= width or not value or not isinstance(value, (dict, list)):
+        return short
+    inner = indent + 2
+    if isinstance(value, dict):
+        fields = cast("dict[str, object]", value)
+        parts = [f"{json.dumps(name)}: {laid_out(each, width, inner)}" for name, each in fields.items()]
+    else:
+        parts = [laid_out(each, width, inner) for each in cast("list[object]", value)]
+    lines = [""]
+    for part in (*(f"{each}," for each in parts[:-1]), parts[-1]):
+        # A part of many lines is easier to see where it begins and ends when nothing stands beside it.
+        fits = "\n" not in lines[-1] and "\n" not in part and inner + len(lines[-1]) + len(part) < width
+        if lines[-1] and fits:
+            lines[-1] += f" {part}"
+        elif lines[-1]:
+            lines.append(part)
+        else:
+            lines[-1] = part
+    opening, closing = "{}" if isinstance(value, dict) else "[]"
+    margin = f"\n{' ' * inner}"
+    return f"{opening}{margin}{margin.join(lines)}\n{' ' * indent}{closing}"
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ from typing import TypeVar, cast
 
 import httpx2
 import pytest
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 
 from rookery.access.scopes import PRESETS
 from rookery.access.settings import NewAgentKey, NewApiKey
@@ -31,6 +33,15 @@ from rookery.wiring import Rookery, build
 pytest_plugins = ["tests.postgres"]
 
 T = TypeVar("T")
+
+# How long an example takes tells of the machine, not of the code. In CI hypothesis makes the same ones every time.
+hypothesis_settings.register_profile(
+    "rookery",
+    hypothesis_settings.get_profile("ci" if "CI" in os.environ else "default"),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+hypothesis_settings.load_profile("rookery")
 
 
 @pytest.fixture(scope="session")

@@ -44,18 +44,18 @@ def test_migrations_make_the_tables_that_the_code_knows(database_url: str, data_
 def test_two_that_start_together_migrate_once(tmp_path: Path) -> None:
     """D-01, D-03: any number of processes may start on an empty folder."""
     with ThreadPoolExecutor(4) as threads:
-        done = list(threads.map(lambda folder: migrate("embedded:", data_dir=folder), [tmp_path] * 4))
+        done = [threads.submit(migrate, "embedded:", data_dir=tmp_path) for _ in range(4)]
 
-    assert sorted(done) == [False, False, False, True]
+    assert sorted(each.result() for each in done) == [False, False, False, True]
 
 
 @pytest.mark.external_service
 def test_an_empty_postgresql_is_migrated_once(postgres_empty: str, tmp_path: Path) -> None:
     """D-02: postgresql://… is a record store."""
     with ThreadPoolExecutor(3) as threads:
-        done = list(threads.map(lambda url: migrate(url, data_dir=tmp_path), [postgres_empty] * 3))
+        done = [threads.submit(migrate, postgres_empty, data_dir=tmp_path) for _ in range(3)]
 
-    assert sorted(done) == [False, False, True]
+    assert sorted(each.result() for each in done) == [False, False, True]
 
 
 def test_a_store_of_a_newer_rookery_is_refused(database_url: str, data_dir: Path) -> None:

@@ -1,8 +1,76 @@
-"""The foundation's story, through the whole application: remember, recall, call a tool."""
+"""The foundation's story, through the whole application: start, remember, recall, call a tool."""
 
 from __future__ import annotations
 
-from tests.conftest import House
+import json
+import os
+import re
+import select
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import House, lend_model
+
+_START_S = 40.0
+_STOP_S = 20.0
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.skipif(sys.platform == "win32" or shutil.which("curl") is None, reason="needs a terminal of its own, and curl")
+def test_a_person_is_shown_keys_and_three_requests_that_work(tmp_path: Path, model_folder: Path) -> None:
+    """D-03, issue: on a terminal the first start shows workspace, two keys and three curl lines, each good as it stands; once."""
+    folder = tmp_path / "home"
+    lend_model(model_folder, folder)
+    screen, said, code = _on_a_terminal(folder, "timezone")
+    answers = [json.loads(answer) for answer in said]
+
+    assert re.search(r"^workspace  default, number 1$", screen, re.MULTILINE)
+    assert len(re.findall(r"^API key    sk_live_\w{32}  ", screen, re.MULTILINE)) == 1
+    assert len(re.findall(r"^agent key  ak_\w{32}  ", screen, re.MULTILINE)) == 1
+    assert [memory["id"] for memory in answers[1]["memories"]] == [answers[0]["id"]]
+    assert (answers[2]["success"], answers[2]["tool"]) == (True, "get_current_time")
+    assert code == 0
+    assert not (folder / "first-run.json").exists()
+    again, _, _ = _on_a_terminal(folder, "Rookery serves on")
+    assert "sk_live_" not in again
+    assert "ak_" not in again
+
+
+def _on_a_terminal(folder: Path, last: str) -> tuple[str, list[str], int]:
+    """Run the server on a terminal until *last* was shown; return the screen, what its curl lines answered, and how it ended."""
+    ours, its = os.openpty()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("ROOKERY_")}
+    environment |= {"TERM": "dumb", "COLUMNS": "80", "ROOKERY_MIN_FREE_DISK_MB": "0"}
+    command = [sys.executable, "-m", "rookery", "--data-dir", str(folder), "serve", "--port", "0"]
+    with subprocess.Popen(command, env=environment, stdin=its, stdout=its, stderr=its) as server:
+        os.close(its)
+        try:
+            screen = _read_until(ours, last)
+            said = [_ask(line) for line in screen.splitlines() if line.startswith("curl ")]
+        finally:
+            server.terminate()
+            server.wait(_STOP_S)
+            os.close(ours)
+    return screen, said, server.returncode
+
+
+def _read_until(terminal: int, last: str) -> str:
+    seen, deadline = b"", time.monotonic() + _START_S
+    while time.monotonic() < deadline:
+        if select.select([terminal], [], [], 0.1)[0]:
+            seen += os.read(terminal, 65536)
+        elif last.encode() in seen:  # and nothing more comes
+            return seen.decode().replace("\r\n", "\n")
+    pytest.fail(f"{last!r} was not shown: {seen!r}")
+
+
+def _ask(line: str) -> str:
+    return subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, check=True, timeout=30).stdout
 
 
 async def test_a_memory_is_remembered_indexed_and_recalled(house: House) -> None:
