@@ -50,8 +50,7 @@ def _recall(question: str, **more: object) -> Request:
 
 async def _fill(running: Running, total: int, console: Console) -> Mapping[str, object]:
     """Store memories until there are *total*, 16 writers at once, then wait until all are indexed; return both rates."""
-    connection = Connection(running.url, running.api_key)
-    before = await _stored(connection)
+    before = await _stored(running)
     contents = list(islice(texts(seed=8400 + before), total - before))
     timed = await measure(
         running.url,
@@ -62,6 +61,7 @@ async def _fill(running: Running, total: int, console: Console) -> Mapping[str, 
         expect=201,
         warm=0,
     )
+    connection = Connection(running.url, running.api_key)
     started, waiting = time.perf_counter(), await _pending(connection)
     at_first = waiting
     with Progress(console=console, disable=not console.is_terminal) as progress:
@@ -75,8 +75,10 @@ async def _fill(running: Running, total: int, console: Console) -> Mapping[str, 
     return {"remember": timed.as_json(), "indexed_per_s_idle": round(at_first / took_s, 1) if took_s > 1 else None}
 
 
-async def _stored(connection: Connection) -> int:
+async def _stored(running: Running) -> int:
+    connection = Connection(running.url, running.api_key)
     status, answer = await connection.send("GET", "/v1/brain/memories?per_page=1")
+    await connection.close()
     assert status == 200, answer
     return int(json.loads(answer)["meta"]["total"])
 
@@ -185,6 +187,7 @@ async def _take(folder: Path, *, quick: bool, only: set[str], sizes: list[int], 
                     "rss_mb": round(running.rss_mb(), 1),
                     "disk_mb": round(sum(file.stat().st_size for file in (folder / "recall").glob("*.db*")) / 1e6, 1),
                 }
+            console.print(f"recall_{size}", figures[f"recall_{size}"])
     if wanted("start"):
         figures["start"] = _starts(folder)
     return figures

@@ -29,7 +29,7 @@ from rookery.kernel.chores import Chore, run_chores
 from rookery.kernel.clock import Clock, utc_now
 from rookery.kernel.config import Settings
 from rookery.kernel.db import Database, open_database
-from rookery.kernel.errors import EngineUnavailable
+from rookery.kernel.errors import EngineUnavailable, NotFound
 from rookery.kernel.events import Bus
 from rookery.kernel.ids import Ids, uuid7
 from rookery.kernel.jobs import Jobs, Worker
@@ -132,6 +132,18 @@ class Rookery:
     def lifecycle(self) -> Lifecycle:
         """What operators' commands on memory call."""
         return self.memory.lifecycle
+
+    async def workspace_id(self, name: str) -> int:
+        """
+        Return the number of the workspace of that name or number.
+
+        Raises:
+            NotFound: There is none.
+        """
+        for workspace in await self.access.workspaces.list():
+            if name in {workspace.name, str(workspace.id)}:
+                return workspace.id
+        raise NotFound("workspace", name)
 
     async def start(self) -> None:
         """Open everything and begin to work; `close` must follow, also when this raises."""
@@ -298,10 +310,11 @@ def _memory(settings: Settings, base: _Base, indexes: _Indexes) -> MemoryService
             bus=bus,
             clock=clock,
             ids=ids,
+            half_lives_days=dict(settings.half_lives),
         ),
         search=Search(db=db, texts=indexes.texts, clock=clock),
         listing=Listing(db=db, clock=clock, model=indexes.embedder.model),
-        answers=Answers(clock=clock, model=indexes.embedder.model),
+        answers=Answers(clock=clock, model=indexes.embedder.model, half_lives_days=dict(settings.half_lives)),
         lifecycle=Lifecycle(db=db, indexer=indexer, texts=indexes.texts, bus=bus, clock=clock),
         indexer=indexer,
         journal=journal,

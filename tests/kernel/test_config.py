@@ -96,3 +96,11 @@ def test_addresses_are_shown_as_others_reach_us(path: str, shown: str) -> None:
     assert Settings(base_url="https://one.example").address_of(path) == "https://one.example"
     assert Settings(host="0.0.0.0", port=9).address_of(path) == "http://127.0.0.1:9"
     assert Settings(host="::1", port=9).address_of(path) == "http://[::1]:9"
+
+
+def test_half_lives_are_days_or_never() -> None:
+    """D-40: the half-life of a type is a setting."""
+    assert load({"ROOKERY_HALF_LIVES": "research=90, plan=never"}).settings.half_lives == (("research", 90), ("plan", None))
+    for wrong in ("research", "research=0", "Research=5", "plan=-1", "plan=soon"):
+        with pytest.raises(WrongSettings, match="ROOKERY_HALF_LIVES"):
+            load({"ROOKERY_HALF_LIVES": wrong})

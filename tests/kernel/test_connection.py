@@ -116,3 +116,24 @@ async def test_trailers_never_become_headers(port: int) -> None:
     chunked = b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nX-Trailer: 1\r\n\r\n"
 
     assert (await _answer(port, chunked))[1].endswith(b"hello")
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n",
+        b"connection: upgrade\r\nupgrade: websocket\r\n",
+        b"Upgrade: TLS/1.0\r\nConnection: close, Upgrade\r\n",
+    ],
+)
+async def test_a_wish_for_another_protocol_is_passed_over(port: int, wish: bytes) -> None:
+    """RFC 9110, 7.8: curl --http2 and Java's client wish for HTTP/2; the body must not be lost for it, on a second request either."""
+    body = b"\r\nUpgrade: this is content\r\n"
+    plain = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    wishing = b"POST / HTTP/1.1\r\nHost: x\r\n%sContent-Length: %d\r\n\r\n%s" % (wish, len(body), body)
+
+    first = await _answer(port, wishing.replace(b"Content-Length", b"Connection: close\r\nContent-Length"))
+    _, rest = await _answer(port, plain.replace(b"Content-Length", b"X: y\r\nContent-Length"))
+
+    assert (first[0], first[1].endswith(b"hello")) == (b"HTTP/1.1 200 OK", True)
+    assert rest.endswith(b"hello")

@@ -12,6 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from rookery.kernel.db import open_database
+from rookery.kernel.errors import NotFound
 from rookery.kernel.events import ReindexCompleted
 from rookery.memory import commands
 from rookery.memory.lifecycle import Lifecycle, Report, Wanted
@@ -140,6 +141,12 @@ async def test_an_engine_that_goes_down_ends_it(rig: Rig) -> None:
 class _Opened:
     lifecycle: Lifecycle
 
+    async def workspace_id(self, name: str) -> int:
+        """Know one workspace, the first."""
+        if name != "1":
+            raise NotFound("workspace", name)
+        return 1
+
 
 @dataclass
 class _Opens:
@@ -211,6 +218,7 @@ def test_the_command_fails_when_a_memory_did(opens: _Opens) -> None:
     opens.embedder.poison = "heron 1"
     assert _run(opens, "brain", "reindex")[0] == 1
     assert _run(opens, "brain", "reindex", "--workspace", "many")[0] == 2
+    assert _run(opens, "brain", "reindex", "--workspace", "1", "--dry-run")[0] == 0
 
 
 def test_the_full_text_index_can_be_set_up_twice(opens: _Opens) -> None:

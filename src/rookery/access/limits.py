@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from types import MappingProxyType
-from typing import Protocol
 
 from rookery.access.errors import RateLimited
 from rookery.access.models import TEST, Caller, Key, Tier
@@ -171,14 +170,6 @@ class Limiter:
                 return Standing(plan, used, started_at, now)
         used, started_at = self._local.peek(name, window=plan.window, now=now)
         return Standing(plan, used, started_at, now, local=True)
-
-
-class ToolLimiting(Protocol):
-    """What the tools domain may ask of limits."""
-
-    async def spend_tool_limit(self, caller: Caller, server: str, tool: str) -> None:
-        """Do as `ToolLimits.spend_tool_limit`."""
-        ...
 
 
 class ToolLimits:

@@ -78,6 +78,17 @@ def _listed(raw: object) -> tuple[str, ...]:
     raise ValueError(msg)
 
 
+def _half_lives(raw: object) -> tuple[tuple[str, int | None], ...]:
+    read = list[tuple[str, int | None]]()
+    for part in _listed(raw):
+        match = re.fullmatch(r"([a-z][a-z0-9_-]{0,63})=(?:([1-9][0-9]{0,5})|never)", part)
+        if match is None:
+            msg = "must be types with days or never, such as research=90,plan=never"
+            raise ValueError(msg)
+        read.append((match[1], None if match[2] is None else int(match[2])))
+    return tuple(read)
+
+
 def _http_address(raw: object) -> str:
     text = _text(raw).rstrip("/")
     if re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#]*)?", text) is None:
@@ -119,6 +130,10 @@ class Settings:
     tls_cert: Path | None = cast("Path | None", _setting(_path, "The certificate to serve TLS with.", None))
     tls_key: Path | None = cast("Path | None", _setting(_path, "The certificate's key.", None))
     bcrypt_cost: int = cast("int", _setting(_whole(4, 14), "The cost of a new API key's bcrypt hash.", 10))
+    half_lives: tuple[tuple[str, int | None], ...] = cast(
+        "tuple[tuple[str, int | None], ...]",
+        _setting(_half_lives, "Days until half of a memory's confidence is left, by type: `research=90,plan=never`.", ()),
+    )
     recall_mode: Literal["semantic", "keyword", "hybrid"] = cast(
         "Literal['semantic', 'keyword', 'hybrid']",
         _setting(_one_of("semantic", "keyword", "hybrid"), "How recall searches when a request does not say.", "semantic"),

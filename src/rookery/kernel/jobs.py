@@ -220,6 +220,10 @@ class Worker:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        # A claim may have been committed after its task was cancelled: nobody works those jobs any more.
+        now = to_micros(self._jobs.clock())
+        with contextlib.suppress(EngineUnavailable):
+            await self._jobs.db.write(lambda tx: tx.run(_ORPHANS, {"owners": [self._me], "now": now}))
 
     async def run_ready(self, kind_name: str) -> int:
         """Work one batch of *kind_name* now, if any is ready; return how many jobs were taken."""

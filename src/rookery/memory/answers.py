@@ -8,7 +8,7 @@ from rookery.access.models import Caller
 from rookery.kernel.clock import Clock
 from rookery.kernel.http.pages import Links, Meta
 from rookery.kernel.wire import Answer, Moment
-from rookery.memory.models import Counted, Hit, Memory, MemoryState, OrgCount, Recalled, Remembered, Searched, state_of
+from rookery.memory.models import Counted, Hit, Memory, MemoryState, OrgCount, Recalled, Remembered, Searched, Tombstone, state_of
 from rookery.memory.ranking import HALF_LIVES_DAYS, remaining
 
 
@@ -42,6 +42,25 @@ class MemoriesAnswer(Answer):
     """A page of memories (D-12)."""
 
     data: list[MemoryAnswer]
+    links: Links
+    meta: Meta
+
+
+class VersionAnswer(Answer):
+    """One memory of a lineage (D-41); *memory* is null once it was replaced or deleted: its content is nowhere any more."""
+
+    id: str
+    supersedes_id: str | None
+    superseded_by: str | None
+    created_at: Moment
+    ended_at: Moment | None
+    memory: MemoryAnswer | None
+
+
+class HistoryAnswer(Answer):
+    """A page of a lineage, oldest first (D-12, D-41)."""
+
+    data: list[VersionAnswer]
     links: Links
     meta: Meta
 
@@ -204,6 +223,21 @@ class Answers:
         self._clock = clock
         self._model = model
         self._half_lives_days = {**HALF_LIVES_DAYS, **(half_lives_days or {})}
+
+    def version(self, caller: Caller, version: Memory | Tombstone) -> VersionAnswer:
+        """Shape one memory of a lineage, or what stayed of it."""
+        if isinstance(version, Tombstone):
+            ended, by, memory = version.ended_at, version.superseded_by, None
+        else:
+            ended, by, memory = None, None, self.memory(caller, version)
+        return VersionAnswer(
+            id=version.id,
+            supersedes_id=version.supersedes_id,
+            superseded_by=by,
+            created_at=version.created_at,
+            ended_at=ended,
+            memory=memory,
+        )
 
     def memory(self, caller: Caller, memory: Memory) -> MemoryAnswer:
         """Return a memory in full."""

@@ -15,10 +15,12 @@ from rookery.access.guard import caller_of
 from rookery.access.models import Caller
 from rookery.kernel.errors import RookeryError, ValidationFailed
 from rookery.kernel.http import Route, page, reply
+from rookery.kernel.http.pages import PageQuery
 from rookery.memory.answers import (
     Answers,
     BatchAnswer,
     BatchItem,
+    HistoryAnswer,
     MemoriesAnswer,
     MemoryAnswer,
     RecallAnswer,
@@ -75,6 +77,13 @@ class MemoryApi:
             _route("GET /scopes", self.get_scopes, READ, ScopesAnswer, "Count memories by org and project"),
             _route("GET /memories", self.get_memories, READ, MemoriesAnswer, "List memories, newest first"),
             _route("GET /memories/{memory_id}", self.get_memory, READ, MemoryAnswer, "Show a memory"),
+            _route(
+                "GET /memories/{memory_id}/history",
+                self.get_history,
+                READ,
+                HistoryAnswer,
+                "Show what a memory replaced and what replaced it",
+            ),
             _route("PATCH /memories/{memory_id}", self.patch_memory, WRITE, MemoryAnswer, "Change a memory"),
             _route("DELETE /memories/{memory_id}", self.delete_memory, DELETE, None, "Delete a memory", status=204),
             _route("POST /memories/{memory_id}/archive", self.post_archive, DELETE, MemoryAnswer, "Archive a memory"),
@@ -126,6 +135,13 @@ class MemoryApi:
         """Show one memory, an archived one too."""
         caller = caller_of(request)
         return reply(self.answers.memory(caller, await self.records.get(caller, memory_id)))
+
+    async def get_history(self, request: Request, memory_id: str, query: Annotated[PageQuery, Query()]) -> Response:
+        """List the lineage of a memory, oldest first."""
+        caller = caller_of(request)
+        chain = await self.records.history(caller, memory_id)
+        shown = [self.answers.version(caller, each) for each in chain[query.offset : query.offset + query.per_page]]
+        return page(request, shown, query=query, total=len(chain))
 
     async def patch_memory(self, request: Request, memory_id: str, body: ChangeBody) -> Response:
         """Change a memory; it is indexed anew."""

@@ -7,12 +7,14 @@ import json
 import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from typing import Annotated, Protocol, cast
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from rookery.kernel.errors import NotFound
 from rookery.memory.lifecycle import Lifecycle, Report, Wanted
 
 
@@ -22,6 +24,10 @@ class Opened(Protocol):
     @property
     def lifecycle(self) -> Lifecycle:
         """The verbs that these commands call."""
+        ...
+
+    async def workspace_id(self, name: str) -> int:
+        """Return the number of the workspace of that name or number; raises NotFound."""
         ...
 
 
@@ -45,7 +51,9 @@ def reindex(
     context: typer.Context,
     org: Annotated[str | None, typer.Option(help="Only memories of this org.", show_default=False)] = None,
     project: Annotated[str | None, typer.Option(help="Only memories of this project.", show_default=False)] = None,
-    workspace: Annotated[int | None, typer.Option(help="Only this workspace; by default all.", show_default=False)] = None,
+    workspace: Annotated[
+        str | None, typer.Option(help="Only this workspace, by name or number; by default all.", show_default=False)
+    ] = None,
     *,
     stale: Annotated[bool, typer.Option("--stale", help="Only memories that are not indexed as they are now.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what matches.")] = False,
@@ -53,12 +61,12 @@ def reindex(
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Embed and index matching memories again; safe while the server runs."""
-    wanted = Wanted(workspace_id=workspace, org=org, project=project, is_stale=stale, words_only=elastic_only)
+    wanted = Wanted(org=org, project=project, is_stale=stale, words_only=elastic_only)
     opens = cast("Opens", context.obj)
     if dry_run:
-        _print_count(asyncio.run(_count(opens, wanted)), as_json=as_json)
+        _print_count(asyncio.run(_count(opens, wanted, workspace)), as_json=as_json)
         return
-    report = asyncio.run(_reindex(opens, wanted))
+    report = asyncio.run(_reindex(opens, wanted, workspace))
     _print_report(report, as_json=as_json)
     if report.failures or report.stopped:
         raise typer.Exit(1)
@@ -66,7 +74,7 @@ def reindex(
 
 def elastic_setup(
     context: typer.Context,
-    workspace: Annotated[int | None, typer.Option(help="Taken for uniformity: one index serves all.", show_default=False)] = None,
+    workspace: Annotated[str | None, typer.Option(help="Taken for uniformity: one index serves all.", show_default=False)] = None,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -76,9 +84,18 @@ def elastic_setup(
     _print(json.dumps({"ready": True}) if as_json else "The full-text index is ready.")
 
 
-async def _count(opens: Opens, wanted: Wanted) -> int:
+async def _count(opens: Opens, wanted: Wanted, workspace: str | None) -> int:
     async with opens.open() as opened:
-        return await opened.lifecycle.count(wanted)
+        return await opened.lifecycle.count(await _inside(opened, wanted, workspace))
+
+
+async def _inside(opened: Opened, wanted: Wanted, workspace: str | None) -> Wanted:
+    if workspace is None:
+        return wanted
+    try:
+        return replace(wanted, workspace_id=await opened.workspace_id(workspace))
+    except NotFound:
+        raise typer.BadParameter(f"There is no workspace {workspace!r}.") from None
 
 
 async def _setup(opens: Opens) -> None:
@@ -86,8 +103,9 @@ async def _setup(opens: Opens) -> None:
         await opened.lifecycle.setup_texts()
 
 
-async def _reindex(opens: Opens, wanted: Wanted) -> Report:
+async def _reindex(opens: Opens, wanted: Wanted, workspace: str | None) -> Report:
     async with opens.open() as opened:
+        wanted = await _inside(opened, wanted, workspace)
         if not (sys.stdout.isatty() and sys.stderr.isatty()):
             return await opened.lifecycle.reindex(wanted)
         columns = (TextColumn("Indexing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

@@ -13,9 +13,9 @@ from rookery.kernel.errors import NotFound, ValidationFailed
 from rookery.kernel.events import Bus, MemoryArchived, MemoryDeleted
 from rookery.kernel.jobs import Jobs
 from rookery.memory.indexing import DELETE, EMBED
-from rookery.memory.models import Change, Memory, MemoryScope
+from rookery.memory.models import Change, Memory, MemoryScope, Tombstone
 from rookery.memory.reach import must_write, reaches
-from rookery.memory.store import records
+from rookery.memory.store import lineage, records
 
 _TICK = timedelta(microseconds=1)
 
@@ -41,6 +41,23 @@ class Records:
         if memory is None or not reaches(caller, memory, at=now):
             raise NotFound("memory", memory_id)
         return memory
+
+    async def history(self, caller: Caller, memory_id: str) -> list[Memory | Tombstone]:
+        """
+        Return the lineage of a memory, oldest first: what it replaced, itself, what replaced it (D-41).
+
+        Where all of it is deleted, nothing is left to tell whose it was: then only a key without allow-lists is told.
+
+        Raises:
+            NotFound: There never was such a memory, it had no lineage and is gone, or *caller* may not see it.
+        """
+        now = self._clock()
+        chain = await self._db.read(lambda tx: lineage.lineage(tx, caller.workspace_id, memory_id))
+        alive = [each for each in chain if isinstance(each, Memory)]
+        may_see = all(reaches(caller, memory, at=now) for memory in alive) if alive else caller.orgs is None and caller.projects is None
+        if not chain or not may_see:
+            raise NotFound("memory", memory_id)
+        return chain
 
     async def change(self, caller: Caller, memory_id: str, change: Change) -> Memory:
         """

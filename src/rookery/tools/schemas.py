@@ -25,23 +25,6 @@ class PromptRequest(Body):
     arguments: dict[str, str] = Field(default_factory=dict)
 
 
-class ToolAnswer(Answer):
-    """One tool, as its server tells of it."""
-
-    name: str
-    description: str = ""
-    inputSchema: dict[str, object]  # noqa: N815 - the spec's name
-
-
-class ResourceAnswer(Answer):
-    """One resource; its uri is the gateway's."""
-
-    uri: str
-    name: str | None = None
-    description: str | None = None
-    mimeType: str | None = None  # noqa: N815 - the spec's name
-
-
 class ServerSummary(Answer):
     """One server in a list."""
 

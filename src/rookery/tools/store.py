@@ -49,7 +49,6 @@ _KEEP = upsert(
     set_=lambda new: {"fingerprint": new["fingerprint"], "offer": new["offer"], "seen_at": new["seen_at"]},
 )
 _ALL_SNAPSHOTS = select(tool_catalogue)
-_FORGET = delete(tool_catalogue).where(tool_catalogue.c.server_id == bindparam("server_id"))
 _ADD_CALL = insert(tool_calls)
 _CALLS = (
     select(tool_calls)
@@ -84,11 +83,6 @@ def keep_snapshot(tx: Tx, snapshot: Snapshot) -> None:
 def snapshots(tx: Tx) -> list[Snapshot]:
     """Return what every server offered when it was last seen."""
     return [_snapshot(row) for row in tx.all(_ALL_SNAPSHOTS)]
-
-
-def forget_snapshot(tx: Tx, server_id: str) -> None:
-    """Forget what a server offered."""
-    tx.run(_FORGET, {"server_id": server_id})
 
 
 def add_call(tx: Tx, row: CallRow) -> None:

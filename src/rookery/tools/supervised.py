@@ -65,7 +65,6 @@ class Session:
     ) -> None:
         self.server = server
         self.last_error = ""
-        self.restarts = -1
         self.in_flight = 0
         self.opened_at: float | None = None
         self._connector = connector
@@ -263,7 +262,6 @@ class Session:
     def _open(self, connection: Connection) -> None:
         self._connection = connection
         self.opened_at = time.monotonic()
-        self.restarts += 1
         self.last_error = ""
         self._wanted.clear()
         self._settle(connection)

@@ -52,7 +52,6 @@ class Child(asyncio.SubprocessProtocol):
     def __init__(self, secrets: tuple[str, ...]) -> None:
         self.ended = asyncio.Event()
         self.messages: deque[SessionMessage | Exception] = deque()
-        self.noise = 0
         self._secrets = secrets
         self._waiter: asyncio.Future[None] | None = None
         self._eof = asyncio.Event()
@@ -217,7 +216,6 @@ class Child(asyncio.SubprocessProtocol):
         except ValueError:
             # A print() on stdout is the commonest fault of stdio servers; it must not cost the session. An answer that cannot
             # be read (nested too deep, lone surrogates, not UTF-8) is told to whoever waits for it, or they would for a minute.
-            self.noise += 1
             if line.lstrip()[:1] == b"{" and b'"jsonrpc"' in line and (b'"result"' in line or b'"error"' in line):
                 self._answer_instead(line[:_EDGE], line[-_EDGE:], UNREADABLE, "The server answered with JSON that cannot be read.")
 

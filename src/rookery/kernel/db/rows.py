@@ -43,18 +43,10 @@ class Row:
         value = self.values[self.index[name]]
         return float(value) if isinstance(value, (float, int)) else self._wrong(name, "a number")
 
-    def maybe_number(self, name: str) -> float | None:
-        """Return a number or None."""
-        return None if self.values[self.index[name]] is None else self.number(name)
-
     def blob(self, name: str) -> bytes:
         """Return bytes that are not null."""
         value = self.values[self.index[name]]
         return value if isinstance(value, bytes) else self._wrong(name, "bytes")
-
-    def maybe_blob(self, name: str) -> bytes | None:
-        """Return bytes or None."""
-        return None if self.values[self.index[name]] is None else self.blob(name)
 
     def flag(self, name: str) -> bool:
         """Return whether an integer column is not 0."""

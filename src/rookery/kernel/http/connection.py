@@ -7,6 +7,7 @@ Both are spent before anybody has shown a key, so without a bound anybody could 
 from __future__ import annotations
 
 import asyncio
+import re
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
@@ -19,6 +20,9 @@ MAX_HEAD = 64 * 1024
 """Bytes of a request line and its headers together, looked at after each piece that arrives (uvloop reads 256 KiB at most)."""
 
 _HEAD_S = 30.0
+
+_UPGRADE = re.compile(rb"\r\n(?:upgrade|http2-settings):[^\r\n]*", re.IGNORECASE)
+_CONNECTION = re.compile(rb"\r\nconnection:[^\r\n]*", re.IGNORECASE)
 
 
 class HeadTooLarge(RookeryError):
@@ -34,7 +38,7 @@ class Connection(HttpToolsProtocol):
     _is_head = True
     _too_slow: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
         self._wait_for_head()
 
@@ -43,6 +47,8 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._is_between() and _UPGRADE.search(data) is not None:
+            data = _without_upgrade(data)
         super().data_received(data)
         if not self._is_head or self.transport.is_closing():
             return
@@ -67,6 +73,9 @@ class Connection(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(BadRequest(msg))
+
+    def _is_between(self) -> bool:
+        return self._is_head or not self.cycle or self.cycle.response_complete
 
     def _wait_for_head(self) -> None:
         self._too_slow = self.loop.call_later(_HEAD_S, self._give_up)
@@ -93,3 +102,14 @@ class Connection(HttpToolsProtocol):
         lines = [name + b": " + value + b"\r\n" for name, value in [*headers, (b"connection", b"close")]]
         self.transport.write(b"".join([STATUS_LINE[error.status], *lines, b"\r\n", bytes(reply.body)]))
         self.transport.close()
+
+
+def _without_upgrade(data: bytes) -> bytes:
+    """
+    Return *data*, which begins a request, without its wish for another protocol, which any server may pass over (RFC 9110, 7.8).
+
+    Java's HttpClient and `curl --http2` wish for HTTP/2 with each first request; the parser would take its body for that protocol's.
+    """
+    head, end, rest = data.partition(b"\r\n\r\n")
+    head = _UPGRADE.sub(b"", head)
+    return _CONNECTION.sub(lambda found: b"\r\nConnection: close" if b"close" in found[0].lower() else b"", head) + end + rest

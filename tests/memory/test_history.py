@@ -1,0 +1,53 @@
+"""The lineage of a memory."""
+
+from __future__ import annotations
+
+from rookery.access.models import Reach
+from rookery.kernel.ids import uuid7
+from tests.conftest import Caller, House
+
+
+async def _lineage(caller: Caller, memory_id: object) -> list[tuple[str, str | None, bool]]:
+    answer = await caller.get(f"/v1/brain/memories/{memory_id}/history")
+    assert answer.status_code == 200, answer.text
+    return [(each["id"], each["superseded_by"], each["memory"] is not None) for each in answer.json()["data"]]
+
+
+async def test_a_lineage_is_told_from_any_of_its_memories(house: House) -> None:
+    """D-41: a tombstone without content keeps the lineage of what was superseded."""
+    first = await house.admin.remember("We deploy on Fridays.")
+    second = await house.admin.remember("We deploy on Mondays.", supersedes_id=first["id"])
+    third = await house.admin.remember("We deploy on Tuesdays.", supersedes_id=second["id"])
+    expected = [(first["id"], second["id"], False), (second["id"], third["id"], False), (third["id"], None, True)]
+
+    for memory in (first, second, third):
+        assert await _lineage(house.admin, memory["id"]) == expected
+    told = (await house.admin.get(f"/v1/brain/memories/{first['id']}/history")).text
+    assert "Fridays" not in told
+    assert "Tuesdays" in told
+
+
+async def test_a_memory_without_a_lineage_is_its_own(house: House) -> None:
+    """D-12: a page like any other list; an id that never was is a missing thing."""
+    alone = await house.admin.remember("Alone.")
+    page = (await house.admin.get(f"/v1/brain/memories/{alone['id']}/history?per_page=1")).json()
+
+    assert (page["meta"]["total"], page["data"][0]["id"], page["data"][0]["ended_at"]) == (1, alone["id"], None)
+    assert (await house.admin.get(f"/v1/brain/memories/{uuid7()}/history")).status_code == 404
+
+
+async def test_a_lineage_is_shown_to_whom_its_memory_is(house: House) -> None:
+    """D-23, D-43: allow-lists and agents' own memories hold for the lineage too, also once all of it is deleted."""
+    first = await house.admin.remember("Old.", org="acme")
+    second = await house.admin.remember("New.", org="acme", supersedes_id=first["id"])
+    elsewhere = await house.api_key(reach=_only_org("other"))
+    assert (await elsewhere.get(f"/v1/brain/memories/{first['id']}/history")).status_code == 404
+
+    await house.admin.send("DELETE", f"/v1/brain/memories/{second['id']}")
+
+    assert await _lineage(house.admin, first["id"]) == [(first["id"], second["id"], False), (second["id"], None, False)]
+    assert (await elsewhere.get(f"/v1/brain/memories/{first['id']}/history")).status_code == 404
+
+
+def _only_org(name: str) -> Reach:
+    return Reach(orgs=frozenset({name}))
