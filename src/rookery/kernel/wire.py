@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
+from difflib import get_close_matches
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, ValidationError
 
 from rookery.kernel.clock import iso, parse_iso
+from rookery.kernel.errors import ValidationFailed
 
 
 def _moment(value: object) -> object:
@@ -43,3 +45,26 @@ class Answer(BaseModel):
     """What we send; built from our own values, so nothing is checked twice."""
 
     model_config = ConfigDict(frozen=True)
+
+
+def refusal(error: ValidationError, model: type[BaseModel]) -> ValidationFailed:
+    """Return what is wrong with something read as *model*, field by field; an unknown field with the nearest known one (D-10)."""
+    errors: dict[str, list[str]] = {}
+    for each in error.errors(include_url=False, include_context=False, include_input=False):
+        location = each["loc"]
+        name = ".".join(str(part) for part in location) or "body"
+        text = each["msg"].removeprefix("Value error, ")
+        if each["type"] == "extra_forbidden":
+            text = _unknown(str(location[-1]), model if len(location) == 1 else None)
+        elif each["type"] in {"model_type", "model_attributes_type", "dict_type"}:
+            text = "must be a JSON object"
+        elif each["type"] == "missing":
+            text = "is required"
+        errors.setdefault(name[:200], []).append(text)
+    return ValidationFailed(errors)
+
+
+def _unknown(name: str, model: type[BaseModel] | None) -> str:
+    known = [info.alias or field_name for field_name, info in model.model_fields.items()] if model else []
+    near = get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"unknown field; did you mean {near[0]!r}?" if near else "unknown field"

@@ -16,6 +16,7 @@ from rookery.access.models import Caller
 from rookery.kernel.errors import RookeryError, ValidationFailed
 from rookery.kernel.http import Route, page, reply
 from rookery.kernel.http.pages import PageQuery
+from rookery.kernel.wire import refusal
 from rookery.memory.answers import (
     Answers,
     BatchAnswer,
@@ -47,7 +48,6 @@ from rookery.memory.schemas import (
     RememberBody,
     SearchQuery,
     SpaceQuery,
-    refusal,
 )
 from rookery.memory.search import Search
 
@@ -199,4 +199,4 @@ def _read(item: Mapping[str, object]) -> Draft | ValidationFailed:
     try:
         return DraftBody.model_validate(item).draft()
     except ValidationError as error:
-        return refusal(error)
+        return refusal(error, DraftBody)

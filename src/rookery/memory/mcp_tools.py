@@ -10,12 +10,13 @@ from pydantic import BaseModel, ValidationError
 
 from rookery.access.models import Caller
 from rookery.kernel.errors import NotFound
+from rookery.kernel.wire import refusal
 from rookery.memory.answers import Answers
 from rookery.memory.models import Filters
 from rookery.memory.recall import Recall
 from rookery.memory.records import Records
 from rookery.memory.remember import Remember
-from rookery.memory.schemas import MAX_CONTENT, RecallBody, RememberBody, SearchQuery, refusal
+from rookery.memory.schemas import MAX_CONTENT, RecallBody, RememberBody, SearchQuery
 from rookery.memory.search import Search
 
 B = TypeVar("B", bound=BaseModel)
@@ -100,7 +101,7 @@ def _valid(model: type[B], arguments: Mapping[str, object]) -> B:
     try:
         return model.model_validate(dict(arguments))
     except ValidationError as error:
-        raise refusal(error) from None
+        raise refusal(error, model) from None
 
 
 def _plain(answer: BaseModel) -> Mapping[str, object]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import AfterValidator, Field
 
-from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.http.pages import PageQuery
 from rookery.kernel.ids import is_uuid
 from rookery.kernel.wire import Body, Moment, Query
@@ -63,16 +62,6 @@ Hours = Annotated[float, Field(gt=0, le=_TEN_YEARS_H, description="Hours until i
 Text = Annotated[str, Field(min_length=1, max_length=2000), AfterValidator(_not_blank)]
 Keyword = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_not_blank)]
 MemoryId = Annotated[str, AfterValidator(_uuid)]
-
-
-def refusal(error: ValidationError) -> ValidationFailed:
-    """Return what is wrong with something that came inside a body or a tool's arguments, in the words of a body's errors."""
-    errors: dict[str, list[str]] = {}
-    for each in error.errors(include_url=False, include_context=False, include_input=False):
-        name = ".".join(str(part) for part in each["loc"]) or "memory"
-        text = {"missing": "is required", "extra_forbidden": "unknown field"}.get(each["type"], each["msg"].removeprefix("Value error, "))
-        errors.setdefault(name[:200], []).append(text)
-    return ValidationFailed(errors)
 
 
 class DraftBody(Body):

@@ -11,8 +11,7 @@ import inspect
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
-from typing import Annotated, NoReturn, Protocol, cast, get_args, get_origin
+from typing import Annotated, Protocol, cast, get_args, get_origin
 from urllib.parse import parse_qsl
 
 import structlog
@@ -26,6 +25,7 @@ from starlette.types import Receive, Scope, Send
 from rookery.kernel.errors import RookeryError, ValidationFailed
 from rookery.kernel.http.bodies import ClientLeft, UnsupportedMediaType, read_body, read_json
 from rookery.kernel.http.replies import MethodNotAllowed, error_reply
+from rookery.kernel.wire import refusal
 
 _log = structlog.stdlib.get_logger("rookery.http")
 
@@ -164,7 +164,7 @@ class Endpoint:
             try:
                 arguments[name] = model.__pydantic_validator__.validate_python(seen[0])
             except ValidationError as error:
-                _invalid(error, model)
+                raise refusal(error, model) from None
         if plan.request is not None:
             arguments[plan.request] = request
         return await self.route.handler(**arguments)
@@ -187,7 +187,7 @@ class Endpoint:
         try:
             arguments[name] = model.__pydantic_validator__.validate_python(values)
         except ValidationError as error:
-            _invalid(error, model)
+            raise refusal(error, model) from None
 
     def _refused(self, error: RookeryError, seen: object, path: Mapping[str, str]) -> Response:
         return error_reply(error if self.route.refuse is None else self.route.refuse(error, seen, path))
@@ -299,25 +299,3 @@ def _must_be_json(scope: Scope, raw: bytes) -> None:
                 msg = f"The body is declared as {shown!r}; send it with Content-Type: application/json."
                 raise UnsupportedMediaType(msg)
             return
-
-
-def _invalid(error: ValidationError, model: type[BaseModel]) -> NoReturn:
-    errors: dict[str, list[str]] = {}
-    for each in error.errors(include_url=False, include_context=False, include_input=False):
-        location = each["loc"]
-        name = ".".join(str(part) for part in location) or "body"
-        text = each["msg"].removeprefix("Value error, ")
-        if each["type"] == "extra_forbidden":
-            text = _unknown(str(location[-1]), model if len(location) == 1 else None)
-        elif each["type"] in {"model_type", "model_attributes_type", "dict_type"}:
-            text = "must be a JSON object"
-        elif each["type"] == "missing":
-            text = "is required"
-        errors.setdefault(name[:200], []).append(text)
-    raise ValidationFailed(errors) from None
-
-
-def _unknown(name: str, model: type[BaseModel] | None) -> str:
-    known = [info.alias or field_name for field_name, info in model.model_fields.items()] if model else []
-    near = get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"unknown field; did you mean {near[0]!r}?" if near else "unknown field"

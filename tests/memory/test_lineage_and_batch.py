@@ -1,4 +1,4 @@
-"""The lineage of a memory."""
+"""The lineage of a memory, and the items of a batch, through the whole application."""
 
 from __future__ import annotations
 
@@ -51,3 +51,12 @@ async def test_a_lineage_is_shown_to_whom_its_memory_is(house: House) -> None:
 
 def _only_org(name: str) -> Reach:
     return Reach(orgs=frozenset({name}))
+
+
+async def test_a_misspelt_field_inside_a_batch_is_named_with_the_nearest(house: House) -> None:
+    """D-10, D-50: an item of a batch is told what a body would be."""
+    memories = [{"type": "fact", "content": "Good."}, {"type": "fact", "contnt": "Bad."}]
+    [good, bad] = (await house.admin.post("/v1/brain/remember/batch", {"memories": memories})).json()["results"]
+
+    assert (good["status"], bad["status"]) == (201, 422)
+    assert bad["error"]["errors"] == {"content": ["is required"], "contnt": ["unknown field; did you mean 'content'?"]}
