@@ -18,10 +18,11 @@ from sqlalchemy import create_engine
 
 from rookery.access.agent_keys import AgentKeys
 from rookery.access.api_keys import ApiKeys
+from rookery.access.audit import Audit
 from rookery.access.guard import Guard
 from rookery.access.hashing import Bcrypt
 from rookery.access.limits import HOUR, Limiter
-from rookery.access.models import Tier
+from rookery.access.models import SYSTEM, Tier
 from rookery.access.proofs import Proofs
 from rookery.access.settings import NewAgentKey, NewApiKey
 from rookery.access.usage import Usage
@@ -64,15 +65,17 @@ async def measure(data_dir: Path) -> None:
     """Open everything in *data_dir* and run the rounds."""
     db = open_database("embedded:", data_dir=data_dir)
     bcrypt, counter = Bcrypt(cost=4), open_counter("embedded:", data_dir=data_dir)
-    usage = Usage(db, utc_now)
+    usage, audit = Usage(db, utc_now), Audit(db, utc_now)
     proofs = Proofs(db, bcrypt)
     guard = Guard(db=db, proofs=proofs, limiter=Limiter(counter), usage=usage, clock=utc_now)
-    workspace = await Workspaces(db, utc_now).create("benchmark")
-    api_keys, agent_keys = ApiKeys(db, bcrypt, usage, utc_now), AgentKeys(db, usage, utc_now)
-    enterprise = (await api_keys.create(workspace.id, NewApiKey(name="a", scopes=("*",), tier=Tier.ENTERPRISE))).plaintext.reveal()
-    pro = (await api_keys.create(workspace.id, NewApiKey(name="b", scopes=("*",)))).plaintext.reveal()
+    workspace = await Workspaces(db, audit, utc_now).create("benchmark", by=SYSTEM)
+    api_keys, agent_keys = ApiKeys(db, bcrypt, usage, audit, utc_now), AgentKeys(db, usage, audit, utc_now)
+    enterprise = (
+        await api_keys.create(workspace.id, NewApiKey(name="a", scopes=("*",), tier=Tier.ENTERPRISE), by=SYSTEM)
+    ).plaintext.reveal()
+    pro = (await api_keys.create(workspace.id, NewApiKey(name="b", scopes=("*",)), by=SYSTEM)).plaintext.reveal()
     agent = (
-        await agent_keys.create(workspace.id, NewAgentKey(name="c", permissions=("brain:read",), rate_limit=1_000_000))
+        await agent_keys.create(workspace.id, NewAgentKey(name="c", permissions=("brain:read",), rate_limit=1_000_000), by=SYSTEM)
     ).plaintext.reveal()
     token = enterprise.encode()
 

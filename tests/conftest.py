@@ -19,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
+from rookery.access.models import Actor
 from rookery.access.scopes import PRESETS
 from rookery.access.settings import NewAgentKey, NewApiKey
 from rookery.app import create_app
@@ -30,9 +31,15 @@ from rookery.kernel.secret import Secret
 from rookery.migrations import migrate
 from rookery.wiring import Rookery, build
 
-pytest_plugins = ["tests.postgres"]
+pytest_plugins = ["tests.postgres", "tests.no_keys"]
 
 T = TypeVar("T")
+
+SECRET_KEY = "a secret key of the tests: 0123456789"
+"""What a shared record store must have (D-07); an embedded one makes its own."""
+
+OPERATOR = Actor(kind="operator", name="test")
+"""Who makes what tests need; may do everything."""
 
 # How long an example takes tells of the machine, not of the code. In CI hypothesis makes the same ones every time.
 hypothesis_settings.register_profile(
@@ -135,7 +142,8 @@ def lend_model(model_folder: Path, data_dir: Path) -> None:
 def settings(data_dir: Path, database_url: str, model_folder: Path) -> Settings:
     """Settings of a server of the test's own, on each record store in turn."""
     lend_model(model_folder, data_dir)
-    return Settings(data_dir=data_dir, database_url=Secret(database_url), bcrypt_cost=4, min_free_disk_mb=0)
+    secret_key = None if database_url == "embedded:" else Secret(SECRET_KEY)
+    return Settings(data_dir=data_dir, database_url=Secret(database_url), secret_key=secret_key, bcrypt_cost=4, min_free_disk_mb=0)
 
 
 class Caller:
@@ -184,19 +192,19 @@ class House:
 
     async def workspace(self, name: str) -> int:
         """Make another workspace."""
-        return (await self.rookery.access.workspaces.create(name)).id
+        return (await self.rookery.access.workspaces.create(name, by=OPERATOR)).id
 
     async def api_key(self, *scopes: str, workspace_id: int | None = None, **fields: object) -> Caller:
         """Make an API key with *scopes* (all, if none are given) and return a client with it."""
         new = NewApiKey(name="test", scopes=scopes or ("*",), **fields)  # pyright: ignore[reportArgumentType] - fields by their own names
-        made = await self.rookery.access.api_keys.create(workspace_id or self.workspace_id, new)
+        made = await self.rookery.access.api_keys.create(workspace_id or self.workspace_id, new, by=OPERATOR)
         return Caller(self.transport, made.plaintext.reveal(), made.key.id)
 
     async def agent_key(self, *permissions: str, workspace_id: int | None = None, **fields: object) -> Caller:
         """Make an agent key with *permissions* (the preset agent, if none are given) and return a client with it."""
         named = permissions or PRESETS["agent"]
         new = NewAgentKey(name=f"agent {uuid7()}", permissions=tuple(named), **fields)  # pyright: ignore[reportArgumentType] - as above
-        made = await self.rookery.access.agent_keys.create(workspace_id or self.workspace_id, new)
+        made = await self.rookery.access.agent_keys.create(workspace_id or self.workspace_id, new, by=OPERATOR)
         return Caller(self.transport, made.plaintext.reveal(), made.key.id)
 
 

@@ -26,16 +26,30 @@ ROOT = Path(__file__).resolve().parent.parent
 RUN = [
     ROOT / "README.md",
     ROOT / "docs" / "tutorial.md",
-    *(ROOT / "docs" / "how-to" / f"{name}.md" for name in ("tool-servers", "keys", "reindex", "behind-a-proxy", "postgresql")),
-    *(ROOT / "docs" / "reference" / f"{name}.md" for name in ("errors", "settings", "routes", "scopes", "commands", "events")),
+    *(
+        ROOT / "docs" / "how-to" / f"{name}.md"
+        for name in (
+            "tool-servers",
+            "observe",
+            "keys",
+            "audit",
+            "keys-over-http",
+            "retry-safely",
+            "seal-secrets",
+            "reindex",
+            "behind-a-proxy",
+            "postgresql",
+        )
+    ),
+    *(ROOT / "docs" / "reference" / f"{name}.md" for name in ("errors", "settings", "routes", "scopes", "commands", "events", "metrics")),
 ]
 """Pages whose blocks are run, in this order: a page may use what an earlier one stored."""
 
 PAGES = [*RUN, *(ROOT / "docs" / f"{name}.md" for name in ("index", "architecture", "decisions"))]
 
 VARIES = frozenset(
-    "id recall_id created_at updated_at indexed_at expires_at last_used_at took_ms duration_ms duration_s score similarity "
-    "effective_confidence reset reset_in_seconds hint key plaintext_key datetime day_of_week".split()
+    "id recall_id created_at updated_at indexed_at expires_at last_used_at call_count took_ms duration_ms duration_s resealed score "
+    "similarity effective_confidence reset reset_in_seconds hint key plaintext_key datetime day_of_week".split()
 )
 """Fields whose values differ from run to run: they are matched by their type."""
 
@@ -175,9 +189,9 @@ class Terminal:
         return done.stdout
 
     def _ask(self, shown: Shown) -> str:
-        """Do what the command's curl would do, where there is none: -s, -H and -d are all that the documentation uses."""
+        """Do what the command's curl would do, where there is none: -s, -X, -H and -d are all that the documentation uses."""
         words = iter([Template(word).safe_substitute(self.environment) for word in shlex.split(shown.command)][1:])
-        url, body, headers = "", None, dict[str, str]()
+        url, method, body, headers = "", "", None, dict[str, str]()
         for word in words:
             match word:
                 case "-s":
@@ -185,12 +199,14 @@ class Terminal:
                 case "-H":
                     name, _, value = next(words).partition(":")
                     headers[name] = value.strip()
+                case "-X":
+                    method = next(words)
                 case "-d":
                     body = next(words)
                 case _:
                     assert word.startswith("http"), f"{shown.where}: {word} is no option that is known here"
                     url = word
-        return httpx2.request("GET" if body is None else "POST", url, content=body, headers=headers, timeout=_COMMAND_S).text
+        return httpx2.request(method or ("GET" if body is None else "POST"), url, content=body, headers=headers, timeout=_COMMAND_S).text
 
     def _operate(self, arguments: list[str], shown: Shown) -> str:
         """Run the command line with *arguments*; the id and key of what it makes are $ID and $NEW_KEY from then on."""
@@ -236,7 +252,7 @@ def open_terminal(model_folder: Path) -> Generator[Terminal]:
         ):
             try:
                 keys = _first_run(folder / "data" / "first-run.json", server)
-                yield Terminal(operator, {**environment, "URL": keys["url"], "KEY": keys["api_key"]}, folder)
+                yield Terminal(operator, {**environment, "URL": keys["url"], "KEY": keys["api_key"], "BACKUP": str(folder)}, folder)
             finally:
                 operator.kill()
                 server.terminate()

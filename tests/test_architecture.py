@@ -153,7 +153,8 @@ def test_every_test_says_what_it_proves() -> None:
 def test_every_package_that_is_imported_is_asked_for() -> None:
     """House rule: nothing of ours works by the grace of somebody else's dependency."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    asked = {_normal(re.split(r"[^\w.-]", line)[0]) for line in project["dependencies"]}
+    lines = [*project["dependencies"], *(line for extra in project["optional-dependencies"].values() for line in extra)]
+    asked = {_normal(re.split(r"[^\w.-]", line)[0]) for line in lines}
     homes = metadata.packages_distributions()
     imported = {name.split(".")[0] for path in modules() for node in ast.walk(parsed(path)) for name in _imported(node)}
     strangers = {

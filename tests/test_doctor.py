@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
+from sqlalchemy import update
+
+from rookery.access.settings import NewAgentKey
+from rookery.access.store.audit import entries
 from rookery.doctor import Finding, examine, is_well
+from rookery.kernel.clock import to_micros
 from rookery.kernel.config import Settings
 from rookery.wiring import build
-from tests.conftest import House, open_house
+from tests.conftest import OPERATOR, FakeClock, House, open_house
 
 
 def _about(findings: list[Finding], name: str) -> list[str]:
@@ -23,9 +30,20 @@ async def test_a_healthy_installation_is_well(house: House) -> None:
 
     assert is_well(findings)
     assert {finding.grade for finding in findings} == {"ok"}
-    assert {"database", "vectors", "texts", "embedder", "counters", "memory", "jobs", "disk", "tool servers"} == {
-        each.about for each in findings
-    }
+    assert {
+        "database",
+        "vectors",
+        "texts",
+        "embedder",
+        "counters",
+        "memory",
+        "jobs",
+        "disk",
+        "secrets",
+        "tool servers",
+        "keys",
+        "audit",
+    } == {each.about for each in findings}
 
 
 async def test_the_doctor_names_what_is_wrong(settings: Settings) -> None:
@@ -45,6 +63,49 @@ async def test_the_doctor_names_what_is_wrong(settings: Settings) -> None:
         ["problem"],
         ["warning"],
     )
+
+
+async def test_keys_that_expire_soon_or_may_do_everything_and_lie_idle_are_told(settings: Settings) -> None:
+    """D-04, D-21: seven days and ninety; what is suspended, expired already, narrow or in use is not worth a word."""
+    clock = FakeClock()
+    rookery = build(settings, clock=clock)
+    async with rookery.for_command():
+        workspace_id = (await rookery.first_run()).workspace_id or 0
+        keys = rookery.access.agent_keys
+
+        async def make(name: str, permission: str, days: int | None = None) -> str:
+            expires_at = None if days is None else clock() + timedelta(days=days)
+            new = NewAgentKey(name=name, permissions=(permission,), expires_at=expires_at)
+            return (await keys.create(workspace_id, new, by=OPERATOR)).key.id
+
+        await make("soon", "brain:read", 97)
+        await keys.suspend(workspace_id, await make("suspended", "brain:read", 97), by=OPERATOR)
+        await make("later", "brain:read", 99)
+        await make("idle", "*")
+        await make("expired", "*", 1)
+        await make("narrow", "brain:*")
+        used = await make("used", "*")
+        assert _about(await examine(rookery), "keys") == ["warning"]  # that expires tomorrow
+        clock.advance(days=91)
+        rookery.access.usage.count(used, to_micros(clock()), "192.0.2.1")
+        await rookery.access.usage.flush()
+        told = [(each.grade, re.findall(r"'([a-z ]+)' \(", each.says)) for each in await examine(rookery) if each.about == "keys"]
+
+    assert told == [("warning", ["first key"]), ("warning", ["soon"]), ("warning", ["idle"])]
+
+
+async def test_a_chain_that_does_not_end_as_it_was_written_is_told(settings: Settings) -> None:
+    """D-29: by its last entry alone; the whole is read by `audit verify`."""
+    async with open_house(settings) as house:
+        [_, end] = await house.rookery.access.audit.ends()
+        forge = update(entries).where(entries.c.workspace_id == end.workspace_id, entries.c.seq == end.seq).values(actor_name="nobody")
+        await house.rookery.db.write(lambda tx: tx.run(forge))
+        findings = await examine(house.rookery)
+
+    [broken] = [each for each in findings if each.about == "audit"]
+    assert broken.grade == "problem"
+    assert "workspace 1" in broken.says
+    assert "audit verify" in str(broken.advice)
 
 
 async def test_memories_of_another_model_are_told(settings: Settings) -> None:

@@ -16,6 +16,7 @@ import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 import rookery
+from rookery.access.api.audit import ALL
 from rookery.access.scopes import PRESETS, SCOPES
 from rookery.app import mounted_routes
 from rookery.cli import app
@@ -29,6 +30,7 @@ from rookery.memory.reach import ADMIN
 from rookery.tools.models import Address, Command, FailureCode, Server, ToolRules
 from rookery.tools.servers_file import parse
 from rookery.wiring import build
+from tests.conftest import SECRET_KEY
 from tests.documentation import PAGES, ROOT, RUN, blocks, code, commands, differences, open_terminal, prose, table, text_of
 
 REFERENCE = ROOT / "docs" / "reference"
@@ -85,7 +87,7 @@ def test_every_command_is_in_the_reference() -> None:
 
 def test_every_scope_is_in_the_reference(endpoints: list[Endpoint]) -> None:
     """House 5.7, D-23: scopes.md names each scope, what it allows and whether anything asks for it; presets likewise."""
-    asked = {each.route.needs for each in endpoints} | {tool.needs for tool in TOOLS} | {ADMIN}
+    asked = {each.route.needs for each in endpoints} | {tool.needs for tool in TOOLS} | {ADMIN, ALL}
     presets = {row[0].strip("`"): tuple(code(row[1])) for row in table(REFERENCE / "scopes.md", "Preset")}
 
     assert table(REFERENCE / "scopes.md", "Scope") == [
@@ -98,6 +100,15 @@ def test_every_route_is_in_the_reference(endpoints: list[Endpoint]) -> None:
     """House 5.7: routes.md names each route with its scope, status and summary, in the order they are mounted, and nothing else."""
     assert table(REFERENCE / "routes.md", "Method and path") == [
         [f"`{each.route.method} {each.path}`", _needs(each), str(each.route.status), each.route.summary] for each in endpoints
+    ]
+
+
+def test_every_metric_is_in_the_reference(tmp_path: Path) -> None:
+    """House 5.7, D-05: metrics.md names each metric with its kind, labels and what it says of itself, and nothing else."""
+    real = sorted(build(Settings(data_dir=tmp_path)).observation.metrics.described(), key=lambda each: each.name)
+
+    assert table(REFERENCE / "metrics.md", "Metric") == [
+        [f"`{each.name}`", each.kind, ", ".join(f"`{label}`" for label in each.labels) or "none", each.says] for each in real
     ]
 
 
@@ -153,7 +164,7 @@ def test_every_command_of_the_documentation_does_what_is_shown(model_folder: Pat
         for page in RUN:
             with subtests.test(page=page.name):
                 for block in blocks(page):
-                    assert block.language in {"sh", "console", "json", "toml", "text", "sql"}, block.where
+                    assert block.language in {"sh", "console", "json", "toml", "text", "sql", "python"}, block.where
                     for shown in commands(block) if block.language in {"sh", "console"} else ():
                         words = shlex.split(shown.command)
                         if words[0] == "make":
@@ -214,7 +225,7 @@ def test_the_engines_of_the_readme_are_those_that_open(tmp_path: Path) -> None:
         assert code(embedded)[0] == "embedded:", name
         build(Settings(data_dir=tmp_path, **{field: Secret("embedded:")}))  # pyright: ignore[reportArgumentType] - an address, by its name
         if code(distributed):
-            build(Settings(data_dir=tmp_path, **{field: Secret(code(distributed)[0])}))  # pyright: ignore[reportArgumentType] - as above
+            build(Settings(data_dir=tmp_path, secret_key=Secret(SECRET_KEY), **{field: Secret(code(distributed)[0])}))  # pyright: ignore[reportArgumentType] - as above
             continue
         scheme = {"Qdrant": "qdrant", "Elasticsearch": "elasticsearch", "Redis": "redis"}.get(distributed.split(": ")[1], "openai+https")
         with pytest.raises((WrongSettings, ValueError)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.conftest import House, eventually
+from tests.conftest import OPERATOR, House, eventually
 
 
 async def test_a_deleted_workspace_leaves_nothing_of_itself(house: House) -> None:
@@ -15,7 +15,7 @@ async def test_a_deleted_workspace_leaves_nothing_of_itself(house: House) -> Non
     survivor = await house.admin.remember("This stays.")
     twin = (await house.rookery.access.workspaces.get(doomed)).id
 
-    await house.rookery.access.workspaces.delete(doomed)
+    await house.rookery.access.workspaces.delete(doomed, by=OPERATOR)
 
     assert (await live.get("/v1/brain/tags")).status_code == 401
     assert (await test.get("/v1/brain/tags")).status_code == 401

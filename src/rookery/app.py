@@ -15,10 +15,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from rookery.access.api import AccessApi
 from rookery.kernel.config import Settings
 from rookery.kernel.errors import RookeryError
-from rookery.kernel.http import Route, Shell, mount, reply
+from rookery.kernel.http import Once, Route, Shell, mount, reply
+from rookery.kernel.http.metrics_page import MetricsPage
 from rookery.kernel.http.routes import Admit, Mounted
 from rookery.kernel.http.shell import unknown_route
 from rookery.memory.api import MemoryApi
+from rookery.observation import Observation
 from rookery.tools.api import Api as ToolsApi
 from rookery.wiring import Rookery
 
@@ -36,7 +38,16 @@ def mounted_routes(rookery: Rookery) -> Mounted:
     """Return every route of the server; the one table of prefixes."""
     app = FastAPI(title="Rookery", version="1.0.0", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     mounted = Mounted(app)
-    access, memory, tools = AccessApi(rookery.access.guard), rookery.memory, rookery.tools
+    memory, tools = rookery.memory, rookery.tools
+    access = AccessApi(
+        guard=rookery.access.guard,
+        api_keys=rookery.access.api_keys,
+        agent_keys=rookery.access.agent_keys,
+        workspaces=rookery.access.workspaces,
+        usage=rookery.access.usage,
+        audit=rookery.access.audit,
+        clock=rookery.clock,
+    )
     brain = MemoryApi(
         remember=memory.remember,
         records=memory.records,
@@ -52,15 +63,17 @@ def mounted_routes(rookery: Rookery) -> Mounted:
         (PLATFORM, access.platform_routes()),
         (AGENT, access.agent_routes()),
         ("", Health(rookery.probes).routes()),
+        ("", MetricsPage(rookery.observation.metrics).routes()),
     ]
+    once = Once(rookery.sealing.kept_answers)
     for prefix, routes in tables:
-        mount(mounted, prefix, routes, rookery.access.guard)
+        mount(mounted, prefix, routes, rookery.access.guard, once)
     return mounted
 
 
 def create_app(rookery: Rookery) -> ASGIApp:
     """Return the server of *rookery*, which it starts and closes with its lifespan."""
-    return Application(rookery, shell(rookery.settings, mounted_routes(rookery), rookery.access.guard))
+    return Application(rookery, shell(rookery.settings, mounted_routes(rookery), rookery.access.guard, rookery.observation))
 
 
 class Application:
@@ -130,7 +143,7 @@ class Health:
             return type(error).__name__
 
 
-def shell(settings: Settings, mounted: Mounted, admit: Admit | None = None) -> ASGIApp:
+def shell(settings: Settings, mounted: Mounted, admit: Admit | None = None, observation: Observation | None = None) -> ASGIApp:
     """Return what stands around *mounted*: hosts, origins and request ids by *settings*."""
     addresses = [each for each in (settings.base_url, settings.api_url, settings.mcp_url, settings.address_of("/")) if each]
     hosts = {"localhost", "127.0.0.1", "::1", settings.host, *settings.allowed_hosts}
@@ -139,7 +152,14 @@ def shell(settings: Settings, mounted: Mounted, admit: Admit | None = None) -> A
     origins = local | set(settings.cors_origins) | {f"{parts.scheme}://{parts.netloc}" for parts in map(urlsplit, addresses)}
     mounted.app.router.default = unknown_route
     outer: ASGIApp = Shell(
-        exact=mounted.exact, router=mounted.app.router, hosts=hosts, origins=origins, address=settings.address_of, admit=admit
+        exact=mounted.exact,
+        router=mounted.app.router,
+        hosts=hosts,
+        origins=origins,
+        address=settings.address_of,
+        admit=admit,
+        traffic=observation.traffic if observation else None,
+        tracer=observation.tracer if observation else None,
     )
     if settings.cors_origins:
         return CORSMiddleware(
@@ -155,6 +175,13 @@ def shell(settings: Settings, mounted: Mounted, admit: Admit | None = None) -> A
                 "Idempotency-Key",
                 "X-Request-ID",
             ],
-            expose_headers=["X-Request-ID", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "Retry-After"],
+            expose_headers=[
+                "X-Request-ID",
+                "X-RateLimit-Limit",
+                "X-RateLimit-Remaining",
+                "X-RateLimit-Reset",
+                "Retry-After",
+                "Idempotent-Replay",
+            ],
         )
     return outer

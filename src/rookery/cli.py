@@ -19,11 +19,13 @@ from rich.markup import escape
 
 from rookery import serving
 from rookery.access import commands as access_commands
+from rookery.access.commands import printing, terminal
 from rookery.access.first_run import WORKSPACE, FirstRun
 from rookery.doctor import Finding, examine, is_well
 from rookery.kernel import logs
 from rookery.kernel.config import Settings, load
 from rookery.kernel.errors import RookeryError, WrongSettings
+from rookery.kernel.sealing import Inspection, Rotated
 from rookery.kernel.secret import Secret
 from rookery.memory import commands as memory_commands
 from rookery.migrations import migrate
@@ -38,6 +40,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+secrets_app = typer.Typer(name="secrets", help="Look after the key that seals secrets.", no_args_is_help=True)
+app.add_typer(secrets_app)
 access_commands.register(app)
 memory_commands.register(app)
 
@@ -61,7 +65,8 @@ def settings(
     """Read the settings before any command."""
     overrides = {} if data_dir is None else {"data_dir": str(data_dir)}
     loaded = load(os.environ, overrides=overrides)
-    logs.configure(loaded.settings.log_level, sys.stderr)
+    logs.configure(loaded.settings.log_level, sys.stderr, form=loaded.settings.log_format)
+    logs.watch_process()
     for warning in loaded.warnings:
         _log.warning("settings", message=warning)
     context.obj = Context(loaded.settings)
@@ -126,6 +131,41 @@ def migrate_command(context: typer.Context) -> None:
     print("migrated" if changed else "up to date")  # noqa: T201 - the command's answer
 
 
+@secrets_app.command("rotate")
+def rotate_secrets(
+    context: typer.Context,
+    *,
+    lost: Annotated[bool, typer.Option("--lost", help="The key is gone: delete what only it can open.")] = False,
+    yes: terminal.Yes = False,
+    dry_run: terminal.DryRun = False,
+    as_json: terminal.Json = False,
+) -> None:
+    """Seal everything by a new secret key, ROOKERY_SECRET_KEY if that is set, and keep nothing of the old one."""
+    if dry_run:
+        found = asyncio.run(_inspect_secrets(context.obj))
+        shown = {
+            "key_id": found.state.key_id if found.state else None,
+            "sealed": found.sealed,
+            "missing": list(found.missing),
+            "unreadable": found.unreadable,
+            "dry_run": True,
+        }
+        printing.print_json(shown) if as_json else printing.print_one(shown)
+        return
+    if lost:
+        terminal.confirm("This deletes what only the lost key can open.", yes=yes)
+    done = asyncio.run(_rotate_secrets(context.obj, lost=lost))
+    if as_json:
+        printing.print_json({"key_id": done.key_id, "changed": done.is_changed, "resealed": done.resealed, "deleted": done.forgotten})
+    elif done.is_changed:
+        deleted = f", {done.forgotten:,} were deleted" if lost else ""
+        print(f"The secret key is {done.key_id} now; {done.resealed:,} texts were sealed anew{deleted}.")  # noqa: T201 - the command's answer
+    else:
+        print(  # noqa: T201 - the command's answer
+            "ROOKERY_SECRET_KEY seals everything already. To change it, set a new one, and this one as ROOKERY_SECRET_KEY_PREVIOUS."
+        )
+
+
 def prepare(settings: Settings) -> Rookery:
     """
     Return the platform on a data folder that is there and a record store that is up to date; quick when both are.
@@ -165,6 +205,16 @@ def main() -> None:
 async def _examine(rookery: Rookery) -> list[Finding]:
     async with rookery.for_command():
         return await examine(rookery)
+
+
+async def _inspect_secrets(opens: Context) -> Inspection:
+    async with opens.open() as rookery:
+        return await rookery.sealing.rotation.inspect()
+
+
+async def _rotate_secrets(opens: Context, *, lost: bool) -> Rotated:
+    async with opens.open() as rookery:
+        return await rookery.sealing.rotation.rotate(is_lost=lost)
 
 
 async def _first_run(rookery: Rookery) -> FirstRun:

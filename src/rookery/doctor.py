@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Literal
 
+from rookery.access.models import Entry
+from rookery.access.scopes import ALL
+from rookery.kernel.clock import iso
 from rookery.kernel.errors import RookeryError
+from rookery.kernel.http.crowd import OTHER_FILES, room
 from rookery.memory.lifecycle import Wanted
 from rookery.tools.servers_file import FileBroken, read_file
 from rookery.wiring import Rookery
@@ -16,6 +21,8 @@ from rookery.wiring import Rookery
 _MIB = 1024 * 1024
 _SHOWN = 10
 _ENOUGH_CALLS = 100
+_SOON = timedelta(days=7)
+_IDLE = timedelta(days=90)
 
 Grade = Literal["ok", "warning", "problem"]
 
@@ -43,7 +50,10 @@ async def examine(rookery: Rookery) -> list[Finding]:
         found += await _memory(rookery)
         found += await _failed_jobs(rookery)
         found += await _addresses(rookery)
-    return [*found, _disk(rookery), *_servers_file(rookery)]
+        found.append(await _secrets(rookery))
+        found += await _keys(rookery)
+        found.append(await _audit(rookery))
+    return [*found, _disk(rookery), *_connections(rookery), *_servers_file(rookery)]
 
 
 def is_well(findings: Sequence[Finding]) -> bool:
@@ -99,12 +109,82 @@ async def _addresses(rookery: Rookery) -> list[Finding]:
     return [Finding(about="addresses", grade="warning", says=says, advice="Behind a proxy, name it in ROOKERY_TRUSTED_PROXIES.")]
 
 
+async def _secrets(rookery: Rookery) -> Finding:
+    """Look whether what is sealed can be opened, and whether others may read the key."""
+    path, is_set = rookery.settings.data_dir / "secret.key", rookery.settings.secret_key is not None
+    try:
+        found = await rookery.sealing.rotation.inspect()
+    except RookeryError as error:
+        return Finding(about="secrets", grade="problem", says=error.message)
+    if found.state is None:
+        return Finding(about="secrets", grade="ok", says="nothing was sealed yet; the first start makes the key")
+    if found.missing or found.unreadable:
+        missing = f", for which these keys are missing: {', '.join(found.missing)}" if found.missing else ": they are damaged"
+        says = f"at least {found.unreadable:,} of {found.sealed:,} sealed texts cannot be opened{missing}"
+        advice = "Bring the key back, or name it in ROOKERY_SECRET_KEY_PREVIOUS; if it is lost: rookery secrets rotate --lost"
+        return Finding(about="secrets", grade="problem", says=says, advice=advice)
+    if found.file_mode is not None and found.file_mode & 0o077:
+        says = f"others may read {path} (mode {found.file_mode:04o})"
+        return Finding(about="secrets", grade="problem", says=says, advice=f"chmod 600 {path}, then: rookery secrets rotate")
+    if found.is_due:
+        says = "the secret key was changed, and not everything is sealed by the new one yet"
+        return Finding(about="secrets", grade="warning", says=says, advice="rookery secrets rotate ends the change.")
+    where = "ROOKERY_SECRET_KEY" if is_set else str(path)
+    return Finding(about="secrets", grade="ok", says=f"{where} opens what is sealed ({found.sealed:,} texts)")
+
+
+async def _keys(rookery: Rookery) -> list[Finding]:
+    """Look for keys that somebody will miss soon, and for all-powerful ones that nobody would."""
+    rings = ("keys", rookery.access.api_keys), ("agent-keys", rookery.access.agent_keys)
+    found = list[Finding]()
+    for group, ring in rings:
+        expiring = await ring.expiring(within=_SOON, limit=_SHOWN + 1)
+        if expiring:
+            told = _named(expiring, lambda entry: f"at {iso(entry.key.expires_at)}" if entry.key.expires_at else "")
+            advice = f"rookery {group} extend KEY_ID --expires-at 90d, or --never"
+            says = f"active, but will expire within {_SOON.days} days: {told}"
+            found.append(Finding(about="keys", grade="warning", says=says, advice=advice))
+        idle = await ring.idle(ALL, unused_for=_IDLE, limit=_SHOWN + 1)
+        if idle:
+            told = _named(idle, lambda entry: f"last used {iso(entry.use.last_used_at)}" if entry.use.last_used_at else "never used")
+            advice = f"If nobody needs it: rookery {group} delete KEY_ID; to be safe first: rookery {group} suspend KEY_ID"
+            says = f"may do everything, unused for {_IDLE.days} days: {told}"
+            found.append(Finding(about="keys", grade="warning", says=says, advice=advice))
+    calm = f"none expires within {_SOON.days} days, and none that may do everything is unused for {_IDLE.days}"
+    return found or [Finding(about="keys", grade="ok", says=calm)]
+
+
+def _named(entries: Sequence[Entry], what: Callable[[Entry], str]) -> str:
+    named = [f"{each.key.name!r} ({each.key.id}, workspace {each.key.workspace_id}, {what(each)})" for each in entries[:_SHOWN]]
+    return "; ".join(named) + (f"; and more than these {_SHOWN}" if len(entries) > _SHOWN else "")
+
+
+async def _audit(rookery: Rookery) -> Finding:
+    """Look whether each chain ends as it was last written: cheap, and no more than that."""
+    loose = await rookery.access.audit.loose_ends()
+    if not loose:
+        return Finding(about="audit", grade="ok", says="each chain ends as it was last written (to read them all: rookery audit verify)")
+    told = "; ".join(f"workspace {each.workspace_id}: {each.reason}" for each in loose[:_SHOWN])
+    advice = "Somebody changed the record store by hand, or it was damaged: rookery audit verify says since where."
+    return Finding(about="audit", grade="problem", says=f"the audit log is not what was written: {told}", advice=advice)
+
+
 def _disk(rookery: Rookery) -> Finding:
     free, least = shutil.disk_usage(rookery.settings.data_dir).free // _MIB, rookery.settings.min_free_disk_mb
     if free < least:
         advice = "Writes are refused until there is more; see ROOKERY_MIN_FREE_DISK_MB."
         return Finding(about="disk", grade="problem", says=f"{free:,} MiB are free, {least:,} must be", advice=advice)
     return Finding(about="disk", grade="ok", says=f"{free:,} MiB are free")
+
+
+def _connections(rookery: Rookery) -> list[Finding]:
+    wanted = rookery.settings.max_connections
+    possible = room(wanted)
+    if possible == wanted:
+        return []
+    says = f"the limit of open files leaves room for {possible:,} connections, not for ROOKERY_MAX_CONNECTIONS, {wanted:,}"
+    advice = f"Raise the hard limit of open files (`ulimit -Hn`, or LimitNOFILE of systemd) to {wanted + OTHER_FILES:,}."
+    return [Finding(about="connections", grade="warning", says=says, advice=advice)]
 
 
 def _servers_file(rookery: Rookery) -> list[Finding]:

@@ -6,25 +6,34 @@ import asyncio
 import logging
 import signal
 import socket
+import ssl
 import sys
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import cast
 
 import structlog
 import uvicorn
 import uvloop
 
+from rookery.access.networks import canonical_address, contains, neighbourhood, networks, proxies
 from rookery.app import create_app
 from rookery.kernel.config import Settings
 from rookery.kernel.errors import WrongSettings
 from rookery.kernel.http.connection import Connection
+from rookery.kernel.http.crowd import Crowd, make_room
+from rookery.kernel.http.tls import TlsServer
 from rookery.wiring import Rookery
 
 _log = structlog.stdlib.get_logger("rookery.serving")
 
 _GRACE_S = 5
 _BACKLOG = 2048
+_UNSENT = 128 * 1024
 _KEEP_ALIVE_S = 75
+_LOOPBACK = ("127.0.0.0/8", "::1")
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -39,6 +48,10 @@ def listen(host: str, port: int) -> socket.socket:
         listening = socket.socket(family, socket.SOCK_STREAM)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
+        if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+            # Inherited by what is accepted. Of an answer that nobody reads the kernel would keep 4 MB for each connection, and report
+            # room for more a third of that at a time, too seldom to tell who reads slowly from who does not read.
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT)
         listening.listen(_BACKLOG)
     except (OSError, OverflowError) as error:
         reason = error.strerror if isinstance(error, OSError) else "a port is a number from 0 to 65535"
@@ -49,9 +62,10 @@ def listen(host: str, port: int) -> socket.socket:
 def run(rookery: Rookery, listening: socket.socket) -> None:
     """Serve *rookery* on *listening* until a signal ends it; requests in work have some seconds to finish."""
     settings = rookery.settings
+    crowd = Crowd(_possible(settings.max_connections), owner=owner_of(settings.trusted_proxies))
     config = uvicorn.Config(
         create_app(rookery),
-        http=Connection,
+        http=cast("type[asyncio.Protocol]", partial(Connection, crowd=crowd)),
         ws="none",
         lifespan="on",
         access_log=False,
@@ -62,22 +76,55 @@ def run(rookery: Rookery, listening: socket.socket) -> None:
         date_header=False,
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=_GRACE_S,
-        ssl_certfile=settings.tls_cert,
-        ssl_keyfile=settings.tls_key,
     )
-    try:
-        config.load()
-    except OSError as error:  # of which ssl's errors are a kind
-        raise WrongSettings(f"ROOKERY_TLS_CERT, ROOKERY_TLS_KEY: they cannot be used: {error.strerror or error}.") from error
+    config.load()
+    tls = _tls(settings)
     for ending in (signal.SIGINT, signal.SIGTERM):
         # uvicorn raises the signal again once it has ended well; that must not make it look like a death.
         signal.signal(ending, _has_ended)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        server = _Server(config)
+        server = _Server(config) if tls is None else _TlsServer(config, crowd, tls)
         runner.run(server.serve(sockets=[listening]))
     if not server.started:
         raise WrongSettings("The server did not start; the log above says why.")
     _log.info("stopped")
+
+
+def owner_of(trusted_proxies: Sequence[str]) -> Callable[[str], str | None]:
+    """
+    Return what tells of an address who has it, and so may have half of all connections.
+
+    Nobody has those that speak for many: a trusted proxy's, and loopback ones, of which a proxy or the operator's own programs come.
+    """
+    shared = (*networks(_LOOPBACK), *proxies(trusted_proxies))
+
+    def owner(address: str) -> str | None:
+        known = canonical_address(address)
+        return None if known is None or contains(shared, known) else neighbourhood(known)
+
+    return owner
+
+
+def _possible(limit: int) -> int:
+    possible = make_room(limit)
+    if possible < limit:
+        reason = "the system's limit of open files (`ulimit -Hn`) leaves room for no more"
+        _log.warning("connections.limited", wanted=limit, possible=possible, reason=reason)
+    return possible
+
+
+def _tls(settings: Settings) -> ssl.SSLContext | None:
+    if settings.tls_cert is None and settings.tls_key is None:
+        return None
+    try:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.options |= ssl.OP_NO_RENEGOTIATION  # one handshake is what a connection may cost us
+        context.set_alpn_protocols(["http/1.1"])
+        context.load_cert_chain(settings.tls_cert or "", settings.tls_key)
+    except OSError as error:  # of which ssl's errors are a kind
+        raise WrongSettings(f"ROOKERY_TLS_CERT, ROOKERY_TLS_KEY: they cannot be used: {error.strerror or error}.") from error
+    return context
 
 
 class _Server(uvicorn.Server):
@@ -86,6 +133,10 @@ class _Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         _log.info("stopping")
         super().handle_exit(sig, frame)
+
+
+class _TlsServer(_Server, TlsServer):
+    """The same, over TLS."""
 
 
 def _has_ended(signum: int, frame: FrameType | None) -> None:

@@ -15,6 +15,7 @@ from sqlalchemy import literal, select
 
 from rookery.access.agent_keys import AgentKeys
 from rookery.access.api_keys import ApiKeys
+from rookery.access.audit import Audit
 from rookery.access.first_run import FirstRun, first_run
 from rookery.access.guard import Guard
 from rookery.access.hashing import Bcrypt
@@ -25,14 +26,18 @@ from rookery.access.proofs import Proofs
 from rookery.access.usage import Usage
 from rookery.access.workspaces import Workspaces
 from rookery.engines import counters, embedders, texts, upstreams, vectors
+from rookery.kernel import kept_answers
 from rookery.kernel.chores import Chore, run_chores
 from rookery.kernel.clock import Clock, utc_now
 from rookery.kernel.config import Settings
 from rookery.kernel.db import Database, open_database
+from rookery.kernel.db.observed import ObservedDatabase
 from rookery.kernel.errors import EngineUnavailable, NotFound
 from rookery.kernel.events import Bus
 from rookery.kernel.ids import Ids, uuid7
 from rookery.kernel.jobs import Jobs, Worker
+from rookery.kernel.metrics import Metrics
+from rookery.kernel.sealing import KeySource, Rotation, Sealer
 from rookery.memory.answers import Answers
 from rookery.memory.capacity import Capacity, Limits
 from rookery.memory.indexing import Indexer
@@ -46,7 +51,9 @@ from rookery.memory.recall import Recall
 from rookery.memory.records import Records
 from rookery.memory.remember import Remember
 from rookery.memory.search import Search
+from rookery.memory.store import records as memory_records
 from rookery.memory.upkeep import Upkeep
+from rookery.observation import Observation, Watched, observe
 from rookery.tools import store as tool_store
 from rookery.tools.calls import Calls
 from rookery.tools.catalogue import Catalogue
@@ -73,6 +80,7 @@ class Access:
     bcrypt: Bcrypt
     proofs: Proofs
     usage: Usage
+    audit: Audit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +109,15 @@ class ToolServices:
     resources: Resources
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sealing:
+    """What must not be read in the record store, and what is kept there so."""
+
+    sealer: Sealer
+    rotation: Rotation
+    kept_answers: kept_answers.KeptAnswers
+
+
 @dataclass(slots=True, kw_only=True, repr=False)
 class Rookery:
     """
@@ -117,12 +134,14 @@ class Rookery:
     jobs: Jobs
     worker: Worker
     access: Access
+    sealing: Sealing
     memory: MemoryServices
     tools: ToolServices
     embedder: embedders.Engine
     vectors: vectors.Engine
     texts: texts.Engine
     counter: Counter
+    observation: Observation
     probes: Mapping[str, Callable[[], Awaitable[str]]]
     chores: Sequence[Chore]
     _running: AsyncExitStack = field(default_factory=AsyncExitStack)
@@ -147,14 +166,17 @@ class Rookery:
 
     async def start(self) -> None:
         """Open everything and begin to work; `close` must follow, also when this raises."""
+        await self.observation.start(self._running)
         await self._open()
+        await self.sealing.sealer.start()
         await self.worker.start()
         self._running.push_async_callback(self.worker.stop)
         await self.tools.sessions.start()
         self._running.push_async_callback(self.tools.sessions.aclose)
         await self.tools.catalogue.start()
         self._running.push_async_callback(self.tools.catalogue.aclose)
-        for work in (self.memory.journal.run(), self.memory.upkeep.run(), run_chores(self.chores), self._warm()):
+        lasting = (self.memory.journal.run(), self.memory.upkeep.run(), run_chores(self.chores), self.observation.figures.run())
+        for work in (*lasting, self._warm()):
             self._tasks.append(asyncio.create_task(work))
         self._running.push_async_callback(self._end_tasks)
 
@@ -172,8 +194,9 @@ class Rookery:
             await self.close()
 
     async def first_run(self) -> FirstRun:
-        """Make the first workspace and keys, once in the life of a store."""
-        return await first_run(self.db, self.access.bcrypt, self.clock)
+        """Make the secret key, the first workspace and its keys, once in the life of a store."""
+        await self.sealing.sealer.start()
+        return await first_run(self.db, self.access.bcrypt, self.access.audit, self.clock)
 
     async def _open(self) -> None:
         closing = self._running.push_async_callback
@@ -217,7 +240,9 @@ def build(settings: Settings, *, clock: Clock = utc_now, ids: Ids = uuid7, envir
     Raises:
         WrongSettings: An engine's address that cannot be, or a combination that cannot work.
     """
-    db = open_database(settings.database_url.reveal(), data_dir=settings.data_dir)
+    metrics = Metrics()
+    db = ObservedDatabase(open_database(settings.database_url.reveal(), data_dir=settings.data_dir), metrics)
+    settings.must_have_secret_key()
     bus, jobs = Bus(), Jobs(db, clock, ids)
     counter = counters.open_counter(settings.counters.reveal(), data_dir=settings.data_dir)
     embedder = embedders.open(settings.embedder.reveal(), data_dir=settings.data_dir)
@@ -225,25 +250,30 @@ def build(settings: Settings, *, clock: Clock = utc_now, ids: Ids = uuid7, envir
     text_index = texts.open(settings.texts.reveal(), data_dir=settings.data_dir)
     indexes = _Indexes(embedder, vector_index, text_index)
     access, limiter = _access(settings, db, counter, clock, jobs)
+    sealing = _sealing(settings, db, clock, ids)
     memory = _memory(settings, _Base(db, jobs, bus, clock, ids), indexes)
     tools = _tools(settings, _Base(db, jobs, bus, clock, ids), memory, limiter, os.environ if environment is None else environment)
     work = MemoryJobs(db=db, indexer=memory.indexer, clock=clock)
+    probes, observation = _probes(db, indexes, limiter, counter, tools.catalogue), observe(settings, metrics, bus)
+    observation.figures.watch(Watched(jobs, access.bcrypt, limiter, access.usage, tools.catalogue, tools.sessions, probes))
     return Rookery(
         settings=settings,
         clock=clock,
         db=db,
         bus=bus,
         jobs=jobs,
-        worker=Worker(jobs, work.kinds(), lease_s=settings.job_lease_s),
+        worker=Worker(jobs, [observation.figures.observed(kind) for kind in work.kinds()], lease_s=settings.job_lease_s),
         access=access,
+        sealing=sealing,
         memory=memory,
         tools=tools,
         embedder=embedder,
         vectors=vector_index,
         texts=text_index,
         counter=counter,
-        probes=_probes(db, indexes, limiter, counter, tools.catalogue),
-        chores=_chores(db, access, clock),
+        observation=observation,
+        probes=probes,
+        chores=_chores(db, access, sealing, clock),
     )
 
 
@@ -265,18 +295,30 @@ class _Indexes:
 
 def _access(settings: Settings, db: Database, counter: Counter, clock: Clock, jobs: Jobs) -> tuple[Access, Limiter]:
     bcrypt, usage, limiter = Bcrypt(cost=settings.bcrypt_cost), Usage(db, clock), Limiter(counter)
-    proofs = Proofs(db, bcrypt)
+    proofs, audit = Proofs(db, bcrypt), Audit(db, clock)
     guard = Guard(db=db, proofs=proofs, limiter=limiter, usage=usage, clock=clock, trusted_proxies=proxies(settings.trusted_proxies))
     access = Access(
         guard=guard,
-        workspaces=Workspaces(db, clock, purgers=[Purge(jobs), tool_store.purge]),
-        api_keys=ApiKeys(db, bcrypt, usage, clock),
-        agent_keys=AgentKeys(db, usage, clock),
+        workspaces=Workspaces(db, audit, clock, purgers=[Purge(jobs), tool_store.purge, kept_answers.purge]),
+        api_keys=ApiKeys(db, bcrypt, usage, audit, clock),
+        agent_keys=AgentKeys(db, usage, audit, clock, is_known_agent=memory_records.knows_agent),
         bcrypt=bcrypt,
         proofs=proofs,
         usage=usage,
+        audit=audit,
     )
     return access, limiter
+
+
+def _sealing(settings: Settings, db: Database, clock: Clock, ids: Ids) -> Sealing:
+    source = KeySource(settings.data_dir, given=settings.secret_key, previous=settings.secret_key_previous)
+    columns = [kept_answers.SEALED]
+    sealer = Sealer(db, source, columns, clock)
+    return Sealing(
+        sealer=sealer,
+        rotation=Rotation(db, source, columns, clock),
+        kept_answers=kept_answers.KeptAnswers(db, sealer, clock, ids),
+    )
 
 
 def _memory(settings: Settings, base: _Base, indexes: _Indexes) -> MemoryServices:
@@ -335,15 +377,17 @@ def _tools(settings: Settings, base: _Base, memory: MemoryServices, limiter: Lim
     return ToolServices(sessions=sessions, catalogue=catalogue, calls=calls, resources=Resources(catalogue, sessions))
 
 
-def _chores(db: Database, access: Access, clock: Clock) -> list[Chore]:
+def _chores(db: Database, access: Access, sealing: Sealing, clock: Clock) -> list[Chore]:
     async def forget_tool_calls() -> int:
         before = clock() - _TOOL_CALLS_KEPT
         return await db.write(lambda tx: tool_store.forget_calls(tx, before=before))
 
     return [
-        Chore(name="keys past their grace", every_s=60, work=access.api_keys.sweep),
+        Chore(name="API keys past their grace", every_s=60, work=access.api_keys.sweep),
+        Chore(name="agent keys past their grace", every_s=60, work=access.agent_keys.sweep),
         Chore(name="old usage rows", every_s=3600, work=access.usage.forget_old),
         Chore(name="old tool rows", every_s=3600, work=forget_tool_calls),
+        Chore(name="old kept answers", every_s=600, work=sealing.kept_answers.forget_old),
     ]
 
 

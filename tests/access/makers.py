@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 from rookery.access.agent_keys import AgentKeys
 from rookery.access.api_keys import ApiKeys
+from rookery.access.audit import Audit
 from rookery.access.guard import Admission, Guard
 from rookery.access.hashing import Bcrypt
 from rookery.access.limits import Limiter
@@ -17,7 +21,8 @@ from rookery.access.settings import NewAgentKey, NewApiKey
 from rookery.access.usage import Usage
 from rookery.access.workspaces import Workspaces
 from rookery.kernel.db import Database
-from tests.conftest import FakeClock
+from rookery.migrations import migrate
+from tests.conftest import OPERATOR, FakeClock
 
 
 @dataclass
@@ -35,20 +40,19 @@ class Access:
     api_keys: ApiKeys
     agent_keys: AgentKeys
     workspaces: Workspaces
+    audit: Audit
 
     async def workspace(self, name: str = "nest") -> int:
         """Make a workspace."""
-        return (await self.workspaces.create(name)).id
+        return (await self.workspaces.create(name, by=OPERATOR)).id
 
-    async def api_key(self, workspace_id: int, new: NewApiKey | None = None, *, platform: bool = False) -> Minted:
+    async def api_key(self, workspace_id: int, new: NewApiKey | None = None) -> Minted:
         """Make an API key, of all scopes and unlimited unless told otherwise."""
-        return await self.api_keys.create(
-            workspace_id, new or NewApiKey(name="key", scopes=("*",), tier=Tier.ENTERPRISE), platform=platform
-        )
+        return await self.api_keys.create(workspace_id, new or NewApiKey(name="key", scopes=("*",), tier=Tier.ENTERPRISE), by=OPERATOR)
 
     async def agent_key(self, workspace_id: int, new: NewAgentKey | None = None) -> Minted:
         """Make an agent key that may read memories unless told otherwise."""
-        return await self.agent_keys.create(workspace_id, new or NewAgentKey(name="agent", permissions=("brain:read",)))
+        return await self.agent_keys.create(workspace_id, new or NewAgentKey(name="agent", permissions=("brain:read",)), by=OPERATOR)
 
     async def admit(
         self,
@@ -81,7 +85,7 @@ class Access:
 def build(db: Database, counter: Counter, clock: FakeClock, *, trusted: tuple[str, ...] = (), bcrypt: Bcrypt | None = None) -> Access:
     """Build access on *db* as a process of its own would: with its own caches."""
     bcrypt = bcrypt or Bcrypt(cost=4)
-    usage = Usage(db, clock, flush_s=0.01)
+    usage, audit = Usage(db, clock, flush_s=0.01), Audit(db, clock)
 
     def monotonic() -> float:
         return clock().timestamp()
@@ -97,7 +101,16 @@ def build(db: Database, counter: Counter, clock: FakeClock, *, trusted: tuple[st
         limiter=limiter,
         proofs=proofs,
         guard=Guard(db=db, proofs=proofs, limiter=limiter, usage=usage, clock=clock, trusted_proxies=networks(trusted)),
-        api_keys=ApiKeys(db, bcrypt, usage, clock),
-        agent_keys=AgentKeys(db, usage, clock),
-        workspaces=Workspaces(db, clock),
+        api_keys=ApiKeys(db, bcrypt, usage, audit, clock),
+        agent_keys=AgentKeys(db, usage, audit, clock),
+        workspaces=Workspaces(db, audit, clock),
+        audit=audit,
     )
+
+
+@cache
+def empty_store() -> bytes:
+    """Return a migrated record store."""
+    with tempfile.TemporaryDirectory() as folder:
+        migrate("embedded:", data_dir=Path(folder))
+        return (Path(folder) / "records.db").read_bytes()

@@ -10,13 +10,15 @@ from fastapi import FastAPI
 from starlette.requests import Request
 
 from rookery.access.api import AccessApi
+from rookery.access.api.standing import StandingRoutes
 from rookery.access.errors import Unauthorised
-from rookery.access.models import Minted, Tier
+from rookery.access.models import CallFilter, Minted, Tier
 from rookery.access.settings import NewAgentKey, NewApiKey
 from rookery.kernel.http import Shell, mount
 from rookery.kernel.http.routes import Mounted
 from rookery.kernel.http.shell import unknown_route
 from tests.access.makers import Access
+from tests.conftest import OPERATOR
 
 RATE_LIMIT = ("/api/v1/rate-limit", "/api/agent/rate-limit")
 
@@ -24,7 +26,16 @@ RATE_LIMIT = ("/api/v1/rate-limit", "/api/agent/rate-limit")
 @pytest.fixture
 async def client(access: Access) -> AsyncIterator[httpx2.AsyncClient]:
     """A client of a server with the routes of access alone."""
-    mounted, api = Mounted(FastAPI()), AccessApi(access.guard)
+    mounted = Mounted(FastAPI())
+    api = AccessApi(
+        guard=access.guard,
+        api_keys=access.api_keys,
+        agent_keys=access.agent_keys,
+        workspaces=access.workspaces,
+        usage=access.usage,
+        audit=access.audit,
+        clock=access.clock,
+    )
     mount(mounted, "/api/v1", api.platform_routes(), access.guard)
     mount(mounted, "/api/agent", api.agent_routes(), access.guard)
     shell = Shell(exact=mounted.exact, router=unknown_route, hosts={"rookery.test"}, origins=(), address=lambda _: "http://rookery.test")
@@ -77,7 +88,7 @@ async def test_a_refusal_is_one_body_with_its_headers(client: httpx2.AsyncClient
     minted = await access.agent_key(workspace)
     stranger = await client.get(RATE_LIMIT[0])
     assert (stranger.status_code, stranger.json()["error"], stranger.headers["WWW-Authenticate"]) == (401, "unauthorised", "Bearer")
-    await access.agent_keys.revoke(workspace, minted.key.id)
+    await access.agent_keys.revoke(workspace, minted.key.id, by=OPERATOR)
     revoked = await client.get(RATE_LIMIT[0], headers=bearing(minted))
 
     assert (revoked.status_code, revoked.json()["error"]) == (401, "key_revoked")
@@ -89,10 +100,12 @@ async def test_a_key_deleted_meanwhile_has_no_standing(access: Access) -> None:
     workspace = await access.workspace()
     minted = await access.api_key(workspace)
     caller = (await access.admit(minted)).caller
-    await access.api_keys.delete(workspace, minted.key.id)
+    await access.api_keys.delete(workspace, minted.key.id, by=OPERATOR)
 
     with pytest.raises(Unauthorised):
-        await AccessApi(access.guard).rate_limit(Request({"type": "http", "state": {"caller": caller}}))
+        await StandingRoutes(access.guard, access.api_keys, access.agent_keys, access.workspaces, access.clock).get_rate_limit(
+            Request({"type": "http", "state": {"caller": caller}})
+        )
 
 
 async def test_a_call_over_http_is_logged_with_its_route(client: httpx2.AsyncClient, access: Access) -> None:
@@ -101,6 +114,6 @@ async def test_a_call_over_http_is_logged_with_its_route(client: httpx2.AsyncCli
     minted = await access.api_key(workspace)
     await client.get(RATE_LIMIT[0], headers={**bearing(minted), "X-Request-ID": "mine"})
 
-    calls, total = await access.usage.page(workspace, minted.key.id, limit=9, offset=0)
+    calls, total = await access.usage.page(workspace, minted.key.id, CallFilter(), limit=9, offset=0)
     assert total == 1
     assert (calls[0].method, calls[0].route, calls[0].status, calls[0].request_id) == ("GET", "/api/v1/rate-limit", 200, "mine")

@@ -6,19 +6,17 @@ import base64
 import hashlib
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
 from rookery.access.errors import AddressNotAllowed, KeyExpired, KeyRevoked, RateLimited, ScopeMissing, Unauthorised, WrongWorkspace
-from rookery.access.guard import Admission, caller_of
-from rookery.access.models import Caller, Tier
+from rookery.access.guard import caller_of
+from rookery.access.models import Caller, CallFilter
 from rookery.access.settings import NewAgentKey, NewApiKey
-from rookery.engines.counters import open_counter
-from rookery.kernel.db import open_database
 from rookery.kernel.errors import PermissionDenied, RookeryError
-from tests.access.makers import Access, build
-from tests.conftest import FakeClock
+from tests.access.makers import Access
+from tests.conftest import OPERATOR
 
 UNKNOWN = "sk_live_" + "x" * 32
 UNKNOWN_AGENT = "ak_" + "x" * 32
@@ -80,6 +78,59 @@ async def test_a_key_that_is_not_known_is_unauthorised(access: Access, token: st
     assert access.bcrypt.runs == 0
 
 
+@pytest.mark.parametrize("kind", ["api", "agent"])
+async def test_nothing_but_the_very_key_is_the_key(access: Access, kind: str) -> None:
+    """Notes 3.5: a good key cut, lengthened to 72, 73 and more bytes, in another case or spelling, or with what strings end at."""
+    workspace = await access.workspace()
+    token = (await (access.api_key if kind == "api" else access.agent_key)(workspace)).plaintext.reveal()
+    variants = [
+        token[:-1], token[1:], token + "x", token.ljust(72, "x"), token.ljust(73, "x"), token * 2, token * 10,
+        token.swapcase(), token.upper(), token.replace("_", "-"), token.replace("_", "%5F"), quote(f"{token}="),
+        f"{token}\0", f"{token}\0x", f"\0{token}", f"{token} x", f"{token},{token}", f'"{token}"', f"<{token}>", f"{token}:",
+        f"Bearer {token}", f"{token}:{token}", base64.b64encode(token.encode()).decode(), token.encode("utf-16-le").decode("latin-1"),
+        token.replace(token[-1], "\N{CYRILLIC SMALL LETTER A}"), token.replace("_", "\N{FULLWIDTH LOW LINE}"),
+        f"\N{ZERO WIDTH SPACE}{token}",
+    ]  # fmt: skip
+
+    for variant in variants:
+        for header in ((b"authorization", b"Bearer " + variant.encode()), (b"x-api-key", b"x" + variant.encode())):
+            with pytest.raises(Unauthorised) as refusal:
+                await access.send(header)
+            assert (refusal.value.code, token in str(refusal.value)) == ("unauthorised", False), variant
+    assert access.bcrypt.runs == 0, "none of them has the form of an API key"
+    assert (await access.admit(token)).caller.key_kind == kind
+
+
+async def test_a_key_of_another_environment_is_another_key(access: Access) -> None:
+    """Spec 5.2: the whole plaintext is compared, not its random part alone, by which both are looked up."""
+    token = (await access.api_key(await access.workspace())).plaintext.reveal()
+
+    with pytest.raises(Unauthorised):
+        await access.admit(token.replace("sk_live_", "sk_test_"))
+    assert access.bcrypt.runs == 1
+
+
+async def test_two_good_keys_in_one_request_open_nothing(access: Access) -> None:
+    """D-22: which of them acts would be a guess; nothing is counted, spent or proven. The same key twice is one."""
+    workspace = await access.workspace()
+    api, agent = await access.api_key(workspace), await access.agent_key(workspace)
+    bearer, other = (b"Bearer " + each.plaintext.reveal().encode() for each in (api, agent))
+
+    for headers in (
+        ((b"authorization", bearer), (b"x-api-key", other[7:])),
+        ((b"x-api-key", other[7:]), (b"authorization", bearer)),
+        ((b"authorization", bearer), (b"authorization", other)),
+        ((b"authorization", bearer), (b"authorization", b"Basic " + base64.b64encode(other[7:] + b":"))),
+        ((b"x-api-key", bearer[7:]), (b"x-api-key", other[7:])),
+    ):
+        with pytest.raises(Unauthorised):
+            await access.send(*headers)
+    assert access.bcrypt.runs == 0
+    uses = [(await ring.page(workspace, limit=9))[0][0].use.call_count for ring in (access.api_keys, access.agent_keys)]
+    assert uses == [0, 0]
+    assert (await access.send((b"authorization", bearer), (b"x-api-key", bearer[7:]))).caller.key_id == api.key.id
+
+
 async def test_a_request_without_a_key_is_told_how_to_send_one(access: Access) -> None:
     """Spec 7: 401; the query string is never read (D-22)."""
     minted = await access.api_key(await access.workspace())
@@ -106,7 +157,7 @@ async def test_an_agent_key_is_asked_in_the_order_of_spec_5_3(access: Access) ->
     minted = await access.agent_key(workspace, new)
     key_id = minted.key.id
     clock.advance(hours=2)
-    await keys.revoke(workspace, key_id)
+    await keys.revoke(workspace, key_id, by=OPERATOR)
 
     async def refused() -> RookeryError:
         with pytest.raises(RookeryError) as refusal:
@@ -114,18 +165,18 @@ async def test_an_agent_key_is_asked_in_the_order_of_spec_5_3(access: Access) ->
         return refusal.value
 
     assert isinstance(await refused(), KeyRevoked)
-    await keys.change(workspace, key_id, lambda key: replace(key, revoked_at=None))
+    await keys.change(workspace, key_id, lambda key: replace(key, revoked_at=None), by=OPERATOR, action="changed")
     assert isinstance(await refused(), KeyExpired)
-    await keys.extend(workspace, key_id, None)
+    await keys.extend(workspace, key_id, None, by=OPERATOR)
     denied = await refused()
     assert isinstance(denied, AddressNotAllowed)
     assert denied.body()["your_ip"] == "192.0.2.1"
-    await keys.set_addresses(workspace, key_id, ["192.0.2.0/24"])
+    await keys.set_addresses(workspace, key_id, ["192.0.2.0/24"], by=OPERATOR)
     lacking = await refused()
     assert isinstance(lacking, PermissionDenied)
     assert lacking.body()["required_permission"] == "brain:write"
     assert (await keys.get(workspace, key_id)).use.call_count == 0, "whoever was refused has spent and counted nothing"
-    await keys.set_permissions(workspace, key_id, ["brain:write"])
+    await keys.set_permissions(workspace, key_id, ["brain:write"], by=OPERATOR)
     await access.admit(minted, needs="brain:write")
     limited = await refused()
     assert isinstance(limited, RateLimited)
@@ -171,7 +222,7 @@ async def test_a_state_is_told_to_nobody_without_the_secret(access: Access) -> N
     """D-20: a wrong secret for the lookup of an expired, suspended key is merely unauthorised."""
     workspace = await access.workspace()
     minted = await access.api_key(workspace, NewApiKey(name="brief", scopes=("*",), expires_at=access.clock() + timedelta(hours=1)))
-    await access.api_keys.suspend(workspace, minted.key.id)
+    await access.api_keys.suspend(workspace, minted.key.id, by=OPERATOR)
     access.clock.advance(hours=2)
     token = minted.plaintext.reveal()
     wrong = token[:-1] + ("a" if token[-1] != "a" else "b")
@@ -227,171 +278,6 @@ async def test_a_test_key_names_the_workspace_it_shows(access: Access) -> None:
         await access.admit(minted, headers=((b"x-workspace-id", str(twin).encode()),))
 
 
-@pytest.mark.parametrize(
-    ("tier", "environment", "limit"),
-    [
-        (Tier.FREE, "live", 1_000),
-        (Tier.PRO, "live", 10_000),
-        (Tier.BUSINESS, "live", 50_000),
-        (Tier.FREE, "test", 10_000),
-        (Tier.PRO, "test", 100_000),
-    ],
-)
-async def test_an_api_key_has_its_tier_s_limit_an_hour(access: Access, tier: Tier, environment: str, limit: int) -> None:
-    """Spec 8: limits by tier, Reset a Unix time; test keys have ten times that (D-25)."""
-    minted = await access.api_key(
-        await access.workspace(), NewApiKey(name="key", scopes=("*",), tier=tier, environment="test" if environment == "test" else "live")
-    )
-    reset = int(access.clock().timestamp()) + 3600
-
-    assert headers_of(await access.admit(minted)) == {
-        "x-ratelimit-limit": limit,
-        "x-ratelimit-remaining": limit - 1,
-        "x-ratelimit-reset": reset,
-    }
-    access.clock.advance(minutes=10)
-    assert headers_of(await access.admit(minted)) == {
-        "x-ratelimit-limit": limit,
-        "x-ratelimit-remaining": limit - 2,
-        "x-ratelimit-reset": reset,
-    }
-    access.clock.advance(minutes=50)
-    assert headers_of(await access.admit(minted))["x-ratelimit-remaining"] == limit - 1
-
-
-async def test_an_agent_key_has_its_own_limit_a_minute(access: Access) -> None:
-    """Spec 8: Reset is seconds until the window resets; over it 429 with Retry-After, and the headers too."""
-    minted = await access.agent_key(await access.workspace(), NewAgentKey(name="rook", permissions=("brain:read",), rate_limit=2))
-
-    assert headers_of(await access.admit(minted)) == {"x-ratelimit-limit": 2, "x-ratelimit-remaining": 1, "x-ratelimit-reset": 60}
-    access.clock.advance(seconds=20.5)
-    assert headers_of(await access.admit(minted)) == {"x-ratelimit-limit": 2, "x-ratelimit-remaining": 0, "x-ratelimit-reset": 40}
-    with pytest.raises(RateLimited) as refusal:
-        await access.admit(minted)
-    assert refusal.value.headers == {"Retry-After": "40", "x-ratelimit-limit": "2", "x-ratelimit-remaining": "0", "x-ratelimit-reset": "40"}
-    access.clock.advance(seconds=39.5)
-    assert headers_of(await access.admit(minted))["x-ratelimit-remaining"] == 1
-
-
-async def test_an_enterprise_key_is_unlimited(access: Access) -> None:
-    """D-27: Limit = Remaining = 2147483647, and nothing is counted."""
-    minted = await access.api_key(await access.workspace())
-
-    for _ in range(3):
-        found = headers_of(await access.admit(minted))
-        assert (found["x-ratelimit-limit"], found["x-ratelimit-remaining"]) == (2147483647, 2147483647)
-
-
-async def test_every_refusal_of_a_known_key_carries_its_headers_and_spends_nothing(access: Access) -> None:
-    """D-27: headers on every answer to a known key; 401 and 403 spend nothing."""
-    workspace = await access.workspace()
-    minted = await access.agent_key(workspace, NewAgentKey(name="rook", permissions=("brain:read",), rate_limit=5))
-    await access.admit(minted)
-    for needs, headers in (("brain:write", ()), (None, ((b"x-workspace-id", b"999999"),))):
-        with pytest.raises(RookeryError) as refusal:
-            await access.admit(minted, needs=needs, headers=headers)
-        assert refusal.value.headers["x-ratelimit-remaining"] == "4"
-    await access.agent_keys.suspend(workspace, minted.key.id)
-    with pytest.raises(KeyRevoked) as revoked:
-        await access.admit(minted)
-    assert revoked.value.headers["x-ratelimit-remaining"] == "4"
-
-
-async def test_what_does_not_spend_is_not_limited(access: Access) -> None:
-    """D-27: heartbeats and status spend nothing, and are answered when the limit is used up."""
-    minted = await access.agent_key(await access.workspace(), NewAgentKey(name="rook", permissions=("brain:read",), rate_limit=1))
-
-    assert headers_of(await access.admit(minted, spend=False))["x-ratelimit-remaining"] == 1
-    await access.admit(minted)
-    with pytest.raises(RateLimited):
-        await access.admit(minted)
-    assert headers_of(await access.admit(minted, spend=False))["x-ratelimit-remaining"] == 0
-
-
-async def test_a_restricted_key_opens_from_its_addresses_alone(access: Access) -> None:
-    """Spec 5.3, step 4: IPv4, IPv6 and ranges of either; unknown addresses are in none (D-28)."""
-    new = NewAgentKey(name="rook", permissions=("brain:read",), ip_restriction=True, ip_list=("192.0.2.0/25", "2001:db8::/32"))
-    minted = await access.agent_key(await access.workspace(), new)
-
-    for inside in ("192.0.2.127", "::ffff:192.0.2.1", "2001:db8:ffff::1"):
-        assert (await access.admit(minted, address=inside)).caller.key_id == minted.key.id
-    for outside in ("192.0.2.128", "2001:db9::1", None, "testclient"):
-        with pytest.raises(AddressNotAllowed):
-            await access.admit(minted, address=outside)
-
-
-async def test_a_list_without_the_restriction_restricts_nobody(access: Access) -> None:
-    """D-28: the switch decides; on with an empty list it denies all."""
-    workspace = await access.workspace()
-    minted = await access.agent_key(workspace, NewAgentKey(name="rook", permissions=("brain:read",), ip_list=("192.0.2.7",)))
-    await access.admit(minted, address="203.0.113.1")
-    await access.agent_keys.set_addresses(workspace, minted.key.id, "# nobody", restriction=True)
-
-    with pytest.raises(AddressNotAllowed):
-        await access.admit(minted, address="192.0.2.7")
-
-
-async def test_behind_a_trusted_proxy_the_forwarded_address_counts(access: Access) -> None:
-    """D-28: the rightmost untrusted X-Forwarded-For, from trusted peers alone."""
-    proxied = build(access.db, access.counter, access.clock, trusted=("10.0.0.0/8",))
-    minted = await access.agent_key(
-        await access.workspace(),
-        NewAgentKey(name="rook", permissions=("brain:read",), ip_restriction=True, ip_list=("192.0.2.7", "10.0.0.0/8")),
-    )
-    forwarded = (b"x-forwarded-for", b"192.0.2.7")
-
-    assert (await proxied.admit(minted, address="10.1.1.1", headers=(forwarded,))).caller.address == "192.0.2.7"
-    for address, value in (("203.0.113.1", b"192.0.2.7"), ("10.1.1.1", b"192.0.2.7, 203.0.113.1"), ("10.1.1.1", b"garbage")):
-        with pytest.raises(AddressNotAllowed):
-            await proxied.admit(minted, address=address, headers=((b"x-forwarded-for", value),))
-    await proxied.close()
-
-
-async def test_changes_act_on_the_next_request_of_another_process(data_dir: Path, clock: FakeClock) -> None:
-    """D-20: revoke, expiry, rotation and changed scopes act on the very next request in every process."""
-    counter = open_counter("embedded:", data_dir=data_dir)
-    databases = [open_database("embedded:", data_dir=data_dir) for _ in range(2)]
-    here, there = (build(each, counter, clock) for each in databases)
-    workspace = await here.workspace()
-    api = await here.api_key(workspace, NewApiKey(name="key", scopes=("brain:read",)))
-    agent = await here.agent_key(workspace)
-    for minted in (api, agent):
-        await there.admit(minted, needs="brain:read")
-
-    await here.api_keys.change(workspace, api.key.id, lambda key: replace(key, scopes=("brain:write",)))
-    with pytest.raises(ScopeMissing):
-        await there.admit(api, needs="brain:read")
-    assert (await there.admit(api, needs="brain:write")).caller.scopes == {"brain:write"}
-
-    rotated = await here.api_keys.rotate(workspace, api.key.id, grace_hours=1)
-    assert (await there.admit(rotated)).caller.key_id == rotated.key.id
-    assert (await there.admit(api)).caller.key_id == api.key.id
-    clock.advance(hours=1)
-    with pytest.raises(Unauthorised) as gone:
-        await there.admit(api)
-    assert gone.value.code == "unauthorised", "past its grace, swept or not (D-26)"
-    assert await here.api_keys.sweep() == 1
-
-    await here.api_keys.suspend(workspace, rotated.key.id)
-    with pytest.raises(KeyRevoked):
-        await there.admit(rotated)
-    await here.api_keys.resume(workspace, rotated.key.id)
-    await there.admit(rotated)
-    await here.api_keys.delete(workspace, rotated.key.id)
-    with pytest.raises(Unauthorised):
-        await there.admit(rotated)
-
-    await here.agent_keys.revoke(workspace, agent.key.id)
-    with pytest.raises(KeyRevoked):
-        await there.admit(agent)
-
-    for each in (here, there):
-        await each.close()
-    for database in databases:
-        await database.close()
-    await counter.close()
-
-
 async def test_a_deleted_workspace_s_keys_open_nothing(access: Access) -> None:
     """D-20, spec 2.8: from the commit on, of both kinds and both environments."""
     workspace = await access.workspace()
@@ -402,7 +288,7 @@ async def test_a_deleted_workspace_s_keys_open_nothing(access: Access) -> None:
     ]
     for each in minted:
         await access.admit(each)
-    await access.workspaces.delete(workspace)
+    await access.workspaces.delete(workspace, by=OPERATOR)
 
     for each in minted:
         with pytest.raises(Unauthorised):
@@ -417,7 +303,7 @@ async def test_an_admitted_call_is_counted_and_logged(access: Access) -> None:
     admission.record(method="POST", route="/v1/brain/recall", status=422, duration_ms=1.5)
 
     use = (await access.agent_keys.get(workspace, minted.key.id)).use
-    calls, total = await access.usage.page(workspace, minted.key.id, limit=10, offset=0)
+    calls, total = await access.usage.page(workspace, minted.key.id, CallFilter(), limit=10, offset=0)
 
     assert (use.call_count, use.last_used_at, use.last_used_ip) == (1, access.clock(), "203.0.113.5")
     assert total == 1
@@ -442,7 +328,7 @@ async def test_no_key_is_in_any_refusal(access: Access, caplog: pytest.LogCaptur
     workspace = await access.workspace()
     minted = await access.api_key(workspace)
     token = minted.plaintext.reveal()
-    await access.api_keys.suspend(workspace, minted.key.id)
+    await access.api_keys.suspend(workspace, minted.key.id, by=OPERATOR)
     with pytest.raises(KeyRevoked) as refusal:
         await access.admit(minted)
 
@@ -454,8 +340,3 @@ class Request:
     """A request of any framework."""
 
     scope: dict[str, object]
-
-
-def headers_of(admission: Admission) -> dict[str, int]:
-    """Return the rate limit headers as numbers."""
-    return {name.decode(): int(value) for name, value in admission.headers}

@@ -15,7 +15,7 @@ from rookery.access.store.keys import add_key, keys
 from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.secret import Secret
 from tests.access.makers import Access, build
-from tests.conftest import eventually
+from tests.conftest import OPERATOR, eventually
 
 
 def wrong(minted: Minted, number: int = 0) -> str:
@@ -140,9 +140,10 @@ async def test_too_many_cold_keys_at_once_are_put_off(access: Access) -> None:
     )
     full = [each for each in refused if isinstance(each, EngineUnavailable)]
 
-    assert len(full) == 36
+    # 64 fit in at once; on PostgreSQL a first one may be done before the last one asks.
+    assert 30 <= len(full) <= 36
     assert full[0].headers == {"Retry-After": "1"}
-    assert access.bcrypt.runs == 64
+    assert access.bcrypt.runs == 100 - len(full)
 
 
 async def test_bcrypt_itself_refuses_to_queue_without_bound() -> None:
@@ -198,7 +199,7 @@ async def test_what_happens_to_a_key_while_bcrypt_runs_counts(access: Access, ch
     slow = build(access.db, access.counter, access.clock, bcrypt=bcrypt)
     arriving = asyncio.create_task(slow.admit(minted))
     await bcrypt.reached.wait()
-    await (access.api_keys.suspend if change == "suspend" else access.api_keys.delete)(workspace, minted.key.id)
+    await (access.api_keys.suspend if change == "suspend" else access.api_keys.delete)(workspace, minted.key.id, by=OPERATOR)
     bcrypt.go.set()
 
     with pytest.raises(Unauthorised) as refused:
@@ -257,7 +258,7 @@ async def test_a_key_made_again_under_the_same_id_is_another_key(access: Access)
     workspace = await access.workspace()
     minted = await access.api_key(workspace)
     await access.admit(minted)
-    await access.api_keys.delete(workspace, minted.key.id)
+    await access.api_keys.delete(workspace, minted.key.id, by=OPERATOR)
     other = Secret(wrong(minted))
     key_hash = await access.bcrypt.hash(other)
     await access.db.write(lambda tx: add_key(tx, minted.key, lookup=minted.plaintext.reveal()[8:16], key_hash=key_hash))
@@ -276,6 +277,53 @@ async def test_who_hangs_up_does_not_harm_the_others(access: Access) -> None:
 
     assert (await second).caller.key_id == minted.key.id
     assert access.bcrypt.runs == 1
+
+
+async def test_how_much_of_a_wrong_secret_is_right_cannot_be_told(access: Access) -> None:
+    """D-20: whatever prefix it shares with the right one, the same path: one run of bcrypt, one charge, one refusal; then none."""
+    token = (await access.api_key(await access.workspace())).plaintext.reveal()
+    agent = (await access.agent_key(await access.workspace("other"))).plaintext.reveal()
+    told = set[str]()
+    for length in range(len("sk_live_") + 8, len(token)):
+        guess = token[:length] + ("a" if token[length] != "a" else "b") + "x" * (len(token) - length - 1)
+        runs = access.bcrypt.runs
+        for _ in range(2):
+            told.add(await refusal_of(access, guess, address=f"192.0.2.{length}"))
+        assert access.bcrypt.runs == runs + 1
+    assert len(told) == 1
+
+    # An unknown lookup costs nobody bcrypt, so its time tells that no key begins so; lists show how keys begin anyway.
+    runs = access.bcrypt.runs
+    told.add(await refusal_of(access, "sk_live_" + "x" * 32))
+    guesses = [agent[:length] + ("a" if agent[length] != "a" else "b") + "x" * (len(agent) - length - 1) for length in range(3, len(agent))]
+    told.update([await refusal_of(access, guess) for guess in guesses])
+    assert (len(told), access.bcrypt.runs) == (1, runs)
+
+
+async def refusal_of(access: Access, token: str, address: str = "192.0.2.1") -> str:
+    """Return all that the caller is told."""
+    with pytest.raises(Unauthorised) as refusal:
+        await access.admit(token, address=address)
+    error = refusal.value
+    return f"{type(error)} {error.status} {error.body()} {error.headers}"
+
+
+async def test_an_address_that_guessed_too_often_is_told_that_alone(access: Access) -> None:
+    """D-20: 429 in the same words for a right and a wrong secret; what is unknown altogether stays 401 and spends no budget."""
+    workspace = await access.workspace()
+    minted = await access.api_key(workspace)
+    for number in range(10):
+        await refusal_of(access, wrong(minted, number))
+    told = list[str]()
+    for presented in (wrong(minted, 99), minted.plaintext.reveal()):
+        with pytest.raises(RateLimited) as refusal:
+            await access.admit(presented)
+        told.append(f"{refusal.value.body()} {refusal.value.headers}")
+
+    assert told[0] == told[1]
+    for _ in range(40):
+        await refusal_of(access, "sk_live_" + "x" * 32)
+    await access.admit(await access.api_key(workspace))
 
 
 async def test_another_process_s_proofs_are_its_own(access: Access) -> None:

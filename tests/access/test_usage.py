@@ -11,13 +11,13 @@ import pytest
 from sqlalchemy import select
 
 from rookery.access.api_keys import ApiKeys
-from rookery.access.models import Minted
+from rookery.access.models import CallFilter, Minted
 from rookery.access.store.usage import days
 from rookery.access.usage import Usage
 from rookery.kernel.db import Database, Dialect, Tx
 from rookery.kernel.errors import EngineUnavailable
 from tests.access.makers import Access
-from tests.conftest import FakeClock, eventually
+from tests.conftest import OPERATOR, FakeClock, eventually
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ async def test_use_is_written_by_itself_within_a_second(access: Access) -> None:
     minted = await access.api_key(workspace)
     await used(access, minted)
 
-    other = ApiKeys(access.db, access.bcrypt, Usage(access.db, access.clock), access.clock)
+    other = ApiKeys(access.db, access.bcrypt, Usage(access.db, access.clock), access.audit, access.clock)
     await eventually(lambda: is_counted(other, workspace, minted, 1))
     await used(access, minted)
     await eventually(lambda: is_counted(other, workspace, minted, 2))
@@ -83,11 +83,11 @@ async def test_days_add_up_what_calls_say(access: Access) -> None:
     await used(access, minted, 200, "/a")
     access.clock.advance(seconds=1)
     await used(access, minted, 200, "/a")
-    assert (await access.usage.page(workspace, minted.key.id, limit=2, offset=0))[1] == 6
+    assert (await access.usage.page(workspace, minted.key.id, CallFilter(), limit=2, offset=0))[1] == 6
     access.clock.advance(days=30)
 
     assert await access.usage.forget_old() == 5
-    assert (await access.usage.page(workspace, minted.key.id, limit=9, offset=0))[1] == 1
+    assert (await access.usage.page(workspace, minted.key.id, CallFilter(), limit=9, offset=0))[1] == 1
     rows = await access.db.read(lambda tx: tx.all(select(days).order_by(days.c.day, days.c.route, days.c.status)))
     assert [(row.text("day"), row.text("route"), row.integer("status"), row.integer("calls"), row.number("total_ms")) for row in rows] == [
         ("2026-11-21", "/a", 200, 3, 6.0),
@@ -146,7 +146,7 @@ async def test_use_outlives_a_store_that_is_down(access: Access, monkeypatch: py
     await usage.close()
 
     assert (await access.api_keys.get(workspace, minted.key.id)).use.call_count == 8
-    calls, total = await usage.page(workspace, minted.key.id, limit=9, offset=0)
+    calls, total = await usage.page(workspace, minted.key.id, CallFilter(), limit=9, offset=0)
     assert (total, [call.request_id for call in calls]) == (4, ["req_3", "req_2", "req_1", "req_0"])
 
 
@@ -155,9 +155,9 @@ async def test_calls_of_a_workspace_deleted_meanwhile_are_dropped(access: Access
     workspace = await access.workspace()
     minted = await access.api_key(workspace)
     await used(access, minted)
-    await access.workspaces.delete(workspace)
+    await access.workspaces.delete(workspace, by=OPERATOR)
 
-    assert (await access.usage.page(workspace, minted.key.id, limit=9, offset=0)) == ([], 0)
+    assert (await access.usage.page(workspace, minted.key.id, CallFilter(), limit=9, offset=0)) == ([], 0)
     assert await access.db.read(lambda tx: tx.all(select(days))) == []
 
 
@@ -167,9 +167,9 @@ async def test_calls_written_while_their_workspace_is_deleted_are_dropped_too(ac
         workspace = await access.workspace(f"short-lived {number}")
         minted = await access.api_key(workspace)
         await used(access, minted)
-        await asyncio.gather(access.usage.flush(), access.workspaces.delete(workspace))
+        await asyncio.gather(access.usage.flush(), access.workspaces.delete(workspace, by=OPERATOR))
 
-        assert (await access.usage.page(workspace, minted.key.id, limit=9, offset=0)) == ([], 0)
+        assert (await access.usage.page(workspace, minted.key.id, CallFilter(), limit=9, offset=0)) == ([], 0)
 
 
 async def test_closing_writes_what_is_left(access: Access, clock: FakeClock) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -83,3 +84,17 @@ async def test_a_commit_undone_by_a_full_disk_tells_each_who_shared_it_why(tmp_p
     assert [str(error) for error in await sharing] == ["database or disk is full"] * 3
     assert await writer.submit(lambda connection: connection.execute("SELECT 1").fetchone()) == (1,)
     await asyncio.to_thread(writer.close)
+
+
+def test_several_that_open_a_new_file_at_once_wait_for_each_other(tmp_path: Path) -> None:
+    """D-01: processes that start together on an empty folder; SQLite itself does not wait for the switch to WAL."""
+    for number in range(40):
+        path, together = tmp_path / f"{number}.db", threading.Barrier(6)
+
+        def open_it(path: Path = path, together: threading.Barrier = together) -> None:
+            together.wait(10)
+            connect(path).close()
+
+        with ThreadPoolExecutor(6) as threads:
+            for done in [threads.submit(open_it) for _ in range(6)]:
+                done.result(30)

@@ -3,25 +3,41 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from rookery.access.acting import acting_key
+from rookery.access.audit import Audit
+from rookery.access.authority import must_hold, must_reach, speaks_for_another
 from rookery.access.credentials import LOOKUP_LENGTH, RANDOM_LENGTH
-from rookery.access.errors import NameTaken
-from rookery.access.keyring import Keyring
-from rookery.access.models import LIVE, Key, Minted
-from rookery.access.settings import Check, NewAgentKey, free_slug
+from rookery.access.errors import NameTaken, NotHeld
+from rookery.access.keyring import Coined, Keyring
+from rookery.access.models import LIVE, Actor, Environment, Key, Minted
+from rookery.access.settings import Changes, Check, NewAgentKey, free_slug
 from rookery.access.store import keys as store
+from rookery.access.usage import Usage
 from rookery.access.workspaces import must_exist
-from rookery.kernel.db import Tx
+from rookery.kernel.clock import Clock
+from rookery.kernel.db import Database, Tx
 from rookery.kernel.ids import random_text, uuid7
 from rookery.kernel.secret import Secret
 
+IsKnownAgent = Callable[[Tx, int, str], bool]
+"""Tells whether anything of the workspace is an agent's own: whoever speaks for it from now on would read that."""
 
-def coin() -> Secret:
+
+def nobody_is_known(_tx: Tx, _workspace_id: int, _agent_id: str) -> bool:
+    """Know no agent: where nothing is kept for agents."""
+    return False
+
+
+def coin() -> Coined:
     """Return a new plaintext of spec 5.3's form."""
-    return Secret(f"ak_{random_text(RANDOM_LENGTH)}")
+    plaintext = Secret(f"ak_{random_text(RANDOM_LENGTH)}")
+    token = plaintext.reveal()
+    lookup = hashlib.sha256(token.encode("ascii")).hexdigest()
+    return Coined(plaintext=plaintext, lookup=lookup, key_hash=None, hint=f"{token[: len('ak_') + LOOKUP_LENGTH]}...")
 
 
 class AgentKeys(Keyring):
@@ -29,7 +45,11 @@ class AgentKeys(Keyring):
 
     kind = "agent"
 
-    async def create(self, workspace_id: int, new: NewAgentKey, *, platform: bool = False) -> Minted:
+    def __init__(self, db: Database, usage: Usage, audit: Audit, clock: Clock, *, is_known_agent: IsKnownAgent = nobody_is_known) -> None:
+        super().__init__(db, usage, audit, clock)
+        self._is_known_agent = is_known_agent
+
+    async def create(self, workspace_id: int, new: NewAgentKey, *, by: Actor) -> Minted:
         """
         Make a key; its plaintext is in the answer and nowhere else.
 
@@ -37,32 +57,53 @@ class AgentKeys(Keyring):
             ValidationFailed: A field is not valid.
             NameTaken: The agent_id asked for is another agent key's.
             NotFound: There is no such workspace.
+            ScopeMissing, PermissionDenied, NotHeld: It would have more than *by* has (D-24).
         """
-        return (await self.create_many(workspace_id, [new], platform=platform))[0]
+        return (await self.create_many(workspace_id, [new], by=by))[0]
 
-    async def create_many(self, workspace_id: int, new: Sequence[NewAgentKey], *, platform: bool = False) -> list[Minted]:
+    async def create_many(self, workspace_id: int, new: Sequence[NewAgentKey], *, by: Actor) -> list[Minted]:
         """Make several keys, all or none; raises as `create` does."""
         now = self._clock()
-        checked = [_checked(each, now, platform=platform) for each in new]
-        plaintexts = [coin() for _ in checked]
+        checked = [_checked(each, now, platform=by.kind == "operator") for each in new]
+        coins = [coin() for _ in checked]
 
         def work(tx: Tx) -> list[Minted]:
-            made = [
-                Minted(key=add(tx, workspace_id, each, plaintext, now), plaintext=plaintext)
-                for each, plaintext in zip(checked, plaintexts, strict=True)
-            ]
+            must_exist(tx, workspace_id)
+            holder = acting_key(tx, by, now)
+            if holder is not None:
+                must_reach(holder, LIVE)
+            made, taken = list[Minted](), store.agent_ids(tx, workspace_id)
+            for each, coined in zip(checked, coins, strict=True):
+                key = add(tx, workspace_id, each, coined, now, taken=taken)
+                if holder is not None:
+                    must_hold(holder, key, is_new=True)
+                    self._must_be_new(tx, holder, key)
+                made.append(Minted(key=key, plaintext=coined.plaintext))
             for minted in made:
-                self._note(tx, None, minted.key)
+                self._note(tx, by, "created", None, minted.key)
             return made
 
         return await self._db.write(work)
 
-    async def revoke(self, workspace_id: int, key_id: str) -> Key:
-        """Revoke a key for good: its next request fails with key_revoked; twice does no harm."""
-        now = self._clock()
-        return await self.change(workspace_id, key_id, lambda key: replace(key, revoked_at=key.revoked_at or now))
+    async def revoke(self, workspace_id: int, key_id: str, *, by: Actor) -> Key:
+        """
+        Revoke a key for good: its next request fails with key_revoked; twice does no harm.
 
-    async def extend(self, workspace_id: int, key_id: str, expires_at: datetime | None) -> Key:
+        To take away needs the right to delete, not all that the key has (D-24).
+        """
+        now = self._clock()
+
+        def work(tx: Tx) -> Key:
+            _, before = self._at_hand(tx, workspace_id, key_id, by, now)
+            after = replace(before, revoked_at=before.revoked_at or now)
+            if after != before:
+                store.change_key(tx, after)
+                self._note(tx, by, "revoked", before, after)
+            return after
+
+        return await self._db.write(work)
+
+    async def extend(self, workspace_id: int, key_id: str, expires_at: datetime | None, *, by: Actor) -> Key:
         """
         Replace the expiry, or remove it (None); an expired key is active again, a revoked one stays revoked (D-21).
 
@@ -70,19 +111,15 @@ class AgentKeys(Keyring):
             ValidationFailed: The new expiry does not lie ahead.
             NotFound: There is none, or it is another workspace's.
         """
-        check = Check()
-        check.expiry(expires_at, self._clock())
-        check.done()
-        return await self.change(workspace_id, key_id, lambda key: replace(key, expires_at=expires_at))
+        return await self.alter(workspace_id, key_id, Changes(expires_at=expires_at), by=by, action="extended")
 
-    async def set_permissions(self, workspace_id: int, key_id: str, permissions: Iterable[str], *, platform: bool = False) -> Key:
+    async def set_permissions(self, workspace_id: int, key_id: str, permissions: Iterable[str], *, by: Actor) -> Key:
         """Replace the permissions; raises as `create` does."""
-        check = Check()
-        good = check.grants(permissions, called="permissions", platform=platform)
-        check.done()
-        return await self.change(workspace_id, key_id, lambda key: replace(key, scopes=good))
+        return await self.alter(workspace_id, key_id, Changes(grants=tuple(permissions)), by=by, action="permissions_replaced")
 
-    async def set_addresses(self, workspace_id: int, key_id: str, entries: str | Iterable[str], *, restriction: bool | None = None) -> Key:
+    async def set_addresses(
+        self, workspace_id: int, key_id: str, entries: str | Iterable[str], *, by: Actor, restriction: bool | None = None
+    ) -> Key:
         """
         Replace the list of addresses; *restriction* also switches it on or off.
 
@@ -90,6 +127,7 @@ class AgentKeys(Keyring):
             workspace_id: The owner.
             key_id: Which.
             entries: Addresses and ranges, or a pasted text of them.
+            by: Who does it.
             restriction: None: as it is. On with an empty list denies all (D-28).
 
         Raises:
@@ -97,42 +135,66 @@ class AgentKeys(Keyring):
             NotFound: There is none, or it is another workspace's.
         """
         good = _addresses(entries)
-        return await self.change(workspace_id, key_id, lambda key: _restricted(replace(key, ip_list=good), restriction))
+        return await self._readdress(workspace_id, key_id, lambda key: _restricted(replace(key, ip_list=good), restriction), by)
 
-    async def add_addresses(self, workspace_id: int, key_id: str, entries: str | Iterable[str], *, restriction: bool | None = None) -> Key:
+    async def add_addresses(
+        self, workspace_id: int, key_id: str, entries: str | Iterable[str], *, by: Actor, restriction: bool | None = None
+    ) -> Key:
         """Add to the list of addresses; as `set_addresses` otherwise."""
         good = _addresses(entries)
 
         def how(key: Key) -> Key:
             return _restricted(replace(key, ip_list=_addresses((*key.ip_list, *good))), restriction)
 
-        return await self.change(workspace_id, key_id, how)
+        return await self._readdress(workspace_id, key_id, how, by)
 
-    async def remove_addresses(self, workspace_id: int, key_id: str, entries: str | Iterable[str]) -> Key:
-        """Remove from the list of addresses; what is not in it is ignored. The restriction stays on or off."""
+    async def remove_addresses(
+        self, workspace_id: int, key_id: str, entries: str | Iterable[str], *, by: Actor, restriction: bool | None = None
+    ) -> Key:
+        """Remove from the list of addresses; what is not in it is ignored. A restriction that stays on then denies all that is left out."""
         gone = set(_addresses(entries))
-        return await self.change(
-            workspace_id, key_id, lambda key: replace(key, ip_list=tuple(each for each in key.ip_list if each not in gone))
-        )
 
-    async def restrict(self, workspace_id: int, key_id: str, *, on: bool) -> Key:
+        def how(key: Key) -> Key:
+            return _restricted(replace(key, ip_list=tuple(each for each in key.ip_list if each not in gone)), restriction)
+
+        return await self._readdress(workspace_id, key_id, how, by)
+
+    async def restrict(self, workspace_id: int, key_id: str, *, on: bool, by: Actor) -> Key:
         """Switch the restriction to the list of addresses on or off."""
-        return await self.change(workspace_id, key_id, lambda key: replace(key, ip_restriction=on))
+        return await self._readdress(workspace_id, key_id, lambda key: replace(key, ip_restriction=on), by)
+
+    async def _readdress(self, workspace_id: int, key_id: str, how: Callable[[Key], Key], by: Actor) -> Key:
+        return await self.change(workspace_id, key_id, how, by=by, action="addresses_changed")
+
+    async def _coin(self, environment: Environment) -> Coined:
+        del environment  # agent keys are live
+        return coin()
+
+    def _must_be_new(self, tx: Tx, holder: Key, key: Key) -> None:
+        """
+        Let who speaks for one agent make a key for another only if nothing is that one's own yet (D-24).
+
+        Raises:
+            NotHeld: There is, and *holder* may not read it.
+        """
+        if speaks_for_another(holder, key) and key.agent_id and self._is_known_agent(tx, key.workspace_id, key.agent_id):
+            raise NotHeld(
+                "agent_id", f"The agent {key.agent_id!r} has memories of its own, which this key may not read; choose another name."
+            )
 
 
-def add(tx: Tx, workspace_id: int, new: NewAgentKey, plaintext: Secret, now: datetime) -> Key:
+def add(tx: Tx, workspace_id: int, new: NewAgentKey, coined: Coined, now: datetime, *, taken: set[str]) -> Key:
     """
-    Store a key in this transaction.
+    Store a key of a workspace that this transaction has locked, so that two made at once cannot take one agent_id.
+
+    Args:
+        taken: The workspace's agent_ids; the new one joins them.
 
     Raises:
         NameTaken: The agent_id asked for is another agent key's.
-        NotFound: There is no such workspace.
     """
-    must_exist(tx, workspace_id)  # Locks it too, so that two keys made at once cannot take one agent_id.
-    taken = store.agent_ids(tx, workspace_id)
     if new.agent_id is not None and new.agent_id in taken:
         raise NameTaken("agent", new.agent_id)
-    token = plaintext.reveal()
     key = Key(
         id=uuid7(),
         kind="agent",
@@ -145,7 +207,7 @@ def add(tx: Tx, workspace_id: int, new: NewAgentKey, plaintext: Secret, now: dat
         rate_limit=new.rate_limit,
         agent_id=new.agent_id or free_slug(new.name, taken),
         reach=new.reach,
-        hint=f"{token[: len('ak_') + LOOKUP_LENGTH]}...",
+        hint=coined.hint,
         ip_restriction=new.ip_restriction,
         ip_list=new.ip_list,
         created_at=now,
@@ -154,7 +216,8 @@ def add(tx: Tx, workspace_id: int, new: NewAgentKey, plaintext: Secret, now: dat
         revoked_at=None,
         delete_after=None,
     )
-    store.add_key(tx, key, lookup=hashlib.sha256(token.encode("ascii")).hexdigest(), key_hash=None)
+    store.add_key(tx, key, lookup=coined.lookup, key_hash=None)
+    taken.add(key.agent_id or "")
     return key
 
 

@@ -8,6 +8,7 @@ What the guard refuses with, and what changing a key may meet (spec 7, D-10).
     ├── AddressNotAllowed       403  ip_not_allowed
     ├── ScopeMissing            403  scope_missing        (API keys; agent keys get the kernel's PermissionDenied)
     ├── WrongWorkspace          403  permission_denied
+    ├── NotHeld                 403  permission_denied
     ├── RateLimited             429  rate_limited
     └── Conflict
         ├── KeyInGrace          409  key_in_grace
@@ -73,6 +74,16 @@ class WrongWorkspace(RookeryError):
         super().__init__(f"This key belongs to workspace {workspace_id}; X-Workspace-ID names another.")
 
 
+class NotHeld(RookeryError):
+    """The key may change keys, but not this one or not to this: it does not have that itself (D-24); `field` names what."""
+
+    status, code = 403, "permission_denied"
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message, field=field)
+        self.field = field
+
+
 class RateLimited(RookeryError):
     """More requests than the key, the tool limit or the failure budget of an address allows; `retry_after` is in seconds."""
 
@@ -98,4 +109,4 @@ class NameTaken(Conflict):
     code = "name_taken"
 
     def __init__(self, kind: str, name: str) -> None:
-        super().__init__(f"There is already a {kind} {name!r}.", resource=kind)
+        super().__init__(f"Another {kind} is named {name!r}.", resource=kind)

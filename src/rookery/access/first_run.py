@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rookery.access import agent_keys, api_keys, workspaces
+from rookery.access.audit import Audit
 from rookery.access.hashing import Bcrypt
-from rookery.access.models import LIVE, Tier
+from rookery.access.keyring import note_key
+from rookery.access.models import LIVE, SYSTEM, Tier
 from rookery.access.scopes import ALL, PLATFORM, PRESETS, SCOPES
 from rookery.access.settings import NewAgentKey, NewApiKey
 from rookery.access.store import workspaces as store
@@ -33,13 +35,13 @@ class FirstRun:
     agent_key: Secret | None
 
 
-async def first_run(db: Database, bcrypt: Bcrypt, clock: Clock) -> FirstRun:
+async def first_run(db: Database, bcrypt: Bcrypt, audit: Audit, clock: Clock) -> FirstRun:
     """Make the first workspace and keys if this was never done; two processes at once make them once."""
     known = await db.read(_known)
     if known is not None:
         return known
     coined = await api_keys.coin(bcrypt, LIVE)
-    agent_plaintext = agent_keys.coin()
+    agent_coined = agent_keys.coin()
     now = clock()
 
     def work(tx: Tx) -> FirstRun | None:
@@ -47,9 +49,13 @@ async def first_run(db: Database, bcrypt: Bcrypt, clock: Clock) -> FirstRun:
         if not store.do_once(tx, _DONE, to_micros(now)):
             return None
         workspace = workspaces.add(tx, WORKSPACE, now)
-        api_keys.add(tx, workspace.id, _API_KEY, coined, now)
-        agent_keys.add(tx, workspace.id, _AGENT_KEY, agent_plaintext, now)
-        return FirstRun(workspace_id=workspace.id, api_key=coined.plaintext, agent_key=agent_plaintext)
+        workspaces.note(tx, audit, SYSTEM, None, workspace)
+        for key in (
+            api_keys.add(tx, workspace, _API_KEY, coined, now),
+            agent_keys.add(tx, workspace.id, _AGENT_KEY, agent_coined, now, taken=set()),
+        ):
+            note_key(tx, audit, SYSTEM, "created", before=None, after=key)
+        return FirstRun(workspace_id=workspace.id, api_key=coined.plaintext, agent_key=agent_coined.plaintext)
 
     made = await db.write(work)
     return made or await db.read(_known) or FirstRun(workspace_id=None, api_key=None, agent_key=None)

@@ -58,6 +58,11 @@ class Bcrypt:
         self.runs += 1
         return await self._run(_matches, token, key_hash.encode("ascii"))
 
+    @property
+    def inside(self) -> int:
+        """How many secrets are being hashed or checked, or wait for it."""
+        return self._inside
+
     def is_full(self) -> bool:
         """Tell whether a further call would be refused."""
         return self._inside >= self._room

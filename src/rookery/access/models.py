@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import date, datetime
 from enum import StrEnum
 from typing import Literal
 
@@ -14,6 +14,7 @@ from rookery.kernel.errors import PermissionDenied
 from rookery.kernel.secret import Secret
 
 KeyKind = Literal["api", "agent"]
+ActorKind = Literal["api", "agent", "operator", "system"]
 Environment = Literal["live", "test"]
 
 LIVE: Environment = "live"
@@ -35,6 +36,17 @@ class KeyStatus(StrEnum):
     ACTIVE = "Active"
     REVOKED = "Revoked"
     EXPIRED = "Expired"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deletion:
+    """What deleting a workspace takes with it: its keys and remembered calls; *rows*: of the other domains."""
+
+    workspace: Workspace
+    keys: int
+    calls: int
+    rows: int | None
+    """None in a dry run: only deleting tells."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +95,39 @@ class Caller:
         """
         if not grants(self.scopes, scope):
             raise missing(self.key_kind, scope)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Actor:
+    """
+    Who makes a change, for the audit log, and for how far they may go (D-24, D-29).
+
+    Attributes:
+        kind: The kind of their key; `operator`: the command line, which may do everything; `system`: a timer of ours.
+        id: Their key's; None without a key.
+        name: The key's, or the operator's login.
+        address: Where the request came from; None without a request.
+    """
+
+    kind: ActorKind
+    id: str | None = None
+    name: str = ""
+    address: str | None = None
+    request_id: str | None = None
+
+    @classmethod
+    def of(cls, caller: Caller) -> Actor:
+        """Return who acts when *caller* makes a change."""
+        return cls(kind=caller.key_kind, id=caller.key_id, name=caller.key_name, address=caller.address, request_id=caller.request_id)
+
+    @property
+    def has_key(self) -> bool:
+        """Whether a key acts here, which may hand on no more than it holds."""
+        return self.id is not None
+
+
+SYSTEM = Actor(kind="system", name="rookery")
+"""Acts when a timer does."""
 
 
 def missing(kind: KeyKind, scope: str) -> ScopeMissing | PermissionDenied:
@@ -203,3 +248,104 @@ class Seen:
     keys: int
     addresses: int
     one: str | None
+
+
+UsageField = Literal["key", "day", "method", "route", "status"]
+"""What calls can be added up by."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallFilter:
+    """Which calls are asked for; None: all. *until* is not among them."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+    status: int | None = None
+    route: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageFilter:
+    """Which sums are asked for; None: all. Days are of UTC, both ends included."""
+
+    key_id: str | None = None
+    environment: Environment | None = None
+    since: date | None = None
+    until: date | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageSum:
+    """
+    Calls added up; of what they were not added up by, None.
+
+    Attributes:
+        key_name: Also of a key that was deleted since.
+        errors: Those answered 400 and above.
+        total_ms: The time that all of them took.
+    """
+
+    key_id: str | None
+    key_name: str | None
+    day: str | None
+    method: str | None
+    route: str | None
+    status: int | None
+    calls: int
+    errors: int
+    total_ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntry:
+    """
+    One change, as the audit log keeps it (D-29).
+
+    Attributes:
+        workspace_id: Whose chain it is in; 0: the platform's, which tells of workspaces made and deleted.
+        seq: Its number in the chain, from 1, without gaps.
+        actor_id: The key that acted, if one did; *address* and *request_id*: of the request, if there was one.
+        action: Such as `api_key.rotated`.
+        environment: `test` of what belongs to the sandbox, which test keys alone may see besides us.
+        before: The fields that changed, as they were; None: the thing was made. *after*: as they are; None: it was deleted.
+        previous: The hash of the entry before, hexadecimal; *hash*: of this one, which covers all of the above.
+    """
+
+    workspace_id: int
+    seq: int
+    at: datetime
+    actor_kind: ActorKind
+    actor_id: str | None
+    actor_name: str
+    address: str | None
+    request_id: str | None
+    action: str
+    subject_kind: str
+    subject_id: str
+    subject_name: str
+    environment: Environment
+    before: Mapping[str, object] | None
+    after: Mapping[str, object] | None
+    previous: str
+    hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainEnd:
+    """The last entry of a workspace's chain: its number, 0 of an empty chain, and its hash."""
+
+    workspace_id: int
+    seq: int
+    hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditFilter:
+    """Which entries are asked for; None: all. *until* is not among them."""
+
+    environment: Environment | None = None
+    action: str | None = None
+    subject_id: str | None = None
+    actor_id: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None

@@ -68,6 +68,11 @@ def contains(allowed: Sequence[Network], address: str) -> bool:
     return parsed is not None and any(parsed.version == network.version and parsed in network for network in allowed)
 
 
+def within(outer: Sequence[Network], inner: Sequence[Network]) -> bool:
+    """Tell whether each of *inner* lies wholly in one of *outer*; nothing lies in everything."""
+    return all(any(_lies_in(each, other) for other in outer) for each in inner)
+
+
 def read_list(text: str | Iterable[str]) -> tuple[tuple[str, ...], list[str]]:
     """
     Read a pasted list, one entry per line; empty lines and those that start with # do not count (spec 5.3).
@@ -115,6 +120,7 @@ def caller_address(peer: str | None, forwarded: Sequence[bytes], trusted: Sequen
     return client
 
 
+@lru_cache(maxsize=4096)
 def neighbourhood(address: str) -> str:
     """Return what one client may be assumed to own: its IPv4 address, or the /64 of its IPv6 address."""
     parsed = _address(address)
@@ -143,6 +149,12 @@ def _network(text: str) -> Network | None:
     if isinstance(network, IPv6Network) and network.subnet_of(_MAPPED):
         return IPv4Network((int(network.network_address) & 0xFFFFFFFF, network.prefixlen - 96))
     return network
+
+
+def _lies_in(inner: Network, outer: Network) -> bool:
+    if isinstance(inner, IPv4Network):
+        return isinstance(outer, IPv4Network) and inner.subnet_of(outer)
+    return isinstance(outer, IPv6Network) and inner.subnet_of(outer)
 
 
 def _without_port(text: str) -> str:

@@ -139,6 +139,11 @@ class Proofs:
         seen = _seen(await self._db.quick(lambda tx: key_store.by_lookup(tx, "api", lookup)))
         if not seen or self._was_refused(digest, seen):
             return None
+        landed = self._proofs.get(digest)  # while we looked the key up: another's check is not made again
+        if landed is not None:
+            row = await self._still_proven(digest, landed)
+            if row is not None:
+                return row
         client = neighbourhood(address)
         self._budget.check(client, lookup, self._monotonic())
         flight = self._flights.get(digest)

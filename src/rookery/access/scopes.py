@@ -15,6 +15,8 @@ from types import MappingProxyType
 ALL = "*"
 ALL_READ = "*:read"
 PLATFORM = "platform"
+ALL_WORKSPACES = "platform:workspaces"
+ADDRESSES = "audit:read"
 
 SCOPES = MappingProxyType(
     {
@@ -49,9 +51,9 @@ SCOPES = MappingProxyType(
         "webhooks:write": "create, change and test webhooks",
         "webhooks:delete": "delete webhooks",
         "docs:read": "read the API documentation",
-        "audit:read": "read the audit log, addresses and address lists",
+        ADDRESSES: "read the audit log, addresses and address lists",
         "console:read": "sign in to the console",
-        "platform:workspaces": "manage all workspaces",
+        ALL_WORKSPACES: "manage all workspaces",
         "platform:servers": "manage the tool servers of all workspaces",
         "platform:metrics": "read the platform's metrics",
         "platform:audit": "read the audit log of all workspaces",
@@ -74,6 +76,10 @@ PRESETS = MappingProxyType(
     }
 )  # fmt: skip
 """Permissions that go together, by name."""
+
+
+_MOST_NEAREST = 10
+"""So many mistakes are told what is nearest: a look costs up to a millisecond, and a request may name a thousand (1.1 s)."""
 
 
 def _normal(name: str) -> str:
@@ -134,29 +140,30 @@ def may_grant(held: frozenset[str], wanted: Iterable[str]) -> list[str]:
     return [grant for grant in wanted if not covers(held, grant)]
 
 
-def read(names: Collection[str], *, platform: bool) -> tuple[tuple[str, ...], list[str]]:
+def read(names: Collection[str], *, platform: bool, had: Collection[str] = ()) -> tuple[tuple[str, ...], list[str]]:
     """
     Read grants that somebody wrote: return them in the spec's spelling, each once, and what is wrong with the others.
 
     Args:
         names: In any spelling.
         platform: Whether `platform:` scopes may be granted here: only the command line may (D-23).
+        had: Grants in the spec's spelling that are there already, and may stay.
     """
     good: dict[str, None] = {}
     wrong: list[str] = []
     for name in names:
         spelled = _SPELLING.get(_normal(name))
         if spelled is None:
-            wrong.append(_unknown(name))
-        elif not platform and spelled.startswith(f"{PLATFORM}:"):
+            wrong.append(_unknown(name, suggest=len(wrong) < _MOST_NEAREST))
+        elif not platform and spelled.startswith(f"{PLATFORM}:") and spelled not in had:
             wrong.append(f"{name}: only the command line grants platform scopes")
         else:
             good[spelled] = None
     return tuple(good), wrong
 
 
-def _unknown(name: str) -> str:
-    near = difflib.get_close_matches(_normal(name), list(_SPELLING), n=1, cutoff=0.5)
+def _unknown(name: str, *, suggest: bool) -> str:
+    near = difflib.get_close_matches(_normal(name), list(_SPELLING), n=1, cutoff=0.5) if suggest else []
     shown = name if len(name) <= 64 else f"{name[:64]}…"
     return f"{shown}: unknown scope" + (f"; the nearest is {_SPELLING[near[0]]}" if near else "")
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from enum import Enum
+from typing import Final, TypeVar
 
 from rookery.access import networks, scopes
-from rookery.access.models import Environment, Reach, Tier
+from rookery.access.models import Environment, Key, Reach, Tier
 from rookery.kernel.errors import ValidationFailed
 
 MAX_NAME = 100
@@ -47,6 +49,90 @@ class NewAgentKey:
     reach: Reach = field(default_factory=Reach)
 
 
+class Kept(Enum):
+    """Stands for a setting that a change leaves as it is, where None has a meaning of its own."""
+
+    KEPT = "kept"
+
+
+KEPT: Final = Kept.KEPT
+
+
+_FIXED = {"api": ("rate_limit", "ip_restriction", "ip_list"), "agent": ("tier", "agent_id")}
+"""What keys of the one kind have not, or never change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """
+    What a key is to be changed to; what is not named stays (D-23, D-29).
+
+    Attributes:
+        grants: Scopes of an API key, permissions of an agent key.
+        tier: API keys only. *rate_limit*, *ip_restriction*, *ip_list*: agent keys only; an agent's id never changes.
+        expires_at: None removes the expiry.
+        servers: None removes the restriction; so too *tools*, *orgs*, *projects*.
+    """
+
+    name: str | Kept = KEPT
+    grants: tuple[str, ...] | Kept = KEPT
+    tier: Tier | Kept = KEPT
+    rate_limit: int | Kept = KEPT
+    expires_at: datetime | Kept | None = KEPT
+    agent_id: str | Kept | None = KEPT
+    ip_restriction: bool | Kept = KEPT
+    ip_list: tuple[str, ...] | Kept = KEPT
+    servers: frozenset[str] | Kept | None = KEPT
+    tools: tuple[str, ...] | Kept | None = KEPT
+    orgs: frozenset[str] | Kept | None = KEPT
+    projects: frozenset[str] | Kept | None = KEPT
+    tool_limits: Mapping[str, int] | Kept = KEPT
+
+    def applied(self, key: Key, now: datetime, *, platform: bool) -> Key:
+        """
+        Return *key* as it is after the change.
+
+        Args:
+            platform: Whether platform scopes may be given; those that the key has already may always stay.
+
+        Raises:
+            ValidationFailed: A field is not valid.
+        """
+        if wrong := [name for name in _FIXED[key.kind] if getattr(self, name) is not KEPT]:
+            raise ValidationFailed({name: ["cannot be changed in a key of this kind"] for name in wrong})
+        check, reach = Check(), key.reach
+        reach = replace(
+            reach,
+            servers=_or(self.servers, reach.servers),
+            tools=_or(self.tools, reach.tools),
+            orgs=_or(self.orgs, reach.orgs),
+            projects=_or(self.projects, reach.projects),
+            tool_limits=_or(self.tool_limits, reach.tool_limits),
+        )
+        called = "scopes" if key.kind == "api" else "permissions"
+        changed = replace(
+            key,
+            name=key.name if self.name is KEPT else check.name(self.name),
+            scopes=key.scopes if self.grants is KEPT else check.grants(self.grants, called=called, platform=platform, had=key.scopes),
+            tier=_or(self.tier, key.tier),
+            rate_limit=key.rate_limit if self.rate_limit is KEPT else check.rate_limit(self.rate_limit),
+            expires_at=key.expires_at if self.expires_at is KEPT else check.expiry(self.expires_at, now),
+            agent_id=key.agent_id if self.agent_id is KEPT else check.agent_id(self.agent_id),
+            ip_restriction=_or(self.ip_restriction, key.ip_restriction),
+            ip_list=key.ip_list if self.ip_list is KEPT else check.addresses(self.ip_list),
+            reach=check.reach(reach),
+        )
+        check.done()
+        return changed
+
+
+T = TypeVar("T")
+
+
+def _or(wanted: T | Kept, kept: T) -> T:
+    return kept if isinstance(wanted, Kept) else wanted
+
+
 class Check:
     """Collects what is wrong with the fields of one request, so that its author hears of everything at once."""
 
@@ -70,15 +156,15 @@ class Check:
             self._say("name", f"must be 1 to {MAX_NAME} printable characters")
         return text
 
-    def grants(self, names: Iterable[str], *, called: str, platform: bool) -> tuple[str, ...]:
-        """Return scopes or permissions in the spec's spelling; at least one, all known."""
+    def grants(self, names: Iterable[str], *, called: str, platform: bool, had: tuple[str, ...] = ()) -> tuple[str, ...]:
+        """Return scopes or permissions in the spec's spelling; at least one, all known, no new platform scopes unless allowed."""
         listed = list(names)
         if not listed:
             self._say(called, "must name at least one")
         if len(listed) > MAX_LISTED:
             self._say(called, f"must name at most {MAX_LISTED}")
             return ()
-        good, wrong = scopes.read(listed, platform=platform)
+        good, wrong = scopes.read(listed, platform=platform, had=had)
         self._say(called, *wrong)
         return good
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 
-from rookery.access.models import Entry, Key, Minted, Reach, Use, Workspace
+from rookery.access.models import Call, Deletion, Entry, Key, Minted, Reach, UsageField, UsageSum, Use, Workspace
 from rookery.kernel.clock import iso
 
 Fields = dict[str, object]
+
+ADDRESSES = frozenset({"last_used_ip", "ip_list"})
+"""Fields that need `audit:read` (D-12)."""
 
 
 def api_key(key: Key, use: Use) -> Fields:
@@ -21,12 +24,12 @@ def api_key(key: Key, use: Use) -> Fields:
         "scopes": list(key.scopes),
         "rate_limit_tier": key.tier,
         "environment": key.environment,
-        "expires_at": _time(key.expires_at),
+        "expires_at": time(key.expires_at),
         "created_at": iso(key.created_at),
-        "suspended_at": _time(key.suspended_at),
+        "suspended_at": time(key.suspended_at),
         "hint": key.hint,
         **_use(use),
-        "delete_after": _time(key.delete_after),
+        "delete_after": time(key.delete_after),
         **_reach(key.reach),
     }
 
@@ -40,8 +43,11 @@ def agent_key(key: Key, use: Use, at: datetime) -> Fields:
         "workspace_id": key.workspace_id,
         "permissions": list(key.scopes),
         "rate_limit": key.rate_limit,
-        "expires_at": _time(key.expires_at),
+        "expires_at": time(key.expires_at),
         "created_at": iso(key.created_at),
+        "suspended_at": time(key.suspended_at),
+        "revoked_at": time(key.revoked_at),
+        "delete_after": time(key.delete_after),
         "status": key.status(at).value,
         "hint": key.hint,
         "ip_restriction": key.ip_restriction,
@@ -51,15 +57,16 @@ def agent_key(key: Key, use: Use, at: datetime) -> Fields:
     }
 
 
-def entry(found: Entry, at: datetime) -> Fields:
-    """Return the fields of a key of either kind."""
-    return api_key(found.key, found.use) if found.key.kind == "api" else agent_key(found.key, found.use, at)
+def entry(found: Entry, at: datetime, *, with_addresses: bool = True) -> Fields:
+    """Return the fields of a key of either kind; addresses are for those who may read the audit log (D-12)."""
+    fields = api_key(found.key, found.use) if found.key.kind == "api" else agent_key(found.key, found.use, at)
+    return fields if with_addresses else {name: value for name, value in fields.items() if name not in ADDRESSES}
 
 
-def minted(made: Minted, at: datetime) -> Fields:
+def minted(made: Minted, at: datetime, *, with_addresses: bool = True) -> Fields:
     """Return the fields of a key just made, with its plaintext: `plaintext_key` of an API key, `key` of an agent key."""
     secret = "plaintext_key" if made.key.kind == "api" else "key"
-    return {**entry(Entry(key=made.key, use=Use()), at), secret: made.plaintext.reveal()}
+    return {**entry(Entry(key=made.key, use=Use()), at, with_addresses=with_addresses), secret: made.plaintext.reveal()}
 
 
 def workspace(found: Workspace) -> Fields:
@@ -67,8 +74,39 @@ def workspace(found: Workspace) -> Fields:
     return {"workspace_id": found.id, "name": found.name, "created_at": iso(found.created_at)}
 
 
+def deletion(gone: Deletion) -> Fields:
+    """Return what went, or would go, with a workspace."""
+    return {**workspace(gone.workspace), "keys": gone.keys, "calls": gone.calls, "rows": gone.rows, "deleted": gone.rows is not None}
+
+
+def call(made: Call, *, with_addresses: bool = True) -> Fields:
+    """Return one call's fields (D-29)."""
+    fields: Fields = {
+        "at": iso(made.at),
+        "method": made.method,
+        "route": made.route,
+        "status": made.status,
+        "duration_ms": round(made.duration_ms, 3),
+        "address": made.address,
+        "request_id": made.request_id,
+    }
+    return fields if with_addresses else {name: value for name, value in fields.items() if name != "address"}
+
+
+def usage_sum(added: UsageSum, by: Collection[UsageField]) -> Fields:
+    """Return calls added up: what they were added up by, and the sums."""
+    fields: Fields = {}
+    for field in ("day", "key", "method", "route", "status"):
+        if field == "key" and "key" in by:
+            fields |= {"key_id": added.key_id, "key_name": added.key_name}
+        elif field in by:
+            fields[field] = getattr(added, field)
+    mean_ms = added.total_ms / added.calls if added.calls else 0.0
+    return {**fields, "calls": added.calls, "errors": added.errors, "mean_ms": round(mean_ms, 3)}
+
+
 def _use(use: Use) -> Mapping[str, object]:
-    return {"call_count": use.call_count, "last_used_at": _time(use.last_used_at), "last_used_ip": use.last_used_ip}
+    return {"call_count": use.call_count, "last_used_at": time(use.last_used_at), "last_used_ip": use.last_used_ip}
 
 
 def _reach(reach: Reach) -> Mapping[str, object]:
@@ -81,5 +119,6 @@ def _reach(reach: Reach) -> Mapping[str, object]:
     }
 
 
-def _time(moment: datetime | None) -> str | None:
+def time(moment: datetime | None) -> str | None:
+    """Return a moment as it is shown."""
     return None if moment is None else iso(moment)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import NamedTuple
 
 import structlog
 
-from rookery.access.models import Call, Seen
+from rookery.access.models import Call, CallFilter, KeyKind, Seen, UsageField, UsageFilter, UsageSum
 from rookery.access.store import usage as usage_store
 from rookery.kernel.clock import Clock, from_micros, to_micros
-from rookery.kernel.db import Database, Value
+from rookery.kernel.db import Database, Tx, Value
 from rookery.kernel.errors import RookeryError
 
 _log = structlog.stdlib.get_logger("rookery.access")
@@ -21,6 +22,8 @@ _log = structlog.stdlib.get_logger("rookery.access")
 _FLUSH_S = 0.5
 _MOST_CALLS = 20_000
 """While the record store is down, so many rows are kept; further ones are dropped, the counts never are."""
+
+_BATCH = 2_000
 
 RETENTION = timedelta(days=30)
 """How long single calls are remembered; their sums by day are kept (D-17)."""
@@ -59,6 +62,8 @@ class Usage:
         self._uses: dict[str, _Use] = {}
         self._calls: list[_Row] = []
         self._dropped = 0
+        self.dropped = 0
+        """How many rows were dropped since the start; for metrics."""
         self._timer: asyncio.TimerHandle | None = None
         self._flushing: asyncio.Task[None] | None = None
         self._lock = asyncio.Lock()
@@ -82,6 +87,7 @@ class Usage:
             self._calls.append(_Row._make(row))
         else:
             self._dropped += 1
+            self.dropped += 1
         if self._timer is None:
             self._arm()
 
@@ -108,10 +114,38 @@ class Usage:
                 _log.warning("usage.calls_dropped", calls=self._dropped)
                 self._dropped = 0
 
-    async def page(self, workspace_id: int, key_id: str, *, limit: int, offset: int) -> tuple[list[Call], int]:
+    async def page(self, workspace_id: int, key_id: str, which: CallFilter, *, limit: int, offset: int) -> tuple[list[Call], int]:
         """Return the calls made with a key of the workspace, newest first, and how many there are."""
         await self.flush()
-        return await self._db.read(lambda tx: usage_store.page_of_calls(tx, workspace_id, key_id, limit=limit, offset=offset))
+        return await self._db.read(lambda tx: usage_store.page_of_calls(tx, workspace_id, key_id, which, limit=limit, offset=offset))
+
+    async def calls(self, workspace_id: int, key_id: str, which: CallFilter) -> AsyncGenerator[Call]:
+        """Yield the calls made with a key, newest first, in batches that cost the same however many went before."""
+        await self.flush()
+        offset = 0
+        while found := await self._db.read(_batch(workspace_id, key_id, which, offset)):
+            for call in found:
+                yield call
+            last = found[-1].at
+            seen = sum(call.at == last for call in found)
+            # Calls of one moment may lie on both sides of the cut: ask for that moment again, past those that were seen.
+            until = last + timedelta(microseconds=1)
+            offset = offset + seen if which.until == until else seen
+            which = replace(which, until=until)
+
+    async def sums(self, workspace_id: int, kind: KeyKind, which: UsageFilter, by: frozenset[UsageField], *, limit: int) -> list[UsageSum]:
+        """
+        Return the calls of all keys of a kind, added up, in the order of day, key, method, route and status.
+
+        Args:
+            workspace_id: Whose keys.
+            kind: Which of them.
+            which: Of these, which days.
+            by: What to keep apart; empty: one sum of all.
+            limit: At most so many.
+        """
+        await self.flush()
+        return await self._db.read(lambda tx: usage_store.sums(tx, workspace_id, kind, which, by, limit=limit))
 
     async def seen(self) -> Seen:
         """Return from how many addresses how many keys called: one for all suggests a proxy that we are not told of (D-28)."""
@@ -151,10 +185,16 @@ class Usage:
             else:
                 new.calls += old.calls
         room = max(0, _MOST_CALLS - len(self._calls))
-        self._dropped += max(0, len(made) - room)
+        lost = max(0, len(made) - room)
+        self._dropped += lost
+        self.dropped += lost
         self._calls = made[:room] + self._calls
         if self._timer is None:
             self._arm()
+
+
+def _batch(workspace_id: int, key_id: str, which: CallFilter, offset: int) -> Callable[[Tx], list[Call]]:
+    return lambda tx: usage_store.calls_of(tx, workspace_id, key_id, which, limit=_BATCH, offset=offset)
 
 
 def _by_day(made: list[_Row]) -> list[dict[str, Value]]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import datetime
 
+from rookery.access.acting import must_hold_scope
+from rookery.access.audit import PLATFORM_CHAIN, Audit, Subject
 from rookery.access.errors import NameTaken
-from rookery.access.models import Workspace
+from rookery.access.models import Actor, Deletion, Workspace
+from rookery.access.scopes import ALL_WORKSPACES
 from rookery.access.settings import Check
 from rookery.access.store import keys, usage
 from rookery.access.store import workspaces as store
@@ -19,40 +22,58 @@ Purger = Callable[[Tx, int], int]
 """Deletes all that one domain has of a tenant (a workspace, or a twin) in this transaction; returns how many rows."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deletion:
-    """What deleting a workspace takes with it: its keys and remembered calls; *rows*: of the other domains."""
-
-    workspace: Workspace
-    keys: int
-    calls: int
-    rows: int | None
-    """None in a dry run: only deleting tells."""
-
-
 class Workspaces:
     """All workspaces; for operators."""
 
-    def __init__(self, db: Database, clock: Clock, *, purgers: Sequence[Purger] = ()) -> None:
+    def __init__(self, db: Database, audit: Audit, clock: Clock, *, purgers: Sequence[Purger] = ()) -> None:
         self._db = db
+        self._audit = audit
         self._clock = clock
         self._purgers = tuple(purgers)
 
-    async def create(self, name: str) -> Workspace:
+    async def create(self, name: str, *, by: Actor) -> Workspace:
         """
-        Make a workspace.
+        Make a workspace; the platform's audit chain tells of it, and the first entry of its own.
 
         Raises:
             ValidationFailed: The name is not 1 to 100 printable characters without a slash.
             NameTaken: Another workspace has it.
         """
-        check = Check()
-        name = check.name(name)
-        check.done()
-        if "/" in name:
-            raise ValidationFailed({"name": ["must not contain a slash"]})
+        name = _name(name)
         now = self._clock()
-        return await self._db.write(lambda tx: add(tx, name, now))
+
+        def work(tx: Tx) -> Workspace:
+            must_hold_scope(tx, by, ALL_WORKSPACES, now)
+            made = add(tx, name, now)
+            note(tx, self._audit, by, None, made)
+            return made
+
+        return await self._db.write(work)
+
+    async def rename(self, workspace_id: int, name: str, *, by: Actor) -> Workspace:
+        """
+        Give a workspace another name.
+
+        Raises:
+            ValidationFailed: As for `create`. NameTaken: Another workspace has it.
+            NotFound: There is no such workspace.
+        """
+        name = _name(name)
+
+        def work(tx: Tx) -> Workspace:
+            before = must_exist(tx, workspace_id)
+            must_hold_scope(tx, by, ALL_WORKSPACES, self._clock())
+            if name == before.name:
+                return before
+            named = store.find_workspace_named(tx, name)
+            if named is not None:
+                raise NameTaken("workspace", name)
+            store.rename_workspace(tx, workspace_id, name)
+            after = replace(before, name=name)
+            note(tx, self._audit, by, before, after)
+            return after
+
+        return await self._db.write(work)
 
     async def list(self) -> list[Workspace]:
         """Return all of them, oldest first, without the twins."""
@@ -62,9 +83,11 @@ class Workspaces:
         """Return one, or raise NotFound."""
         return await self._db.read(lambda tx: must_exist(tx, workspace_id, lock=False))
 
-    async def delete(self, workspace_id: int, *, dry_run: bool = False) -> Deletion:
+    async def delete(self, workspace_id: int, *, by: Actor, dry_run: bool = False) -> Deletion:
         """
         Delete a workspace, its twin and everything in them, in one transaction; from then on none of its keys opens anything.
+
+        Its audit chain goes too; how that ended is kept in the platform's.
 
         Raises:
             NotFound: There is no such workspace; a twin goes with its parent only.
@@ -72,9 +95,13 @@ class Workspaces:
 
         def work(tx: Tx) -> Deletion:
             workspace = must_exist(tx, workspace_id, lock=not dry_run)
+            if not dry_run:
+                must_hold_scope(tx, by, ALL_WORKSPACES, self._clock())
             twin = store.find_twin(tx, workspace_id)
             counts = keys.count_keys(tx, workspace_id), usage.count_calls(tx, workspace_id)
             rows = None if dry_run else self._purge(tx, workspace_id, twin)
+            if not dry_run:
+                note(tx, self._audit, by, workspace, None)
             return Deletion(workspace=workspace, keys=counts[0], calls=counts[1], rows=rows)
 
         return await (self._db.read(work) if dry_run else self._db.write(work))
@@ -86,6 +113,30 @@ class Workspaces:
         keys.delete_keys(tx, workspace_id)
         store.delete_workspace(tx, workspace_id)
         return rows
+
+
+def note(tx: Tx, audit: Audit, by: Actor, before: Workspace | None, after: Workspace | None) -> None:
+    """Tell the audit log of a workspace made, renamed or deleted: the platform's chain, and its own while it has one."""
+    workspace = after or before
+    if workspace is None:
+        return
+    action = "created" if before is None else "deleted" if after is None else "renamed"
+    subject = Subject(kind="workspace", id=str(workspace.id), name=workspace.name)
+    was, now_is = ({"name": each.name} if each else None for each in (before, after))
+    if after is None:
+        end = audit.delete_chain(tx, workspace.id)
+        was = {"name": workspace.name, "audit_entries": end.seq, "audit_hash": end.hash}
+    for chain in (PLATFORM_CHAIN, workspace.id) if after is not None else (PLATFORM_CHAIN,):
+        audit.note(tx, by, chain, f"workspace.{action}", subject, before=was, after=now_is)
+
+
+def _name(text: str) -> str:
+    check = Check()
+    name = check.name(text)
+    check.done()
+    if "/" in name:
+        raise ValidationFailed({"name": ["must not contain a slash"]})
+    return name
 
 
 def add(tx: Tx, name: str, now: datetime) -> Workspace:
@@ -109,7 +160,7 @@ def twin_of(tx: Tx, workspace: Workspace, now: datetime) -> int:
     known = store.find_twin(tx, workspace.id)
     if known is not None:
         return known
-    made = store.add_workspace(tx, f"{workspace.name}/test", parent_id=workspace.id, at=to_micros(now))
+    made = store.add_workspace(tx, store.twin_name(workspace.name), parent_id=workspace.id, at=to_micros(now))
     if made is None:
-        raise NameTaken("workspace", f"{workspace.name}/test")
+        raise NameTaken("workspace", store.twin_name(workspace.name))
     return made

@@ -17,7 +17,7 @@ from typing import Literal, cast
 from platformdirs import user_data_path
 
 from rookery.kernel.errors import WrongSettings
-from rookery.kernel.secret import Secret
+from rookery.kernel.secret import Secret, must_be_strong
 
 
 def _text(raw: object) -> str:
@@ -29,6 +29,10 @@ def _text(raw: object) -> str:
 
 def _address(raw: object) -> Secret:
     return Secret(_text(raw))
+
+
+def _secret_key(raw: object) -> Secret:
+    return must_be_strong(_text(raw))
 
 
 def _path(raw: object) -> Path:
@@ -121,6 +125,13 @@ class Settings:
     texts: Secret = cast("Secret", _setting(_address, "The full-text index.", Secret("embedded:")))
     counters: Secret = cast("Secret", _setting(_address, "The rate limit counters.", Secret("embedded:")))
     embedder: Secret = cast("Secret", _setting(_address, "What turns text into vectors.", Secret("embedded:")))
+    secret_key: Secret | None = cast(
+        "Secret | None",
+        _setting(_secret_key, "Seals what must not be read in the record store; by default secret.key in the data folder.", None),
+    )
+    secret_key_previous: Secret | None = cast(
+        "Secret | None", _setting(_secret_key, "The secret key before, until `rookery secrets rotate` is done.", None)
+    )
     servers: Path | None = cast(
         "Path | None", _setting(_path, "The file of tool servers; by default servers.json in the data folder.", None)
     )
@@ -141,6 +152,7 @@ class Settings:
     async_embedding: bool = cast("bool", _setting(_flag, "Whether remember answers before indexing.", default=True))
     max_memories: int = cast("int", _setting(_whole(1, 10**9), "How many memories a workspace may hold.", 1_000_000))
     max_backlog: int = cast("int", _setting(_whole(1, 10**9), "How many memories of a workspace may wait for indexing.", 100_000))
+    max_connections: int = cast("int", _setting(_whole(10, 100_000), "How many connections may be open at once.", 1000))
     min_free_disk_mb: int = cast("int", _setting(_whole(0, 10**6), "Writes are refused when the disk has less free.", 512))
     job_lease_s: int = cast("int", _setting(_whole(1, 3600), "How long a job may be silent before another worker takes it.", 30))
     strict: bool = cast("bool", _setting(_flag, "Whether an unknown ROOKERY_ variable refuses to start.", default=False))
@@ -148,11 +160,34 @@ class Settings:
         "Literal['debug', 'info', 'warning', 'error']",
         _setting(_one_of("debug", "info", "warning", "error"), "The least level that is logged.", "info"),
     )
+    log_format: Literal["auto", "json", "console"] = cast(
+        "Literal['auto', 'json', 'console']",
+        _setting(_one_of("auto", "json", "console"), "How log lines look; auto: for people on a terminal, else JSON.", "auto"),
+    )
+    access_log: bool = cast("bool", _setting(_flag, "Whether each request leaves a log line.", default=False))
+    metrics_port: int | None = cast(
+        "int | None", _setting(_whole(0, 65535), "A port of 127.0.0.1 that shows metrics without a key; 0 takes a free one.", None)
+    )
+    traces: Secret = cast(
+        "Secret", _setting(_address, "Where traces go: none, or an OTLP receiver such as http://127.0.0.1:4318.", Secret("none"))
+    )
 
     @property
     def servers_file(self) -> Path:
         """The file of tool servers."""
         return self.servers or self.data_dir / "servers.json"
+
+    def must_have_secret_key(self) -> None:
+        """
+        Do nothing if the secret key is where every process that will need it finds it (D-07).
+
+        Raises:
+            WrongSettings: It would be in this data folder alone, on which a production or a second host cannot rely.
+        """
+        is_shared = self.database_url.reveal() != "embedded:"
+        if self.secret_key is None and (is_shared or self.environment == "production"):
+            why = "in production" if self.environment == "production" else "on a shared record store"
+            raise WrongSettings(f"ROOKERY_SECRET_KEY must be set {why}: a text such as `openssl rand -base64 32` prints.")
 
     def address_of(self, path: str) -> str:
         """Return the scheme and host under which *path* is shown to others (D-01)."""
@@ -214,9 +249,9 @@ def load(environ: Mapping[str, str], *, overrides: Mapping[str, object] | None =
     values: dict[str, object] = {}
     for name, (where, raw) in given.items():
         try:
-            values[name] = known[name](_resolved(raw, environ) if name in _ADDRESSES else raw)
+            values[name] = known[name](_resolved(raw, environ) if name in _SECRET else raw)
         except ValueError as error:
-            shown = "…" if name in _ADDRESSES else repr(raw)
+            shown = "…" if name in _SECRET else repr(raw)
             msg = f"{where} = {shown}: {error}"
             raise WrongSettings(msg) from None
     settings = Settings(**values)  # pyright: ignore[reportArgumentType] - each value was read by its field's own reader
@@ -225,7 +260,8 @@ def load(environ: Mapping[str, str], *, overrides: Mapping[str, object] | None =
     return Loaded(settings, (*warnings, *unknown))
 
 
-_ADDRESSES = frozenset({"database_url", "vectors", "texts", "counters", "embedder"})
+_SECRET = frozenset({"database_url", "vectors", "texts", "counters", "embedder", "secret_key", "secret_key_previous", "traces"})
+"""Settings that are never printed, and may name other variables or files."""
 
 
 def _from_file(environ: Mapping[str, str], known: Mapping[str, object]) -> Mapping[str, object]:
@@ -250,7 +286,7 @@ def _unknown(name: str, known: list[str]) -> str:
 
 
 def _resolved(raw: object, environ: Mapping[str, str]) -> object:
-    """Replace each ${NAME} in an engine's address; a secret is better kept out of the address itself."""
+    """Replace each ${NAME} in a setting that holds a secret; a secret is better kept apart."""
     if not isinstance(raw, str):
         return raw
 

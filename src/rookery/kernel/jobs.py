@@ -82,6 +82,16 @@ _BACKLOG = (
     .where(jobs.c.workspace_id == bindparam("workspace"), jobs.c.kind == bindparam("of_kind"), jobs.c.failed_at.is_(None))
 )
 _FAILED = select(jobs).where(jobs.c.failed_at.is_not(None)).order_by(jobs.c.failed_at).limit(bindparam("at_most"))
+_STANDING = (
+    select(
+        jobs.c.kind,
+        func.count().filter(jobs.c.failed_at.is_(None)).label("waiting"),
+        func.count(jobs.c.failed_at).label("failed"),
+        func.min(jobs.c.created_at).filter(jobs.c.failed_at.is_(None)).label("oldest_at"),
+    )
+    .select_from(jobs)
+    .group_by(jobs.c.kind)
+)
 _PURGE = delete(jobs).where(jobs.c.workspace_id == bindparam("workspace"))
 
 
@@ -119,6 +129,21 @@ class Paused:
     """An engine is down: the kind rests a while, no attempt is spent."""
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """
+    How the jobs of one kind stand, in the whole store.
+
+    Attributes:
+        waiting: Not done yet, those in work included; *failed* ones are none of them.
+        oldest: How long the oldest of those has been waiting; zero if there is none.
+    """
+
+    waiting: int
+    failed: int
+    oldest: timedelta
 
 
 Outcome = Done | Failed | Paused
@@ -186,6 +211,18 @@ class Jobs:
         """Return how many jobs of *kind* the workspace has that are not failed."""
         row = await self.db.read(lambda tx: tx.one(_BACKLOG, {"workspace": workspace_id, "of_kind": kind}))
         return cast("int", row.values[0]) if row else 0
+
+    async def standing(self) -> Mapping[str, Standing]:
+        """Return how each kind of which there are jobs stands."""
+        now = to_micros(self.clock())
+        return {
+            row.text("kind"): Standing(
+                waiting=row.integer("waiting"),
+                failed=row.integer("failed"),
+                oldest=timedelta(microseconds=max(0, now - (row.maybe_integer("oldest_at") or now))),
+            )
+            for row in await self.db.read(lambda tx: tx.all(_STANDING))
+        }
 
     async def failed(self, at_most: int = 100) -> list[tuple[Job, str]]:
         """Return failed jobs with their last reason, longest failed first."""

@@ -33,3 +33,22 @@ class Secret:
     def __reduce__(self) -> NoReturn:
         msg = "a secret is never pickled"
         raise TypeError(msg)
+
+
+LEAST_KEY = 32
+"""Characters of the text of a secret key."""
+
+_LEAST_DIFFERENT = 8
+
+
+def must_be_strong(text: str) -> Secret:
+    """
+    Return *text* as the text of a secret key.
+
+    Raises:
+        ValueError: It is shorter than 32 characters, or hardly more than one character repeated.
+    """
+    if len(text) < LEAST_KEY or len(set(text)) < _LEAST_DIFFERENT:
+        msg = f"must be {LEAST_KEY} random characters or more, such as `openssl rand -base64 32` prints"
+        raise ValueError(msg)
+    return Secret(text)

@@ -19,6 +19,8 @@ from typing import Literal, TypeVar, cast
 
 T = TypeVar("T")
 
+_TRY_AGAIN_S = 0.002
+
 Synchronous = Literal["FULL", "NORMAL", "OFF"]
 
 _MAX_SHARED = 256
@@ -40,7 +42,7 @@ def connect(
     connection = sqlite3.connect(path, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False, cached_statements=512)
     try:
         if not read_only:
-            connection.execute("PRAGMA journal_mode=WAL")
+            _use_wal(connection, time.monotonic() + busy_timeout_s)
         connection.execute(f"PRAGMA synchronous={synchronous}")
         connection.execute("PRAGMA foreign_keys=ON")
         connection.execute("PRAGMA temp_store=MEMORY")
@@ -50,6 +52,19 @@ def connect(
         connection.close()
         raise
     return connection
+
+
+def _use_wal(connection: sqlite3.Connection, deadline: float) -> None:
+    """Switch to WAL; when several open a new file at once SQLite does not wait for that one statement, so we do."""
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+                raise
+            time.sleep(_TRY_AGAIN_S)
+        else:
+            return
 
 
 class _Piece:

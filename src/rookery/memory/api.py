@@ -69,8 +69,10 @@ class MemoryApi:
     def routes(self) -> list[Route]:
         """Return the table of spec 4.3 and D-50, one line per endpoint."""
         return [
-            _route("POST /remember", self.post_remember, WRITE, RememberAnswer, "Remember", status=201),
-            _route("POST /remember/batch", self.post_batch, WRITE, BatchAnswer, "Remember many at once", max_body=MAX_BATCH_BYTES),
+            _route("POST /remember", self.post_remember, WRITE, RememberAnswer, "Remember", status=201, once=True),
+            _route(
+                "POST /remember/batch", self.post_batch, WRITE, BatchAnswer, "Remember many at once", max_body=MAX_BATCH_BYTES, once=True
+            ),
             _route("POST /recall", self.post_recall, READ, RecallAnswer, "Recall by meaning, by words, or by both"),
             _route("GET /search", self.get_search, READ, SearchAnswer, "Search by words"),
             _route("GET /tags", self.get_tags, READ, TagsAnswer, "Count memories by tag"),
@@ -179,6 +181,7 @@ def _route(
     *,
     status: int = 200,
     max_body: int = MAX_BODY_BYTES,
+    once: bool = False,
 ) -> Route:
     method, path = line.split()
     return Route(
@@ -191,6 +194,7 @@ def _route(
         summary=summary,
         tags=("Memory",),
         max_body=max_body,
+        once=once,
     )
 
 

@@ -9,6 +9,7 @@ import structlog
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import EngineUnavailable
+from rookery.kernel.tracing import span
 from rookery.memory.models import Document, Memory, Passage, Vectored
 from rookery.memory.ports import Embedder, TextIndex, VectorIndex
 from rookery.memory.store import indexing as store
@@ -82,7 +83,8 @@ class Indexer:
     async def _index(self, memories: Sequence[Memory], *, words_only: bool) -> None:
         documents = [document(memory) for memory in memories]
         if not words_only:
-            vectors = await self._embedder.embed_passages([passage(memory) for memory in memories])
+            with span("embedding"):
+                vectors = await self._embedder.embed_passages([passage(memory) for memory in memories])
             pairs = zip(documents, vectors, strict=True)
             await self._vectors.put([Vectored(document=each, vectors=chunks) for each, chunks in pairs])
         await self._texts.put(documents)

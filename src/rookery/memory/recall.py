@@ -13,6 +13,7 @@ from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database
 from rookery.kernel.events import Bus, MemoryRecalled
 from rookery.kernel.ids import Ids
+from rookery.kernel.tracing import span
 from rookery.memory.journal import Journal
 from rookery.memory.models import Hit, Matched, Memory, Near, PastRecall, Question, Recalled, Vector, Why, Within, Words
 from rookery.memory.ports import Embedder, TextIndex, VectorIndex
@@ -177,11 +178,16 @@ class Recall:
 
     async def _near(self, state: _Asked, limit: int) -> list[Near]:
         if state.vector is None:
-            state.vector = await self._embedder.embed_query(state.question.query)
-        return await self._vectors.near(state.vector, within=state.inside, limit=limit)
+            with span("embedding"):
+                state.vector = await self._embedder.embed_query(state.question.query)
+        with span("vector search"):
+            return await self._vectors.near(state.vector, within=state.inside, limit=limit)
 
     async def _match(self, words: Words, inside: Within, limit: int) -> list[Matched]:
-        return await self._texts.match(words, within=inside, limit=limit) if words.any_of else []
+        if not words.any_of:
+            return []
+        with span("text search"):
+            return await self._texts.match(words, within=inside, limit=limit)
 
     async def _similarities(self, state: _Asked, near: Sequence[Near], matched: Sequence[Matched]) -> dict[str, float]:
         """Return the similarities of *near*, and of what was found by words alone, as far as they are known."""

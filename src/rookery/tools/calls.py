@@ -20,6 +20,7 @@ from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import PermissionDenied, RookeryError
 from rookery.kernel.events import Bus, ToolCalled
 from rookery.kernel.ids import Ids, uuid7
+from rookery.kernel.tracing import span
 from rookery.tools import store
 from rookery.tools.catalogue import Catalogue, Tool, is_off, reaches
 from rookery.tools.errors import (
@@ -253,7 +254,8 @@ async def _within_time(connection: Connection, asked: _Asked) -> JsonObject:
                 if on_progress is not None:
                     await on_progress(done, total, message)
 
-            return await connection.call(name, asked.arguments, caller=asked.caller, on_progress=forward)
+            with span("tool call", elsewhere=True, **{"rookery.server": server.id, "rookery.tool": name}):
+                return await connection.call(name, asked.arguments, caller=asked.caller, on_progress=forward)
     except TimeoutError as error:
         raise _Failed("tool_timeout", f"The tool did not finish, nor report progress, within {limit_s:g} s.") from error
 

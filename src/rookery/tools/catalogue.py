@@ -146,6 +146,17 @@ class Catalogue:
         """How the file does."""
         return self._state
 
+    # What operators may see.
+
+    def all_servers(self) -> list[Server]:
+        """Return every server that is switched on, whoever may see it."""
+        return [server for server in self._servers.values() if server.enabled]
+
+    def is_listed(self, server_id: str, tool: str) -> bool:
+        """Tell whether the server was seen to have such a tool: what callers ask for may be any word."""
+        listed = self._listed.get(server_id)
+        return listed is not None and tool in listed.tools
+
     # What callers may see.
 
     def servers(self, caller: Caller) -> list[Server]:

@@ -1,10 +1,10 @@
-"""The operator's commands of access: `workspace`, `keys`, `agent-keys` (D-04)."""
+"""The operator's commands of access: `workspace`, `keys`, `agent-keys`, `audit` (D-04)."""
 
 from __future__ import annotations
 
 import typer
 
-from rookery.access.commands import agent_keys, keys, workspaces
+from rookery.access.commands import agent_keys, audit, keys, workspaces
 
 
 def register(app: typer.Typer) -> None:
@@ -12,3 +12,4 @@ def register(app: typer.Typer) -> None:
     app.add_typer(workspaces.app, name="workspace")
     app.add_typer(keys.app, name="keys")
     app.add_typer(agent_keys.app, name="agent-keys")
+    app.add_typer(audit.app, name="audit")

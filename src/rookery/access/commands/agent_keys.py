@@ -1,55 +1,48 @@
-"""`rookery agent-keys create|list|show|revoke|extend|permissions|ips`."""
+"""`rookery agent-keys`: agent keys."""
 
 from __future__ import annotations
 
-import json
-import os
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from rookery.access import shown
-from rookery.access.commands.terminal import (
-    DryRun,
+from rookery.access import scopes
+from rookery.access.commands import both_kinds
+from rookery.access.commands.printing import is_terminal, print_json, print_table
+from rookery.access.commands.reading import (
+    AllOrgs,
+    AllProjects,
+    AllServers,
+    AllTools,
     Expires,
-    Json,
+    Lists,
+    Never,
+    NoToolLimits,
     Orgs,
+    Out,
+    Preset,
     Projects,
     Servers,
-    Services,
     ToolLimits,
     Tools,
-    Where,
-    Yes,
-    confirm,
-    print_json,
-    print_many,
-    print_one,
     read_expiry,
+    read_grants,
     read_names,
-    read_reach,
-    run,
+    read_new_expiry,
+    read_text,
     usage_error,
-    workspace_of,
 )
+from rookery.access.commands.terminal import DryRun, Json, KeyId, Services, Where, Yes, confirm, operator, run, workspace_of
 from rookery.access.models import Entry, Minted
-from rookery.access.scopes import PRESETS
-from rookery.access.settings import NewAgentKey
-from rookery.kernel.clock import utc_now
+from rookery.access.settings import KEPT, Changes, NewAgentKey
 
 app = typer.Typer(help="Agent keys.", no_args_is_help=True)
 
-KeyId = Annotated[str, typer.Argument(help="The key's id.")]
 Permissions = Annotated[
     list[str] | None, typer.Option("--permission", help="A permission such as plans.read; may be repeated.", show_default=False)
 ]
-Preset = Annotated[str | None, typer.Option(help=f"Permissions that go together: {', '.join(PRESETS)}.", show_default=False)]
-_COLUMNS = ["id", "name", "agent_id", "status", "permissions", "rate_limit", "expires_at", "last_used_at", "call_count"]
-_ALL = 1_000_000
-_MOST_AT_ONCE = 1_000
 
 
 @app.command()
@@ -70,10 +63,8 @@ def create(
     org: Orgs = None,
     project: Projects = None,
     tool_limit: ToolLimits = None,
-    count: Annotated[int, typer.Option(help="How many to make.", min=1, max=_MOST_AT_ONCE)] = 1,
-    out: Annotated[
-        Path | None, typer.Option(help="Write the keys into this new file (mode 0600) instead of showing them.", show_default=False)
-    ] = None,
+    count: both_kinds.Count = 1,
+    out: Out = None,
     workspace: Where = None,
     as_json: Json = False,
 ) -> None:
@@ -81,9 +72,8 @@ def create(
     if agent_id is not None and count > 1:
         usage_error("--agent-id names one agent; leave it out to make several keys.")
     addresses = read_names(ip)
-    expires_at, permissions = read_expiry(expires), _permissions(preset, permission)
-    reach = read_reach(servers=server, tools=tool, orgs=org, projects=project, limits=tool_limit)
-    names = [name] if count == 1 else [f"{name} {number}" for number in range(1, count + 1)]
+    expires_at, permissions = read_expiry(expires), read_grants(preset, permission, option="--permission")
+    reach = Lists(servers=server, tools=tool, orgs=org, projects=project, limits=tool_limit).reach()
     new = [
         NewAgentKey(
             name=each,
@@ -95,49 +85,55 @@ def create(
             ip_list=addresses,
             reach=reach,
         )
-        for each in names
+        for each in both_kinds.numbered(name, count)
     ]
 
-    async def work(services: Services) -> list[Minted]:
-        return await services.agent_keys.create_many((await workspace_of(services, workspace)).id, new, platform=True)
+    async def work(services: Services, _: Callable[[int], None]) -> Sequence[Minted]:
+        return await services.agent_keys.create_many((await workspace_of(services, workspace)).id, new, by=operator())
 
-    # Opened before the keys are made: none may exist that nobody could be given.
-    descriptor = None if out is None else _new_file(out)
-    try:
-        made = [shown.minted(each, utc_now()) for each in run(context, work)]
-    except BaseException:
-        if descriptor is not None and out is not None:
-            os.close(descriptor)
-            out.unlink(missing_ok=True)
-        raise
-    if descriptor is not None:
-        _write(descriptor, made)
-    elif as_json:
-        print_json(made[0] if count == 1 else made)
-    elif count == 1:
-        print_one(made[0])
-    else:
-        print_many(made, ["id", "agent_id", "key"])
+    both_kinds.mint(context, work, count=count, out=out, as_json=as_json)
 
 
 @app.command("list")
-def list_(context: typer.Context, *, workspace: Where = None, as_json: Json = False) -> None:
+def list_(context: typer.Context, *, status: both_kinds.Status = None, workspace: Where = None, as_json: Json = False) -> None:
     """List the agent keys of a workspace, newest first."""
-
-    async def work(services: Services) -> list[Entry]:
-        return (await services.agent_keys.page((await workspace_of(services, workspace)).id, limit=_ALL))[0]
-
-    found = [shown.entry(each, utc_now()) for each in run(context, work)]
-    if as_json:
-        print_json(found)
-    else:
-        print_many(found, _COLUMNS)
+    both_kinds.list_keys(context, workspace, environment=None, status=status, as_json=as_json)
 
 
 @app.command()
-def show(context: typer.Context, *, key_id: KeyId, workspace: Where = None, as_json: Json = False) -> None:
-    """Show one agent key."""
-    _print(run(context, lambda services: _get(services, workspace, key_id)), as_json=as_json)
+def change(
+    context: typer.Context,
+    *,
+    key_id: KeyId,
+    name: Annotated[str | None, typer.Option(help="What it is for; the agent that it speaks for stays.", show_default=False)] = None,
+    preset: Preset = None,
+    permission: Permissions = None,
+    rate_limit: Annotated[int | None, typer.Option(help="Requests a minute.", show_default=False)] = None,
+    expires: Expires = None,
+    never: Never = False,
+    server: Servers = None,
+    all_servers: AllServers = False,
+    tool: Tools = None,
+    all_tools: AllTools = False,
+    org: Orgs = None,
+    all_orgs: AllOrgs = False,
+    project: Projects = None,
+    all_projects: AllProjects = False,
+    tool_limit: ToolLimits = None,
+    no_tool_limits: NoToolLimits = False,
+    workspace: Where = None,
+    as_json: Json = False,
+) -> None:
+    """Change an agent key; each option replaces what it names, and the rest stays."""
+    changes = Changes(
+        name=KEPT if name is None else name,
+        grants=read_grants(preset, permission, option="--permission") if preset or permission else KEPT,
+        rate_limit=KEPT if rate_limit is None else rate_limit,
+        expires_at=read_new_expiry(expires, never=never),
+    )
+    lists = Lists(servers=server, tools=tool, orgs=org, projects=project, limits=tool_limit)
+    lifted = {"servers": all_servers, "tools": all_tools, "orgs": all_orgs, "projects": all_projects, "limits": no_tool_limits}
+    both_kinds.alter(context, workspace, key_id, lists.changes(changes, lifted=lifted), as_json=as_json)
 
 
 @app.command()
@@ -151,38 +147,17 @@ def revoke(
     as_json: Json = False,
 ) -> None:
     """Revoke an agent key for good; its next request fails with key_revoked."""
-    found = run(context, lambda services: _get(services, workspace, key_id))
-    if not dry_run:
-        confirm(f"Revoke the key {found.key.name!r} ({found.key.hint}) for good?", yes=yes)
+    found = run(context, lambda services: both_kinds.get(context, services, workspace, key_id))
+    if dry_run:
+        both_kinds.print_key(found, as_json=as_json)
+        return
+    confirm(f"Revoke the key {found.key.name!r} ({found.key.hint}) for good?", yes=yes)
 
     async def work(services: Services) -> Entry:
-        await services.agent_keys.revoke(found.key.workspace_id, key_id)
+        await services.agent_keys.revoke(found.key.workspace_id, key_id, by=operator())
         return await services.agent_keys.get(found.key.workspace_id, key_id)
 
-    _print(found if dry_run else run(context, work), as_json=as_json)
-
-
-@app.command()
-def extend(
-    context: typer.Context,
-    *,
-    key_id: KeyId,
-    expires: Expires = None,
-    never: Annotated[bool, typer.Option("--never", help="Remove the expiry.")] = False,
-    workspace: Where = None,
-    as_json: Json = False,
-) -> None:
-    """Replace or remove the expiry of an agent key."""
-    if (expires is None) == (not never):
-        usage_error("Say either --expires or --never.")
-    expires_at = read_expiry(expires)
-
-    async def work(services: Services) -> Entry:
-        found = await _get(services, workspace, key_id)
-        await services.agent_keys.extend(found.key.workspace_id, key_id, expires_at)
-        return await services.agent_keys.get(found.key.workspace_id, key_id)
-
-    _print(run(context, work), as_json=as_json)
+    both_kinds.print_key(run(context, work), as_json=as_json)
 
 
 @app.command()
@@ -192,19 +167,30 @@ def permissions(
     key_id: KeyId,
     preset: Preset = None,
     permission: Permissions = None,
+    has: Annotated[str | None, typer.Option("--has", help="Ask whether it has this one.", show_default=False)] = None,
+    any_of: Annotated[list[str] | None, typer.Option("--any", help="Ask whether it has at least one of these.", show_default=False)] = None,
+    all_of: Annotated[list[str] | None, typer.Option("--all", help="Ask whether it has each of these.", show_default=False)] = None,
     workspace: Where = None,
     as_json: Json = False,
 ) -> None:
-    """Replace the permissions of an agent key; without any given, show them."""
-    wanted = _permissions(preset, permission) if preset or permission else None
+    """Replace the permissions of an agent key, or ask what it has: yes is exit code 0, no is 1; without either, show them."""
+    question = _question(has, any_of, all_of)
+    if question is not None:
+        if preset or permission:
+            usage_error("Say either what it is to have, or what you ask.")
+        found = run(context, lambda services: both_kinds.get(context, services, workspace, key_id))
+        _answer(found, *question, as_json=as_json)
+    elif preset or permission:
+        wanted = read_grants(preset, permission, option="--permission")
 
-    async def work(services: Services) -> Entry:
-        found = await _get(services, workspace, key_id)
-        if wanted is not None:
-            await services.agent_keys.set_permissions(found.key.workspace_id, key_id, wanted, platform=True)
-        return await services.agent_keys.get(found.key.workspace_id, key_id)
+        async def work(services: Services) -> Entry:
+            owner = (await workspace_of(services, workspace)).id
+            await services.agent_keys.set_permissions(owner, key_id, wanted, by=operator())
+            return await services.agent_keys.get(owner, key_id)
 
-    _print(run(context, work), as_json=as_json)
+        both_kinds.print_key(run(context, work), as_json=as_json)
+    else:
+        both_kinds.show(context, key_id=key_id, workspace=workspace, as_json=as_json)
 
 
 @app.command()
@@ -226,62 +212,55 @@ def ips(
     """Change the addresses that an agent key may be used from; without a change given, show them."""
     if file is not None and (add or remove):
         usage_error("--file replaces the whole list; leave out --add and --remove.")
-    pasted = None if file is None else _read(file)
+    pasted = None if file is None else read_text(file)
 
     async def work(services: Services) -> Entry:
-        keys, found = services.agent_keys, await _get(services, workspace, key_id)
-        owner = found.key.workspace_id
+        keys, owner = services.agent_keys, (await workspace_of(services, workspace)).id
         if pasted is not None:
-            await keys.set_addresses(owner, key_id, pasted)
+            await keys.set_addresses(owner, key_id, pasted, by=operator(), restriction=restrict)
         if add:
-            await keys.add_addresses(owner, key_id, read_names(add))
+            await keys.add_addresses(owner, key_id, read_names(add), by=operator(), restriction=restrict)
         if remove:
-            await keys.remove_addresses(owner, key_id, read_names(remove))
+            await keys.remove_addresses(owner, key_id, read_names(remove), by=operator())
         if restrict is not None:
-            await keys.restrict(owner, key_id, on=restrict)
+            await keys.restrict(owner, key_id, on=restrict, by=operator())
         return await keys.get(owner, key_id)
 
-    _print(run(context, work), as_json=as_json)
+    both_kinds.print_key(run(context, work), as_json=as_json)
 
 
-async def _get(services: Services, workspace: str | None, key_id: str) -> Entry:
-    return await services.agent_keys.get((await workspace_of(services, workspace)).id, key_id)
+def _question(has: str | None, any_of: Sequence[str] | None, all_of: Sequence[str] | None) -> tuple[str, tuple[str, ...]] | None:
+    """Return what is asked, `has`, `any` or `all`, of which permissions in their own spelling; None: nothing is."""
+    asked = {"has": has and [has], "any": any_of, "all": all_of}
+    given = [(name, names) for name, names in asked.items() if names is not None and names != ""]
+    if has == "" or len(given) > 1:
+        usage_error("Ask one thing: --has PERMISSION, or --any or --all with several.")
+    if not given:
+        return None
+    [(name, names)] = given
+    good, wrong = scopes.read(read_names(list(names or ())), platform=True)
+    wrong += [f"{each}: no single permission; nothing asks for a wildcard" for each in good if "*" in each]
+    if wrong or not good:
+        usage_error("; ".join(wrong) or f"Name permissions with --{name}.")
+    if name == "has" and len(good) > 1:
+        usage_error("--has asks for one permission; --any and --all for several.")
+    return name, good
 
 
-def _permissions(preset: str | None, permission: Sequence[str] | None) -> tuple[str, ...]:
-    if preset is not None and preset not in PRESETS:
-        usage_error(f"There is no preset {preset!r}; there are {', '.join(PRESETS)}.")
-    wanted = (*(PRESETS[preset] if preset else ()), *read_names(permission))
-    if not wanted:
-        usage_error("Name a --preset, or permissions with --permission.")
-    return wanted
-
-
-def _print(found: Entry, *, as_json: bool) -> None:
-    fields = shown.entry(found, utc_now())
+def _answer(found: Entry, asked: str, wanted: Sequence[str], *, as_json: bool) -> None:
+    """Print whether the key has what is asked for; exit code 1 if not."""
+    held = frozenset(found.key.scopes)
+    granted = {name: scopes.grants(held, name) for name in wanted}
+    answer = scopes.grants_any(held, wanted) if asked == "any" else scopes.grants_all(held, wanted)
     if as_json:
-        print_json(fields)
+        missing = [name for name, is_granted in granted.items() if not is_granted]
+        print_json({"id": found.key.id, asked: list(wanted), "granted": answer, "missing": missing})
     else:
-        print_one(fields)
+        if is_terminal() and len(wanted) > 1:
+            print_table([{"permission": name, "granted": is_granted} for name, is_granted in granted.items()], ["permission", "granted"])
+        print("yes" if answer else "no")  # noqa: T201 - the command's answer
+    if not answer:
+        raise typer.Exit(1)
 
 
-def _new_file(path: Path) -> int:
-    try:
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except OSError as error:
-        usage_error(f"Cannot make {path}: {error.strerror}")
-
-
-def _write(descriptor: int, made: Sequence[shown.Fields]) -> None:
-    """Write one JSON document a line."""
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.writelines(json.dumps(each, ensure_ascii=False) + "\n" for each in made)
-
-
-def _read(path: Path) -> str:
-    if str(path) == "-":
-        return sys.stdin.read()
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        usage_error(f"Cannot read {path}: {error}")
+both_kinds.register(app, "agent-keys")

@@ -1,56 +1,56 @@
-"""`rookery keys create|list|show|rotate|delete|prune`: API keys."""
+"""`rookery keys`: API keys."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Callable, Sequence
 from typing import Annotated, Literal
 
 import typer
 
-from rookery.access import shown
-from rookery.access.api_keys import DEFAULT_GRACE_HOURS
-from rookery.access.commands.terminal import (
-    DryRun,
+from rookery.access.commands import both_kinds
+from rookery.access.commands.reading import (
+    AllOrgs,
+    AllProjects,
+    AllServers,
+    AllTools,
     Expires,
-    Json,
+    Lists,
+    Never,
+    NoToolLimits,
     Orgs,
+    Out,
+    Preset,
     Projects,
     Servers,
-    Services,
     ToolLimits,
     Tools,
-    Where,
-    Yes,
-    confirm,
-    print_json,
-    print_many,
-    print_one,
     read_expiry,
-    read_names,
-    read_reach,
-    run,
+    read_grants,
+    read_new_expiry,
     usage_error,
-    workspace_of,
 )
-from rookery.access.models import Entry, Minted, Tier
-from rookery.access.settings import NewApiKey
-from rookery.kernel.clock import utc_now
+from rookery.access.commands.terminal import Json, KeyId, Services, Where, operator, workspace_of
+from rookery.access.models import Minted, Tier
+from rookery.access.settings import KEPT, Changes, NewApiKey
 
 app = typer.Typer(help="API keys.", no_args_is_help=True)
 
-KeyId = Annotated[str, typer.Argument(help="The key's id.")]
-_COLUMNS = ["id", "name", "hint", "environment", "rate_limit_tier", "scopes", "expires_at", "last_used_at", "call_count"]
-_ALL = 1_000_000
+Scopes = Annotated[
+    list[str] | None,
+    typer.Option("--scope", help="A scope such as brain:read, mcp:* or *; may be repeated.", show_default=False),
+]
+Environments = Literal["live", "test"]
 
 
 @app.command()
 def create(
     context: typer.Context,
     *,
-    name: Annotated[str, typer.Option(help="What it is for.")],
-    scope: Annotated[list[str], typer.Option(help="A scope such as brain:read, mcp:* or *; may be repeated.")],
+    name: Annotated[str, typer.Option(help="What it is for; several keys are numbered.")],
+    preset: Preset = None,
+    scope: Scopes = None,
     tier: Annotated[Tier, typer.Option(help="How much it may ask an hour.")] = Tier.PRO,
-    environment: Annotated[Literal["live", "test"], typer.Option(help="Test keys act in a sandbox of their own.")] = "live",
+    environment: Annotated[Environments, typer.Option(help="Test keys act in a sandbox of their own.")] = "live",
     expires: Expires = None,
     agent_id: Annotated[str | None, typer.Option(help="The agent that it speaks for.", show_default=False)] = None,
     server: Servers = None,
@@ -58,129 +58,78 @@ def create(
     org: Orgs = None,
     project: Projects = None,
     tool_limit: ToolLimits = None,
+    count: both_kinds.Count = 1,
+    out: Out = None,
     workspace: Where = None,
     as_json: Json = False,
 ) -> None:
-    """Make an API key, and show it this once."""
-    new = NewApiKey(
-        name=name,
-        scopes=read_names(scope),
-        tier=tier,
-        environment=environment,
-        expires_at=read_expiry(expires),
-        agent_id=agent_id,
-        reach=read_reach(servers=server, tools=tool, orgs=org, projects=project, limits=tool_limit),
-    )
+    """Make API keys, and show them this once."""
+    scopes, expires_at = read_grants(preset, scope, option="--scope"), read_expiry(expires)
+    reach = Lists(servers=server, tools=tool, orgs=org, projects=project, limits=tool_limit).reach()
+    new = [
+        NewApiKey(name=each, scopes=scopes, tier=tier, environment=environment, expires_at=expires_at, agent_id=agent_id, reach=reach)
+        for each in both_kinds.numbered(name, count)
+    ]
 
-    async def work(services: Services) -> Minted:
-        return await services.api_keys.create((await workspace_of(services, workspace)).id, new, platform=True)
+    async def work(services: Services, done: Callable[[int], None]) -> Sequence[Minted]:
+        owner = (await workspace_of(services, workspace)).id
+        return await services.api_keys.create_many(owner, new, by=operator(), progress=done)
 
-    _print_minted(run(context, work), as_json=as_json)
+    both_kinds.mint(context, work, count=count, out=out, as_json=as_json)
 
 
 @app.command("list")
-def list_(context: typer.Context, *, workspace: Where = None, as_json: Json = False) -> None:
+def list_(
+    context: typer.Context,
+    *,
+    environment: Annotated[Environments | None, typer.Option(help="Only live keys, or only test keys.", show_default=False)] = None,
+    status: both_kinds.Status = None,
+    workspace: Where = None,
+    as_json: Json = False,
+) -> None:
     """List the API keys of a workspace, newest first."""
-
-    async def work(services: Services) -> list[Entry]:
-        return (await services.api_keys.page((await workspace_of(services, workspace)).id, limit=_ALL))[0]
-
-    found = [shown.entry(each, utc_now()) for each in run(context, work)]
-    if as_json:
-        print_json(found)
-    else:
-        print_many(found, _COLUMNS)
+    both_kinds.list_keys(context, workspace, environment=environment, status=status, as_json=as_json)
 
 
 @app.command()
-def show(context: typer.Context, *, key_id: KeyId, workspace: Where = None, as_json: Json = False) -> None:
-    """Show one API key."""
-
-    async def work(services: Services) -> Entry:
-        return await services.api_keys.get((await workspace_of(services, workspace)).id, key_id)
-
-    found = shown.entry(run(context, work), utc_now())
-    if as_json:
-        print_json(found)
-    else:
-        print_one(found)
-
-
-@app.command()
-def rotate(
+def change(
     context: typer.Context,
     *,
     key_id: KeyId,
-    grace_hours: Annotated[int, typer.Option(help="How long the old key still works, in hours: 0 to 720.")] = DEFAULT_GRACE_HOURS,
+    name: Annotated[str | None, typer.Option(help="What it is for.", show_default=False)] = None,
+    preset: Preset = None,
+    scope: Scopes = None,
+    tier: Annotated[Tier | None, typer.Option(help="How much it may ask an hour.", show_default=False)] = None,
+    expires: Expires = None,
+    never: Never = False,
+    agent_id: Annotated[str | None, typer.Option(help="The agent that it speaks for.", show_default=False)] = None,
+    no_agent_id: Annotated[bool, typer.Option("--no-agent-id", help="Let it speak for no agent.")] = False,
+    server: Servers = None,
+    all_servers: AllServers = False,
+    tool: Tools = None,
+    all_tools: AllTools = False,
+    org: Orgs = None,
+    all_orgs: AllOrgs = False,
+    project: Projects = None,
+    all_projects: AllProjects = False,
+    tool_limit: ToolLimits = None,
+    no_tool_limits: NoToolLimits = False,
     workspace: Where = None,
     as_json: Json = False,
 ) -> None:
-    """Make a successor with the same settings, and show it this once."""
-
-    async def work(services: Services) -> Minted:
-        return await services.api_keys.rotate((await workspace_of(services, workspace)).id, key_id, grace_hours=grace_hours)
-
-    _print_minted(run(context, work), as_json=as_json)
-
-
-@app.command()
-def delete(
-    context: typer.Context,
-    *,
-    key_id: KeyId,
-    workspace: Where = None,
-    yes: Yes = False,
-    dry_run: DryRun = False,
-    as_json: Json = False,
-) -> None:
-    """Delete an API key; it opens nothing from then on."""
-
-    async def looked_up(services: Services) -> Entry:
-        return await services.api_keys.get((await workspace_of(services, workspace)).id, key_id)
-
-    found = run(context, looked_up)
-    if not dry_run:
-        confirm(f"Delete the key {found.key.name!r} ({found.key.hint})?", yes=yes)
-        run(context, lambda services: services.api_keys.delete(found.key.workspace_id, key_id))
-    fields: dict[str, object] = {"id": key_id, "name": found.key.name, "deleted": not dry_run}
-    if as_json:
-        print_json(fields)
-    else:
-        print_one(fields)
+    """Change an API key; each option replaces what it names, and the rest stays."""
+    if agent_id is not None and no_agent_id:
+        usage_error("Say either --agent-id or --no-agent-id.")
+    changes = Changes(
+        name=KEPT if name is None else name,
+        grants=read_grants(preset, scope, option="--scope") if preset or scope else KEPT,
+        tier=tier or KEPT,
+        expires_at=read_new_expiry(expires, never=never),
+        agent_id=None if no_agent_id else KEPT if agent_id is None else agent_id,
+    )
+    lists = Lists(servers=server, tools=tool, orgs=org, projects=project, limits=tool_limit)
+    lifted = {"servers": all_servers, "tools": all_tools, "orgs": all_orgs, "projects": all_projects, "limits": no_tool_limits}
+    both_kinds.alter(context, workspace, key_id, lists.changes(changes, lifted=lifted), as_json=as_json)
 
 
-@app.command()
-def prune(
-    context: typer.Context,
-    *,
-    workspace: Where = None,
-    expired_days: Annotated[int, typer.Option(help="Only keys that expired at least so many days ago.", min=0)] = 0,
-    yes: Yes = False,
-    dry_run: DryRun = False,
-    as_json: Json = False,
-) -> None:
-    """Delete API keys that have expired, or whose grace period is over; of all workspaces unless one is named."""
-    if expired_days > 36_500:
-        usage_error("--expired-days is at most 36500.")
-
-    async def work(services: Services, *, dry: bool) -> list[Entry]:
-        only = None if workspace is None else (await workspace_of(services, workspace)).id
-        return await services.api_keys.prune(workspace_id=only, expired_for=timedelta(days=expired_days), dry_run=dry)
-
-    found = run(context, lambda services: work(services, dry=True))
-    if found and not dry_run:
-        confirm(f"Delete {len(found)} expired keys?", yes=yes)
-        found = run(context, lambda services: work(services, dry=False))
-    if as_json:
-        print_json({"keys": [shown.entry(each, utc_now()) for each in found], "deleted": 0 if dry_run else len(found)})
-    else:
-        print_many([shown.entry(each, utc_now()) for each in found], ["id", "name", "hint", "expires_at", "delete_after"])
-        print_one({"expired": len(found), "deleted": 0 if dry_run else len(found)})
-
-
-def _print_minted(made: Minted, *, as_json: bool) -> None:
-    fields = shown.minted(made, utc_now())
-    if as_json:
-        print_json(fields)
-    else:
-        print_one(fields)
+both_kinds.register(app, "keys")

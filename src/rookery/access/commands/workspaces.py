@@ -1,4 +1,4 @@
-"""`rookery workspace create|list|delete`."""
+"""`rookery workspace`: the tenants."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Annotated
 import typer
 
 from rookery.access import shown
-from rookery.access.commands.terminal import DryRun, Json, Services, Yes, confirm, print_json, print_many, print_one, run, workspace_of
+from rookery.access.commands.printing import print_json, print_many, print_thing
+from rookery.access.commands.terminal import DryRun, Json, Services, Yes, confirm, operator, run, workspace_of
+from rookery.access.models import Workspace
 from rookery.access.workspaces import Deletion
 
 app = typer.Typer(help="Workspaces: the tenants.", no_args_is_help=True)
@@ -18,11 +20,7 @@ Name = Annotated[str, typer.Argument(help="Its name, or its number.")]
 @app.command()
 def create(context: typer.Context, *, name: Annotated[str, typer.Argument(help="Its name.")], as_json: Json = False) -> None:
     """Make a workspace."""
-    made = shown.workspace(run(context, lambda services: services.workspaces.create(name)))
-    if as_json:
-        print_json(made)
-    else:
-        print_one(made)
+    print_thing(shown.workspace(run(context, lambda services: services.workspaces.create(name, by=operator()))), as_json=as_json)
 
 
 @app.command("list")
@@ -36,33 +34,46 @@ def list_(context: typer.Context, *, as_json: Json = False) -> None:
 
 
 @app.command()
+def show(context: typer.Context, *, workspace: Name, as_json: Json = False) -> None:
+    """Show a workspace, and how many keys and remembered calls it has."""
+    found = run(context, lambda services: _counted(services, workspace))
+    print_thing({**shown.workspace(found.workspace), "keys": found.keys, "calls": found.calls}, as_json=as_json)
+
+
+@app.command()
+def rename(
+    context: typer.Context, *, workspace: Name, name: Annotated[str, typer.Argument(help="Its new name.")], as_json: Json = False
+) -> None:
+    """Give a workspace another name; its number and its keys stay."""
+
+    async def work(services: Services) -> Workspace:
+        return await services.workspaces.rename((await workspace_of(services, workspace)).id, name, by=operator())
+
+    print_thing(shown.workspace(run(context, work)), as_json=as_json)
+
+
+@app.command()
 def delete(context: typer.Context, *, workspace: Name, yes: Yes = False, dry_run: DryRun = False, as_json: Json = False) -> None:
     """Delete a workspace with everything in it; its keys open nothing from then on."""
-
-    async def counted(services: Services) -> Deletion:
-        found = await workspace_of(services, workspace)
-        return await services.workspaces.delete(found.id, dry_run=True)
-
-    async def deleted(services: Services) -> Deletion:
-        return await services.workspaces.delete(would.workspace.id)
-
-    would = run(context, counted)
+    would = run(context, lambda services: _counted(services, workspace))
     if dry_run:
         _print(would, as_json=as_json)
         return
     confirm(f"Delete workspace {would.workspace.name!r} with {would.keys} keys and everything else in it?", yes=yes)
-    _print(run(context, deleted), as_json=as_json)
+    _print(run(context, lambda services: services.workspaces.delete(would.workspace.id, by=operator())), as_json=as_json)
+
+
+async def _counted(services: Services, workspace: str) -> Deletion:
+    found = await workspace_of(services, workspace)
+    return await services.workspaces.delete(found.id, dry_run=True, by=operator())
 
 
 def _print(deletion: Deletion, *, as_json: bool) -> None:
-    fields: dict[str, object] = {
+    fields: shown.Fields = {
         **shown.workspace(deletion.workspace),
         "keys": deletion.keys,
         "calls": deletion.calls,
         "rows": deletion.rows,
         "deleted": deletion.rows is not None,
     }
-    if as_json:
-        print_json(fields)
-    else:
-        print_one(fields)
+    print_thing(fields, as_json=as_json)

@@ -11,7 +11,7 @@ from sqlalchemy import BigInteger, Column, Index, Table, Text, bindparam, delete
 
 from rookery.access.models import Entry, Environment, Key, KeyKind, Reach, Tier, Use
 from rookery.kernel.clock import from_micros, to_micros
-from rookery.kernel.db import Row, Tx, Value, metadata
+from rookery.kernel.db import Row, Tx, Value, metadata, upsert
 
 CANDIDATES = 4
 """So many keys with one lookup are tried at most: each costs a run of bcrypt."""
@@ -52,6 +52,19 @@ Index("ix_access_keys_lookup", keys.c.lookup)
 Index("ix_access_keys_workspace_id_kind_id", keys.c.workspace_id, keys.c.kind, keys.c.id)
 Index("ix_access_keys_delete_after", keys.c.delete_after)
 
+former = Table(
+    "access_former_keys",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("workspace_id", BigInteger, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("environment", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("deleted_at", BigInteger, nullable=False),
+)
+"""What deleted keys were called: their calls and sums are still shown."""
+Index("ix_access_former_keys_workspace_id", former.c.workspace_id)
+
 # `lookup` is the SHA-256 of an agent key, or the first 8 random characters of an API key, whose bcrypt hash is `key_hash`.
 # What use changes is left out of the settings: the guard compares whole rows, and these would differ at each request.
 _USE = ("call_count", "last_used_at", "last_used_ip")
@@ -62,26 +75,53 @@ _BY_ID = select(*_SETTINGS).where(keys.c.id == bindparam("id"))
 _BY_LOOKUP = (
     select(*_SETTINGS).where(keys.c.lookup == bindparam("lookup"), keys.c.kind == bindparam("kind")).order_by(keys.c.id).limit(CANDIDATES)
 )
+_SHARED_BY_ID = _BY_ID.with_for_update(read=True)
 _ADD = insert(keys)
 _OWN = (keys.c.id == bindparam("id"), keys.c.workspace_id == bindparam("workspace_id"), keys.c.kind == bindparam("kind"))
 _NOT_GONE = keys.c.delete_after.is_(None) | (keys.c.delete_after > bindparam("at"))
-_ALL = (keys.c.workspace_id == bindparam("workspace_id"), keys.c.kind == bindparam("kind"), _NOT_GONE)
+_IN_ENVIRONMENT = (bindparam("environment", type_=Text()) == "") | (keys.c.environment == bindparam("environment"))
+_ALL = (keys.c.workspace_id == bindparam("workspace_id"), keys.c.kind == bindparam("kind"), _NOT_GONE, _IN_ENVIRONMENT)
 _ONE = select(keys).where(*_OWN, _NOT_GONE)
 _ONE_LOCKED = _ONE.with_for_update()
 _PAGE = select(keys).where(*_ALL).order_by(keys.c.id.desc()).limit(bindparam("limit")).offset(bindparam("offset"))
 _COUNT = select(func.count().label("n")).select_from(keys).where(*_ALL)
+_BEFORE = select(keys).where(*_ALL, keys.c.id < bindparam("before")).order_by(keys.c.id.desc()).limit(bindparam("limit"))
+_ACTIVE = (
+    keys.c.kind == bindparam("kind"),
+    keys.c.revoked_at.is_(None),
+    keys.c.suspended_at.is_(None),
+    keys.c.delete_after.is_(None),
+    keys.c.expires_at.is_(None) | (keys.c.expires_at > bindparam("at")),
+)
+_EXPIRING = (
+    select(keys)
+    .where(*_ACTIVE, keys.c.expires_at <= bindparam("expires_by"))
+    .order_by(keys.c.expires_at, keys.c.id)
+    .limit(bindparam("limit"))
+)
+_IDLE = (
+    select(keys)
+    .where(
+        *_ACTIVE, keys.c.scopes.like(bindparam("grant")), func.coalesce(keys.c.last_used_at, keys.c.created_at) <= bindparam("idle_since")
+    )
+    .order_by(keys.c.id)
+    .limit(bindparam("limit"))
+)
 _CHANGE = (
     update(keys)
     .where(keys.c.id == bindparam("at_id"), keys.c.workspace_id == bindparam("at_workspace"))
     .values({column.name: bindparam(column.name) for column in keys.c if column.name not in {*_FIXED, "lookup", "key_hash"}})
 )
 _DELETE = delete(keys).where(*_OWN)
+_ADD_FORMER = upsert(former, index_elements=["id"])
+_DELETE_FORMER_OF = delete(former).where(former.c.workspace_id == bindparam("workspace_id"))
 _AGENT_IDS = select(keys.c.agent_id).where(keys.c.workspace_id == bindparam("workspace_id"), keys.c.kind == "agent")
 _OVER = (keys.c.delete_after <= bindparam("at")) | (keys.c.expires_at <= bindparam("expired_at"))
 _IN_ANY = (bindparam("any_workspace", type_=BigInteger()) == 1) | (keys.c.workspace_id == bindparam("workspace_id"))
-_PRUNABLE = select(keys).where(keys.c.kind == "api", _OVER, _IN_ANY).order_by(keys.c.id)
-_PRUNE = delete(keys).where(keys.c.kind == "api", _OVER, _IN_ANY)
-_SWEEP = delete(keys).where(keys.c.delete_after <= bindparam("at"))
+_PRUNABLE = select(keys).where(keys.c.kind == bindparam("kind"), _OVER, _IN_ANY).order_by(keys.c.id)
+_PRUNABLE_LOCKED = _PRUNABLE.with_for_update()
+_PAST_GRACE = select(keys).where(keys.c.delete_after <= bindparam("at"), keys.c.kind == bindparam("kind")).order_by(keys.c.id)
+_PAST_GRACE_LOCKED = _PAST_GRACE.with_for_update()
 _KEYS_OF = select(func.count().label("n")).select_from(keys).where(keys.c.workspace_id == bindparam("workspace_id"))
 _DELETE_OF = delete(keys).where(keys.c.workspace_id == bindparam("workspace_id"))
 
@@ -89,6 +129,11 @@ _DELETE_OF = delete(keys).where(keys.c.workspace_id == bindparam("workspace_id")
 def by_id(tx: Tx, key_id: str) -> Row | None:
     """Return the settings of a key, whoever's: for the guard alone, which has yet to learn whose it is."""
     return tx.one(_BY_ID, {"id": key_id})
+
+
+def shared_by_id(tx: Tx, key_id: str) -> Row | None:
+    """Return the settings of a key, whoever's, which nobody changes before this transaction ends; others may read it so too."""
+    return tx.one(_SHARED_BY_ID, {"id": key_id})
 
 
 def by_lookup(tx: Tx, kind: KeyKind, lookup: str) -> list[Row]:
@@ -108,11 +153,32 @@ def find_key(tx: Tx, kind: KeyKind, workspace_id: int, key_id: str, *, at: int, 
     return None if row is None else entry_of(row)
 
 
-def page_of_keys(tx: Tx, kind: KeyKind, workspace_id: int, *, at: int, limit: int, offset: int) -> tuple[list[Entry], int]:
-    """Return the workspace's keys, newest first, and how many there are in all."""
-    which: dict[str, Value] = {"kind": kind, "workspace_id": workspace_id, "at": at}
+def page_of_keys(
+    tx: Tx, kind: KeyKind, workspace_id: int, *, at: int, environment: Environment | None, limit: int, offset: int
+) -> tuple[list[Entry], int]:
+    """Return the workspace's keys, newest first, and how many there are in all; *environment* None: of both."""
+    which: dict[str, Value] = {"kind": kind, "workspace_id": workspace_id, "at": at, "environment": environment or ""}
     rows = tx.all(_PAGE, {**which, "limit": limit, "offset": offset})
     return [entry_of(row) for row in rows], _counted(tx.one(_COUNT, which))
+
+
+def keys_before(
+    tx: Tx, kind: KeyKind, workspace_id: int, *, at: int, environment: Environment | None, before: str, limit: int
+) -> list[Entry]:
+    """Return the workspace's keys that are older than the one with the id *before*, newest first."""
+    which: dict[str, Value] = {"kind": kind, "workspace_id": workspace_id, "at": at, "environment": environment or ""}
+    return [entry_of(row) for row in tx.all(_BEFORE, {**which, "before": before, "limit": limit})]
+
+
+def expiring(tx: Tx, kind: KeyKind, *, at: int, by: int, limit: int) -> list[Entry]:
+    """Return active keys of all workspaces that expire until *by*, the first to expire first."""
+    return [entry_of(row) for row in tx.all(_EXPIRING, {"kind": kind, "at": at, "expires_by": by, "limit": limit})]
+
+
+def idle(tx: Tx, kind: KeyKind, grant: str, *, at: int, since: int, limit: int) -> list[Entry]:
+    """Return active keys of all workspaces that have *grant* and were not used after *since*, nor made."""
+    params: dict[str, Value] = {"kind": kind, "at": at, "grant": f'%"{grant}"%', "idle_since": since, "limit": limit}
+    return [entry_of(row) for row in tx.all(_IDLE, params)]
 
 
 def change_key(tx: Tx, key: Key) -> None:
@@ -120,9 +186,22 @@ def change_key(tx: Tx, key: Key) -> None:
     tx.run(_CHANGE, {**_columns(key), "at_id": key.id, "at_workspace": key.workspace_id})
 
 
-def delete_key(tx: Tx, kind: KeyKind, workspace_id: int, key_id: str) -> bool:
-    """Delete a key of the workspace; tell whether there was one."""
-    return tx.run(_DELETE, {"id": key_id, "kind": kind, "workspace_id": workspace_id}) > 0
+def delete_key(tx: Tx, key: Key, *, at: int) -> bool:
+    """Delete a key of its workspace and remember what it was called; tell whether it was still there."""
+    if not tx.run(_DELETE, {"id": key.id, "kind": key.kind, "workspace_id": key.workspace_id}):
+        return False
+    tx.run(
+        _ADD_FORMER,
+        {
+            "id": key.id,
+            "workspace_id": key.workspace_id,
+            "kind": key.kind,
+            "environment": key.environment,
+            "name": key.name,
+            "deleted_at": at,
+        },
+    )
+    return True
 
 
 def agent_ids(tx: Tx, workspace_id: int) -> set[str]:
@@ -130,24 +209,27 @@ def agent_ids(tx: Tx, workspace_id: int) -> set[str]:
     return {name for row in tx.all(_AGENT_IDS, {"workspace_id": workspace_id}) if (name := row.maybe_text("agent_id"))}
 
 
-def prunable(tx: Tx, *, at: int, expired_at: int, workspace_id: int | None) -> list[Entry]:
-    """Return the API keys (of one workspace, or all) whose grace ended by *at* or that expired by *expired_at*."""
-    return [entry_of(row) for row in tx.all(_PRUNABLE, _over(at, expired_at, workspace_id))]
+def prunable(tx: Tx, kind: KeyKind, *, at: int, expired_at: int, workspace_id: int | None, lock: bool) -> list[Entry]:
+    """Return the keys (of one workspace, or all) past their grace by *at* or expired by *expired_at*; *lock*: for good, till the commit."""
+    params: dict[str, Value] = {
+        "kind": kind,
+        "at": at,
+        "expired_at": expired_at,
+        "any_workspace": int(workspace_id is None),
+        "workspace_id": workspace_id or 0,
+    }
+    return [entry_of(row) for row in tx.all(_PRUNABLE_LOCKED if lock else _PRUNABLE, params)]
 
 
-def prune(tx: Tx, *, at: int, expired_at: int, workspace_id: int | None) -> int:
-    """Delete what `prunable` returns."""
-    return tx.run(_PRUNE, _over(at, expired_at, workspace_id))
-
-
-def sweep(tx: Tx, *, at: int) -> int:
-    """Delete the keys whose grace period is over; return how many."""
-    return tx.run(_SWEEP, {"at": at})
+def past_grace(tx: Tx, kind: KeyKind, *, at: int, lock: bool) -> list[Entry]:
+    """Return the keys whose grace period is over, of all workspaces."""
+    return [entry_of(row) for row in tx.all(_PAST_GRACE_LOCKED if lock else _PAST_GRACE, {"kind": kind, "at": at})]
 
 
 def delete_keys(tx: Tx, workspace_id: int) -> None:
     """Delete all keys of the workspace: none opens anything from the commit on."""
     tx.run(_DELETE_OF, {"workspace_id": workspace_id})
+    tx.run(_DELETE_FORMER_OF, {"workspace_id": workspace_id})
 
 
 def count_keys(tx: Tx, workspace_id: int) -> int:
@@ -214,10 +296,6 @@ def _columns(key: Key) -> dict[str, Value]:
         "ip_list": _json(key.ip_list),
         **{name: None if time is None else to_micros(time) for name, time in times.items()},
     }
-
-
-def _over(at: int, expired_at: int, workspace_id: int | None) -> dict[str, Value]:
-    return {"at": at, "expired_at": expired_at, "any_workspace": int(workspace_id is None), "workspace_id": workspace_id or 0}
 
 
 def _moment(row: Row, name: str) -> datetime | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from sqlalchemy import BigInteger, Column, ColumnElement, Integer, Table, Text, UniqueConstraint, bindparam, delete, select
+from sqlalchemy import BigInteger, Column, ColumnElement, Integer, Table, Text, UniqueConstraint, bindparam, case, delete, select, update
 
 from rookery.access.models import Workspace
 from rookery.kernel.clock import from_micros
@@ -34,6 +34,11 @@ _WORKSPACE_LOCKED = _WORKSPACE.with_for_update()
 _WORKSPACE_NAMED = select(workspaces).where(workspaces.c.name == bindparam("name"), workspaces.c.parent_id.is_(None))
 _TWIN = select(workspaces).where(workspaces.c.parent_id == bindparam("parent_id"))
 _ADD_WORKSPACE = upsert(workspaces, index_elements=["name"], returning=[cast("ColumnElement[object]", workspaces.c.id)])
+_RENAME = (
+    update(workspaces)
+    .where((workspaces.c.id == bindparam("of_id")) | (workspaces.c.parent_id == bindparam("of_id")))
+    .values(name=case((workspaces.c.parent_id.is_(None), bindparam("name", type_=Text())), else_=bindparam("twin_name", type_=Text())))
+)
 _DELETE_WORKSPACE = delete(workspaces).where((workspaces.c.id == bindparam("id")) | (workspaces.c.parent_id == bindparam("id")))
 _ONCE = upsert(once, index_elements=["name"], returning=[cast("ColumnElement[object]", once.c.name)])
 _WAS_DONE = select(once.c.at).where(once.c.name == bindparam("name"))
@@ -66,6 +71,16 @@ def add_workspace(tx: Tx, name: str, *, parent_id: int | None, at: int) -> int |
     """Store a workspace and return its id, or None if the name is taken."""
     row = tx.one(_ADD_WORKSPACE, {"name": name, "parent_id": parent_id, "created_at": at})
     return None if row is None else row.integer("id")
+
+
+def rename_workspace(tx: Tx, workspace_id: int, name: str) -> None:
+    """Give a workspace another name, and its twin the one that goes with it."""
+    tx.run(_RENAME, {"of_id": workspace_id, "name": name, "twin_name": twin_name(name)})
+
+
+def twin_name(name: str) -> str:
+    """Return the name of the sandbox twin of a workspace: no workspace can have it, since names have no slash."""
+    return f"{name}/test"
 
 
 def delete_workspace(tx: Tx, workspace_id: int) -> None:

@@ -18,6 +18,7 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
 from rookery.engines.upstreams.relay import BROKEN, MAX_MESSAGE, TOO_LARGE, UNSENT, Relay, open_relay
+from rookery.kernel.tracing import outgoing
 from rookery.tools.errors import ConnectFailed
 from rookery.tools.models import Address, Server
 
@@ -98,7 +99,8 @@ class Mending(httpx2.AsyncBaseTransport):
         self._wire = wire
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send *request*; what goes wrong with a POST is told in its answer."""
+        """Send *request*, in the trace that it belongs to; what goes wrong with a POST is told in its answer."""
+        request.headers.update(outgoing())
         if request.method != "POST":
             return await self._inner.handle_async_request(request)
         try:

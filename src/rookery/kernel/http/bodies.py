@@ -11,11 +11,12 @@ from typing import cast
 import orjson
 
 from rookery.kernel.errors import RookeryError, ValidationFailed
+from rookery.kernel.http.crowd import LEAST_RATE, PATIENCE_S, Patience
 
 Receive = Callable[[], Awaitable[MutableMapping[str, object]]]
 
 MAX_DEPTH = 64
-_BODY_S = 30.0
+_BODY_S = PATIENCE_S
 _NUL = "must not contain the character NUL (U+0000)"
 _BOM = b"\xef\xbb\xbf"
 _ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
@@ -59,12 +60,13 @@ async def read_body(receive: Receive, *, limit: int) -> bytes:
 
     Raises:
         PayloadTooLarge: At the first byte past *limit*; the rest is not read.
-        RequestTimeout: It did not arrive within 30 s.
+        RequestTimeout: Nothing came for 30 s, or too little for too long; so it takes `limit / LEAST_RATE + 30` s at most,
+            of whatever length it is said to be, or of none.
         ClientLeft: The caller went away.
     """
-    parts, size, is_more = list[bytes](), 0, True
+    parts, size, is_more, patience = list[bytes](), 0, True, Patience(_BODY_S)
     try:
-        async with asyncio.timeout(_BODY_S):
+        async with asyncio.timeout(_BODY_S) as deadline:
             while is_more:
                 message = await receive()
                 if message["type"] == "http.disconnect":
@@ -75,8 +77,11 @@ async def read_body(receive: Receive, *, limit: int) -> bytes:
                     raise PayloadTooLarge(limit)
                 parts.append(part)
                 is_more = cast("bool", message.get("more_body", False))
+                if is_more:
+                    patience.earn(len(part))
+                    deadline.reschedule(asyncio.get_running_loop().time() + patience.left_s)
     except TimeoutError as error:
-        msg = f"The body did not arrive within {_BODY_S:.0f} seconds."
+        msg = f"The body did not arrive: less than {LEAST_RATE:,} bytes a second, for {_BODY_S:.0f} seconds."
         raise RequestTimeout(msg, headers={"Connection": "close"}) from error
     return b"".join(parts)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, cast
 from urllib.parse import parse_qsl, urlencode
 
@@ -45,7 +45,7 @@ class Meta(BaseModel):
     total: int
 
 
-def page(request: Request, items: Sequence[BaseModel], *, query: PageQuery, total: int) -> Response:
+def page(request: Request, items: Sequence[BaseModel | Mapping[str, object]], *, query: PageQuery, total: int) -> Response:
     """Return *items* as one page of *total*; links keep the request's other query fields, under our own address."""
     last = max(1, -(-total // query.per_page))
     base = cast("str", request.scope["state"]["address"]) + request.url.path

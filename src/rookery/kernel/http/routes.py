@@ -11,6 +11,7 @@ import inspect
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Protocol, cast, get_args, get_origin
 from urllib.parse import parse_qsl
 
@@ -24,6 +25,7 @@ from starlette.types import Receive, Scope, Send
 
 from rookery.kernel.errors import RookeryError, ValidationFailed
 from rookery.kernel.http.bodies import ClientLeft, UnsupportedMediaType, read_body, read_json
+from rookery.kernel.http.idempotency import Once, asked_by, mark_of
 from rookery.kernel.http.replies import MethodNotAllowed, error_reply
 from rookery.kernel.wire import refusal
 
@@ -70,6 +72,8 @@ class Route:
         needs: The scope; None: any valid key (D-27's status routes). It has no default: each route declares it.
         public: No key is asked for, and none is looked at.
         spends: Whether a call counts against the key's rate limit.
+        once: Whether the route takes an Idempotency-Key (D-14): each POST that creates or sends does. Others pass over the header.
+        secrets: Names of fields of its answer that are shown this once; an answer that has one is kept without it.
         refuse: Turns an error raised before or in the handler into the one to send; beside it is given the body as far as
             it could be read, and the parameters of the path.
     """
@@ -80,6 +84,8 @@ class Route:
     needs: str | None
     public: bool = False
     spends: bool = True
+    once: bool = False
+    secrets: Sequence[str] = ()
     status: int = 200
     answers: type[BaseModel] | None = None
     summary: str = ""
@@ -106,9 +112,10 @@ class InternalError(RookeryError):
 class Endpoint:
     """A route as an ASGI application: admit, read, call, answer, record."""
 
-    def __init__(self, route: Route, path: str, admit: Admit) -> None:
+    def __init__(self, route: Route, path: str, admit: Admit, once: Once | None = None) -> None:
         self.route = route
         self.path = path
+        self.once = once if route.once else None
         self._admit = admit
         self._plan = _plan(route.handler)
         self._lists = _list_fields(self._plan.query[1]) if self._plan.query else frozenset[str]()
@@ -117,6 +124,7 @@ class Endpoint:
         """Serve one request; only what ends the process passes through."""
         started = time.perf_counter()
         state = cast("dict[str, object]", scope["state"])
+        state["route"] = self.path
         seen: list[object] = [None]
         admission: Admission | None = None
         try:
@@ -145,6 +153,7 @@ class Endpoint:
 
     async def _answer(self, request: Request, receive: Receive, seen: list[object]) -> Response:
         scope, plan = request.scope, self._plan
+        mark = None if self.once is None else mark_of(scope)
         arguments: dict[str, object] = {}
         query = cast("bytes", scope["query_string"])
         if query or plan.query is not None:
@@ -167,7 +176,10 @@ class Endpoint:
                 raise refusal(error, model) from None
         if plan.request is not None:
             arguments[plan.request] = request
-        return await self.route.handler(**arguments)
+        if self.once is None or mark is None:
+            return await self.route.handler(**arguments)
+        asked = asked_by(cast("dict[str, object]", scope["state"]).get("caller"), scope, mark, seen[0])
+        return await self.once.answer(asked, partial(self.route.handler, **arguments), secrets=self.route.secrets)
 
     def _read_query(self, raw: bytes, arguments: dict[str, object]) -> None:
         pairs = _pairs(raw)
@@ -236,16 +248,24 @@ class Mounted:
     methods: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
 
 
-def mount(mounted: Mounted, prefix: str, routes: Iterable[Route], admit: Admit) -> None:
-    """Add *routes* under *prefix*; two of the same method and path are a mistake in the tables (ValueError)."""
+def mount(mounted: Mounted, prefix: str, routes: Iterable[Route], admit: Admit, once: Once | None = None) -> None:
+    """
+    Add *routes* under *prefix*; two of the same method and path are a mistake in the tables (ValueError).
+
+    Args:
+        once: What answers requests with an Idempotency-Key; without it all routes pass over that header.
+    """
     for route in routes:
         path = prefix + route.path
         methods = mounted.methods.setdefault(path, set())
         if route.method in methods:
             msg = f"two routes for {route.method} {path}"
             raise ValueError(msg)
+        if route.once and (route.public or route.method != "POST"):
+            msg = f"{route.method} {path} cannot take an Idempotency-Key: only a POST by somebody known can"
+            raise ValueError(msg)
         methods.add(route.method)
-        endpoint = Endpoint(route, path, admit)
+        endpoint = Endpoint(route, path, admit, once)
         mounted.endpoints.append(endpoint)
         mounted.app.router.routes.append(_Mounted(path, endpoint, methods))
         if "{" not in path:

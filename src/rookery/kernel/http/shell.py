@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import cast
 from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from rookery.kernel import tracing
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.http.replies import CrossSite, HostNotAllowed, UnknownRoute, error_reply
 from rookery.kernel.http.routes import Admit, Endpoint, refuse_method
+from rookery.kernel.http.traffic import UNMATCHED, Traffic
 from rookery.kernel.ids import request_id
+from rookery.kernel.metrics import Metrics
+from rookery.kernel.redaction import redact
+from rookery.kernel.request import CURRENT, Serving
 
-_REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
+_REQUEST_ID = re.compile(rb"(?!.*(?:(?:sk_(?:live|test)|whsec)_|ak_[A-Za-z0-9]{32}))[A-Za-z0-9._-]{1,128}")
+"""D-11, but for what holds a key: an id is shown, logged and stored."""
+
 _FIXED = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 _RATE = b"x-ratelimit-"
 _UNROUTED = frozenset({404, 405})
 """Statuses by which no route answers: who asks has not been admitted then."""
 _MAX_SEGMENTS = 200
+_FAILURE = 500
+"""From here on it is the server's: only then is a span one that failed (OpenTelemetry's conventions for HTTP)."""
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -60,6 +70,8 @@ class Shell:
         hosts: Host names that are ours, lower case, without ports.
         origins: Origins that are ours (scheme://host[:port]).
         address: Given a path, the address under which we show it (D-01); links are made with it.
+        traffic: Counts each request; None: one of its own, which nobody sees.
+        tracer: Where spans go; None: nothing is traced.
     """
 
     def __init__(
@@ -71,6 +83,8 @@ class Shell:
         origins: Iterable[str],
         address: Callable[[str], str],
         admit: Admit | None = None,
+        traffic: Traffic | None = None,
+        tracer: tracing.Tracer | None = None,
     ) -> None:
         self._exact = exact
         self._router = router
@@ -78,6 +92,8 @@ class Shell:
         self._origins = frozenset(origin.lower() for origin in origins)
         self._address = address
         self._admit = admit
+        self._traffic = traffic or Traffic(Metrics())
+        self._tracer = tracer
         self._known_hosts: dict[bytes, bool] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -90,9 +106,12 @@ class Shell:
         path = cast("str", scope["path"])
         state: dict[str, object] = {"request_id": identity, "headers": (), "address": self._address(path)}
         scope["state"] = state
+        status = 0
 
         async def send_with_headers(message: Message) -> None:
+            nonlocal status
             if message["type"] == "http.response.start":
+                status = message["status"]
                 if message["status"] in _UNROUTED and "caller" not in state:
                     state["headers"] = await self._standing(scope)
                 headers = cast("Headers", message["headers"])
@@ -102,7 +121,23 @@ class Shell:
                 headers.extend(header for header in _FIXED if header[0] not in present)
             await send(message)
 
-        await self._chosen(seen, path, cast("str", scope["method"]))(scope, receive, send_with_headers)
+        method = cast("str", scope["method"])
+        serving, traffic, started = Serving(identity, state), self._traffic, time.perf_counter()
+        traced = None if self._tracer is None else _Traced(self._tracer, scope, serving)
+        token = CURRENT.set(serving)
+        traffic.in_flight += 1
+        try:
+            await self._chosen(seen, path, method)(scope, receive, send_with_headers)
+        except Exception:
+            status = status or 500
+            raise
+        finally:
+            traffic.in_flight -= 1
+            traffic.took(scope, status, time.perf_counter() - started)
+            if traced is not None:
+                traced.end(status)
+            serving.end()
+            CURRENT.reset(token)
 
     async def _standing(self, scope: Scope) -> Iterable[tuple[bytes, bytes]]:
         """Return the rate limit headers of the key that a request without a route carries: known keys get them on every answer (D-27)."""
@@ -140,9 +175,39 @@ class Shell:
         return foreign or (site is not None and site.lower() == b"cross-site")
 
 
+class _Traced:
+    """The span of one request."""
+
+    __slots__ = ("_scope", "_serving", "_span", "_token")
+
+    def __init__(self, tracer: tracing.Tracer, scope: Scope, serving: Serving) -> None:
+        self._scope = scope
+        self._serving = serving
+        self._span = tracer.serve(cast("str", scope["method"]), cast("Headers", scope["headers"]))
+        self._token = tracing.enter(self._span)
+        serving.trace_id = self._span.trace_id
+
+    def end(self, status: int) -> None:
+        """End it, named by the route; the raw path, which may hold a name or worse, is nowhere in it."""
+        state, caller = self._serving.state, self._serving.caller()
+        route, error = cast("str", state.get("route", UNMATCHED)), cast("str | None", state.get("error"))
+        about: dict[str, tracing.Value] = {
+            "http.route": route,
+            "http.response.status_code": status,
+            "rookery.request_id": self._serving.request_id,
+        }
+        if caller is not None:
+            about |= {"rookery.workspace_id": caller.shown_workspace_id, "rookery.key_id": caller.key_id}
+        if error is not None:
+            about["error.type"] = error
+        self._span.rename(f"{self._scope['method']} {route}", about)
+        tracing.leave(self._token)
+        self._span.end(error=(error or str(status)) if status >= _FAILURE else None)
+
+
 async def unknown_route(scope: Scope, receive: Receive, send: Send) -> None:
     """Answer 404 for a path that no route has."""
-    shown = cast("str", scope["path"])[:200]
+    shown = redact(cast("str", scope["path"]))[:200]  # whoever puts a key into the path must not find it in their logs
     await error_reply(UnknownRoute(f"There is nothing at {shown!r}."))(scope, receive, send)
 
 

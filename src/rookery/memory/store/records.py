@@ -52,6 +52,11 @@ _BURY = insert(tombstones)
 _TOMBSTONE = select(tombstones).where(tombstones.c.workspace_id == bindparam("workspace"), tombstones.c.id == bindparam("memory"))
 _ALONE = select(func.pg_advisory_xact_lock(bindparam("number", type_=BigInteger())))
 _COUNT = select(func.count().label("found")).select_from(memories).where(memories.c.workspace_id == bindparam("workspace"))
+_OF_AGENT = (
+    select(memories.c.id)
+    .where(memories.c.workspace_id == bindparam("workspace"), memories.c.agent_id == bindparam("agent"), memories.c.memory_scope == "agent")
+    .limit(1)
+)
 _INDEXED_SINCE = select(memories.c.indexed_at, memories.c.updated_at).where(*_THIS)
 
 
@@ -148,6 +153,11 @@ def count(tx: Tx, workspace_id: int) -> int:
     """Return how many memories the workspace has, archived ones too."""
     row = tx.one(_COUNT, {"workspace": workspace_id})
     return 0 if row is None else row.integer("found")
+
+
+def knows_agent(tx: Tx, workspace_id: int, agent_id: str) -> bool:
+    """Tell whether an agent has memories of its own in the workspace."""
+    return tx.one(_OF_AGENT, {"workspace": workspace_id, "agent": agent_id}) is not None
 
 
 def is_current(tx: Tx, workspace_id: int, memory_id: str) -> bool | None:

@@ -1,0 +1,178 @@
+"""
+What observing costs a request: `python -m benchmarks.metrics`.
+
+Medians of interleaved rounds, in microseconds of this process's CPU time. A request here is one through the shell to a route that
+does nothing, without sockets; what observing adds is measured by its parts, and by the same shell without them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import statistics
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import structlog
+from fastapi import FastAPI
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from rookery.engines.traces.otlp import OtlpTracer
+from rookery.kernel import logs
+from rookery.kernel.http import Route, Shell, mount, reply
+from rookery.kernel.http.routes import Admission, Mounted
+from rookery.kernel.http.traffic import Traffic
+from rookery.kernel.metrics import Metrics
+from rookery.kernel.request import CURRENT, Serving
+from rookery.kernel.tracing import Tracer, span
+
+ROUNDS = 25
+CALLS = 500
+STATE: dict[str, object] = {"route": "/v1/brain/memories/{memory_id}"}
+SCOPE = {"type": "http", "method": "GET", "path": "/x", "state": STATE}
+
+
+class Sink(BaseHTTPRequestHandler):
+    """A receiver that takes whatever comes."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+    def do_POST(self) -> None:
+        """Take it."""
+        self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+
+class Nobody:
+    """Never asked: the route is public."""
+
+    async def admit(self, scope: MutableMapping[str, object], *, needs: str | None, spend: bool = True) -> Admission:
+        """Refuse."""
+        raise LookupError(needs, spend, scope)
+
+
+class Unwatched(Traffic):
+    """Counts nothing: what the shell costs beside."""
+
+    def took(self, scope: MutableMapping[str, object], status: int, seconds: float) -> None:
+        """Forget it."""
+
+
+async def nothing() -> Response:
+    """Answer."""
+    return reply({})
+
+
+def shell(traffic: Traffic, tracer: Tracer | None = None) -> ASGIApp:
+    """Return a shell around one route."""
+    mounted = Mounted(FastAPI())
+    mount(mounted, "", [Route(method="GET", path="/nothing", handler=nothing, needs=None, public=True)], Nobody())
+    return Shell(
+        exact=mounted.exact,
+        router=mounted.app.router,
+        hosts={"localhost"},
+        origins=(),
+        address="http://localhost{}".format,
+        traffic=traffic,
+        tracer=tracer,
+    )
+
+
+def asking(app: ASGIApp) -> Callable[[], Awaitable[None]]:
+    """Return what sends one request to *app*."""
+
+    async def receive() -> MutableMapping[str, object]:
+        return {"type": "http.disconnect"}
+
+    async def send(message: MutableMapping[str, object]) -> None:
+        del message
+
+    async def ask() -> None:
+        headers = [(b"host", b"localhost"), (b"accept", b"*/*")]
+        scope = {"type": "http", "method": "GET", "path": "/nothing", "query_string": b"", "headers": headers, "client": ("127.0.0.1", 1)}
+        await app(scope, receive, send)
+
+    return ask
+
+
+def repeated(work: Callable[[], object]) -> Callable[[], Awaitable[None]]:
+    """Return *work* as what a round calls, a hundred times: one would be lost in the cost of awaiting it."""
+
+    async def run() -> None:
+        for _ in range(100):
+            work()
+
+    return run
+
+
+def serve() -> None:
+    """Do what the shell does for log lines."""
+    serving = Serving("req_benchmark", STATE)
+    token = CURRENT.set(serving)
+    serving.end()
+    CURRENT.reset(token)
+
+
+def bind() -> None:
+    """Do what structlog would have one do instead."""
+    tokens = structlog.contextvars.bind_contextvars(request_id="req_benchmark")
+    structlog.contextvars.reset_contextvars(**tokens)
+
+
+def spanned() -> None:
+    """Open a span where nothing is traced."""
+    with span("nothing"):
+        pass
+
+
+async def main() -> None:
+    """Measure, and print one line a figure."""
+    sink = ThreadingHTTPServer(("127.0.0.1", 0), Sink)
+    Thread(target=sink.serve_forever, daemon=True).start()
+    tracer = OtlpTracer(f"http://127.0.0.1:{sink.server_address[1]}")
+    logs.configure("info", io.StringIO())
+    metrics = Metrics()
+    traffic, counter = Traffic(metrics), metrics.counter("rookery_a_total", "A.", "kind")
+    cases: dict[str, tuple[Callable[[], Awaitable[None]], int]] = {
+        "a request, observed": (asking(shell(Traffic(Metrics()))), 1),
+        "a request, its figures not counted": (asking(shell(Unwatched(Metrics()))), 1),
+        "a request with a line in the access log": (asking(shell(Traffic(Metrics(), access_log=True))), 1),
+        "a request that is traced": (asking(shell(Traffic(Metrics()), tracer)), 1),
+        "counting and timing one request": (repeated(lambda: traffic.took(SCOPE, 200, 0.004)), 100),
+        "one count": (repeated(lambda: counter.add("a")), 100),
+        "a request's id for log lines": (repeated(serve), 100),
+        "the same by structlog's contextvars": (repeated(bind), 100),
+        "a span where nothing is traced": (repeated(spanned), 100),
+    }
+    taken: dict[str, list[float]] = {name: [] for name in cases}
+    for _ in range(ROUNDS):
+        for name, (call, times) in cases.items():
+            rounds = CALLS // times or 1
+            started = time.thread_time()
+            for _ in range(rounds):
+                await call()
+            taken[name].append((time.thread_time() - started) / (rounds * times) * 1_000_000)
+    for name, figures in taken.items():
+        print(f"{name:42} {statistics.median(figures):6.2f} µs   (best {min(figures):.2f})")
+    for _ in range(60):
+        for method in ("GET", "POST"):
+            traffic.took({**SCOPE, "method": method, "state": {"route": f"/{_}"}}, 200, 0.01)
+    started = time.thread_time()
+    text, _ = await metrics.scrape("")
+    print(f"{'a scrape of 120 routes':42} {(time.thread_time() - started) * 1000:6.2f} ms of the loop's, {len(text) / 1024:.0f} KiB")
+    await tracer.close()
+    sink.shutdown()
+    logging.getLogger().handlers = []
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,49 @@
+"""The routes of access (D-27, D-29): keys of both kinds, workspaces, the audit log, and how a key stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rookery.access.agent_keys import AgentKeys
+from rookery.access.api.agent_keys import AgentKeyRoutes
+from rookery.access.api.api_keys import ApiKeyRoutes
+from rookery.access.api.audit import AuditRoutes
+from rookery.access.api.standing import StandingRoutes
+from rookery.access.api.workspaces import WorkspaceRoutes
+from rookery.access.api_keys import ApiKeys
+from rookery.access.audit import Audit
+from rookery.access.guard import Guard
+from rookery.access.usage import Usage
+from rookery.access.workspaces import Workspaces
+from rookery.kernel.clock import Clock
+from rookery.kernel.http import Route
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessApi:
+    """All of access over HTTP."""
+
+    guard: Guard
+    api_keys: ApiKeys
+    agent_keys: AgentKeys
+    workspaces: Workspaces
+    usage: Usage
+    audit: Audit
+    clock: Clock
+
+    def platform_routes(self) -> list[Route]:
+        """Return the routes under the platform's prefix."""
+        return [
+            *ApiKeyRoutes(self.api_keys, self.usage, self.clock).routes(),
+            *AgentKeyRoutes(self.agent_keys, self.usage, self.clock).routes(),
+            *WorkspaceRoutes(self.workspaces, self.api_keys, self.clock).routes(),
+            *AuditRoutes(self.audit).routes(),
+            *self._standing().routes(),
+        ]
+
+    def agent_routes(self) -> list[Route]:
+        """Return the routes under the agents' prefix."""
+        return [self._standing().rate_limit_route()]
+
+    def _standing(self) -> StandingRoutes:
+        return StandingRoutes(self.guard, self.api_keys, self.agent_keys, self.workspaces, self.clock)

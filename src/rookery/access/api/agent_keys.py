@@ -1,0 +1,140 @@
+"""`/agent-keys` (D-29; spec 5.3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, cast
+
+from fastapi import Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rookery.access.agent_keys import AgentKeys
+from rookery.access.api.keys import DELETE, READ, WRITE, KeyRoutes, environment_of
+from rookery.access.guard import caller_of
+from rookery.access.models import Actor, Caller, Key
+from rookery.access.schemas import (
+    AddressesAnswer,
+    AddressesBody,
+    AgentKeyAnswer,
+    AgentKeyChangeBody,
+    ExtendBody,
+    HasQuery,
+    NewAgentKeyAnswer,
+    NewAgentKeyBody,
+    PermissionsAnswer,
+    PermissionsBody,
+)
+from rookery.access.scopes import ADDRESSES, grants, grants_all, grants_any
+from rookery.kernel.http import Route, reply
+
+
+@dataclass(frozen=True, slots=True)
+class AgentKeyRoutes(KeyRoutes):
+    """Reads a request, calls one verb, shapes the answer. Decides nothing."""
+
+    def routes(self) -> list[Route]:
+        """Return the table, one line per endpoint."""
+        base, one, tags = "/agent-keys", "/agent-keys/{key_id}", ("Keys",)
+        ips, permissions = f"{one}/ips", f"{one}/permissions"
+        return [
+            Route(method="POST", path=base, handler=self.post_key, needs=WRITE, status=201, answers=NewAgentKeyAnswer,
+                  once=True, secrets=("key",), summary="Make an agent key; its secret is shown this once", tags=tags),
+            Route(method="PATCH", path=one, handler=self.patch_key, needs=WRITE, answers=AgentKeyAnswer,
+                  summary="Change an agent key; it acts on the very next request", tags=tags),
+            Route(method="POST", path=f"{one}/revoke", handler=self.post_revoke, needs=DELETE, answers=AgentKeyAnswer,
+                  summary="Revoke an agent key for good", tags=tags),
+            Route(method="POST", path=f"{one}/extend", handler=self.post_extend, needs=WRITE, answers=AgentKeyAnswer,
+                  summary="Replace or remove the expiry of an agent key", tags=tags),
+            Route(method="GET", path=permissions, handler=self.get_permissions, needs=READ, answers=PermissionsAnswer,
+                  summary="Show the permissions of an agent key, and check for one, any or all of some", tags=tags),
+            Route(method="PUT", path=permissions, handler=self.put_permissions, needs=WRITE, answers=AgentKeyAnswer,
+                  summary="Replace the permissions of an agent key", tags=tags),
+            Route(method="GET", path=ips, handler=self.get_ips, needs=ADDRESSES, answers=AddressesAnswer,
+                  summary="Show the addresses that an agent key may be used from", tags=tags),
+            Route(method="PUT", path=ips, handler=self.put_ips, needs=WRITE, answers=AgentKeyAnswer,
+                  summary="Replace the addresses of an agent key", tags=tags),
+            Route(method="POST", path=ips, handler=self.post_ips, needs=WRITE, answers=AgentKeyAnswer,
+                  summary="Add addresses to an agent key", tags=tags),
+            Route(method="DELETE", path=ips, handler=self.delete_ips, needs=WRITE, answers=AgentKeyAnswer,
+                  summary="Remove addresses from an agent key", tags=tags),
+            *self.common(base, "agent key", AgentKeyAnswer, NewAgentKeyAnswer),
+        ]  # fmt: skip
+
+    async def post_key(self, request: Request, body: NewAgentKeyBody) -> Response:
+        """Make a key with no more than the caller's own powers (D-24)."""
+        caller = caller_of(request)
+        return self.minted(caller, await self._keys.create(caller.shown_workspace_id, body.new(), by=Actor.of(caller)))
+
+    async def patch_key(self, request: Request, body: AgentKeyChangeBody, key_id: str) -> Response:
+        """Change a key; its agent_id stays (D-23)."""
+        caller = caller_of(request)
+        await self._keys.alter(caller.shown_workspace_id, key_id, body.changes(), by=Actor.of(caller))
+        return await self.answer(caller, key_id)
+
+    async def post_revoke(self, request: Request, key_id: str) -> Response:
+        """Revoke a key; twice does no harm."""
+        caller = caller_of(request)
+        await self._keys.revoke(caller.shown_workspace_id, key_id, by=Actor.of(caller))
+        return await self.answer(caller, key_id)
+
+    async def post_extend(self, request: Request, body: ExtendBody, key_id: str) -> Response:
+        """Replace or remove the expiry; an expired key is active again (D-21)."""
+        caller = caller_of(request)
+        await self._keys.extend(caller.shown_workspace_id, key_id, body.expires_at, by=Actor.of(caller))
+        return await self.answer(caller, key_id)
+
+    async def get_permissions(self, request: Request, key_id: str, query: Annotated[HasQuery, Query()]) -> Response:
+        """Show the permissions; answer what was asked of them (spec 5.3)."""
+        key = await self._seen(caller_of(request), key_id)
+        held = frozenset(key.scopes)
+        return reply(
+            PermissionsAnswer(
+                permissions=list(key.scopes),
+                has=None if query.has is None else grants(held, query.has),
+                any=grants_any(held, query.any) if query.any else None,
+                all=grants_all(held, query.all) if query.all else None,
+            )
+        )
+
+    async def put_permissions(self, request: Request, body: PermissionsBody, key_id: str) -> Response:
+        """Replace the permissions."""
+        caller = caller_of(request)
+        await self._keys.set_permissions(caller.shown_workspace_id, key_id, body.permissions, by=Actor.of(caller))
+        return await self.answer(caller, key_id)
+
+    async def get_ips(self, request: Request, key_id: str) -> Response:
+        """Show the list of addresses."""
+        key = await self._seen(caller_of(request), key_id)
+        return reply(AddressesAnswer(ip_restriction=key.ip_restriction, ips=list(key.ip_list)))
+
+    async def put_ips(self, request: Request, body: AddressesBody, key_id: str) -> Response:
+        """Replace the list of addresses."""
+        caller = caller_of(request)
+        await self._keys.set_addresses(
+            caller.shown_workspace_id, key_id, body.entries, restriction=body.ip_restriction, by=Actor.of(caller)
+        )
+        return await self.answer(caller, key_id)
+
+    async def post_ips(self, request: Request, body: AddressesBody, key_id: str) -> Response:
+        """Add to the list of addresses."""
+        caller = caller_of(request)
+        await self._keys.add_addresses(
+            caller.shown_workspace_id, key_id, body.entries, restriction=body.ip_restriction, by=Actor.of(caller)
+        )
+        return await self.answer(caller, key_id)
+
+    async def delete_ips(self, request: Request, body: AddressesBody, key_id: str) -> Response:
+        """Remove from the list of addresses; what is not in it is passed over."""
+        caller = caller_of(request)
+        await self._keys.remove_addresses(
+            caller.shown_workspace_id, key_id, body.entries, restriction=body.ip_restriction, by=Actor.of(caller)
+        )
+        return await self.answer(caller, key_id)
+
+    async def _seen(self, caller: Caller, key_id: str) -> Key:
+        return (await self._keys.get(caller.shown_workspace_id, key_id, environment=environment_of(caller))).key
+
+    @property
+    def _keys(self) -> AgentKeys:
+        return cast("AgentKeys", self.keyring)

@@ -1,0 +1,48 @@
+"""`/api-keys` (D-29)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rookery.access.api.keys import WRITE, KeyRoutes
+from rookery.access.api_keys import ApiKeys
+from rookery.access.guard import caller_of
+from rookery.access.models import Actor
+from rookery.access.schemas import ApiKeyAnswer, ApiKeyChangeBody, NewApiKeyAnswer, NewApiKeyBody
+from rookery.kernel.http import Route
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKeyRoutes(KeyRoutes):
+    """Reads a request, calls one verb, shapes the answer. Decides nothing."""
+
+    def routes(self) -> list[Route]:
+        """Return the table, one line per endpoint."""
+        tags = ("Keys",)
+        return [
+            Route(method="POST", path="/api-keys", handler=self.post_key, needs=WRITE, status=201, answers=NewApiKeyAnswer,
+                  once=True, secrets=("plaintext_key",), summary="Make an API key; its secret is shown this once", tags=tags),
+            Route(method="PATCH", path="/api-keys/{key_id}", handler=self.patch_key, needs=WRITE, answers=ApiKeyAnswer,
+                  summary="Change an API key; it acts on the very next request", tags=tags),
+            *self.common("/api-keys", "API key", ApiKeyAnswer, NewApiKeyAnswer),
+        ]  # fmt: skip
+
+    async def post_key(self, request: Request, body: NewApiKeyBody) -> Response:
+        """Make a key with no more than the caller's own powers (D-24)."""
+        caller = caller_of(request)
+        made = await self._keys.create(caller.shown_workspace_id, body.new(caller.environment), by=Actor.of(caller))
+        return self.minted(caller, made)
+
+    async def patch_key(self, request: Request, body: ApiKeyChangeBody, key_id: str) -> Response:
+        """Change a key."""
+        caller = caller_of(request)
+        await self._keys.alter(caller.shown_workspace_id, key_id, body.changes(), by=Actor.of(caller))
+        return await self.answer(caller, key_id)
+
+    @property
+    def _keys(self) -> ApiKeys:
+        return cast("ApiKeys", self.keyring)

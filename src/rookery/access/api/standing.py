@@ -1,0 +1,88 @@
+"""How the key that asks stands: who it is, and how much of its rate limit it has used (D-27)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rookery.access import shown
+from rookery.access.agent_keys import AgentKeys
+from rookery.access.api_keys import ApiKeys
+from rookery.access.errors import Unauthorised
+from rookery.access.guard import Guard, caller_of
+from rookery.access.limits import SECOND
+from rookery.access.schemas import RateLimitAnswer, WhoAnswer
+from rookery.access.scopes import ADDRESSES
+from rookery.access.workspaces import Workspaces
+from rookery.kernel.clock import Clock
+from rookery.kernel.errors import NotFound
+from rookery.kernel.http import Route, reply
+
+
+@dataclass(frozen=True, slots=True)
+class StandingRoutes:
+    """Reads a request, asks the guard or a keyring, shapes the answer."""
+
+    guard: Guard
+    api_keys: ApiKeys
+    agent_keys: AgentKeys
+    workspaces: Workspaces
+    clock: Clock
+
+    def routes(self) -> list[Route]:
+        """Return the routes under the platform's prefix."""
+        who = Route(
+            method="GET",
+            path="/whoami",
+            handler=self.get_who,
+            needs=None,
+            spends=False,
+            answers=WhoAnswer,
+            summary="Show the key that asks, and what it may do; spends nothing",
+            tags=("Keys",),
+        )
+        return [self.rate_limit_route(), who]
+
+    def rate_limit_route(self) -> Route:
+        """Return the route that is under both prefixes."""
+        return Route(
+            method="GET",
+            path="/rate-limit",
+            handler=self.get_rate_limit,
+            needs=None,
+            spends=False,
+            answers=RateLimitAnswer,
+            summary="How much of its rate limit this key has used; spends nothing",
+            tags=("Keys",),
+        )
+
+    async def get_rate_limit(self, request: Request) -> Response:
+        """Answer for the key that asks, of either kind."""
+        standing = await self.guard.standing(caller_of(request))
+        if standing is None:
+            raise Unauthorised
+        return reply(
+            RateLimitAnswer(
+                limit=standing.limit,
+                remaining=standing.remaining,
+                reset_in_seconds=standing.reset_in_s,
+                reset=standing.reset,
+                used=min(standing.used, standing.limit),
+                window_seconds=standing.plan.window // SECOND,
+                local=standing.local,
+            )
+        )
+
+    async def get_who(self, request: Request) -> Response:
+        """Show the caller's own key as its list does; its addresses too only if it may read those (D-12)."""
+        caller = caller_of(request)
+        keyring = self.api_keys if caller.key_kind == "api" else self.agent_keys
+        try:
+            found = await keyring.get(caller.shown_workspace_id, caller.key_id)
+            workspace = await self.workspaces.get(caller.shown_workspace_id)
+        except NotFound as error:  # deleted since the guard let it in
+            raise Unauthorised from error
+        fields = shown.entry(found, self.clock(), with_addresses=caller.may(ADDRESSES))
+        return reply({"kind": caller.key_kind, "workspace_name": workspace.name, **fields})

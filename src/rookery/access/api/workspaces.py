@@ -1,0 +1,113 @@
+"""`/workspaces` (D-29): the key's own; with platform:workspaces all of them, to be made, renamed and deleted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rookery.access import shown
+from rookery.access.api_keys import ApiKeys
+from rookery.access.errors import NotHeld
+from rookery.access.guard import caller_of
+from rookery.access.models import TEST, Actor, Caller
+from rookery.access.schemas import (
+    DeleteWorkspaceQuery,
+    DeletionAnswer,
+    NewApiKeyAnswer,
+    NewApiKeyBody,
+    NewWorkspaceBody,
+    WorkspaceAnswer,
+)
+from rookery.access.scopes import ADDRESSES, ALL_WORKSPACES
+from rookery.access.workspaces import Workspaces
+from rookery.kernel.clock import Clock
+from rookery.kernel.errors import NotFound
+from rookery.kernel.http import Route, page, reply
+from rookery.kernel.http.pages import PageQuery
+
+_LARGEST = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceRoutes:
+    """Reads a request, calls one verb, shapes the answer. Decides nothing but whose workspaces there are for a caller."""
+
+    workspaces: Workspaces
+    api_keys: ApiKeys
+    clock: Clock
+
+    def routes(self) -> list[Route]:
+        """Return the table, one line per endpoint."""
+        base, one, tags = "/workspaces", "/workspaces/{workspace_id}", ("Workspaces",)
+        return [
+            Route(method="GET", path=base, handler=self.get_workspaces, needs=None, summary="List the key's own workspace, or all",
+                  tags=tags),
+            Route(method="POST", path=base, handler=self.post_workspace, needs=ALL_WORKSPACES, status=201, answers=WorkspaceAnswer,
+                  once=True, summary="Make a workspace", tags=tags),
+            Route(method="GET", path=one, handler=self.get_workspace, needs=None, answers=WorkspaceAnswer, summary="Show a workspace",
+                  tags=tags),
+            Route(method="PATCH", path=one, handler=self.patch_workspace, needs=ALL_WORKSPACES, answers=WorkspaceAnswer,
+                  summary="Give a workspace another name", tags=tags),
+            Route(method="DELETE", path=one, handler=self.delete_workspace, needs=ALL_WORKSPACES, answers=DeletionAnswer,
+                  summary="Delete a workspace with everything in it", tags=tags),
+            Route(method="POST", path=f"{one}/api-keys", handler=self.post_key, needs=ALL_WORKSPACES, status=201, answers=NewApiKeyAnswer,
+                  once=True, secrets=("plaintext_key",), summary="Make an API key of a workspace, its first for example", tags=tags),
+        ]  # fmt: skip
+
+    async def get_workspaces(self, request: Request, query: Annotated[PageQuery, Query()]) -> Response:
+        """List workspaces, oldest first."""
+        caller = caller_of(request)
+        if caller.may(ALL_WORKSPACES):
+            found = await self.workspaces.list()
+        else:
+            found = [await self.workspaces.get(caller.shown_workspace_id)]
+        items = [shown.workspace(each) for each in found[query.offset : query.offset + query.per_page]]
+        return page(request, items, query=query, total=len(found))
+
+    async def post_workspace(self, request: Request, body: NewWorkspaceBody) -> Response:
+        """Make a workspace."""
+        caller = _live(caller_of(request))
+        return reply(shown.workspace(await self.workspaces.create(body.name, by=Actor.of(caller))), status=201)
+
+    async def get_workspace(self, request: Request, workspace_id: str) -> Response:
+        """Show a workspace; another than the key's own is a missing one, unless the key may see all."""
+        caller = caller_of(request)
+        wanted = _number(workspace_id)
+        if wanted != caller.shown_workspace_id and not caller.may(ALL_WORKSPACES):
+            raise NotFound("workspace", workspace_id[:64])
+        return reply(shown.workspace(await self.workspaces.get(wanted)))
+
+    async def patch_workspace(self, request: Request, body: NewWorkspaceBody, workspace_id: str) -> Response:
+        """Rename a workspace."""
+        caller = _live(caller_of(request))
+        return reply(shown.workspace(await self.workspaces.rename(_number(workspace_id), body.name, by=Actor.of(caller))))
+
+    async def delete_workspace(self, request: Request, workspace_id: str, query: Annotated[DeleteWorkspaceQuery, Query()]) -> Response:
+        """Delete a workspace; none of its keys opens anything from then on."""
+        caller = _live(caller_of(request))
+        gone = await self.workspaces.delete(_number(workspace_id), by=Actor.of(caller), dry_run=query.dry_run)
+        return reply(shown.deletion(gone))
+
+    async def post_key(self, request: Request, body: NewApiKeyBody, workspace_id: str) -> Response:
+        """Make a key of that workspace, with no more than the caller's own powers (D-24)."""
+        caller = _live(caller_of(request))
+        made = await self.api_keys.create(_number(workspace_id), body.new(caller.environment), by=Actor.of(caller))
+        return reply(shown.minted(made, self.clock(), with_addresses=caller.may(ADDRESSES)), status=201)
+
+
+def _live(caller: Caller) -> Caller:
+    """Return the caller, who is no test key: those touch nothing outside their sandbox (D-25)."""
+    if caller.environment == TEST:
+        raise NotHeld("environment", "A test key acts in its sandbox alone; workspaces are changed with a live key.")
+    return caller
+
+
+def _number(text: str) -> int:
+    """Return a workspace's number; what is none names no workspace."""
+    if not (text.isascii() and text.isdigit()) or len(text) > 19 or int(text) > _LARGEST:
+        raise NotFound("workspace", text[:64])
+    return int(text)

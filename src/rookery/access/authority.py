@@ -1,0 +1,169 @@
+"""
+How far a key may go with other keys: never further than itself (D-24). Pure: no I/O, no clock, no settings.
+
+What a key could not do itself, it can neither make a key for, nor make a key that has it do: so no privilege can grow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from fnmatch import fnmatchcase
+
+from rookery.access import scopes
+from rookery.access.errors import NotHeld, ScopeMissing
+from rookery.access.limits import DEFAULT_RATE, TIERS
+from rookery.access.models import TEST, Environment, Key, Tier, missing
+from rookery.access.networks import networks, within
+from rookery.kernel.errors import PermissionDenied
+
+_WILD = frozenset("*?[")
+_MINUTES = 60
+
+
+def must_hold(holder: Key, target: Key, *, is_new: bool = False) -> None:
+    """
+    Do nothing if *holder* has all that *target* has.
+
+    Args:
+        holder: The key that acts.
+        target: The key that it makes or changes, as it is before or after.
+        is_new: An agent key being made has an agent's name of its own: that nobody used it before is for the maker to look up.
+
+    Raises:
+        ScopeMissing, PermissionDenied: A scope that it does not have.
+        NotHeld: Anything else that it does not have, with the field's name.
+    """
+    refusal = _scope(holder, target) or _rest(holder, target)
+    if refusal is None and not (is_new and target.kind == "agent"):
+        refusal = _agent(holder, target)
+    if refusal is not None:
+        raise refusal
+
+
+def must_reach(holder: Key, environment: Environment) -> None:
+    """
+    Do nothing if *holder* may make keys of *environment*: asked before any other key is looked at, which a test key must not hear of.
+
+    Raises:
+        NotHeld: It is a test key, and those would be live (D-25).
+    """
+    if not _reaches(holder, environment):
+        raise _only_test_keys()
+
+
+def sees(holder: Key, target: Key) -> bool:
+    """Tell whether *target* exists for *holder*: in its own workspace, and for a test key test keys alone (D-25)."""
+    return _is_at_home(holder, target) and _reaches(holder, target.environment)
+
+
+def _is_at_home(holder: Key, target: Key) -> bool:
+    return target.workspace_id == holder.workspace_id or scopes.grants(frozenset(holder.scopes), scopes.ALL_WORKSPACES)
+
+
+def _scope(holder: Key, target: Key) -> ScopeMissing | PermissionDenied | None:
+    lacking = scopes.may_grant(frozenset(holder.scopes), target.scopes)
+    return missing(holder.kind, lacking[0]) if lacking else None
+
+
+def _rest(holder: Key, target: Key) -> NotHeld | None:
+    if not _is_at_home(holder, target):
+        return NotHeld("workspace_id", "This key belongs to another workspace.")
+    if not _reaches(holder, target.environment):
+        return _only_test_keys()
+    mine, theirs = holder.reach, target.reach
+    for field, held, wanted in (
+        ("servers", mine.servers, theirs.servers),
+        ("orgs", mine.orgs, theirs.orgs),
+        ("projects", mine.projects, theirs.projects),
+    ):
+        if not _names(held, wanted):
+            return NotHeld(field, f"This key's own {field} are restricted, and the other's reach further.")
+    if mine.tools is not None and (theirs.tools is None or not all(_glob(mine.tools, glob) for glob in theirs.tools)):
+        return NotHeld("tools", "This key's own tools are restricted, and the other's reach further.")
+    if not _limits(mine.tool_limits, theirs.tool_limits):
+        return NotHeld("tool_limits", "This key's own calls of tools are limited, and the other's are less so.")
+    return _pace(holder, target) or _time_and_place(holder, target)
+
+
+def _reaches(holder: Key, environment: Environment) -> bool:
+    return holder.environment != TEST or environment == TEST
+
+
+def _only_test_keys() -> NotHeld:
+    return NotHeld("environment", "This test key reaches only test keys.")
+
+
+def _names(held: frozenset[str] | None, wanted: frozenset[str] | None) -> bool:
+    return held is None or (wanted is not None and wanted <= held)
+
+
+def _glob(held: Collection[str], wanted: str) -> bool:
+    """Tell whether everything that the glob *wanted* matches is matched by one of *held*; in doubt, not."""
+    literal = wanted[: min((place for place, sign in enumerate(wanted) if sign in _WILD), default=len(wanted))]
+    for glob in held:
+        if glob == wanted or (literal == wanted and fnmatchcase(wanted, glob)):
+            return True
+        stem = glob[:-1]
+        if glob.endswith("*") and _WILD.isdisjoint(stem) and literal.startswith(stem):
+            return True
+    return False
+
+
+def _limits(held: Mapping[str, int], wanted: Mapping[str, int]) -> bool:
+    return all(glob in wanted and wanted[glob] <= limit for glob, limit in held.items())
+
+
+def _pace(holder: Key, target: Key) -> NotHeld | None:
+    """Compare how much the two may ask: in an hour for an API key, in a minute for an agent key."""
+    if target.kind == "api":
+        most = TIERS[holder.tier or Tier.FREE] if holder.kind == "api" else _hourly(holder.rate_limit or DEFAULT_RATE)
+        wanted = TIERS[target.tier or Tier.FREE]
+        if most is not None and (wanted is None or wanted > most):
+            return NotHeld("rate_limit_tier", f"This key may not make keys of the tier {target.tier}, only of {most} requests an hour.")
+        return None
+    if holder.kind == "api":
+        hourly = TIERS[holder.tier or Tier.FREE]
+        # The default rate of an agent is more than the lower tiers have in a minute, but any key that may make keys may make a usual one.
+        most = None if hourly is None else max(DEFAULT_RATE, hourly // _MINUTES)
+    else:
+        most = holder.rate_limit or DEFAULT_RATE
+    if most is not None and (target.rate_limit or DEFAULT_RATE) > most:
+        return NotHeld("rate_limit", f"This key may not make keys with more than {most} requests a minute.")
+    return None
+
+
+def _hourly(rate: int) -> int:
+    """
+    Return how many requests an hour an API key may have that an agent key of *rate* a minute makes.
+
+    Any API key may make agent keys of the usual rate. So a slower agent key makes no API key, and one of just that rate only
+    the slowest: by way of the other kind it would get at more, a free key at a higher tier and a slow agent at the usual rate.
+    """
+    if rate > DEFAULT_RATE:
+        return rate * _MINUTES
+    return TIERS[Tier.FREE] or 0 if rate == DEFAULT_RATE else 0
+
+
+def _time_and_place(holder: Key, target: Key) -> NotHeld | None:
+    if holder.expires_at is not None and (target.expires_at is None or target.expires_at > holder.expires_at):
+        return NotHeld("expires_at", "This key expires, and the other would outlive it.")
+    if holder.delete_after is not None and (target.delete_after is None or target.delete_after > holder.delete_after):
+        ends = target.expires_at
+        if ends is None or ends > holder.delete_after:
+            return NotHeld("expires_at", "This key was rotated and ends with its grace period, and the other would outlive it.")
+    if holder.ip_restriction and not (target.ip_restriction and within(networks(holder.ip_list), networks(target.ip_list))):
+        return NotHeld("ip_list", "This key may be used from its own addresses only, and the other from more.")
+    return None
+
+
+def _agent(holder: Key, target: Key) -> NotHeld | None:
+    if speaks_for_another(holder, target):
+        return NotHeld("agent_id", f"This key speaks for the agent {holder.agent_id!r}, and the other would for more.")
+    return None
+
+
+def speaks_for_another(holder: Key, target: Key) -> bool:
+    """Tell whether *holder*, which speaks for one agent alone, could through *target* read another's own memories (D-43)."""
+    if holder.agent_id in {None, target.agent_id} or scopes.grants(frozenset(holder.scopes), "brain:admin"):
+        return False
+    return scopes.grants_any(frozenset(target.scopes), ("brain:read", "brain:write", "brain:delete"))

@@ -1,0 +1,134 @@
+"""
+Spans over OTLP/HTTP, by OpenTelemetry's own library.
+
+Its provider is ours alone, never the process's: libraries that trace by themselves (the MCP SDK, FastAPI) would else send what they
+know, arguments among it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterable, Mapping
+from contextvars import Token
+from importlib import metadata
+
+from opentelemetry import context as otel_context
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from rookery.kernel.ids import uuid7
+from rookery.kernel.redaction import redact
+from rookery.kernel.tracing import Value
+
+_PATH = "/v1/traces"
+_SEND_S = 2.5
+"""One sending, with all that the library tries again: the receiver is near, or it is down. Less than closing may take."""
+
+_EVERY_MS = 2000
+_CLOSE_S = 3.0
+_PROPAGATION = TraceContextTextMapPropagator()
+
+
+class OtlpTracer:
+    """See `kernel.tracing.Tracer`. The library's thread starts with the first span, so that a process may fork before."""
+
+    def __init__(self, address: str) -> None:
+        base = address.rstrip("/")
+        self._endpoint = base if base.endswith(_PATH) else base + _PATH
+        self._provider: TracerProvider | None = None
+        self._tracer: Tracer | None = None
+        self._closed = False
+
+    def serve(self, method: str, headers: Iterable[tuple[bytes, bytes]]) -> OtlpSpan:
+        """Begin the span of a request; see `Tracer`."""
+        tracer = self._tracer or self._open()
+        above = _caller(headers)
+        span = tracer.start_span(method, above, kind=SpanKind.SERVER, attributes={"http.request.method": method})
+        return OtlpSpan(tracer, span, above or Context())
+
+    async def close(self) -> None:
+        """Send what is left; see `Tracer`."""
+        provider, self._provider = self._provider, None
+        self._closed = True
+        if provider is None:
+            return
+        # A thread of its own, which ends with the process: the library waits 30 s for a receiver that does not answer.
+        closing = threading.Thread(target=provider.shutdown, name="traces-close", daemon=True)
+        closing.start()
+        await asyncio.to_thread(closing.join, _CLOSE_S)
+
+    def _open(self) -> Tracer:
+        resource = Resource.create(
+            {"service.name": "rookery", "service.version": metadata.version("rookery"), "service.instance.id": uuid7()}
+        )
+        provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+        if not self._closed:
+            exporter = OTLPSpanExporter(endpoint=self._endpoint, timeout=_SEND_S)
+            provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=_EVERY_MS))
+            self._provider = provider
+        self._tracer = provider.get_tracer("rookery")
+        return self._tracer
+
+
+class OtlpSpan:
+    """
+    See `kernel.tracing.Span`.
+
+    It is OpenTelemetry's current span too while it is open, so that the MCP SDK tells every tool server of the trace (`_meta`).
+    """
+
+    __slots__ = ("_above", "_context", "_span", "_token", "_tracer")
+
+    def __init__(self, tracer: Tracer, span: Span, above: Context) -> None:
+        self._tracer = tracer
+        self._span = span
+        self._context = set_span_in_context(span, above)
+        self._token: Token[Context] | None = otel_context.attach(self._context)
+
+    @property
+    def is_open(self) -> bool:
+        return self._span.is_recording()
+
+    @property
+    def trace_id(self) -> str:
+        return f"{self._span.get_span_context().trace_id:032x}"
+
+    def child(self, name: str, attributes: Mapping[str, Value], *, elsewhere: bool) -> OtlpSpan:
+        kind = SpanKind.CLIENT if elsewhere else SpanKind.INTERNAL
+        return OtlpSpan(self._tracer, self._tracer.start_span(name, self._context, kind=kind, attributes=attributes), self._context)
+
+    def headers(self) -> Mapping[str, str]:
+        carrier: dict[str, str] = {}
+        _PROPAGATION.inject(carrier, self._context)
+        return carrier
+
+    def rename(self, name: str, attributes: Mapping[str, Value]) -> None:
+        self._span.update_name(name)
+        self._span.set_attributes(attributes)
+
+    def end(self, *, error: str | None = None) -> None:
+        if error is not None:
+            self._span.set_attribute("error.type", error)
+            self._span.set_status(Status(StatusCode.ERROR))
+        self._span.end()
+        if self._token is not None:
+            token, self._token = self._token, None
+            otel_context.detach(token)
+
+
+def _caller(headers: Iterable[tuple[bytes, bytes]]) -> Context | None:
+    """Return the trace that the caller began, if its headers name one (W3C trace context)."""
+    carrier: dict[str, str] = {}
+    for name, value in headers:
+        if name in {b"traceparent", b"tracestate"}:
+            text = value.decode("latin-1")
+            # What a caller puts into tracestate goes on to others: never a key of ours.
+            if redact(text) == text:
+                carrier[name.decode("ascii")] = text
+    return _PROPAGATION.extract(carrier) if "traceparent" in carrier else None

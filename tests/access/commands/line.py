@@ -1,0 +1,120 @@
+"""A command line on a data folder, typed into as an operator does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar, cast
+
+import typer
+from typer.testing import CliRunner, Result
+
+from rookery.access import commands
+from rookery.access.errors import Unauthorised
+from rookery.engines.counters import open_counter
+from rookery.kernel.db import open_database
+from tests.access.makers import Access, build
+from tests.conftest import FakeClock
+
+T = TypeVar("T")
+
+
+@dataclass
+class Opened:
+    """The platform, opened for one command."""
+
+    access: Access
+
+
+@dataclass
+class Platform:
+    """What the command line hands every command; opens a store anew each time, as separate processes do."""
+
+    data_dir: Path
+    clock: FakeClock = field(default_factory=FakeClock)
+
+    def open(self) -> AbstractAsyncContextManager[Opened]:
+        """Open it."""
+        return self._open()
+
+    @asynccontextmanager
+    async def _open(self) -> AsyncGenerator[Opened]:
+        database, counter = open_database("embedded:", data_dir=self.data_dir), open_counter("embedded:", data_dir=self.data_dir)
+        access = build(database, counter, self.clock)
+        try:
+            yield Opened(access)
+        finally:
+            await access.close()
+            await counter.close()
+            await database.close()
+
+
+class Line:
+    """A command line on one data folder; not on a terminal."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.platform = Platform(data_dir)
+        self.app = typer.Typer()
+        commands.register(self.app)
+
+    def run(self, *arguments: str, text: str | None = None) -> Result:
+        """Type it."""
+        return CliRunner().invoke(self.app, list(arguments), obj=self.platform, input=text)
+
+    def answer(self, *arguments: str) -> object:
+        """Type it with --json; it must succeed."""
+        result = self.run(*arguments, "--json")
+        assert result.exit_code == 0, result.output
+        return cast("object", json.loads(result.stdout))
+
+    def json(self, *arguments: str) -> dict[str, object]:
+        """Type it with --json; it must succeed and answer an object."""
+        found = self.answer(*arguments)
+        assert isinstance(found, dict)
+        return cast("dict[str, object]", found)
+
+    def list(self, *arguments: str) -> list[dict[str, object]]:
+        """Type it with --json; it must succeed and answer a list of objects."""
+        found = self.answer(*arguments)
+        assert isinstance(found, list)
+        return cast("list[dict[str, object]]", found)
+
+    def lines(self, *arguments: str) -> list[list[str]]:
+        """Type it, as in a pipe; it must succeed. The fields of each line."""
+        result = self.run(*arguments)
+        assert result.exit_code == 0, result.output
+        return [line.split("\t") for line in result.stdout.splitlines()]
+
+    def refuses(self, token: object) -> type[BaseException] | None:
+        """Present a key; return why it was not let in."""
+
+        async def present(access: Access) -> type[BaseException] | None:
+            try:
+                await access.admit(str(token))
+            except Unauthorised as error:
+                return type(error)
+            return None
+
+        return self.inside(present)
+
+    def call(self, token: object, *, status: int = 200, route: str = "/v1/brain/recall", times: int = 1) -> None:
+        """Make calls with a key."""
+
+        async def send(access: Access) -> None:
+            for _ in range(times):
+                (await access.admit(str(token))).record(method="POST", route=route, status=status, duration_ms=2.0)
+
+        self.inside(send)
+
+    def inside(self, work: Callable[[Access], Awaitable[T]]) -> T:
+        """Do something with the platform itself."""
+
+        async def opened() -> T:
+            async with self.platform.open() as platform:
+                return await work(platform.access)
+
+        return asyncio.run(opened())

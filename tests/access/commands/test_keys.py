@@ -1,0 +1,199 @@
+"""`rookery keys`, run as it is typed (D-04)."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from rookery.access.errors import KeyInGrace, KeyRevoked, Unauthorised
+from rookery.access.scopes import PRESETS
+from rookery.kernel.errors import NotFound, ValidationFailed
+from tests.access.commands.line import Line
+
+
+def make(line: Line, *options: str) -> dict[str, object]:
+    """Make an API key that may do everything unless *options* grant something."""
+    granted = () if "--scope" in options or "--preset" in options else ("--scope", "*")
+    return line.json("keys", "create", "--name", "key", *granted, *options)
+
+
+def test_an_api_key_is_made_listed_shown_rotated_and_deleted(line: Line) -> None:
+    """D-04, D-29: the fields of D-29, plaintext_key at creation and rotation alone."""
+    made = make(line, "--scope", "brain:read,mcp:*", "--scope", "platform:metrics", "--tier", "free", "--org", "acme")
+    named = made["scopes"], made["rate_limit_tier"], made["environment"], made["orgs"]
+    assert named == (["brain:read", "mcp:*", "platform:metrics"], "free", "live", ["acme"])
+    assert line.refuses(made["plaintext_key"]) is None
+    shown = line.json("keys", "show", str(made["id"]))
+    assert "plaintext_key" not in shown
+    use = {"call_count": 1, "last_used_at": shown["last_used_at"], "last_used_ip": "192.0.2.1"}
+    assert shown == {**{name: made[name] for name in shown}, **use}
+    assert line.list("keys", "list") == [shown]
+
+    rotated = line.json("keys", "rotate", str(made["id"]), "--grace-hours", "0")
+    assert line.refuses(made["plaintext_key"]) is Unauthorised
+    assert line.refuses(rotated["plaintext_key"]) is None
+    assert line.json("keys", "delete", str(rotated["id"]), "--dry-run")["deleted"] is False
+    assert line.refuses(rotated["plaintext_key"]) is None
+    assert line.json("keys", "delete", str(rotated["id"]), "--yes")["deleted"] is True
+    assert line.refuses(rotated["plaintext_key"]) is Unauthorised
+
+
+def test_each_setting_of_an_api_key_can_be_changed_and_the_rest_stays(line: Line) -> None:
+    """D-29, D-23: what an option names is replaced, in the next request too."""
+    made = make(line, "--server", "git", "--tool", "git/*", "--org", "acme", "--project", "site", "--tool-limit", "git/*=3")
+    key_id = str(made["id"])
+    before = line.json("keys", "show", key_id)
+    changes: list[tuple[list[str], dict[str, object]]] = [
+        (["--name", "other"], {"name": "other"}),
+        (["--preset", "reader", "--scope", "mcp:write"], {"scopes": [*PRESETS["reader"], "mcp:write"]}),
+        (["--tier", "business"], {"rate_limit_tier": "business"}),
+        (["--expires-at", "2099-01-31"], {"expires_at": "2099-01-31T00:00:00.000000Z"}),
+        (["--never"], {"expires_at": None}),
+        (["--agent-id", "rook"], {"agent_id": "rook"}),
+        (["--no-agent-id"], {"agent_id": None}),
+        (["--server", "web,time"], {"servers": ["time", "web"]}),
+        (["--server", ""], {"servers": []}),
+        (["--all-servers", "--all-tools"], {"servers": None, "tools": None}),
+        (["--all-orgs", "--all-projects"], {"orgs": None, "projects": None}),
+        (["--no-tool-limits"], {"tool_limits": {}}),
+    ]
+
+    for options, expected in changes:
+        before |= expected
+        assert line.json("keys", "change", key_id, *options) == before
+    assert line.json("keys", "show", key_id) == before
+    assert line.refuses(made["plaintext_key"]) is None
+
+
+def test_an_api_key_is_suspended_and_resumed(line: Line) -> None:
+    """D-21: either kind may be; it opens nothing meanwhile."""
+    made = make(line)
+    key_id = str(made["id"])
+    assert line.json("keys", "suspend", key_id)["suspended_at"] is not None
+    assert line.refuses(made["plaintext_key"]) is KeyRevoked
+    assert [row[0] for row in line.lines("keys", "list", "--status", "revoked")] == [key_id]
+    assert line.json("keys", "resume", key_id)["suspended_at"] is None
+    assert line.refuses(made["plaintext_key"]) is None
+    assert line.lines("keys", "list", "--status", "revoked") == []
+
+
+def test_the_expiry_of_an_api_key_is_replaced_and_removed(line: Line) -> None:
+    """Spec 3.2, D-21: extending makes an expired key active again."""
+    made = make(line, "--expires-at", "2026-11-22")
+    key_id = str(made["id"])
+    line.platform.clock.advance(days=2)
+    assert line.refuses(made["plaintext_key"]) is not None
+    assert line.json("keys", "extend", key_id, "--expires-at", "2099-01-31")["expires_at"] == "2099-01-31T00:00:00.000000Z"
+    assert line.refuses(made["plaintext_key"]) is None
+    assert line.json("keys", "extend", key_id, "--never")["expires_at"] is None
+
+
+def test_a_key_in_grace_works_and_is_not_rotated_again(line: Line) -> None:
+    """Spec 3.3, D-26: both keys authenticate in the grace period."""
+    made = make(line)
+    successor = line.json("keys", "rotate", str(made["id"]), "--grace-hours", "48")
+    assert line.refuses(made["plaintext_key"]) is None
+    assert line.refuses(successor["plaintext_key"]) is None
+    assert line.json("keys", "show", str(made["id"]))["delete_after"] == "2026-11-23T09:30:00.000000Z"
+    assert isinstance(line.run("keys", "rotate", str(made["id"])).exception, KeyInGrace)
+
+
+def test_many_api_keys_go_into_a_file_only_we_may_read(line: Line, tmp_path: Path) -> None:
+    """D-04: --count N --out FILE, mode 0600; none is shown, and all are let in."""
+    path = tmp_path / "keys.jsonl"
+    command = ["keys", "create", "--name", "ci", "--preset", "planner", "--count", "20", "--out", str(path)]
+    result = line.run(*command)
+    made = [json.loads(row) for row in path.read_text(encoding="utf-8").splitlines()]
+
+    assert (result.exit_code, result.stdout, stat.S_IMODE(path.stat().st_mode)) == (0, "", 0o600)
+    assert [each["name"] for each in made] == [f"ci {number}" for number in range(1, 21)]
+    assert made[0]["scopes"] == list(PRESETS["planner"])
+    assert all(line.refuses(each["plaintext_key"]) is None for each in made)
+    assert line.run(*command).exit_code == 2
+    assert len(line.lines("keys", "list")) == 20
+
+
+def test_several_api_keys_are_made_all_or_none(line: Line) -> None:
+    """D-04: one that cannot be made leaves no other behind that nobody was shown."""
+    result = line.run("keys", "create", "--name", "x" * 98, "--scope", "*", "--count", "10")  # "… 10" is too long, "… 9" is not
+
+    assert isinstance(result.exception, ValidationFailed)
+    assert line.lines("keys", "list") == []
+
+
+def test_a_successor_goes_into_a_file_too(line: Line, tmp_path: Path) -> None:
+    """D-04: a secret need not go over a screen; and `-` is the standard output."""
+    key_id, path = str(make(line)["id"]), tmp_path / "next.json"
+    assert line.run("keys", "rotate", key_id, "--out", str(path)).stdout == ""
+    successor = json.loads(path.read_text(encoding="utf-8"))
+    assert line.refuses(successor["plaintext_key"]) is None
+    piped = json.loads(line.run("keys", "rotate", str(successor["id"]), "--out", "-").stdout)
+    assert line.refuses(piped["plaintext_key"]) is None
+
+
+def test_lists_choose_by_environment_and_read_all_pages(line: Line) -> None:
+    """D-25, D-29: live and test keys; more keys than one read brings, each once, newest first."""
+    make(line, "--environment", "test")
+    line.run("agent-keys", "create", "--name", "a", "--preset", "reader", "--count", "1000")
+    line.run("agent-keys", "create", "--name", "b", "--preset", "reader", "--count", "5")
+    make(line)
+
+    assert [row[3] for row in line.lines("keys", "list")] == ["live", "test"]
+    assert [row[3] for row in line.lines("keys", "list", "--environment", "test")] == ["test"]
+    found = [str(each["id"]) for each in line.list("agent-keys", "list")]
+    assert found == sorted(set(found), reverse=True)
+    assert len(found) == 1005
+
+
+def test_prune_says_what_it_would_delete(line: Line) -> None:
+    """Spec 5.2, rule 9; D-04: --dry-run, --yes, all workspaces or one."""
+    line.json("keys", "rotate", str(make(line)["id"]), "--grace-hours", "0")
+
+    assert line.json("keys", "prune", "--dry-run")["deleted"] == 0
+    assert line.run("keys", "prune").exit_code == 2
+    assert line.json("keys", "prune", "--yes", "--workspace", "nest")["deleted"] == 1
+    assert line.run("keys", "prune").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["create", "--name", "x"],
+        ["create", "--name", "x", "--preset", "king"],
+        ["create", "--name", "x", "--scope", "*", "--tier", "gold"],
+        ["create", "--name", "x", "--scope", "*", "--expires-at", "soon"],
+        ["create", "--name", "x", "--scope", "*", "--expires-at", "99999999d"],
+        ["create", "--name", "x", "--scope", "*", "--tool-limit", "web"],
+        ["create", "--name", "x", "--scope", "*", "--tool-limit", f"web={'9' * 5000}"],
+        ["create", "--name", "x", "--scope", "*", "--workspace", "nowhere"],
+        ["create", "--name", "x", "--scope", "*", "--count", "0"],
+        ["create", "--name", "x", "--scope", "*", "--out", "nowhere/at/all"],
+        ["change", "x"],
+        ["change", "x", "--never", "--expires-at", "1d"],
+        ["change", "x", "--agent-id", "a", "--no-agent-id"],
+        ["change", "x", "--server", "a", "--all-servers"],
+        ["change", "x", "--tool-limit", "a=1", "--no-tool-limits"],
+        ["extend", "x"],
+        ["extend", "x", "--never", "--expires-at", "1d"],
+        ["list", "--status", "gone"],
+        ["list", "--environment", "both"],
+        ["prune", "--expired-days", "99999"],
+    ],
+)
+def test_what_cannot_be_meant_of_api_keys_is_exit_code_2(line: Line, arguments: list[str]) -> None:
+    """D-04: a usage error, and nothing done."""
+    assert line.run("keys", *arguments).exit_code == 2
+    assert line.lines("keys", "list") == []
+
+
+@pytest.mark.parametrize("group", ["keys", "agent-keys"])
+def test_what_is_not_there_is_exit_code_1(line: Line, group: str) -> None:
+    """D-04: the command line turns our errors into one line and exit code 1."""
+    commands = [["show"], ["rotate"], ["delete"], ["suspend"], ["resume"], ["extend", "--never"], ["change", "--name", "x"], ["usage"]]
+    for name, *options in commands:
+        result = line.run(group, name, "no-such-key", *options)
+        assert (result.exit_code, type(result.exception)) == (1, NotFound), name

@@ -1,0 +1,101 @@
+"""Keys changed: extended, suspended, given other permissions and addresses (spec 3.2, 5.3; D-21, D-28)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from rookery.access.errors import KeyExpired, KeyRevoked
+from rookery.access.models import KeyStatus
+from rookery.access.settings import NewAgentKey
+from rookery.kernel.errors import ValidationFailed
+from tests.access.makers import Access
+from tests.conftest import OPERATOR
+
+
+async def test_extending_an_expired_agent_key_makes_it_active(access: Access) -> None:
+    """D-21, spec 3.2: its expiry is replaced or cleared; a revoked key stays revoked."""
+    workspace, keys = await access.workspace(), access.agent_keys
+    minted = await access.agent_key(workspace, NewAgentKey(name="rook", permissions=("*",), expires_at=access.clock() + timedelta(hours=1)))
+    access.clock.advance(hours=1)
+    with pytest.raises(KeyExpired):
+        await access.admit(minted)
+    assert (await keys.get(workspace, minted.key.id)).key.status(access.clock()) is KeyStatus.EXPIRED
+
+    extended = await keys.extend(workspace, minted.key.id, access.clock() + timedelta(hours=1), by=OPERATOR)
+    assert extended.status(access.clock()) is KeyStatus.ACTIVE
+    await access.admit(minted)
+    with pytest.raises(ValidationFailed):
+        await keys.extend(workspace, minted.key.id, access.clock(), by=OPERATOR)
+    await keys.extend(workspace, minted.key.id, None, by=OPERATOR)
+    access.clock.advance(days=3650)
+    await access.admit(minted)
+
+    await keys.revoke(workspace, minted.key.id, by=OPERATOR)
+    revoked = await keys.extend(workspace, minted.key.id, None, by=OPERATOR)
+    assert revoked.status(access.clock()) is KeyStatus.REVOKED
+    assert (await keys.revoke(workspace, minted.key.id, by=OPERATOR)).revoked_at == revoked.revoked_at
+    await keys.resume(workspace, minted.key.id, by=OPERATOR)
+    with pytest.raises(KeyRevoked):
+        await access.admit(minted)
+
+
+@pytest.mark.parametrize("kind", ["api", "agent"])
+async def test_either_kind_can_be_suspended_and_resumed(access: Access, kind: str) -> None:
+    """D-21: 401 key_revoked while suspended, label Revoked."""
+    workspace = await access.workspace()
+    ring = access.api_keys if kind == "api" else access.agent_keys
+    minted = await (access.api_key if kind == "api" else access.agent_key)(workspace)
+
+    suspended = await ring.suspend(workspace, minted.key.id, by=OPERATOR)
+
+    assert suspended.status(access.clock()) is KeyStatus.REVOKED
+    access.clock.advance(hours=1)
+    assert (await ring.suspend(workspace, minted.key.id, by=OPERATOR)).suspended_at == suspended.suspended_at
+    with pytest.raises(KeyRevoked):
+        await access.admit(minted)
+    assert await ring.resume(workspace, minted.key.id, by=OPERATOR) == minted.key
+    await access.admit(minted)
+
+
+async def test_the_list_of_addresses_is_added_to_removed_from_and_replaced(access: Access) -> None:
+    """Spec 5.3, D-28: one bad line stores nothing: 422 errors.ips."""
+    workspace, keys = await access.workspace(), access.agent_keys
+    key_id = (await access.agent_key(workspace)).key.id
+
+    assert (await keys.set_addresses(workspace, key_id, "# office\n192.0.2.1\n2001:DB8::/32", restriction=True, by=OPERATOR)).ip_list == (
+        "192.0.2.1",
+        "2001:db8::/32",
+    )
+    assert (await keys.add_addresses(workspace, key_id, ["198.51.100.7/24", "192.0.2.1"], by=OPERATOR)).ip_list == (
+        "192.0.2.1",
+        "2001:db8::/32",
+        "198.51.100.0/24",
+    )
+    assert (await keys.remove_addresses(workspace, key_id, ["2001:db8::/32", "203.0.113.1"], by=OPERATOR)).ip_list == (
+        "192.0.2.1",
+        "198.51.100.0/24",
+    )
+    for change in (keys.set_addresses, keys.add_addresses, keys.remove_addresses):
+        with pytest.raises(ValidationFailed) as refusal:
+            await change(workspace, key_id, "203.0.113.1\nnonsense", by=OPERATOR)
+        assert refusal.value.detail["errors"] == {"ips": ["nonsense: Invalid IP address"]}
+    after = (await keys.get(workspace, key_id)).key
+    assert (after.ip_list, after.ip_restriction) == (("192.0.2.1", "198.51.100.0/24"), True)
+    assert not (await keys.restrict(workspace, key_id, on=False, by=OPERATOR)).ip_restriction
+
+
+async def test_permissions_are_replaced(access: Access) -> None:
+    """Spec 5.3: on an existing key; unknown ones change nothing."""
+    workspace, keys = await access.workspace(), access.agent_keys
+    minted = await access.agent_key(workspace)
+
+    assert (await keys.set_permissions(workspace, minted.key.id, ["plans.write", "notify.send"], by=OPERATOR)).scopes == (
+        "plans.write",
+        "notify:send",
+    )
+    for bad in ([], ["plans.rite"]):
+        with pytest.raises(ValidationFailed):
+            await keys.set_permissions(workspace, minted.key.id, bad, by=OPERATOR)
+    assert (await access.admit(minted, needs="notify.send")).caller.scopes == {"plans.write", "notify:send"}

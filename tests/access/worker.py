@@ -1,0 +1,132 @@
+"""
+A process of its own with access as a server has it, told by its parent what to do: one JSON object a line.
+
+Times come from the parent, so that windows and expiries are the same in all processes. `python -m tests.access.worker
+FOLDER DATABASE_URL` answers {"tokens", "needs", "at", "address", "times"} with {"outcomes": {outcome: how often}, "remaining", "runs"}.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import IO, TypedDict, cast
+
+from rookery.engines.counters import open_counter
+from rookery.kernel.db import open_database
+from rookery.kernel.errors import RookeryError
+from tests.access.makers import Access, build
+from tests.conftest import FakeClock
+
+_STOP_S = 20
+
+
+class Asked(TypedDict):
+    """What a worker is to do: present each token so many times, a few at once."""
+
+    tokens: list[str]
+    needs: str | None
+    at: str
+    address: str
+    times: int
+
+
+class Answered(TypedDict):
+    """What came of it: how often which outcome (`ok`, or an error's code), and how often bcrypt has run so far."""
+
+    outcomes: dict[str, int]
+    remaining: int | None
+    runs: int
+
+
+@dataclass
+class Worker:
+    """The parent's end of such a process."""
+
+    process: subprocess.Popen[str]
+
+    def ask(self, *tokens: str, at: datetime, needs: str | None = None, address: str = "192.0.2.1", times: int = 1) -> None:
+        """Tell it what to do, without waiting for it."""
+        asked: Asked = {"tokens": list(tokens), "needs": needs, "at": at.isoformat(), "address": address, "times": times}
+        stdin = cast("IO[str]", self.process.stdin)
+        stdin.write(json.dumps(asked) + "\n")
+        stdin.flush()
+
+    def answer(self) -> Answered:
+        """Wait for what came of it."""
+        line = cast("IO[str]", self.process.stdout).readline()
+        assert line, "the worker has ended"
+        return cast("Answered", json.loads(line))
+
+    def admit(self, token: str, *, at: datetime, needs: str | None = None, address: str = "192.0.2.1") -> str:
+        """Present a token once; return `ok` or the error's code."""
+        self.ask(token, at=at, needs=needs, address=address)
+        (outcome,) = self.answer()["outcomes"]
+        return outcome
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        self.process.kill()
+        self.process.wait(_STOP_S)
+
+
+@contextmanager
+def workers(number: int, folder: Path, database_url: str) -> Generator[list[Worker]]:
+    """Run so many; whatever happens, they end with the block."""
+    command = [sys.executable, "-m", "tests.access.worker", str(folder), database_url]
+    with ExitStack() as stack:
+        running = [
+            stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)) for _ in range(number)
+        ]
+        stack.callback(_stop, running)
+        yield [Worker(process) for process in running]
+
+
+def _stop(running: Sequence[subprocess.Popen[str]]) -> None:
+    for process in running:
+        cast("IO[str]", process.stdin).close()
+        try:
+            process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+async def _work(folder: Path, database_url: str) -> None:
+    clock, loop = FakeClock(), asyncio.get_running_loop()
+    db, counter = open_database(database_url, data_dir=folder), open_counter("embedded:", data_dir=folder)
+    access = build(db, counter, clock)
+    while line := await loop.run_in_executor(None, sys.stdin.readline):
+        asked = cast("Asked", json.loads(line))
+        clock.at = datetime.fromisoformat(asked["at"])
+        print(json.dumps(await _do(access, asked)), flush=True)  # noqa: T201 - to the parent
+    for each in (access, db, counter):
+        await each.close()
+
+
+async def _do(access: Access, asked: Asked) -> Answered:
+    outcomes, remaining = Counter[str](), None
+
+    async def once(token: str) -> None:
+        nonlocal remaining
+        try:
+            admission = await access.admit(token, needs=asked["needs"], address=asked["address"])
+        except RookeryError as error:
+            outcomes[error.code] += 1
+        else:
+            outcomes["ok"] += 1
+            remaining = int(dict(admission.headers)[b"x-ratelimit-remaining"])
+
+    for _ in range(asked["times"]):
+        await asyncio.gather(*(once(token) for token in asked["tokens"]))
+    return {"outcomes": dict(outcomes), "remaining": remaining, "runs": access.bcrypt.runs}
+
+
+if __name__ == "__main__":
+    asyncio.run(_work(Path(sys.argv[1]), sys.argv[2]))

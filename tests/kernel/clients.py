@@ -1,0 +1,144 @@
+"""A server on a real socket whose answers take as long as a test wants, and clients of it at the level of bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import cast
+
+import uvicorn
+from starlette.types import Receive, Scope, Send
+
+from rookery.kernel.errors import RookeryError
+from rookery.kernel.http import bodies
+from rookery.kernel.http.bodies import read_body
+from rookery.kernel.http.connection import Connection
+from rookery.kernel.http.crowd import Crowd
+from rookery.kernel.http.replies import error_reply, reply
+from rookery.kernel.http.tls import TlsServer
+from rookery.serving import listen
+from tests.conftest import eventually
+
+WAIT_S = 10.0
+GET = b"GET %s HTTP/1.1\r\nHost: a\r\n\r\n"
+LARGE = 8_000_000
+
+
+@dataclass
+class Toy:
+    """A server whose answers take as long as a test wants, and who is connected to it."""
+
+    crowd: Crowd
+    released: asyncio.Event = field(default_factory=asyncio.Event)
+    working: int = 0
+    port: int = 0
+    left: list[str] = field(default_factory=list[str])
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer: /work when released, /large and /pieces with 8 MB, /body once that is read, all else at once."""
+        headers = [(b"content-length", b"2")]
+        match scope["path"]:
+            case "/work":
+                self.working += 1
+                await self.released.wait()
+                self.working -= 1
+            case "/body":
+                try:
+                    answer = reply({"size": len(await read_body(receive, limit=10_000_000))})
+                except RookeryError as error:
+                    answer = error_reply(error)
+                except bodies.ClientLeft:
+                    self.left.append("/body")
+                    return
+                await answer(scope, receive, send)
+                return
+            case "/large":
+                await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % LARGE)]})
+                await send({"type": "http.response.body", "body": b"x" * LARGE})
+                return
+            case "/pieces":
+                await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % LARGE)]})
+                for rest in range(LARGE - 80_000, -1, -80_000):
+                    await send({"type": "http.response.body", "body": b"x" * 80_000, "more_body": rest > 0})
+                return
+            case _:
+                pass
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+
+class Client:
+    """One connection to it."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def ask(self, path: bytes = b"/") -> bytes:
+        """Send a GET and return the answer's content."""
+        self.writer.write(GET % path)
+        return (await self.answer())[1]
+
+    async def answer(self) -> tuple[bytes, bytes]:
+        """Return the head and the content of the next answer."""
+        async with asyncio.timeout(WAIT_S):
+            head = await self.reader.readuntil(b"\r\n\r\n")
+            return head, await self.reader.readexactly(int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0]))
+
+    async def rest(self) -> bytes:
+        """Return all that comes until the server closes."""
+        received = b""
+        try:
+            async with asyncio.timeout(WAIT_S):
+                while piece := await self.reader.read(65536):
+                    received += piece
+        except ConnectionError:
+            pass
+        return received
+
+
+@asynccontextmanager
+async def serving(
+    limit: int = 1000,
+    *,
+    owner: Callable[[str], str | None] = lambda _: None,
+    secure: ssl.SSLContext | None = None,
+    idle_s: int = 1,
+) -> AsyncGenerator[Toy]:
+    """Run one until the block ends."""
+    who = Crowd(limit, owner=owner)
+    toy, listening = Toy(crowd=who), listen("127.0.0.1", 0)
+    toy.port = int(listening.getsockname()[1])
+    http = cast("type[asyncio.Protocol]", partial(Connection, crowd=who))
+    config = uvicorn.Config(toy, http=http, ws="none", lifespan="off", log_config=None, timeout_keep_alive=idle_s)
+    server = uvicorn.Server(config) if secure is None else TlsServer(config, who, secure)
+    running = asyncio.create_task(server.serve(sockets=[listening]))
+    await eventually(lambda: server.started)
+    try:
+        yield toy
+    finally:
+        toy.released.set()
+        server.should_exit = True
+        await running
+
+
+async def connect(
+    guests: AsyncExitStack, toy: Toy, sent: bytes = b"", *, source: str = "127.0.0.1", secure: ssl.SSLContext | None = None
+) -> Client:
+    """Open a connection to *toy*, from the address *source*, and send bytes at once."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", toy.port, ssl=secure, local_addr=(source, 0))
+    guests.callback(writer.close)
+    writer.write(sent)
+    return Client(reader, writer)
+
+
+async def workers(guests: AsyncExitStack, toy: Toy, count: int, source: str = "127.0.0.1") -> list[Client]:
+    """Open *count* connections, with a request in work on each."""
+    before = toy.working
+    made = [await connect(guests, toy, GET % b"/work", source=source) for _ in range(count)]
+    await eventually(lambda: toy.working == before + count)
+    return made

@@ -1,0 +1,110 @@
+"""Answers go out as uvicorn itself would send them, byte for byte, though most are written by a shorter way."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+import uvicorn
+from starlette.types import Message, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from rookery.kernel.http.connection import Connection
+from tests.conftest import eventually
+
+_WAIT_S = 5.0
+
+
+def _start(*headers: tuple[bytes, bytes], status: int = 200) -> Message:
+    return {"type": "http.response.start", "status": status, "headers": list(headers)}
+
+
+def _body(content: bytes = b"", *, more: bool = False) -> Message:
+    return {"type": "http.response.body", "body": content, "more_body": more}
+
+
+_FIVE = (b"content-length", b"5")
+_ANSWERS: dict[str, Sequence[Message]] = {
+    "whole": [_start(_FIVE, (b"x-a", b"b; c\t\xff")), _body(b"hello")],
+    "in pieces": [_start(_FIVE), _body(b"he", more=True), _body(b"ll", more=True), _body(b"o")],
+    "in pieces, the first empty": [_start(_FIVE), _body(more=True), _body(b"hello")],
+    "of unknown length": [_start((b"x-a", b"b")), _body(b"he", more=True), _body(b"llo")],
+    "chunked by itself": [_start((b"transfer-encoding", b"chunked")), _body(b"hello")],
+    "empty": [_start((b"content-length", b"0")), _body()],
+    "without content": [_start(status=204), _body()],
+    "not modified": [_start(status=304), _body()],
+    "closing": [_start(_FIVE, (b"connection", b"close")), _body(b"hello")],
+    "named in capitals": [_start((b"Content-Length", b"5")), _body(b"hello")],
+    "too short": [_start(_FIVE), _body(b"hell")],
+    "too long": [_start(_FIVE), _body(b"hello!")],
+    "too long in pieces": [_start(_FIVE), _body(b"hell", more=True), _body(b"o!")],
+    "with two heads in one": [_start(_FIVE, (b"x-a", b"b\r\nx-c: d")), _body(b"hello")],
+    "with a bare line feed": [_start(_FIVE, (b"x-a", b"b\nx-c: d")), _body(b"hello")],
+    "with a NUL": [_start(_FIVE, (b"x-a", b"b\x00")), _body(b"hello")],
+    "with a line in a name": [_start(_FIVE, (b"x-a: b\r\nx-c", b"d")), _body(b"hello")],
+    "never begun": [],
+    "never ended": [_start(_FIVE), _body(b"he", more=True)],
+}
+_BROKEN_OFF: dict[str, Sequence[Message]] = {
+    "begun twice": [_start(_FIVE), _start(_FIVE), _body(b"hello")],
+    "begun, and left": [_start(_FIVE)],
+}
+
+
+async def _app(scope: Scope, receive: Receive, send: Send) -> None:
+    for message in {**_ANSWERS, **_BROKEN_OFF}[scope["query_string"].decode().replace("%20", " ")]:
+        await send(message)
+
+
+@pytest.fixture
+async def ports() -> AsyncIterator[list[int]]:
+    """The ports of two servers of one application: uvicorn's own, and ours."""
+    listening = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
+    options = {"ws": "none", "lifespan": "off", "log_config": None, "server_header": False, "date_header": False, "access_log": False}
+    servers = [uvicorn.Server(uvicorn.Config(_app, http=http, **options)) for http in (HttpToolsProtocol, Connection)]  # pyright: ignore[reportArgumentType] - each option has its type
+    running = [asyncio.create_task(server.serve(sockets=[each])) for server, each in zip(servers, listening, strict=True)]
+    await eventually(lambda: all(server.started for server in servers))
+    yield [int(each.getsockname()[1]) for each in listening]
+    for server in servers:
+        server.should_exit = True
+    await asyncio.gather(*running)
+
+
+@pytest.mark.parametrize("request_line", ["GET %s HTTP/1.1", "HEAD %s HTTP/1.1", "GET %s HTTP/1.0", "GET http://a%s HTTP/1.1"])
+@pytest.mark.parametrize("name", list(_ANSWERS))
+async def test_an_answer_is_the_one_that_uvicorn_sends(ports: list[int], name: str, request_line: str) -> None:
+    """D-10, RFC 9112: whatever an application sends, right or wrong; no value of a header ever becomes another header."""
+    asked = request_line % f"/?{name.replace(' ', '%20')}"
+    sent = f"{asked}\r\nHost: a\r\n\r\n{asked}\r\nHost: a\r\nConnection: close\r\n\r\n".encode()
+
+    theirs, ours = await asyncio.gather(*(_answer(port, sent) for port in ports))
+
+    assert ours == theirs
+    assert b"\nx-c: d" not in ours
+
+
+@pytest.mark.parametrize("name", list(_BROKEN_OFF))
+async def test_an_answer_that_breaks_off_before_its_content_is_none(ports: list[int], name: str) -> None:
+    """RFC 9112, 6.3: uvicorn sends the head alone; without it a client sees at once that there is no answer."""
+    theirs, ours = await asyncio.gather(
+        *(_answer(port, f"GET /?{name.replace(' ', '%20')} HTTP/1.1\r\nHost: a\r\n\r\n".encode()) for port in ports)
+    )
+
+    assert (theirs[:9], ours) == (b"HTTP/1.1 ", b"")
+
+
+async def _answer(port: int, sent: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(sent)
+    received = b""
+    try:
+        async with asyncio.timeout(_WAIT_S):
+            while piece := await reader.read(65536):
+                received += piece
+    except ConnectionError:
+        pass
+    finally:
+        writer.close()
+    return received

@@ -1,0 +1,672 @@
+"""Idempotency-Key: a marked request is done once, and its repetition gets the same answer (D-14)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, MutableMapping
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, cast
+
+import httpx2
+import pytest
+from fastapi import FastAPI
+from fastapi import Query as FromQuery
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel
+from sqlalchemy import func, select, text
+from starlette.responses import Response, StreamingResponse
+
+from rookery.access.models import Tier
+from rookery.app import mounted_routes
+from rookery.kernel.db import Database, open_database
+from rookery.kernel.errors import Conflict, PermissionDenied
+from rookery.kernel.http import Once, Route, Shell, mount, reply
+from rookery.kernel.http.idempotency import MAX_KEPT
+from rookery.kernel.http.routes import Admission, Mounted
+from rookery.kernel.http.shell import unknown_route
+from rookery.kernel.ids import uuid7
+from rookery.kernel.kept_answers import KEPT, LEASE, SEALED, Claim, Kept, KeptAnswers, StillRunning, asked, kept_answers
+from rookery.kernel.sealing import KeySource, Place, Sealer
+from rookery.kernel.secret import Secret
+from rookery.kernel.wire import Body, Query
+from rookery.memory.store.tables import memories
+from rookery.wiring import build
+from tests.conftest import OPERATOR, Caller, FakeClock, House, Settings, eventually, lend_model
+from tests.documentation import ROOT, code, table
+from tests.processes import running
+
+KEY = Secret("the secret key of these tests, 0123456789")
+COUNTED = select(func.count().label("n")).select_from(kept_answers)
+
+
+class Note(Body):
+    """What the toy routes take."""
+
+    text: str = ""
+    size: float = 0.0
+
+
+class Space(Query):
+    """A query, which a creating route may have too."""
+
+    where: str = ""
+
+
+@dataclass
+class Somebody:
+    """A caller, as far as these routes are concerned."""
+
+    key_id: str
+    workspace_id: int
+
+
+class Letting:
+    """An admission of the key that X-Key names."""
+
+    headers: tuple[tuple[bytes, bytes], ...] = ((b"x-ratelimit-remaining", b"7"),)
+
+    def __init__(self, caller: Somebody) -> None:
+        self.caller = caller
+
+    def record(self, *, method: str, route: str, status: int, duration_ms: float) -> None:
+        """Nothing to keep."""
+
+
+class Doorman:
+    """Admits every key but the one that was revoked."""
+
+    async def admit(self, scope: MutableMapping[str, object], *, needs: str | None, spend: bool = True) -> Admission:
+        """Let in, or raise."""
+        named = dict(cast("list[tuple[bytes, bytes]]", scope["headers"])).get(b"x-key", b"k").decode()
+        if named == "revoked":
+            raise PermissionDenied(str(needs))
+        return Letting(Somebody(named, 1))
+
+
+@dataclass
+class Toy:
+    """Routes of every kind; `done` is how often work was done."""
+
+    db: Database
+    done: int = 0
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def routes(self) -> list[Route]:
+        """Return the table."""
+        return [
+            Route(method="POST", path="/things", handler=self.make, needs="x", status=201, once=True, max_body=2 * MAX_KEPT),
+            Route(method="POST", path="/things/{name}/parts", handler=self.part, needs="x", once=True),
+            Route(method="POST", path="/keys", handler=self.key, needs="x", once=True, secrets=("plaintext_key",)),
+            Route(method="POST", path="/slow", handler=self.slow, needs="x", once=True),
+            Route(method="POST", path="/wrong", handler=self.wrong, needs="x", once=True),
+            Route(method="POST", path="/broken", handler=self.broken, needs="x", once=True),
+            Route(method="POST", path="/lossy", handler=self.lossy, needs="x", once=True),
+            Route(method="POST", path="/stream", handler=self.stream, needs="x", once=True),
+            Route(method="POST", path="/questions", handler=self.make, needs="x"),
+            Route(method="GET", path="/things", handler=self.part_of, needs="x"),
+        ]
+
+    async def make(self, body: Note, query: Annotated[Space, FromQuery()]) -> Response:
+        """Make a thing; `size` is that of the answer."""
+        self.done += 1
+        made = {"id": str(self.done), "text": body.text + "x" * int(body.size), "where": query.where}
+        return reply(made, status=201, headers={"Location": f"/things/{self.done}"})
+
+    async def part(self, name: str) -> Response:
+        """Make a part of a thing; there is no body."""
+        self.done += 1
+        return Response(status_code=204, headers={"x-name": name})
+
+    async def part_of(self) -> Response:
+        """Tell how much was done."""
+        self.done += 1
+        return reply({"done": self.done})
+
+    async def key(self, body: Note) -> Response:
+        """Make a key, or two, and show them."""
+        self.done += 1
+        one = {"id": f"id-{self.done}", "plaintext_key": "sk_live_" + "s" * 32}
+        return reply(one if not body.size else {"data": [one, {**one, "id": "other"}]}, status=201)
+
+    async def slow(self, body: Note) -> Response:
+        """Work until the gate opens."""
+        self.done += 1
+        await self.gate.wait()
+        return reply({"text": body.text})
+
+    async def wrong(self) -> Response:
+        """Refuse the first time."""
+        self.done += 1
+        if self.done == 1:
+            raise Conflict("not now")
+        return reply({"done": self.done}, status=200 if self.done > 2 else 302)
+
+    async def broken(self) -> Response:
+        """Fail by a mistake the first time."""
+        self.done += 1
+        return reply({"whole": 1 // (self.done - 1)})
+
+    async def lossy(self) -> Response:
+        """Work, and lose the table in which the answer is to be kept."""
+        self.done += 1
+        await self.db.write(lambda tx: tx.run(text("ALTER TABLE kept_answers RENAME TO lost_answers")))
+        return reply({"done": self.done})
+
+    async def stream(self) -> Response:
+        """Answer in pieces."""
+        self.done += 1
+        return StreamingResponse(iter([b"{}"]))
+
+
+@dataclass
+class Server:
+    """A toy server on a record store."""
+
+    client: httpx2.AsyncClient
+    toy: Toy
+    kept: KeptAnswers
+    db: Database
+    sealer: Sealer
+
+    async def post(self, path: str = "/things", body: object = None, mark: str | None = "m", **headers: str) -> httpx2.Response:
+        """POST *body*, marked."""
+        marked = headers if mark is None else {"Idempotency-Key": mark, **headers}
+        return await self.client.post(path, json={"text": "a"} if body is None else body, headers=marked)
+
+    async def rows(self) -> int:
+        """Return how many requests are known."""
+        return (await self.db.read(lambda tx: tx.all(COUNTED)))[0].integer("n")
+
+
+@asynccontextmanager
+async def serving(db: Database, data_dir: Path, clock: FakeClock, *, renew_s: float = 20.0) -> AsyncGenerator[Server]:
+    """Serve the toy routes; another server may be on the same store."""
+    sealer = Sealer(db, KeySource(data_dir, given=KEY), [SEALED], clock)
+    await sealer.start()
+    kept, toy, mounted = KeptAnswers(db, sealer, clock, uuid7), Toy(db), Mounted(FastAPI())
+    mount(mounted, "", toy.routes(), Doorman(), Once(kept, renew_s=renew_s))
+    mounted.app.router.default = unknown_route
+    shell = Shell(exact=mounted.exact, router=mounted.app.router, hosts={"toy"}, origins=(), address=lambda path: "http://toy")
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(shell), base_url="http://toy") as client:
+        yield Server(client, toy, kept, db, sealer)
+
+
+@pytest.fixture
+async def server(database: Database, data_dir: Path, clock: FakeClock) -> AsyncIterator[Server]:
+    """A toy server on an empty store."""
+    async with serving(database, data_dir, clock) as started:
+        yield started
+
+
+async def test_a_repetition_gets_the_same_answer_and_nothing_is_done_again(server: Server) -> None:
+    """D-14: status, body and headers of the first answer, with Idempotent-Replay; its own request id and rate headers."""
+    first = await server.post()
+    again = await server.post(**{"X-Request-ID": "mine"})
+
+    assert (first.status_code, server.toy.done) == (201, 1)
+    assert "idempotent-replay" not in first.headers
+    assert (again.status_code, again.content, again.headers["location"]) == (201, first.content, "/things/1")
+    assert (again.headers["idempotent-replay"], again.headers["x-request-id"]) == ("true", "mine")
+    own = {"idempotent-replay", "x-request-id"}
+    assert {name: value for name, value in again.headers.items() if name not in own} == {
+        name: value for name, value in first.headers.items() if name not in own
+    }
+
+
+async def test_an_answer_without_a_body_is_repeated_too(server: Server) -> None:
+    """D-14: whatever is 2xx is kept; a route that takes no body compares none."""
+    answers = [await server.client.post("/things/a/parts", headers={"Idempotency-Key": "m"}) for _ in range(2)]
+
+    assert [(each.status_code, each.content, each.headers["x-name"]) for each in answers] == [(204, b"", "a")] * 2
+    assert server.toy.done == 1
+
+
+async def test_without_the_header_everything_is_done_each_time(server: Server) -> None:
+    """D-14: the header is the caller's choice; nothing is kept without it."""
+    for _ in range(2):
+        assert (await server.post(mark=None)).status_code == 201
+
+    assert (server.toy.done, await server.rows()) == (2, 0)
+
+
+async def test_the_same_value_written_otherwise_is_the_same_request(server: Server) -> None:
+    """D-14: bodies are compared as JSON values: what a client's second attempt writes in another order is no other body."""
+    headers = {"Idempotency-Key": "m", "Content-Type": "application/json"}
+    await server.client.post("/things", content='{"size": 1.0, "text": "a"}', headers=headers)
+    again = await server.client.post("/things", content='{"text":"\\u0061", "size":1.0e0}', headers=headers)
+
+    assert (again.status_code, again.headers["idempotent-replay"], server.toy.done) == (201, "true", 1)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"), [("/things", {"text": "b"}), ("/things", {"text": "a", "size": 1}), ("/things?where=x", {"text": "a"})]
+)
+async def test_another_request_under_the_same_mark_is_refused(server: Server, path: str, body: dict[str, object]) -> None:
+    """D-14: other body, or other query: 422 idempotency_mismatch, and nothing is done."""
+    await server.post()
+    other = await server.post(path, body)
+
+    assert (other.status_code, other.json()["error"], server.toy.done) == (422, "idempotency_mismatch", 1)
+    assert (await server.post()).headers["idempotent-replay"] == "true"
+
+
+async def test_a_mark_belongs_to_a_key_and_a_path(server: Server) -> None:
+    """D-14: scope is key id, method and path; nobody gets the answer to another key's request."""
+    answers = [
+        await server.post(),
+        await server.post(**{"X-Key": "other"}),
+        await server.post(mark="n"),
+        await server.post("/keys"),
+        await server.client.post("/things/a/parts", headers={"Idempotency-Key": "m"}),
+        await server.client.post("/things/b/parts", headers={"Idempotency-Key": "m"}),
+    ]
+
+    assert ["idempotent-replay" in each.headers for each in answers] == [False] * 6
+    assert (server.toy.done, await server.rows()) == (6, 6)
+
+
+@given(st.lists(st.tuples(st.text("ab/\x01"), st.text("ab "), st.text("ab/é")), min_size=2, max_size=2, unique=True))
+def test_no_two_scopes_are_one(scopes: list[tuple[str, str, str]]) -> None:
+    """D-14: key, mark and path are told apart, whatever is in them."""
+    ids = {asked(key_id=key, workspace_id=1, method="POST", path=path, mark=mark, query=b"", body=b"").id for key, mark, path in scopes}
+
+    assert len(ids) == 2
+
+
+@given(st.binary(max_size=3), st.binary(max_size=3), st.binary(max_size=3), st.binary(max_size=3))
+def test_no_two_requests_have_one_fingerprint(query: bytes, body: bytes, other_query: bytes, other_body: bytes) -> None:
+    """D-14: what ends the query cannot begin the body."""
+    one, other = (
+        asked(key_id="k", workspace_id=1, method="POST", path="/", mark="m", query=each, body=content).fingerprint
+        for each, content in ((query, body), (other_query, other_body))
+    )
+
+    assert (one == other) is ((query, body) == (other_query, other_body))
+
+
+async def test_of_many_at_once_one_is_done(server: Server) -> None:
+    """D-14: still running is 409 with Retry-After, under a code of its own; then everybody gets the one answer."""
+    requests = [asyncio.create_task(server.post("/slow")) for _ in range(50)]
+    await eventually(lambda: sum(each.done() for each in requests) == 49)
+    refused = [each.result() for each in requests if each.done()]
+    assert {(each.status_code, each.json()["error"], each.headers["retry-after"]) for each in refused} == {
+        (409, "idempotency_in_progress", "1")
+    }
+    other = await server.post("/slow", {"text": "other"})
+    assert (other.status_code, other.json()["error"]) == (422, "idempotency_mismatch")
+    server.toy.gate.set()
+
+    answers = await asyncio.gather(*requests)
+    assert [each.status_code for each in answers].count(200) == 1
+    assert (await server.post("/slow")).json() == {"text": "a"}
+    assert server.toy.done == 1
+
+
+async def test_of_two_processes_one_does_it(server: Server, database_url: str, data_dir: Path, clock: FakeClock) -> None:
+    """D-14, D-01: the record store decides, for all processes on it."""
+    other_db = open_database(database_url, data_dir=data_dir)
+    async with serving(other_db, data_dir, clock) as other:
+        for number in range(20):
+            pair = await asyncio.gather(*(each.post(mark=str(number)) for each in (server, other)))
+            statuses = sorted((each.status_code, "idempotent-replay" in each.headers) for each in pair)
+            assert statuses in ([(201, False), (409, False)], [(201, False), (201, True)])
+            assert server.toy.done + other.toy.done == number + 1
+        answers = [(await each.post(mark="3")).content for each in (server, other)]
+        assert answers[0] == answers[1]
+    await other_db.close()
+
+
+async def test_what_was_refused_or_failed_may_be_tried_again(server: Server) -> None:
+    """D-14: only 2xx are kept; a refusal, a redirection and a mistake of ours free the mark."""
+    refused, redirected, done, again = [await server.post("/wrong", {}) for _ in range(4)]
+
+    assert [refused.status_code, redirected.status_code, done.status_code, again.status_code] == [409, 302, 200, 200]
+    assert (again.headers["idempotent-replay"], server.toy.done) == ("true", 3)
+    server.toy.done = 0
+    assert [(await server.post("/broken", {})).status_code for _ in range(3)] == [500, 200, 200]
+    assert server.toy.done == 2
+
+
+async def test_what_cannot_be_understood_reserves_nothing(server: Server) -> None:
+    """D-16: a body that is wrong, or too large, is refused as ever."""
+    wrong = await server.post(body={"texd": "a"})
+    large = await server.client.post("/things", content=b'"' + b"x" * (2 * MAX_KEPT), headers={"Idempotency-Key": "m"})
+    keyless = await server.post(**{"X-Key": "revoked"})
+
+    assert [wrong.status_code, large.status_code, keyless.status_code] == [422, 413, 403]
+    assert (await server.rows(), server.toy.done) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("values", "is_good"),
+    [
+        ([b"a"], True),
+        ([b'"8e03978e-40d5-43dd-bc93-6894a57f9324"'], True),
+        ([b"!" * 255], True),
+        ([b" two words "], True),
+        ([b""], False),
+        ([b"  "], False),
+        ([b"!" * 256], False),
+        ([b"a\tb"], False),
+        ([b"caf\xc3\xa9"], False),
+        ([b"\x7f"], False),
+        ([b"a", b"a"], False),
+    ],
+)
+async def test_the_mark_is_1_to_255_printable_characters_once(server: Server, values: list[bytes], is_good: bool) -> None:
+    """D-14, D-10: anything else is 422; on a route that does not take the header nobody looks at it."""
+    headers = [(b"idempotency-key", value) for value in values]
+    answer = await server.client.post("/things", json={}, headers=headers)
+    elsewhere = await server.client.post("/questions", json={}, headers=headers)
+
+    assert answer.status_code == (201 if is_good else 422)
+    assert is_good or list(answer.json()["errors"]) == ["Idempotency-Key"]
+    assert elsewhere.status_code == 201
+
+
+async def test_other_routes_pass_over_the_header(server: Server) -> None:
+    """D-14: what neither creates nor sends may be repeated as it is."""
+    for _ in range(2):
+        asked_again = await server.post("/questions")
+        read_again = await server.client.get("/things", headers={"Idempotency-Key": "m"})
+        assert "idempotent-replay" not in {*asked_again.headers, *read_again.headers}
+
+    assert (server.toy.done, await server.rows()) == (4, 0)
+
+
+async def test_a_secret_is_shown_once(server: Server) -> None:
+    """D-14: such an answer is kept without the secret: its replay is 409 secret_already_shown, with the id of what was made."""
+    first, again = await server.post("/keys"), await server.post("/keys")
+    await server.post("/keys", {"size": 2}, mark="two")
+    two = await server.post("/keys", {"size": 2}, mark="two")
+
+    assert (first.status_code, first.json()["plaintext_key"]) == (201, "sk_live_" + "s" * 32)
+    assert (again.status_code, again.json()["error"], again.json()["id"]) == (409, "secret_already_shown", "id-1")
+    assert (two.status_code, two.json()["ids"]) == (409, ["id-2", "other"])
+    assert (await server.post("/keys", {"text": "b"})).json()["error"] == "idempotency_mismatch"
+    assert server.toy.done == 2
+    for row in await server.db.read(lambda tx: tx.all(select(kept_answers))):
+        opened = server.sealer.open(row.blob("sealed"), Place("kept answer", row.integer("workspace_id"), row.text("id")))
+        assert b"sk_live" not in opened
+
+
+async def test_what_is_kept_cannot_be_read_in_the_store(server: Server, data_dir: Path) -> None:
+    """D-07: answers may repeat what callers wrote, so they are sealed; the mark itself is kept as a hash."""
+    await server.post(body={"text": "zanzibar"}, mark="serengeti")
+    for row in await server.db.read(lambda tx: tx.all(select(kept_answers))):
+        assert b"zanzibar" not in row.blob("sealed")
+        assert "serengeti" not in row.text("id")
+
+    for path in data_dir.glob("records.db*"):
+        content = path.read_bytes()
+        assert b"zanzibar" not in content
+        assert b"serengeti" not in content
+
+
+@pytest.mark.parametrize(("path", "body"), [("/things", {"size": MAX_KEPT}), ("/stream", {})])
+async def test_an_answer_too_large_to_keep_is_not_done_again(server: Server, path: str, body: object) -> None:
+    """D-14: over 1 MiB only that it was answered is kept: 409 answer_not_kept, with the status."""
+    first, again = await server.post(path, body), await server.post(path, body)
+
+    assert (again.status_code, again.json()["error"], again.json()["answered"]) == (409, "answer_not_kept", first.status_code)
+    assert server.toy.done == 1
+
+
+async def test_an_answer_is_kept_for_a_day(server: Server, clock: FakeClock) -> None:
+    """D-14: 24 hours; then the mark is free, and the row is swept."""
+    await server.post()
+    clock.advance(seconds=KEPT.total_seconds() - 1)
+    assert (await server.post()).headers["idempotent-replay"] == "true"
+    assert await server.kept.forget_old() == 0
+    clock.advance(seconds=1)
+
+    assert "idempotent-replay" not in (await server.post()).headers
+    assert server.toy.done == 2
+    await server.post(mark="n")
+    clock.advance(seconds=KEPT.total_seconds())
+    assert (await server.kept.forget_old(), await server.rows()) == (2, 0)
+
+
+async def test_a_request_whose_process_died_may_be_tried_again_after_its_lease(server: Server, clock: FakeClock) -> None:
+    """D-14: kill -9 in the middle does not block for ever: 60 s; who lost the lease then keeps nothing over the other's answer."""
+    request = asked(key_id="k", workspace_id=1, method="POST", path="/x", mark="m", query=b"", body=b"1")
+    dead = await server.kept.claim(request)
+    assert isinstance(dead, Claim)
+    clock.advance(seconds=LEASE.total_seconds() - 1)
+    with pytest.raises(StillRunning):
+        await server.kept.claim(request)
+    clock.advance(seconds=1)
+
+    heir = await server.kept.claim(request)
+
+    assert isinstance(heir, Claim)
+    assert not await server.kept.renew(dead)
+    assert not await server.kept.keep(dead, Kept(status=200, body=b"late"))
+    await server.kept.free(dead)
+    assert await server.kept.keep(heir, Kept(status=201, body=b"new"))
+    assert await server.kept.claim(request) == Kept(status=201, body=b"new")
+
+
+async def test_a_long_request_keeps_its_lease(database: Database, data_dir: Path, clock: FakeClock) -> None:
+    """D-14: the lease is renewed while the request is worked, however long that is."""
+    async with serving(database, data_dir, clock, renew_s=0.01) as server:
+        running = asyncio.create_task(server.post("/slow"))
+        await eventually(server.rows)
+        for _ in range(3):
+            clock.advance(seconds=LEASE.total_seconds() - 1)
+            until = (clock() + LEASE).timestamp() * 1_000_000
+            renewed = select(kept_answers.c.id).where(kept_answers.c.until >= int(until))
+            await eventually(lambda renewed=renewed: database.read(lambda tx: tx.all(renewed)))
+            assert (await server.post("/slow")).status_code == 409
+        server.toy.gate.set()
+
+        assert (await running).status_code == 200
+        assert server.toy.done == 1
+
+
+async def test_without_the_store_nothing_is_begun(data_dir: Path, server: Server, clock: FakeClock) -> None:
+    """D-14: record store down: 503 before the handler runs, with the code of D-10."""
+    nowhere = open_database("embedded:", data_dir=data_dir / "gone")
+    kept, toy, mounted = KeptAnswers(nowhere, server.sealer, clock, uuid7), Toy(nowhere), Mounted(FastAPI())
+    mount(mounted, "", toy.routes(), Doorman(), Once(kept))
+    shell = Shell(exact=mounted.exact, router=mounted.app.router, hosts={"toy"}, origins=(), address=lambda path: "http://toy")
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(shell), base_url="http://toy") as client:
+        answer = await client.post("/things", json={}, headers={"Idempotency-Key": "m"})
+    await nowhere.close()
+
+    assert (answer.status_code, answer.json()["error"], toy.done) == (503, "engine_unavailable", 0)
+
+
+async def test_who_cannot_keep_the_answer_still_gives_it(server: Server) -> None:
+    """D-14: what was done is told, also when it cannot be kept; until the lease is over the mark is taken."""
+    answer = await server.post("/lossy", {})
+    assert (answer.status_code, answer.json()) == (200, {"done": 1})
+    await server.db.write(lambda tx: tx.run(text("ALTER TABLE lost_answers RENAME TO kept_answers")))
+
+    assert (await server.post("/lossy", {})).json()["error"] == "idempotency_in_progress"
+
+
+async def test_a_public_route_cannot_take_the_header(server: Server) -> None:
+    """D-14: the scope is a key's; and of methods POST alone creates."""
+    for route in (
+        Route(method="POST", path="/a", handler=server.toy.broken, needs=None, public=True, once=True),
+        Route(method="PUT", path="/a", handler=server.toy.broken, needs="x", once=True),
+    ):
+        with pytest.raises(ValueError, match="Idempotency-Key"):
+            mount(Mounted(FastAPI()), "", [route], Doorman())
+
+
+# --- the platform's own routes
+
+
+REPEATABLE = {
+    "POST /api/v1/mcp/servers/{server_id}/prompts/{name:path}",
+    "POST /api/v1/mcp/tools/call",
+    "POST /api/v1/mcp/servers/{server_id}/tools/{tool:path}",
+    "POST /v1/brain/recall",
+    "POST /v1/brain/memories/{memory_id}/archive",
+    "POST /v1/brain/memories/{memory_id}/restore",
+    "POST /api/v1/api-keys/{key_id}/suspend",
+    "POST /api/v1/api-keys/{key_id}/resume",
+    "POST /api/v1/agent-keys/{key_id}/suspend",
+    "POST /api/v1/agent-keys/{key_id}/resume",
+    "POST /api/v1/agent-keys/{key_id}/revoke",
+    "POST /api/v1/agent-keys/{key_id}/extend",
+    "POST /api/v1/agent-keys/{key_id}/ips",
+}
+"""Routes that neither create nor send: what they do twice is as once; D-14 leaves out the calls of tools."""
+
+SECRETS = {"plaintext_key", "key", "secret"}
+"""Names of fields in which answers show a secret."""
+
+
+def _routes(settings: Settings) -> Iterator[tuple[str, Route]]:
+    return ((f"{each.route.method} {each.path}", each.route) for each in mounted_routes(build(settings)).endpoints)
+
+
+def test_every_route_that_creates_or_sends_takes_the_header(settings: Settings) -> None:
+    """D-14: every POST, but for those that are named here."""
+    posts = {name: route for name, route in _routes(settings) if route.method == "POST"}
+    marked = {each.path for each in mounted_routes(build(settings)).endpoints if each.once is not None}
+
+    assert {name for name, route in posts.items() if not route.once} == REPEATABLE
+    assert marked == {name.split()[1] for name, route in posts.items() if route.once}
+
+
+def test_the_how_to_names_the_routes_that_take_the_header(settings: Settings) -> None:
+    """House 5.7, D-14: retry-safely.md names each, with the secret that its answer shows, and no other."""
+    real = {name: list(route.secrets) for name, route in _routes(settings) if route.once}
+    shown = table(ROOT / "docs" / "how-to" / "retry-safely.md", "Route")
+
+    assert {row[0].strip("`"): code(row[1]) for row in shown} == real
+    assert len(shown) == len(real)
+
+
+def test_no_answer_that_is_kept_has_a_secret(settings: Settings) -> None:
+    """D-14: each marked route says which fields of its answer are secrets."""
+    routes = [(name, route, _fields(route.answers)) for name, route in _routes(settings) if route.once and route.answers is not None]
+    shown = {name: SECRETS & fields for name, route, fields in routes if not (SECRETS & fields) <= {*route.secrets}}
+
+    assert shown == {}
+    assert any(route.secrets for _, route, _ in routes)
+
+
+def test_no_answer_that_is_kept_has_a_memorys_content(settings: Settings) -> None:
+    """D-41: deleting blanks the content in stored answers; so none of them has any, whatever a route will be marked."""
+    for name, route in _routes(settings):
+        if route.once and route.answers is not None:
+            assert "content" not in _fields(route.answers), name
+
+
+def _fields(model: type[BaseModel]) -> set[str]:
+    schema = json.dumps(model.model_json_schema())
+    properties = [
+        each["properties"] for each in [json.loads(schema), *json.loads(schema).get("$defs", {}).values()] if "properties" in each
+    ]
+    return {name for each in properties for name in each}
+
+
+async def _memories(house: House) -> int:
+    counted = select(func.count().label("n")).select_from(memories)
+    return (await house.rookery.db.read(lambda tx: tx.all(counted)))[0].integer("n")
+
+
+async def _remember(caller: Caller, content: str = "x", mark: str = "m") -> httpx2.Response:
+    return await caller.post("/v1/brain/remember", {"type": "fact", "content": content}, **{"Idempotency-Key": mark})
+
+
+async def test_a_memory_is_remembered_once(house: House) -> None:
+    """D-14 on spec 4.3: remember and its batch; a replay spends the rate limit as any request does."""
+    key = await house.api_key("brain:write", tier=Tier.FREE)
+    first, again = await _remember(key), await _remember(key)
+    batch = {"memories": [{"type": "fact", "content": str(number)} for number in range(3)]}
+    batches = [await key.post("/v1/brain/remember/batch", batch, **{"Idempotency-Key": "m"}) for _ in range(2)]
+
+    assert (first.status_code, again.status_code, again.json()) == (201, 201, first.json())
+    assert batches[0].json() == batches[1].json()
+    assert await _memories(house) == 4
+    left = [int(each.headers["x-ratelimit-remaining"]) for each in (first, again, *batches)]
+    assert left == [999, 998, 997, 996]
+    rows = await house.rookery.db.read(lambda tx: tx.all(select(kept_answers)))
+    assert len(rows) == 2
+
+
+async def test_a_key_is_made_once_and_shown_once(house: House) -> None:
+    """D-14 on D-29: a repeated creation makes no second key, and tells the id of the first."""
+    new = {"name": "ci", "scopes": ["brain:read"]}
+    first, again = [await house.admin.post("/api/v1/api-keys", new, **{"Idempotency-Key": "m"}) for _ in range(2)]
+
+    assert (first.status_code, again.status_code, again.json()["error"]) == (201, 409, "secret_already_shown")
+    assert again.json()["id"] == first.json()["id"]
+    assert [each["name"] for each in (await house.admin.get("/api/v1/api-keys")).json()["data"]].count("ci") == 1
+
+
+async def test_who_is_not_let_in_gets_no_replay(house: House) -> None:
+    """D-14, D-20: the guard comes first: a revoked key is 401, one that lost the scope is 403, and another key's mark is its own."""
+    agent, narrowed, other = await house.agent_key(), await house.agent_key(), await house.api_key()
+    for each in (agent, narrowed):
+        assert (await _remember(each)).status_code == 201
+    keys = house.rookery.access.agent_keys
+    await keys.revoke(house.workspace_id, agent.key_id, by=OPERATOR)
+    await keys.set_permissions(house.workspace_id, narrowed.key_id, ["brain:read"], by=OPERATOR)
+
+    assert [(await _remember(each)).status_code for each in (agent, narrowed, other)] == [401, 403, 201]
+    assert await _memories(house) == 3
+
+
+async def test_kept_answers_go_with_their_workspace(house: House) -> None:
+    """D-14, D-04: workspace delete; the sandbox twin's too (D-25), and nobody else's."""
+    doomed = await house.workspace("doomed")
+    callers = [await house.api_key(workspace_id=doomed), await house.api_key(workspace_id=doomed, environment="test"), house.admin]
+    for each in callers:
+        assert (await _remember(each)).status_code == 201
+    await house.rookery.access.workspaces.delete(doomed, by=OPERATOR)
+
+    assert (await house.rookery.db.read(lambda tx: tx.all(COUNTED)))[0].integer("n") == 1
+    assert (await _remember(house.admin)).headers["idempotent-replay"] == "true"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, model_folder: Path) -> Path:
+    """A data folder in which the embedder is ready."""
+    lend_model(model_folder, tmp_path / "data")
+    return tmp_path / "data"
+
+
+def _ask(database: Path, statement: str) -> list[object]:
+    with closing(sqlite3.connect(database, timeout=10, isolation_level=None)) as connection:
+        return [row[0] for row in connection.execute(statement).fetchall()]
+
+
+async def test_a_server_killed_in_the_middle_does_not_take_the_mark_with_it(folder: Path) -> None:
+    """D-14: kill -9 while a request is worked: 409 until its lease is over, then it may run again; nothing blocks for ever."""
+    body, mark = {"type": "fact", "content": "x", "wait_ms": 5000}, {"Idempotency-Key": "m"}
+    records = folder / "records.db"
+    with running(folder) as server:
+        server.client.post("/v1/brain/remember", json=body)
+        # Nothing is indexed while we hold the file, so the request waits for it, long after its memory was stored.
+        holding = sqlite3.connect(folder / "vectors.db", isolation_level=None)
+        holding.execute("BEGIN EXCLUSIVE")
+        keyed = {"Authorization": f"Bearer {server.keys['api_key']}", **mark}
+        asking = asyncio.create_task(
+            asyncio.to_thread(httpx2.post, f"{server.url}/v1/brain/remember", json=body, headers=keyed, timeout=30)
+        )
+        await eventually(lambda: _ask(records, "SELECT count(*) FROM memories") == [2])
+        assert _ask(records, "SELECT owner IS NOT NULL FROM kept_answers") == [1]
+        server.kill()
+        holding.close()
+        with pytest.raises(httpx2.TransportError):
+            await asking
+
+    with running(folder) as server:
+        early = server.client.post("/v1/brain/remember", json=body, headers=mark)
+        _ask(records, "UPDATE kept_answers SET until = 0")  # as if a minute had passed
+        later, again = [server.client.post("/v1/brain/remember", json=body, headers=mark) for _ in range(2)]
+
+        assert (early.status_code, early.json()["error"]) == (409, "idempotency_in_progress")
+        assert (later.status_code, again.status_code, again.json()) == (201, 201, later.json())
