@@ -21,7 +21,7 @@ from rookery.kernel.http.routes import Admit, Mounted
 from rookery.kernel.http.shell import unknown_route
 from rookery.memory.api import MemoryApi
 from rookery.observation import Observation
-from rookery.tools.api import Api as ToolsApi
+from rookery.tools.api import ToolsApi
 from rookery.wiring import Rookery
 
 _log = structlog.stdlib.get_logger("rookery.app")
@@ -57,8 +57,9 @@ def mounted_routes(rookery: Rookery) -> Mounted:
         answers=memory.answers,
         mode=rookery.settings.recall_mode,
     )
+    toolbox = ToolsApi(catalogue=tools.catalogue, sessions=tools.sessions, calls=tools.calls, resources=tools.resources)
     tables: list[tuple[str, list[Route]]] = [
-        (TOOLS, ToolsApi(tools.catalogue, tools.sessions, tools.calls, tools.resources).routes()),
+        (TOOLS, toolbox.gateway_routes()),
         (BRAIN, brain.routes()),
         (PLATFORM, access.platform_routes()),
         (AGENT, access.agent_routes()),

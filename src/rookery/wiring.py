@@ -54,11 +54,12 @@ from rookery.memory.search import Search
 from rookery.memory.store import records as memory_records
 from rookery.memory.upkeep import Upkeep
 from rookery.observation import Observation, Watched, observe
-from rookery.tools import store as tool_store
 from rookery.tools.calls import Calls
 from rookery.tools.catalogue import Catalogue
 from rookery.tools.resources import Resources
+from rookery.tools.roster import Roster
 from rookery.tools.sessions import Sessions
+from rookery.tools.store import calls as tool_calls
 
 _log = structlog.stdlib.get_logger("rookery.wiring")
 
@@ -299,7 +300,7 @@ def _access(settings: Settings, db: Database, counter: Counter, clock: Clock, jo
     guard = Guard(db=db, proofs=proofs, limiter=limiter, usage=usage, clock=clock, trusted_proxies=proxies(settings.trusted_proxies))
     access = Access(
         guard=guard,
-        workspaces=Workspaces(db, audit, clock, purgers=[Purge(jobs), tool_store.purge, kept_answers.purge]),
+        workspaces=Workspaces(db, audit, clock, purgers=[Purge(jobs), tool_calls.purge, kept_answers.purge]),
         api_keys=ApiKeys(db, bcrypt, usage, audit, clock),
         agent_keys=AgentKeys(db, usage, audit, clock, is_known_agent=memory_records.knows_agent),
         bcrypt=bcrypt,
@@ -370,9 +371,8 @@ def _tools(settings: Settings, base: _Base, memory: MemoryServices, limiter: Lim
         remember=memory.remember, records=memory.records, recall=memory.recall, search=memory.search, answers=memory.answers
     )
     sessions = Sessions(upstreams.open([brain]), clock=clock, bus=bus)
-    catalogue = Catalogue(
-        db, sessions, builtins=[upstreams.entry_of(brain)], path=settings.servers_file, environment=environment, clock=clock
-    )
+    roster = Roster(builtins=[upstreams.entry_of(brain)], path=settings.servers_file, environment=environment, clock=clock)
+    catalogue = Catalogue(db, sessions, roster, clock=clock)
     calls = Calls(db, catalogue, sessions, ToolLimits(limiter, clock), bus=bus, clock=clock, ids=ids)
     return ToolServices(sessions=sessions, catalogue=catalogue, calls=calls, resources=Resources(catalogue, sessions))
 
@@ -380,7 +380,7 @@ def _tools(settings: Settings, base: _Base, memory: MemoryServices, limiter: Lim
 def _chores(db: Database, access: Access, sealing: Sealing, clock: Clock) -> list[Chore]:
     async def forget_tool_calls() -> int:
         before = clock() - _TOOL_CALLS_KEPT
-        return await db.write(lambda tx: tool_store.forget_calls(tx, before=before))
+        return await db.write(lambda tx: tool_calls.forget_calls(tx, before=before))
 
     return [
         Chore(name="API keys past their grace", every_s=60, work=access.api_keys.sweep),

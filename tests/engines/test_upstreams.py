@@ -18,7 +18,7 @@ import pytest
 from rookery.engines import upstreams
 from rookery.tools.errors import ConnectFailed, ConnectionLost, ResultInvalid, ResultTooLarge, UpstreamRefused
 from rookery.tools.models import Command, Server
-from rookery.tools.ports import Connection
+from rookery.tools.ports import Asking, Connection
 from tests.conftest import eventually
 from tests.tools.makers import BIN, SERVERS, at, children, descriptors, free_port, is_alive, make_caller, odd, text_of
 
@@ -37,7 +37,7 @@ def connect(server: Server) -> AbstractAsyncContextManager[Connection]:
 
 async def call(connection: Connection, tool: str, **arguments: object) -> dict[str, object]:
     """Call a tool."""
-    return await connection.call(tool, arguments, caller=CALLER, on_progress=None)
+    return await connection.ask("tools/call", {"name": tool, "arguments": arguments}, Asking(caller=CALLER))
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,7 @@ async def test_a_server_over_http_answers_as_one_over_pipes_does(served: str) ->
     async with connect(at(served)) as session:
         offer = await session.offer()
         result = await call(session, "add", a=2, b=3)
-        content = await session.read("memo://insights")
+        content = await session.ask("resources/read", {"uri": "memo://insights"}, Asking(caller=CALLER))
 
     assert {"pid", "add", "large", "crash"} == {tool["name"] for tool in offer.tools}
     assert offer.resources[0]["uri"] == "memo://insights"
@@ -269,7 +269,8 @@ async def test_progress_is_told_while_a_tool_runs() -> None:
         heard.append((done, total, message))
 
     async with connect(odd()) as session:
-        await session.call("progress", {"steps": 2, "pause": 0.01}, caller=CALLER, on_progress=hear)
+        params: dict[str, object] = {"name": "progress", "arguments": {"steps": 2, "pause": 0.01}}
+        await session.ask("tools/call", params, Asking(caller=CALLER, on_progress=hear))
 
     assert heard == [(1.0, 2.0, "step 1"), (2.0, 2.0, "step 2")]
 

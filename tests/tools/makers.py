@@ -20,6 +20,7 @@ from rookery.tools.catalogue import Catalogue
 from rookery.tools.models import Address, Command, Server
 from rookery.tools.ports import BuiltinServer
 from rookery.tools.resources import Resources
+from rookery.tools.roster import Roster
 from rookery.tools.sessions import Sessions
 from rookery.tools.supervised import Timing
 
@@ -142,7 +143,7 @@ def build(
     """Build the domain as wiring does."""
     sessions = Sessions(upstreams.open(builtins), timing=timing, bus=bus)
     entries = [upstreams.entry_of(builtin) for builtin in builtins]
-    catalogue = Catalogue(db, sessions, builtins=entries, path=path, environment=environment or {})
+    catalogue = Catalogue(db, sessions, Roster(builtins=entries, path=path, environment=environment))
     limits = NoLimits()
     return Tools(
         db=db,

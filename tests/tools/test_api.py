@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from rookery.kernel.config import Settings
-from rookery.tools import store
+from rookery.tools.store import calls as store
 from tests.conftest import House, eventually, open_house
 from tests.tools.makers import entry
 

@@ -17,9 +17,9 @@ import pytest
 from rookery.access.models import Caller
 from rookery.kernel.errors import EngineUnavailable, PermissionDenied, RookeryError
 from rookery.kernel.events import Bus, ServerHealthChanged, ToolCalled
-from rookery.tools import store
 from rookery.tools.errors import ArgumentsInvalid, Disabled, ServerBusy, ServerNotFound, TestKeyRefused, ToolNotFound
 from rookery.tools.models import CallRow, Outcome
+from rookery.tools.store import calls as store
 from rookery.tools.supervised import Timing
 from tests.conftest import eventually
 from tests.tools.conftest import Start, write

@@ -11,9 +11,10 @@ import pytest
 from rookery.kernel.clock import utc_now
 from rookery.kernel.db import Database
 from rookery.kernel.errors import NotFound
-from rookery.tools import store
 from rookery.tools.errors import PromptFailed, PromptNotFound, ResourceFailed, ServerUnavailable
 from rookery.tools.models import CallRow, Health, Offer, Snapshot
+from rookery.tools.store import calls as stored_calls
+from rookery.tools.store import catalogue as store
 from rookery.tools.supervised import Timing
 from tests.conftest import eventually
 from tests.tools.conftest import Start, write
@@ -274,7 +275,7 @@ async def test_rows_and_snapshots_come_back_from_either_store_as_they_went_in(da
     """D-38: the same in both dialects."""
     at = utc_now()
     offer = Offer(tools=({"name": "é", "inputSchema": {"default": None}},), needs={"é": "brain:read"}, instructions="Well")
-    snapshot = Snapshot(server_id="s", fingerprint="f", offer=offer, seen_at=at)
+    snapshot = Snapshot(server_key="s", fingerprint="f", offer=offer, seen_at=at)
     row = CallRow(
         id="1",
         workspace_id=1,
@@ -293,10 +294,10 @@ async def test_rows_and_snapshots_come_back_from_either_store_as_they_went_in(da
         called_at=at,
     )
 
-    await database.write(lambda tx: store.keep_snapshot(tx, Snapshot(server_id="s", fingerprint="old", offer=Offer(), seen_at=at)))
+    await database.write(lambda tx: store.keep_snapshot(tx, Snapshot(server_key="s", fingerprint="old", offer=Offer(), seen_at=at)))
     await database.write(lambda tx: store.keep_snapshot(tx, snapshot))
-    await database.write(lambda tx: store.add_call(tx, row))
+    await database.write(lambda tx: stored_calls.add_call(tx, row))
 
     assert await database.read(store.snapshots) == [snapshot]
-    assert await database.read(lambda tx: store.latest_calls(tx, workspace_id=1, limit=5)) == [row]
-    assert await database.read(lambda tx: store.latest_calls(tx, workspace_id=2, limit=5)) == []
+    assert await database.read(lambda tx: stored_calls.latest_calls(tx, workspace_id=1, limit=5)) == [row]
+    assert await database.read(lambda tx: stored_calls.latest_calls(tx, workspace_id=2, limit=5)) == []

@@ -165,7 +165,7 @@ def _sources(watched: Watched, kinds: Sequence[str]) -> list[Source]:
     async def tools() -> Sequence[Sample]:
         samples: list[Sample] = []
         for server in watched.catalogue.all_servers()[:_MOST_SERVERS]:
-            now, sessions = watched.sessions.condition(server).health, watched.sessions.of(server.id)
+            now, sessions = watched.sessions.condition(server).health, watched.sessions.of(server.key)
             samples += [("rookery_tool_server_health", (server.id, health.value), float(health is now)) for health in Health]
             samples += [
                 ("rookery_tool_sessions_open", (server.id,), sum(session.is_open for session in sessions)),

@@ -21,7 +21,6 @@ from rookery.kernel.errors import PermissionDenied, RookeryError
 from rookery.kernel.events import Bus, ToolCalled
 from rookery.kernel.ids import Ids, uuid7
 from rookery.kernel.tracing import span
-from rookery.tools import store
 from rookery.tools.catalogue import Catalogue, Tool, is_off, reaches
 from rookery.tools.errors import (
     ConnectFailed,
@@ -34,8 +33,9 @@ from rookery.tools.errors import (
     UpstreamError,
 )
 from rookery.tools.models import CallRow, FailureCode, JsonObject, Outcome, Server
-from rookery.tools.ports import Connection, OnProgress, ToolLimits
+from rookery.tools.ports import Asking, Connection, OnProgress, ToolLimits
 from rookery.tools.sessions import Sessions
+from rookery.tools.store import calls as store
 from rookery.tools.supervised import Session
 
 MAX_RESULT = 10 * 1024 * 1024
@@ -255,7 +255,8 @@ async def _within_time(connection: Connection, asked: _Asked) -> JsonObject:
                     await on_progress(done, total, message)
 
             with span("tool call", elsewhere=True, **{"rookery.server": server.id, "rookery.tool": name}):
-                return await connection.call(name, asked.arguments, caller=asked.caller, on_progress=forward)
+                asking = Asking(caller=asked.caller, on_progress=forward)
+                return await connection.ask("tools/call", {"name": name, "arguments": dict(asked.arguments)}, asking)
     except TimeoutError as error:
         raise _Failed("tool_timeout", f"The tool did not finish, nor report progress, within {limit_s:g} s.") from error
 

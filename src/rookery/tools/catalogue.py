@@ -6,11 +6,10 @@ import asyncio
 import contextlib
 import hashlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from fnmatch import fnmatchcase
-from pathlib import Path
 
 import orjson
 import structlog
@@ -19,13 +18,13 @@ from rookery.access.models import Caller
 from rookery.kernel.clock import Clock, utc_now
 from rookery.kernel.db import Database
 from rookery.kernel.errors import PermissionDenied, RookeryError
-from rookery.tools import store
 from rookery.tools.arguments import Arguments
 from rookery.tools.errors import Disabled, ServerNotFound, UpstreamError
 from rookery.tools.models import Address, Command, Health, JsonObject, Offer, Server, Snapshot
 from rookery.tools.ports import Connection
-from rookery.tools.servers_file import FileBroken, ServersFile, read_file
+from rookery.tools.roster import FileState, Roster
 from rookery.tools.sessions import Sessions
+from rookery.tools.store import catalogue as store
 from rookery.tools.supervised import Session
 
 _log = structlog.stdlib.get_logger("rookery.tools")
@@ -75,16 +74,6 @@ class _Listed:
     refreshed: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileState:
-    """How the file of servers does, for readiness and the log: *error* while the last edit could not be read."""
-
-    path: str | None
-    error: str | None
-    warnings: tuple[str, ...]
-    changed_at: float
-
-
 class Catalogue:
     """Every server and what it offers; `start` before use, `aclose` after."""
 
@@ -92,25 +81,18 @@ class Catalogue:
         self,
         db: Database,
         sessions: Sessions,
+        roster: Roster,
         *,
-        builtins: Sequence[Server] = (),
-        path: Path | None = None,
-        environment: Mapping[str, str] | None = None,
         clock: Clock = utc_now,
         ttl_s: float = _TTL_S,
     ) -> None:
         self._db = db
         self._sessions = sessions
-        self._builtins = {server.id: server for server in builtins}
-        self._path = path
-        self._environment = environment or {}
+        self._roster = roster
         self._clock = clock
         self._ttl_s = ttl_s
-        self._servers: dict[str, Server] = dict(self._builtins)
         self._listed: dict[str, _Listed] = {}
         self._refreshing: dict[str, asyncio.Task[None]] = {}
-        self._stamp: tuple[int, int, int] | None = None
-        self._state = FileState(path=None if path is None else str(path), error=None, warnings=(), changed_at=0.0)
         self._owner: asyncio.Task[None] | None = None
         self._tasks: asyncio.TaskGroup | None = None
         self._stopping = asyncio.Event()
@@ -118,18 +100,17 @@ class Catalogue:
     async def start(self) -> None:
         """Read the file and what is stored; look at every server once, in the background."""
         kept = await self._db.read(store.snapshots)
-        self._stamp = self._stamp_of_file()
-        self._take(self._read_file())
+        self._roster.read()
         for snapshot in kept:
-            server = self._servers.get(snapshot.server_id)
+            server = self._roster.servers.get(snapshot.server_key)
             if server is not None and snapshot.fingerprint == fingerprint(server):
-                self._listed[server.id] = _Listed(snapshot, _index(snapshot.offer, {}), 0.0)
+                self._listed[server.key] = _Listed(snapshot, _index(snapshot.offer, {}), 0.0)
         self._sessions.listeners.opened.append(self._on_opened)
         self._sessions.listeners.changed.append(self._on_changed)
         started = asyncio.Event()
         self._owner = asyncio.create_task(self._own(started), name="tools-catalogue")
         await started.wait()
-        for server in self._servers.values():
+        for server in self._roster.servers.values():
             self._refresh(server)
 
     async def aclose(self) -> None:
@@ -144,16 +125,16 @@ class Catalogue:
     @property
     def file_state(self) -> FileState:
         """How the file does."""
-        return self._state
+        return self._roster.file_state
 
     # What operators may see.
 
     def all_servers(self) -> list[Server]:
-        """Return every server that is switched on, whoever may see it."""
-        return [server for server in self._servers.values() if server.enabled]
+        """Return every server of all that is switched on; those of workspaces are nobody else's business."""
+        return [server for server in self._roster.servers.values() if server.enabled and server.owner is None]
 
     def is_listed(self, server_id: str, tool: str) -> bool:
-        """Tell whether the server was seen to have such a tool: what callers ask for may be any word."""
+        """Tell whether a server of all was seen to have such a tool: what callers ask for may be any word."""
         listed = self._listed.get(server_id)
         return listed is not None and tool in listed.tools
 
@@ -161,7 +142,9 @@ class Catalogue:
 
     def servers(self, caller: Caller) -> list[Server]:
         """Return the servers that *caller* sees, in the order of the file, the built-in ones first."""
-        return [server for server in self._servers.values() if server.enabled and _may_see(caller, server) and _is_for(caller, server)]
+        return [
+            server for server in self._roster.servers.values() if server.enabled and _may_see(caller, server) and _is_for(caller, server)
+        ]
 
     def server(self, caller: Caller, server_id: str) -> Server:
         """
@@ -172,7 +155,7 @@ class Catalogue:
             PermissionDenied: The key's allow-lists leave it out.
             Disabled: It is switched off.
         """
-        server = self._servers.get(server_id)
+        server = self._roster.find(server_id, caller.shown_workspace_id)
         if server is None or not _is_for(caller, server):
             raise ServerNotFound(server_id)
         if not _may_see(caller, server):
@@ -183,26 +166,26 @@ class Catalogue:
 
     def tools(self, caller: Caller, server: Server) -> list[Tool]:
         """Return the tools of *server* that *caller* sees."""
-        listed = self._listed.get(server.id)
+        listed = self._listed.get(server.key)
         return [] if listed is None else [tool for tool in listed.tools.values() if self.may_see(caller, server, tool)]
 
     def offer(self, server: Server) -> Offer:
         """Return what *server* offered when last seen; nothing if it never was."""
-        listed = self._listed.get(server.id)
+        listed = self._listed.get(server.key)
         return Offer() if listed is None else listed.snapshot.offer
 
     def seen_at(self, server: Server) -> datetime | None:
         """Return when *server* was last seen; None if it never was."""
-        listed = self._listed.get(server.id)
+        listed = self._listed.get(server.key)
         return None if listed is None else listed.snapshot.seen_at
 
     def is_known(self, server: Server) -> bool:
         """Tell whether *server* was ever seen."""
-        return server.id in self._listed
+        return server.key in self._listed
 
     def tool(self, server: Server, name: str) -> Tool | None:
         """Return a tool by its name, for whoever asks."""
-        listed = self._listed.get(server.id)
+        listed = self._listed.get(server.key)
         return None if listed is None else listed.tools.get(name)
 
     def may_see(self, caller: Caller, server: Server, tool: Tool) -> bool:
@@ -215,7 +198,7 @@ class Catalogue:
 
     async def seen(self, server: Server) -> None:
         """Wait, 5 seconds at most, until a server that was never seen was looked at; refresh one that was, if it is due."""
-        listed = self._listed.get(server.id)
+        listed = self._listed.get(server.key)
         if listed is None:
             await self._looked(server)
         elif time.monotonic() - listed.refreshed > self._ttl_s:
@@ -223,7 +206,7 @@ class Catalogue:
 
     async def look_again(self, server: Server) -> None:
         """Ask *server* anew what it offers, for a name that it did not list; not more often than every 10 seconds."""
-        listed = self._listed.get(server.id)
+        listed = self._listed.get(server.key)
         if listed is None or time.monotonic() - listed.refreshed > _UNKNOWN_TOOL_S:
             await self._looked(server)
 
@@ -237,26 +220,26 @@ class Catalogue:
 
     def _on_changed(self, server: Server) -> None:
         """Look again; a look that is under way may have been too early, so another follows it."""
-        running = self._refreshing.get(server.id)
+        running = self._refreshing.get(server.key)
         if running is None:
             self._refresh(server)
         else:
             running.add_done_callback(lambda _: self._refresh(server))
 
     def _refresh(self, server: Server, opened: tuple[Session, Connection] | None = None) -> asyncio.Task[None] | None:
-        running = self._refreshing.get(server.id)
+        running = self._refreshing.get(server.key)
         if running is not None:
             return running
-        if self._tasks is None or self._stopping.is_set() or self._servers.get(server.id) is not server:
+        if self._tasks is None or self._stopping.is_set() or self._roster.servers.get(server.key) is not server:
             return None
         if server.fault is not None or not server.enabled:
             return None
-        task = self._tasks.create_task(self._look(server, opened), name=f"tools-look-{server.id}")
-        self._refreshing[server.id] = task
+        task = self._tasks.create_task(self._look(server, opened), name=f"tools-look-{server.key}")
+        self._refreshing[server.key] = task
 
         def done(_: asyncio.Task[None]) -> None:
-            if self._refreshing.get(server.id) is task:
-                del self._refreshing[server.id]
+            if self._refreshing.get(server.key) is task:
+                del self._refreshing[server.key]
 
         task.add_done_callback(done)
         return task
@@ -265,7 +248,7 @@ class Catalogue:
         spare = None
         try:
             if opened is None:
-                open_ones = [each for each in self._sessions.of(server.id) if each.is_open and not each.is_stopping]
+                open_ones = [each for each in self._sessions.of(server.key) if each.is_open and not each.is_stopping]
                 session = open_ones[0] if open_ones else self._sessions.spare(server)
                 spare = None if open_ones else session
                 opened = (session, await session.connection())
@@ -286,14 +269,14 @@ class Catalogue:
                 self._sessions.release_spare(server)
 
     async def _keep(self, server: Server, offer: Offer) -> None:
-        if self._servers.get(server.id) is not server:
+        if self._roster.servers.get(server.key) is not server:
             return
         if self._sessions.condition(server).health is Health.DEGRADED:
             self._sessions.note(server, Health.ONLINE)
-        old = self._listed.get(server.id)
-        snapshot = Snapshot(server_id=server.id, fingerprint=fingerprint(server), offer=offer, seen_at=self._clock())
+        old = self._listed.get(server.key)
+        snapshot = Snapshot(server_key=server.key, fingerprint=fingerprint(server), offer=offer, seen_at=self._clock())
         known = {} if old is None else old.tools
-        self._listed[server.id] = _Listed(snapshot, _index(offer, known), time.monotonic())
+        self._listed[server.key] = _Listed(snapshot, _index(offer, known), time.monotonic())
         if old is None or old.snapshot.offer != offer or old.snapshot.fingerprint != snapshot.fingerprint:
             await self._db.write(lambda tx: store.keep_snapshot(tx, snapshot))
 
@@ -315,59 +298,28 @@ class Catalogue:
                 _log.exception("tools.watch_failed")
 
     def _keep_up(self) -> None:
-        """Apply an edit of the file, and look again at open servers that are due."""
-        stamp = self._stamp_of_file()
-        if stamp != self._stamp:
-            self._stamp = stamp
-            before = dict(self._servers)
-            self._take(self._read_file())
-            for server_id, old in before.items():
-                if self._servers.get(server_id) is not old:
-                    self._sessions.retire(server_id)
-            for server_id, server in self._servers.items():
-                if before.get(server_id) is not server:
-                    self._refresh(server)
+        """Follow the roster, and look again at open servers that are due."""
+        before = self._roster.servers
+        if self._roster.keep_up():
+            self._follow(before)
         due = time.monotonic() - self._ttl_s
         for server_id, listed in list(self._listed.items()):
-            server = self._servers.get(server_id)
-            if server is not None and 0 < listed.refreshed < due and any(session.is_open for session in self._sessions.of(server_id)):
+            server = self._roster.servers.get(server_id)
+            if server is not None and 0 < listed.refreshed < due and any(session.is_open for session in self._sessions.of(server.key)):
                 self._refresh(server)
 
-    def _stamp_of_file(self) -> tuple[int, int, int] | None:
-        try:
-            stat = None if self._path is None else self._path.stat()
-        except OSError:
-            return None
-        return None if stat is None else (stat.st_mtime_ns, stat.st_size, stat.st_ino)
-
-    def _read_file(self) -> ServersFile | None:
-        """Return what the file says; None, and why in the state, while it cannot be read."""
-        if self._path is None:
-            return ServersFile()
-        at = self._clock().timestamp()
-        try:
-            found = read_file(self._path, self._environment)
-        except FileBroken as error:
-            _log.error("tools.file_broken", path=str(self._path), error=str(error), kept="the servers read before")
-            self._state = FileState(path=str(self._path), error=str(error), warnings=self._state.warnings, changed_at=at)
-            return None
-        for warning in found.warnings:
-            _log.warning("tools.file_warning", path=str(self._path), warning=warning)
-        self._state = FileState(path=str(self._path), error=None, warnings=found.warnings, changed_at=at)
-        return found
-
-    def _take(self, found: ServersFile | None) -> None:
-        """Make the file's servers ours; an entry that says what it said before stays the same object, and its sessions live on."""
-        if found is None:
-            return
-        old = self._servers
-        same = {server_id: old[server_id] for server_id, server in found.servers.items() if old.get(server_id) == server}
-        self._servers = {**self._builtins, **found.servers, **same}
-        for server_id in [each for each in self._listed if each not in self._servers]:
-            del self._listed[server_id]
-        for server_id, listed in list(self._listed.items()):
-            if listed.snapshot.fingerprint != fingerprint(self._servers[server_id]):
-                del self._listed[server_id]
+    def _follow(self, before: Mapping[str, Server]) -> None:
+        """Let go of what the roster has no more, and look at what is new in it."""
+        servers = self._roster.servers
+        for key, old in before.items():
+            if servers.get(key) is not old:
+                self._sessions.retire(key)
+        for key, listed in list(self._listed.items()):
+            if key not in servers or listed.snapshot.fingerprint != fingerprint(servers[key]):
+                del self._listed[key]
+        for key, server in servers.items():
+            if before.get(key) is not server:
+                self._refresh(server)
 
 
 def fingerprint(server: Server) -> str:
@@ -403,6 +355,8 @@ def _may_see(caller: Caller, server: Server) -> bool:
 
 
 def _is_for(caller: Caller, server: Server) -> bool:
+    if server.owner is not None:
+        return server.owner == caller.shown_workspace_id
     return server.workspaces is None or caller.shown_workspace_id in server.workspaces
 
 

@@ -110,11 +110,13 @@ class Server:
         timeout_s: Of one call, reset by its progress.
         max_concurrency: Calls at once in one session; more queue.
         fault: Why it cannot be reached at all, for example a variable that is not set.
+        owner: The workspace that added it over HTTP, which alone sees it; None: it is of the file or built in.
     """
 
     id: str
     name: str
     target: Target
+    owner: int | None = None
     tagline: str = ""
     description: str = ""
     icon: str | None = None
@@ -135,6 +137,11 @@ class Server:
     forward_headers: tuple[str, ...] = ()
     auth: Literal["oauth"] | None = None
     fault: str | None = None
+
+    @property
+    def key(self) -> str:
+        """Its name among the servers of all workspaces: two workspaces may each have added one of the same id."""
+        return self.id if self.owner is None else f"{self.owner}/{self.id}"
 
     @property
     def kind(self) -> Kind:
@@ -167,15 +174,34 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """
+    What is known of one open session with an upstream.
+
+    Attributes:
+        era: The protocol revision spoken, for example "2026-07-28"; None of a built-in server.
+        pid: Of the process that we started for it; None of any other.
+        software: Its own name and version, as it says them.
+        capabilities: The protocol's object of what the upstream can do, as it came.
+    """
+
+    era: str | None = None
+    pid: int | None = None
+    software: str = ""
+    capabilities: JsonObject = field(default_factory=dict[str, object])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """
     The last good offer of a server, as the store keeps it.
 
     Attributes:
+        server_key: `Server.key`.
         fingerprint: Of where the server is reached; another one makes the snapshot another server's.
     """
 
-    server_id: str
+    server_key: str
     fingerprint: str
     offer: Offer
     seen_at: datetime

@@ -10,13 +10,46 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol, TypeAlias
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypeAlias
 
 from rookery.access.models import Caller
-from rookery.tools.models import JsonObject, Offer, Server
+from rookery.tools.models import Facts, JsonObject, Offer, Server
 
 OnProgress: TypeAlias = Callable[[float, float | None, str | None], Awaitable[None]]
 """Takes one progress notice of a running call: done, total, message."""
+
+OnLog: TypeAlias = Callable[[JsonObject], Awaitable[None]]
+"""Takes one log notice of a running call, the protocol's params {level, logger?, data}."""
+
+OnRequest: TypeAlias = Callable[[str, JsonObject], Awaitable[JsonObject]]
+"""
+Answers one request of the upstream's own (elicitation/create, sampling/createMessage, roots/list) in the caller's name.
+
+Takes its method and params, returns the protocol's result; raises `UpstreamRefused` with the error that the upstream is to get.
+"""
+
+Method: TypeAlias = Literal["tools/call", "resources/read", "prompts/get", "completion/complete"]
+"""What may be asked of an upstream; its params are those of the protocol's method of that name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """
+    Who asks an upstream, and how; what goes with one request beside its params.
+
+    Attributes:
+        headers: The caller's headers that this server's `forward_headers` names, lower-case; only HTTP upstreams get them.
+        capabilities: Of the caller's own MCP client, as the protocol has them; None: the caller speaks HTTP.
+        on_request: Who answers what the upstream asks meanwhile; None: nobody, and it is told so.
+    """
+
+    caller: Caller
+    on_progress: OnProgress | None = None
+    on_log: OnLog | None = None
+    on_request: OnRequest | None = None
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    capabilities: JsonObject | None = None
 
 
 class BuiltinTool(Protocol):
@@ -108,9 +141,17 @@ class Connection(Protocol):
     upstream, and the session stays usable.
     """
 
-    async def call(self, tool: str, arguments: Mapping[str, object], *, caller: Caller, on_progress: OnProgress | None) -> JsonObject:
+    @property
+    def facts(self) -> Facts:
+        """What is known of it; constant while it is open."""
+        ...
+
+    async def ask(self, method: Method, params: JsonObject, asking: Asking) -> JsonObject:
         """
-        Return the protocol's whole tool result {content, structuredContent?, isError}, at most 10 MiB of it.
+        Return the protocol's whole result, at most 10 MiB of it.
+
+        One that asks for input ("resultType": "input_required") is returned as it is; the answer to it goes into *params*,
+        as `inputResponses` and `requestState`.
 
         Raises:
             RookeryError: Only by built-in servers, which may refuse the caller.
@@ -119,14 +160,6 @@ class Connection(Protocol):
 
     async def offer(self) -> Offer:
         """Return everything the upstream lists, all pages; a kind of thing that it does not know is empty."""
-        ...
-
-    async def read(self, uri: str) -> JsonObject:
-        """Return the protocol's result {contents: […]} for a uri of the upstream's own."""
-        ...
-
-    async def prompt(self, name: str, arguments: Mapping[str, str]) -> JsonObject:
-        """Return the protocol's result {description?, messages: […]}."""
         ...
 
     async def wait_closed(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import cast
 
 from rookery.access.models import Caller
@@ -21,7 +21,7 @@ from rookery.tools.errors import (
     UpstreamRefused,
 )
 from rookery.tools.models import JsonObject, Server
-from rookery.tools.ports import Connection
+from rookery.tools.ports import Asking, Method
 from rookery.tools.sessions import Sessions
 from rookery.tools.uris import gateway_uri, server_of, upstream_uris
 
@@ -65,7 +65,7 @@ class Resources:
         candidates = upstream_uris(server.id, uri, _texts(offer.resources, "uri"), _texts(offer.templates, "uriTemplate"))
         for candidate in candidates:
             try:
-                result = await self._asked(server, caller, session_id, lambda connection, name=candidate: connection.read(name))
+                result = await self._asked(server, caller, session_id, "resources/read", {"uri": candidate})
             except UpstreamRefused as refused:
                 if refused.number in _NO_SUCH or candidate not in _texts(offer.resources, "uri"):
                     continue
@@ -92,13 +92,11 @@ class Resources:
         if self._catalogue.is_known(server) and name not in _texts(self._catalogue.offer(server).prompts, "name"):
             raise PromptNotFound(server.id, name)
         try:
-            return await self._asked(server, caller, session_id, lambda connection: connection.prompt(name, arguments))
+            return await self._asked(server, caller, session_id, "prompts/get", {"name": name, "arguments": dict(arguments)})
         except UpstreamError as error:
             raise PromptFailed(f"{server.id} could not give the prompt {name!r}: {error}", server=server.id, prompt=name) from error
 
-    async def _asked(
-        self, server: Server, caller: Caller, session_id: str | None, ask: Callable[[Connection], Awaitable[JsonObject]]
-    ) -> JsonObject:
+    async def _asked(self, server: Server, caller: Caller, session_id: str | None, method: Method, params: JsonObject) -> JsonObject:
         """Ask the caller's session, a second time if it broke: reading changes nothing."""
         if server.fault is not None:
             raise ServerUnavailable(server.fault, server=server.id)
@@ -110,7 +108,7 @@ class Resources:
                     connection = await session.connection()
                     try:
                         async with asyncio.timeout(server.timeout_s):
-                            return await ask(connection)
+                            return await connection.ask(method, params, Asking(caller=caller))
                     except ConnectionLost as lost:
                         session.broken(connection)
                         if is_last:

@@ -86,15 +86,15 @@ class Sessions:
 
     def release_spare(self, server: Server) -> None:
         """Close what `spare` gave, unless a caller took it over meanwhile or the server is kept warm."""
-        session = self._sessions.get((server.id, _SPARE))
+        session = self._sessions.get((server.key, _SPARE))
         if session is not None and server.lifecycle is Lifecycle.LAZY:
             session.stop()
 
-    def retire(self, server_id: str) -> None:
+    def retire(self, server_key: str) -> None:
         """Let no new call into the sessions of a server whose entry changed or went; those running may end."""
-        for key in [key for key in self._sessions if key[0] == server_id]:
+        for key in [key for key in self._sessions if key[0] == server_key]:
             self._retire(key)
-        self._conditions.pop(server_id, None)
+        self._conditions.pop(server_key, None)
 
     def end_session(self, workspace_id: int, session_id: str) -> None:
         """Close what was held for one agent session of a workspace (D-38)."""
@@ -106,15 +106,15 @@ class Sessions:
         """Return how the server does."""
         if server.fault is not None:
             return Condition(health=Health.OFFLINE, last_error=server.fault)
-        return self._conditions.setdefault(server.id, Condition())
+        return self._conditions.setdefault(server.key, Condition())
 
-    def of(self, server_id: str) -> list[Session]:
+    def of(self, server_key: str) -> list[Session]:
         """Return the sessions there are with a server."""
-        return [session for (held, _), session in self._sessions.items() if held == server_id]
+        return [session for (held, _), session in self._sessions.items() if held == server_key]
 
     def note(self, server: Server, health: Health, error: str = "") -> None:
         """Keep how a server did just now."""
-        condition = self._conditions.setdefault(server.id, Condition())
+        condition = self._conditions.setdefault(server.key, Condition())
         has_changed = condition.health is not health
         condition.health, condition.last_error = health, error
         if has_changed:
@@ -123,15 +123,15 @@ class Sessions:
             self._bus.publish(changed)
 
     def _session(self, server: Server, holder: str) -> Session:
-        key = (server.id, holder)
+        key = (server.key, holder)
         session = self._sessions.get(key)
         if session is not None and not session.is_stopping and session.server is server:
             return session
         if session is not None:
             self._retire(key)
-        spare = self._sessions.get((server.id, _SPARE))
+        spare = self._sessions.get((server.key, _SPARE))
         if holder != _SPARE and spare is not None and not spare.is_stopping and spare.server is server:
-            del self._sessions[server.id, _SPARE]
+            del self._sessions[server.key, _SPARE]
             self._sessions[key] = spare
             return spare
         if self._tasks is None or self._stopping.is_set():
@@ -145,7 +145,7 @@ class Sessions:
             on_changed=self._changed,
         )
         self._sessions[key] = session
-        self._tasks.create_task(self._run(session), name=f"tools-session-{server.id}")
+        self._tasks.create_task(self._run(session), name=f"tools-session-{server.key}")
         return session
 
     def _retire(self, key: tuple[str, str]) -> None:
@@ -176,7 +176,7 @@ class Sessions:
     def _down(self, session: Session, failure: ConnectFailed) -> None:
         if session in self._retired:
             return  # of an entry that is no more: it tells nothing of how the server does now
-        others = [each for each in self.of(session.server.id) if each is not session and each.is_open]
+        others = [each for each in self.of(session.server.key) if each is not session and each.is_open]
         health = Health.NEEDS_LOGIN if failure.needs_login else Health.DEGRADED if others else Health.OFFLINE
         self.note(session.server, health, str(failure))
 

@@ -94,6 +94,11 @@ class Child(asyncio.SubprocessProtocol):
     # What the streams and the connector call.
 
     @property
+    def pid(self) -> int | None:
+        """Its process; see `Wire`."""
+        return None if self._process is None else self._process.get_pid()
+
+    @property
     def code(self) -> int | None:
         """How the server ended, as a shell would say it; None while it runs."""
         return None if self._process is None else self._process.get_returncode()

@@ -77,6 +77,8 @@ def _transport(
 class _Wire:
     """What is known of a connection over HTTP: its last failure; its end is found by using it."""
 
+    pid = None
+
     def __init__(self) -> None:
         self.last = ""
         self.needs_login = False

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from typing import cast
 
 import orjson
 
 from rookery.access.models import Caller
 from rookery.kernel.errors import RookeryError
 from rookery.tools.errors import ConnectFailed, UpstreamRefused
-from rookery.tools.models import BuiltIn, JsonObject, Offer, Server
-from rookery.tools.ports import BuiltinServer, OnProgress
+from rookery.tools.models import BuiltIn, Facts, JsonObject, Offer, Server
+from rookery.tools.ports import Asking, BuiltinServer, Method
 
 _CALLERS_OWN = frozenset({403, 429})
 """Statuses that answer the caller as they are; anything else is the tool's failure (`BuiltinServer.call`)."""
@@ -54,9 +55,22 @@ class InProcess:
     def __init__(self, builtin: BuiltinServer) -> None:
         self._builtin = builtin
 
-    async def call(self, tool: str, arguments: Mapping[str, object], *, caller: Caller, on_progress: OnProgress | None) -> JsonObject:
-        """Run the tool as its caller; see `BuiltinServer.call`."""
-        del on_progress
+    @property
+    def facts(self) -> Facts:
+        """It is of this process; see `Connection`."""
+        return Facts(software=self._builtin.id, capabilities={"tools": {}})
+
+    async def ask(self, method: Method, params: JsonObject, asking: Asking) -> JsonObject:
+        """Run a tool as its caller; it has no resources, prompts and completions."""
+        if method != "tools/call":
+            raise UpstreamRefused(_NOT_FOUND, f"A built-in server has nothing to answer to {method}.")
+        arguments = params.get("arguments")
+        return await self._call(
+            str(params["name"]), cast("Mapping[str, object]", arguments if isinstance(arguments, Mapping) else {}), asking.caller
+        )
+
+    async def _call(self, tool: str, arguments: Mapping[str, object], caller: Caller) -> JsonObject:
+        """See `BuiltinServer.call`."""
         try:
             found = await self._builtin.call(tool, arguments, caller)
         except RookeryError as error:
@@ -81,15 +95,6 @@ class InProcess:
             ),
             needs={tool.name: tool.needs for tool in tools},
         )
-
-    async def read(self, uri: str) -> JsonObject:
-        """Built-in servers have no resources."""
-        raise UpstreamRefused(_NOT_FOUND, f"There is no resource {uri!r}.")
-
-    async def prompt(self, name: str, arguments: Mapping[str, str]) -> JsonObject:
-        """Built-in servers have no prompts."""
-        del arguments
-        raise UpstreamRefused(_NOT_FOUND, f"There is no prompt {name!r}.")
 
     async def wait_closed(self) -> str:
         """Never return: it lives as long as we."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeAlias, TypeVar, cast
 
@@ -18,10 +18,9 @@ from mcp.shared.dispatcher import ProgressFnT
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, RootModel, ValidationError
 
-from rookery.access.models import Caller
 from rookery.tools.errors import ConnectFailed, ConnectionLost, ResultInvalid, ResultTooLarge, UpstreamError, UpstreamRefused
-from rookery.tools.models import JsonObject, Offer
-from rookery.tools.ports import OnProgress
+from rookery.tools.models import Facts, JsonObject, Offer
+from rookery.tools.ports import Asking, Method, OnProgress
 
 MAX_MESSAGE = 10 * 1024 * 1024 + 64 * 1024
 """A result of 10 MiB (D-34) and its envelope."""
@@ -47,6 +46,13 @@ _SESSION_GONE = ("Session not found", "Session terminated")
 _ABOUT_US = types.Implementation(name="rookery", version="1.0.0")
 _CHANGES = (types.ToolListChangedNotification, types.ResourceListChangedNotification, types.PromptListChangedNotification)
 
+_REQUESTS: dict[Method, type[types.CallToolRequest | types.ReadResourceRequest | types.GetPromptRequest | types.CompleteRequest]] = {
+    "tools/call": types.CallToolRequest,
+    "resources/read": types.ReadResourceRequest,
+    "prompts/get": types.GetPromptRequest,
+    "completion/complete": types.CompleteRequest,
+}
+
 T = TypeVar("T")
 
 Transport: TypeAlias = AbstractAsyncContextManager[TransportStreams]
@@ -58,6 +64,11 @@ class Unsent(Exception):
 
 class Wire(Protocol):
     """What a transport knows beside its messages."""
+
+    @property
+    def pid(self) -> int | None:
+        """The process at its other end, if we started it."""
+        ...
 
     def why(self) -> str:
         """Return what is known about the connection's end, for errors; empty if nothing is."""
@@ -84,21 +95,22 @@ class Relay:
         self._session = client.session
         self._wire = wire
         self._closed = asyncio.Event()
+        about = client.server_info
+        self._facts = Facts(
+            era=client.protocol_version,
+            pid=wire.pid,
+            software="" if about is None else f"{about.name} {about.version}".strip(),
+            capabilities=client.server_capabilities.model_dump(mode="json", by_alias=True, exclude_none=True),
+        )
 
-    async def call(self, tool: str, arguments: Mapping[str, object], *, caller: Caller, on_progress: OnProgress | None) -> JsonObject:
-        """Relay a call; see `Connection`."""
-        del caller
-        params = types.CallToolRequestParams(name=tool, arguments=dict(arguments))
-        return await self._send(types.CallToolRequest(params=params), on_progress)
+    @property
+    def facts(self) -> Facts:
+        """What the negotiation told; see `Connection`."""
+        return self._facts
 
-    async def read(self, uri: str) -> JsonObject:
-        """Relay a reading; see `Connection`."""
-        return await self._send(types.ReadResourceRequest(params=types.ReadResourceRequestParams(uri=uri)))
-
-    async def prompt(self, name: str, arguments: Mapping[str, str]) -> JsonObject:
-        """Relay a prompt; see `Connection`."""
-        params = types.GetPromptRequestParams(name=name, arguments=dict(arguments))
-        return await self._send(types.GetPromptRequest(params=params))
+    async def ask(self, method: Method, params: JsonObject, asking: Asking) -> JsonObject:
+        """Relay a request; see `Connection`."""
+        return await self._send(_REQUESTS[method].model_validate({"method": method, "params": params}), asking.on_progress)
 
     async def offer(self) -> Offer:
         """List everything; see `Connection`."""

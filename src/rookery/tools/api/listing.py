@@ -1,61 +1,46 @@
-"""The table of routes of spec 4.1 under /api/v1/mcp, and a few lines for each."""
+"""What tool servers there are and what they offer: the reading half of spec 4.1, under /api/v1/mcp."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import cast
 
-import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
 from rookery.access.guard import caller_of
 from rookery.access.models import Caller
-from rookery.kernel.errors import RookeryError, ValidationFailed
 from rookery.kernel.http import Route, reply
-from rookery.kernel.http.bodies import ClientLeft, InvalidJson
-from rookery.tools.calls import Calls
 from rookery.tools.catalogue import Catalogue, Tool
-from rookery.tools.errors import CallInvalid
-from rookery.tools.models import JsonObject, Outcome, Server, Status
+from rookery.tools.models import JsonObject, Server, Status
 from rookery.tools.resources import Resources
 from rookery.tools.schemas import (
     PromptAnswer,
     PromptList,
     PromptRequest,
     ResourceList,
-    ResourceResponse,
     ServerAnswer,
     ServerList,
     ServerSummary,
     TemplateList,
-    ToolArguments,
-    ToolCallRequest,
-    ToolCallResponse,
     ToolList,
 )
 from rookery.tools.sessions import Sessions
 
-READ, WRITE = "mcp:read", "mcp:write"
-_WATCH_AFTER_S = 0.1
-"""A call that takes longer is watched for its caller leaving; most are over by then, and watching costs a task."""
+READ = "mcp:read"
 
 
-@dataclass(frozen=True)
-class Api:
-    """Reads a request, calls one verb, shapes the answer. Decides nothing."""
+@dataclass(frozen=True, slots=True)
+class ListingRoutes:
+    """Lists servers and what they offer; a list never waits for an upstream."""
 
     catalogue: Catalogue
     sessions: Sessions
-    calls: Calls
     resources: Resources
 
     def routes(self) -> list[Route]:
-        """The table of spec 4.1, paths relative to the prefix, and D-30's and D-34's beside it."""
-        discovery, execution = ("Discovery",), ("Execution",)
+        """Return the table, paths relative to the prefix."""
+        discovery = ("Discovery",)
         return [
             Route(
                 method="GET",
@@ -120,35 +105,6 @@ class Api:
                 summary="Fill in a prompt",
                 tags=discovery,
             ),
-            Route(
-                method="POST",
-                path="/tools/call",
-                handler=self.post_call,
-                needs=WRITE,
-                answers=ToolCallResponse,
-                summary="Call a tool",
-                tags=execution,
-                refuse=_refusal_of_call,
-            ),
-            Route(
-                method="POST",
-                path="/servers/{server_id}/tools/{tool:path}",
-                handler=self.post_tool,
-                needs=WRITE,
-                answers=ToolCallResponse,
-                summary="Call a tool with the bare arguments",
-                tags=execution,
-                refuse=_refusal_of_tool,
-            ),
-            Route(
-                method="GET",
-                path="/resources/{uri:path}",
-                handler=self.get_resource,
-                needs=READ,
-                answers=ResourceResponse,
-                summary="Read a resource",
-                tags=execution,
-            ),
         ]
 
     async def get_servers(self, request: Request) -> Response:
@@ -170,19 +126,19 @@ class Api:
             tools=_definitions(self.catalogue.tools(caller, server)),
             resources=self.resources.listed(server),
         )
-        return reply(answer, headers=self._deprecation(server))
+        return reply(answer, headers=deprecation(self.catalogue, server))
 
     async def get_tools(self, request: Request, server_id: str) -> Response:
         """Waits as `get_server`."""
         caller, server = await self._seen(request, server_id)
         tools = _definitions(self.catalogue.tools(caller, server))
-        return reply(ToolList(server=server.id, tools=tools, count=len(tools)), headers=self._deprecation(server))
+        return reply(ToolList(server=server.id, tools=tools, count=len(tools)), headers=deprecation(self.catalogue, server))
 
     async def get_resources(self, request: Request, server_id: str) -> Response:
         """Waits as `get_server`."""
         _, server = await self._seen(request, server_id)
         resources = self.resources.listed(server)
-        return reply(ResourceList(server=server.id, resources=resources, count=len(resources)), headers=self._deprecation(server))
+        return reply(ResourceList(server=server.id, resources=resources, count=len(resources)), headers=deprecation(self.catalogue, server))
 
     async def get_templates(self, request: Request, server_id: str) -> Response:
         """Waits as `get_server`."""
@@ -200,7 +156,7 @@ class Api:
         """Ask the upstream for a prompt."""
         caller = caller_of(request)
         server = self.catalogue.server(caller, server_id)
-        result = await self.resources.prompt(caller, server, name, body.arguments, session_id=_session_of(request))
+        result = await self.resources.prompt(caller, server, name, body.arguments, session_id=session_of(request))
         description, messages = result.get("description"), result.get("messages")
         return reply(
             PromptAnswer(
@@ -210,24 +166,6 @@ class Api:
                 messages=cast("list[object]", messages if isinstance(messages, list) else []),
             )
         )
-
-    async def post_call(self, request: Request, body: ToolCallRequest) -> Response:
-        """Call the tool that the body names."""
-        return await self._call(request, body.server, body.tool, body.arguments or {})
-
-    async def post_tool(self, request: Request, server_id: str, tool: str, body: ToolArguments) -> Response:
-        """Call the tool that the path names."""
-        return await self._call(request, server_id, tool, body.root)
-
-    async def get_resource(self, request: Request, uri: str) -> Response:
-        """Read a resource by the gateway's uri, raw in the path or percent-encoded."""
-        content = await self.resources.read(caller_of(request), uri, session_id=_session_of(request))
-        return reply({"uri": uri, "content": content})
-
-    async def _call(self, request: Request, server_id: str, tool: str, arguments: Mapping[str, object]) -> Response:
-        async with _while_connected(request):
-            outcome = await self.calls.call(caller_of(request), server_id, tool, arguments, session_id=_session_of(request))
-        return reply(_shown(outcome), status=200 if outcome.code is None else 500, headers=self._deprecation(outcome.server))
 
     async def _seen(self, request: Request, server_id: str) -> tuple[Caller, Server]:
         caller = caller_of(request)
@@ -249,84 +187,18 @@ class Api:
             related_servers=list(server.related_servers),
         )
 
-    def _deprecation(self, server: Server) -> dict[str, str] | None:
-        """Return the header of RFC 9745 for a deprecated server: since the file said so, as far as we know (D-33)."""
-        if server.status is not Status.DEPRECATED:
-            return None
-        return {"Deprecation": f"@{int(self.catalogue.file_state.changed_at)}"}
+
+def deprecation(catalogue: Catalogue, server: Server) -> dict[str, str] | None:
+    """Return the header of RFC 9745 for a deprecated server: since the file said so, as far as we know (D-33)."""
+    if server.status is not Status.DEPRECATED:
+        return None
+    return {"Deprecation": f"@{int(catalogue.file_state.changed_at)}"}
+
+
+def session_of(request: Request) -> str | None:
+    """Return the agent session that the request belongs to (D-38)."""
+    return request.headers.get("x-session-id") or None
 
 
 def _definitions(tools: list[Tool]) -> list[JsonObject]:
     return [tool.definition for tool in tools]
-
-
-def _shown(outcome: Outcome) -> JsonObject:
-    shown: JsonObject = {"success": outcome.code is None, "server": outcome.server.id, "tool": outcome.tool}
-    if outcome.result is not None:
-        shown["result"] = orjson.Fragment(outcome.result)
-    shown["duration_ms"] = round(outcome.duration_ms)
-    if outcome.code is not None:
-        shown["error"], shown["code"] = outcome.error, outcome.code
-    return shown
-
-
-def _session_of(request: Request) -> str | None:
-    return request.headers.get("x-session-id") or None
-
-
-def _refusal_of_call(error: RookeryError, body: object, path: Mapping[str, str]) -> RookeryError:
-    """Return *error* as D-34 wants it: 400 for a body of the wrong form, and what was to be called beside every one."""
-    del path
-    called: dict[str, object] = {}
-    if isinstance(body, dict):
-        fields = cast("dict[object, object]", body)
-        called = {name: value for name in ("server", "tool") if isinstance(value := fields.get(name), str)}
-    return _refusal(error, called)
-
-
-def _refusal_of_tool(error: RookeryError, body: object, path: Mapping[str, str]) -> RookeryError:
-    del body
-    return _refusal(error, {"server": path["server_id"], "tool": path["tool"]})
-
-
-def _refusal(error: RookeryError, called: Mapping[str, object]) -> RookeryError:
-    if isinstance(error, (ValidationFailed, InvalidJson)):
-        refused = CallInvalid(error.message)
-        refused.detail.update(error.detail)
-        error = refused
-    error.detail.update({**called, "success": False})
-    return error
-
-
-@contextlib.asynccontextmanager
-async def _while_connected(request: Request) -> AsyncGenerator[None]:
-    """
-    Run the body for as long as the caller is there; once it left, the body is cancelled (D-34).
-
-    Raises:
-        ClientLeft: In the place of that cancellation.
-    """
-    here = asyncio.current_task()
-    watching: list[asyncio.Task[None]] = []
-    has_left = False
-
-    async def watch() -> None:
-        nonlocal has_left
-        while (await request.receive())["type"] != "http.disconnect":
-            continue
-        has_left = True
-        if here is not None:
-            here.cancel()
-
-    later = asyncio.get_running_loop().call_later(_WATCH_AFTER_S, lambda: watching.append(asyncio.create_task(watch())))
-    try:
-        yield
-    except asyncio.CancelledError:
-        if not has_left or here is None:
-            raise
-        here.uncancel()
-        raise ClientLeft from None
-    finally:
-        later.cancel()
-        for task in watching:
-            task.cancel()

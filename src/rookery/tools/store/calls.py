@@ -1,25 +1,14 @@
-"""The tables of tool servers: what each offered when last seen, and one row for every call."""
+"""One row for every call (D-38)."""
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
-from typing import cast
 
 from sqlalchemy import BigInteger, Column, Double, Index, Table, Text, bindparam, delete, insert, select
 
 from rookery.kernel.clock import from_micros, to_micros
-from rookery.kernel.db import Row, Tx, metadata, upsert
-from rookery.tools.models import CallRow, JsonObject, Offer, Snapshot
-
-tool_catalogue = Table(
-    "tool_catalogue",
-    metadata,
-    Column("server_id", Text, primary_key=True),
-    Column("fingerprint", Text, nullable=False),
-    Column("offer", Text, nullable=False),
-    Column("seen_at", BigInteger, nullable=False),
-)
+from rookery.kernel.db import Row, Tx, metadata
+from rookery.tools.models import CallRow
 
 tool_calls = Table(
     "tool_calls",
@@ -43,12 +32,6 @@ tool_calls = Table(
     Index("ix_tool_calls_called_at", "called_at"),
 )
 
-_KEEP = upsert(
-    tool_catalogue,
-    index_elements=["server_id"],
-    set_=lambda new: {"fingerprint": new["fingerprint"], "offer": new["offer"], "seen_at": new["seen_at"]},
-)
-_ALL_SNAPSHOTS = select(tool_catalogue)
 _ADD_CALL = insert(tool_calls)
 _CALLS = (
     select(tool_calls)
@@ -56,33 +39,6 @@ _CALLS = (
     .order_by(tool_calls.c.called_at.desc(), tool_calls.c.id.desc())
     .limit(bindparam("limit"))
 )
-
-
-def keep_snapshot(tx: Tx, snapshot: Snapshot) -> None:
-    """Keep what a server offers, in the place of what it offered before."""
-    offer = snapshot.offer
-    content = {
-        "tools": offer.tools,
-        "resources": offer.resources,
-        "templates": offer.templates,
-        "prompts": offer.prompts,
-        "needs": offer.needs,
-        "instructions": offer.instructions,
-    }
-    tx.run(
-        _KEEP,
-        {
-            "server_id": snapshot.server_id,
-            "fingerprint": snapshot.fingerprint,
-            "offer": json.dumps(content),  # not orjson: schemas may have integers past 64 bits
-            "seen_at": to_micros(snapshot.seen_at),
-        },
-    )
-
-
-def snapshots(tx: Tx) -> list[Snapshot]:
-    """Return what every server offered when it was last seen."""
-    return [_snapshot(row) for row in tx.all(_ALL_SNAPSHOTS)]
 
 
 def add_call(tx: Tx, row: CallRow) -> None:
@@ -112,27 +68,6 @@ def add_call(tx: Tx, row: CallRow) -> None:
 def latest_calls(tx: Tx, *, workspace_id: int, limit: int) -> list[CallRow]:
     """Return at most *limit* calls of a workspace, the latest first."""
     return [_call(row) for row in tx.all(_CALLS, {"workspace_id": workspace_id, "limit": limit})]
-
-
-def _snapshot(row: Row) -> Snapshot:
-    content = cast("dict[str, object]", json.loads(row.text("offer")))
-
-    def things(name: str) -> tuple[JsonObject, ...]:
-        return tuple(cast("list[JsonObject]", content.get(name) or []))
-
-    return Snapshot(
-        server_id=row.text("server_id"),
-        fingerprint=row.text("fingerprint"),
-        offer=Offer(
-            tools=things("tools"),
-            resources=things("resources"),
-            templates=things("templates"),
-            prompts=things("prompts"),
-            needs=cast("dict[str, str]", content.get("needs") or {}),
-            instructions=cast("str | None", content.get("instructions")),
-        ),
-        seen_at=from_micros(row.integer("seen_at")),
-    )
 
 
 def _call(row: Row) -> CallRow:

@@ -1,0 +1,76 @@
+"""What each server offered when last seen."""
+
+from __future__ import annotations
+
+import json
+from typing import cast
+
+from sqlalchemy import BigInteger, Column, Table, Text, select
+
+from rookery.kernel.clock import from_micros, to_micros
+from rookery.kernel.db import Row, Tx, metadata, upsert
+from rookery.tools.models import JsonObject, Offer, Snapshot
+
+tool_catalogue = Table(
+    "tool_catalogue",
+    metadata,
+    Column("server_id", Text, primary_key=True),  # the server's key
+    Column("fingerprint", Text, nullable=False),
+    Column("offer", Text, nullable=False),
+    Column("seen_at", BigInteger, nullable=False),
+)
+
+_KEEP = upsert(
+    tool_catalogue,
+    index_elements=["server_id"],
+    set_=lambda new: {"fingerprint": new["fingerprint"], "offer": new["offer"], "seen_at": new["seen_at"]},
+)
+_ALL_SNAPSHOTS = select(tool_catalogue)
+
+
+def keep_snapshot(tx: Tx, snapshot: Snapshot) -> None:
+    """Keep what a server offers, in the place of what it offered before."""
+    offer = snapshot.offer
+    content = {
+        "tools": offer.tools,
+        "resources": offer.resources,
+        "templates": offer.templates,
+        "prompts": offer.prompts,
+        "needs": offer.needs,
+        "instructions": offer.instructions,
+    }
+    tx.run(
+        _KEEP,
+        {
+            "server_id": snapshot.server_key,
+            "fingerprint": snapshot.fingerprint,
+            "offer": json.dumps(content),  # not orjson: schemas may have integers past 64 bits
+            "seen_at": to_micros(snapshot.seen_at),
+        },
+    )
+
+
+def snapshots(tx: Tx) -> list[Snapshot]:
+    """Return what every server offered when it was last seen."""
+    return [_snapshot(row) for row in tx.all(_ALL_SNAPSHOTS)]
+
+
+def _snapshot(row: Row) -> Snapshot:
+    content = cast("dict[str, object]", json.loads(row.text("offer")))
+
+    def things(name: str) -> tuple[JsonObject, ...]:
+        return tuple(cast("list[JsonObject]", content.get(name) or []))
+
+    return Snapshot(
+        server_key=row.text("server_id"),
+        fingerprint=row.text("fingerprint"),
+        offer=Offer(
+            tools=things("tools"),
+            resources=things("resources"),
+            templates=things("templates"),
+            prompts=things("prompts"),
+            needs=cast("dict[str, str]", content.get("needs") or {}),
+            instructions=cast("str | None", content.get("instructions")),
+        ),
+        seen_at=from_micros(row.integer("seen_at")),
+    )
