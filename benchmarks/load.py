@@ -49,10 +49,11 @@ class Timed:
 class Connection:
     """One keep-alive connection to a server of ours."""
 
-    def __init__(self, url: str, key: str) -> None:
+    def __init__(self, url: str, key: str, headers: Mapping[str, str] | None = None) -> None:
         parts = urlsplit(url)
         self._host, self._port = parts.hostname or "127.0.0.1", parts.port or 80
-        self._head = f"Host: {parts.netloc}\r\nAuthorization: Bearer {key}\r\n"
+        more = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
+        self._head = f"Host: {parts.netloc}\r\nAuthorization: Bearer {key}\r\n{more}"
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
 
@@ -86,6 +87,7 @@ async def measure(
     clients: int = 1,
     expect: int = 200,
     warm: int = 10,
+    headers: Mapping[str, str] | None = None,
 ) -> Timed:
     """
     Send *count* requests over *clients* connections and time each.
@@ -94,8 +96,9 @@ async def measure(
         request: Given the request's number, from 0, returns its method, path and body.
         expect: The status that every answer must have; another is an error, not a fast answer.
         warm: Requests sent before and not counted, with numbers below 0.
+        headers: Sent with each beside the key.
     """
-    connections = [Connection(url, key) for _ in range(clients)]
+    connections = [Connection(url, key, headers) for _ in range(clients)]
     each_ms = list[float]()
     numbers = iter(range(count))
 

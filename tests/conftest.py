@@ -128,9 +128,13 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder in which the embedder's graph is written already; making it takes a second."""
     folder = tmp_path_factory.mktemp("model")
     engine = embedders.open("embedded:", data_dir=folder)
-    asyncio.run(engine.warm())
-    engine.close()
+    asyncio.run(_once_ready(engine))
     return folder
+
+
+async def _once_ready(engine: embedders.Engine) -> None:
+    await engine.warm()
+    await engine.close()
 
 
 def lend_model(model_folder: Path, data_dir: Path) -> None:

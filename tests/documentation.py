@@ -30,15 +30,20 @@ RUN = [
         ROOT / "docs" / "how-to" / f"{name}.md"
         for name in (
             "tool-servers",
+            "tool-calls",
+            "manage-tool-servers",
+            "logins",
             "observe",
             "keys",
             "audit",
             "keys-over-http",
             "retry-safely",
             "seal-secrets",
+            "embedders",
             "reindex",
             "behind-a-proxy",
             "postgresql",
+            "keep-memory-tidy",
         )
     ),
     *(ROOT / "docs" / "reference" / f"{name}.md" for name in ("errors", "settings", "routes", "scopes", "commands", "events", "metrics")),
@@ -49,7 +54,8 @@ PAGES = [*RUN, *(ROOT / "docs" / f"{name}.md" for name in ("index", "architectur
 
 VARIES = frozenset(
     "id recall_id created_at updated_at indexed_at expires_at last_used_at call_count took_ms duration_ms duration_s resealed score "
-    "similarity effective_confidence reset reset_in_seconds hint key plaintext_key datetime day_of_week".split()
+    "similarity effective_confidence reset reset_in_seconds hint key plaintext_key datetime day_of_week "
+    "pid software uptime_s p50_ms p95_ms seen_at".split()
 )
 """Fields whose values differ from run to run: they are matched by their type."""
 

@@ -27,8 +27,9 @@ from rookery.kernel.http.routes import Endpoint
 from rookery.kernel.secret import Secret
 from rookery.memory.mcp_tools import TOOLS
 from rookery.memory.reach import ADMIN
+from rookery.tools.finding.client_setups import KEY_VARIABLE
 from rookery.tools.models import Address, Command, FailureCode, Server, ToolRules
-from rookery.tools.servers_file import parse
+from rookery.tools.servers.servers_file import parse
 from rookery.wiring import build
 from tests.conftest import SECRET_KEY
 from tests.documentation import PAGES, ROOT, RUN, blocks, code, commands, differences, open_terminal, prose, table, text_of
@@ -121,7 +122,8 @@ def test_every_field_of_a_server_entry_is_in_the_how_to() -> None:
         *(f"tools.{each.name.removesuffix('_s') if each.name == 'timeouts_s' else each.name}" for each in dataclasses.fields(ToolRules)),
     }
     works = {name for row in table(HOW_TO / "tool-servers.md", "Field") for name in code(row[0])}
-    idle = set(code(next(line for line in text_of(HOW_TO / "tool-servers.md").splitlines() if line.startswith("These fields are read"))))
+    lines = text_of(HOW_TO / "tool-servers.md").splitlines()
+    idle = set(code(next((line for line in lines if line.startswith("These fields are read")), "")))
     readers = [
         path
         for path in _modules()
@@ -203,7 +205,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_names_of_settings_and_commands_are_right_wherever_they_stand() -> None:
     """House 5.7: prose names no setting and no command that does not exist."""
-    known = {f"ROOKERY_{each.name.upper()}" for each in dataclasses.fields(Settings)} | {"ROOKERY_CONFIG"}
+    known = {f"ROOKERY_{each.name.upper()}" for each in dataclasses.fields(Settings)} | {"ROOKERY_CONFIG", KEY_VARIABLE}
     real = {name for name, _ in _commands()}
     names = {" ".join(word for word in name.split() if not word.isupper()) for name in real}
     wrong: list[str] = []

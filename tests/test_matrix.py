@@ -22,11 +22,15 @@ from tests.conftest import OPERATOR, Caller, House, Settings
 
 _MARK = "zanzibar"
 _BODIES: dict[str, object] = {
+    "POST /v1/brain/recall/{recall_id}/feedback": {},
     "POST /v1/brain/remember": {"type": "fact", "content": "a"},
     "POST /v1/brain/remember/batch": {"memories": [{"type": "fact", "content": "a"}]},
     "POST /v1/brain/recall": {"query": _MARK},
     "PATCH /v1/brain/memories/{memory_id}": {"tags": ["changed"]},
     "POST /api/v1/mcp/tools/call": {"server": "brain", "tool": "search", "arguments": {"query": _MARK}},
+    "POST /mcp": {"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
+    "POST /mcp/{server_id}": {"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
+    "POST /mcp/tools/call": {"server": "brain", "tool": "search", "arguments": {"query": _MARK}},
     "POST /api/v1/mcp/servers/{server_id}/tools/{tool:path}": {"query": _MARK},
     "POST /api/v1/mcp/servers/{server_id}/prompts/{name:path}": {},
     "POST /api/v1/api-keys": {"name": "made", "scopes": ["keys:write"]},
@@ -40,11 +44,25 @@ _BODIES: dict[str, object] = {
     "PUT /api/v1/agent-keys/{key_id}/ips": {"ips": ["192.0.2.1"]},
     "POST /api/v1/agent-keys/{key_id}/ips": {"ips": ["192.0.2.1"]},
     "DELETE /api/v1/agent-keys/{key_id}/ips": {"text": "192.0.2.1"},
+    "POST /api/v1/servers": {"id": "made", "url": "http://[2a00:ffff::1]/mcp", "enabled": False},
+    "PATCH /api/v1/servers/{id}": {"tagline": "changed"},
     "POST /api/v1/workspaces": {"name": "made"},
     "PATCH /api/v1/workspaces/{workspace_id}": {"name": "changed"},
     "POST /api/v1/workspaces/{workspace_id}/api-keys": {"name": "made", "scopes": ["keys:write"]},
 }
-_QUERIES = {"GET /v1/brain/search": f"?q={_MARK}"}
+_QUERIES = {"GET /v1/brain/search": f"?q={_MARK}", "GET /api/v1/mcp/tools/search": "?q=tool"}
+_DISCOVERY = (
+    "/.well-known/mcp-servers.json",
+    "/.well-known/ai-catalog.json",
+    "/mcp/server-card",
+    "/mcp/{server_id}/server-card",
+    "/v0.1/servers",
+    "/v0.1/servers/{name:path}/versions",
+    "/v0.1/servers/{name:path}/versions/{version}",
+    "/servers",
+    "/connect",
+)
+"""What D-35 shows without a key, outside production."""
 
 
 def _named(endpoint: Endpoint) -> str:
@@ -56,21 +74,25 @@ class Things:
     """What paths name: things of the first workspace, or of nobody."""
 
     memory: str
+    recall: str
     api_key: str
     agent_key: str
     workspace: str
+    server: str
 
 
-_NOBODYS = Things(memory=uuid7(), api_key=uuid7(), agent_key=uuid7(), workspace="999999")
+_NOBODYS = Things(memory=uuid7(), recall=uuid7(), api_key=uuid7(), agent_key=uuid7(), workspace="999999", server="nobodys")
 
 _OWNED: dict[str, Callable[[Endpoint, Things], str]] = {
     "{memory_id}": lambda _, things: things.memory,
+    "{recall_id}": lambda _, things: things.recall,
     "{key_id}": lambda endpoint, things: things.agent_key if "/agent-keys/" in endpoint.path else things.api_key,
     "{workspace_id}": lambda _, things: things.workspace,
+    "{id}": lambda _, things: things.server,
 }
 """Parameters that name what belongs to a workspace: another's is missing, in the same words."""
 
-_SHARED = {"{server_id}": "brain", "{tool:path}": "search", "{name:path}": "x", "{uri:path}": "brain://nothing"}
+_SHARED = {"{agent_id}": "kim", "{server_id}": "brain", "{tool:path}": "search", "{name:path}": "x", "{uri:path}": "brain://nothing"}
 
 
 def _path(endpoint: Endpoint, things: Things) -> str:
@@ -112,6 +134,11 @@ def mounted(settings: Settings) -> Mounted:
     return mounted_routes(build(settings))
 
 
+def _greets(mounted: Mounted, name: str) -> bool:
+    """Whether a public route looks at a key that is sent all the same."""
+    return any(endpoint.route.greets for endpoint in mounted.endpoints if _named(endpoint) == name)
+
+
 def _guarded(mounted: Mounted) -> Iterator[Endpoint]:
     return (endpoint for endpoint in mounted.endpoints if not endpoint.route.public)
 
@@ -127,8 +154,19 @@ async def things(house: House) -> AsyncIterator[Things]:
     ]
     for key in (api["plaintext_key"], agent["key"]):  # so that sums name them too
         assert (await house.caller(key).get("/v1/brain/tags")).status_code == 200
-    kept = Things(memory=str(stored["id"]), api_key=api["id"], agent_key=agent["id"], workspace=str(house.workspace_id))
+    entry = {"id": _MARK, "url": f"http://[2a00:ffff::1]/{_MARK}", "tagline": _MARK, "secrets": {"TOKEN": _MARK}, "enabled": False}
+    assert (await house.admin.post("/api/v1/servers", entry)).status_code == 201
+    recalled = (await house.admin.post("/v1/brain/recall", {"query": _MARK, "org": _MARK})).json()
+    kept = Things(
+        memory=str(stored["id"]),
+        recall=recalled["recall_id"],
+        api_key=api["id"],
+        agent_key=agent["id"],
+        workspace=str(house.workspace_id),
+        server=_MARK,
+    )
     paths = [f"/v1/brain/memories/{kept.memory}", f"/api/v1/api-keys/{kept.api_key}", f"/api/v1/agent-keys/{kept.agent_key}"]
+    paths.append(f"/api/v1/servers/{kept.server}")
     before = [await _shown(house, path) for path in paths]
     yield kept
     assert [await _shown(house, path) for path in paths] == before
@@ -145,7 +183,14 @@ def test_only_health_is_public(mounted: Mounted) -> None:
     public = {_named(endpoint) for endpoint in mounted.endpoints if endpoint.route.public}
     any_key = {_named(endpoint) for endpoint in _guarded(mounted) if endpoint.route.needs is None}
 
-    assert public == {"GET /healthz", "GET /readyz"}
+    assert {name for name in public if not _greets(mounted, name)} == {
+        "GET /healthz",
+        "GET /readyz",
+        "GET /oauth/callback",  # opened by a browser that comes from an authorisation server; what it may do is in its `state`
+        "POST /oauth/callback",
+        "GET /oauth/client.json",
+    }
+    assert {name for name in public if _greets(mounted, name)} == {f"GET {path}" for path in _DISCOVERY}
     assert any_key == {
         "GET /api/v1/rate-limit",
         "GET /api/agent/rate-limit",

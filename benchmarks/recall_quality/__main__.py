@@ -100,7 +100,7 @@ async def run(sets: Mapping[str, list[data.Collection]], *, addresses: Sequence[
         for _, recaller in recallers:
             await recaller.close()
         for engine in engines:
-            engine.close()
+            await engine.close()
 
 
 def main() -> int:

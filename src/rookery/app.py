@@ -22,6 +22,8 @@ from rookery.kernel.http.shell import unknown_route
 from rookery.memory.api import MemoryApi
 from rookery.observation import Observation
 from rookery.tools.api import ToolsApi
+from rookery.tools.api.logins import CALLBACK, LoginRoutes
+from rookery.tools.gateway.routes import GatewayRoutes
 from rookery.wiring import Rookery
 
 _log = structlog.stdlib.get_logger("rookery.app")
@@ -54,15 +56,34 @@ def mounted_routes(rookery: Rookery) -> Mounted:
         recall=memory.recall,
         search=memory.search,
         listing=memory.listing,
+        feedback=memory.feedback,
+        context=memory.context,
         answers=memory.answers,
         mode=rookery.settings.recall_mode,
     )
-    toolbox = ToolsApi(catalogue=tools.catalogue, sessions=tools.sessions, calls=tools.calls, resources=tools.resources)
+    toolbox = ToolsApi(
+        catalogue=tools.catalogue,
+        sessions=tools.sessions,
+        calls=tools.calls,
+        analytics=tools.analytics,
+        resources=tools.resources,
+        owned=tools.owned,
+        checker=tools.checker,
+        logins=LoginRoutes(tools.logins, tools.catalogue, rookery.clock, rookery.settings.address_of(CALLBACK)),
+        discovery=tools.discovery,
+        search=tools.search,
+        api=rookery.settings.address_of(TOOLS) + TOOLS,
+        is_discovery_public=rookery.settings.is_discovery_public,
+    )
     tables: list[tuple[str, list[Route]]] = [
         (TOOLS, toolbox.gateway_routes()),
+        ("", toolbox.host_routes()),
+        ("", GatewayRoutes(tools.gateway, origins_of(rookery.settings)).routes()),
         (BRAIN, brain.routes()),
         (PLATFORM, access.platform_routes()),
+        (PLATFORM, toolbox.platform_routes()),
         (AGENT, access.agent_routes()),
+        (AGENT, toolbox.agent_routes()),
         ("", Health(rookery.probes).routes()),
         ("", MetricsPage(rookery.observation.metrics).routes()),
     ]
@@ -146,17 +167,14 @@ class Health:
 
 def shell(settings: Settings, mounted: Mounted, admit: Admit | None = None, observation: Observation | None = None) -> ASGIApp:
     """Return what stands around *mounted*: hosts, origins and request ids by *settings*."""
-    addresses = [each for each in (settings.base_url, settings.api_url, settings.mcp_url, settings.address_of("/")) if each]
     hosts = {"localhost", "127.0.0.1", "::1", settings.host, *settings.allowed_hosts}
-    hosts.update(name for each in addresses if (name := urlsplit(each).hostname))
-    local = {f"http://{host}:{settings.port}" for host in ("localhost", "127.0.0.1", "[::1]")}
-    origins = local | set(settings.cors_origins) | {f"{parts.scheme}://{parts.netloc}" for parts in map(urlsplit, addresses)}
+    hosts.update(name for each in _addresses(settings) if (name := urlsplit(each).hostname))
     mounted.app.router.default = unknown_route
     outer: ASGIApp = Shell(
         exact=mounted.exact,
         router=mounted.app.router,
         hosts=hosts,
-        origins=origins,
+        origins=origins_of(settings),
         address=settings.address_of,
         admit=admit,
         traffic=observation.traffic if observation else None,
@@ -186,3 +204,14 @@ def shell(settings: Settings, mounted: Mounted, admit: Admit | None = None, obse
             ],
         )
     return outer
+
+
+def origins_of(settings: Settings) -> frozenset[str]:
+    """Return the origins that are ours, lower case: pages that may act with a browser's credentials, and speak MCP."""
+    local = {f"http://{host}:{settings.port}" for host in ("localhost", "127.0.0.1", "[::1]")}
+    ours = {f"{parts.scheme}://{parts.netloc}" for parts in map(urlsplit, _addresses(settings))}
+    return frozenset(each.lower() for each in (*local, *settings.cors_origins, *ours))
+
+
+def _addresses(settings: Settings) -> list[str]:
+    return [each for each in (settings.base_url, settings.api_url, settings.mcp_url, settings.address_of("/")) if each]

@@ -29,6 +29,7 @@ from rookery.kernel.sealing import Inspection, Rotated
 from rookery.kernel.secret import Secret
 from rookery.memory import commands as memory_commands
 from rookery.migrations import migrate
+from rookery.tools import commands as tool_commands
 from rookery.wiring import Rookery, build
 
 _log = structlog.stdlib.get_logger("rookery.cli")
@@ -44,6 +45,7 @@ secrets_app = typer.Typer(name="secrets", help="Look after the key that seals se
 app.add_typer(secrets_app)
 access_commands.register(app)
 memory_commands.register(app)
+tool_commands.register(app)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ def serve(
     wanted = replace(base, host=host or base.host, port=base.port if port is None else port)
     listening = serving.listen(wanted.host, wanted.port)
     chosen = replace(wanted, port=listening.getsockname()[1])
-    made = asyncio.run(_first_run(prepare(chosen)))
+    made = asyncio.run(_first_run(prepare(chosen), to_serve=True))
     serving.write_starter_servers(chosen)
     _welcome(chosen, made)
     serving.run(build(chosen), listening)
@@ -217,8 +219,10 @@ async def _rotate_secrets(opens: Context, *, lost: bool) -> Rotated:
         return await rookery.sealing.rotation.rotate(is_lost=lost)
 
 
-async def _first_run(rookery: Rookery) -> FirstRun:
+async def _first_run(rookery: Rookery, *, to_serve: bool = False) -> FirstRun:
     async with rookery.for_command():
+        if to_serve:
+            await rookery.must_fit()
         return await rookery.first_run()
 
 

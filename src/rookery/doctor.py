@@ -12,10 +12,10 @@ from typing import Literal
 from rookery.access.models import Entry
 from rookery.access.scopes import ALL
 from rookery.kernel.clock import iso
-from rookery.kernel.errors import RookeryError
+from rookery.kernel.errors import EngineUnavailable, RookeryError
 from rookery.kernel.http.crowd import OTHER_FILES, room
-from rookery.memory.lifecycle import Wanted
-from rookery.tools.servers_file import FileBroken, read_file
+from rookery.memory.maintenance.lifecycle import Wanted
+from rookery.tools.servers.servers_file import FileBroken, read_file
 from rookery.wiring import Rookery
 
 _MIB = 1024 * 1024
@@ -53,6 +53,7 @@ async def examine(rookery: Rookery) -> list[Finding]:
         found.append(await _secrets(rookery))
         found += await _keys(rookery)
         found.append(await _audit(rookery))
+        found += await _tool_servers(rookery)
     return [*found, _disk(rookery), *_connections(rookery), *_servers_file(rookery)]
 
 
@@ -80,6 +81,9 @@ async def _engines(rookery: Rookery) -> list[Finding]:
 
 
 async def _memory(rookery: Rookery) -> list[Finding]:
+    lags = await _lags(rookery)
+    if lags:
+        return lags
     stale = await rookery.lifecycle.count(Wanted(is_stale=True))
     if not stale:
         return [Finding(about="memory", grade="ok", says="every memory is indexed as it is now")]
@@ -87,6 +91,26 @@ async def _memory(rookery: Rookery) -> list[Finding]:
     return [
         Finding(about="memory", grade="warning", says=says, advice="A running server works them off; else: rookery brain:reindex --stale")
     ]
+
+
+async def _lags(rookery: Rookery) -> list[Finding]:
+    """Look for workspaces in which the vectors of a former embedder answer, or nobody's."""
+    try:
+        lags = await rookery.memory.rebuild.lags()
+    except EngineUnavailable:  # told with the engines
+        return []
+    found = list[Finding]()
+    for lag in lags[:_SHOWN]:
+        behind = lag.behind
+        done = f"{behind.total - behind.left:,} of {behind.total:,} memories have vectors of {rookery.embedder.model}"
+        meanwhile = f"until all have, those of {behind.serving.model} answer"
+        advice = "rookery brain:reindex --stale; it may be stopped and run again, and the server may run meanwhile."
+        if not lag.is_answered:
+            meanwhile = f"the embedder of the others ({behind.serving.model}) is not known any more, so recall goes by words"
+            advice = f"Name it in ROOKERY_EMBEDDER_PREVIOUS for the time being, and in any case: {advice}"
+        says = f"workspace {behind.workspace_id}: {done}; {meanwhile}"
+        found.append(Finding(about="memory", grade="warning", says=says, advice=advice))
+    return found
 
 
 async def _failed_jobs(rookery: Rookery) -> list[Finding]:
@@ -185,6 +209,20 @@ def _connections(rookery: Rookery) -> list[Finding]:
     says = f"the limit of open files leaves room for {possible:,} connections, not for ROOKERY_MAX_CONNECTIONS, {wanted:,}"
     advice = f"Raise the hard limit of open files (`ulimit -Hn`, or LimitNOFILE of systemd) to {wanted + OTHER_FILES:,}."
     return [Finding(about="connections", grade="warning", says=says, advice=advice)]
+
+
+async def _tool_servers(rookery: Rookery) -> list[Finding]:
+    """Look for servers of workspaces that cannot be used, and for what somebody stopped and may have forgotten."""
+    found = [
+        Finding(about="tool servers", grade="warning", says=f"{server.id!r} of workspace {server.owner} cannot be used: {server.fault}")
+        for server in (await rookery.tools.owned.faults())[:_SHOWN]
+    ]
+    for stop in (await rookery.tools.brakes.stops())[:_SHOWN]:
+        what = "/".join(part for part in (stop.server_id, stop.tool) if part) or "all tools"
+        whose = f"of workspace {stop.workspace_id}" if stop.workspace_id else "of all workspaces"
+        says = f"{what} {whose} is stopped since {iso(stop.stopped_at)}" + (f": {stop.reason}" if stop.reason else "")
+        found.append(Finding(about="tool servers", grade="warning", says=says, advice="To let it go on: rookery tools start"))
+    return found
 
 
 def _servers_file(rookery: Rookery) -> list[Finding]:

@@ -84,6 +84,7 @@ def run(rookery: Rookery, listening: socket.socket) -> None:
         signal.signal(ending, _has_ended)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         server = _Server(config) if tls is None else _TlsServer(config, crowd, tls)
+        server.on_exit = rookery.tools.gateway.hang_up
         runner.run(server.serve(sockets=[listening]))
     if not server.started:
         raise WrongSettings("The server did not start; the log above says why.")
@@ -130,9 +131,14 @@ def _tls(settings: Settings) -> ssl.SSLContext | None:
 class _Server(uvicorn.Server):
     """uvicorn's, which says at once that it heard the signal: requests in work, and tool servers, take a while to end."""
 
+    on_exit: Callable[[], None] | None = None
+    """Ends what would never end by itself."""
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         _log.info("stopping")
         super().handle_exit(sig, frame)
+        if self.on_exit is not None:
+            self.on_exit()
 
 
 class _TlsServer(_Server, TlsServer):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -25,49 +24,39 @@ from rookery.access.ports import Counter
 from rookery.access.proofs import Proofs
 from rookery.access.usage import Usage
 from rookery.access.workspaces import Workspaces
-from rookery.engines import counters, embedders, texts, upstreams, vectors
+from rookery.engines import counters, embedders, texts, vectors
 from rookery.kernel import kept_answers
 from rookery.kernel.chores import Chore, run_chores
 from rookery.kernel.clock import Clock, utc_now
 from rookery.kernel.config import Settings
 from rookery.kernel.db import Database, open_database
 from rookery.kernel.db.observed import ObservedDatabase
-from rookery.kernel.errors import EngineUnavailable, NotFound
+from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.events import Bus
 from rookery.kernel.ids import Ids, uuid7
 from rookery.kernel.jobs import Jobs, Worker
 from rookery.kernel.metrics import Metrics
 from rookery.kernel.sealing import KeySource, Rotation, Sealer
-from rookery.memory.answers import Answers
-from rookery.memory.capacity import Capacity, Limits
-from rookery.memory.indexing import Indexer
 from rookery.memory.jobs import MemoryJobs
-from rookery.memory.journal import Journal
-from rookery.memory.lifecycle import Lifecycle
-from rookery.memory.listing import Listing
+from rookery.memory.maintenance.lifecycle import Lifecycle
+from rookery.memory.maintenance.tidying import Tidying
 from rookery.memory.mcp_tools import BrainServer
 from rookery.memory.purge import Purge
-from rookery.memory.recall import Recall
-from rookery.memory.records import Records
-from rookery.memory.remember import Remember
-from rookery.memory.search import Search
 from rookery.memory.store import records as memory_records
-from rookery.memory.upkeep import Upkeep
+from rookery.memory_wiring import Indexes, MemoryServices, build_memory
 from rookery.observation import Observation, Watched, observe
-from rookery.tools.calls import Calls
+from rookery.tool_wiring import ToolServices, build_tools
 from rookery.tools.catalogue import Catalogue
-from rookery.tools.resources import Resources
-from rookery.tools.roster import Roster
-from rookery.tools.sessions import Sessions
 from rookery.tools.store import calls as tool_calls
+from rookery.tools.store import catalogue as tool_catalogue
+from rookery.tools.store import logins as tool_logins
+from rookery.tools.store import servers as tool_servers
 
 _log = structlog.stdlib.get_logger("rookery.wiring")
 
 _ALIVE = select(literal(1).label("one"))
 _MIB = 1024 * 1024
 _CLOSE_S = 10.0
-_TOOL_CALLS_KEPT = timedelta(days=90)
-"""D-17."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,32 +71,6 @@ class Access:
     proofs: Proofs
     usage: Usage
     audit: Audit
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryServices:
-    """The shared memory."""
-
-    remember: Remember
-    records: Records
-    recall: Recall
-    search: Search
-    listing: Listing
-    answers: Answers
-    lifecycle: Lifecycle
-    indexer: Indexer
-    journal: Journal
-    upkeep: Upkeep
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolServices:
-    """The tool servers."""
-
-    sessions: Sessions
-    catalogue: Catalogue
-    calls: Calls
-    resources: Resources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,17 +116,14 @@ class Rookery:
         """What operators' commands on memory call."""
         return self.memory.lifecycle
 
-    async def workspace_id(self, name: str) -> int:
-        """
-        Return the number of the workspace of that name or number.
+    @property
+    def tidying(self) -> Tidying:
+        """What operators' commands that change memory call."""
+        return self.memory.tidying
 
-        Raises:
-            NotFound: There is none.
-        """
-        for workspace in await self.access.workspaces.list():
-            if name in {workspace.name, str(workspace.id)}:
-                return workspace.id
-        raise NotFound("workspace", name)
+    async def workspaces(self) -> dict[int, str]:
+        """Return all workspaces, without the twins: their names by their numbers."""
+        return {workspace.id: workspace.name for workspace in await self.access.workspaces.list()}
 
     async def start(self) -> None:
         """Open everything and begin to work; `close` must follow, also when this raises."""
@@ -176,8 +136,11 @@ class Rookery:
         self._running.push_async_callback(self.tools.sessions.aclose)
         await self.tools.catalogue.start()
         self._running.push_async_callback(self.tools.catalogue.aclose)
+        self._running.push_async_callback(self.tools.logins.aclose)
+        self._running.push_async_callback(self.tools.gateway.aclose)
+        self._running.push_async_callback(self.tools.nearness.aclose)
         lasting = (self.memory.journal.run(), self.memory.upkeep.run(), run_chores(self.chores), self.observation.figures.run())
-        for work in (*lasting, self._warm()):
+        for work in (*lasting, self.tools.logins.run(), self._warm()):
             self._tasks.append(asyncio.create_task(work))
         self._running.push_async_callback(self._end_tasks)
 
@@ -203,14 +166,28 @@ class Rookery:
         closing = self._running.push_async_callback
         closing(self.db.close)
         closing(self.counter.close)
-        closing(asyncio.to_thread, self.embedder.close)
+        closing(self.embedder.close)
+        closing(self.memory.formers.close)
         closing(self.texts.close)
         closing(self.vectors.close)
         self._running.callback(self.access.bcrypt.close)
         self._running.callback(self.access.proofs.close)
         closing(self.access.usage.close)
         closing(self.memory.journal.flush)
+        closing(self.tools.journal.aclose)
         await self.db.quick(lambda tx: tx.one(_ALIVE))
+
+    async def must_fit(self) -> None:
+        """
+        Do nothing if the embedder's vectors are as wide as they must be, or if that cannot be known now.
+
+        Raises:
+            WrongSettings: They are not.
+        """
+        try:
+            await self.embedder.check()
+        except EngineUnavailable as error:
+            _log.warning("embedder.not_ready", reason=error.reason)
 
     async def _end_tasks(self) -> None:
         for task in self._tasks:
@@ -246,14 +223,39 @@ def build(settings: Settings, *, clock: Clock = utc_now, ids: Ids = uuid7, envir
     settings.must_have_secret_key()
     bus, jobs = Bus(), Jobs(db, clock, ids)
     counter = counters.open_counter(settings.counters.reveal(), data_dir=settings.data_dir)
-    embedder = embedders.open(settings.embedder.reveal(), data_dir=settings.data_dir)
+    embedder = embedders.open(
+        settings.embedder.reveal(), data_dir=settings.data_dir, width=settings.vector_dimension, verify_ssl=settings.verify_ssl
+    )
     vector_index = vectors.open(settings.vectors.reveal(), data_dir=settings.data_dir, model=embedder.model, dimension=embedder.dimension)
     text_index = texts.open(settings.texts.reveal(), data_dir=settings.data_dir)
-    indexes = _Indexes(embedder, vector_index, text_index)
+    indexes = Indexes(embedder, vector_index, text_index)
     access, limiter = _access(settings, db, counter, clock, jobs)
     sealing = _sealing(settings, db, clock, ids)
-    memory = _memory(settings, _Base(db, jobs, bus, clock, ids), indexes)
-    tools = _tools(settings, _Base(db, jobs, bus, clock, ids), memory, limiter, os.environ if environment is None else environment)
+    memory = build_memory(settings, indexes, db=db, jobs=jobs, bus=bus, clock=clock, ids=ids)
+    brain = BrainServer(
+        remember=memory.remember,
+        records=memory.records,
+        recall=memory.recall,
+        search=memory.search,
+        listing=memory.listing,
+        feedback=memory.feedback,
+        context=memory.context,
+        answers=memory.answers,
+    )
+    tools = build_tools(
+        settings,
+        builtins=[brain],
+        db=db,
+        bus=bus,
+        clock=clock,
+        ids=ids,
+        limits=ToolLimits(limiter, clock),
+        embedder=embedder,
+        audit=access.audit,
+        keys=access.guard,
+        sealer=sealing.sealer,
+        environment=os.environ if environment is None else environment,
+    )
     work = MemoryJobs(db=db, indexer=memory.indexer, clock=clock)
     probes, observation = _probes(db, indexes, limiter, counter, tools.catalogue), observe(settings, metrics, bus)
     observation.figures.watch(Watched(jobs, access.bcrypt, limiter, access.usage, tools.catalogue, tools.sessions, probes))
@@ -274,24 +276,11 @@ def build(settings: Settings, *, clock: Clock = utc_now, ids: Ids = uuid7, envir
         counter=counter,
         observation=observation,
         probes=probes,
-        chores=_chores(db, access, sealing, clock),
+        chores=[
+            *_chores(settings, db, access, sealing=sealing, tools=tools, clock=clock),
+            Chore(name="vectors of a changed embedder", every_s=30, work=memory.rebuild.tend),
+        ],
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Base:
-    db: Database
-    jobs: Jobs
-    bus: Bus
-    clock: Clock
-    ids: Ids
-
-
-@dataclass(frozen=True, slots=True)
-class _Indexes:
-    embedder: embedders.Engine
-    vectors: vectors.Engine
-    texts: texts.Engine
 
 
 def _access(settings: Settings, db: Database, counter: Counter, clock: Clock, jobs: Jobs) -> tuple[Access, Limiter]:
@@ -300,7 +289,12 @@ def _access(settings: Settings, db: Database, counter: Counter, clock: Clock, jo
     guard = Guard(db=db, proofs=proofs, limiter=limiter, usage=usage, clock=clock, trusted_proxies=proxies(settings.trusted_proxies))
     access = Access(
         guard=guard,
-        workspaces=Workspaces(db, audit, clock, purgers=[Purge(jobs), tool_calls.purge, kept_answers.purge]),
+        workspaces=Workspaces(
+            db,
+            audit,
+            clock,
+            purgers=[Purge(jobs), tool_calls.purge, tool_servers.purge, tool_logins.purge, tool_catalogue.purge, kept_answers.purge],
+        ),
         api_keys=ApiKeys(db, bcrypt, usage, audit, clock),
         agent_keys=AgentKeys(db, usage, audit, clock, is_known_agent=memory_records.knows_agent),
         bcrypt=bcrypt,
@@ -313,7 +307,7 @@ def _access(settings: Settings, db: Database, counter: Counter, clock: Clock, jo
 
 def _sealing(settings: Settings, db: Database, clock: Clock, ids: Ids) -> Sealing:
     source = KeySource(settings.data_dir, given=settings.secret_key, previous=settings.secret_key_previous)
-    columns = [kept_answers.SEALED]
+    columns = [kept_answers.SEALED, tool_servers.SEALED, tool_logins.SEALED]
     sealer = Sealer(db, source, columns, clock)
     return Sealing(
         sealer=sealer,
@@ -322,64 +316,11 @@ def _sealing(settings: Settings, db: Database, clock: Clock, ids: Ids) -> Sealin
     )
 
 
-def _memory(settings: Settings, base: _Base, indexes: _Indexes) -> MemoryServices:
-    db, jobs, bus, clock, ids = base.db, base.jobs, base.bus, base.clock, base.ids
-    limits = Limits(
-        max_memories=settings.max_memories,
-        max_backlog=settings.max_backlog,
-        min_free_bytes=settings.min_free_disk_mb * _MIB,
-        folder=settings.data_dir if db.dialect == "sqlite" else None,
-    )
-    indexer = Indexer(db=db, embedder=indexes.embedder, vectors=indexes.vectors, texts=indexes.texts, clock=clock)
-    capacity, journal = Capacity(db=db, jobs=jobs, limits=limits, monotonic=time.monotonic), Journal(db=db)
-    return MemoryServices(
-        remember=Remember(
-            db=db,
-            jobs=jobs,
-            indexer=indexer,
-            capacity=capacity,
-            bus=bus,
-            clock=clock,
-            ids=ids,
-            index_first=not settings.async_embedding,
-        ),
-        records=Records(db=db, jobs=jobs, bus=bus, clock=clock),
-        recall=Recall(
-            db=db,
-            embedder=indexes.embedder,
-            vectors=indexes.vectors,
-            texts=indexes.texts,
-            journal=journal,
-            bus=bus,
-            clock=clock,
-            ids=ids,
-            half_lives_days=dict(settings.half_lives),
-        ),
-        search=Search(db=db, texts=indexes.texts, clock=clock),
-        listing=Listing(db=db, clock=clock, model=indexes.embedder.model),
-        answers=Answers(clock=clock, model=indexes.embedder.model, half_lives_days=dict(settings.half_lives)),
-        lifecycle=Lifecycle(db=db, indexer=indexer, texts=indexes.texts, bus=bus, clock=clock),
-        indexer=indexer,
-        journal=journal,
-        upkeep=Upkeep(db=db, jobs=jobs, bus=bus, clock=clock),
-    )
+def _chores(settings: Settings, db: Database, access: Access, *, sealing: Sealing, tools: ToolServices, clock: Clock) -> list[Chore]:
+    kept = timedelta(days=settings.tool_calls_days)
 
-
-def _tools(settings: Settings, base: _Base, memory: MemoryServices, limiter: Limiter, environment: Mapping[str, str]) -> ToolServices:
-    db, bus, clock, ids = base.db, base.bus, base.clock, base.ids
-    brain = BrainServer(
-        remember=memory.remember, records=memory.records, recall=memory.recall, search=memory.search, answers=memory.answers
-    )
-    sessions = Sessions(upstreams.open([brain]), clock=clock, bus=bus)
-    roster = Roster(builtins=[upstreams.entry_of(brain)], path=settings.servers_file, environment=environment, clock=clock)
-    catalogue = Catalogue(db, sessions, roster, clock=clock)
-    calls = Calls(db, catalogue, sessions, ToolLimits(limiter, clock), bus=bus, clock=clock, ids=ids)
-    return ToolServices(sessions=sessions, catalogue=catalogue, calls=calls, resources=Resources(catalogue, sessions))
-
-
-def _chores(db: Database, access: Access, sealing: Sealing, clock: Clock) -> list[Chore]:
     async def forget_tool_calls() -> int:
-        before = clock() - _TOOL_CALLS_KEPT
+        before = clock() - kept
         return await db.write(lambda tx: tool_calls.forget_calls(tx, before=before))
 
     return [
@@ -387,12 +328,13 @@ def _chores(db: Database, access: Access, sealing: Sealing, clock: Clock) -> lis
         Chore(name="agent keys past their grace", every_s=60, work=access.agent_keys.sweep),
         Chore(name="old usage rows", every_s=3600, work=access.usage.forget_old),
         Chore(name="old tool rows", every_s=3600, work=forget_tool_calls),
+        Chore(name="meanings of new tools", every_s=10, work=tools.search.learn),
         Chore(name="old kept answers", every_s=600, work=sealing.kept_answers.forget_old),
     ]
 
 
 def _probes(
-    db: Database, indexes: _Indexes, limiter: Limiter, counter: Counter, catalogue: Catalogue
+    db: Database, indexes: Indexes, limiter: Limiter, counter: Counter, catalogue: Catalogue
 ) -> Mapping[str, Callable[[], Awaitable[str]]]:
     async def database() -> str:
         await db.quick(lambda tx: tx.one(_ALIVE))

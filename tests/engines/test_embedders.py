@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -59,11 +59,11 @@ def precise(model_dir: Path) -> Model:
 
 
 @pytest.fixture
-def embedder(model_dir: Path) -> Iterator[embedders.Engine]:
+async def embedder(model_dir: Path) -> AsyncIterator[embedders.Engine]:
     """An embedder on the shared files."""
     engine = embedders.open("embedded:", data_dir=model_dir)
     yield engine
-    engine.close()
+    await engine.close()
 
 
 def numbers(vector: Vector) -> Array:
@@ -123,7 +123,7 @@ async def test_the_same_text_has_the_same_vector_in_a_second_engine(embedder: Em
         assert await embedder.embed_query(TEXTS[0]) == await again.embed_query(TEXTS[0])
         assert embedder.model == again.model
     finally:
-        again.close()
+        await again.close()
 
 
 async def test_a_text_has_the_vector_it_has_alone_whatever_else_is_in_the_batch(embedder: Embedder) -> None:
@@ -218,7 +218,7 @@ async def test_a_question_asked_again_is_answered_from_memory(model_dir: Path) -
         await engine.embed_query("two")
         assert model.asked == ["one", "two", "three", "two"]
     finally:
-        engine.close()
+        await engine.close()
 
 
 async def test_an_asker_who_goes_away_does_not_take_the_answer_from_the_others(embedder: Embedder) -> None:
@@ -424,7 +424,7 @@ def test_a_changed_package_has_its_graph_written(tmp_path: Path, monkeypatch: py
 
 def test_an_unknown_address_is_refused_with_the_known_ones(tmp_path: Path) -> None:
     """D-02: wrong settings are one clear line."""
-    with pytest.raises(WrongSettings, match=r"'carrier-pigeon'.* embedded: or embedded:f32"):
+    with pytest.raises(WrongSettings, match=r"'carrier-pigeon'.* embedded:, embedded:f32, openai.*, ollama"):
         embedders.open("carrier-pigeon:", data_dir=tmp_path)
 
 
@@ -443,7 +443,7 @@ async def test_a_missing_package_is_said_in_words_and_looked_for_again_later(tmp
         monkeypatch.setattr("rookery.engines.embedders.embedded._RETRY_LOADING_AFTER_S", 0.0)
         assert await engine.embed_query("anything")
     finally:
-        engine.close()
+        await engine.close()
 
 
 async def test_a_library_that_is_not_installed_is_said_in_words() -> None:
@@ -458,7 +458,7 @@ async def test_a_library_that_is_not_installed_is_said_in_words() -> None:
             with pytest.raises(EngineUnavailable, match="No module named 'onnxruntime'"):
                 await engine.embed_query("anything")
     finally:
-        engine.close()
+        await engine.close()
 
 
 async def test_a_data_folder_that_cannot_be_written_is_said_in_words(tmp_path: Path) -> None:
@@ -469,7 +469,7 @@ async def test_a_data_folder_that_cannot_be_written_is_said_in_words(tmp_path: P
         with pytest.raises(EngineUnavailable, match="could not be loaded"):
             await engine.warm()
     finally:
-        engine.close()
+        await engine.close()
 
 
 async def test_a_closed_embedder_says_so(model_dir: Path) -> None:
@@ -478,8 +478,8 @@ async def test_a_closed_embedder_says_so(model_dir: Path) -> None:
     await engine.embed_query("before")
     writing = asyncio.gather(engine.embed_passages([Passage(context="", content=TEXTS[7])] * 40))
     await asyncio.sleep(0)
-    engine.close()
-    engine.close()
+    await engine.close()
+    await engine.close()
 
     with pytest.raises(EngineUnavailable, match="closed"):
         await writing
@@ -487,10 +487,10 @@ async def test_a_closed_embedder_says_so(model_dir: Path) -> None:
         await engine.embed_query("after")
 
 
-def test_opening_loads_nothing(tmp_path: Path) -> None:
+async def test_opening_loads_nothing(tmp_path: Path) -> None:
     """D-02: starting takes two seconds in all, and a model is no part of them."""
     engine = embedders.open("embedded:", data_dir=tmp_path)
-    engine.close()
+    await engine.close()
     assert list(tmp_path.iterdir()) == []
 
 

@@ -194,7 +194,6 @@ async def test_a_tool_server_joins_the_trace(traced: Settings, receiver: Receive
     assert about(asked) == {"rookery.server": "upstream", "rookery.tool": "act"}
     assert told == f"00-{TRACE}-{asked.span_id.hex()}-01"
     assert f"00-{TRACE}-" in json.dumps(cast("dict[str, object]", message["params"])["_meta"])
-    assert "database write" in receiver.below(request)
 
 
 async def test_no_span_holds_what_callers_say(traced: Settings, receiver: Receiver) -> None:
@@ -224,7 +223,7 @@ async def test_a_failure_of_ours_is_marked_by_its_code(traced: Settings, receive
     async with open_house(traced) as house:
         await house.rookery.vectors.close()
         await house.rookery.embedder.warm()
-        await asyncio.to_thread(house.rookery.embedder.close)
+        await house.rookery.embedder.close()
         answer = await house.admin.post("/v1/brain/recall", {"query": "when"})
 
     (recall,) = receiver.named("POST /v1/brain/recall")

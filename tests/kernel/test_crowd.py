@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from rookery.kernel.http import connection, tls
+from tests.certificates import write_certificate
 from tests.conftest import eventually
 from tests.kernel.clients import GET, LARGE, connect, serving, workers
 
@@ -98,19 +94,7 @@ async def test_one_address_does_not_get_all_connections(guests: AsyncExitStack) 
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A key and its certificate for 127.0.0.1, in one file."""
-    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
-    now = dt.datetime.now(dt.UTC)
-    signed = (
-        x509.CertificateBuilder(issuer_name=name, subject_name=name, public_key=key.public_key(), serial_number=1)
-        .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    path = tmp_path_factory.mktemp("tls") / "both.pem"
-    secret = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    path.write_bytes(secret + signed.public_bytes(serialization.Encoding.PEM))
-    return path
+    return write_certificate(tmp_path_factory.mktemp("tls") / "both.pem")
 
 
 async def test_silent_connections_keep_nobody_from_a_tls_server(certificate: Path, guests: AsyncExitStack) -> None:

@@ -25,6 +25,7 @@ import structlog
 from fastapi import FastAPI
 from hypothesis import given
 from hypothesis import strategies as st
+from mcp_types import jsonrpc_message_adapter
 from starlette.responses import Response
 
 from rookery.kernel import logs
@@ -213,6 +214,16 @@ def test_no_line_has_a_key(stream: io.StringIO) -> None:
     assert RANDOM[-8:] not in text
     assert "Odd" in text
     assert text.count("LookupError") >= 2
+
+
+def test_what_an_upstream_answered_is_not_logged(stream: io.StringIO) -> None:
+    """D-07, spec 2.8: the SDK's client logs an answer that it cannot read, with a piece of it."""
+    try:
+        jsonrpc_message_adapter.validate_json(b'{"the patient": "is ill"')
+    except ValueError:
+        logging.getLogger("mcp.client.streamable_http").exception("Error parsing JSON response")
+
+    assert "patient" not in stream.getvalue()
 
 
 def test_fields_named_as_headers_are_cut_whatever_they_hold(stream: io.StringIO) -> None:

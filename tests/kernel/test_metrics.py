@@ -138,6 +138,7 @@ async def test_what_the_platform_does_is_counted(house: House) -> None:
         return value(found, "rookery_jobs_run_total", kind="DeleteFromIndex", outcome="done") == 1
 
     await eventually(is_worked)
+    await house.rookery.tools.journal.flush()
     found = await scraped(house.admin)
 
     assert value(found, "rookery_recall_duration_seconds_count", mode="semantic") == 1
@@ -169,6 +170,7 @@ async def test_what_callers_call_a_tool_is_no_label(settings: Settings) -> None:
     (settings.data_dir / "servers.json").write_text(json.dumps(entry), encoding="utf-8")
     async with open_house(settings) as house:
         answer = await house.admin.post("/api/v1/mcp/tools/call", {"server": "gone", "tool": "made_up"})
+        await house.rookery.tools.journal.flush()
         found = await scraped(house.admin)
 
     assert answer.json()["code"] == "server_unavailable"

@@ -52,6 +52,8 @@ async def api(rig: Rig, doorman: Doorman) -> AsyncIterator[httpx2.AsyncClient]:
         recall=brain.recall,
         search=brain.search,
         listing=brain.listing,
+        feedback=brain.feedback,
+        context=brain.context,
         answers=brain.answers,
     )
     mounted = Mounted(FastAPI())

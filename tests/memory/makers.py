@@ -31,13 +31,17 @@ from rookery.kernel.ids import Ids, uuid7
 from rookery.kernel.jobs import Jobs, Worker
 from rookery.memory.answers import Answers
 from rookery.memory.capacity import Capacity, Limits
+from rookery.memory.context import Context
+from rookery.memory.feedback import Feedback
 from rookery.memory.indexing import DELETE, EMBED, Indexer
 from rookery.memory.jobs import MemoryJobs
 from rookery.memory.journal import Journal
-from rookery.memory.lifecycle import Lifecycle
 from rookery.memory.listing import Listing
+from rookery.memory.maintenance.lifecycle import Lifecycle
+from rookery.memory.maintenance.tidying import Tidying, tidying
 from rookery.memory.models import Draft, Memory, MemoryScope, Passage, Vector
-from rookery.memory.ports import Embedder, TextIndex, VectorIndex
+from rookery.memory.ports import Embedder, Generation, TextIndex
+from rookery.memory.rebuild import Rebuild, Side
 from rookery.memory.recall import Recall
 from rookery.memory.records import Records
 from rookery.memory.remember import Remember
@@ -166,8 +170,12 @@ class Brain:
     recall: Recall
     search: Search
     listing: Listing
+    feedback: Feedback
+    context: Context
     answers: Answers
     lifecycle: Lifecycle
+    tidying: Tidying
+    rebuild: Rebuild
     indexer: Indexer
     journal: Journal
     upkeep: Upkeep
@@ -178,7 +186,8 @@ def _assemble(
     db: Database,
     jobs: Jobs,
     embedder: Embedder,
-    vectors: VectorIndex,
+    vectors: vector_engines.Engine,
+    former: Callable[[Generation], Side | None],
     texts: TextIndex,
     bus: Bus,
     clock: Clock,
@@ -188,7 +197,8 @@ def _assemble(
     monotonic: Callable[[], float],
 ) -> Brain:
     """Return the verbs, as `wiring` does."""
-    indexer = Indexer(db=db, embedder=embedder, vectors=vectors, texts=texts, clock=clock)
+    rebuild = Rebuild(now=Side(embedder=embedder, vectors=vectors), generations=vectors, former=former)
+    indexer = Indexer(db=db, embedder=embedder, vectors=vectors, texts=texts, clock=clock, rebuild=rebuild)
     capacity = Capacity(db=db, jobs=jobs, limits=limits, monotonic=monotonic)
     journal = Journal(db=db)
     return Brain(
@@ -196,8 +206,7 @@ def _assemble(
         records=Records(db=db, jobs=jobs, bus=bus, clock=clock),
         recall=Recall(
             db=db,
-            embedder=embedder,
-            vectors=vectors,
+            rebuild=rebuild,
             texts=texts,
             journal=journal,
             bus=bus,
@@ -206,8 +215,12 @@ def _assemble(
         ),
         search=Search(db=db, texts=texts, clock=clock),
         listing=Listing(db=db, clock=clock, model=embedder.model),
+        feedback=Feedback(db=db, jobs=jobs, journal=journal, clock=clock),
+        context=Context(db=db, clock=clock),
         answers=Answers(clock=clock, model=embedder.model),
-        lifecycle=Lifecycle(db=db, indexer=indexer, texts=texts, bus=bus, clock=clock),
+        lifecycle=Lifecycle(db=db, indexer=indexer, texts=texts, bus=bus, clock=clock, rebuild=rebuild),
+        tidying=tidying(db=db, indexer=indexer, vectors=vectors, jobs=jobs, bus=bus, clock=clock, ids=ids),
+        rebuild=rebuild,
         indexer=indexer,
         journal=journal,
         upkeep=Upkeep(db=db, jobs=jobs, bus=bus, clock=clock),
@@ -261,6 +274,7 @@ def build(
     limits: Limits | None = None,
     index_first: bool = False,
     embedder: StemEmbedder | None = None,
+    former: Callable[[Generation], Side | None] = lambda _: None,
 ) -> Rig:
     """Build memory on *db* as a process of its own would."""
     embedder = embedder or StemEmbedder()
@@ -272,6 +286,7 @@ def build(
         jobs=jobs,
         embedder=embedder,
         vectors=vectors,
+        former=former,
         texts=texts,
         bus=bus,
         clock=clock,

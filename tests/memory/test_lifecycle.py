@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +12,12 @@ import typer
 from typer.testing import CliRunner
 
 from rookery.kernel.db import open_database
-from rookery.kernel.errors import NotFound
 from rookery.kernel.events import ReindexCompleted
 from rookery.memory import commands
-from rookery.memory.lifecycle import Lifecycle, Report, Wanted
+from rookery.memory.maintenance.lifecycle import Lifecycle, Wanted
+from rookery.memory.maintenance.tidying import Tidying
 from rookery.memory.models import Change, Passage, Question, Vector
+from rookery.memory.runs import Report
 from tests.conftest import FakeClock
 from tests.memory.makers import DIMENSION, Rig, StemEmbedder, build, make_caller
 
@@ -103,7 +104,8 @@ async def test_another_model_makes_all_stale_and_a_reindex_makes_them_current(ri
     found = await newer.brain.recall.ask(make_caller(), Question(query="heron"))
     await newer.close()
 
-    assert (before, blind.hits, after) == (1, (), 0)
+    assert (before, blind.is_by_words_for_now, [hit.similarity for hit in blind.hits], after) == (1, True, [None], 0)
+    assert not found.is_by_words_for_now
     assert [hit.memory.id for hit in found.hits] == [memory.id]
 
 
@@ -137,15 +139,33 @@ async def test_an_engine_that_goes_down_ends_it(rig: Rig) -> None:
     assert report.stopped is not None
 
 
+async def test_a_reindex_goes_on_where_it_was_ended(rig: Rig) -> None:
+    """Spec 4.4, issue: resumable; the batches that were done are not embedded again, and a run without --resume begins anew."""
+    for number in range(150):
+        await rig.remember(f"heron {number}")
+
+    def end_in_the_second_batch(done: int, total: int) -> None:
+        if done > 64:
+            rig.embedder.is_down = True
+
+    ended = await rig.brain.lifecycle.reindex(Wanted(), on_progress=end_in_the_second_batch)
+    rig.embedder.is_down = False
+    before = len(rig.embedder.embedded)
+    rest = await rig.brain.lifecycle.reindex(Wanted(resume=True))
+    again = await rig.brain.lifecycle.reindex(Wanted(resume=True))
+
+    assert (ended.successes, before, rest.total, rest.successes, len(rig.embedder.embedded)) == (128, 128, 150, 150, 150 + 150)
+    assert again.successes == 150
+
+
 @dataclass
 class _Opened:
     lifecycle: Lifecycle
+    tidying: Tidying
 
-    async def workspace_id(self, name: str) -> int:
+    async def workspaces(self) -> Mapping[int, str]:
         """Know one workspace, the first."""
-        if name != "1":
-            raise NotFound("workspace", name)
-        return 1
+        return {1: "main"}
 
 
 @dataclass
@@ -161,7 +181,7 @@ class _Opens:
         db = open_database("embedded:", data_dir=self.folder)
         rig = build(db, self.folder, FakeClock(), embedder=self.embedder)
         try:
-            yield _Opened(rig.brain.lifecycle)
+            yield _Opened(rig.brain.lifecycle, rig.brain.tidying)
         finally:
             await rig.close()
             await db.close()
@@ -206,10 +226,13 @@ def test_the_command_reports_and_draws_no_bar_into_a_pipe(opens: _Opens) -> None
     assert _run(opens, "brain", "reindex", "--org", "acme")[1].startswith("total 2, successes 2, failures 0, duration ")
 
 
-def test_a_dry_run_only_counts(opens: _Opens) -> None:
-    """Spec 4.4: --dry-run."""
-    assert json.loads(_run(opens, "brain", "reindex", "--dry-run", "--json")[1]) == {"total": 3, "dry_run": True}
-    assert _run(opens, "brain", "reindex", "--stale", "--dry-run") == (0, "3 memories match; nothing was indexed.\n")
+def test_a_dry_run_names_what_it_would_index_and_why(opens: _Opens) -> None:
+    """Spec 4.4: --dry-run; issue: telling exactly what would happen."""
+    told = json.loads(_run(opens, "brain", "reindex", "--dry-run", "--json")[1])
+    assert (told["total"], told["dry_run"], {item["why"] for item in told["items"]}) == (3, True, {"never indexed"})
+    status, printed = _run(opens, "brain", "reindex", "--stale", "--dry-run")
+    assert (status, len(printed.splitlines())) == (0, 5)
+    assert printed.endswith("This was a dry run: nothing was changed.\n")
     assert opens.embedder.embedded == []
 
 

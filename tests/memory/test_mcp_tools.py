@@ -6,15 +6,25 @@ import jsonschema_rs
 import pytest
 
 from rookery.kernel.errors import NotFound, ValidationFailed
-from rookery.memory.mcp_tools import TOOLS, BrainServer
+from rookery.memory.mcp_tools import BrainServer
+from rookery.memory.mcp_tools.table import TOOLS
 from rookery.memory.models import MemoryScope
-from rookery.memory.schemas import RecallBody, RememberBody, SearchQuery
+from rookery.memory.schemas import MemoriesQuery, RecallBody, RememberBody, SearchQuery
 from tests.memory.makers import Rig, make_agent, make_caller
 
 
 def _server(rig: Rig) -> BrainServer:
     brain = rig.brain
-    return BrainServer(remember=brain.remember, records=brain.records, recall=brain.recall, search=brain.search, answers=brain.answers)
+    return BrainServer(
+        remember=brain.remember,
+        records=brain.records,
+        recall=brain.recall,
+        search=brain.search,
+        listing=brain.listing,
+        feedback=brain.feedback,
+        context=brain.context,
+        answers=brain.answers,
+    )
 
 
 async def test_an_agent_remembers_recalls_searches_and_forgets(rig: Rig) -> None:
@@ -50,7 +60,7 @@ async def test_an_agents_own_memories_count_without_being_named(rig: Rig) -> Non
 
 def test_the_schemas_are_valid_and_say_what_the_rest_twins_take() -> None:
     """D-92: real JSON Schemas; no field that the twin has not."""
-    twins = {"remember": RememberBody, "recall": RecallBody, "search": SearchQuery}
+    twins = {"remember": RememberBody, "recall": RecallBody, "search": SearchQuery, "list": MemoriesQuery}
     for tool in TOOLS:
         jsonschema_rs.meta.validate(dict(tool.input_schema))
         assert tool.input_schema["additionalProperties"] is False
@@ -71,7 +81,60 @@ def test_the_hints_and_scopes_are_true() -> None:
         "recall": ("brain:read", True, False),
         "search": ("brain:read", True, False),
         "forget": ("brain:delete", False, True),
+        "feedback": ("brain:write", False, False),
+        "context": ("brain:read", True, False),
+        "get": ("brain:read", True, False),
+        "list": ("brain:read", True, False),
+        "change": ("brain:write", False, True),
+        "archive": ("brain:delete", False, False),
+        "restore": ("brain:delete", False, False),
+        "history": ("brain:read", True, False),
+        "tags": ("brain:read", True, False),
+        "scopes": ("brain:read", True, False),
     }
+
+
+async def test_the_rest_of_a_memory_s_life_is_there_too(rig: Rig) -> None:
+    """D-92: all of memory: context, feedback, one memory read, changed, archived, brought back, its lineage, and what words are in use."""
+    server, kim = _server(rig), make_agent("kim")
+    mine = await rig.remember("kim's own", kim, memory_scope=MemoryScope.AGENT, tags=("birds",))
+    await rig.index()
+    recall = await server.call("recall", {"query": "own"}, kim)
+
+    judged = await server.call("feedback", {"recall_id": recall["recall_id"], "used": [mine.id]}, kim)
+    begun = await server.call("context", {"org": "acme"}, kim)
+    nobody = await server.call("context", {}, make_caller())
+    changed = await server.call("change", {"id": mine.id, "content": "kim's herons"}, kim)
+    got = await server.call("get", {"id": mine.id.upper()}, kim)
+    archived = await server.call("archive", {"id": mine.id}, kim)
+    shelf = await server.call("list", {"state": "archived"}, kim)
+    await server.call("restore", {"id": mine.id}, kim)
+    listed = await server.call("list", {"per_page": 1}, kim)
+    history = await server.call("history", {"id": mine.id}, kim)
+    tags, scopes = await server.call("tags", {}, kim), await server.call("scopes", {}, kim)
+
+    assert judged["used"] == [mine.id]
+    assert [memory["id"] for memory in cast("list[dict[str, object]]", begun["agent"])] == [mine.id]
+    assert nobody == {"agent": [], "shared": [], "project": [], "session": []}
+    assert changed["content"] == got["content"] == "kim's herons"
+    assert (archived["state"], shelf["total"], listed["total"], history["count"]) == ("archived", 1, 1, 1)
+    assert tags == {"tags": [{"name": "birds", "count": 1}]}
+    assert scopes == {"scopes": [{"org": "acme", "count": 1, "projects": [{"name": "web", "count": 1}]}]}
+
+
+async def test_nobody_reaches_another_agent_s_own_by_these_tools(rig: Rig) -> None:
+    """D-43: lee neither reads, changes, archives nor deletes what is kim's; it is as if it were not there."""
+    server = _server(rig)
+    mine = await rig.remember("kim's own", make_agent("kim"), memory_scope=MemoryScope.AGENT)
+
+    for tool in ("get", "archive", "restore", "history"):
+        with pytest.raises(NotFound):
+            await server.call(tool, {"id": mine.id}, make_agent("lee"))
+    with pytest.raises(NotFound):
+        await server.call("change", {"id": mine.id, "content": "lee's"}, make_agent("lee"))
+    forgotten = await server.call("forget", {"ids": [mine.id]}, make_agent("lee"))
+
+    assert forgotten == {"forgotten": [], "missing": [mine.id]}
 
 
 async def test_what_a_tool_refuses_it_says_in_words(rig: Rig) -> None:

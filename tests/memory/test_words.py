@@ -6,8 +6,9 @@ from html import unescape
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rookery.kernel.words import stem
 from rookery.memory.models import Words
-from rookery.memory.words import FRAGMENT, MAX_WORDS, asked, found, highlighted, of_keywords, parsed, stem
+from rookery.memory.words import FRAGMENT, MAX_WORDS, asked, found, highlighted, of_keywords, parsed
 
 
 def test_a_question_is_its_telling_words() -> None:

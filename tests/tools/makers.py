@@ -15,18 +15,21 @@ from rookery.access.models import Caller
 from rookery.engines import upstreams
 from rookery.kernel.db import Database
 from rookery.kernel.events import Bus
-from rookery.tools.calls import Calls
+from rookery.tools.calling.caching import Cache
+from rookery.tools.calling.calls import Calls
+from rookery.tools.calling.journal import Journal
 from rookery.tools.catalogue import Catalogue
 from rookery.tools.models import Address, Command, Server
-from rookery.tools.ports import BuiltinServer
+from rookery.tools.ports import AgentSessions, BuiltinServer
 from rookery.tools.resources import Resources
-from rookery.tools.roster import Roster
-from rookery.tools.sessions import Sessions
-from rookery.tools.supervised import Timing
+from rookery.tools.servers.roster import Roster
+from rookery.tools.supervision.sessions import Sessions
+from rookery.tools.supervision.supervised import Timing
 
 SERVERS = Path(__file__).parent / "servers"
 BIN = Path(sys.executable).parent
 QUICK = Timing(connect_s=10.0)
+CONNECTORS = upstreams.open([])
 
 
 def make_caller(**fields: object) -> Caller:
@@ -117,6 +120,7 @@ class Tools:
     sessions: Sessions
     catalogue: Catalogue
     calls: Calls
+    journal: Journal
     resources: Resources
     limits: NoLimits
 
@@ -129,6 +133,7 @@ class Tools:
         """Close it all, in the order of wiring."""
         await self.catalogue.aclose()
         await self.sessions.aclose()
+        await self.journal.aclose()
 
 
 def build(
@@ -139,17 +144,21 @@ def build(
     environment: Mapping[str, str] | None = None,
     timing: Timing = QUICK,
     bus: Bus | None = None,
+    keep_arguments: bool = False,
+    cache: Cache | None = None,
+    agent_sessions: AgentSessions | None = None,
 ) -> Tools:
     """Build the domain as wiring does."""
     sessions = Sessions(upstreams.open(builtins), timing=timing, bus=bus)
     entries = [upstreams.entry_of(builtin) for builtin in builtins]
     catalogue = Catalogue(db, sessions, Roster(builtins=entries, path=path, environment=environment))
-    limits = NoLimits()
+    limits, journal = NoLimits(), Journal(db, bus=bus)
     return Tools(
         db=db,
         sessions=sessions,
         catalogue=catalogue,
-        calls=Calls(db, catalogue, sessions, limits, bus=bus),
+        calls=Calls(catalogue, sessions, journal, limits, cache=cache, agent_sessions=agent_sessions, keep_arguments=keep_arguments),
+        journal=journal,
         resources=Resources(catalogue, sessions),
         limits=limits,
     )

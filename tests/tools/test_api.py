@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
+from rookery.access.models import Reach
 from rookery.kernel.config import Settings
 from rookery.tools.store import calls as store
 from tests.conftest import House, eventually, open_house
@@ -26,7 +27,12 @@ def database_url() -> str:
 @pytest.fixture
 async def nest(settings: Settings) -> AsyncIterator[House]:
     """A running server with two tool servers, one of them deprecated."""
-    servers = {"odd": entry(tagline="Misbehaves"), "old": entry(status="deprecated"), "gone": {"command": "no-such-program"}}
+    servers = {
+        "odd": entry(tagline="Misbehaves", related_servers=["old", "theirs"]),
+        "old": entry(status="deprecated"),
+        "gone": {"command": "no-such-program"},
+        "theirs": {"command": "no-such-program", "workspaces": [999]},
+    }
     settings.servers_file.write_text(json.dumps({"mcpServers": servers}))
     async with open_house(settings) as house:
         yield house
@@ -51,11 +57,11 @@ async def test_the_catalogue_is_told_by_the_specs_names(nest: House) -> None:
     }
     assert listed["count"] == len(listed["servers"])
     odd = next(server for server in listed["servers"] if server["id"] == "odd")
-    assert (odd["tagline"], odd["tool_count"], odd["resource_count"], odd["health"]) == ("Misbehaves", 18, 5, "online")
+    assert (odd["tagline"], odd["resource_count"], odd["health"]) == ("Misbehaves", 5, "online")
     assert {"id", "name", "tagline", "description", "tools", "resources"} <= set(one)
     assert tools["server"] == "odd"
     assert tools["tools"] == one["tools"]
-    assert tools["count"] == 18
+    assert tools["count"] == odd["tool_count"] == len(tools["tools"]) > 16
     assert {"name", "description", "inputSchema"} <= set(tools["tools"][0])
     assert resources["count"] == 5
     assert resources["resources"][0] == {"uri": "odd://memo/insights", "name": "Insights", "mimeType": "text/plain"}
@@ -81,6 +87,7 @@ async def test_a_call_answers_by_the_specs_names_and_leaves_a_row(nest: House) -
     assert answer.json() == {"success": True, "server": "odd", "tool": "echo", "result": result, "duration_ms": duration}
     assert bare.json()["result"] == result
     assert without.status_code == 200
+    await nest.rookery.tools.journal.flush()
     rows = await nest.rookery.db.read(lambda tx: store.latest_calls(tx, workspace_id=nest.workspace_id, limit=5))
     assert [(row.tool, row.session_id, row.key_id, row.success) for row in rows] == [
         ("pid", None, key.key_id, True),
@@ -206,6 +213,7 @@ async def test_a_caller_that_leaves_cancels_the_tool(nest: House, settings: Sett
     await asyncio.wait_for(nest.transport.app(scope, receive, send), 10)
 
     await eventually(mark.exists)
+    await nest.rookery.tools.journal.flush()
     rows = await nest.rookery.db.read(lambda tx: store.latest_calls(tx, workspace_id=nest.workspace_id, limit=1))
     assert [row.code for row in rows] == ["client_left"]
     assert not any(each.get("status") == 200 for each in sent)
@@ -260,3 +268,24 @@ async def test_a_broken_file_of_servers_is_told_by_readiness_without_its_content
 
 async def _is_degraded(nest: House) -> bool:
     return (await nest.caller(None).get("/readyz")).json()["status"] == "degraded"
+
+
+async def test_a_server_is_not_named_to_whom_it_is_not_for_not_even_by_another(nest: House) -> None:
+    """Spec 2.8, D-23: an entry's related_servers may name what this workspace, or this key, does not see."""
+    narrow = await nest.api_key("mcp:read", reach=Reach(servers=frozenset({"odd"})))
+    for key, related in ((nest.admin, ["old"]), (narrow, [])):
+        listed = (await key.get(f"{BASE}/servers")).json()["servers"]
+
+        assert [each["related_servers"] for each in listed if each["id"] == "odd"] == [related]
+        assert (await key.get(f"{BASE}/servers/odd")).json()["related_servers"] == related
+
+
+async def test_a_sandbox_is_told_how_its_own_sessions_do_and_not_the_live_ones(nest: House) -> None:
+    """D-25: nothing is seen across, neither that the live workspace calls nor how its processes do."""
+    test_key = await nest.api_key(environment="test")
+    echo = {"server": "odd", "tool": "echo", "arguments": {"text": "x"}}
+    assert (await nest.admin.post(f"{BASE}/tools/call", echo)).status_code == 200
+    live, test = [(await key.get(f"{BASE}/servers/odd")).json()["standing"] for key in (nest.admin, test_key)]
+
+    assert [each["state"] for each in live["sessions"]] == ["open"]
+    assert {each["pid"] for each in live["sessions"]}.isdisjoint(each["pid"] for each in test["sessions"])

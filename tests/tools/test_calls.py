@@ -17,10 +17,11 @@ import pytest
 from rookery.access.models import Caller
 from rookery.kernel.errors import EngineUnavailable, PermissionDenied, RookeryError
 from rookery.kernel.events import Bus, ServerHealthChanged, ToolCalled
+from rookery.tools.calling.asked import Manner
 from rookery.tools.errors import ArgumentsInvalid, Disabled, ServerBusy, ServerNotFound, TestKeyRefused, ToolNotFound
 from rookery.tools.models import CallRow, Outcome
 from rookery.tools.store import calls as store
-from rookery.tools.supervised import Timing
+from rookery.tools.supervision.supervised import Timing
 from tests.conftest import eventually
 from tests.tools.conftest import Start, write
 from tests.tools.makers import Tools, entry, is_alive, make_caller
@@ -43,6 +44,7 @@ async def said(tools: Tools, tool: str, *, server: str = "odd", caller: Caller =
 
 async def rows(tools: Tools, workspace_id: int = 1) -> list[CallRow]:
     """Return the rows of a workspace, the latest first."""
+    await tools.journal.flush()
     return await tools.db.read(lambda tx: store.latest_calls(tx, workspace_id=workspace_id, limit=100))
 
 
@@ -129,6 +131,16 @@ async def test_unknown_names_are_not_found_and_leave_no_row(start: Start) -> Non
     assert await rows(tools) == []
 
 
+async def test_a_name_too_long_for_a_tool_is_asked_of_nobody(start: Start) -> None:
+    """D-30, D-38: names have 128 characters at most, and no row keeps what a caller made up."""
+    tools = await start({"odd": entry("--exit")})
+
+    with pytest.raises(ToolNotFound):
+        await call(tools, "x" * 100_000)
+
+    assert await rows(tools) == []
+
+
 async def test_a_tool_that_came_since_the_last_look_is_found(start: Start) -> None:
     """D-32: refresh on list_changed."""
     tools = await start({"odd": entry()})
@@ -192,6 +204,20 @@ async def test_more_calls_than_a_server_takes_wait_in_line_and_then_are_refused(
     assert [each.error for each in outcomes if isinstance(each, Outcome)] == [None] * 5
     odd = tools.catalogue.server(CALLER, "odd")
     assert [session.in_flight for session in tools.sessions.of(odd.id)] == [0]
+
+
+async def test_a_resource_too_waits_its_turn_and_not_for_ever(start: Start, tmp_path: Path) -> None:
+    """D-34, D-30: reading takes a place as a call does; who gets none in time is told so."""
+    tools = await start({"odd": entry(max_concurrency=1)}, timing=Timing(queue_s=0.1))
+    await said(tools, "echo", text="hi")
+    slow = asyncio.create_task(call(tools, "slow", seconds=30, mark=str(tmp_path / "x")))
+    await eventually(lambda: any(each.in_flight for each in tools.sessions.of("odd")))
+
+    async with asyncio.timeout(10):
+        with pytest.raises(ServerBusy):
+            await tools.resources.read(CALLER, "odd://memo/insights")
+    slow.cancel()
+    await asyncio.wait({slow})
 
 
 # Crashes.
@@ -294,7 +320,7 @@ async def test_a_session_serves_whom_its_isolation_says(start: Start, isolation:
 async def test_an_agents_session_has_its_own_and_it_ends_with_it(start: Start) -> None:
     """D-32, D-38: per_session."""
     tools = await start({"odd": entry(isolation="per_session")})
-    outcomes = [await tools.calls.call(CALLER, "odd", "pid", {}, session_id=each) for each in ("sess_1", "sess_2", "sess_1")]
+    outcomes = [await tools.calls.call(CALLER, "odd", "pid", {}, manner=Manner(session_id=each)) for each in ("sess_1", "sess_2", "sess_1")]
     pids = [json.loads(outcome.result or b"")["content"][0]["text"] for outcome in outcomes]
 
     tools.sessions.end_session(1, "sess_1")
@@ -308,7 +334,7 @@ async def test_another_workspace_never_gets_into_an_agents_session(start: Start)
     """D-32: a session serves two workspaces only when its entry says shared, whatever session id a caller claims."""
     tools = await start({"odd": entry(isolation="per_session")})
 
-    outcomes = [await tools.calls.call(each, "odd", "pid", {}, session_id="sess_1") for each in (CALLER, OTHER)]
+    outcomes = [await tools.calls.call(each, "odd", "pid", {}, manner=Manner(session_id="sess_1")) for each in (CALLER, OTHER)]
 
     assert len({outcome.result for outcome in outcomes}) == 2
 
@@ -338,12 +364,15 @@ async def test_a_call_and_a_change_of_health_are_announced(start: Start) -> None
 
     await call(tools, "echo", text="hi")
     await call(tools, "crash")
+    await tools.journal.flush()
 
     called = [event for event in heard if isinstance(event, ToolCalled)]
     assert [(event.workspace_id, event.tool, event.success, event.code) for event in called] == [
         (1, "echo", True, None),
         (1, "crash", False, "server_unavailable"),
     ]
+    # The caller may hear of a crash before the session's own task does.
+    await eventually(lambda: sum(isinstance(event, ServerHealthChanged) for event in heard) >= 2)
     health = [(event.server, event.health) for event in heard if isinstance(event, ServerHealthChanged)]
     assert health[:2] == [("odd", "online"), ("odd", "offline")]
     assert any("going down" in str(event.reason) for event in heard if isinstance(event, ServerHealthChanged))
@@ -455,6 +484,8 @@ class Nest:
         """Act as the caller."""
         if arguments.get("how") == "badly":
             raise EngineUnavailable("nest", "it fell down")
+        if arguments.get("how") == "by mistake":
+            raise ZeroDivisionError
         if arguments.get("how") == "elsewhere":
             raise PermissionDenied("brain:admin")
         return {"tool": tool, "workspace": caller.workspace_id}
@@ -494,3 +525,13 @@ async def test_what_a_built_in_tool_cannot_do_is_its_failure_and_a_refusal_is_th
     assert "it fell down" in str(failed.error)
     with pytest.raises(PermissionDenied):
         await call(tools, "look", server="nest", how="elsewhere")
+
+
+async def test_a_mistake_of_our_own_leaves_a_row_too(start: Start) -> None:
+    """D-38: every call leaves one, whatever becomes of it."""
+    tools = await start(builtins=[Nest()])
+
+    with pytest.raises(ZeroDivisionError):
+        await call(tools, "look", server="nest", how="by mistake")
+
+    assert [(row.tool, row.code) for row in await rows(tools)] == [("look", "internal_error")]

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from pathlib import Path
 
 import pytest
 
+from rookery.access.models import Caller
 from rookery.kernel.clock import utc_now
 from rookery.kernel.db import Database
 from rookery.kernel.errors import NotFound
 from rookery.tools.errors import PromptFailed, PromptNotFound, ResourceFailed, ServerUnavailable
 from rookery.tools.models import CallRow, Health, Offer, Snapshot
+from rookery.tools.offers import MOST_OF_A_KIND
 from rookery.tools.store import calls as stored_calls
 from rookery.tools.store import catalogue as store
-from rookery.tools.supervised import Timing
+from rookery.tools.supervision.supervised import Timing
 from tests.conftest import eventually
 from tests.tools.conftest import Start, write
 from tests.tools.makers import Tools, children, entry, make_caller
 
 CALLER = make_caller()
+EVERYBODYS = {"Insights", "Its own scheme", "A file", "A book", "Listed, but broken"}
+"""What odd.py calls its resources when it starts."""
 
 
 def ids(tools: Tools) -> list[str]:
@@ -130,6 +135,16 @@ async def test_a_server_that_could_not_be_listed_once_is_online_again_with_its_n
     await eventually(lambda: tools.sessions.condition(server).health is Health.ONLINE)
 
 
+async def test_a_server_takes_no_more_room_than_any_needs(start: Start) -> None:
+    """D-32: whoever adds a server says how many tools it has, and all pay for them: the first ones are kept, and called."""
+    tools = await start({"odd": entry("--many")})
+    server = tools.catalogue.server(CALLER, "odd")
+    await eventually(lambda: tools.catalogue.is_known(server))
+
+    listed = tools.catalogue.tools(CALLER, server)
+    assert (len(listed), listed[0].name) == (MOST_OF_A_KIND, "echo")
+
+
 async def test_a_changed_entry_restarts_its_server(start: Start, file: Path) -> None:
     """D-31."""
     tools = await start({"odd": entry()})
@@ -226,6 +241,38 @@ async def test_resources_that_cannot_be_read_are_told_apart(start: Start) -> Non
         await tools.resources.read(CALLER, "gone://memo/insights")
 
 
+async def test_what_one_workspace_calls_its_resources_is_told_to_no_other(start: Start) -> None:
+    """D-32, spec 2.8: each has a session of its own, and sees what that lists; who had none yet sees what nobody's lists."""
+    tools = await start({"odd": entry()})
+    await seen(tools)
+    ours, theirs = CALLER, make_caller(workspace_id=2, shown_workspace_id=2, key_id="key-2")
+    odd = tools.catalogue.server(CALLER, "odd")
+
+    def titles(caller: Caller) -> set[object]:
+        return {each["name"] for each in tools.resources.listed(odd, caller)} - EVERYBODYS
+
+    for caller, title in ((ours, "merger"), (theirs, "lawsuit")):
+        assert (await tools.calls.call(caller, "odd", "jot", {"title": title})).code is None
+    await eventually(lambda: (titles(ours), titles(theirs)) == ({"merger"}, {"lawsuit"}))
+
+    assert titles(make_caller(workspace_id=3, shown_workspace_id=3)) == set()
+    await tools.aclose()
+    again = await start()
+    assert {each["name"] for each in again.resources.listed(odd, ours)} == EVERYBODYS
+
+
+async def test_resources_known_of_others_alone_are_asked_for_by_a_session_of_ones_own(start: Start) -> None:
+    """D-32: another workspace was first; what it lists is its own, so who comes next is not told that there is nothing."""
+    tools = await start({"odd": entry()})
+    odd = tools.catalogue.server(CALLER, "odd")
+    assert (await tools.calls.call(CALLER, "odd", "jot", {"title": "merger"})).code is None
+    other = make_caller(workspace_id=2, shown_workspace_id=2, key_id="key-2")
+
+    await tools.catalogue.seen(odd, other)
+
+    assert {each["name"] for each in tools.resources.listed(odd, other)} == EVERYBODYS
+
+
 async def test_a_prompt_is_filled_in(start: Start) -> None:
     """D-30."""
     tools = await start({"odd": entry()})
@@ -292,12 +339,31 @@ async def test_rows_and_snapshots_come_back_from_either_store_as_they_went_in(da
         result_bytes=0,
         request_id="r",
         called_at=at,
+        cached=True,
+        error="It took too long.",
+        arguments='{"a": "é"}',
     )
 
     await database.write(lambda tx: store.keep_snapshot(tx, Snapshot(server_key="s", fingerprint="old", offer=Offer(), seen_at=at)))
     await database.write(lambda tx: store.keep_snapshot(tx, snapshot))
-    await database.write(lambda tx: stored_calls.add_call(tx, row))
+    await database.write(lambda tx: stored_calls.add_calls(tx, [row, row]))
 
     assert await database.read(store.snapshots) == [snapshot]
     assert await database.read(lambda tx: stored_calls.latest_calls(tx, workspace_id=1, limit=5)) == [row]
     assert await database.read(lambda tx: stored_calls.latest_calls(tx, workspace_id=2, limit=5)) == []
+
+
+async def test_a_server_that_tells_of_changes_without_end_is_asked_once_a_second(start: Start) -> None:
+    """D-32: refresh on list_changed; a flood of it must not become one of lists, nor be held in memory."""
+    tools = await start({"odd": entry()})
+    await seen(tools)
+
+    async def lists() -> int:
+        outcome = await tools.calls.call(CALLER, "odd", "lists", {})
+        return int(json.loads(outcome.result or b"")["content"][0]["text"])
+
+    before, began = await lists(), time.monotonic()
+    await tools.calls.call(CALLER, "odd", "flood", {"method": "tools/list_changed", "count": 20_000})
+    during, took_s = await lists(), time.monotonic() - began
+
+    assert before < during <= before + 2 + took_s

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rookery.tools.models import BUILTIN_IDS, Address, Command, Isolation, Lifecycle, Server, Status, ToolRules
-from rookery.tools.servers_file import ID, FileBroken, ServersFile, parse, read_file
+from rookery.tools.servers.servers_file import ID, FileBroken, ServersFile, parse, read_file
 
 
 def read(**servers: object) -> ServersFile:

@@ -54,6 +54,13 @@ def caller_of(request: Scoped) -> Caller:
     raise LookupError(msg)
 
 
+def caller_if_any(request: Scoped) -> Caller | None:
+    """Return who makes *request*; None if it came without a key, to a route that is public."""
+    state = cast("Mapping[str, object]", request.scope.get("state") or {})
+    caller = state.get("caller")
+    return caller if isinstance(caller, Caller) else None
+
+
 class Admission:
     """A request let in: who makes it, and the rate limit headers of its answer."""
 
@@ -141,6 +148,17 @@ class Guard:
         """Return how much of its plan the caller's key has used, spending nothing; None if the key is gone meanwhile."""
         row = await self._db.quick(lambda tx: key_store.by_id(tx, caller.key_id))
         return None if row is None else await self._limiter.standing(caller.key_id, self._read(row).plan, to_micros(self._clock()))
+
+    async def still(self, caller: Caller, needs: str) -> Caller | None:
+        """Return *caller* as its key is now, for what outlasts its request; None: it would not be let in any more."""
+        row = await self._db.quick(lambda tx: key_store.by_id(tx, caller.key_id))
+        if row is None:
+            return None
+        known, now = self._read(row), to_micros(self._clock())
+        is_gone = known.gone_at is not None and known.gone_at <= now
+        if is_gone or _refusal(known, Presented(), caller.address, needs, now) is not None:
+            return None
+        return _caller(known, caller.address, caller.request_id)
 
     async def _row_of(self, token: bytes, address: str) -> Row:
         if is_api_key(token):

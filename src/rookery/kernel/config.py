@@ -125,6 +125,11 @@ class Settings:
     texts: Secret = cast("Secret", _setting(_address, "The full-text index.", Secret("embedded:")))
     counters: Secret = cast("Secret", _setting(_address, "The rate limit counters.", Secret("embedded:")))
     embedder: Secret = cast("Secret", _setting(_address, "What turns text into vectors.", Secret("embedded:")))
+    embedder_previous: Secret | None = cast(
+        "Secret | None", _setting(_address, "The embedder before, which answers until `rookery brain:reindex --stale` is done.", None)
+    )
+    vector_dimension: int = cast("int", _setting(_whole(1, 16_384), "How wide the vectors of an embedding service are stored.", 768))
+    verify_ssl: bool = cast("bool", _setting(_flag, "Whether an engine reached by TLS must show a trusted certificate.", default=True))
     secret_key: Secret | None = cast(
         "Secret | None",
         _setting(_secret_key, "Seals what must not be read in the record store; by default secret.key in the data folder.", None),
@@ -135,6 +140,22 @@ class Settings:
     servers: Path | None = cast(
         "Path | None", _setting(_path, "The file of tool servers; by default servers.json in the data folder.", None)
     )
+    server_commands: bool = cast(
+        "bool", _setting(_flag, "Whether keys with servers:write may add servers that are commands, which run on this host.", default=False)
+    )
+    egress_allow: tuple[str, ...] = cast(
+        "tuple[str, ...]",
+        _setting(_listed, "Addresses and CIDR ranges that requests to users’ addresses may reach, whatever they are.", ()),
+    )
+    egress_private: bool = cast("bool", _setting(_flag, "Whether such requests may reach private networks.", default=False))
+    tool_calls_days: int = cast("int", _setting(_whole(1, 3650), "How many days the row of a tool call is kept.", 90))
+    tool_arguments: bool = cast(
+        "bool", _setting(_flag, "Whether the row of a tool call has its arguments too, without secrets.", default=False)
+    )
+    public_discovery: bool | None = cast(
+        "bool | None", _setting(_flag, "Whether discovery pages need no key; by default they need none but in production.", None)
+    )
+    organization: str = cast("str", _setting(_text, "Who runs this, as discovery tells.", "Rookery"))
     allowed_hosts: tuple[str, ...] = cast("tuple[str, ...]", _setting(_listed, "Further Host names that are ours; * allows any.", ()))
     cors_origins: tuple[str, ...] = cast("tuple[str, ...]", _setting(_listed, "Origins whose pages may call the API.", ()))
     trusted_proxies: tuple[str, ...] = cast("tuple[str, ...]", _setting(_listed, "Addresses of proxies whose X-Forwarded-For counts.", ()))
@@ -177,6 +198,11 @@ class Settings:
         """The file of tool servers."""
         return self.servers or self.data_dir / "servers.json"
 
+    @property
+    def is_discovery_public(self) -> bool:
+        """Whether what D-35 names is shown without a key."""
+        return self.environment != "production" if self.public_discovery is None else self.public_discovery
+
     def must_have_secret_key(self) -> None:
         """
         Do nothing if the secret key is where every process that will need it finds it (D-07).
@@ -214,6 +240,8 @@ class Loaded:
 
 
 PREFIX = "ROOKERY_"
+_NO_SETTINGS = frozenset({"ROOKERY_CONFIG", "ROOKERY_KEY"})
+"""Names of ours that are no settings: the file of them, and the key that clients on this host read (`rookery connect`)."""
 _KUBERNETES = re.compile(r"ROOKERY_(SERVICE_.*|PORT_\d+_.*)")
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -235,7 +263,7 @@ def load(environ: Mapping[str, str], *, overrides: Mapping[str, object] | None =
         given[name] = (f"{name} in {environ['ROOKERY_CONFIG']}", raw)
     unknown = list[str]()
     for variable, raw in environ.items():
-        if not variable.startswith(PREFIX) or variable == "ROOKERY_CONFIG":
+        if not variable.startswith(PREFIX) or variable in _NO_SETTINGS:
             continue
         name = variable.removeprefix(PREFIX).lower()
         if _KUBERNETES.fullmatch(variable) or (variable == "ROOKERY_PORT" and raw.startswith("tcp://")):
@@ -260,7 +288,9 @@ def load(environ: Mapping[str, str], *, overrides: Mapping[str, object] | None =
     return Loaded(settings, (*warnings, *unknown))
 
 
-_SECRET = frozenset({"database_url", "vectors", "texts", "counters", "embedder", "secret_key", "secret_key_previous", "traces"})
+_SECRET = frozenset(
+    {"database_url", "vectors", "texts", "counters", "embedder", "embedder_previous", "secret_key", "secret_key_previous", "traces"}
+)
 """Settings that are never printed, and may name other variables or files."""
 
 

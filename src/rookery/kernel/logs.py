@@ -27,6 +27,9 @@ Form = Literal["auto", "json", "console"]
 """`auto`: for people on a terminal, else JSON."""
 
 _NOISY = ("httpx2", "httpcore2", "mcp", "alembic", "urllib3")
+_QUOTING = ("mcp.client",)
+"""They log what upstreams answered, which is some workspace's; that it could not be read, the caller and our own lines are told."""
+
 _DEEPEST = 6
 _MOST = 200
 """A line is for reading: what is nested deeper, or longer, is cut."""
@@ -73,6 +76,8 @@ def configure(level: str, stream: TextIO, *, form: Form = "auto") -> None:
     root.setLevel(level.upper())
     for noisy in _NOISY:
         logging.getLogger(noisy).setLevel(max(logging.WARNING, root.level))
+    for quoting in _QUOTING:
+        logging.getLogger(quoting).setLevel(logging.CRITICAL)
     structlog.configure(
         processors=[structlog.stdlib.filter_by_level, *shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),

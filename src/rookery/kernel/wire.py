@@ -6,7 +6,7 @@ from datetime import datetime
 from difflib import get_close_matches
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
 from rookery.kernel.clock import iso, parse_iso
 from rookery.kernel.errors import ValidationFailed
@@ -46,6 +46,13 @@ class Answer(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
+
+def _is_none(value: object) -> bool:
+    return value is None
+
+
+Seldom = Annotated[str | None, Field(exclude_if=_is_none)]
+"""A text of an answer that is left out where there is nothing to say."""
 
 _MOST_TOLD = 100
 _MOST_NEAREST = 10

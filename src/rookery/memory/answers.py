@@ -7,8 +7,21 @@ from collections.abc import Mapping, Sequence
 from rookery.access.models import Caller
 from rookery.kernel.clock import Clock
 from rookery.kernel.http.pages import Links, Meta
-from rookery.kernel.wire import Answer, Moment
-from rookery.memory.models import Counted, Hit, Memory, MemoryState, OrgCount, Recalled, Remembered, Searched, Tombstone, state_of
+from rookery.kernel.wire import Answer, Moment, Seldom
+from rookery.memory.models import (
+    Boot,
+    Counted,
+    Hit,
+    Judged,
+    Memory,
+    MemoryState,
+    OrgCount,
+    Recalled,
+    Remembered,
+    Searched,
+    Tombstone,
+    state_of,
+)
 from rookery.memory.ranking import HALF_LIVES_DAYS, remaining
 
 
@@ -152,12 +165,16 @@ class ExplainedMemory(RecalledMemory):
     explain: Explanation
 
 
+_BY_WORDS = "Found by words alone: the memories of this workspace are being embedded anew, and the embedder before cannot be asked."
+
+
 class RecallAnswer(Answer):
-    """The memories that answer a question, best first."""
+    """The memories that answer a question, best first; *notice*: that they were not looked for as asked (D-54)."""
 
     recall_id: str
     memories: list[RecalledMemory]
     took_ms: int
+    notice: Seldom = None
 
 
 class ExplainedAnswer(Answer):
@@ -166,6 +183,7 @@ class ExplainedAnswer(Answer):
     recall_id: str
     memories: list[ExplainedMemory]
     took_ms: int
+    notice: Seldom = None
 
 
 class SearchHitAnswer(MemoryAnswer):
@@ -210,6 +228,31 @@ class ScopesAnswer(Answer):
     scopes: list[OrgAnswer]
 
 
+class Confidence(Answer):
+    """A memory and how sure one may be of it."""
+
+    id: str
+    confidence: float
+
+
+class FeedbackAnswer(Answer):
+    """What came of feedback: the ids that counted now, and every memory named with its confidence (D-47)."""
+
+    recall_id: str
+    used: list[str]
+    ignored: list[str]
+    memories: list[Confidence]
+
+
+class BootAnswer(Answer):
+    """What an agent begins with (D-48)."""
+
+    agent: list[MemoryAnswer]
+    shared: list[MemoryAnswer]
+    project: list[MemoryAnswer]
+    session: list[MemoryAnswer]
+
+
 class Answers:
     """
     Shapes what the verbs return.
@@ -229,7 +272,7 @@ class Answers:
         if isinstance(version, Tombstone):
             ended, by, memory = version.ended_at, version.superseded_by, None
         else:
-            ended, by, memory = None, None, self.memory(caller, version)
+            ended, by, memory = None, version.superseded_by, self.memory(caller, version)
         return VersionAnswer(
             id=version.id,
             supersedes_id=version.supersedes_id,
@@ -270,12 +313,30 @@ class Answers:
 
     def recalled(self, recalled: Recalled, *, explain: bool) -> RecallAnswer | ExplainedAnswer:
         """Return the answer to a question."""
-        took_ms = round(recalled.took_ms)
+        took_ms, notice = round(recalled.took_ms), _BY_WORDS if recalled.is_by_words_for_now else None
         if explain:
             whys = [ExplainedMemory.model_construct(None, **_recalled(hit), explain=_explanation(hit)) for hit in recalled.hits]
-            return ExplainedAnswer.model_construct(recall_id=recalled.recall_id, memories=whys, took_ms=took_ms)
+            return ExplainedAnswer.model_construct(recall_id=recalled.recall_id, memories=whys, took_ms=took_ms, notice=notice)
         memories = [RecalledMemory.model_construct(None, **_recalled(hit)) for hit in recalled.hits]
-        return RecallAnswer.model_construct(recall_id=recalled.recall_id, memories=memories, took_ms=took_ms)
+        return RecallAnswer.model_construct(recall_id=recalled.recall_id, memories=memories, took_ms=took_ms, notice=notice)
+
+    def judged(self, judged: Judged) -> FeedbackAnswer:
+        """Return what came of feedback."""
+        return FeedbackAnswer.model_construct(
+            recall_id=judged.recall_id,
+            used=list(judged.used),
+            ignored=list(judged.ignored),
+            memories=[Confidence.model_construct(id=each.id, confidence=each.confidence) for each in judged.memories],
+        )
+
+    def boot(self, caller: Caller, boot: Boot) -> BootAnswer:
+        """Return what an agent begins with."""
+        return BootAnswer.model_construct(
+            agent=[self.memory(caller, each) for each in boot.agent],
+            shared=[self.memory(caller, each) for each in boot.shared],
+            project=[self.memory(caller, each) for each in boot.project],
+            session=[self.memory(caller, each) for each in boot.session],
+        )
 
     def searched(self, caller: Caller, searched: Searched) -> SearchAnswer:
         """Return what a search found."""

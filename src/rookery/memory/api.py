@@ -21,6 +21,8 @@ from rookery.memory.answers import (
     Answers,
     BatchAnswer,
     BatchItem,
+    BootAnswer,
+    FeedbackAnswer,
     HistoryAnswer,
     MemoriesAnswer,
     MemoryAnswer,
@@ -32,6 +34,8 @@ from rookery.memory.answers import (
     scopes_answer,
     tags_answer,
 )
+from rookery.memory.context import Context
+from rookery.memory.feedback import Feedback
 from rookery.memory.listing import Listing
 from rookery.memory.models import Draft, Mode
 from rookery.memory.recall import Recall
@@ -40,9 +44,13 @@ from rookery.memory.remember import Outcome, Remember
 from rookery.memory.schemas import (
     MAX_BATCH_BYTES,
     MAX_BODY_BYTES,
+    AgentPath,
     BatchBody,
+    BootQuery,
     ChangeBody,
+    ContextQuery,
     DraftBody,
+    FeedbackBody,
     MemoriesQuery,
     RecallBody,
     RememberBody,
@@ -61,6 +69,8 @@ class MemoryApi:
     remember: Remember
     records: Records
     recall: Recall
+    feedback: Feedback
+    context: Context
     search: Search
     listing: Listing
     answers: Answers
@@ -74,6 +84,9 @@ class MemoryApi:
                 "POST /remember/batch", self.post_batch, WRITE, BatchAnswer, "Remember many at once", max_body=MAX_BATCH_BYTES, once=True
             ),
             _route("POST /recall", self.post_recall, READ, RecallAnswer, "Recall by meaning, by words, or by both"),
+            _route("POST /recall/{recall_id}/feedback", self.post_feedback, WRITE, FeedbackAnswer, "Say what of a recall was used"),
+            _route("GET /agent/{agent_id}/context", self.get_context, READ, MemoriesAnswer, "List an agent's own memories, surest first"),
+            _route("GET /agent/{agent_id}/boot", self.get_boot, READ, BootAnswer, "Load what an agent begins with"),
             _route("GET /search", self.get_search, READ, SearchAnswer, "Search by words"),
             _route("GET /tags", self.get_tags, READ, TagsAnswer, "Count memories by tag"),
             _route("GET /scopes", self.get_scopes, READ, ScopesAnswer, "Count memories by org and project"),
@@ -110,6 +123,23 @@ class MemoryApi:
         """Answer a question."""
         recalled = await self.recall.ask(caller_of(request), body.question(self.mode))
         return reply(self.answers.recalled(recalled, explain=body.explain))
+
+    async def post_feedback(self, request: Request, recall_id: str, body: FeedbackBody) -> Response:
+        """Take the caller's word on what was of use; twice is as once."""
+        judged = await self.feedback.give(caller_of(request), recall_id, used=body.used, ignored=body.ignored)
+        return reply(self.answers.judged(judged))
+
+    async def get_context(self, request: Request, agent_id: str, query: Annotated[ContextQuery, Query()]) -> Response:
+        """List an agent's own memories, the highest effective confidence first."""
+        caller = caller_of(request)
+        memories, total = await self.context.of_agent(caller, query.filters(_agent(agent_id)), limit=query.per_page, offset=query.offset)
+        return page(request, [self.answers.memory(caller, memory) for memory in memories], query=query, total=total)
+
+    async def get_boot(self, request: Request, agent_id: str, query: Annotated[BootQuery, Query()]) -> Response:
+        """Load an agent's own memories and those around its task."""
+        caller = caller_of(request)
+        boot = await self.context.boot(caller, query.filters(_agent(agent_id)), most=query.max_memories)
+        return reply(self.answers.boot(caller, boot))
 
     async def get_search(self, request: Request, query: Annotated[SearchQuery, Query()]) -> Response:
         """Find memories by their words."""
@@ -196,6 +226,14 @@ def _route(
         max_body=max_body,
         once=once,
     )
+
+
+def _agent(agent_id: str) -> str:
+    """Return the agent that a path names, which is data as that of a body is (D-16)."""
+    try:
+        return AgentPath(agent_id=agent_id).agent_id
+    except ValidationError as error:
+        raise refusal(error, AgentPath) from None
 
 
 def _read(item: Mapping[str, object]) -> Draft | ValidationFailed:

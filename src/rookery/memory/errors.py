@@ -2,6 +2,7 @@
 What remembering can meet, beyond the kernel's errors (D-17, D-41).
 
     RookeryError
+    ├── NotEmbeddable           422  not_embeddable
     ├── BacklogFull             429  backlog_full
     └── Conflict
         ├── MemoriesFull        409  max_memories_reached
@@ -11,6 +12,15 @@ What remembering can meet, beyond the kernel's errors (D-17, D-41).
 from __future__ import annotations
 
 from rookery.kernel.errors import Conflict, RookeryError
+
+
+class NotEmbeddable(RookeryError):
+    """The embedder works, but gives no vector for this text; another text, or recall by words, will do."""
+
+    status, code = 422, "not_embeddable"
+
+    def __init__(self) -> None:
+        super().__init__("The embedder gives no vector for this text; ask by words (mode: keyword), or say it otherwise.")
 
 
 class BacklogFull(RookeryError):

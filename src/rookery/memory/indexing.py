@@ -12,11 +12,15 @@ from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.tracing import span
 from rookery.memory.models import Document, Memory, Passage, Vectored
 from rookery.memory.ports import Embedder, TextIndex, VectorIndex
+from rookery.memory.rebuild import Rebuild
 from rookery.memory.store import indexing as store
 
 EMBED = "EmbedMemory"
 DELETE = "DeleteFromIndex"
 """The kinds of job, by the spec's names (6.1)."""
+
+AGAIN = "again"
+"""In an EmbedMemory job's payload: index it also if nothing that is said of it changed; its confidence did."""
 
 _SHOWN_TAGS = 12
 """More tags than this say little about a text, and every chunk carries them."""
@@ -27,12 +31,13 @@ _log = structlog.stdlib.get_logger("rookery.memory")
 class Indexer:
     """Brings the derived indexes to what the records say; whatever is done twice does no harm."""
 
-    def __init__(self, *, db: Database, embedder: Embedder, vectors: VectorIndex, texts: TextIndex, clock: Clock) -> None:
+    def __init__(self, *, db: Database, embedder: Embedder, vectors: VectorIndex, texts: TextIndex, clock: Clock, rebuild: Rebuild) -> None:
         self._db = db
         self._embedder = embedder
         self._vectors = vectors
         self._texts = texts
         self._clock = clock
+        self._rebuild = rebuild
 
     @property
     def model(self) -> str:
@@ -83,10 +88,12 @@ class Indexer:
     async def _index(self, memories: Sequence[Memory], *, words_only: bool) -> None:
         documents = [document(memory) for memory in memories]
         if not words_only:
+            passages = [passage(memory) for memory in memories]
             with span("embedding"):
-                vectors = await self._embedder.embed_passages([passage(memory) for memory in memories])
+                vectors = await self._embedder.embed_passages(passages)
             pairs = zip(documents, vectors, strict=True)
             await self._vectors.put([Vectored(document=each, vectors=chunks) for each, chunks in pairs])
+            await self._rebuild.keep_up(list(zip(memories, documents, passages, strict=True)))
         await self._texts.put(documents)
         at, model = self._clock(), self._embedder.model
         spaces: dict[int, list[str]] = {}

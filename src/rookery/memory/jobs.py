@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.jobs import Done, Failed, Job, Kind, Outcome
-from rookery.memory.indexing import DELETE, EMBED, Indexer
+from rookery.memory.indexing import AGAIN, DELETE, EMBED, Indexer
 from rookery.memory.models import Memory
 from rookery.memory.store import indexing, records
 
@@ -41,6 +41,7 @@ class MemoryJobs:
             EngineUnavailable: Nothing is lost: the jobs wait until the engine is back.
         """
         wanted: dict[int, dict[str, None]] = {}
+        again = {_memory_id(job) for job in jobs if job.payload.get(AGAIN) is True}
         for job in jobs:
             wanted.setdefault(job.workspace_id, {})[_memory_id(job)] = None
         at, model = self.clock(), self.indexer.model
@@ -50,7 +51,7 @@ class MemoryJobs:
             for workspace_id, ids in wanted.items():
                 found = {memory.id: memory for memory in records.by_ids(tx, workspace_id, list(ids))}
                 alive = indexing.alive(tx, workspace_id, list(ids), at=at)
-                waiting.extend(found[each] for each in ids if each in alive and not _is_indexed(found[each], model))
+                waiting.extend(found[each] for each in ids if each in alive and (each in again or not _is_indexed(found[each], model)))
                 gone[workspace_id] = [each for each in ids if each not in alive]
             return waiting, gone
 

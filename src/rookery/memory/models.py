@@ -33,7 +33,12 @@ class MemoryState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """One memory as the record store has it; times are UTC."""
+    """
+    One memory as the record store has it; times are UTC.
+
+    Attributes:
+        superseded_by: The memory that it was merged into (D-52), which is why it is archived; None: it was not.
+    """
 
     id: str
     workspace_id: int
@@ -57,6 +62,7 @@ class Memory:
     created_at: datetime
     updated_at: datetime
     indexed_model: str | None = None
+    superseded_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -323,11 +329,12 @@ class Hit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recalled:
-    """The answer to a question, best first."""
+    """The answer to a question, best first; *is_by_words_for_now*: though it was to be by meaning (D-54)."""
 
     recall_id: str
     hits: tuple[Hit, ...]
     took_ms: float
+    is_by_words_for_now: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -374,6 +381,49 @@ class PastRecall:
     key_id: str
     memory_ids: tuple[str, ...]
     created_at: datetime
+
+
+class Verdict(StrEnum):
+    """What a caller did with a memory that a recall returned (spec 4.3)."""
+
+    USED = "used"
+    IGNORED = "ignored"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """
+    What came of feedback (D-47).
+
+    Attributes:
+        used: Those whose use counted now; so too *ignored*.
+        memories: All that were named and are there, as they are now.
+    """
+
+    recall_id: str
+    used: tuple[str, ...]
+    ignored: tuple[str, ...]
+    memories: tuple[Memory, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """As much of a memory as its effective confidence needs."""
+
+    memory_id: str
+    type: str
+    confidence: float
+    content_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Boot:
+    """What an agent begins with, each kind in its order (D-48)."""
+
+    agent: tuple[Memory, ...]
+    shared: tuple[Memory, ...]
+    project: tuple[Memory, ...]
+    session: tuple[Memory, ...]
 
 
 def state_of(memory: Memory, *, model: str) -> MemoryState:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from rookery.memory.models import Document, Matched, Near, Passage, Vector, Vectored, Within, Words
@@ -10,7 +11,7 @@ from rookery.memory.models import Document, Matched, Near, Passage, Vector, Vect
 
 class Embedder(Protocol):
     """
-    Turns text into vectors. Raises `EngineUnavailable("embedder", …)` and no other engine error.
+    Turns text into vectors. Raises `EngineUnavailable("embedder", …)`, and `NotEmbeddable` of a text that it cannot while it works.
 
     Attributes:
         model: Name and version, as stored beside each vector; another one makes vectors stale (D-54).
@@ -58,12 +59,70 @@ class VectorIndex(Protocol):
         """Return the similarity of those of *ids* that the workspace has; unknown ones are left out."""
         ...
 
+    async def stored(self, workspace_id: int, ids: Collection[str]) -> Mapping[str, tuple[Vector, ...]]:
+        """Return the vectors, in the order of the chunks, of those of *ids* that the workspace has; unknown ones are left out."""
+        ...
+
     async def drop(self, workspace_id: int, ids: Collection[str]) -> None:
         """Forget *ids* of the workspace; unknown ones are ignored, so a retried job is harmless."""
         ...
 
     async def count(self, workspace_id: int) -> int:
         """Return how many memories of the workspace are indexed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """Whose vectors: those of an embedder's model, in a width. Only such of one generation can be compared (D-54)."""
+
+    model: str
+    dimension: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Behind:
+    """
+    A workspace in which another generation answers than the one of now.
+
+    Attributes:
+        total: How many memories it has vectors of.
+        left: How many of those have none of the generation of now yet.
+    """
+
+    workspace_id: int
+    serving: Generation
+    total: int
+    left: int
+
+
+class Generations(Protocol):
+    """
+    The vectors of several models side by side: in each workspace those of one answer, all of them (D-54).
+
+    A `VectorIndex` is one generation's. Its `put` and `near` leave the others alone, its `drop` takes a memory out of all.
+    Raises as `VectorIndex`.
+    """
+
+    async def serving(self, workspace_id: int) -> Generation | None:
+        """Return whose vectors answer in the workspace: the first that were ever put there, or those switched to; None: it has none."""
+        ...
+
+    async def behind(self) -> list[Behind]:
+        """Return the workspaces in which another generation answers; it counts, which takes a second for a million memories."""
+        ...
+
+    async def switch(self, *, without: Collection[str] = ()) -> int:
+        """
+        Let this generation answer wherever it has vectors of each memory that the other one has, and return in how many workspaces.
+
+        Args:
+            without: Memories that are not waited for: they cannot be embedded.
+        """
+        ...
+
+    async def clear(self) -> None:
+        """Take away the vectors of generations that were switched from; a query that began before the switch may miss them."""
         ...
 
 

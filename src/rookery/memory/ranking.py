@@ -90,6 +90,18 @@ def remaining(memory: Memory, *, at: datetime, half_lives_days: Mapping[str, int
     return decay(at - memory.content_at, half_lives_days.get(memory.type, OTHER_HALF_LIFE_DAYS))
 
 
+def judged(confidence: float, *, base: float, is_used: bool) -> float:
+    """
+    Return *confidence* after one verdict: a tenth nearer to 1, or a twentieth less, but never under half of *base* (D-47).
+
+    Args:
+        base: What the author gave.
+    """
+    if is_used:
+        return confidence + 0.1 * (1 - confidence)
+    return min(confidence, max(confidence * 0.95, base / 2))
+
+
 def band(relevance: float) -> float:
     """Return what counts as equal relevance: two decimals (D-44)."""
     return round(relevance, 2)

@@ -11,14 +11,16 @@ from typing import TypeVar
 from rookery.access.models import Caller
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database
+from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.events import Bus, MemoryRecalled
 from rookery.kernel.ids import Ids
 from rookery.kernel.tracing import span
 from rookery.memory.journal import Journal
-from rookery.memory.models import Hit, Matched, Memory, Near, PastRecall, Question, Recalled, Vector, Why, Within, Words
-from rookery.memory.ports import Embedder, TextIndex, VectorIndex
+from rookery.memory.models import Hit, Matched, Memory, Mode, Near, PastRecall, Question, Recalled, Vector, Why, Within, Words
+from rookery.memory.ports import TextIndex
 from rookery.memory.ranking import HALF_LIVES_DAYS, Candidate, Ranked, band, fuse, place, remaining, with_keywords
 from rookery.memory.reach import within
+from rookery.memory.rebuild import Rebuild, Side
 from rookery.memory.store import records
 from rookery.memory.visibility import sees
 from rookery.memory.words import asked, found, of_keywords
@@ -70,10 +72,18 @@ class Arms:
 
 @dataclass(slots=True)
 class _Asked:
-    """A question on its way: what is asked, and what was read for it so far."""
+    """
+    A question on its way: what is asked, and what was read for it so far.
+
+    Attributes:
+        mode: As asked, or `keyword` where meaning cannot be asked for while vectors are built anew (D-54).
+        side: Who knows of meaning; None: nobody is asked.
+    """
 
     question: Question
     inside: Within
+    mode: Mode
+    side: Side | None = None
     vector: Vector | None = None
     read: dict[str, Memory] = field(default_factory=dict[str, Memory])
     looked_for: set[str] = field(default_factory=set[str])
@@ -92,8 +102,7 @@ class Recall:
         self,
         *,
         db: Database,
-        embedder: Embedder,
-        vectors: VectorIndex,
+        rebuild: Rebuild,
         texts: TextIndex,
         journal: Journal,
         bus: Bus,
@@ -103,8 +112,7 @@ class Recall:
         timer: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._db = db
-        self._embedder = embedder
-        self._vectors = vectors
+        self._rebuild = rebuild
         self._texts = texts
         self._journal = journal
         self._bus = bus
@@ -120,10 +128,12 @@ class Recall:
         Raises:
             PermissionDenied: It names another agent than the key's own.
             EngineUnavailable: An index or the embedder that its mode needs is down.
+            NotEmbeddable: The embedder gives no vector for the question.
         """
         started_s = self._timer()
         at = self._clock()
-        state = _Asked(question, within(caller, question.filters, at=at))
+        state = _Asked(question, within(caller, question.filters, at=at), question.mode)
+        await self._choose(state)
         ranked = await self._rank(state)
         chosen = _fitting(ranked, question)
         hits = tuple(_hit(each, number) for number, each in enumerate(chosen, start=1))
@@ -140,16 +150,30 @@ class Recall:
                 query=question.query,
                 results=memory_ids,
                 duration_ms=took_ms,
-                mode=question.mode,
+                mode=state.mode,
             )
         )
-        return Recalled(recall_id=recall_id, hits=hits, took_ms=took_ms)
+        return Recalled(recall_id=recall_id, hits=hits, took_ms=took_ms, is_by_words_for_now=state.mode != question.mode)
+
+    async def _choose(self, state: _Asked) -> None:
+        """Choose who is asked of meaning: the model of now, or the former one until its vectors are rebuilt, or, if it is gone, nobody."""
+        if state.mode == "keyword":
+            return
+        state.side = await self._rebuild.side(state.inside.workspace_id)
+        if state.side is not None and state.side.is_former:
+            try:
+                with span("embedding"):
+                    state.vector = await state.side.embedder.embed_query(state.question.query)
+            except EngineUnavailable:
+                state.side = None
+        if state.side is None:
+            state.mode = "keyword"
 
     async def _rank(self, state: _Asked) -> list[Ranked]:
         """Return the best of what can be seen, in order; more candidates are fetched while records drop too many (D-46)."""
         question = state.question
         wanted = question.top_k * (_BUDGET_CHOICE if question.max_tokens is not None else 1)
-        limit = max(_HYBRID_LEAST, 10 * question.top_k) if question.mode == "hybrid" else 2 * wanted + 20
+        limit = max(_HYBRID_LEAST, 10 * question.top_k) if state.mode == "hybrid" else 2 * wanted + 20
         ranked = list[Ranked]()
         for _ in range(_ROUNDS):
             arms = await self._arms(state, limit)
@@ -163,25 +187,26 @@ class Recall:
         """Ask the indexes that the mode needs, at once where one does not need the other's answer (D-44)."""
         question, inside = state.question, state.inside
         words = of_keywords(question.keywords)
-        if question.mode == "keyword":
+        side = state.side
+        if side is None:
             matched, extra = await _both(self._match(asked(question.query), inside, limit), self._match(words, inside, limit))
             return _by_words(matched, extra, limit)
-        if question.mode == "semantic":
-            near, extra = await _both(self._near(state, limit), self._match(words, inside, limit))
-            similarities = await self._similarities(state, near, extra)
+        if state.mode == "semantic":
+            near, extra = await _both(self._near(side, state, limit), self._match(words, inside, limit))
+            similarities = await self._similarities(side, state, near, extra)
             return _by_meaning(near, similarities, is_all=len(near) < limit and len(extra) < limit)
         (near, matched), extra = await _both(
-            _both(self._near(state, limit), self._match(asked(question.query), inside, limit)), self._match(words, inside, limit)
+            _both(self._near(side, state, limit), self._match(asked(question.query), inside, limit)), self._match(words, inside, limit)
         )
-        similarities = await self._similarities(state, near, [*matched, *extra])
+        similarities = await self._similarities(side, state, near, [*matched, *extra])
         return _by_both(near, similarities, matched, is_all=len(near) < limit and len(matched) < limit)
 
-    async def _near(self, state: _Asked, limit: int) -> list[Near]:
+    async def _near(self, side: Side, state: _Asked, limit: int) -> list[Near]:
         if state.vector is None:
             with span("embedding"):
-                state.vector = await self._embedder.embed_query(state.question.query)
+                state.vector = await side.embedder.embed_query(state.question.query)
         with span("vector search"):
-            return await self._vectors.near(state.vector, within=state.inside, limit=limit)
+            return await side.vectors.near(state.vector, within=state.inside, limit=limit)
 
     async def _match(self, words: Words, inside: Within, limit: int) -> list[Matched]:
         if not words.any_of:
@@ -189,12 +214,12 @@ class Recall:
         with span("text search"):
             return await self._texts.match(words, within=inside, limit=limit)
 
-    async def _similarities(self, state: _Asked, near: Sequence[Near], matched: Sequence[Matched]) -> dict[str, float]:
+    async def _similarities(self, side: Side, state: _Asked, near: Sequence[Near], matched: Sequence[Matched]) -> dict[str, float]:
         """Return the similarities of *near*, and of what was found by words alone, as far as they are known."""
         similarities = {each.memory_id: each.similarity for each in near}
         others = [each.memory_id for each in matched if each.memory_id not in similarities]
         if others and state.vector is not None:
-            similarities |= await self._vectors.similarities(state.vector, workspace_id=state.inside.workspace_id, ids=others)
+            similarities |= await side.vectors.similarities(state.vector, workspace_id=state.inside.workspace_id, ids=others)
         return similarities
 
     async def _settle(self, state: _Asked, arms: Arms, wanted: int) -> tuple[list[Ranked], bool]:
@@ -204,7 +229,7 @@ class Recall:
         Returns the ranked, and whether candidates beyond these could not change the answer.
         """
         question = state.question
-        is_bounded = question.mode != "semantic"
+        is_bounded = state.mode != "semantic"
         boost = question.boost if question.keywords else 0.0
         relevances = arms.relevances
         candidates = sorted(relevances, key=lambda memory_id: (-relevances[memory_id], memory_id))
@@ -223,7 +248,7 @@ class Recall:
                     return ranked[:wanted], True
         ranked.sort(key=place)
         # A hybrid's relevance is relative to its candidates, so that further ones have no ceiling to compare with.
-        return ranked[:wanted], question.mode == "hybrid" and len(ranked) >= wanted
+        return ranked[:wanted], state.mode == "hybrid" and len(ranked) >= wanted
 
     async def _read(self, state: _Asked, ids: Sequence[str]) -> None:
         """Read the records of *ids* that were not looked for yet, and keep those that the question may see now (D-46)."""

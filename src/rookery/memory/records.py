@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from rookery.access.models import Caller
 from rookery.kernel.clock import Clock
@@ -13,9 +13,10 @@ from rookery.kernel.errors import NotFound, ValidationFailed
 from rookery.kernel.events import Bus, MemoryArchived, MemoryDeleted
 from rookery.kernel.jobs import Jobs
 from rookery.memory.indexing import DELETE, EMBED
+from rookery.memory.merging import Merge, unmerged
 from rookery.memory.models import Change, Memory, MemoryScope, Tombstone
 from rookery.memory.reach import must_write, reaches
-from rookery.memory.store import lineage, records
+from rookery.memory.store import lineage, merges, records
 
 _TICK = timedelta(microseconds=1)
 
@@ -104,18 +105,15 @@ class Records:
             was = self._held(tx, caller, memory_id)
             if was.archived_at is not None:
                 return was
-            archived = replace(was, archived_at=now, indexed_at=None, indexed_model=None, index_failed_at=None)
-            records.change(tx, was, archived)
-            self._jobs.enqueue(tx, DELETE, workspace_id=was.workspace_id, payload={"memory_id": was.id})
-            event = MemoryArchived(workspace_id=was.workspace_id, memory_id=was.id, at=now)
-            tx.after_commit(lambda: self._bus.publish(event))
-            return archived
+            return put_away(tx, self._jobs, self._bus, was, at=now)
 
         return await self._db.write(write)
 
     async def restore(self, caller: Caller, memory_id: str) -> Memory:
         """
         Bring an archived memory back and have it indexed; one that is not archived stays as it is.
+
+        One that was merged into another takes its words back from there, if they still stand there as they came (D-52).
 
         Raises:
             NotFound: As `get`.
@@ -126,8 +124,11 @@ class Records:
             was = self._held(tx, caller, memory_id)
             if was.archived_at is None:
                 return was
-            restored = replace(was, archived_at=None)
+            restored = replace(was, archived_at=None, superseded_by=None)
             records.change(tx, was, restored)
+            merge = merges.of(tx, was.workspace_id, was.id)
+            if merge is not None:
+                take_back(tx, self._jobs, [merge], at=now)
             self._jobs.enqueue(tx, EMBED, workspace_id=was.workspace_id, payload={"memory_id": was.id})
             event = MemoryArchived(workspace_id=was.workspace_id, memory_id=was.id, at=now, restored=True)
             tx.after_commit(lambda: self._bus.publish(event))
@@ -165,6 +166,31 @@ class Records:
         if memory is None or not reaches(caller, memory, at=self._clock()):
             raise NotFound("memory", memory_id)
         return memory
+
+
+def put_away(tx: Tx, jobs: Jobs, bus: Bus, memory: Memory, *, at: datetime, superseded_by: str | None = None) -> Memory:
+    """Archive *memory*, held by this transaction and not archived yet, have it dropped from the indexes, and announce it."""
+    archived = replace(memory, archived_at=at, indexed_at=None, indexed_model=None, index_failed_at=None, superseded_by=superseded_by)
+    records.change(tx, memory, archived)
+    jobs.enqueue(tx, DELETE, workspace_id=memory.workspace_id, payload={"memory_id": memory.id})
+    event = MemoryArchived(workspace_id=memory.workspace_id, memory_id=memory.id, at=at)
+    tx.after_commit(lambda: bus.publish(event))
+    return archived
+
+
+def take_back(tx: Tx, jobs: Jobs, undone: Sequence[Merge], *, at: datetime) -> None:
+    """Take what *undone*, all into one memory, brought out of it again, and have it indexed; what was changed there since stays."""
+    for merge in undone:
+        merges.drop(tx, merge)
+    primary = records.locked(tx, undone[0].workspace_id, undone[0].primary_id) if undone else None
+    if primary is None:
+        return
+    without = unmerged(primary, undone)
+    if without != primary:
+        updated_at = max(at, primary.updated_at + _TICK)
+        records.change(tx, primary, replace(without, updated_at=updated_at, index_failed_at=None))
+        if primary.archived_at is None:
+            jobs.enqueue(tx, EMBED, workspace_id=primary.workspace_id, payload={"memory_id": primary.id})
 
 
 def remove(tx: Tx, jobs: Jobs, bus: Bus, memory: Memory, event: MemoryDeleted) -> None:

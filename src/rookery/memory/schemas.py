@@ -39,6 +39,13 @@ def _uuid(text: str) -> str:
     return folded
 
 
+def _sound(text: str) -> str:
+    if "\0" in text or not text.isprintable():
+        msg = "must be printable text"
+        raise ValueError(msg)
+    return text
+
+
 Content = Annotated[str, Field(min_length=1, max_length=MAX_CONTENT, description="The text to remember."), AfterValidator(_not_blank)]
 Type = Annotated[
     str,
@@ -192,6 +199,17 @@ class RecallBody(Body):
         )
 
 
+class FeedbackBody(Body):
+    """What became of the memories of a recall."""
+
+    used: Annotated[list[MemoryId], Field(max_length=100, description="Memories that were of use; they gain confidence.")] = Field(
+        default_factory=list[str]
+    )
+    ignored: Annotated[list[MemoryId], Field(max_length=100, description="Memories seen and not used; they lose some.")] = Field(
+        default_factory=list[str]
+    )
+
+
 class SpaceQuery(Query):
     """Whose memories to look at."""
 
@@ -216,6 +234,37 @@ class SearchQuery(SpaceQuery):
     def filters(self) -> Filters:
         """Return the filters."""
         return Filters(org=self.org, project=self.project, agent_id=self.agent_id, session_id=self.session_id, type=self.type)
+
+
+class AgentPath(Query):
+    """The agent that a path names."""
+
+    agent_id: Annotated[AgentId, AfterValidator(_sound)]
+
+
+class ContextQuery(PageQuery):
+    """Which of an agent's own memories."""
+
+    org: Org | None = None
+    project: Project | None = None
+    type: Type | None = None
+
+    def filters(self, agent_id: str) -> Filters:
+        """Return the filters."""
+        return Filters(org=self.org, project=self.project, type=self.type, agent_id=agent_id)
+
+
+class BootQuery(Query):
+    """What an agent is about to work on."""
+
+    org: Org | None = None
+    project: Project | None = None
+    session_id: SessionId | None = None
+    max_memories: Annotated[int, Field(ge=1, le=500, description="How many memories at most, of all kinds together.")] = 50
+
+    def filters(self, agent_id: str) -> Filters:
+        """Return the filters."""
+        return Filters(org=self.org, project=self.project, session_id=self.session_id, agent_id=agent_id)
 
 
 class MemoriesQuery(PageQuery):

@@ -12,7 +12,7 @@ from rookery.kernel.db import Database, Tx
 from rookery.kernel.events import Bus, MemoryDeleted
 from rookery.kernel.jobs import Jobs
 from rookery.memory.records import remove
-from rookery.memory.store import indexing, recalls
+from rookery.memory.store import feedback, indexing, recalls
 
 RECALLS_KEPT = timedelta(days=30)
 
@@ -56,6 +56,9 @@ class Upkeep:
             swept = await self._db.write(lambda tx: recalls.drop_before(tx, before, limit=_AT_ONCE))
             recalled += swept
             if swept < _AT_ONCE:
+                break
+        for _ in range(_MOST_ROUNDS):
+            if await self._db.write(lambda tx: feedback.drop_before(tx, before, limit=_AT_ONCE)) < _AT_ONCE:
                 break
         return memories, recalled
 

@@ -3,34 +3,16 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from html import escape
-from typing import Protocol, cast
 
-import Stemmer
-
+from rookery.kernel.words import STOP_WORDS, stem
 from rookery.memory.models import Words
 
 MAX_WORDS = 64
 """So many different words of a question count; more make it slower, not better."""
-
-STOP_WORDS = frozenset(
-    """
-    a about also am an and any are as at be because been being between both but by can could did do does doing done for from
-    further had has have having he her here hers him his how i if in into is it its just let may me might must my no nor not
-    now of on or our ours please shall she should so some such tell than that the their theirs them then there these they
-    this those to too us very was we were what when where which while who whom whose why will with would you your yours s t
-    d ll m re ve
-    """.split()
-)
-"""
-English words that say nothing of what a question is about.
-
-Words such as after, all, first, more, once or until are none: without them recall of single turns was measurably worse.
-"""
 
 FRAGMENT = 320
 """About so many characters of a long content are shown around what was found."""
@@ -38,22 +20,6 @@ FRAGMENT = 320
 _LEAD = 60
 _WORD = re.compile(r"[^\W_]+")
 _PIECE = re.compile(r'(?P<minus>(?<![^\s])-)?(?:"(?P<phrase>[^"]*)"|(?P<plain>[^\s"]+))')
-
-
-class _Stemmer(Protocol):
-    def stemWord(self, word: str) -> str: ...  # noqa: N802 - the library's name
-
-
-_stemmer = cast("_Stemmer", Stemmer.Stemmer("porter"))  # pyright: ignore[reportUnknownMemberType] - it has no types
-
-
-@lru_cache(maxsize=65_536)
-def stem(word: str) -> str:
-    """Return what different forms of an English word share, without case and accents, as the text indexes have it."""
-    folded = word.casefold()
-    if not folded.isascii():
-        folded = "".join(char for char in unicodedata.normalize("NFKD", folded) if not unicodedata.combining(char))
-    return _stemmer.stemWord(folded)
 
 
 def stems(text: str) -> list[str]:

@@ -34,7 +34,7 @@ from rookery.kernel.jobs import Done, Failed, Handler, Job, Jobs, Kind, Outcome,
 from rookery.kernel.metrics import OTHER, SOURCE_S, Described, Metrics, Sample, Source
 from rookery.tools.catalogue import Catalogue
 from rookery.tools.models import Health
-from rookery.tools.sessions import Sessions
+from rookery.tools.supervision.sessions import Sessions
 
 _LAG_EVERY_S = 0.5
 _LAG_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import math
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
-from fnmatch import fnmatchcase
+from typing import TypeAlias
 
 import orjson
 import structlog
@@ -18,53 +19,35 @@ from rookery.access.models import Caller
 from rookery.kernel.clock import Clock, utc_now
 from rookery.kernel.db import Database
 from rookery.kernel.errors import PermissionDenied, RookeryError
-from rookery.tools.arguments import Arguments
-from rookery.tools.errors import Disabled, ServerNotFound, UpstreamError
-from rookery.tools.models import Address, Command, Health, JsonObject, Offer, Server, Snapshot
+from rookery.tools.errors import ConnectFailed, ConnectionLost, Disabled, ServerNotFound, UpstreamError
+from rookery.tools.models import Address, Command, Health, Isolation, JsonObject, Offer, Server, Snapshot
+from rookery.tools.offers import MOST_OF_A_KIND, bounded, is_each_its_own, passed_over
 from rookery.tools.ports import Connection
-from rookery.tools.roster import FileState, Roster
-from rookery.tools.sessions import Sessions
+from rookery.tools.servers.roster import FileState, Roster, is_for, is_reached
 from rookery.tools.store import catalogue as store
-from rookery.tools.supervised import Session
+from rookery.tools.supervision.sessions import Sessions
+from rookery.tools.supervision.supervised import Session
+from rookery.tools.tool import Tool, by_name, is_off, reaches
 
 _log = structlog.stdlib.get_logger("rookery.tools")
 
 FIRST_LIST_S = 5.0
 """How long the first list of one server may wait (D-32)."""
 
-_WATCH_S = 1.0
+_WATCH_S = 0.5
+"""An edit of the file, and what another process added, is seen so soon."""
 _TTL_S = 600.0
 _UNKNOWN_TOOL_S = 10.0
 """A name that is not listed makes us look again, at most so often."""
 _CLOSE_S = 5.0
+_MOST_OWN = 1000
+"""Of so many workspaces and servers the workspace's own resources are kept; the longest unseen are those of nobody again."""
+_CHANGES_S = 1.0
+"""A server that tells of changes without end is asked what they are so often, and no more."""
 
 
-class Tool:
-    """One tool as its server tells of it, its schema compiled at its first call."""
-
-    __slots__ = ("_arguments", "definition", "name", "needs")
-
-    def __init__(self, definition: JsonObject, needs: str | None) -> None:
-        self.name = str(definition.get("name", ""))
-        self.definition = definition
-        self.needs = needs
-        self._arguments: Arguments | None = None
-
-    @property
-    def arguments(self) -> Arguments:
-        """The compiled schema of its arguments."""
-        if self._arguments is None:
-            schema = self.definition.get("inputSchema")
-            self._arguments = Arguments(schema if isinstance(schema, dict) else {})  # pyright: ignore[reportUnknownArgumentType] - an object of JSON
-            if self._arguments.fault is not None:
-                _log.warning("tools.schema_unusable", tool=self.name, error=self._arguments.fault)
-        return self._arguments
-
-    @property
-    def is_read_only(self) -> bool:
-        """Whether its server says that it changes nothing."""
-        annotations = self.definition.get("annotations")
-        return isinstance(annotations, dict) and annotations.get("readOnlyHint") is True  # pyright: ignore[reportUnknownMemberType] - an object of JSON
+_Whose: TypeAlias = tuple[str, int | None]
+"""A server's key, and the workspace whose session it is about; None: everybody's, or nobody's yet."""
 
 
 @dataclass(slots=True)
@@ -85,14 +68,23 @@ class Catalogue:
         *,
         clock: Clock = utc_now,
         ttl_s: float = _TTL_S,
+        keep_up: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
         self._db = db
         self._sessions = sessions
         self._roster = roster
         self._clock = clock
         self._ttl_s = ttl_s
+        self._keep_up_added = keep_up
+        self._lags = False
+        self.listeners: list[Callable[[Server, Offer | None, Offer | None], None]] = []
+        """Who hears that a server's offer is another: what it was and what it is, None of one that came, went or is shown otherwise."""
         self._listed: dict[str, _Listed] = {}
-        self._refreshing: dict[str, asyncio.Task[None]] = {}
+        self._own_resources: dict[_Whose, tuple[JsonObject, ...]] = {}
+        self._bare: set[str] = set()
+        """Servers whose resources are known of workspaces only."""
+        self._refreshing: dict[_Whose, asyncio.Task[None]] = {}
+        self._changed: dict[_Whose, float] = {}
         self._owner: asyncio.Task[None] | None = None
         self._tasks: asyncio.TaskGroup | None = None
         self._stopping = asyncio.Event()
@@ -101,17 +93,21 @@ class Catalogue:
         """Read the file and what is stored; look at every server once, in the background."""
         kept = await self._db.read(store.snapshots)
         self._roster.read()
+        if self._keep_up_added is not None:
+            await self._keep_up_added()
         for snapshot in kept:
             server = self._roster.servers.get(snapshot.server_key)
             if server is not None and snapshot.fingerprint == fingerprint(server):
-                self._listed[server.key] = _Listed(snapshot, _index(snapshot.offer, {}), 0.0)
+                self._listed[server.key] = _Listed(snapshot, by_name(snapshot.offer, {}), 0.0)
         self._sessions.listeners.opened.append(self._on_opened)
         self._sessions.listeners.changed.append(self._on_changed)
+        self._roster.listeners.append(self._follow)
         started = asyncio.Event()
         self._owner = asyncio.create_task(self._own(started), name="tools-catalogue")
         await started.wait()
         for server in self._roster.servers.values():
-            self._refresh(server)
+            if server.owner is None:
+                self._refresh(server)
 
     async def aclose(self) -> None:
         """Stop watching and looking."""
@@ -142,9 +138,11 @@ class Catalogue:
 
     def servers(self, caller: Caller) -> list[Server]:
         """Return the servers that *caller* sees, in the order of the file, the built-in ones first."""
-        return [
-            server for server in self._roster.servers.values() if server.enabled and _may_see(caller, server) and _is_for(caller, server)
-        ]
+        return [server for server in self._roster.of(caller) if server.enabled and is_reached(caller, server.id)]
+
+    def is_seen_by(self, caller: Caller, server: Server) -> bool:
+        """Tell whether *caller* sees a server, which may be gone meanwhile."""
+        return is_reached(caller, server.id) and is_for(caller, server)
 
     def server(self, caller: Caller, server_id: str) -> Server:
         """
@@ -155,10 +153,10 @@ class Catalogue:
             PermissionDenied: The key's allow-lists leave it out.
             Disabled: It is switched off.
         """
-        server = self._roster.find(server_id, caller.shown_workspace_id)
-        if server is None or not _is_for(caller, server):
+        server = self._roster.find(server_id, caller)
+        if server is None:
             raise ServerNotFound(server_id)
-        if not _may_see(caller, server):
+        if not is_reached(caller, server.id):
             raise PermissionDenied(server_id, f"This key does not reach the server {server_id!r}.")
         if not server.enabled:
             raise Disabled(f"The server {server_id!r} is switched off.")
@@ -169,10 +167,18 @@ class Catalogue:
         listed = self._listed.get(server.key)
         return [] if listed is None else [tool for tool in listed.tools.values() if self.may_see(caller, server, tool)]
 
-    def offer(self, server: Server) -> Offer:
-        """Return what *server* offered when last seen; nothing if it never was."""
+    def offer(self, server: Server, caller: Caller | None = None) -> Offer:
+        """
+        Return what *server* offered when last seen; nothing if it never was.
+
+        The resources are those of *caller*'s workspace, where workspaces have sessions of their own; without a caller, or before
+        the workspace had one, they are what a session shows that nobody has used.
+        """
         listed = self._listed.get(server.key)
-        return Offer() if listed is None else listed.snapshot.offer
+        if listed is None:
+            return Offer()
+        own = None if caller is None else self._own_resources.get((server.key, caller.workspace_id))
+        return listed.snapshot.offer if own is None else replace(listed.snapshot.offer, resources=own)
 
     def seen_at(self, server: Server) -> datetime | None:
         """Return when *server* was last seen; None if it never was."""
@@ -196,13 +202,37 @@ class Catalogue:
 
     # How fresh it is.
 
-    async def seen(self, server: Server) -> None:
-        """Wait, 5 seconds at most, until a server that was never seen was looked at; refresh one that was, if it is due."""
+    async def seen(self, server: Server, caller: Caller | None = None) -> None:
+        """
+        Wait, 5 seconds at most, until a server that was never seen was looked at; refresh one that was, if it is due.
+
+        Args:
+            caller: Who wants to know of its resources too.
+        """
         listed = self._listed.get(server.key)
         if listed is None:
             await self._looked(server)
         elif time.monotonic() - listed.refreshed > self._ttl_s:
             self._refresh(server)
+        if caller is not None and server.key in self._bare and (server.key, caller.workspace_id) not in self._own_resources:
+            await self._seen_by_itself(server, caller)
+
+    async def _seen_by_itself(self, server: Server, caller: Caller) -> None:
+        """Look through the caller's own session: the only ones open so far were other workspaces', whose resources are theirs."""
+        with contextlib.suppress(UpstreamError, RookeryError, TimeoutError):
+            async with asyncio.timeout(FIRST_LIST_S):
+                session = self._sessions.session(server, caller, None)
+                task = self._refresh(server, (session, await session.connection()))
+                if task is not None:
+                    await asyncio.wait({task})
+
+    def known(self, key: str) -> Server | None:
+        """Return the server of that key, as it is now."""
+        return self._roster.servers.get(key)
+
+    def look_at(self, server: Server) -> None:
+        """Look at a server that was just added or changed, in the background."""
+        self._refresh(server)
 
     async def look_again(self, server: Server) -> None:
         """Ask *server* anew what it offers, for a name that it did not list; not more often than every 10 seconds."""
@@ -218,16 +248,28 @@ class Catalogue:
     def _on_opened(self, session: Session, connection: Connection) -> None:
         self._refresh(session.server, (session, connection))
 
-    def _on_changed(self, server: Server) -> None:
-        """Look again; a look that is under way may have been too early, so another follows it."""
-        running = self._refreshing.get(server.key)
-        if running is None:
-            self._refresh(server)
-        else:
-            running.add_done_callback(lambda _: self._refresh(server))
+    def _on_changed(self, session: Session) -> None:
+        """Look again, soon after the last time; a look that is under way may have been too early, so another follows it."""
+        whose = session.server.key, _whose(session)
+        last = self._changed.get(whose, -math.inf)
+        if last != math.inf:  # else one is to come, and will see this change too
+            self._changed[whose] = math.inf
+            loop = asyncio.get_running_loop()
+            loop.call_at(max(last + _CHANGES_S, loop.time()), self._look_at_change, session)
+
+    def _look_at_change(self, session: Session) -> None:
+        server, whose = session.server, (session.server.key, _whose(session))
+        running = self._refreshing.get(whose)
+        if running is not None:
+            running.add_done_callback(lambda _: self._look_at_change(session))
+            return
+        self._changed[whose] = asyncio.get_running_loop().time()
+        opened = session.opened
+        self._refresh(server, None if opened is None else (session, opened))
 
     def _refresh(self, server: Server, opened: tuple[Session, Connection] | None = None) -> asyncio.Task[None] | None:
-        running = self._refreshing.get(server.key)
+        whose = server.key, None if opened is None else _whose(opened[0])
+        running = self._refreshing.get(whose)
         if running is not None:
             return running
         if self._tasks is None or self._stopping.is_set() or self._roster.servers.get(server.key) is not server:
@@ -235,11 +277,11 @@ class Catalogue:
         if server.fault is not None or not server.enabled:
             return None
         task = self._tasks.create_task(self._look(server, opened), name=f"tools-look-{server.key}")
-        self._refreshing[server.key] = task
+        self._refreshing[whose] = task
 
         def done(_: asyncio.Task[None]) -> None:
-            if self._refreshing.get(server.key) is task:
-                del self._refreshing[server.key]
+            if self._refreshing.get(whose) is task:
+                del self._refreshing[whose]
 
         task.add_done_callback(done)
         return task
@@ -255,10 +297,14 @@ class Catalogue:
             session, connection = opened
             with session.hold():
                 offer = await connection.offer()
-            await self._keep(server, offer)
+            await self._keep(server, bounded(offer), _whose(session))
+            if too_many := passed_over(offer):
+                _log.warning("tools.offer_cut", server=server.id, most=MOST_OF_A_KIND, passed_over=too_many)
         except UpstreamError as error:
-            if self._sessions.condition(server).health is Health.ONLINE:
-                self._sessions.note(server, Health.DEGRADED, str(error))
+            # A session that broke is noted where it is supervised; and what it said is the business of those whom it serves.
+            if not isinstance(error, ConnectFailed | ConnectionLost) and self._sessions.condition(server).health is Health.ONLINE:
+                owner = None if opened is None else opened[0].workspace_id
+                self._sessions.note(server, Health.DEGRADED, str(error), workspace_id=owner)
             _log.warning("tools.not_listed", server=server.id, error=str(error))
         except RookeryError as error:
             _log.warning("tools.not_kept", server=server.id, error=error.message)
@@ -268,17 +314,46 @@ class Catalogue:
             if spare is not None:
                 self._sessions.release_spare(server)
 
-    async def _keep(self, server: Server, offer: Offer) -> None:
+    async def _keep(self, server: Server, offer: Offer, workspace_id: int | None) -> None:
+        """Keep *offer*, of a session of everybody's or of one workspace's: then its resources are for that workspace alone."""
         if self._roster.servers.get(server.key) is not server:
             return
+        if workspace_id is not None:
+            before = self.offer(server)
+            if server.isolation is Isolation.PER_WORKSPACE:
+                self._keep_own(server, workspace_id, offer.resources)
+            if server.key not in self._listed:
+                self._bare.add(server.key)
+            offer = replace(offer, resources=before.resources)
+        elif server.auth is not None and is_each_its_own(server):
+            # Any login will do to see what tools there are, so these resources are the account's of whoever logged in.
+            self._bare.add(server.key)
+            offer = replace(offer, resources=())
+        else:
+            self._bare.discard(server.key)
         if self._sessions.condition(server).health is Health.DEGRADED:
             self._sessions.note(server, Health.ONLINE)
         old = self._listed.get(server.key)
         snapshot = Snapshot(server_key=server.key, fingerprint=fingerprint(server), offer=offer, seen_at=self._clock())
         known = {} if old is None else old.tools
-        self._listed[server.key] = _Listed(snapshot, _index(offer, known), time.monotonic())
+        self._listed[server.key] = _Listed(snapshot, by_name(offer, known), time.monotonic())
         if old is None or old.snapshot.offer != offer or old.snapshot.fingerprint != snapshot.fingerprint:
+            self._tell(server, None if old is None else old.snapshot.offer, offer)
             await self._db.write(lambda tx: store.keep_snapshot(tx, snapshot))
+
+    def _keep_own(self, server: Server, workspace_id: int, resources: tuple[JsonObject, ...]) -> None:
+        whose = server.key, workspace_id
+        before = self._own_resources.pop(whose, ())
+        self._own_resources[whose] = resources
+        while len(self._own_resources) > _MOST_OWN:
+            self._own_resources.pop(next(iter(self._own_resources)))
+        if before != resources:
+            offer = self.offer(server)
+            self._tell(server, replace(offer, resources=before), replace(offer, resources=resources))
+
+    def _tell(self, server: Server, before: Offer | None, after: Offer | None) -> None:
+        for listener in self.listeners:
+            listener(server, before, after)
 
     # The file.
 
@@ -293,15 +368,21 @@ class Catalogue:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), _WATCH_S)
             try:
-                self._keep_up()
+                await self._keep_up()
             except Exception:  # noqa: BLE001 - the next second is another try
                 _log.exception("tools.watch_failed")
 
-    def _keep_up(self) -> None:
-        """Follow the roster, and look again at open servers that are due."""
-        before = self._roster.servers
-        if self._roster.keep_up():
-            self._follow(before)
+    async def _keep_up(self) -> None:
+        """Follow the file and what workspaces added, and look again at open servers that are due."""
+        self._roster.keep_up()
+        if self._keep_up_added is not None:
+            try:
+                await self._keep_up_added()
+                self._lags = False
+            except RookeryError as error:
+                if not self._lags:
+                    _log.warning("tools.servers_not_read", error=error.message, kept="the servers read before")
+                self._lags = True
         due = time.monotonic() - self._ttl_s
         for server_id, listed in list(self._listed.items()):
             server = self._roster.servers.get(server_id)
@@ -313,12 +394,18 @@ class Catalogue:
         servers = self._roster.servers
         for key, old in before.items():
             if servers.get(key) is not old:
+                for whose in [each for each in (*self._changed, *self._own_resources) if each[0] == key]:
+                    self._changed.pop(whose, None)
+                    self._own_resources.pop(whose, None)
+                self._bare.discard(key)
                 self._sessions.retire(key)
+                self._tell(servers.get(key, old), self.offer(old), None)
         for key, listed in list(self._listed.items()):
             if key not in servers or listed.snapshot.fingerprint != fingerprint(servers[key]):
                 del self._listed[key]
         for key, server in servers.items():
-            if before.get(key) is not server:
+            # Every process hears of a server that a workspace added; it is looked at by the one that is asked for it first.
+            if before.get(key) is not server and server.owner is None:
                 self._refresh(server)
 
 
@@ -329,43 +416,18 @@ def fingerprint(server: Server) -> str:
         case Command():
             parts: list[object] = ["stdio", target.command, target.args, sorted(target.env), target.cwd]
         case Address():
-            parts = [target.kind, target.url, sorted(target.headers)]
+            parts = [target.kind, _without(target.secrets, target.url), sorted(target.headers)]
         case _:
             parts = ["builtin", server.id]
     return hashlib.sha256(orjson.dumps(parts)).hexdigest()
 
 
-def is_off(server: Server, tool: str) -> bool:
-    """Tell whether the operator left a tool out (D-33)."""
-    rules = server.rules
-    if rules.allow is not None and not any(fnmatchcase(tool, glob) for glob in rules.allow):
-        return True
-    return any(fnmatchcase(tool, glob) for glob in rules.deny)
+def _without(secrets: Iterable[str], text: str) -> str:
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, "…") if secret else text
+    return text
 
 
-def reaches(caller: Caller, server: Server, tool: str) -> bool:
-    """Tell whether the key's own list of tools has this one (D-23)."""
-    return caller.tools is None or any(fnmatchcase(f"{server.id}/{tool}", glob) for glob in caller.tools)
-
-
-def _may_see(caller: Caller, server: Server) -> bool:
-    if caller.servers is not None and server.id not in caller.servers:
-        return False
-    return caller.tools is None or any(fnmatchcase(server.id, glob.partition("/")[0]) for glob in caller.tools)
-
-
-def _is_for(caller: Caller, server: Server) -> bool:
-    if server.owner is not None:
-        return server.owner == caller.shown_workspace_id
-    return server.workspaces is None or caller.shown_workspace_id in server.workspaces
-
-
-def _index(offer: Offer, known: Mapping[str, Tool]) -> dict[str, Tool]:
-    """Return the tools by name; one that did not change stays the same object, its schema compiled."""
-    found: dict[str, Tool] = {}
-    for definition in offer.tools:
-        name = str(definition.get("name", ""))
-        old = known.get(name)
-        needs = offer.needs.get(name)
-        found[name] = old if old is not None and old.definition == definition and old.needs == needs else Tool(definition, needs)
-    return found
+def _whose(session: Session) -> int | None:
+    """Return whose session it is, if what it lists is that workspace's own business."""
+    return session.workspace_id if is_each_its_own(session.server) else None

@@ -9,10 +9,15 @@ What can go wrong with tool servers.
     ├── PromptNotFound          404  prompt_not_found
     ├── Disabled                403  disabled
     ├── TestKeyRefused          403  test_key_refused
+    ├── SessionNotOpen          422  session_not_open
     ├── ServerBusy              429  server_busy
+    ├── TooManySessions         429  too_many_sessions
     ├── ResourceFailed          500  resource_error
     ├── ServerUnavailable       500  server_unavailable
-    └── PromptFailed            500  prompt_error
+    ├── PromptFailed            500  prompt_error
+    ├── LoginFailed             422  login_failed
+    │   └── LoginOver                the login is no longer good, or was never made
+    └── NoLogin                 409  no_login, the server asks for none
 
     UpstreamError               what connectors raise; verbs turn it into one of the above or an `Outcome`
     ├── ConnectFailed           no session could be opened
@@ -86,6 +91,15 @@ class TestKeyRefused(RookeryError):
     status, code = 403, "test_key_refused"
 
 
+class SessionNotOpen(RookeryError):
+    """The header X-Session-ID names no agent session that calls can be part of (D-38)."""
+
+    status, code = 422, "session_not_open"
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(f"X-Session-ID: {session_id[:100]!r} is no open agent session of this workspace.", session_id=session_id[:100])
+
+
 class ServerBusy(RookeryError):
     """As many calls as the server takes are running, and as many as may wait are waiting (D-34)."""
 
@@ -98,6 +112,15 @@ class ServerBusy(RookeryError):
             server=server_id,
             retry_after=retry_after_s,
         )
+
+
+class TooManySessions(RookeryError):
+    """So many sessions of MCP clients are open that no other may be (D-36)."""
+
+    status, code = 429, "too_many_sessions"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, headers={"Retry-After": "60"}, retry_after=60)
 
 
 class ResourceFailed(RookeryError):
@@ -116,6 +139,22 @@ class ServerUnavailable(RookeryError):
     """No session with the upstream could be had in time (D-32)."""
 
     status, code = 500, "server_unavailable"
+
+
+class LoginFailed(RookeryError):
+    """A login at an upstream's authorisation server came to nothing; the words say what to mend (D-31)."""
+
+    status, code = 422, "login_failed"
+
+
+class LoginOver(LoginFailed):
+    """What we hold of a login is no longer taken: somebody has to log in again."""
+
+
+class NoLogin(RookeryError):
+    """The server's entry does not say that it asks for a login."""
+
+    status, code = 409, "no_login"
 
 
 class UpstreamError(Exception):
@@ -144,11 +183,12 @@ class ConnectionLost(UpstreamError):
 
 
 class UpstreamRefused(UpstreamError):
-    """The upstream answered with a JSON-RPC error."""
+    """The upstream answered with a JSON-RPC error: its number, its text, and what else it says of it."""
 
-    def __init__(self, number: int, message: str) -> None:
+    def __init__(self, number: int, message: str, data: object = None) -> None:
         super().__init__(message)
         self.number = number
+        self.data = data
 
 
 class ResultInvalid(UpstreamError):

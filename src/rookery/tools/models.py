@@ -68,11 +68,91 @@ class Command:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """A server that runs elsewhere: Streamable HTTP, or the older HTTP with SSE."""
+    """
+    A server that runs elsewhere: Streamable HTTP, or the older HTTP with SSE.
+
+    Attributes:
+        secrets: As of a `Command`.
+    """
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     kind: Literal["http", "sse"] = "http"
+    secrets: frozenset[str] = field(default=frozenset(), repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OAuth:
+    """
+    That a server asks for a login by OAuth, and what was agreed with its authorisation server beforehand (D-31).
+
+    Attributes:
+        client_id: Of a client that somebody registered by hand; None: we register ourselves when somebody logs in.
+        client_secret: Of that client; None: it is a public one.
+        scope: What to ask for, words with spaces between; None: what the server says it needs.
+    """
+
+    client_id: str | None = None
+    client_secret: str | None = field(default=None, repr=False)
+    scope: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Party:
+    """
+    With which authorisation server we deal, and as which client of it.
+
+    Attributes:
+        server_url: The upstream's address then: at another one nothing of this is shown.
+        issuer: Its name for itself; with *token_url*, where tokens come from.
+        resource: What a token is for (RFC 8707); None: the server says nothing of it, as before 2025-06.
+        client_auth: How the client proves itself: none, client_secret_basic, client_secret_post.
+    """
+
+    server_url: str
+    issuer: str
+    token_url: str
+    client_id: str
+    client_secret: str | None = field(default=None, repr=False)
+    client_auth: str = "none"
+    resource: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoginStart:
+    """
+    A login that somebody is to give their consent to.
+
+    Attributes:
+        url: Where they do; it shows no secret of ours but the mark of this start, *state*.
+        verifier: What the challenge in *url* was made of (PKCE); never shown.
+        tells_issuer: The answer must say from which authorisation server it comes (RFC 9207).
+    """
+
+    party: Party
+    url: str
+    state: str = field(repr=False)
+    verifier: str = field(repr=False)
+    redirect_uri: str
+    scope: str | None = None
+    tells_issuer: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Login:
+    """
+    What a login gave us.
+
+    Attributes:
+        refresh_token: What renews it; None: nothing does, once the access token is over.
+        expires_at: When that is, in seconds since 1970; None: nobody said.
+    """
+
+    party: Party
+    access_token: str = field(repr=False)
+    refresh_token: str | None = field(default=None, repr=False)
+    scope: str | None = None
+    expires_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +189,8 @@ class Server:
         idle_s: A session unused for so long is closed; None means never.
         timeout_s: Of one call, reset by its progress.
         max_concurrency: Calls at once in one session; more queue.
+        forward_headers: Of the caller's headers, which go on to it; see `headers.forwarded`.
+        auth: That we log in at it, and how; None: whatever its headers say is enough.
         fault: Why it cannot be reached at all, for example a variable that is not set.
         owner: The workspace that added it over HTTP, which alone sees it; None: it is of the file or built in.
     """
@@ -135,7 +217,7 @@ class Server:
     rules: ToolRules = ToolRules()
     max_concurrency: int = 64
     forward_headers: tuple[str, ...] = ()
-    auth: Literal["oauth"] | None = None
+    auth: OAuth | None = None
     fault: str | None = None
 
     @property
@@ -153,6 +235,44 @@ class Server:
                 return kind
             case BuiltIn():
                 return "builtin"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Added:
+    """
+    One server that a workspace added over HTTP, as the store keeps it.
+
+    Attributes:
+        workspace_id: Whose it is: a twin's, if a test key added it (D-25).
+        entry: What was sent, in the form of a file's entry, `${NAME}` not filled in.
+        sealed: What `${NAME}` stands for, as JSON; None: nothing, or it was lost with its key.
+    """
+
+    row_id: str
+    workspace_id: int
+    server_id: str
+    entry: JsonObject
+    sealed: bytes | None = field(repr=False)
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """
+    What an operator stopped (D-33): a tool of a server, a server, or all servers, for one workspace or for all.
+
+    Attributes:
+        workspace_id: 0 stands for every workspace.
+        server_id: Empty: every server.
+        tool: Empty: every tool of the server.
+    """
+
+    workspace_id: int
+    server_id: str = ""
+    tool: str = ""
+    reason: str = ""
+    stopped_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,14 +329,21 @@ class Snapshot:
 
 FailureCode: TypeAlias = Literal["tool_execution_error", "tool_timeout", "server_unavailable", "result_too_large"]
 
+OutcomeCode: TypeAlias = FailureCode | Literal["input_required"]
+"""Why a call is not done: it failed, or the tool asks its caller something first (D-34)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRow:
     """
-    What is kept of one call (D-38): never its arguments or result, only their sizes in bytes.
+    What is kept of one call (D-38): never its result; of results and arguments the sizes in bytes.
 
     Attributes:
-        code: None on success; else a `FailureCode`, the code of the refusal, or `client_left`.
+        success: False also of `input_required`, which is no failure.
+        code: None on success; else an `OutcomeCode`, the code of the refusal, or `client_left`.
+        cached: It was answered from the cache; the upstream was not asked.
+        error: The text of a failure of the tool, cut and without secrets of ours.
+        arguments: As JSON, cut and without secrets of ours; only where the operator wants them kept.
     """
 
     id: str
@@ -234,6 +361,18 @@ class CallRow:
     result_bytes: int
     request_id: str
     called_at: datetime
+    cached: bool = False
+    error: str | None = None
+    arguments: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProtocolError:
+    """A JSON-RPC error: its number, its text, and what else was said."""
+
+    number: int
+    message: str
+    data: object = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,9 +381,13 @@ class Outcome:
     What a call that reached its tool came to; a failure of the tool is an outcome, not an exception (D-34).
 
     Attributes:
-        result: The protocol's whole tool result as JSON; also of a failure, when the tool gave one.
-        error: The text of a failure, None on success.
-        code: The word of a failure, None on success.
+        result: The protocol's whole tool result as JSON; also of a failure, when the tool gave one. Of `input_required`
+            {inputRequests, requestState?}.
+        error: The text of a failure, else None.
+        code: None on success.
+        cache: None: such a result is never kept; else whether it was taken from there.
+        age_s: How long ago the upstream gave it; 0 unless it was kept.
+        refused: By which error of the protocol the upstream refused, if that is what it did; callers over MCP get it as it is.
     """
 
     server: Server
@@ -252,4 +395,7 @@ class Outcome:
     duration_ms: float
     result: bytes | None = None
     error: str | None = None
-    code: FailureCode | None = None
+    code: OutcomeCode | None = None
+    cache: Literal["hit", "miss"] | None = None
+    age_s: float = 0.0
+    refused: ProtocolError | None = None

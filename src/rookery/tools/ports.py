@@ -8,13 +8,13 @@ it to `engines/upstreams/inprocess.py`. See the example in its docstring.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
 from rookery.access.models import Caller
-from rookery.tools.models import Facts, JsonObject, Offer, Server
+from rookery.tools.models import Facts, JsonObject, Login, LoginStart, Offer, Server
 
 OnProgress: TypeAlias = Callable[[float, float | None, str | None], Awaitable[None]]
 """Takes one progress notice of a running call: done, total, message."""
@@ -29,7 +29,12 @@ Answers one request of the upstream's own (elicitation/create, sampling/createMe
 Takes its method and params, returns the protocol's result; raises `UpstreamRefused` with the error that the upstream is to get.
 """
 
-Method: TypeAlias = Literal["tools/call", "resources/read", "prompts/get", "completion/complete"]
+OnUpdate: TypeAlias = Callable[[str | None], None]
+"""Hears, in the loop, the uri of a resource that changed; None: the session is over, and nothing is heard any more."""
+
+Method: TypeAlias = Literal[
+    "tools/call", "resources/read", "prompts/get", "completion/complete", "resources/subscribe", "resources/unsubscribe"
+]
 """What may be asked of an upstream; its params are those of the protocol's method of that name."""
 
 
@@ -42,12 +47,14 @@ class Asking:
         headers: The caller's headers that this server's `forward_headers` names, lower-case; only HTTP upstreams get them.
         capabilities: Of the caller's own MCP client, as the protocol has them; None: the caller speaks HTTP.
         on_request: Who answers what the upstream asks meanwhile; None: nobody, and it is told so.
+        on_update: Of resources/subscribe and its opposite: who hears of the resource, and is to hear of it no more.
     """
 
     caller: Caller
     on_progress: OnProgress | None = None
     on_log: OnLog | None = None
     on_request: OnRequest | None = None
+    on_update: OnUpdate | None = None
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     capabilities: JsonObject | None = None
 
@@ -170,13 +177,62 @@ class Connection(Protocol):
 class Connector(Protocol):
     """Opens sessions with one kind of upstream: a command, an address, a part of this process."""
 
-    def connect(self, server: Server, *, on_changed: Callable[[], None]) -> AbstractAsyncContextManager[Connection]:
+    def connect(
+        self, server: Server, *, on_changed: Callable[[], None], workspace_id: int | None = None
+    ) -> AbstractAsyncContextManager[Connection]:
         """
         Return a session to enter and leave in one task; its caller bounds the time of entering.
+
+        *workspace_id* is whose login at the server is used, of a server that asks for one; None: the one for all workspaces.
 
         Leaving it takes 5 seconds at most and leaves no process behind. *on_changed* is called, in the loop, whenever
         the upstream says that what it offers changed. Entering raises `ConnectFailed`.
         """
+        ...
+
+
+class Tokens(Protocol):
+    """The access tokens of logins at upstreams, kept fresh (D-31)."""
+
+    async def token(self, server: Server, workspace_id: int | None, *, refused: str | None = None) -> str:
+        """
+        Return a token for *server* that should be good.
+
+        Args:
+            server: One with `auth`.
+            workspace_id: Whose; see `Connector.connect`.
+            refused: A token that the upstream has just turned down: never that one.
+
+        Raises:
+            ConnectFailed: Nobody has logged in, or the login is over (`needs_login`); or the authorisation server is down.
+        """
+        ...
+
+
+class Authorities(Protocol):
+    """
+    The authorisation servers of upstreams (OAuth 2.1, RFC 9728, 8414, 7591).
+
+    Every method raises `LoginFailed` with what is wrong in words, and `LoginOver` where only a new login helps.
+    """
+
+    async def begin(self, server: Server, *, redirect_uri: str, document: str | None) -> LoginStart:
+        """
+        Find the authorisation server of *server*, become its client, and return where consent is to be given.
+
+        Args:
+            server: One with `auth`.
+            redirect_uri: Where the answer is to come.
+            document: The public https address of what describes us as a client; None: there is none.
+        """
+        ...
+
+    async def finish(self, server: Server, start: LoginStart, *, code: str, issuer: str | None) -> Login:
+        """Exchange the *code* of the answer to *start*; *issuer* is who the answer says it is from."""
+        ...
+
+    async def renew(self, server: Server, login: Login) -> Login:
+        """Return *login* renewed; what it was is worth nothing then."""
         ...
 
 
@@ -190,4 +246,28 @@ class ToolLimits(Protocol):
         Raises:
             RookeryError: 429 rate_limited.
         """
+        ...
+
+
+class AgentSessions(Protocol):
+    """Which agent sessions there are (D-38); wiring fills it with those of agent work."""
+
+    async def is_open(self, workspace_id: int, session_id: str) -> bool:
+        """Tell whether the workspace has such a session, and it has not ended."""
+        ...
+
+
+class Meanings(Protocol):
+    """
+    How near texts are in meaning; wiring fills it with memory's embedder. Raises `EngineUnavailable` and no other engine error.
+
+    The vectors of texts are kept: a text costs something once.
+    """
+
+    async def alike(self, question: str, texts: Sequence[str]) -> list[float | None]:
+        """Return the cosine of *question* with each of *texts*; None for those whose vectors take longer than a question may wait."""
+        ...
+
+    async def learn(self, texts: Iterable[str]) -> None:
+        """Return once the vectors of *texts* are there."""
         ...

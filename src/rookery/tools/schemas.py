@@ -2,17 +2,41 @@
 
 from __future__ import annotations
 
-from pydantic import Field, RootModel
+from datetime import date
+from typing import Annotated, Literal
 
-from rookery.kernel.wire import Answer, Body, Moment
+from pydantic import Field, RootModel, field_validator
+
+from rookery.kernel.http.pages import Links, Meta, PageQuery
+from rookery.kernel.wire import Answer, Body, Moment, Query
+
+_ACTIONS = ("accept", "decline", "cancel")
+_SAMPLED = frozenset({"role", "content", "model"})
 
 
 class ToolCallRequest(Body):
-    """A call of one tool."""
+    """
+    A call of one tool.
+
+    Attributes:
+        input_responses: The answers to what an earlier call asked by `input_required`, by the names of its `inputRequests`.
+        request_state: The `requestState` of that answer, unchanged.
+    """
 
     server: str = Field(min_length=1, max_length=64)
     tool: str = Field(min_length=1, max_length=128)
     arguments: dict[str, object] | None = None
+    input_responses: dict[str, dict[str, object]] | None = None
+    request_state: str | None = None
+
+    @field_validator("input_responses")
+    @classmethod
+    def _must_be_answers(cls, responses: dict[str, dict[str, object]] | None) -> dict[str, dict[str, object]] | None:
+        for name, response in (responses or {}).items():
+            if not (response.get("action") in _ACTIONS or isinstance(response.get("roots"), list) or response.keys() >= _SAMPLED):
+                msg = f"{name}: must be {{action: accept | decline | cancel, content?}}, {{role, content, model}} or {{roots}}"
+                raise ValueError(msg)
+        return responses
 
 
 class ToolArguments(RootModel[dict[str, object]]):
@@ -47,12 +71,42 @@ class ServerList(Answer):
     count: int
 
 
+class SessionShown(Answer):
+    """One session with a server: what the gateway's supervision knows of it."""
+
+    state: Literal["open", "opening", "waiting", "closed"]
+    pid: int | None = None
+    era: str | None = None
+    software: str | None = None
+    uptime_s: float | None = None
+    restarts: int
+    in_flight: int
+    queued: int
+    p50_ms: float | None = None
+    p95_ms: float | None = None
+    last_error: str | None = None
+    retry_s: float | None = None
+
+
+class StandingShown(Answer):
+    """How a server does for this workspace: its own sessions, and those that all workspaces share."""
+
+    state: Literal["open", "opening", "waiting", "closed"]
+    restarts: int
+    in_flight: int
+    queued: int
+    p50_ms: float | None = None
+    p95_ms: float | None = None
+    sessions: list[SessionShown]
+
+
 class ServerAnswer(ServerSummary):
-    """One server with what it offers."""
+    """One server with what it offers; last_error and standing to keys with servers:read (D-12)."""
 
     description: str
     instructions: str | None = None
     last_error: str | None = None
+    standing: StandingShown | None = None
     seen_at: Moment | None = None
     tools: list[dict[str, object]]
     resources: list[dict[str, object]]
@@ -100,13 +154,14 @@ class PromptAnswer(Answer):
 
 
 class ToolCallResponse(Answer):
-    """What a call came to; of a failure also code and error."""
+    """What a call came to; of a failure also code and error; of one that asks for input first, code `input_required`."""
 
     success: bool
     server: str
     tool: str
     result: dict[str, object] | None = None
     duration_ms: int
+    cached: bool | None = None
     error: str | None = None
     code: str | None = None
 
@@ -116,3 +171,199 @@ class ResourceResponse(Answer):
 
     uri: str
     content: dict[str, object]
+
+
+class ToolSearchQuery(Query):
+    """What tools are looked for."""
+
+    q: str = Field(min_length=1, max_length=2000, description="A need in plain language, words, or a tool's name.")
+    limit: Annotated[int, Field(ge=1, le=50, description="At most so many.")] = 10
+    server: str | None = Field(default=None, min_length=1, max_length=64, description="Only tools of this server.")
+
+
+class FoundTools(Answer):
+    """The tools that fit, the best first: each as its server tells of it, with `server` and `score` beside."""
+
+    query: str
+    tools: list[dict[str, object]]
+    count: int
+    took_ms: float
+
+
+class OpenApi(RootModel[dict[str, object]]):
+    """An OpenAPI 3.1 document; the schemas in it are others', so integers of any length."""
+
+
+class ConnectQuery(Query):
+    """For what a client is to be set up."""
+
+    server: str | None = Field(default=None, min_length=1, max_length=64, description="One server; without it, all at once.")
+    mode: Literal["search"] | None = Field(default=None, description="search: two tools that find and call all others.")
+
+
+class ClientSetup(Answer):
+    """One client's set-up, ready to paste."""
+
+    client: str
+    name: str
+    file: str | None
+    language: str
+    text: str
+    note: str
+
+
+class ConnectAnswer(Answer):
+    """How clients are set up."""
+
+    name: str
+    url: str
+    api: str
+    server: str | None
+    key_variable: str
+    clients: list[ClientSetup]
+
+
+class RegistryQuery(Query):
+    """A page of the registry's list, in its own words."""
+
+    cursor: str | None = Field(default=None, max_length=300, description="From nextCursor of the page before.")
+    limit: Annotated[int, Field(ge=1, le=100, description="At most so many.")] = 30
+    search: str | None = Field(default=None, max_length=200, description="Part of a name or title.")
+    updated_since: Moment | None = Field(default=None, description="Seen anew since then.")
+    version: str | None = Field(default=None, max_length=255, description="latest, or an exact version.")
+
+
+class RegistryList(Answer):
+    """Servers in the shape of the official registry's API, v0.1."""
+
+    servers: list[dict[str, object]]
+    metadata: dict[str, object]
+
+
+class RangeQuery(Query):
+    """Which calls, whatever was called."""
+
+    since: Moment | None = Field(default=None, description="Calls from this moment on.")
+    until: Moment | None = Field(default=None, description="Calls before this moment.")
+    key_id: str | None = Field(default=None, max_length=100, description="Calls by this key.")
+    session_id: str | None = Field(default=None, max_length=100, description="Calls of this agent session.")
+    agent_id: str | None = Field(default=None, max_length=200, description="Calls by keys of this agent.")
+
+
+class CallsQuery(RangeQuery):
+    """Which calls."""
+
+    server: str | None = Field(default=None, max_length=64, description="Calls of this server.")
+    tool: str | None = Field(default=None, max_length=128, description="Calls of tools of this name.")
+
+
+class CallListQuery(PageQuery, CallsQuery):
+    """A page of calls, the latest first."""
+
+    success: bool | None = Field(default=None, description="Whether they went well.")
+    code: str | None = Field(default=None, max_length=64, description="Calls that ended with this code.")
+
+
+class ToolAnalyticsQuery(RangeQuery):
+    """Which calls of a tool, in which groups."""
+
+    by: Literal["key", "session", "day"] = Field(default="day", description="What the groups have in common.")
+    limit: Annotated[int, Field(ge=1, le=1000, description="At most so many groups.")] = 100
+
+
+class AnalyticsQuery(CallsQuery):
+    """Which calls, in which groups."""
+
+    by: Literal["tool", "server", "key", "session", "day"] = Field(default="tool", description="What the groups have in common.")
+    limit: Annotated[int, Field(ge=1, le=1000, description="At most so many groups.")] = 100
+
+
+class LastError(Answer):
+    """The latest of some failures."""
+
+    code: str
+    message: str | None
+    tool: str
+    server: str
+    at: Moment
+    request_id: str
+
+
+class Figures(Answer):
+    """
+    How calls went; durations in milliseconds, null where no call reached its tool.
+
+    Attributes:
+        errors: Calls that failed or were refused; `error_rate` is their share.
+        cached: Calls answered from the cache, which no duration counts.
+    """
+
+    calls: int
+    errors: int
+    error_rate: float
+    cached: int
+    p50_ms: float | None
+    p95_ms: float | None
+    p99_ms: float | None
+    max_ms: float | None
+    last_called_at: Moment | None
+    last_error: LastError | None
+
+
+class FigureGroup(Figures):
+    """The figures of one group, and what its calls have in common; the rest is absent."""
+
+    server: str | None = None
+    tool: str | None = None
+    key_id: str | None = None
+    key_kind: str | None = None
+    session_id: str | None = None
+    day: date | None = None
+
+
+class AnalyticsAnswer(Figures):
+    """
+    The figures of all chosen calls together, then of each group.
+
+    Attributes:
+        data: Those of the most calls first; days in their order, the latest ones if there are more than asked for.
+        group_count: How many groups there are.
+    """
+
+    since: Moment | None
+    until: Moment | None
+    server: str | None
+    tool: str | None
+    by: str
+    group_count: int
+    data: list[FigureGroup]
+
+
+class CallShown(Answer):
+    """One call that was made; of its arguments and its result the sizes, and the arguments where the operator keeps them."""
+
+    id: str
+    server: str
+    tool: str
+    key_id: str
+    key_kind: str
+    agent_id: str | None
+    session_id: str | None
+    success: bool
+    code: str | None
+    error: str | None
+    cached: bool
+    duration_ms: float
+    arguments_bytes: int
+    result_bytes: int
+    arguments: str | None
+    request_id: str
+    called_at: Moment
+
+
+class CallList(Answer):
+    """A page of calls."""
+
+    data: list[CallShown]
+    links: Links
+    meta: Meta

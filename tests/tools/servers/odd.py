@@ -21,6 +21,10 @@ LOCK = threading.Lock()
 CANCELLED: set[object] = set()
 CALLS: list[str] = []
 """Every tool called so far."""
+LISTS: list[float] = []
+"""When its tools were listed."""
+ANSWERS: dict[object, object] = {}
+"""What came back to its own questions."""
 
 ANY: dict[str, object] = {"type": "object", "properties": {}}
 READ_ONLY = {"readOnlyHint": True}
@@ -65,8 +69,17 @@ TOOLS: dict[str, dict[str, object]] = {
         "inputSchema": {"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:9/schema"}}},
     },
     "grow": {"description": "Adds a tool.", "inputSchema": ANY},
+    "jot": {"description": "Adds a resource.", "inputSchema": schema(title={"type": "string"})},
     "spawn": {"description": "Starts a process of its own.", "inputSchema": ANY},
     "env": {"description": "Shows its environment.", "inputSchema": ANY},
+    "flood": {"description": "Tells the same over and over.", "inputSchema": schema(method={"type": "string"}, count={"type": "integer"})},
+    "unread": {"description": "Asks, and reads no answer.", "inputSchema": ANY},
+    "lists": {"description": "Counts how often it was asked for its tools.", "inputSchema": ANY},
+    "ask": {
+        "description": "Asks its caller's name, once or more.",
+        "inputSchema": schema(count={"type": "integer"}),
+        "annotations": READ_ONLY,
+    },
     "unreadable": {"description": "Answers what cannot be read.", "inputSchema": schema(how={"type": "string"})},
     "vast": {"description": "Has a schema past 64 bits.", "inputSchema": {"type": "object", "maxProperties": 10**30}},
 }
@@ -139,9 +152,34 @@ def call(  # noqa: C901, PLR0912 - a table of misdeeds
         return {"content": "not a list", "isError": "maybe"}
     if name == "error":
         return text("it did not work", isError=True)
+    if name == "jot":
+        RESOURCES.append({"uri": f"jot://{arguments['title']}", "name": str(arguments["title"])})
+        write({"jsonrpc": "2.0", "method": "notifications/resources/list_changed"})
+        return text("jotted")
     if name == "grow":
         write({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
         return text("grown")
+    if name == "flood":
+        told: dict[str, object] = {"progressToken": token, "progress": 1, "message": "x" * 500, "level": "error", "data": "x" * 500}
+        for _ in range(int(str(arguments["count"]))):
+            write({"jsonrpc": "2.0", "method": f"notifications/{arguments['method']}", "params": told})
+        return text("done")
+    if name == "unread":
+        FLAGS.add("--unread")
+        for each in range(100):
+            write({"jsonrpc": "2.0", "id": f"{each}" + "x" * 1_000_000, "method": "ping"})
+        return text("done")
+    if name == "lists":
+        return text(len(LISTS))
+    if name == "ask":
+        asked = {"message": "Who?", "requestedSchema": schema(name={"type": "string"})}
+        names = [f"{number}-{each}" for each in range(int(str(arguments["count"])))]
+        for each in names:
+            write({"jsonrpc": "2.0", "id": each, "method": "elicitation/create", "params": asked})
+        deadline = time.monotonic() + 4
+        while time.monotonic() < deadline and not ANSWERS.keys() >= set(names):
+            time.sleep(0.01)
+        return text(json.dumps([ANSWERS.get(each) for each in names]))
     if name == "spawn":
         child = subprocess.Popen(["sleep", "300"], start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         return text(child.pid)
@@ -175,10 +213,17 @@ def answer(number: int, method: str, params: dict[str, object]) -> None:  # noqa
         info = {"name": "odd", "version": "1"}
         result = {"protocolVersion": "2025-06-18", "capabilities": capabilities, "serverInfo": info, "instructions": "Be careful."}
     elif method == "tools/list":
+        gate = os.environ.get("ODD_GATE")
+        while gate and not Path(gate).exists():
+            time.sleep(0.01)
+        LISTS.extend([time.monotonic()] if "cursor" not in params else [])
         more = {"late": {"description": "Came later.", "inputSchema": ANY}} if "grow" in CALLS else {}
         tools = [{"name": name, **rest} for name, rest in {**TOOLS, **more}.items()]
+        tools += [{"name": "bad", "inputSchema": "none"}, {"name": "worse"}] if "--bad-schema" in FLAGS else []
+        tools += [{"name": f"more_{number}", "inputSchema": ANY} for number in range(6000)] if "--many" in FLAGS else []
         at = int(str(params.get("cursor", 0)))
-        result = {"tools": tools[at : at + 8], **({"nextCursor": str(at + 8)} if at + 8 < len(tools) else {})}
+        step = 1000 if "--many" in FLAGS else 8
+        result = {"tools": tools[at : at + step], **({"nextCursor": str(at + step)} if at + step < len(tools) else {})}
     elif method == "resources/list":
         result = {"resources": RESOURCES}
     elif method == "resources/templates/list" and "--no-templates" not in FLAGS:
@@ -224,11 +269,15 @@ def main() -> None:  # noqa: C901 - a table of flags
         sys.stdout.write("Welcome to odd!\n{not json\n\n[]\n\x00\xff\n")
         sys.stdout.flush()
     for line in sys.stdin:
+        while "--unread" in FLAGS:
+            time.sleep(1)
         message = json.loads(line)
         if "--hang" in FLAGS:
             continue
         if message.get("method") == "notifications/cancelled":
             CANCELLED.add(message["params"]["requestId"])
+        if "id" in message and "method" not in message:
+            ANSWERS[message["id"]] = message.get("result") or message["error"]["message"]
         if "id" in message and "method" in message:
             if "--noise" in FLAGS:
                 sys.stdout.write("debug: handling a request\n")

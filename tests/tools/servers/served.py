@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 
-from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver import Context, MCPServer
 
 server = MCPServer("served")
 count = 0
@@ -27,6 +28,13 @@ def add(a: int, b: int) -> int:
 def large(size: int) -> str:
     """Say a lot."""
     return "x" * size
+
+
+@server.tool()
+def headers(ctx: Context) -> str:
+    """Tell the headers of this very request."""
+    request = ctx.request_context.request
+    return json.dumps({} if request is None else dict(request.headers))
 
 
 @server.tool()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from rookery.engines.embedders.chunks import batches
+from rookery.engines.embedders.questions import CACHED_QUERIES, Questions
 from rookery.kernel.errors import EngineUnavailable
 from rookery.memory.models import Passage, Vector
 
@@ -21,12 +21,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 P = ParamSpec("P")
-
-CACHED_QUERIES = 4096
-"""Answers to questions that are kept: 1.5 KB each."""
-
-QUERY_LIMIT = 4000
-"""Characters of a question that are looked at; 256 tokens of English have about 1,100."""
 
 _RETRY_LOADING_AFTER_S = 5.0
 _CLOSED = "it is closed"
@@ -59,9 +53,10 @@ class EmbeddedEmbedder:
         self._loading_since = 0.0
         self._lock = Lock()
         self._is_closed = False
-        self._cached_queries = cached_queries
-        self._answers: OrderedDict[str, Vector] = OrderedDict()
-        self._asked: dict[str, asyncio.Task[Vector]] = {}
+        self._questions = Questions(self._answer, kept=cached_queries)
+
+    async def check(self) -> None:
+        """Do nothing: its width is known."""
 
     async def warm(self) -> None:
         """Load the model, or wait for it; raises `EngineUnavailable`."""
@@ -69,16 +64,7 @@ class EmbeddedEmbedder:
 
     async def embed_query(self, text: str) -> Vector:
         """Return the vector of a question; the same question asked again, or by many at once, is computed once."""
-        question = text.strip()[:QUERY_LIMIT]
-        answer = self._answers.get(question)
-        if answer is not None:
-            self._answers.move_to_end(question)
-            return answer
-        asked = self._asked.get(question)
-        if asked is None:
-            asked = self._asked[question] = asyncio.create_task(self._answer(question))
-        # A caller that goes away does not take the answer from the others.
-        return await asyncio.shield(asked)
+        return await self._questions.answer(text)
 
     async def embed_passages(self, passages: Sequence[Passage]) -> list[tuple[Vector, ...]]:
         """Return for each passage the vectors of its chunks, in order."""
@@ -93,24 +79,20 @@ class EmbeddedEmbedder:
             results[index].append(vector)
         return [tuple(result) for result in results]
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Stop the threads, after what they are computing now; done twice it changes nothing."""
         self._is_closed = True
+        await asyncio.to_thread(self._stop)
+        self._loading = None
+        self._questions.forget()
+
+    def _stop(self) -> None:
         self._for_queries.shutdown(wait=True, cancel_futures=True)
         self._for_passages.shutdown(wait=True, cancel_futures=True)
-        self._loading = None
-        self._answers.clear()
 
     async def _answer(self, question: str) -> Vector:
-        try:
-            model = await self._model()
-            answer = await self._run(self._for_queries, model.query, question)
-        finally:
-            del self._asked[question]
-        self._answers[question] = answer
-        if len(self._answers) > self._cached_queries:
-            self._answers.popitem(last=False)
-        return answer
+        model = await self._model()
+        return await self._run(self._for_queries, model.query, question)
 
     async def _vectors(self, model: Model, chunks: Sequence[Chunk]) -> list[Vector]:
         vectors = [b""] * len(chunks)

@@ -40,6 +40,10 @@ _EXIT_S = 0.3
 """How long after the end of its stdout we wait for its exit code."""
 _MAX_WAITING = 1000
 """Messages read but not yet taken; beyond, the pipe is left full until they are."""
+_MOST_UNSENT = 64 * 1024 * 1024
+"""Bytes that wait for a server to read them: as many calls as it takes at once, each as large as may be."""
+_AT_A_TIME = 10
+"""Messages taken before anybody else's turn comes: nothing else would make a reader of a flood wait."""
 _LOG_LINES = 40
 _LOG_LINE = 500
 _ID_NEAR_EDGE = re.compile(rb'"id"\s*:\s*("?)([A-Za-z0-9_.-]+)\1')
@@ -47,10 +51,17 @@ _EDGE = 200
 
 
 class Child(asyncio.SubprocessProtocol):
-    """One running server: reads its stdout as messages, keeps the end of its stderr."""
+    """
+    One running server: reads its stdout as messages, keeps the end of its stderr.
 
-    def __init__(self, secrets: tuple[str, ...]) -> None:
+    Attributes:
+        pid: The server's own process, not its warden's; see `Wire`.
+    """
+
+    def __init__(self, secrets: tuple[str, ...], lifeline: socket.socket) -> None:
+        self._lifeline = lifeline
         self.ended = asyncio.Event()
+        self.pid: int | None = None
         self.messages: deque[SessionMessage | Exception] = deque()
         self._secrets = secrets
         self._waiter: asyncio.Future[None] | None = None
@@ -62,6 +73,8 @@ class Child(asyncio.SubprocessProtocol):
         self._writable = asyncio.Event()
         self._writable.set()
         self._paused = False
+        self._taken = 0
+        self._fault = ""
         self._process: asyncio.SubprocessTransport | None = None
 
     # What asyncio calls.
@@ -94,11 +107,6 @@ class Child(asyncio.SubprocessProtocol):
     # What the streams and the connector call.
 
     @property
-    def pid(self) -> int | None:
-        """Its process; see `Wire`."""
-        return None if self._process is None else self._process.get_pid()
-
-    @property
     def code(self) -> int | None:
         """How the server ended, as a shell would say it; None while it runs."""
         return None if self._process is None else self._process.get_returncode()
@@ -112,6 +120,8 @@ class Child(asyncio.SubprocessProtocol):
 
     def why(self) -> str:
         """Return how the server ended and its last words; see `Wire`."""
+        if self._fault:
+            return self._fault
         code, words = self.code, self.last_words()
         if code is None:
             return words and f"The server closed the connection: {words}"
@@ -133,6 +143,10 @@ class Child(asyncio.SubprocessProtocol):
         stdin = self._pipe(0)
         if stdin is None or stdin.is_closing() or self.ended.is_set():
             raise anyio.ClosedResourceError
+        if stdin.get_write_buffer_size() > _MOST_UNSENT:
+            self._fault = "The server does not read what it is sent."
+            self._end()
+            raise anyio.ClosedResourceError
         stdin.write(data)
         if stdin.is_closing():
             # Nobody holds the other end any more: not a byte of it was taken.
@@ -147,9 +161,24 @@ class Child(asyncio.SubprocessProtocol):
                 raise anyio.EndOfStream
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
+        self._taken += 1
+        if self._taken % _AT_A_TIME == 0:
+            await asyncio.sleep(0)
         if self._paused and len(self.messages) < _MAX_WAITING // 2:
             self._flow(paused=False)
+        if self.pid is None and not self.hear_pid():
+            # It has answered, so its warden is about to say who it is.
+            with contextlib.suppress(OSError, ValueError):
+                self.pid = int(await asyncio.get_running_loop().sock_recv(self._lifeline, 64))
+        if not self.messages:  # given up meanwhile
+            raise anyio.EndOfStream
         return self.messages.popleft()
+
+    def hear_pid(self) -> bool:
+        """Read what the warden says of the server, unless it said nothing yet; return whether it did."""
+        with contextlib.suppress(OSError, ValueError):
+            self.pid = int(self._lifeline.recv(64))
+        return self.pid is not None
 
     def close_stdin(self) -> None:
         """Tell the server to end."""
@@ -321,11 +350,12 @@ async def run_child(command: Command) -> AsyncGenerator[tuple[Child, Incoming, O
     secrets = tuple(sorted({value for value in hidden if len(value) >= 6}, key=len, reverse=True))
     ours, theirs = socket.socketpair()
     loop = asyncio.get_running_loop()
+    ours.setblocking(False)
     with ours:
         with theirs:
             try:
                 _, child = await loop.subprocess_exec(
-                    lambda: Child(secrets),
+                    lambda: Child(secrets, ours),
                     sys.executable,
                     "-I",
                     "-S",
@@ -360,7 +390,7 @@ async def _stop(child: Child, lifeline: socket.socket) -> None:
                 child.kill()
                 await _ends_within(child, _KILL_S / 2)
         if child.code is not None and child.code < 0:
-            _kill_abandoned(lifeline)
+            _kill_abandoned(child)
     finally:
         lifeline.close()
         child.close()
@@ -372,11 +402,12 @@ async def _ends_within(child: Child, seconds: float) -> bool:
     return child.ended.is_set()
 
 
-def _kill_abandoned(lifeline: socket.socket) -> None:
-    """Kill the server of a warden that was itself killed: its process group is named in the first line it wrote."""
-    lifeline.setblocking(False)
-    with contextlib.suppress(OSError, ValueError):
-        os.killpg(int(lifeline.recv(64).split()[0]), signal.SIGKILL)
+def _kill_abandoned(child: Child) -> None:
+    """Kill the server of a warden that was itself killed."""
+    child.hear_pid()
+    if child.pid is not None:
+        with contextlib.suppress(OSError):
+            os.killpg(child.pid, signal.SIGKILL)
 
 
 def _find(command: Command, environment: Mapping[str, str]) -> str:

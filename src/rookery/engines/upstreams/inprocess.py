@@ -40,9 +40,11 @@ class InProcessConnector:
         self._builtins = {builtin.id: builtin for builtin in builtins}
 
     @contextlib.asynccontextmanager
-    async def connect(self, server: Server, *, on_changed: Callable[[], None]) -> AsyncGenerator[InProcess]:
+    async def connect(
+        self, server: Server, *, on_changed: Callable[[], None], workspace_id: int | None = None
+    ) -> AsyncGenerator[InProcess]:
         """Return the built-in server of that id."""
-        del on_changed
+        del on_changed, workspace_id
         builtin = self._builtins.get(server.id)
         if builtin is None:
             raise ConnectFailed(f"{server.id!r} is no built-in server.")

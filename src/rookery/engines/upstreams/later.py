@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
-from rookery.tools.models import Server
-from rookery.tools.ports import Connection, Connector
+from rookery.tools.models import Login, LoginStart, Server
+from rookery.tools.ports import Authorities, Connection, Connector
 
 
 class Later:
@@ -18,9 +18,36 @@ class Later:
         self._connector: Connector | None = None
 
     @asynccontextmanager
-    async def connect(self, server: Server, *, on_changed: Callable[[], None]) -> AsyncGenerator[Connection]:
+    async def connect(
+        self, server: Server, *, on_changed: Callable[[], None], workspace_id: int | None = None
+    ) -> AsyncGenerator[Connection]:
         """Open a session; the first one waits for the import, in a thread, so that nothing else does."""
         if self._connector is None:
             self._connector = await asyncio.to_thread(self._load)
-        async with self._connector.connect(server, on_changed=on_changed) as connection:
+        async with self._connector.connect(server, on_changed=on_changed, workspace_id=workspace_id) as connection:
             yield connection
+
+
+class LaterAuthorities:
+    """Stands for what *load* returns; see `Authorities`."""
+
+    def __init__(self, load: Callable[[], Authorities]) -> None:
+        self._load = load
+        self._loaded: Authorities | None = None
+
+    async def begin(self, server: Server, *, redirect_uri: str, document: str | None) -> LoginStart:
+        """See `Authorities`."""
+        return await (await self._there()).begin(server, redirect_uri=redirect_uri, document=document)
+
+    async def finish(self, server: Server, start: LoginStart, *, code: str, issuer: str | None) -> Login:
+        """See `Authorities`."""
+        return await (await self._there()).finish(server, start, code=code, issuer=issuer)
+
+    async def renew(self, server: Server, login: Login) -> Login:
+        """See `Authorities`."""
+        return await (await self._there()).renew(server, login)
+
+    async def _there(self) -> Authorities:
+        if self._loaded is None:
+            self._loaded = await asyncio.to_thread(self._load)
+        return self._loaded

@@ -16,8 +16,9 @@ class StdioConnector:
     """Starts a child process for every session; see `Connector`."""
 
     @contextlib.asynccontextmanager
-    async def connect(self, server: Server, *, on_changed: Callable[[], None]) -> AsyncGenerator[Relay]:
+    async def connect(self, server: Server, *, on_changed: Callable[[], None], workspace_id: int | None = None) -> AsyncGenerator[Relay]:
         """Start the server and open a session with it."""
+        del workspace_id
         if not isinstance(server.target, Command):
             msg = f"{server.id} is no command"
             raise TypeError(msg)

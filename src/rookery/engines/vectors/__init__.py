@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Protocol
 
 from rookery.kernel.errors import WrongSettings
-from rookery.memory.ports import VectorIndex
+from rookery.memory.ports import Generations, VectorIndex
 
 
-class Engine(VectorIndex, Protocol):
+class Engine(VectorIndex, Generations, Protocol):
     """An engine with its connections and threads."""
 
     async def start(self) -> None:

@@ -15,15 +15,18 @@ import sqlite3
 import threading
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
 from rookery.engines.vectors.file import VectorFile
+from rookery.engines.vectors.generations import clear
 from rookery.engines.vectors.slabs import Crew, Floats, Slab, View
 from rookery.kernel.errors import EngineUnavailable
 from rookery.memory.models import Near, Vector, Vectored, Within
+from rookery.memory.ports import Behind, Generation
 
 T = TypeVar("T")
 
@@ -32,6 +35,9 @@ _INLINE_ROWS = 2000
 
 _BATCH = 512
 """Changes read at once: about a megabyte."""
+
+_CLEARED = 256
+"""Vectors cleared away in a transaction: a few milliseconds, in which others wait to write."""
 
 _LOADERS = 4
 _PRELOADED_BYTES = 256 * 1024 * 1024
@@ -122,6 +128,33 @@ class EmbeddedVectors:
         async with self._using() as file:
             shelf = await self._current(file, workspace_id)
             return await self._in(self._queries, lambda: shelf.similarities(query, ids))
+
+    async def stored(self, workspace_id: int, ids: Collection[str]) -> Mapping[str, tuple[Vector, ...]]:
+        ids = tuple(ids)
+        async with self._using() as file:
+            return await self._in(self._queries, lambda: file.stored(workspace_id, ids))
+
+    async def serving(self, workspace_id: int) -> Generation | None:
+        async with self._using() as file:
+            return file.serving(workspace_id)
+
+    async def behind(self) -> list[Behind]:
+        async with self._using() as file:
+            return await self._in(self._loaders, file.behind)
+
+    async def switch(self, *, without: Collection[str] = ()) -> int:
+        async with self._using() as file:
+            complete = await self._in(self._loaders, lambda: file.complete(without))
+            switched = 0
+            for due in complete:
+                switched += await file.writer.submit(partial(file.switch, due=due))
+            return switched
+
+    async def clear(self) -> None:
+        async with self._using() as file:
+            after: int | None = 0
+            while after is not None:
+                after = await file.writer.submit(partial(clear, after=after, limit=_CLEARED))
 
     async def _preload(self) -> None:
         """Read what the first questions will need; what fails here, they meet themselves."""

@@ -1,9 +1,10 @@
 """
-`vectors.db`: a row per memory with what queries filter by, a row per chunk with its vector, and a counter of changes.
+`vectors.db`: a row per memory and model with what queries filter by, a row per chunk with its vector, and a counter of changes.
 
 Each write of a memory takes the next number of the counter and replaces the earlier row, so whoever remembers the
 last number it saw finds what changed since with one range of an index. A memory that was dropped leaves a row
 without anything but its id; old ones of these are cleared away, and `floor` tells up to which number.
+Of two models, each reads and replaces its own rows alone; both lose a memory that is dropped.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ from pathlib import Path
 
 import orjson
 
+from rookery.engines.vectors import generations
+from rookery.engines.vectors.generations import Due, serve_first
+from rookery.engines.vectors.schema import create
 from rookery.engines.vectors.slabs import Point
 from rookery.kernel.clock import to_micros
 from rookery.kernel.sqlite import Writer, connect
 from rookery.memory.models import Vectored
-
-_FORMAT = 1
-"""Of the tables below, in `PRAGMA user_version`."""
+from rookery.memory.ports import Behind, Generation
 
 _KEPT_TOMBSTONES = 65_536
 """A process that missed more changes than this reads the workspace anew."""
@@ -36,40 +38,8 @@ _NO_CACHE = "PRAGMA cache_size = -256"
 
 _IDLE_READERS = 8
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS entry (
-    change INTEGER PRIMARY KEY AUTOINCREMENT,
-    workspace_id INTEGER NOT NULL,
-    memory_id TEXT NOT NULL,
-    model TEXT,
-    dimension INTEGER,
-    org TEXT,
-    project TEXT,
-    agent_id TEXT,
-    session_id TEXT,
-    memory_scope TEXT,
-    type TEXT,
-    source TEXT,
-    tags TEXT,
-    confidence REAL,
-    created_at INTEGER,
-    updated_at INTEGER,
-    expires_at INTEGER,
-    UNIQUE (workspace_id, memory_id)
-);
-CREATE INDEX IF NOT EXISTS entry_by_change ON entry (workspace_id, change, model, dimension);
-CREATE INDEX IF NOT EXISTS entry_dropped ON entry (change) WHERE model IS NULL;
-CREATE TABLE IF NOT EXISTS chunk (
-    entry INTEGER NOT NULL,
-    ordinal INTEGER NOT NULL,
-    vector BLOB NOT NULL,
-    PRIMARY KEY (entry, ordinal)
-);
-CREATE TABLE IF NOT EXISTS floor (change INTEGER NOT NULL);
-INSERT INTO floor SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM floor);
-"""
-
-_FIND = "SELECT change FROM entry WHERE workspace_id = ? AND memory_id = ?"
+_FIND_ALL = "SELECT change FROM entry WHERE workspace_id = ? AND memory_id = ?"
+_FIND_OURS = _FIND_ALL + " AND model = ? AND dimension = ?"
 _DELETE_CHUNKS = "DELETE FROM chunk WHERE entry = ?"
 _DELETE_ENTRY = "DELETE FROM entry WHERE change = ?"
 _INSERT_ENTRY = """
@@ -85,13 +55,21 @@ _BOUNDS = "SELECT change, (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHE
 _CHANGES = """
 SELECT e.change, e.memory_id, e.org, e.project, e.agent_id, e.session_id, e.memory_scope, e.type, e.source, e.tags, e.confidence,
        e.created_at, e.expires_at, c.vector
-FROM (SELECT * FROM entry WHERE workspace_id = :workspace_id AND change > :after ORDER BY change LIMIT :limit) AS e
-LEFT JOIN chunk AS c ON c.entry = e.change AND e.model = :model AND e.dimension = :dimension
+FROM (
+    SELECT * FROM entry
+    WHERE workspace_id = :workspace_id AND change > :after AND (model IS NULL OR (model = :model AND dimension = :dimension))
+    ORDER BY change LIMIT :limit
+) AS e
+LEFT JOIN chunk AS c ON c.entry = e.change
 ORDER BY e.change, c.ordinal
 """
 _LARGEST = """
 SELECT e.workspace_id, count(*) AS vectors FROM entry AS e JOIN chunk AS c ON c.entry = e.change
 WHERE e.model = ? AND e.dimension = ? GROUP BY e.workspace_id ORDER BY vectors DESC, e.workspace_id LIMIT ?
+"""
+_STORED = """
+SELECT c.vector FROM entry AS e JOIN chunk AS c ON c.entry = e.change
+WHERE e.workspace_id = ? AND e.memory_id = ? AND e.model = ? AND e.dimension = ? ORDER BY c.ordinal
 """
 _COUNT = "SELECT count(*) FROM entry WHERE workspace_id = ? AND model = ? AND dimension = ?"
 
@@ -112,7 +90,7 @@ class Changes:
     Attributes:
         last: The number of the last change; the one asked after, when there was none.
         is_all: Whether nothing was left for a next call.
-        forgotten: Memories that are gone, or whose vectors are another model's.
+        forgotten: Memories that are gone.
     """
 
     last: int
@@ -131,6 +109,7 @@ class VectorFile:
         self._idle: deque[sqlite3.Connection] = deque()
         self._watch: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None
+        self._generation = Generation(model=model, dimension=dimension)
         self._is_closed = False
         self.writer = Writer(self._connect, name="vectors")
 
@@ -141,7 +120,7 @@ class VectorFile:
         except OSError as error:
             raise sqlite3.OperationalError(str(error)) from error
         with contextlib.closing(self._connect()) as connection:
-            _create(connection)
+            create(connection)
         self._watch = connect(self._path, read_only=True, busy_timeout_s=_WATCH_BUSY_S)
         self._identity = _identity(self._path)
 
@@ -217,16 +196,47 @@ class VectorFile:
         with self._reader() as connection:
             return int(connection.execute(_COUNT, (workspace_id, self._model, self._dimension)).fetchone()[0])
 
+    def stored(self, workspace_id: int, ids: Collection[str]) -> dict[str, tuple[bytes, ...]]:
+        """Return the vectors of this model of those of *ids* that have some, in the order of their chunks."""
+        found = dict[str, tuple[bytes, ...]]()
+        with self._reader() as connection:
+            for memory_id in ids:
+                rows = connection.execute(_STORED, (workspace_id, memory_id, self._model, self._dimension)).fetchall()
+                if rows:
+                    found[memory_id] = tuple(self._checked(vector) for (vector,) in rows)
+        return found
+
     def largest(self, *, limit: int) -> list[tuple[int, int]]:
         """Return the workspaces with the most vectors of this model, and how many."""
         with self._reader() as connection:
             return connection.execute(_LARGEST, (self._model, self._dimension, limit)).fetchall()
 
+    def serving(self, workspace_id: int) -> Generation | None:
+        """Return whose vectors answer in the workspace; about 10 µs, for one thread, as `version`."""
+        if self._watch is None:
+            raise sqlite3.ProgrammingError("vectors.db is closed")
+        return generations.serving(self._watch, workspace_id)
+
+    def behind(self) -> list[Behind]:
+        """Return the workspaces in which another model's vectors answer."""
+        with self._reader() as connection:
+            return generations.behind(connection, self._generation)
+
+    def complete(self, without: Collection[str]) -> list[Due]:
+        """Return those of them in which this model's could."""
+        with self._reader() as connection:
+            return generations.complete(connection, self._generation, without=without)
+
+    def switch(self, connection: sqlite3.Connection, due: Due) -> bool:
+        """Let this model's answer, within the writer's transaction."""
+        return generations.switch(connection, due, self._generation)
+
     def put(self, connection: sqlite3.Connection, items: Sequence[Vectored]) -> None:
         """Write *items* within the writer's transaction."""
+        serve_first(connection, {item.document.workspace_id for item in items}, self._generation)
         for item in items:
             document = item.document
-            _forget(connection, document.workspace_id, document.memory_id)
+            _forget(connection, _FIND_OURS, (document.workspace_id, document.memory_id, self._model, self._dimension))
             cursor = connection.execute(
                 _INSERT_ENTRY,
                 (
@@ -255,7 +265,7 @@ class VectorFile:
         """Take *ids* out within the writer's transaction, leaving word of it for the other processes."""
         last: int | None = None
         for memory_id in ids:
-            if _forget(connection, workspace_id, memory_id):
+            if _forget(connection, _FIND_ALL, (workspace_id, memory_id)):
                 last = connection.execute(_INSERT_TOMBSTONE, (workspace_id, memory_id)).lastrowid
         if last is not None:
             floor = last - _KEPT_TOMBSTONES
@@ -289,22 +299,13 @@ class VectorFile:
         return vector
 
 
-def _create(connection: sqlite3.Connection) -> None:
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version == _FORMAT:
-        return
-    if version != 0:
-        raise sqlite3.DatabaseError(f"its format is {version}, ours is {_FORMAT}")
-    connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {_FORMAT}; COMMIT;")
-
-
-def _forget(connection: sqlite3.Connection, workspace_id: int, memory_id: str) -> bool:
-    row = connection.execute(_FIND, (workspace_id, memory_id)).fetchone()
-    if row is None:
-        return False
-    connection.execute(_DELETE_CHUNKS, row)
-    connection.execute(_DELETE_ENTRY, row)
-    return True
+def _forget(connection: sqlite3.Connection, find: str, which: tuple[int | str, ...]) -> bool:
+    """Delete what *find* finds; tell whether that was anything."""
+    rows = connection.execute(find, which).fetchall()
+    for row in rows:
+        connection.execute(_DELETE_CHUNKS, row)
+        connection.execute(_DELETE_ENTRY, row)
+    return bool(rows)
 
 
 def _tags(text: str) -> tuple[str, ...]:

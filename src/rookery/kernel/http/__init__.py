@@ -1,10 +1,25 @@
 """The HTTP shell that every route stands in: one table row a route, one body for errors, one page envelope (D-09..D-16)."""
 
 from rookery.kernel.http.bodies import read_json
+from rookery.kernel.http.event_stream import EventStream, event, wants_events
 from rookery.kernel.http.idempotency import Once
 from rookery.kernel.http.pages import page
 from rookery.kernel.http.replies import error_reply, reply
 from rookery.kernel.http.routes import Admission, Admit, Route, mount
 from rookery.kernel.http.shell import Shell
 
-__all__ = ["Admission", "Admit", "Once", "Route", "Shell", "error_reply", "mount", "page", "read_json", "reply"]
+__all__ = [
+    "Admission",
+    "Admit",
+    "EventStream",
+    "Once",
+    "Route",
+    "Shell",
+    "error_reply",
+    "event",
+    "mount",
+    "page",
+    "read_json",
+    "reply",
+    "wants_events",
+]

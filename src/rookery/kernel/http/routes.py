@@ -33,6 +33,7 @@ _log = structlog.stdlib.get_logger("rookery.http")
 
 MIB = 1024 * 1024
 _MAX_QUERY_FIELDS = 100
+_KEY_HEADERS = frozenset({b"authorization", b"x-api-key"})
 _CLIENT_LEFT = 499
 """What the usage log says of a request whose caller was gone before the answer, as proxies do; it is never sent."""
 
@@ -70,7 +71,8 @@ class Route:
         handler: `async (request?, body?, query?, path parameters…) -> Response`; a Body model is the JSON body, a Query
             model in `Annotated[…, fastapi.Query()]` the query, a str of the same name a path parameter.
         needs: The scope; None: any valid key (D-27's status routes). It has no default: each route declares it.
-        public: No key is asked for, and none is looked at.
+        public: No key is asked for, and none is looked at, unless *greets*.
+        greets: Of a public route: a key that is sent all the same is checked as anywhere, and shown what it may see.
         spends: Whether a call counts against the key's rate limit.
         once: Whether the route takes an Idempotency-Key (D-14): each POST that creates or sends does. Others pass over the header.
         secrets: Names of fields of its answer that are shown this once; an answer that has one is kept without it.
@@ -83,6 +85,7 @@ class Route:
     handler: Handler
     needs: str | None
     public: bool = False
+    greets: bool = False
     spends: bool = True
     once: bool = False
     secrets: Sequence[str] = ()
@@ -128,7 +131,7 @@ class Endpoint:
         seen: list[object] = [None]
         admission: Admission | None = None
         try:
-            if not self.route.public:
+            if not self.route.public or (self.route.greets and _has_key(scope)):
                 admission = await self._admit.admit(scope, needs=self.route.needs, spend=self.route.spends)
                 state["caller"] = admission.caller
                 state["headers"] = admission.headers
@@ -270,6 +273,10 @@ def mount(mounted: Mounted, prefix: str, routes: Iterable[Route], admit: Admit, 
         mounted.app.router.routes.append(_Mounted(path, endpoint, methods))
         if "{" not in path:
             mounted.exact.setdefault(path, {})[route.method] = endpoint
+
+
+def _has_key(scope: Scope) -> bool:
+    return any(name in _KEY_HEADERS for name, _ in cast("list[tuple[bytes, bytes]]", scope["headers"]))
 
 
 def _plan(handler: Handler) -> _Plan:

@@ -1,9 +1,10 @@
-"""Which memory replaced which (D-41)."""
+"""Which memory replaced which, and which was merged into which (D-41, D-52)."""
 
 from __future__ import annotations
 
 from rookery.kernel.db import Tx
 from rookery.memory.models import Memory, Tombstone
+from rookery.memory.store import merges
 from rookery.memory.store.records import by_id, tombstone
 
 _LONGEST = 1_000
@@ -11,7 +12,7 @@ _LONGEST = 1_000
 
 
 def lineage(tx: Tx, workspace_id: int, memory_id: str) -> list[Memory | Tombstone]:
-    """Return the memory, or what stayed of it, between those that it replaced and those that replaced it, oldest first."""
+    """Return the memory, or what stayed of it, between those that it replaced or took in and those that replaced it, oldest first."""
     here = _one(tx, workspace_id, memory_id)
     if here is None:
         return []
@@ -23,10 +24,24 @@ def lineage(tx: Tx, workspace_id: int, memory_id: str) -> list[Memory | Tombston
         chain.insert(0, grave)
     for _ in range(_LONGEST):
         last = chain[-1]
-        following = None if isinstance(last, Memory) or last.superseded_by is None else _one(tx, workspace_id, last.superseded_by)
+        following = None if last.superseded_by is None else _one(tx, workspace_id, last.superseded_by)
         if following is None:
             break
         chain.append(following)
+    return _with_merged(tx, workspace_id, chain)
+
+
+def _with_merged(tx: Tx, workspace_id: int, chain: list[Memory | Tombstone]) -> list[Memory | Tombstone]:
+    """Return *chain* with what was merged into its memories, each before the one that it is a part of now."""
+    known = {each.id for each in chain}
+    place = len(chain) - 1
+    while place >= 0 and len(chain) < _LONGEST:
+        sources = [merge.memory_id for merge in merges.into(tx, workspace_id, chain[place].id) if merge.is_done]
+        fresh = [one for each in sources if each not in known and (one := _one(tx, workspace_id, each)) is not None]
+        known |= {each.id for each in fresh}
+        chain[place:place] = fresh
+        # What was inserted comes next, from its end, as it may have sources of its own.
+        place += len(fresh) - 1
     return chain
 
 

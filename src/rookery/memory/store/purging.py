@@ -5,10 +5,13 @@ from __future__ import annotations
 from sqlalchemy import bindparam, delete, select
 
 from rookery.kernel.db import Tx
-from rookery.memory.store.tables import memories, memory_tags, recalls, tombstones
+from rookery.memory.store.tables import memories, memory_tags, merges, recall_feedback, recalls, runs, tombstones
 
 _IDS = select(memories.c.id).where(memories.c.workspace_id == bindparam("of_workspace"))
-_TABLES = [delete(table).where(table.c.workspace_id == bindparam("of_workspace")) for table in (memory_tags, tombstones, recalls, memories)]
+_TABLES = [
+    delete(table).where(table.c.workspace_id == bindparam("of_workspace"))
+    for table in (memory_tags, tombstones, recall_feedback, recalls, merges, runs, memories)
+]
 
 
 def purge(tx: Tx, workspace_id: int) -> tuple[list[str], int]:

@@ -7,9 +7,9 @@ from datetime import datetime
 
 from sqlalchemy import ColumnElement, and_, exists, false, func, or_, select, true
 
-from rookery.kernel.clock import to_micros
+from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db import Row, Tx
-from rookery.memory.models import Counted, Memory, MemoryScope, MemoryState, OrgCount, Within
+from rookery.memory.models import Counted, Memory, MemoryScope, MemoryState, OrgCount, Standing, Within
 from rookery.memory.store.rows import to_memory
 from rookery.memory.store.tables import memories, memory_tags
 
@@ -108,6 +108,21 @@ def page(tx: Tx, within: Within, state: MemoryState | None, *, model: str, limit
     found = tx.all(select(*_KEPT).where(condition).order_by(*_NEWEST).limit(limit).offset(offset))
     total = tx.one(select(func.count().label("found")).select_from(memories).where(condition))
     return [to_memory(row) for row in found], 0 if total is None else total.integer("found")
+
+
+def standings(tx: Tx, within: Within, *, most: int) -> list[Standing]:
+    """Return of at most *most* live memories that *within* sees what their effective confidence needs, newest first."""
+    c = memories.c
+    statement = select(c.id, c.type, c.confidence, c.content_at).where(visible(within), c.archived_at.is_(None)).order_by(*_NEWEST)
+    return [
+        Standing(
+            memory_id=row.text("id"),
+            type=row.text("type"),
+            confidence=row.number("confidence"),
+            content_at=from_micros(row.integer("content_at")),
+        )
+        for row in tx.all(statement.limit(most))
+    ]
 
 
 def tags(tx: Tx, within: Within) -> list[Counted]:

@@ -39,7 +39,7 @@ _SAME = (
 )
 _CHANGED = (
     "org", "project", "type", "tags", "confidence", "base_confidence", "source", "content", "fingerprint",
-    "expires_at", "archived_at", "index_failed_at", "indexed_at", "indexed_model", "content_at", "updated_at",
+    "expires_at", "archived_at", "index_failed_at", "indexed_at", "indexed_model", "superseded_by", "content_at", "updated_at",
 )  # fmt: skip
 _CHANGE = update(memories).where(*_THIS).values({name: bindparam(f"new_{name}") for name in _CHANGED})
 _DELETE = delete(memories).where(*_THIS)
@@ -117,6 +117,7 @@ def bury(tx: Tx, memory: Memory, *, at: datetime, superseded_by: str | None = No
     if tx.run(_DELETE, {"workspace": memory.workspace_id, "memory": memory.id}) == 0:
         return False
     _drop_tags(tx, memory)
+    superseded_by = superseded_by or memory.superseded_by
     if superseded_by is not None or memory.supersedes_id is not None:
         row: dict[str, Value] = {
             "id": memory.id,

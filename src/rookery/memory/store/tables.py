@@ -29,6 +29,7 @@ memories = Table(
     Column("index_failed_at", BigInteger),
     Column("indexed_at", BigInteger),
     Column("indexed_model", Text),
+    Column("superseded_by", Text),
     Column("recalled_at", BigInteger),
     Column("content_at", BigInteger, nullable=False),
     Column("created_at", BigInteger, nullable=False),
@@ -80,3 +81,44 @@ recalls = Table(
     Column("created_at", BigInteger, nullable=False),
 )
 Index("ix_recalls_created_at", recalls.c.created_at)
+
+recall_feedback = Table(
+    "recall_feedback",
+    metadata,
+    Column("recall_id", Text, primary_key=True),
+    Column("memory_id", Text, primary_key=True),
+    Column("workspace_id", BigInteger, nullable=False),
+    Column("key_id", Text, nullable=False),
+    Column("day", BigInteger, nullable=False),
+    Column("used", BigInteger, nullable=False),
+)
+Index("ix_recall_feedback_memory_id", recall_feedback.c.memory_id)
+Index("ix_recall_feedback_day", recall_feedback.c.day)
+
+merges = Table(
+    "memory_merges",
+    metadata,
+    Column("memory_id", Text, primary_key=True),
+    Column("workspace_id", BigInteger, nullable=False),
+    Column("primary_id", Text, nullable=False),
+    Column("run", Text, nullable=False),
+    Column("seen_at", BigInteger, nullable=False),
+    Column("length", BigInteger, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("tags", Text, nullable=False),
+    Column("is_done", BigInteger, nullable=False),
+)
+"""What `merging.Merge` says; no text of any memory, so that what is cleaned or forgotten is nowhere else."""
+
+Index("ix_memory_merges_primary_id", merges.c.primary_id)
+
+runs = Table(
+    "memory_runs",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("workspace_id", BigInteger),
+    Column("cursor", Text, nullable=False),
+    Column("done", BigInteger, nullable=False),
+    Column("at", BigInteger, nullable=False),
+)
+"""How far a command came that was ended in the middle; a row goes with the end of its run."""

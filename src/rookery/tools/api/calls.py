@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Awaitable, Mapping
+from dataclasses import dataclass, replace
 from typing import cast
 
 import orjson
@@ -14,19 +14,27 @@ from starlette.responses import Response
 
 from rookery.access.guard import caller_of
 from rookery.kernel.errors import RookeryError, ValidationFailed
-from rookery.kernel.http import Route, reply
+from rookery.kernel.http import EventStream, Route, event, reply, wants_events
 from rookery.kernel.http.bodies import ClientLeft, InvalidJson
 from rookery.tools.api.listing import READ, deprecation, session_of
-from rookery.tools.calls import Calls
+from rookery.tools.calling.asked import Manner
+from rookery.tools.calling.calls import Calls
+from rookery.tools.calling.streaming import RunningCall
 from rookery.tools.catalogue import Catalogue
 from rookery.tools.errors import CallInvalid
 from rookery.tools.models import JsonObject, Outcome
+from rookery.tools.ports import OnLog, OnProgress
 from rookery.tools.resources import Resources
 from rookery.tools.schemas import ResourceResponse, ToolArguments, ToolCallRequest, ToolCallResponse
 
 WRITE = "mcp:write"
 _WATCH_AFTER_S = 0.1
 """A call that takes longer is watched for its caller leaving; most are over by then, and watching costs a task."""
+
+_STREAMS = (
+    "With `Accept: text/event-stream` the answer is a stream of server-sent events: `progress` and `log` while the tool runs, "
+    "then `result` with the same body as the plain answer. What refuses the call before it runs is a plain answer."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +56,7 @@ class CallRoutes:
                 needs=WRITE,
                 answers=ToolCallResponse,
                 summary="Call a tool",
+                description=_STREAMS,
                 tags=execution,
                 refuse=_refusal_of_call,
             ),
@@ -58,6 +67,7 @@ class CallRoutes:
                 needs=WRITE,
                 answers=ToolCallResponse,
                 summary="Call a tool with the bare arguments",
+                description=_STREAMS,
                 tags=execution,
                 refuse=_refusal_of_tool,
             ),
@@ -73,22 +83,68 @@ class CallRoutes:
         ]
 
     async def post_call(self, request: Request, body: ToolCallRequest) -> Response:
-        """Call the tool that the body names."""
-        return await self._call(request, body.server, body.tool, body.arguments or {})
+        """Call the tool that the body names; `input_responses` and `request_state` answer what it asked before."""
+        manner = replace(_manner(request), input_responses=body.input_responses, request_state=body.request_state)
+        return await self._call(request, body.server, body.tool, body.arguments or {}, manner)
 
     async def post_tool(self, request: Request, server_id: str, tool: str, body: ToolArguments) -> Response:
         """Call the tool that the path names."""
-        return await self._call(request, server_id, tool, body.root)
+        return await self._call(request, server_id, tool, body.root, _manner(request))
 
     async def get_resource(self, request: Request, uri: str) -> Response:
         """Read a resource by the gateway's uri, raw in the path or percent-encoded."""
-        content = await self.resources.read(caller_of(request), uri, session_id=session_of(request))
+        content = await self.resources.read(caller_of(request), uri, manner=Manner(session_id=session_of(request)))
         return reply({"uri": uri, "content": content})
 
-    async def _call(self, request: Request, server_id: str, tool: str, arguments: Mapping[str, object]) -> Response:
+    async def _call(self, request: Request, server_id: str, tool: str, arguments: Mapping[str, object], manner: Manner) -> Response:
+        if wants_events(request.headers.get("accept")):
+            return await self._streamed(request, server_id, tool, arguments, manner)
         async with _while_connected(request):
-            outcome = await self.calls.call(caller_of(request), server_id, tool, arguments, session_id=session_of(request))
-        return reply(_shown(outcome), status=200 if outcome.code is None else 500, headers=deprecation(self.catalogue, outcome.server))
+            outcome = await self.calls.call(caller_of(request), server_id, tool, arguments, manner=manner)
+        headers = deprecation(self.catalogue, outcome.server) or {}
+        if outcome.cache is not None:
+            headers["X-Rookery-Cache"] = outcome.cache
+            headers["Age"] = str(int(outcome.age_s))
+        return reply(_shown(outcome), status=500 if outcome.error is not None else 200, headers=headers)
+
+    async def _streamed(self, request: Request, server_id: str, tool: str, arguments: Mapping[str, object], manner: Manner) -> Response:
+        caller = caller_of(request)
+        server = self.catalogue.server(caller, server_id)
+
+        def call(on_progress: OnProgress, on_log: OnLog) -> Awaitable[Outcome]:
+            told = replace(manner, on_progress=on_progress, on_log=on_log)
+            return self.calls.call(caller, server_id, tool, arguments, manner=told)
+
+        running = RunningCall(call)
+        try:
+            async with _while_connected(request):
+                await running.begun()
+        except BaseException:
+            await running.stop()
+            raise
+        return EventStream(_events(running, {"server": server_id, "tool": tool}), headers=deprecation(self.catalogue, server))
+
+
+def _manner(request: Request) -> Manner:
+    headers = request.headers
+    return Manner(session_id=session_of(request), headers=headers, fresh="no-cache" in headers.get("cache-control", "").lower())
+
+
+async def _events(running: RunningCall, called: Mapping[str, object]) -> AsyncGenerator[bytes]:
+    """Yield the events of D-34's one form: `progress` and `log` as they come, then `result`, or `error` for a late refusal."""
+    try:
+        async for notice in running.notices():
+            if notice.left_out:
+                yield f": {notice.left_out} notices were left out\n\n".encode("ascii")
+            yield event(notice.kind, notice.content)
+        try:
+            outcome = await running.outcome()
+        except RookeryError as error:
+            yield event("error", orjson.dumps(_refusal(error, called).body()))
+        else:
+            yield event("result", orjson.dumps(_shown(outcome)))
+    finally:
+        await running.stop()
 
 
 def _shown(outcome: Outcome) -> JsonObject:
@@ -96,8 +152,12 @@ def _shown(outcome: Outcome) -> JsonObject:
     if outcome.result is not None:
         shown["result"] = orjson.Fragment(outcome.result)
     shown["duration_ms"] = round(outcome.duration_ms)
+    if outcome.cache == "hit":
+        shown["cached"] = True
+    if outcome.error is not None:
+        shown["error"] = outcome.error
     if outcome.code is not None:
-        shown["error"], shown["code"] = outcome.error, outcome.code
+        shown["code"] = outcome.code
     return shown
 
 

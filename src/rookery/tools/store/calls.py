@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import BigInteger, Column, Double, Index, Table, Text, bindparam, delete, insert, select
+from sqlalchemy import BigInteger, Column, Double, Index, Table, Text, bindparam, delete, select
 
 from rookery.kernel.clock import from_micros, to_micros
-from rookery.kernel.db import Row, Tx, metadata
+from rookery.kernel.db import Row, Tx, Value, metadata, upsert
 from rookery.tools.models import CallRow
 
 tool_calls = Table(
@@ -28,11 +29,16 @@ tool_calls = Table(
     Column("result_bytes", BigInteger, nullable=False),
     Column("request_id", Text, nullable=False),
     Column("called_at", BigInteger, nullable=False),
+    Column("cached", BigInteger, nullable=False, server_default="0"),
+    Column("error", Text),
+    Column("arguments", Text),
+    Index("ix_tool_calls_workspace_id_called_at", "workspace_id", "called_at"),
     Index("ix_tool_calls_workspace_id_server_id_tool_called_at", "workspace_id", "server_id", "tool", "called_at"),
     Index("ix_tool_calls_called_at", "called_at"),
 )
 
-_ADD_CALL = insert(tool_calls)
+_ADD = upsert(tool_calls, index_elements=["id"])
+"""A commit whose answer was lost is made again."""
 _CALLS = (
     select(tool_calls)
     .where(tool_calls.c.workspace_id == bindparam("workspace_id"))
@@ -41,36 +47,18 @@ _CALLS = (
 )
 
 
-def add_call(tx: Tx, row: CallRow) -> None:
-    """Keep that a call was made."""
-    tx.run(
-        _ADD_CALL,
-        {
-            "id": row.id,
-            "workspace_id": row.workspace_id,
-            "server_id": row.server_id,
-            "tool": row.tool,
-            "key_id": row.key_id,
-            "key_kind": row.key_kind,
-            "agent_id": row.agent_id,
-            "session_id": row.session_id,
-            "success": int(row.success),
-            "code": row.code,
-            "duration_ms": row.duration_ms,
-            "arguments_bytes": row.arguments_bytes,
-            "result_bytes": row.result_bytes,
-            "request_id": row.request_id,
-            "called_at": to_micros(row.called_at),
-        },
-    )
+def add_calls(tx: Tx, rows: Sequence[CallRow]) -> None:
+    """Keep that calls were made; of one that is kept already nothing changes."""
+    tx.many(_ADD, [_values(row) for row in rows])
 
 
 def latest_calls(tx: Tx, *, workspace_id: int, limit: int) -> list[CallRow]:
     """Return at most *limit* calls of a workspace, the latest first."""
-    return [_call(row) for row in tx.all(_CALLS, {"workspace_id": workspace_id, "limit": limit})]
+    return [call_of(row) for row in tx.all(_CALLS, {"workspace_id": workspace_id, "limit": limit})]
 
 
-def _call(row: Row) -> CallRow:
+def call_of(row: Row) -> CallRow:
+    """Return a row of the table."""
     return CallRow(
         id=row.text("id"),
         workspace_id=row.integer("workspace_id"),
@@ -87,7 +75,33 @@ def _call(row: Row) -> CallRow:
         result_bytes=row.integer("result_bytes"),
         request_id=row.text("request_id"),
         called_at=from_micros(row.integer("called_at")),
+        cached=row.flag("cached"),
+        error=row.maybe_text("error"),
+        arguments=row.maybe_text("arguments"),
     )
+
+
+def _values(row: CallRow) -> dict[str, Value]:
+    return {
+        "id": row.id,
+        "workspace_id": row.workspace_id,
+        "server_id": row.server_id,
+        "tool": row.tool,
+        "key_id": row.key_id,
+        "key_kind": row.key_kind,
+        "agent_id": row.agent_id,
+        "session_id": row.session_id,
+        "success": int(row.success),
+        "code": row.code,
+        "duration_ms": row.duration_ms,
+        "arguments_bytes": row.arguments_bytes,
+        "result_bytes": row.result_bytes,
+        "request_id": row.request_id,
+        "called_at": to_micros(row.called_at),
+        "cached": int(row.cached),
+        "error": row.error,
+        "arguments": row.arguments,
+    }
 
 
 _FORGET_CALLS = delete(tool_calls).where(tool_calls.c.called_at < bindparam("before"))

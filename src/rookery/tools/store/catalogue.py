@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import cast
 
-from sqlalchemy import BigInteger, Column, Table, Text, select
+from sqlalchemy import BigInteger, Column, Table, Text, bindparam, delete, select
 
 from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db import Row, Tx, metadata, upsert
@@ -25,6 +25,8 @@ _KEEP = upsert(
     index_elements=["server_id"],
     set_=lambda new: {"fingerprint": new["fingerprint"], "offer": new["offer"], "seen_at": new["seen_at"]},
 )
+_FORGET = delete(tool_catalogue).where(tool_catalogue.c.server_id == bindparam("of_key"))
+_PURGE = delete(tool_catalogue).where(tool_catalogue.c.server_id.like(bindparam("of_keys")))
 _ALL_SNAPSHOTS = select(tool_catalogue)
 
 
@@ -48,6 +50,17 @@ def keep_snapshot(tx: Tx, snapshot: Snapshot) -> None:
             "seen_at": to_micros(snapshot.seen_at),
         },
     )
+
+
+def forget_snapshot(tx: Tx, workspace_id: int, server_key: str) -> int:
+    """Forget what a server offered that a workspace had added; return how many snapshots that was."""
+    del workspace_id  # the key has it
+    return tx.run(_FORGET, {"of_key": server_key})
+
+
+def purge(tx: Tx, workspace_id: int) -> int:
+    """Forget what the servers of a workspace offered that is being deleted; return how many snapshots that was."""
+    return tx.run(_PURGE, {"of_keys": f"{workspace_id}/%"})
 
 
 def snapshots(tx: Tx) -> list[Snapshot]:

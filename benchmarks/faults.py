@@ -1,0 +1,222 @@
+"""
+What faults of tool servers cost: `python -m benchmarks.faults`.
+
+A server with mcp-server-time behind it, asked from outside:
+
+- killed: kill -9 of the tool server under 16 callers, over and over; how many calls failed, none but those in flight may, and
+  how long it took from the kill to the next answer;
+- leaks: 100 restarts (edits of servers.json, with a kill -9 now and then) and 10,000 calls; processes, threads and
+  descriptors of Rookery before and after must be the same;
+- dead: one caller's calls while nothing else is asked, and while eight others wait for a server that hangs at its start and
+  eight more ask for one that ends at once; rounds alternate;
+- left: what is left of all processes after a kill -9 of Rookery.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from benchmarks.load import Connection, measure
+from benchmarks.servers import Running, server
+
+_CALL = "/api/v1/mcp/tools/call"
+_CLIENTS = 16
+_BACK_S = 30.0
+_BETWEEN_KILLS_S = 8.0
+"""More than seven kills a minute would open the breaker, as they should."""
+
+_DEAD: dict[str, object] = {
+    "hangs": {"command": "sh", "args": ["-c", "exec sleep 1000"], "isolation": "shared"},
+    "ends": {"command": "false", "isolation": "shared"},
+}
+
+
+def main() -> None:
+    """Take the figures and print them."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.faults", description=__doc__)
+    parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--restarts", type=int, default=100)
+    parser.add_argument("--calls", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=8, help="with dead servers and without, each")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="rookery-faults-") as name:
+        folder = Path(name)
+        _write(folder, 0)
+        with server(folder) as running:
+            figures = {
+                "load_before": os.getloadavg()[0],
+                "dead": asyncio.run(_dead(running, options.rounds)),
+                "killed": asyncio.run(_killed(running, options.kills)),
+                "leaks": asyncio.run(_leaks(running, folder, options.restarts, options.calls)),
+                "left": _left(running),
+            }
+    print(json.dumps(figures, indent=1))
+
+
+def _write(folder: Path, number: int) -> None:
+    """Write servers.json anew; another *number* makes the entry another one, so that its server is restarted."""
+    time_server = {"command": str(Path(sys.executable).parent / "mcp-server-time"), "args": ["--local-timezone", "UTC"]}
+    servers = {"time": {**time_server, "isolation": "shared", "env": {"ROUND": str(number)}}, **_DEAD}
+    fresh = folder / "servers.new"
+    fresh.write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
+    fresh.replace(folder / "servers.json")
+
+
+def _call(server_id: str, tool: str = "get_current_time", **arguments: object) -> tuple[str, str, dict[str, object]]:
+    return "POST", _CALL, {"server": server_id, "tool": tool, "arguments": arguments or {"timezone": "UTC"}}
+
+
+async def _dead(running: Running, rounds: int) -> dict[str, object]:
+    """Measure one caller beside callers of dead servers, and alone."""
+    alone, beside = list[float](), list[float]()
+    for _ in range(rounds):
+        alone.append((await measure(running.url, running.api_key, lambda _: _call("time"), count=300)).p50)
+        ended = asyncio.Event()
+        others = [asyncio.create_task(_ask_dead(running, name, ended)) for name in _DEAD for _ in range(8)]
+        beside.append((await measure(running.url, running.api_key, lambda _: _call("time"), count=300)).p50)
+        ended.set()
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+    return {
+        "alone_p50_ms": round(statistics.median(alone), 3),
+        "beside_p50_ms": round(statistics.median(beside), 3),
+        "slower_percent": round((statistics.median(beside) / statistics.median(alone) - 1) * 100, 1),
+    }
+
+
+async def _ask_dead(running: Running, server_id: str, ended: asyncio.Event) -> None:
+    """Ask again half a second after each refusal, as a patient client does."""
+    connection = Connection(running.url, running.api_key)
+    try:
+        while not ended.is_set():
+            status, _ = await connection.send(*_call(server_id))
+            if status != 500:
+                raise RuntimeError(f"a dead server answered {status}")
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), 0.5)
+    finally:
+        await connection.close()
+
+
+async def _killed(running: Running, kills: int) -> dict[str, object]:
+    """Kill the tool server under callers of a tool that may be repeated, and look at each answer."""
+    statuses: dict[int, int] = {}
+    ended = asyncio.Event()
+
+    async def caller() -> None:
+        connection = Connection(running.url, running.api_key)
+        try:
+            while not ended.is_set():
+                status, _ = await connection.send(*_call("time"))
+                statuses[status] = statuses.get(status, 0) + 1
+        finally:
+            await connection.close()
+
+    callers = [asyncio.create_task(caller()) for _ in range(_CLIENTS)]
+    watching = Connection(running.url, running.api_key)
+    back_ms = list[float]()
+    for _ in range(kills):
+        await asyncio.sleep(_BETWEEN_KILLS_S)
+        for pid in _time_servers(running):
+            os.kill(pid, signal.SIGKILL)
+        killed = time.perf_counter()
+        while (await watching.send(*_call("time")))[0] != 200:
+            if time.perf_counter() - killed > _BACK_S:
+                raise RuntimeError("it did not come back")
+        back_ms.append((time.perf_counter() - killed) * 1000)
+    ended.set()
+    await asyncio.gather(*callers)
+    await watching.close()
+    return {"kills": kills, "answers": statuses, "back_ms_median": round(statistics.median(back_ms)), "back_ms_max": round(max(back_ms))}
+
+
+async def _leaks(running: Running, folder: Path, restarts: int, calls: int) -> dict[str, object]:
+    """Count what Rookery holds before and after."""
+    for number in range(1, 6):
+        await _restart(running, folder, number)
+    before = await _settled(lambda: _held(running))
+    share = max(calls // restarts, 1)
+    for number in range(6, 6 + restarts):
+        await _restart(running, folder, number)
+        await measure(running.url, running.api_key, lambda _: _call("time"), count=share, clients=_CLIENTS, warm=0)
+    after = await _settled(lambda: _held(running))
+    return {"restarts": restarts, "calls": restarts * share, "before": before, "after": after}
+
+
+async def _restart(running: Running, folder: Path, number: int) -> None:
+    """Edit the entry and wait for another process; each tenth time the server is killed as well."""
+    old = _time_servers(running)
+    if number % 10 == 0:
+        for pid in old:
+            os.kill(pid, signal.SIGKILL)
+    _write(folder, number)
+    deadline = time.monotonic() + _BACK_S
+    connection = Connection(running.url, running.api_key)
+    try:
+        while not (fresh := _time_servers(running)) or set(fresh) & set(old):
+            if time.monotonic() > deadline:
+                raise RuntimeError("the edit was not applied")
+            await connection.send(*_call("time"))
+            await asyncio.sleep(0.05)
+    finally:
+        await connection.close()
+
+
+async def _settled(held: Callable[[], dict[str, int]]) -> dict[str, int]:
+    """Return what *held* says once it says the same for two seconds: connections and processes take a moment to end."""
+    last, since = held(), time.monotonic()
+    deadline = since + _BACK_S
+    while time.monotonic() - since < 2 and time.monotonic() < deadline:
+        await asyncio.sleep(0.2)
+        now = held()
+        if now != last:
+            last, since = now, time.monotonic()
+    return last
+
+
+def _held(running: Running) -> dict[str, int]:
+    process = psutil.Process(running.pid)
+    return {
+        "processes": len(process.children(recursive=True)),
+        "threads": process.num_threads(),
+        "descriptors": process.num_fds(),
+        "rss_mb": round(process.memory_info().rss / 1e6),
+    }
+
+
+def _time_servers(running: Running) -> list[int]:
+    """Return the ids of the running time servers: those that are nobody's warden."""
+    found = list[int]()
+    for process in psutil.Process(running.pid).children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if any("mcp-server-time" in word for word in process.cmdline()) and not any("warden.py" in word for word in process.cmdline()):
+                found.append(process.pid)
+    return found
+
+
+def _left(running: Running) -> dict[str, int]:
+    """Kill Rookery, and count what runs on of what it had started."""
+    rookery = psutil.Process(running.pid)
+    below = rookery.children(recursive=True)
+    rookery.kill()
+    started = time.perf_counter()
+    _, alive = psutil.wait_procs(below, timeout=10)
+    return {"were": len(below), "left": len(alive), "gone_after_ms": round((time.perf_counter() - started) * 1000)}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""The labelled lines of `sample.txt` and `unseen.txt`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+SAMPLE, UNSEEN = (Path(__file__).with_name(f"{name}.txt") for name in ("sample", "unseen"))
+
+_LABEL = re.compile(r"⟦([a-z-]+):([^⟧]*)⟧")
+_LEFT_OUT = "¦"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Labelled:
+    """A line without its labels, and what is to be found in it: kind, start, stop."""
+
+    number: int
+    text: str
+    labels: frozenset[tuple[str, int, int]]
+
+
+def read(file: Path) -> list[Labelled]:
+    """Return the lines, but for comments; numbered from 1 among themselves."""
+    lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
+    return [_labelled(number, line.replace(_LEFT_OUT, "")) for number, line in enumerate(lines, 1)]
+
+
+def _labelled(number: int, line: str) -> Labelled:
+    pieces, labels, length, place = list[str](), set[tuple[str, int, int]](), 0, 0
+    for found in _LABEL.finditer(line):
+        before = line[place : found.start()]
+        start = length + len(before)
+        length = start + len(found[2])
+        labels.add((found[1], start, length))
+        pieces += [before, found[2]]
+        place = found.end()
+    return Labelled(number=number, text="".join([*pieces, line[place:]]), labels=frozenset(labels))

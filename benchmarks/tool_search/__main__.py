@@ -1,0 +1,206 @@
+"""
+`python -m benchmarks.tool_search`: the figures of both halves, of meaning and words together and of each alone, and the time of a search.
+
+`--grid` tries weights on the tuned half alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.tool_search.labelled import LABELLED, TAGLINES, Labelled
+from rookery.access.models import Caller
+from rookery.engines import embedders, meanings, upstreams
+from rookery.engines.meanings.embedded import Nearness
+from rookery.kernel.db import open_database
+from rookery.migrations import migrate
+from rookery.tools.catalogue import Catalogue
+from rookery.tools.finding.tool_search import BY_MEANING, ToolSearch, mixed
+from rookery.tools.finding.tool_words import Card, by_words, card
+from rookery.tools.models import BuiltIn, JsonObject, Server
+from rookery.tools.servers.roster import Roster
+from rookery.tools.supervision.sessions import Sessions
+
+SERVERS_OF_ALL = 16
+ROUNDS = 300
+
+CALLER = Caller(
+    key_id="bench",
+    key_kind="api",
+    key_name="bench",
+    workspace_id=1,
+    shown_workspace_id=1,
+    scopes=frozenset({"*"}),
+    agent_id=None,
+    environment="live",
+    servers=None,
+    tools=None,
+    orgs=None,
+    projects=None,
+    tool_limits={},
+    address="127.0.0.1",
+    request_id="req_bench",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """A tool of a built-in server."""
+
+    name: str
+    description: str
+    input_schema: Mapping[str, object]
+    annotations: Mapping[str, object]
+    needs: str = "mcp:read"
+
+
+@dataclass(frozen=True, slots=True)
+class Many:
+    """One of the servers that together have 1,024 tools; each says what it does in words of its own."""
+
+    number: int
+
+    @property
+    def id(self) -> str:
+        """One for each number."""
+        return f"many-{self.number}"
+
+    name, tagline, description = "Many tools", "Tools of every kind", ""
+
+    def tools(self) -> list[Tool]:
+        """All 64 of the labelled set."""
+        return [
+            Tool(
+                name=f"{each.name}_{self.number}",
+                description=f"{each.description} Of team {self.number}.",
+                input_schema=schema(each),
+                annotations={},
+            )
+            for each in LABELLED
+        ]
+
+    async def call(self, tool: str, arguments: Mapping[str, object], caller: Caller) -> Mapping[str, object]:
+        """Nobody calls."""
+        del tool, arguments, caller
+        return {}
+
+
+def schema(tool: Labelled) -> JsonObject:
+    """Return the schema of its arguments."""
+    return {"type": "object", "properties": {name: {"type": "string", "description": text} for name, text in tool.arguments.items()}}
+
+
+def definition(tool: Labelled) -> JsonObject:
+    """Return the tool as its server would list it."""
+    return {"name": tool.name, "description": tool.description, "inputSchema": schema(tool)}
+
+
+def cards(tools: Sequence[Labelled]) -> list[Card]:
+    """Return what is compared of each tool."""
+    servers = {name: Server(id=name, name=name, tagline=tagline, target=BuiltIn()) for name, tagline in TAGLINES.items()}
+    return [card(servers[tool.server], definition(tool)) for tool in tools]
+
+
+def questions_of(half: str) -> list[tuple[str, int]]:
+    """Return the questions of a half, each with the number of its tool."""
+    of_people = [(str(getattr(tool, half)), at) for at, tool in enumerate(LABELLED)]
+    return of_people + [(tool.agents, at) for at, tool in enumerate(LABELLED) if (at % 2 == 0) == (half == "tuned")]
+
+
+def places(questions: Sequence[tuple[str, int]], scores: Sequence[Sequence[float]]) -> list[int]:
+    """Return at which place, from 1, each question's own tool came."""
+    found: list[int] = []
+    for (_, right), row in zip(questions, scores, strict=True):
+        order = sorted(range(len(row)), key=lambda tool: (-row[tool], tool))
+        found.append(order.index(right) + 1)
+    return found
+
+
+def line(name: str, found: Sequence[int]) -> str:
+    """Return one line of the table."""
+    count = len(found)
+    first, five = sum(place == 1 for place in found), sum(place <= 5 for place in found)
+    return (
+        f"{name:28} @1 {100 * first / count:5.1f}   @5 {100 * five / count:5.1f}   MRR {statistics.mean(1 / place for place in found):.3f}"
+    )
+
+
+async def timed(folder: Path, nearness: Nearness) -> None:
+    """Print how long a search among 1,024 tools takes, each question a new one."""
+    migrate("embedded:", data_dir=folder)
+    db = open_database("embedded:", data_dir=folder)
+    servers = [Many(number) for number in range(SERVERS_OF_ALL)]
+    sessions = Sessions(upstreams.open(servers))
+    roster = Roster(builtins=[upstreams.entry_of(server) for server in servers])
+    catalogue = Catalogue(db, sessions, roster)
+    await sessions.start()
+    await catalogue.start()
+    for server in catalogue.servers(CALLER):
+        await catalogue.seen(server)
+    search = ToolSearch(catalogue, roster, nearness)
+    begun = time.perf_counter()
+    await search.learn()
+    learnt_s = time.perf_counter() - begun
+    count = sum(len(catalogue.tools(CALLER, server)) for server in catalogue.servers(CALLER))
+    took: list[float] = []
+    for number in range(ROUNDS):
+        tool = LABELLED[number % len(LABELLED)]
+        begun = time.perf_counter()
+        found = await search.find(CALLER, f"{tool.held_out} for team {number}")
+        took.append((time.perf_counter() - begun) * 1000)
+        assert found, tool.held_out
+    took.sort()
+    print(
+        f"{count} tools: p50 {took[len(took) // 2]:.1f} ms, p99 {took[len(took) * 99 // 100]:.1f} ms; all learnt once in {learnt_s:.1f} s"
+    )
+    await catalogue.aclose()
+    await sessions.aclose()
+    await db.close()
+
+
+async def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--grid", action="store_true")
+    parser.add_argument("--misses", action="store_true", help="Which questions of the tuned half do not find their tool first.")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        embedder = embedders.open("embedded:", data_dir=Path(folder))
+        nearness = meanings.open(embedder)
+        known = cards(LABELLED)
+        texts = [each.meaning for each in known]
+        await nearness.learn(texts)
+        for half in ("tuned", "held_out"):
+            questions = questions_of(half)
+            near = [[each or 0.0 for each in await nearness.alike(question, texts)] for question, _ in questions]
+            words = [by_words(question, known) for question, _ in questions]
+            both = [[mixed(*pair) for pair in zip(*each, strict=True)] for each in zip(words, near, strict=True)]
+            print(line(f"{half}: both", places(questions, both)))
+            print(line(f"{half}: meaning alone", places(questions, near)))
+            print(line(f"{half}: words alone", places(questions, words)))
+            if half == "tuned" and asked.grid:
+                for weight in [step / 20 for step in range(21)]:
+                    tried = [
+                        [mixed(*pair, by_meaning=weight) for pair in zip(*each, strict=True)] for each in zip(words, near, strict=True)
+                    ]
+                    print(line(f"  by meaning {weight:.2f}{' *' if weight == BY_MEANING else ''}", places(questions, tried)))
+            if half == "tuned" and asked.misses:
+                for (question, right), place in zip(questions, places(questions, both), strict=True):
+                    if place > 1:
+                        print(f"  {place:3}  {LABELLED[right].server}/{LABELLED[right].name}: {question}")
+        await timed(Path(folder), nearness)
+        await nearness.aclose()
+        await embedder.close()
+
+
+if __name__ == "__main__":
+    started = time.perf_counter()
+    asyncio.run(main())
+    print(f"{time.perf_counter() - started:.0f} s")

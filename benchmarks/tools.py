@@ -1,0 +1,277 @@
+"""
+Tool calls through Rookery, mcpo and ContextForge in one run: `python -m benchmarks.tools --peers FOLDER`.
+
+Each stands in front of the same two servers: mcp-server-time (structured output, on the SDK) and server-everything's echo (Node, so
+quick that the gateway is what is measured). All are up at the same time, and take turns, so that a slow minute of the machine is
+everybody's. ContextForge starts no server itself: its own bridge does, one HTTP hop more; a bare client over the pipes is the floor.
+
+FOLDER keeps the peers' environments, made there on the first run, from PyPI. Without --peers Rookery alone is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import secrets
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Generator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+from urllib.error import URLError
+from urllib.request import Request, urlopen
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.bare import bare_calls
+from benchmarks.load import Timed, measure
+from benchmarks.servers import server
+from tests import real_servers
+
+_PEERS = {
+    # Plain installs of mcpo are broken with the SDK's second version, and with newer FastAPIs.
+    "mcpo": ["mcpo==0.0.20", "mcp<2", "fastapi==0.128.0"],
+    "contextforge": ["mcp-contextforge-gateway==1.0.7"],
+}
+_START_S = 120.0
+_STOP_S = 15.0
+_SEQUENTIAL, _PARALLEL, _CLIENTS = 200, 1000, 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gateway:
+    """One way to call the two tools."""
+
+    name: str
+    url: str
+    key: str
+    requests: Mapping[str, tuple[str, Mapping[str, object]]]
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upstream:
+    """A tool that is called."""
+
+    name: str
+    command: str
+    args: tuple[str, ...]
+    tool: str
+    arguments: Mapping[str, object]
+
+    @property
+    def line(self) -> str:
+        """The command in one line."""
+        return " ".join((self.command, *self.args))
+
+
+def _upstreams() -> list[Upstream]:
+    clock, everything = real_servers.clock(), real_servers.everything()
+    return [
+        Upstream(
+            name="time",
+            command=str(clock["command"]),
+            args=tuple(cast("list[str]", clock["args"])),
+            tool="get_current_time",
+            arguments={"timezone": "UTC"},
+        ),
+        Upstream(
+            name="everything",
+            command=str(everything["command"]),
+            args=tuple(cast("list[str]", everything["args"])),
+            tool="echo",
+            arguments={"message": "hi"},
+        ),
+    ]
+
+
+@contextmanager
+def _program(command: list[str], log: Path, **variables: str) -> Generator[None]:
+    """Run a program until the block ends; it is stopped by its own id."""
+    with log.open("ab") as said:
+        process = subprocess.Popen(command, env=os.environ | variables, stdout=said, stderr=said)
+        try:
+            yield
+        finally:
+            process.terminate()
+            try:
+                process.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(_STOP_S)
+
+
+def _port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _answers(url: str) -> None:
+    """Return once something answers at *url*, with whatever status."""
+    deadline = time.monotonic() + _START_S
+    while time.monotonic() < deadline:
+        try:
+            with urlopen(url, timeout=2):  # noqa: S310 - our own address
+                return
+        except URLError as error:
+            if hasattr(error, "status"):
+                return
+            time.sleep(0.1)
+    raise TimeoutError(url)
+
+
+def _installed(folder: Path, peer: str) -> Path:
+    """Return the folder of a peer's programs, after installing it there once."""
+    home = folder / peer
+    if not (home / "bin" / "python").exists():
+        subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
+        subprocess.run([str(home / "bin" / "pip"), "install", "--quiet", *_PEERS[peer]], check=True)
+    return home / "bin"
+
+
+@contextmanager
+def _rookery(folder: Path, upstreams: list[Upstream]) -> Generator[Gateway]:
+    folder.mkdir()
+    entries = {each.name: {"command": each.command, "args": list(each.args), "lifecycle": "eager"} for each in upstreams}
+    (folder / "servers.json").write_text(json.dumps({"mcpServers": entries}), encoding="utf-8")
+    requests = {
+        each.name: ("/api/v1/mcp/tools/call", {"server": each.name, "tool": each.tool, "arguments": each.arguments}) for each in upstreams
+    }
+    with server(folder) as running:
+        yield Gateway(name="Rookery", url=running.url, key=running.api_key, requests=requests)
+
+
+@contextmanager
+def _mcpo(folder: Path, upstreams: list[Upstream], programs: Path) -> Generator[Gateway]:
+    port, key = _port(), secrets.token_hex(16)
+    config = folder / "mcpo.json"
+    entries = {each.name: {"command": each.command, "args": list(each.args)} for each in upstreams}
+    config.write_text(json.dumps({"mcpServers": entries}), encoding="utf-8")
+    command = [str(programs / "mcpo"), "--host", "127.0.0.1", "--port", str(port), "--api-key", key, "--config", str(config)]
+    with _program(command, folder / "mcpo.log", LOG_LEVEL="WARNING"):
+        url = f"http://127.0.0.1:{port}"
+        _answers(f"{url}/openapi.json")
+        requests = {each.name: (f"/{each.name}/{each.tool}", each.arguments) for each in upstreams}
+        yield Gateway(name="mcpo", url=url, key=key, requests=requests)
+
+
+@contextmanager
+def _contextforge(folder: Path, upstreams: list[Upstream], programs: Path) -> Generator[Gateway]:
+    port, secret = _port(), secrets.token_hex(32)
+    password = f"Aa1!{secrets.token_hex(16)}"
+    python = str(programs / "python")
+    variables = {
+        "ENVIRONMENT": "development",
+        "HOST": "127.0.0.1",
+        "PORT": str(port),
+        "DATABASE_URL": f"sqlite:///{folder / 'contextforge.db'}",
+        "CACHE_TYPE": "memory",
+        "LOG_LEVEL": "CRITICAL",
+        "JWT_SECRET_KEY": secret,
+        "AUTH_ENCRYPTION_SECRET": secrets.token_hex(32),
+        "PLATFORM_ADMIN_EMAIL": "admin@example.com",
+        "PLATFORM_ADMIN_PASSWORD": password,
+        "BASIC_AUTH_PASSWORD": password,
+        "DEFAULT_USER_PASSWORD": password,
+        "MCPGATEWAY_UI_ENABLED": "false",
+        "MCPGATEWAY_ADMIN_API_ENABLED": "true",
+        "PLUGINS_ENABLED": "false",
+        "SSRF_ALLOW_LOCALHOST": "true",
+        "SSRF_ALLOW_PRIVATE_NETWORKS": "true",
+        "RATE_LIMITING_ENABLED": "false",
+        "RATE_LIMIT_LOCKOUT_ENABLED": "false",
+    }
+    with ExitStack() as stack:
+        stack.enter_context(_program([str(programs / "mcpgateway-server")], folder / "contextforge.log", **variables))
+        url = f"http://127.0.0.1:{port}"
+        _answers(f"{url}/health")
+        token_command = [python, "-m", "mcpgateway.utils.create_jwt_token", "--username", "admin@example.com", "--exp", "10080"]
+        made = subprocess.run(
+            [*token_command, "--secret", secret], env=os.environ | variables, capture_output=True, check=True, text=True, timeout=_START_S
+        )
+        token = made.stdout.split()[-1]
+        requests: dict[str, tuple[str, Mapping[str, object]]] = {}
+        for each in upstreams:
+            bridge = _port()
+            arguments = ["-m", "mcpgateway.translate", "--stdio", each.line, "--expose-streamable-http", "--port", str(bridge)]
+            stack.enter_context(_program([python, *arguments, "--logLevel", "error"], folder / f"bridge-{each.name}.log", **variables))
+            _answers(f"http://127.0.0.1:{bridge}/healthz")
+            _register(url, token, {"name": each.name, "url": f"http://127.0.0.1:{bridge}/mcp", "transport": "STREAMABLEHTTP"})
+            params = {"name": f"{each.name}-{each.tool.replace('_', '-')}", "arguments": each.arguments}
+            requests[each.name] = ("/rpc", {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
+        # With a session id it keeps its session upstream; without one it opens a session for each call.
+        yield Gateway(name="ContextForge", url=url, key=token, requests=requests, headers={"mcp-session-id": "benchmark"})
+
+
+def _register(url: str, token: str, gateway: Mapping[str, object]) -> None:
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    request = Request(f"{url}/gateways", json.dumps(gateway).encode(), headers, method="POST")  # noqa: S310 - our own address
+    with urlopen(request, timeout=_START_S):  # noqa: S310 - as above
+        return
+
+
+async def _round(gateway: Gateway, upstream: str, *, count: int, clients: int) -> Timed:
+    path, body = gateway.requests[upstream]
+    return await measure(gateway.url, gateway.key, lambda _: ("POST", path, body), count=count, clients=clients, headers=gateway.headers)
+
+
+def run(gateways: list[Gateway], upstreams: list[Upstream], rounds: int) -> dict[str, dict[str, float]]:
+    """Let all take turns, and return the medians of their rounds."""
+    taken: dict[str, list[tuple[Timed, Timed]]] = {}
+    floor = list[Timed]()
+    for _ in range(rounds):
+        floor.append(bare_calls(_SEQUENTIAL))
+        for upstream in upstreams:
+            for gateway in gateways:
+                one = asyncio.run(_round(gateway, upstream.name, count=_SEQUENTIAL, clients=1))
+                many = asyncio.run(_round(gateway, upstream.name, count=_PARALLEL, clients=_CLIENTS))
+                taken.setdefault(f"{gateway.name}, {upstream.name}", []).append((one, many))
+    figures = {"bare pipe, time": {"p50_ms": statistics.median(each.p50 for each in floor)}}
+    for name, pairs in taken.items():
+        figures[name] = {
+            "p50_ms": statistics.median(one.p50 for one, _ in pairs),
+            "p99_ms": statistics.median(one.percentile(0.99) for one, _ in pairs),
+            "per_s_at_16": statistics.median(many.rate for _, many in pairs),
+            "p99_ms_at_16": statistics.median(many.percentile(0.99) for _, many in pairs),
+        }
+    return figures
+
+
+def main() -> None:
+    """Start all, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peers", type=Path, help="where the peers' environments are, or are to be made")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    upstreams = _upstreams()
+    with tempfile.TemporaryDirectory() as made, ExitStack() as stack:
+        folder = Path(made)
+        gateways = [stack.enter_context(_rookery(folder / "rookery", upstreams))]
+        if options.peers is not None:
+            peers = options.peers.absolute()
+            gateways.append(stack.enter_context(_mcpo(folder, upstreams, _installed(peers, "mcpo"))))
+            gateways.append(stack.enter_context(_contextforge(folder, upstreams, _installed(peers, "contextforge"))))
+        before = os.getloadavg()[0]
+        figures = run(gateways, upstreams, options.rounds)
+    if options.json:
+        print(json.dumps({"load_before": before, "figures": figures}, indent=2))
+        return
+    table = Table("", "p50 ms", "p99 ms", "16: a second", "16: p99 ms", title=f"load before: {before:.1f}")
+    for name, each in figures.items():
+        table.add_row(name, *(f"{each[key]:,.2f}" if key in each else "" for key in ("p50_ms", "p99_ms", "per_s_at_16", "p99_ms_at_16")))
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

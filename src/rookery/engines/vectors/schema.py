@@ -1,0 +1,95 @@
+"""The tables of `vectors.db`, and how a file of an earlier format comes to have them."""
+
+from __future__ import annotations
+
+import sqlite3
+
+FORMAT = 2
+"""Of the tables below, in `PRAGMA user_version`."""
+
+_ENTRY = """
+CREATE TABLE IF NOT EXISTS entry (
+    change INTEGER PRIMARY KEY AUTOINCREMENT,
+    workspace_id INTEGER NOT NULL,
+    memory_id TEXT NOT NULL,
+    model TEXT,
+    dimension INTEGER,
+    org TEXT,
+    project TEXT,
+    agent_id TEXT,
+    session_id TEXT,
+    memory_scope TEXT,
+    type TEXT,
+    source TEXT,
+    tags TEXT,
+    confidence REAL,
+    created_at INTEGER,
+    updated_at INTEGER,
+    expires_at INTEGER
+);
+"""
+_REST = """
+CREATE UNIQUE INDEX IF NOT EXISTS entry_of_memory ON entry (workspace_id, memory_id, model, dimension);
+CREATE INDEX IF NOT EXISTS entry_by_change ON entry (workspace_id, change, model, dimension);
+CREATE INDEX IF NOT EXISTS entry_dropped ON entry (change) WHERE model IS NULL;
+CREATE TABLE IF NOT EXISTS chunk (
+    entry INTEGER NOT NULL,
+    ordinal INTEGER NOT NULL,
+    vector BLOB NOT NULL,
+    PRIMARY KEY (entry, ordinal)
+);
+CREATE TABLE IF NOT EXISTS floor (change INTEGER NOT NULL);
+INSERT INTO floor SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM floor);
+CREATE TABLE IF NOT EXISTS serving (
+    workspace_id INTEGER PRIMARY KEY,
+    model TEXT NOT NULL,
+    dimension INTEGER NOT NULL
+);
+CREATE TABLE IF NOT EXISTS retired (
+    workspace_id INTEGER NOT NULL,
+    model TEXT NOT NULL,
+    dimension INTEGER NOT NULL,
+    change INTEGER NOT NULL,
+    PRIMARY KEY (workspace_id, model, dimension)
+) WITHOUT ROWID;
+"""
+"""`serving`: whose vectors answer in a workspace. `retired`: whose are to be cleared away, those up to a change (D-54)."""
+
+# Format 1 had one model's vectors of a memory, by a constraint, which SQLite removes with its table only. The changes keep their
+# numbers, and so do the chunks. Which model answers is not known: it was the one that has most.
+_FROM_1 = f"""
+DROP INDEX IF EXISTS entry_by_change;
+DROP INDEX IF EXISTS entry_dropped;
+ALTER TABLE entry RENAME TO entry_1;
+{_ENTRY}
+INSERT INTO entry SELECT * FROM entry_1 ORDER BY change;
+UPDATE sqlite_sequence SET seq = (SELECT max(seq) FROM sqlite_sequence) WHERE name = 'entry';
+DROP TABLE entry_1;
+{_REST}
+INSERT OR IGNORE INTO serving (workspace_id, model, dimension)
+SELECT workspace_id, model, dimension FROM entry WHERE model IS NOT NULL
+GROUP BY workspace_id, model, dimension ORDER BY workspace_id, count(*) DESC, model;
+"""  # noqa: S608 - of constants
+
+
+def create(connection: sqlite3.Connection) -> None:
+    """Make what is missing; blocks while another process does. Raises `sqlite3.Error`, also of a format that is newer than ours."""
+    if _version(connection) == FORMAT:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        version = _version(connection)
+        if version not in {0, 1, FORMAT}:
+            raise sqlite3.DatabaseError(f"its format is {version}, ours is {FORMAT}")  # noqa: TRY301 - rolled back below
+        if version != FORMAT:
+            for statement in (_FROM_1 if version else _ENTRY + _REST).split(";"):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {FORMAT}")
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])

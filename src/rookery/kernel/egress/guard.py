@@ -1,0 +1,157 @@
+"""What an address is, and whether we may connect to it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from urllib.parse import urlsplit
+
+from rookery.kernel.errors import RookeryError, WrongSettings
+
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+"""Returns the addresses of a host name; raises OSError if it has none."""
+
+_Address = IPv4Address | IPv6Address
+_Network = IPv4Network | IPv6Network
+
+_RESOLVE_S = 5.0
+_NAMES_AT_ONCE = 16
+
+_PRIVATE: tuple[_Network, ...] = tuple(
+    ip_network(each) for each in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")
+)
+"""RFC 1918, 6598 (shared by carriers, and what overlay networks use), 4193."""
+
+_METADATA: tuple[_Network, ...] = tuple(
+    ip_network(each)
+    for each in ("169.254.169.254/32", "fd00:ec2::254/128", "fd20:ce::254/128", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32")
+)
+"""Where clouds hand out the credentials of the machine that asks; not all lie in ranges that are refused anyway."""
+
+_NAT64 = IPv6Network("64:ff9b::/96")
+_SITE_LOCAL = IPv6Network("fec0::/10")
+
+
+class AddressRefused(RookeryError):
+    """We do not connect there."""
+
+    status, code = 422, "address_refused"
+
+
+class EgressGuard:
+    """
+    Judges addresses by the operator's settings.
+
+    Args:
+        allow: CIDR ranges that are allowed whatever they are (ROOKERY_EGRESS_ALLOW).
+        private: Whether private ranges are (ROOKERY_EGRESS_PRIVATE).
+        resolve: Tests pass their own.
+
+    Raises:
+        WrongSettings: *allow* has something that is neither address nor range.
+    """
+
+    def __init__(self, *, allow: Sequence[str] = (), private: bool = False, resolve: Resolve | None = None) -> None:
+        self._allow = tuple(_network(each) for each in allow)
+        self._private = private
+        self._resolve = resolve or self._by_name_service
+        # Of our own: a name service that does not answer holds its threads up, and whoever adds servers chooses the name service.
+        self._threads = ThreadPoolExecutor(_NAMES_AT_ONCE, thread_name_prefix="egress-names")
+
+    async def must_allow(self, host: str, port: int) -> tuple[str, ...]:
+        """
+        Return the addresses of *host*, each allowed, in the order in which they should be tried.
+
+        Raises:
+            AddressRefused: It has none, or one of them is refused; which one is not told, since names of an inner network
+                are nobody's business who may not reach it.
+        """
+        name = host.removeprefix("[").removesuffix("]")
+        literal = _address(name)
+        if literal is not None:
+            self._must_be_allowed(literal, f"{name} is")
+            return (str(literal),)
+        try:
+            async with asyncio.timeout(_RESOLVE_S):
+                found = await self._resolve(name, port)
+        except (OSError, UnicodeError, TimeoutError):
+            found = ()
+        addresses = [_address(each) for each in found]
+        if not addresses:
+            raise AddressRefused(f"The host name {name[:253]!r} has no address.")
+        for address in addresses:
+            if address is None:
+                raise AddressRefused(f"The host name {name[:253]!r} has an address that cannot be read.")
+            self._must_be_allowed(address, f"the host name {name!r} has")
+        return tuple(dict.fromkeys(str(each) for each in addresses))
+
+    async def must_allow_url(self, url: str) -> None:
+        """
+        Do nothing if what *url* names may be connected to.
+
+        Raises:
+            AddressRefused: It may not, or *url* is no http(s) address.
+        """
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            host = port = None
+            parts = urlsplit("")
+        if parts.scheme not in {"http", "https"} or not host:
+            raise AddressRefused("It must be an http or https address.")
+        await self.must_allow(host, port or (443 if parts.scheme == "https" else 80))
+
+    def _must_be_allowed(self, address: _Address, subject: str) -> None:
+        if any(address in network for network in self._allow):
+            return
+        kind = _kind(address)
+        if kind == "public" or (kind == "private" and self._private):
+            return
+        article = "an" if kind[0] in "aeiou" else "a"
+        setting = "ROOKERY_EGRESS_PRIVATE or ROOKERY_EGRESS_ALLOW" if kind == "private" else "ROOKERY_EGRESS_ALLOW"
+        raise AddressRefused(f"We do not connect there: {subject} {article} {kind} address. The operator can allow it by {setting}.")
+
+    async def _by_name_service(self, host: str, port: int) -> list[str]:
+        ask = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+        found = await asyncio.get_running_loop().run_in_executor(self._threads, ask)
+        return [str(each[4][0]) for each in found]
+
+
+def _kind(address: _Address) -> str:
+    """Return what *address* is, in a word; one that stands for an IPv4 address is what that is."""
+    if isinstance(address, IPv6Address):
+        inner = address.ipv4_mapped or address.sixtofour
+        if inner is None and address in _NAT64:
+            inner = IPv4Address(int(address) & 0xFFFFFFFF)
+        if inner is not None:
+            return _kind(inner)
+    if any(address in network for network in _METADATA):
+        return "metadata"
+    if any(address in network for network in _PRIVATE):
+        return "private"
+    if address.is_loopback:
+        return "loopback"
+    if address.is_link_local or address in _SITE_LOCAL:
+        return "link-local"
+    if address.is_multicast:
+        return "multicast"
+    return "public" if address.is_global and not address.is_reserved else "reserved"
+
+
+def _address(text: str) -> _Address | None:
+    try:
+        return ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+
+
+def _network(text: str) -> _Network:
+    try:
+        return ip_network(text, strict=False)
+    except ValueError:
+        raise WrongSettings(f"ROOKERY_EGRESS_ALLOW: {text[:64]!r} is neither an address nor a CIDR range") from None

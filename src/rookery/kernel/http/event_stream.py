@@ -1,0 +1,92 @@
+"""Server-sent events: an answer whose parts go out the moment they happen, for as long as somebody is there to read them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Mapping
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+MEDIA_TYPE = "text/event-stream"
+
+_KEEP_ALIVE_S = 15.0
+_COMMENT = b": still here\n\n"
+_LEFT = 499
+"""What the usage log says of it, as of every request whose caller left; it is never sent."""
+
+
+def event(name: str, data: bytes) -> bytes:
+    """Return one event; *data* is JSON, so that it has no line break."""
+    return b"event: " + name.encode("ascii") + b"\ndata: " + data + b"\n\n"
+
+
+def wants_events(accept: str | None) -> bool:
+    """Tell whether an Accept header names events, alone or beside others; `*/*` does not."""
+    return accept is not None and any(part.partition(";")[0].strip() == MEDIA_TYPE for part in accept.lower().split(","))
+
+
+class EventStream(Response):
+    """
+    Sends what *parts* yields, each at once, and a comment when nothing has happened for a while.
+
+    A caller that leaves ends it: *parts* is closed, and whatever waits in it cancelled.
+    """
+
+    def __init__(
+        self, parts: AsyncGenerator[bytes], *, headers: Mapping[str, str] | None = None, keep_alive_s: float = _KEEP_ALIVE_S
+    ) -> None:
+        super().__init__(b"", 200)
+        self._parts = parts
+        self._waiting: asyncio.Future[bytes | None] | None = None
+        self._keep_alive_s = keep_alive_s
+        self.raw_headers = [
+            (b"content-type", f"{MEDIA_TYPE}; charset=utf-8".encode()),
+            (b"x-accel-buffering", b"no"),  # nginx would hold parts back
+            *((name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in (headers or {}).items()),
+        ]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        del scope
+        leaving = asyncio.ensure_future(_left(receive))
+        try:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            while (part := await self._next(leaving)) is not None:
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+            if leaving.done():
+                self.status_code = _LEFT
+            else:
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            leaving.cancel()
+            await self._parts.aclose()
+
+    async def _next(self, leaving: asyncio.Future[None]) -> bytes | None:
+        """Return the next part, or a comment while there is none; None at the end, or when the caller has left."""
+        if self._waiting is None:
+            self._waiting = asyncio.ensure_future(anext(self._parts, None))
+        waiting = self._waiting
+        try:
+            done, _ = await asyncio.wait({waiting, leaving}, timeout=self._keep_alive_s, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            await _ended(waiting)
+            raise
+        if waiting in done:
+            self._waiting = None
+            return waiting.result()
+        if leaving in done:
+            await _ended(waiting)
+            return None
+        return _COMMENT
+
+
+async def _ended(waiting: asyncio.Future[bytes | None]) -> None:
+    waiting.cancel()
+    with contextlib.suppress(asyncio.CancelledError, Exception):
+        await waiting
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        continue

@@ -1,0 +1,1 @@
+"""Operators' work on the whole memory (spec 4.4)."""

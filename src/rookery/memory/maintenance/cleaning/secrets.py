@@ -1,0 +1,142 @@
+"""Secrets by their shapes: a table of what providers give out, and what stands after words such as `password`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from rookery.memory.maintenance.cleaning.marks import Found, Kind
+
+_NOT_AFTER = r"(?<![A-Za-z0-9])"
+
+SHAPES = tuple(
+    re.compile(_NOT_AFTER + shape)
+    for shape in (
+        r"sk_(?:live|test)_[A-Za-z0-9]{16,}",  # ours, and Stripe's
+        r"rk_(?:live|test)_[A-Za-z0-9]{16,}",
+        r"ak_[A-Za-z0-9]{32}(?![A-Za-z0-9])",
+        r"whsec_[A-Za-z0-9+/=_-]{16,}",
+        r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}(?![A-Za-z0-9])",
+        r"gh[pousr]_[A-Za-z0-9]{30,}",
+        r"github_pat_[A-Za-z0-9_]{22,}",
+        r"gl(?:pat|dt|rt|cbt|ptt|ft|soat|imt)-[A-Za-z0-9_-]{16,}",
+        r"xox[abeoprs]-[A-Za-z0-9-]{10,}",
+        r"xapp-\d-[A-Z0-9]+-\d+-[a-f0-9]{20,}",
+        r"hooks\.slack\.com/services/[A-Z0-9]{6,}/[A-Z0-9]{6,}/[A-Za-z0-9]{16,}",
+        r"sk-(?:ant|proj|or|svcacct|admin)-[A-Za-z0-9_-]{16,}",
+        r"sk-[A-Za-z0-9]{32,}",
+        r"AIza[A-Za-z0-9_-]{35}",
+        r"ya29\.[A-Za-z0-9_-]{20,}",
+        r"GOCSPX-[A-Za-z0-9_-]{20,}",
+        r"npm_[A-Za-z0-9]{30,}",
+        r"pypi-AgE[A-Za-z0-9_-]{40,}",
+        r"hf_[A-Za-z0-9]{30,}",
+        r"dop_v1_[a-f0-9]{40,}",
+        r"shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}",
+        r"SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}",
+        r"SK[0-9a-f]{32}(?![A-Za-z0-9])",
+        r"lin_api_[A-Za-z0-9]{30,}",
+        r"secret_[A-Za-z0-9]{40,}",
+        r"ntn_[A-Za-z0-9]{40,}",
+        r"dckr_pat_[A-Za-z0-9_-]{20,}",
+        r"hv[sb]\.[A-Za-z0-9_-]{24,}",
+        r"(?:glc|glsa)_[A-Za-z0-9_=+/-]{30,}",
+        r"sq0(?:atp|csp)-[A-Za-z0-9_-]{20,}",
+        r"key-[0-9a-f]{32}(?![A-Za-z0-9])",
+        r"\d{8,10}:AA[A-Za-z0-9_-]{32,34}(?![A-Za-z0-9_-])",  # Telegram
+        r"AGE-SECRET-KEY-1[A-Z0-9]{50,}",
+        r"PMAK-[a-f0-9]{24}-[a-f0-9]{34}",
+        r"sbp_[a-f0-9]{40}",
+        r"dapi[a-f0-9]{32}(?![A-Za-z0-9])",
+        r"eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}",  # a JSON Web Token
+    )
+)
+
+_IN_ONE_PIECE = re.compile(r"\S{15}")
+"""Every shape is at least so long. Most prose has no such word, and needs no second look."""
+
+_PEM = re.compile(r"-----BEGIN (?P<what>[A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?)-----.*?(?:-----END (?P=what)-----|\Z)", re.DOTALL)
+_ADDRESS = re.compile(r"(?<=://)[^\s/:@\"'<>]{0,100}:(?P<value>[^\s/@\"'<>]{2,200})@")
+_HEADER = re.compile(
+    r"\b(?:Bearer|Basic|Token)\s{1,3}(?P<value>(?=[A-Za-z._~+/=-]{0,200}\d|[A-Za-z0-9._~+/=-]{32})[A-Za-z0-9._~+/=-]{16,})", re.IGNORECASE
+)
+_NAMED = re.compile(
+    r"(?<![^\W_])(?:(?:pg|db|my|sql|smtp|root|admin|user)?pass(?:word|wd|phrase|code)?"
+    r"|pwd|kennwort|passwort|contraseña|mot de passe|secrets?|credentials?|pin"
+    r"|(?:api|access|auth|account|signing|encryption|private|secret|client|session|refresh|webhook|master|deploy|shared)"
+    r"[ _-]?(?:key|token|secret|password)"
+    r"|token|api[ _-]?key)"
+    r"(?:[ _-](?:key|token|id|value|code))?(?:\s(?:for|of)\s[\w./-]{1,40})?"
+    r"(?P<glue>[\"'`*]{0,3}(?:\sis)?\s{0,3}(?:[:=]{1,2}>?|\sis\s(?:now\s|still\s|set\sto\s)?|\swas\s|\sto\s)\s{0,3}[\"'`*]{0,3})"
+    r"(?P<value>[^\s\"'`,;<>]{4,200})",
+    re.IGNORECASE,
+)
+"""A name, what joins it to a value, and the value."""
+
+_SPOKEN = tuple(
+    re.compile(shape, re.IGNORECASE)
+    for shape in (
+        r"\b(?:pin|passcode|(?:door|access|alarm|entry|gate) code)\s{0,2}(?:is|:|=)?\s{0,2}(?P<value>\d{4,8}#?)(?![\w.-])",
+        r"\b(?:mysql|mysqldump|mysqladmin|mariadb)\b[^\n]{0,80}?\s-p[\"']?(?P<value>[^\s\"']{4,64})",
+        r"\b(?:log-?in|credentials?|user(?:name)?)\b[^/\n]{0,24}\s/\s(?P<value>(?=\S{0,64}\d)(?=\S{0,64}[A-Za-z])[^\s,;]{6,64}[^\s,;.])",
+        r"(?<=://)(?P<value>[A-Za-z0-9_-]{20,100})@",
+    )
+)
+"""How people write down and type what opens a door: without a colon."""
+
+_NO_VALUE = re.compile(
+    r"\[|\$|%|\{|\(|\*+$|x{3,}|\.{2,}|os\.|env\.|process\.|settings\.|config\.|self\.|ENV|https?://|/|~|.*\("
+    r"|(?:null|none|nil|true|false|undefined|string|str|int|required|optional|empty"
+    r"|redacted|hidden|changeme|example|secret|password|token|value|unset|missing|invalid|expired|rotated|stored|kept|wrong|correct|encrypted|hashed)$",
+    re.IGNORECASE,
+)
+_ENDS = ".,;:)]}"
+_LEAST_NAMED = 6
+_PIN = re.compile(r"\d{4,8}")
+
+
+def find(text: str) -> Iterator[Found]:
+    """Find secrets: the shapes first, then what is named."""
+    if "PRIVATE KEY" in text:
+        yield from _whole(_PEM, text)
+    if _IN_ONE_PIECE.search(text):
+        for shape in SHAPES:
+            yield from _whole(shape, text)
+    if "://" in text:
+        yield from _values(_ADDRESS, text)
+    for shape in (_HEADER, *_SPOKEN):
+        yield from _values(shape, text)
+    for found in _NAMED.finditer(text):
+        value = found["value"].rstrip(_ENDS)
+        is_said = ":" not in found["glue"] and "=" not in found["glue"]
+        if _is_secret(value, named_by=found[0][: found.start("value") - found.start()], is_said=is_said):
+            yield Found(kind=Kind.SECRET, start=found.start("value"), stop=found.start("value") + len(value))
+
+
+def _whole(pattern: re.Pattern[str], text: str) -> Iterator[Found]:
+    for found in pattern.finditer(text):
+        yield Found(kind=Kind.SECRET, start=found.start(), stop=found.end())
+
+
+def _values(pattern: re.Pattern[str], text: str) -> Iterator[Found]:
+    for found in pattern.finditer(text):
+        if _NO_VALUE.match(found["value"]) is None:
+            yield Found(kind=Kind.SECRET, start=found.start("value"), stop=found.end("value"))
+
+
+def _is_secret(value: str, *, named_by: str, is_said: bool) -> bool:
+    """Tell whether *value* looks chosen or drawn rather than written: prose has no digits in its words, code has brackets and dots."""
+    lowered = named_by.lower()
+    if _NO_VALUE.match(value) is not None:
+        return False
+    if lowered.lstrip().startswith(("pin", "passcode")):
+        return _PIN.fullmatch(value) is not None
+    if len(value) < _LEAST_NAMED:
+        return False
+    has_digit = any(character.isdigit() for character in value)
+    has_letter = any(character.isalpha() for character in value)
+    has_sign = any(not character.isalnum() and character not in "-_./" for character in value)
+    is_mixed = any(map(str.isupper, value[1:])) and any(map(str.islower, value))
+    if is_said:
+        return has_letter and has_digit and (has_sign or is_mixed or "pass" in lowered or len(value) >= 12)
+    return has_letter and (has_digit or has_sign or (is_mixed and "pass" in lowered) or len(value) >= 24)

@@ -1,0 +1,172 @@
+"""Operators' work on the whole memory: re-index, set up the full-text index (spec 4.4, D-52)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rookery.kernel.clock import Clock
+from rookery.kernel.db import Database, Tx
+from rookery.kernel.errors import EngineUnavailable
+from rookery.kernel.events import Bus, ReindexCompleted
+from rookery.memory.indexing import Indexer
+from rookery.memory.models import Memory
+from rookery.memory.ports import TextIndex
+from rookery.memory.rebuild import Rebuild
+from rookery.memory.runs import Item, Mark, Report
+from rookery.memory.store import queries, runs
+
+_BATCH = 64
+
+_REMEMBERED_FAILURES = 10_000
+"""So many memories that cannot be embedded do not keep the others' new vectors from answering; with more, something else is wrong."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """
+    Which memories to index again; archived and expired ones never.
+
+    Attributes:
+        workspace_id: None: of all workspaces.
+        org: Exactly this one, so too *project*; None: any.
+        is_stale: Only those that are not indexed as they are now, by the model of now.
+        words_only: Only the full-text index.
+        resume: Go on where the same run was ended in the middle; one of what is stale does so anyway.
+    """
+
+    workspace_id: int | None = None
+    org: str | None = None
+    project: str | None = None
+    is_stale: bool = False
+    words_only: bool = False
+    resume: bool = False
+
+    @property
+    def name(self) -> str:
+        """The run, by its options."""
+        kind = f"reindex{' stale' * self.is_stale}{' words' * self.words_only}"
+        return f"{kind} {self.workspace_id} {self.org!r} {self.project!r}"
+
+
+class Lifecycle:
+    """Safe beside a server at work: what it does twice does no harm."""
+
+    def __init__(
+        self,
+        *,
+        db: Database,
+        indexer: Indexer,
+        texts: TextIndex,
+        bus: Bus,
+        clock: Clock,
+        rebuild: Rebuild,
+        timer: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._db = db
+        self._indexer = indexer
+        self._texts = texts
+        self._bus = bus
+        self._clock = clock
+        self._rebuild = rebuild
+        self._timer = timer
+
+    async def count(self, wanted: Wanted) -> int:
+        """Return how many memories a re-index would go through."""
+        return await self._db.read(lambda tx: self._count(tx, wanted))
+
+    async def reindex(self, wanted: Wanted, *, on_progress: Callable[[int, int], None] | None = None) -> Report:
+        """
+        Embed and index what is *wanted*, batch by batch in the order of ids.
+
+        A memory that fails is counted and left as it was; an engine that goes down ends it. Memories stored meanwhile have
+        jobs of their own, so it ends beside busy writers too. Vectors of a new model answer once all are there (D-54).
+
+        Args:
+            on_progress: Told after each batch how many of how many are done.
+        """
+        started_s = self._timer()
+        total = await self.count(wanted)
+        failures = 0
+        failed = set[str]()
+        mark = await self._db.read(lambda tx: runs.one(tx, wanted.name)) if wanted.resume and not wanted.is_stale else None
+        after, stopped = mark.cursor if mark else "", None
+        done = earlier = mark.done if mark else 0
+        while done < total and (batch := (await self._next(wanted, after))[: total - done]):
+            try:
+                reasons = await self._indexer.index(batch, words_only=wanted.words_only)
+            except EngineUnavailable as error:
+                stopped = error.message
+                break
+            failures += len(reasons)
+            if len(failed) < _REMEMBERED_FAILURES:
+                failed.update(reasons)
+            done += len(batch)
+            after = batch[-1].id
+            at = Mark(name=wanted.name, workspace_id=wanted.workspace_id, cursor=after, done=done, at=self._clock())
+            await self._db.write(lambda tx, mark=at: runs.keep(tx, mark))
+            if on_progress is not None:
+                on_progress(done, total)
+        if stopped is None:
+            await self._db.write(lambda tx: runs.drop(tx, wanted.name))
+            if not wanted.words_only:
+                await self._rebuild.settle(without=failed)
+        duration_s = self._timer() - started_s
+        self._bus.publish(ReindexCompleted(org=wanted.org, project=wanted.project, count=done - earlier - failures, duration_s=duration_s))
+        return Report(total=total, successes=done - failures, failures=failures, duration_s=duration_s, stopped=stopped)
+
+    async def preview(self, wanted: Wanted, on_item: Callable[[Item], None]) -> int:
+        """Tell what a re-index would go through and why, and return how many."""
+        after, total = "", 0
+        while batch := await self._next(wanted, after):
+            for memory in batch:
+                on_item(Item(id=memory.id, action="index", why=self._why(memory)))
+            total, after = total + len(batch), batch[-1].id
+        return total
+
+    def _why(self, memory: Memory) -> str:
+        if memory.indexed_at is None:
+            return "never indexed"
+        if memory.indexed_model != self._indexer.model:
+            return f"indexed by {memory.indexed_model}"
+        return "changed since it was indexed" if memory.indexed_at < memory.updated_at else "indexed as it is now"
+
+    async def setup_texts(self) -> None:
+        """
+        Create the full-text index, if it is not there (spec 4.4, brain:elastic-setup).
+
+        Raises:
+            EngineUnavailable: The engine is down.
+        """
+        await self._texts.setup()
+
+    async def _next(self, wanted: Wanted, after: str) -> list[Memory]:
+        at = self._clock()
+
+        def scan(tx: Tx) -> list[Memory]:
+            return queries.scan(
+                tx,
+                after=after,
+                limit=_BATCH,
+                at=at,
+                workspace_id=wanted.workspace_id,
+                org=wanted.org,
+                project=wanted.project,
+                stale_for=self._stale_for(wanted),
+            )
+
+        return await self._db.read(scan)
+
+    def _count(self, tx: Tx, wanted: Wanted) -> int:
+        return queries.scanned(
+            tx,
+            at=self._clock(),
+            workspace_id=wanted.workspace_id,
+            org=wanted.org,
+            project=wanted.project,
+            stale_for=self._stale_for(wanted),
+        )
+
+    def _stale_for(self, wanted: Wanted) -> str | None:
+        return self._indexer.model if wanted.is_stale else None

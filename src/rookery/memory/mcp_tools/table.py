@@ -1,0 +1,246 @@
+"""The tools of `brain`: for the model that chooses among them, so each says when to reach for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rookery.memory.schemas import MAX_CONTENT
+
+MAX_FORGET = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrainTool:
+    """One tool, as `tools.ports.BuiltinTool` asks for it."""
+
+    name: str
+    description: str
+    input_schema: Mapping[str, object]
+    annotations: Mapping[str, object]
+    needs: str
+
+
+def _text(most: int, says: str) -> Mapping[str, object]:
+    return {"type": "string", "minLength": 1, "maxLength": most, "description": says}
+
+
+def _object(required: Sequence[str], properties: Mapping[str, object]) -> Mapping[str, object]:
+    return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
+
+
+_ORG = _text(100, "The organisation, as used before; ask without it to look everywhere.")
+_PROJECT = _text(255, "The project within the org.")
+_SESSION = _text(100, "The session whose own memories count too.")
+_TYPE: Mapping[str, object] = {
+    "type": "string",
+    "pattern": "^[a-z][a-z0-9_-]{0,63}$",
+    "description": "observation, context, decision, convention, architecture, procedure, fact, research, plan, bug, documentation, "
+    "service, pattern, or a word of your own. Conventions and architecture never fade; observations do within weeks.",
+}
+_TAGS: Mapping[str, object] = {"type": "array", "maxItems": 100, "items": {"type": "string", "minLength": 1, "maxLength": 128}}
+_SCOPE: Mapping[str, object] = {"type": "string", "enum": ["project", "agent", "session", "shared"]}
+_SHARE: Mapping[str, object] = {"type": "number", "minimum": 0, "maximum": 1}
+
+_ONE: Mapping[str, object] = {"type": "string", "format": "uuid"}
+_IDS: Mapping[str, object] = {"type": "array", "maxItems": 100, "items": _ONE}
+
+TOOLS: Sequence[BrainTool] = (
+    BrainTool(
+        name="remember",
+        description="Store one memory: a decision, convention, fact or observation worth knowing in a later session. One idea a memory, "
+        "in full sentences that make sense on their own. If it replaces a memory that is no longer true, pass its id as supersedes_id.",
+        needs="brain:write",
+        annotations={"title": "Remember", "readOnlyHint": False, "destructiveHint": False, "idempotentHint": False, "openWorldHint": False},
+        input_schema=_object(
+            ["content", "type"],
+            {
+                "content": _text(MAX_CONTENT, "The memory, in plain words."),
+                "type": _TYPE,
+                "org": _ORG,
+                "project": _PROJECT,
+                "agent_id": _text(100, "The agent it belongs to; by default you."),
+                "session_id": _text(100, "The session it belongs to; required for scope session."),
+                "memory_scope": {**_SCOPE, "description": "Who it is for; project by default, agent for you alone, shared for the org."},
+                "tags": {**_TAGS, "description": "A few words to find it by."},
+                "confidence": {**_SHARE, "description": "How sure you are; 0.8 by default."},
+                "source": _text(100, "Where it comes from."),
+                "supersedes_id": {"type": "string", "format": "uuid", "description": "The memory that this one replaces; it is deleted."},
+                "expires_in": {"type": "number", "exclusiveMinimum": 0, "maximum": 87600, "description": "Hours until it expires."},
+                "dedupe": {"type": "boolean", "description": "Return an identical memory instead of storing another."},
+                "wait_ms": {"type": "integer", "minimum": 0, "maximum": 5000, "description": "Wait so long until it can be recalled."},
+            },
+        ),
+    ),
+    BrainTool(
+        name="recall",
+        description="Ask memory a question in plain language and get the memories that answer it best, by meaning and by words. "
+        "Do this before starting a task or when something seems to have been decided before.",
+        needs="brain:read",
+        annotations={"title": "Recall", "readOnlyHint": True, "openWorldHint": False},
+        input_schema=_object(
+            ["query"],
+            {
+                "query": _text(2000, "What you want to know."),
+                "top_k": {"type": "integer", "minimum": 1, "maximum": 100, "description": "How many memories at most; 5 by default."},
+                "org": _ORG,
+                "project": _PROJECT,
+                "agent_id": _text(100, "Whose own memories count too; by default yours."),
+                "session_id": _SESSION,
+                "include_scopes": {"type": "array", "maxItems": 4, "items": _SCOPE, "description": "Only memories of these scopes."},
+                "type": _TYPE,
+                "tags": {**_TAGS, "description": "Only memories with all of these."},
+                "min_confidence": {**_SHARE, "description": "Only memories whose author was at least so sure."},
+                "keywords": {
+                    "type": "array",
+                    "maxItems": 32,
+                    "items": {"type": "string", "minLength": 1, "maxLength": 200},
+                    "description": "Words that raise a memory that has them.",
+                },
+                "mode": {
+                    "type": "string",
+                    "enum": ["semantic", "keyword", "hybrid"],
+                    "description": "hybrid by default, which finds best.",
+                },
+                "max_tokens": {"type": "integer", "minimum": 1, "maximum": 1_000_000, "description": "At most so many tokens in all."},
+            },
+        ),
+    ),
+    BrainTool(
+        name="search",
+        description='Find memories by their exact words: error codes, names, identifiers. "A phrase" in quotes, -without a word.',
+        needs="brain:read",
+        annotations={"title": "Search", "readOnlyHint": True, "openWorldHint": False},
+        input_schema=_object(
+            ["query"],
+            {
+                "query": _text(2000, 'Words, a "quoted phrase", -without this.'),
+                "org": _ORG,
+                "project": _PROJECT,
+                "agent_id": _text(100, "Whose own memories count too; by default yours."),
+                "session_id": _SESSION,
+                "type": _TYPE,
+                "limit": {"type": "integer", "minimum": 1, "maximum": 100, "description": "20 by default."},
+                "offset": {"type": "integer", "minimum": 0, "maximum": 100_000},
+            },
+        ),
+    ),
+    BrainTool(
+        name="forget",
+        description="Delete memories for good, by their ids. To replace a memory by a better one, use remember with supersedes_id.",
+        needs="brain:delete",
+        annotations={"title": "Forget", "readOnlyHint": False, "destructiveHint": True, "idempotentHint": True, "openWorldHint": False},
+        input_schema=_object(
+            ["ids"],
+            {"ids": {**_IDS, "minItems": 1, "maxItems": MAX_FORGET}},
+        ),
+    ),
+    BrainTool(
+        name="feedback",
+        description="After a recall, say which memories helped and which did not; good ones then come first more often.",
+        needs="brain:write",
+        annotations={"title": "Feedback", "readOnlyHint": False, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False},
+        input_schema=_object(["recall_id"], {"recall_id": _ONE, "used": {**_IDS, "minItems": 0}, "ignored": {**_IDS, "minItems": 0}}),
+    ),
+    BrainTool(
+        name="context",
+        description="Load what to begin with: your own memories, what the org shares, the project's latest, and those of a session you "
+        "resume. Do this once, when you start.",
+        needs="brain:read",
+        annotations={"title": "Context", "readOnlyHint": True, "openWorldHint": False},
+        input_schema=_object(
+            [],
+            {
+                "org": _ORG,
+                "project": _PROJECT,
+                "agent_id": _text(100, "Whose own memories; by default yours."),
+                "session_id": _SESSION,
+                "max_memories": {"type": "integer", "minimum": 1, "maximum": 500, "description": "In all; 50 by default."},
+            },
+        ),
+    ),
+    BrainTool(
+        name="get",
+        description="Read one memory in full by its id.",
+        needs="brain:read",
+        annotations={"title": "Get", "readOnlyHint": True, "openWorldHint": False},
+        input_schema=_object(["id"], {"id": _ONE}),
+    ),
+    BrainTool(
+        name="list",
+        description="List memories page by page, newest first, without a question.",
+        needs="brain:read",
+        annotations={"title": "List", "readOnlyHint": True, "openWorldHint": False},
+        input_schema=_object(
+            [],
+            {
+                "org": _ORG,
+                "project": _PROJECT,
+                "agent_id": _text(100, "Whose own memories count too; by default yours."),
+                "session_id": _SESSION,
+                "memory_scope": _SCOPE,
+                "type": _TYPE,
+                "tags": {**_TAGS, "description": "Only memories with all of these."},
+                "state": {"type": "string", "enum": ["pending_embed", "indexed", "stale", "failed", "archived"]},
+                "page": {"type": "integer", "minimum": 1, "maximum": 100_000},
+                "per_page": {"type": "integer", "minimum": 1, "maximum": 100, "description": "15 by default."},
+            },
+        ),
+    ),
+    BrainTool(
+        name="change",
+        description="Correct a memory in place: its text, type, tags, org, project, confidence or expiry. If it is no longer true, "
+        "remember the new state with supersedes_id instead.",
+        needs="brain:write",
+        annotations={"title": "Change", "readOnlyHint": False, "destructiveHint": True, "idempotentHint": True, "openWorldHint": False},
+        input_schema=_object(
+            ["id"],
+            {
+                "id": _ONE,
+                "content": _text(MAX_CONTENT, "The text in the place of the old one."),
+                "type": _TYPE,
+                "org": _ORG,
+                "project": _PROJECT,
+                "tags": {**_TAGS, "description": "In the place of the old ones."},
+                "confidence": _SHARE,
+                "source": _text(100, "Where it comes from."),
+                "expires_in": {"type": "number", "exclusiveMinimum": 0, "maximum": 87600, "description": "Hours until it expires."},
+            },
+        ),
+    ),
+    BrainTool(
+        name="archive",
+        description="Take a memory out of recall and keep it for audit; restore brings it back.",
+        needs="brain:delete",
+        annotations={"title": "Archive", "readOnlyHint": False, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False},
+        input_schema=_object(["id"], {"id": _ONE}),
+    ),
+    BrainTool(
+        name="restore",
+        description="Bring an archived memory back into recall.",
+        needs="brain:delete",
+        annotations={"title": "Restore", "readOnlyHint": False, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False},
+        input_schema=_object(["id"], {"id": _ONE}),
+    ),
+    BrainTool(
+        name="history",
+        description="Show what a memory replaced and what replaced it, oldest first.",
+        needs="brain:read",
+        annotations={"title": "History", "readOnlyHint": True, "openWorldHint": False},
+        input_schema=_object(["id"], {"id": _ONE}),
+    ),
+    BrainTool(
+        name="tags",
+        description="List the tags in use with how many memories have each: learn the words before you invent new ones.",
+        needs="brain:read",
+        annotations={"title": "Tags", "readOnlyHint": True, "openWorldHint": False},
+        input_schema=_object([], {"org": _ORG, "project": _PROJECT}),
+    ),
+    BrainTool(
+        name="scopes",
+        description="List the orgs and projects that memories belong to, with how many each has.",
+        needs="brain:read",
+        annotations={"title": "Scopes", "readOnlyHint": True, "openWorldHint": False},
+        input_schema=_object([], {}),
+    ),
+)

@@ -1,0 +1,67 @@
+"""Which memory of a recall was judged, by whom and on which day; kept as long as recalls are (D-47)."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import and_, bindparam, delete, insert, or_, select
+
+from rookery.kernel.clock import to_micros
+from rookery.kernel.db import Tx
+from rookery.memory.models import PastRecall, Verdict
+from rookery.memory.store.tables import recall_feedback
+
+_DAY = 86_400 * 1_000_000
+
+_GIVEN = (
+    select(recall_feedback.c.memory_id)
+    .where(
+        recall_feedback.c.workspace_id == bindparam("workspace"),
+        recall_feedback.c.memory_id == bindparam("memory"),
+        or_(
+            recall_feedback.c.recall_id == bindparam("recall"),
+            and_(recall_feedback.c.key_id == bindparam("key"), recall_feedback.c.day == bindparam("day")),
+        ),
+    )
+    .limit(1)
+)
+_ADD = insert(recall_feedback)
+_OLD = (
+    select(recall_feedback.c.recall_id, recall_feedback.c.memory_id)
+    .where(recall_feedback.c.day < bindparam("before"))
+    .limit(bindparam("most"))
+)
+_DROP = delete(recall_feedback).where(
+    recall_feedback.c.recall_id == bindparam("of_recall"), recall_feedback.c.memory_id == bindparam("of_memory")
+)
+
+
+def add(tx: Tx, recall: PastRecall, memory_id: str, verdict: Verdict, *, key_id: str, at: datetime) -> bool:
+    """
+    Keep a verdict, and tell whether it counts: the first of the recall and the memory, and of the key, the memory and the day (UTC).
+
+    The memory must be held by this transaction, so that two verdicts on it cannot both be the first.
+    """
+    day = to_micros(at) // _DAY
+    given = {"workspace": recall.workspace_id, "memory": memory_id, "recall": recall.id, "key": key_id, "day": day}
+    if tx.one(_GIVEN, given) is not None:
+        return False
+    tx.run(
+        _ADD,
+        {
+            "workspace_id": recall.workspace_id,
+            "recall_id": recall.id,
+            "memory_id": memory_id,
+            "key_id": key_id,
+            "day": day,
+            "used": int(verdict is Verdict.USED),
+        },
+    )
+    return True
+
+
+def drop_before(tx: Tx, before: datetime, *, limit: int) -> int:
+    """Forget verdicts of days before *before*, of any workspace, at most *limit*; return how many."""
+    old = tx.all(_OLD, {"before": to_micros(before) // _DAY, "most": limit})
+    tx.many(_DROP, [{"of_recall": row.text("recall_id"), "of_memory": row.text("memory_id")} for row in old])
+    return len(old)

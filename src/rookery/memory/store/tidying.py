@@ -1,0 +1,126 @@
+"""What operators' commands go through, in the order of ids or fingerprints, a stretch at a time (spec 4.4, D-52)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, and_, func, or_, select, true
+
+from rookery.kernel.clock import from_micros, to_micros
+from rookery.kernel.db import Row, Tx
+from rookery.memory.models import Memory
+from rookery.memory.store.rows import to_memory
+from rookery.memory.store.tables import memories
+
+_KEPT = [column for column in memories.c if column.name not in ("fingerprint", "recalled_at")]
+_STANDING = [getattr(memories.c, name) for name in ("id", "type", "confidence", "content_at", "created_at", "recalled_at", "fingerprint")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """
+    Which memories of a workspace a command goes through; *org* and *project* exactly.
+
+    Attributes:
+        at: Those that expire at or before it do not count, nor archived ones; None: all count.
+        is_orgless: Only those with a project and without an org.
+        lasting_for: Only those that never expire and are indexed as they are now, by this model.
+    """
+
+    workspace_id: int
+    at: datetime | None = None
+    org: str | None = None
+    project: str | None = None
+    is_orgless: bool = False
+    lasting_for: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worth:
+    """As much of a memory as tells whether it is kept."""
+
+    id: str
+    type: str
+    confidence: float
+    content_at: datetime
+    created_at: datetime
+    recalled_at: datetime | None
+    fingerprint: str
+
+
+def batch(tx: Tx, of: Range, *, after: str, limit: int) -> list[Memory]:
+    """Return the next memories by id."""
+    statement = select(*_KEPT).where(_condition(of), memories.c.id > after).order_by(memories.c.id).limit(limit)
+    return [to_memory(row) for row in tx.all(statement)]
+
+
+def worths(tx: Tx, of: Range, *, after: str, limit: int) -> list[Worth]:
+    """Return the next memories by id, without their content."""
+    statement = select(*_STANDING).where(_condition(of), memories.c.id > after).order_by(memories.c.id).limit(limit)
+    return [_to_worth(row) for row in tx.all(statement)]
+
+
+def number(tx: Tx, of: Range) -> int:
+    """Return how many memories there are."""
+    row = tx.one(select(func.count().label("found")).select_from(memories).where(_condition(of)))
+    return 0 if row is None else row.integer("found")
+
+
+def repeated(tx: Tx, of: Range, *, after: str, limit: int) -> list[str]:
+    """Return the next fingerprints that more than one memory has."""
+    c = memories.c
+    statement = (
+        select(c.fingerprint)
+        .where(_condition(of), c.fingerprint > after)
+        .group_by(c.fingerprint)
+        .having(func.count() > 1)
+        .order_by(c.fingerprint)
+        .limit(limit)
+    )
+    return [row.text("fingerprint") for row in tx.all(statement)]
+
+
+def twins(tx: Tx, of: Range, fingerprint: str) -> list[Worth]:
+    """Return the memories of a fingerprint: the one to keep first, by highest confidence, then oldest, then id."""
+    c = memories.c
+    statement = select(*_STANDING).where(_condition(of), c.fingerprint == fingerprint).order_by(c.confidence.desc(), c.created_at, c.id)
+    return [_to_worth(row) for row in tx.all(statement)]
+
+
+def only_org(tx: Tx, workspace_id: int, project: str) -> str | None:
+    """Return the org under which the workspace knows *project*; None: none, or several."""
+    c = memories.c
+    statement = select(c.org).where(c.workspace_id == workspace_id, c.project == project, c.org.is_not(None)).distinct().limit(2)
+    found = tx.all(statement)
+    return found[0].text("org") if len(found) == 1 else None
+
+
+def _condition(of: Range) -> ColumnElement[bool]:
+    c = memories.c
+    # By no index: a stretch is read by its ids, not by sorting all of the workspace again for each (see tables.THEIRS).
+    conditions: list[ColumnElement[bool]] = [c.workspace_id + 0 == of.workspace_id]
+    if of.at is not None:
+        conditions += [c.archived_at.is_(None), or_(c.expires_at.is_(None), c.expires_at > to_micros(of.at))]
+    if of.lasting_for is not None:
+        conditions += [c.expires_at.is_(None), c.indexed_at >= c.updated_at, c.indexed_model == of.lasting_for]
+    if of.is_orgless:
+        conditions += [c.org.is_(None), c.project.is_not(None)]
+    conditions += [
+        true() if of.org is None else c.org == of.org,
+        true() if of.project is None else c.project == of.project,
+    ]
+    return and_(*conditions)
+
+
+def _to_worth(row: Row) -> Worth:
+    recalled_at = row.maybe_integer("recalled_at")
+    return Worth(
+        id=row.text("id"),
+        type=row.text("type"),
+        confidence=row.number("confidence"),
+        content_at=from_micros(row.integer("content_at")),
+        created_at=from_micros(row.integer("created_at")),
+        recalled_at=None if recalled_at is None else from_micros(recalled_at),
+        fingerprint=row.text("fingerprint"),
+    )

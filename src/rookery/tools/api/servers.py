@@ -1,0 +1,114 @@
+"""`/servers`: the servers that a workspace added (D-31), under /api/v1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rookery.access.guard import caller_of
+from rookery.access.models import Caller
+from rookery.kernel.http import Route, page, reply
+from rookery.kernel.http.pages import PageQuery
+from rookery.tools.api import server_shapes as shapes
+from rookery.tools.catalogue import Catalogue
+from rookery.tools.servers.checking import Checker
+from rookery.tools.servers.owned import Owned, OwnedServer
+from rookery.tools.supervision.sessions import Sessions
+
+READ, WRITE, DELETE = "servers:read", "servers:write", "servers:delete"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerRoutes:
+    """Reads a request, calls one verb, shapes the answer. Decides nothing."""
+
+    owned: Owned
+    catalogue: Catalogue
+    sessions: Sessions
+    checker: Checker
+
+    def routes(self) -> list[Route]:
+        """Return the table, one line per endpoint."""
+        base, one, tags = "/servers", "/servers/{id}", ("Tool servers",)
+        return [
+            Route(method="GET", path=base, handler=self.get_servers, needs=READ,
+                  summary="List the tool servers that the workspace added", tags=tags),
+            Route(method="POST", path=base, handler=self.post_server, needs=WRITE, status=201, answers=shapes.AddedServerAnswer,
+                  once=True, summary="Add a tool server to the workspace", tags=tags),
+            Route(method="GET", path=one, handler=self.get_server, needs=READ, answers=shapes.AddedServerAnswer,
+                  summary="Show a tool server of the workspace", tags=tags),
+            Route(method="PATCH", path=one, handler=self.patch_server, needs=WRITE, answers=shapes.AddedServerAnswer,
+                  summary="Change a tool server of the workspace; the next call goes by it", tags=tags),
+            Route(method="DELETE", path=one, handler=self.delete_server, needs=DELETE, status=204,
+                  summary="Remove a tool server of the workspace, and its secrets", tags=tags),
+            Route(method="POST", path=f"{one}/check", handler=self.post_check, needs=WRITE, answers=shapes.CheckAnswer,
+                  summary="Reach a tool server of the workspace now, and say what is wrong", tags=tags),
+        ]  # fmt: skip
+
+    async def get_servers(self, request: Request, query: Annotated[PageQuery, Query()]) -> Response:
+        """List the workspace's own servers, by id; to a test key those of the sandbox (D-25)."""
+        caller = caller_of(request)
+        found = await self.owned.list(caller)
+        shown = found[query.offset : query.offset + query.per_page]
+        return page(request, [self._answer(caller, each) for each in shown], query=query, total=len(found))
+
+    async def post_server(self, request: Request, body: shapes.NewServerBody) -> Response:
+        """Add a server, and look at it in the background."""
+        caller = caller_of(request)
+        made = await self.owned.create(caller, body.new())
+        self._look_at(made)
+        return reply(self._answer(caller, made), status=201)
+
+    async def get_server(self, request: Request, id: str) -> Response:
+        """Show a server, its secrets by name alone."""
+        caller = caller_of(request)
+        return reply(self._answer(caller, await self.owned.get(caller, id)))
+
+    async def patch_server(self, request: Request, body: shapes.ServerChangeBody, id: str) -> Response:
+        """Change a server; what is left out stays."""
+        caller = caller_of(request)
+        changed = await self.owned.change(caller, id, body.change())
+        self._look_at(changed)
+        return reply(self._answer(caller, changed))
+
+    async def delete_server(self, request: Request, id: str) -> Response:
+        """Remove a server; its calls stay in the log."""
+        await self.owned.remove(caller_of(request), id)
+        return Response(status_code=204)
+
+    async def post_check(self, request: Request, id: str) -> Response:
+        """Reach a server in a session of its own."""
+        owned = await self.owned.get(caller_of(request), id)
+        checked = await self.checker.check(owned.server)
+        return reply(
+            shapes.CheckAnswer(
+                id=checked.server_id,
+                ok=checked.error is None,
+                error=checked.error,
+                advice=checked.advice,
+                warnings=list(checked.warnings),
+                software=checked.facts.software or None,
+                era=checked.facts.era,
+                tools=checked.tools,
+                took_ms=round(checked.took_ms),
+            )
+        )
+
+    def _look_at(self, owned: OwnedServer) -> None:
+        known = self.catalogue.known(owned.server.key)
+        if known is not None:
+            self.catalogue.look_at(known)
+
+    def _answer(self, caller: Caller, owned: OwnedServer) -> shapes.AddedServerAnswer:
+        condition, offer = self.sessions.condition(owned.server), self.catalogue.offer(owned.server)
+        return shapes.answer(
+            owned,
+            caller.shown_workspace_id,
+            health=condition.health,
+            last_error=condition.last_error or None,
+            counts=(len(offer.tools), len(offer.resources)),
+        )

@@ -1,0 +1,117 @@
+"""
+The rows of calls, written many at once right after the answers (D-38).
+
+A commit for each call would cost more than the call: at 16 callers the rows of one moment share a transaction. A row is on
+the disk some 20 ms after its answer; only a process that is killed loses what was answered in that time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+import structlog
+
+from rookery.kernel.db import Database, Tx
+from rookery.kernel.errors import RookeryError
+from rookery.kernel.events import Bus, ToolCalled
+from rookery.tools.models import CallRow
+from rookery.tools.store import calls as store
+
+_DELAY_S = 0.02
+_AGAIN_S = 1.0
+"""After a write that failed."""
+_MOST = 10_000
+"""So many unwritten rows are held; then the next call waits for a write, and is refused if that fails."""
+_BATCH = 1_000
+
+_log = structlog.stdlib.get_logger("rookery.tools")
+
+
+class Journal:
+    """The rows of this process that are not written yet. `aclose` writes the last ones."""
+
+    def __init__(self, db: Database, *, bus: Bus | None = None, most: int = _MOST) -> None:
+        self._db = db
+        self._most = most
+        self._bus = bus or Bus()
+        self._unwritten: deque[CallRow] = deque()
+        self._flushing = asyncio.Lock()
+        self._writing: asyncio.Task[None] | None = None
+
+    def note(self, row: CallRow) -> None:
+        """Keep *row*; `ToolCalled` is published once it is committed."""
+        self._unwritten.append(row)
+        if self._writing is None:
+            self._writing = asyncio.create_task(self._write_soon(), name="tools-journal")
+
+    async def must_have_room(self) -> None:
+        """
+        Do nothing unless very many rows are unwritten; then write them first.
+
+        Raises:
+            EngineUnavailable: They cannot be written. A call that would leave no row is not made.
+        """
+        if len(self._unwritten) >= self._most:
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Write what is held; what cannot be written is still held, and the reason raised."""
+        async with self._flushing:
+            while self._unwritten:
+                batch = [self._unwritten[place] for place in range(min(_BATCH, len(self._unwritten)))]
+                await self._write(batch)
+                for _ in batch:
+                    self._unwritten.popleft()
+
+    async def aclose(self) -> None:
+        """Write the last rows."""
+        try:
+            await self.flush()
+        except RookeryError as error:
+            _log.error("tools.calls_lost", rows=len(self._unwritten), reason=error.message)
+            self._unwritten.clear()
+        if self._writing is not None:
+            self._writing.cancel()
+            await asyncio.wait({self._writing})
+
+    async def _write_soon(self) -> None:
+        while self._unwritten:
+            await asyncio.sleep(_DELAY_S)
+            try:
+                await self.flush()
+            except RookeryError as error:
+                _log.warning("tools.calls_not_written", rows=len(self._unwritten), reason=error.message)
+                await asyncio.sleep(_AGAIN_S)
+        self._writing = None
+
+    async def _write(self, batch: list[CallRow]) -> None:
+        """Write *batch*. A row that the store does not take must not hold up all others for ever: it is left out, and logged."""
+        try:
+            await self._db.write(lambda tx: self._add(tx, batch))
+        except RookeryError:
+            raise
+        except Exception:  # noqa: BLE001 - whatever the driver says of a row; the last one is logged with it
+            if len(batch) == 1:
+                _log.exception("tools.call_not_kept", server=batch[0].server_id, request_id=batch[0].request_id)
+                return
+            for row in batch:
+                await self._write([row])
+
+    def _add(self, tx: Tx, batch: list[CallRow]) -> None:
+        store.add_calls(tx, batch)
+        tx.after_commit(lambda: self._tell(batch))
+
+    def _tell(self, batch: list[CallRow]) -> None:
+        for row in batch:
+            self._bus.publish(
+                ToolCalled(
+                    workspace_id=row.workspace_id,
+                    server=row.server_id,
+                    tool=row.tool,
+                    success=row.success,
+                    code=row.code,
+                    duration_ms=round(row.duration_ms),
+                    at=row.called_at,
+                )
+            )

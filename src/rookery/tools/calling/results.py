@@ -1,0 +1,99 @@
+"""What a tool answered, as we answer it: the result in full, or why it is none (D-34). Pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import cast
+
+import orjson
+
+from rookery.tools.models import FailureCode, JsonObject
+
+MAX_RESULT = 10 * 1024 * 1024
+"""D-34."""
+
+_OF_THE_PROTOCOL = frozenset({"resultType", "_meta", "ttlMs", "cacheScope"})
+"""Fields of the wire, not of the tool; _meta would name the upstream's software."""
+
+_SAID_NOTHING = "The tool failed without a word."
+
+
+class Failed(Exception):
+    """The call came to a failure of the tool, or of reaching it."""
+
+    def __init__(self, code: FailureCode, error: str, result: bytes | None = None) -> None:
+        super().__init__(error)
+        self.code: FailureCode = code
+        self.error = error or _SAID_NOTHING
+        self.result = result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """
+    What a tool answered, as JSON.
+
+    Attributes:
+        asks: It is no result yet: {inputRequests, requestState?}, to be answered in another call.
+        is_personal: The tool asked its caller for something on the way, so that it is nobody else's.
+    """
+
+    content: bytes
+    asks: bool = False
+    is_personal: bool = False
+
+
+def read_result(result: JsonObject) -> Result:
+    """
+    Return what the upstream answered, without the wire's own fields.
+
+    Raises:
+        Failed: It says that the tool failed, or is larger than we pass on.
+    """
+    kind = result.get("resultType", "complete")
+    shown = {name: value for name, value in result.items() if name not in _OF_THE_PROTOCOL}
+    if kind == "input_required":
+        shown.setdefault("inputRequests", dict[str, object]())
+        return Result(content=_within_bounds(shown), asks=True)
+    if kind != "complete":
+        raise Failed("tool_execution_error", f"The server answered with a result of an unknown kind: {str(kind)[:100]}.")
+    shown.setdefault("content", list[object]())
+    shown.setdefault("isError", False)
+    content = _within_bounds(shown)
+    if shown["isError"] is True:
+        raise Failed("tool_execution_error", _first_text(shown), content)
+    return Result(content=content)
+
+
+def as_json(value: JsonObject) -> bytes:
+    """
+    Return *value* as JSON; what orjson does not take (integers past 64 bits, lone surrogates) the slower way.
+
+    Raises:
+        Failed: It has something in it that no JSON can say.
+    """
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        try:
+            return json.dumps(value, allow_nan=False).encode()
+        except (TypeError, ValueError) as error:
+            raise Failed("tool_execution_error", f"The result is no JSON: {error}") from error
+
+
+def _within_bounds(value: JsonObject) -> bytes:
+    content = as_json(value)
+    if len(content) > MAX_RESULT:
+        raise Failed("result_too_large", "The result is larger than 10 MiB.")
+    return content
+
+
+def _first_text(result: JsonObject) -> str:
+    content = result["content"]
+    for block in cast("list[object]", content if isinstance(content, list) else []):
+        if isinstance(block, dict):
+            text = cast("dict[str, object]", block).get("text")
+            if isinstance(text, str) and text:
+                return text
+    return ""

@@ -1,0 +1,181 @@
+"""How each client is set up for us, ready to paste: with the name of a variable in it, never with a key (D-35). Pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from rookery.tools.models import JsonObject
+
+KEY_VARIABLE = "ROOKERY_KEY"
+"""Where every set-up looks for the key."""
+
+ClientId: TypeAlias = Literal["claude-code", "cursor", "vscode", "codex", "curl", "python", "javascript"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """
+    One client's set-up.
+
+    Attributes:
+        file: Where it goes, from the project's folder or from the home folder (`~/`); None: it is run, not kept.
+        note: What to do with it, in a sentence or two.
+    """
+
+    client: ClientId
+    name: str
+    file: str | None
+    language: Literal["json", "toml", "sh", "python", "javascript"]
+    text: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """
+    What a client is set up for.
+
+    Attributes:
+        name: Under which the client lists it.
+        url: Of the MCP endpoint.
+        api: Of the tool-server API over HTTP, its prefix included.
+        server: The one server that is meant; None: all.
+    """
+
+    name: str
+    url: str
+    api: str
+    server: str | None = None
+
+
+def entry_of(client: ClientId, target: Target) -> JsonObject:
+    """Return the entry of *target* in the JSON file of a client, with the key as that client reads it from elsewhere."""
+    match client:
+        case "claude-code":
+            return {"type": "http", "url": target.url, "headers": {"Authorization": f"Bearer ${{{KEY_VARIABLE}}}"}}
+        case "cursor":
+            return {"url": target.url, "headers": {"Authorization": f"Bearer ${{env:{KEY_VARIABLE}}}"}}
+        case "vscode":
+            return {"type": "http", "url": target.url, "headers": {"Authorization": "Bearer ${input:rookery-key}"}}
+        case _:
+            msg = f"{client} has no JSON file"
+            raise ValueError(msg)
+
+
+VSCODE_INPUT: JsonObject = {"type": "promptString", "id": "rookery-key", "description": "A key of Rookery", "password": True}
+"""VS Code asks for the key once, and keeps it in the system's own store of secrets."""
+
+
+def codex_table(target: Target) -> str:
+    """Return the table of *target* in Codex's file."""
+    return f'[mcp_servers.{target.name}]\nurl = {json.dumps(target.url)}\nbearer_token_env_var = "{KEY_VARIABLE}"\n'
+
+
+def setups(target: Target) -> list[Setup]:
+    """Return the set-up of every client that we know."""
+    export = "set it in the shell that starts the client."
+    return [
+        Setup(
+            client="claude-code",
+            name="Claude Code",
+            file=".mcp.json",
+            language="json",
+            text=_json({"mcpServers": {target.name: entry_of("claude-code", target)}}),
+            note=f"In the project's folder; rookery connect claude-code --write writes it. The key comes from {KEY_VARIABLE}: {export}",
+        ),
+        Setup(
+            client="cursor",
+            name="Cursor",
+            file=".cursor/mcp.json",
+            language="json",
+            text=_json({"mcpServers": {target.name: entry_of("cursor", target)}}),
+            note=f"In the project's folder, or ~/.cursor/mcp.json for all projects. The key comes from {KEY_VARIABLE}: {export}",
+        ),
+        Setup(
+            client="vscode",
+            name="VS Code",
+            file=".vscode/mcp.json",
+            language="json",
+            text=_json({"inputs": [VSCODE_INPUT], "servers": {target.name: entry_of("vscode", target)}}),
+            note="In the workspace's folder. VS Code asks for the key the first time, and keeps it where it keeps secrets.",
+        ),
+        Setup(
+            client="codex",
+            name="Codex",
+            file="~/.codex/config.toml",
+            language="toml",
+            text=codex_table(target),
+            note=f"The key comes from {KEY_VARIABLE}: {export}",
+        ),
+        Setup(
+            client="curl",
+            name="curl",
+            file=None,
+            language="sh",
+            text=_curl(target),
+            note=f"Plain HTTP, without MCP. The key comes from {KEY_VARIABLE} through a pipe, so that no list of processes shows it.",
+        ),
+        Setup(
+            client="python",
+            name="Python",
+            file=None,
+            language="python",
+            text=_python(target),
+            note=f"Standard library alone. The key comes from {KEY_VARIABLE}.",
+        ),
+        Setup(
+            client="javascript",
+            name="JavaScript",
+            file=None,
+            language="javascript",
+            text=_javascript(target),
+            note=f"Node.js 18 or newer, in a file that ends in .mjs. The key comes from {KEY_VARIABLE}.",
+        ),
+    ]
+
+
+def _json(value: JsonObject) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+def _curl(target: Target) -> str:
+    header = f"printf 'Authorization: Bearer %s' \"${KEY_VARIABLE}\" |\n  curl --silent --show-error --header @-"
+    if target.server is not None:
+        return f"# its tools\n{header} {target.api}/servers/{target.server}/tools\n"
+    call = json.dumps({"server": "brain", "tool": "recall", "arguments": {"query": "How do we deploy?"}})
+    return f"# every server\n{header} {target.api}/servers\n\n# a tool\n{header} --json '{call}' \\\n  {target.api}/tools/call\n"
+
+
+def _python(target: Target) -> str:
+    head = "import json\nimport os\nimport urllib.request\n\n"
+    if target.server is not None:
+        return (
+            f'{head}request = urllib.request.Request(\n    "{target.api}/servers/{target.server}/tools",\n'
+            f'    headers={{"Authorization": f"Bearer {{os.environ[\'{KEY_VARIABLE}\']}}"}},\n)\n'
+            "with urllib.request.urlopen(request) as answer:\n"
+            '    for tool in json.load(answer)["tools"]:\n        print(tool["name"], "-", tool.get("description", ""))\n'
+        )
+    return (
+        f'{head}call = {{"server": "brain", "tool": "recall", "arguments": {{"query": "How do we deploy?"}}}}\n'
+        f'request = urllib.request.Request(\n    "{target.api}/tools/call",\n    data=json.dumps(call).encode(),\n'
+        f'    headers={{"Authorization": f"Bearer {{os.environ[\'{KEY_VARIABLE}\']}}", "Content-Type": "application/json"}},\n)\n'
+        'with urllib.request.urlopen(request) as answer:\n    print(json.load(answer)["result"])\n'
+    )
+
+
+def _javascript(target: Target) -> str:
+    authorization = f"Authorization: `Bearer ${{process.env.{KEY_VARIABLE}}}`"
+    if target.server is not None:
+        return (
+            f'const answer = await fetch("{target.api}/servers/{target.server}/tools", {{\n  headers: {{ {authorization} }},\n}});\n'
+            "if (!answer.ok) throw new Error(await answer.text());\n"
+            'for (const tool of (await answer.json()).tools) console.log(tool.name, "-", tool.description ?? "");\n'
+        )
+    return (
+        f'const answer = await fetch("{target.api}/tools/call", {{\n  method: "POST",\n'
+        f'  headers: {{ {authorization}, "Content-Type": "application/json" }},\n'
+        '  body: JSON.stringify({ server: "brain", tool: "recall", arguments: { query: "How do we deploy?" } }),\n});\n'
+        "if (!answer.ok) throw new Error(await answer.text());\nconsole.log((await answer.json()).result);\n"
+    )

@@ -1,0 +1,102 @@
+"""The gateway as the platform holds it: loaded when somebody first comes, for the protocol's SDK is half of what a start would import."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol as Shape
+
+from starlette.types import Receive, Scope, Send
+
+from rookery.tools.calling.calls import Calls
+from rookery.tools.catalogue import Catalogue
+from rookery.tools.finding.tool_search import ToolSearch
+from rookery.tools.gateway.keys import Keys
+from rookery.tools.gateway.views import Views
+from rookery.tools.resources import Resources
+
+_CLOSE_S = 5.0
+
+
+class Served(Shape):
+    """The protocol's own server, which cannot be named before it is loaded."""
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Serve until the block ends; entered and left by one task."""
+        ...
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one HTTP request that the guard let in; its state has the caller and the view."""
+        ...
+
+    def hang_up(self) -> None:
+        """End the streams that would never end by themselves."""
+        ...
+
+
+class Gateway:
+    """Serves MCP clients; `aclose` when the platform ends."""
+
+    def __init__(self, *, catalogue: Catalogue, calls: Calls, resources: Resources, search: ToolSearch, keys: Keys) -> None:
+        self.catalogue = catalogue
+        self._keys = keys
+        self._calls = calls
+        self._resources = resources
+        self._search = search
+        self._views = Views(catalogue, resources)
+        self._owner: asyncio.Task[None] | None = None
+        self._protocol: asyncio.Future[Served] | None = None
+        self._stopping = asyncio.Event()
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one HTTP request that the guard let in; the first of all waits for the import."""
+        if self._protocol is None:
+            self._protocol = asyncio.get_running_loop().create_future()
+            self._owner = asyncio.create_task(self._own(self._protocol), name="tools-gateway")
+        protocol = await asyncio.shield(self._protocol)
+        await protocol.serve(scope, receive, send)
+
+    def hang_up(self) -> None:
+        """End the streams that clients listen on: the server stops, and waits for what is in work. From any thread or signal."""
+        if self._owner is not None:
+            self._owner.get_loop().call_soon_threadsafe(self._hang_up)
+
+    def _hang_up(self) -> None:
+        if self._protocol is not None and self._protocol.done() and not self._protocol.cancelled():
+            self._protocol.result().hang_up()
+
+    async def aclose(self) -> None:
+        """End every session and stream."""
+        self._stopping.set()
+        if self._owner is not None:
+            with contextlib.suppress(TimeoutError, asyncio.CancelledError):
+                await asyncio.wait_for(self._owner, _CLOSE_S)
+
+    async def _own(self, ready: asyncio.Future[Served]) -> None:
+        """Own the SDK's tasks: they must be begun and ended by one task."""
+        try:
+            protocol = await asyncio.to_thread(self._load)
+            async with protocol.running():
+                ready.set_result(protocol)
+                await self._stopping.wait()
+        finally:
+            self._protocol = None
+            if not ready.done():
+                ready.cancel()
+
+    def _load(self) -> Served:
+        from rookery.tools.gateway.changes import Changes
+        from rookery.tools.gateway.finding import Finding
+        from rookery.tools.gateway.protocol import Behind, Protocol
+        from rookery.tools.gateway.watches import Watches
+
+        return Protocol(
+            Behind(
+                calls=self._calls,
+                resources=self._resources,
+                views=self._views,
+                finding=Finding(self._views, self._search),
+                changes=Changes(self.catalogue, Watches(self._resources), self._keys),
+            )
+        )

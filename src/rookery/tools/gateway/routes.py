@@ -1,0 +1,169 @@
+"""The addresses of the gateway: what is checked before the protocol's own server sees a request (D-36)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, MutableMapping
+from dataclasses import dataclass
+from typing import Annotated, Literal, cast
+from urllib.parse import urlsplit
+
+import structlog
+from fastapi import Query as FromQuery
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from rookery.access.guard import caller_of
+from rookery.kernel.errors import RookeryError
+from rookery.kernel.http import Route
+from rookery.kernel.http.bodies import read_body, read_json
+from rookery.kernel.http.replies import BadRequest, CrossSite, error_reply
+from rookery.kernel.http.routes import InternalError
+from rookery.kernel.wire import Query
+from rookery.tools.gateway.door import Gateway
+from rookery.tools.gateway.views import VIEW, View
+
+_log = structlog.stdlib.get_logger("rookery.tools")
+
+
+MAX_BODY = 4 * 1024 * 1024
+_READ = "mcp:read"
+_TAGS = ("MCP",)
+
+
+class Mode(Query):
+    """How the tools are served."""
+
+    mode: Literal["search"] | None = None
+    """`search`: find_tool and call_tool in the place of all tools."""
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayRoutes:
+    """Hands requests on to the protocol's server."""
+
+    gateway: Gateway
+    origins: Collection[str]
+
+    def routes(self) -> list[Route]:
+        """Return the table: a message, the standing stream of a session, and its end, for all servers and for one."""
+        return [
+            Route(
+                method="POST",
+                path="/mcp",
+                handler=self.post_all,
+                needs=_READ,
+                summary="Speak MCP: all servers",
+                tags=_TAGS,
+                max_body=MAX_BODY,
+            ),
+            Route(method="GET", path="/mcp", handler=self.open_all, needs=_READ, summary="Hear what a session is told", tags=_TAGS),
+            Route(method="DELETE", path="/mcp", handler=self.open_all, needs=_READ, summary="End a session", tags=_TAGS),
+            Route(
+                method="POST",
+                path="/mcp/{server_id}",
+                handler=self.post_one,
+                needs=_READ,
+                summary="Speak MCP: one server, by its own names and uris",
+                tags=_TAGS,
+                max_body=MAX_BODY,
+            ),
+            Route(
+                method="GET", path="/mcp/{server_id}", handler=self.open_one, needs=_READ, summary="Hear what a session is told", tags=_TAGS
+            ),
+            Route(method="DELETE", path="/mcp/{server_id}", handler=self.open_one, needs=_READ, summary="End a session", tags=_TAGS),
+        ]
+
+    async def post_all(self, request: Request, query: Annotated[Mode, FromQuery()]) -> Response:
+        """Take one message for any server."""
+        return await self._posted(request, View(is_search=query.mode is not None))
+
+    async def post_one(self, request: Request, server_id: str, query: Annotated[Mode, FromQuery()]) -> Response:
+        """Take one message for a server."""
+        return await self._posted(request, View(server_id=server_id, is_search=query.mode is not None))
+
+    async def open_all(self, request: Request, query: Annotated[Mode, FromQuery()]) -> Response:
+        """Pass on what has no body."""
+        return self._passed(request, View(is_search=query.mode is not None), None)
+
+    async def open_one(self, request: Request, server_id: str, query: Annotated[Mode, FromQuery()]) -> Response:
+        """Pass on what has no body."""
+        return self._passed(request, View(server_id=server_id, is_search=query.mode is not None), None)
+
+    async def _posted(self, request: Request, view: View) -> Response:
+        """
+        Read the message as strictly as any body, and pass it on.
+
+        Raises:
+            RookeryError: It is no message of JSON-RPC; `_passed`'s.
+        """
+        raw = await read_body(request.receive, limit=MAX_BODY)
+        message = read_json(raw)
+        if not isinstance(message, dict) or cast("dict[str, object]", message).get("jsonrpc") != "2.0":
+            raise BadRequest('The body is not one message of JSON-RPC: an object with "jsonrpc": "2.0". Batches are not taken.')
+        return self._passed(request, view, raw)
+
+    def _passed(self, request: Request, view: View, body: bytes | None) -> Response:
+        """
+        Return what lets the protocol's server answer.
+
+        Raises:
+            CrossSite: A page of another site asks (the protocol wants it so, against DNS rebinding).
+            RookeryError: There is no such server, or not for this key.
+        """
+        origin = request.headers.get("origin")
+        if origin is not None and origin.lower() not in self.origins and not _is_local(origin):
+            raise CrossSite(f"The origin {origin[:100]!r} is not this server's; see ROOKERY_CORS_ORIGINS.")
+        if view.server_id is not None:
+            self.gateway.catalogue.server(caller_of(request), view.server_id)
+        cast("MutableMapping[str, object]", request.scope["state"])[VIEW] = view
+        return _Passed(self.gateway, body)
+
+
+def _is_local(origin: str) -> bool:
+    """Tell whether a page comes from this machine by its own name, at whatever port: no rebound name does."""
+    try:
+        return urlsplit(origin).hostname in {"localhost", "127.0.0.1", "::1"}
+    except ValueError:
+        return False
+
+
+class _Passed(Response):
+    """An answer that the protocol's server sends itself; the status is known once it did."""
+
+    def __init__(self, gateway: Gateway, body: bytes | None) -> None:
+        super().__init__()
+        self._gateway = gateway
+        self._body = body
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body, has_begun, has_ended = self._body, False, False
+
+        async def once_more() -> Message:
+            nonlocal body
+            if body is None:
+                return await receive()
+            message: Message = {"type": "http.request", "body": body, "more_body": False}
+            body = None
+            return message
+
+        async def noting(message: Message) -> None:
+            nonlocal has_begun, has_ended
+            if message["type"] == "http.response.start":
+                has_begun, self.status_code = True, cast("int", message["status"])
+            else:
+                has_ended = not message.get("more_body", False)
+            await send(message)
+
+        try:
+            await self._gateway.serve(scope, once_more, noting)
+            if has_begun and not has_ended:  # the SDK leaves streams that it breaks off without their end
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except Exception as error:
+            if has_begun:
+                raise
+            if not isinstance(error, RookeryError):
+                _log.exception("gateway.failed")
+                error = InternalError("Something went wrong on our side; the log has more under this request id.")
+            self.status_code = error.status
+            await error_reply(error)(scope, receive, send)

@@ -1,0 +1,199 @@
+"""What one caller finds at /mcp, at /mcp/{server}, and there in search mode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rookery.access.models import Caller
+from rookery.kernel.errors import NotFound
+from rookery.tools.catalogue import Catalogue
+from rookery.tools.errors import ServerNotFound
+from rookery.tools.models import JsonObject, Server
+from rookery.tools.names import exposed, exposed_names, split
+from rookery.tools.resources import Resources
+
+VIEW = "view"
+"""Where the request's state has its `View`."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """
+    One address of the gateway.
+
+    Attributes:
+        server_id: The one server that it serves, by the server's own names and uris; None: all, by the gateway's.
+        is_search: find_tool and call_tool stand for all tools.
+    """
+
+    server_id: str | None = None
+    is_search: bool = False
+
+    def __str__(self) -> str:
+        """Return it as a session remembers it."""
+        return f"{self.server_id or '*'}{'?search' if self.is_search else ''}"
+
+
+class Named(NamedTuple):
+    """A thing of a server by its own name."""
+
+    server: Server
+    name: str
+
+
+class Views:
+    """Lists and finds what callers see; the names of each address are made here."""
+
+    def __init__(self, catalogue: Catalogue, resources: Resources) -> None:
+        self._catalogue = catalogue
+        self._resources = resources
+
+    async def ready(self, caller: Caller, view: View) -> None:
+        """Wait, 5 seconds at most, for a single server that was never seen; all of them are never waited for (D-32)."""
+        if view.server_id is not None:
+            await self._catalogue.seen(self._catalogue.server(caller, view.server_id), caller)
+
+    def servers(self, caller: Caller, view: View) -> list[Server]:
+        """
+        Return the servers behind *view* that the caller sees.
+
+        Raises:
+            RookeryError: The one that it names is not there, not for this key, or switched off.
+        """
+        if view.server_id is not None:
+            return [self._catalogue.server(caller, view.server_id)]
+        return self._catalogue.servers(caller)
+
+    # Tools.
+
+    def tools(self, caller: Caller, view: View) -> list[JsonObject]:
+        """Return the definitions of the tools, each by its name here."""
+        found: list[JsonObject] = []
+        for server in self.servers(caller, view):
+            tools = {tool.name: tool for tool in self._catalogue.tools(caller, server)}
+            shown = exposed_names(server.id, tools) if view.server_id is None else dict(zip(tools, tools, strict=True))
+            found += [{**tools[name].definition, "name": each} for each, name in shown.items()]
+        return found
+
+    def tool(self, caller: Caller, view: View, shown: str) -> Named:
+        """
+        Return the tool that is called *shown* here; whether there is one is for `Calls` to say, where that can only be its server's.
+
+        Raises:
+            NotFound: No server's tool can be called so.
+        """
+        if view.server_id is not None:
+            return Named(self._catalogue.server(caller, view.server_id), shown)
+        direct = self._direct(caller, shown)
+        if direct is not None and self._catalogue.tool(direct.server, direct.name) is not None:
+            return direct
+        for server in self._catalogue.servers(caller):
+            name = exposed_names(server.id, [str(each.get("name", "")) for each in self._catalogue.offer(server).tools]).get(shown)
+            if name is not None:
+                return Named(server, name)
+        if direct is None:
+            raise NotFound("tool", shown)
+        return direct
+
+    def schema(self, caller: Caller, view: View, shown: str) -> JsonObject | None:
+        """Return the inputSchema of a tool that the caller sees."""
+        named = self.tool(caller, view, shown)
+        tool = self._catalogue.tool(named.server, named.name)
+        if tool is None or not self._catalogue.may_see(caller, named.server, tool):
+            return None
+        schema = tool.definition.get("inputSchema")
+        return schema if isinstance(schema, dict) else None  # pyright: ignore[reportUnknownVariableType] - an object of JSON
+
+    def shown_name(self, view: View, server: Server, name: str) -> str:
+        """Return what a tool that was found is called here."""
+        if view.server_id is not None:
+            return name
+        names = exposed_names(server.id, [str(each.get("name", "")) for each in self._catalogue.offer(server).tools])
+        return next((shown for shown, own in names.items() if own == name), exposed(server.id, name))
+
+    def _direct(self, caller: Caller, shown: str) -> Named | None:
+        parts = split(shown)
+        if parts is None:
+            return None
+        try:
+            return Named(self._catalogue.server(caller, parts[0]), parts[1])
+        except ServerNotFound:
+            return None
+
+    # Prompts.
+
+    def prompts(self, caller: Caller, view: View) -> list[JsonObject]:
+        """Return the prompts, each by its name here."""
+        found: list[JsonObject] = []
+        for server in self.servers(caller, view):
+            prompts = {str(each.get("name", "")): each for each in self._catalogue.offer(server).prompts}
+            shown = exposed_names(server.id, prompts) if view.server_id is None else dict(zip(prompts, prompts, strict=True))
+            found += [{**prompts[name], "name": each} for each, name in shown.items()]
+        return found
+
+    def prompt(self, caller: Caller, view: View, shown: str) -> Named:
+        """
+        Return the prompt that is called *shown* here.
+
+        Raises:
+            NotFound: No server's prompt can be called so.
+        """
+        if view.server_id is not None:
+            return Named(self._catalogue.server(caller, view.server_id), shown)
+        for server in self._catalogue.servers(caller):
+            name = exposed_names(server.id, [str(each.get("name", "")) for each in self._catalogue.offer(server).prompts]).get(shown)
+            if name is not None:
+                return Named(server, name)
+        direct = self._direct(caller, shown)
+        if direct is None:
+            raise NotFound("prompt", shown)
+        return direct
+
+    # Resources.
+
+    def resources(self, caller: Caller, view: View) -> Iterator[JsonObject]:
+        """Yield the resources, by the gateway's uris or the server's own."""
+        for server in self.servers(caller, view):
+            yield from self._resources.listed(server, caller) if view.server_id is None else self._catalogue.offer(server, caller).resources
+
+    def templates(self, caller: Caller, view: View) -> Iterator[JsonObject]:
+        """Yield the templates of resources, as `resources`."""
+        for server in self.servers(caller, view):
+            yield from self._resources.templates(server) if view.server_id is None else self._catalogue.offer(server).templates
+
+    # In words.
+
+    def why_nothing(self, caller: Caller, view: View) -> str | None:
+        """Return what to say to a key that sees no tool although there are some, None if it is not so (D-36)."""
+        servers = self.servers(caller, view)
+        if not servers:
+            return (
+                "This key reaches no tool server: its list of servers or tools leaves out every one there is. "
+                "Ask whoever made the key to add some (`rookery keys`), and list again."
+            )
+        if any(self._catalogue.tools(caller, server) for server in servers):
+            return None
+        scopes = sorted({tool for server in servers for tool in self._catalogue.offer(server).needs.values() if not caller.may(tool)})
+        if not any(self._catalogue.offer(server).tools for server in servers):
+            return None
+        which = f"the server {view.server_id!r}" if view.server_id is not None else "any server"
+        missing = f" It lacks the scopes {', '.join(scopes)}, which the built-in tools ask for." if scopes else ""
+        return f"This key may see no tool of {which}.{missing} Ask whoever made the key to widen it, and list again."
+
+    def instructions(self, caller: Caller, view: View) -> str:
+        """Return what a model is told of this address."""
+        servers = self.servers(caller, view)
+        nothing = self.why_nothing(caller, view)
+        if nothing is not None:
+            return nothing
+        if view.server_id is not None and not view.is_search:
+            return self._catalogue.offer(servers[0]).instructions or servers[0].description or servers[0].tagline
+        how = (
+            "find_tool finds tools by what you need; call_tool calls one by the name that find_tool gave."
+            if view.is_search
+            else "Tools of several servers; a tool's name begins with its server's."
+        )
+        lines = [f"- {server.id}: {server.use_when or server.tagline or server.name}" for server in servers]
+        return "\n".join([how, *lines])

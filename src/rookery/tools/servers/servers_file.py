@@ -1,0 +1,113 @@
+"""
+The file of servers (D-31): the form that every MCP client uses, with our optional fields beside.
+
+Reading it is pure but for the file itself; what is wrong with one entry costs that entry alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+import orjson
+
+from rookery.tools.models import Command, Server
+from rookery.tools.servers.entries import ID, RESERVED_IDS, Entry, EntryBroken
+
+_NOT_OF_A_SLUG = re.compile(r"[^A-Za-z0-9]+")
+_MAX_BYTES = 4 * 1024 * 1024
+
+
+class FileBroken(Exception):
+    """The file as a whole cannot be used; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServersFile:
+    """
+    What a file says.
+
+    Attributes:
+        servers: By id. An entry that cannot be used is there all the same, with its `fault`.
+        warnings: What was passed over, one text each.
+    """
+
+    servers: Mapping[str, Server] = field(default_factory=dict[str, Server])
+    warnings: tuple[str, ...] = ()
+
+
+def read_file(path: Path, environment: Mapping[str, str]) -> ServersFile:
+    """
+    Return what the file at *path* says; nothing if there is none.
+
+    Raises:
+        FileBroken: It cannot be read, or is no JSON of the right form.
+    """
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_MAX_BYTES + 1)
+    except FileNotFoundError:
+        return ServersFile()
+    except OSError as error:
+        raise FileBroken(f"{path.name} cannot be read: {error.strerror}") from error
+    if len(raw) > _MAX_BYTES:
+        raise FileBroken(f"{path.name} is larger than 4 MiB.")
+    return parse(raw, environment, name=path.name)
+
+
+def parse(raw: bytes, environment: Mapping[str, str], *, name: str = "servers.json") -> ServersFile:
+    """
+    Return what *raw* says; an empty file says nothing.
+
+    Raises:
+        FileBroken: No JSON, or not {"mcpServers": {id: {…}}}.
+    """
+    if not raw.strip():
+        return ServersFile()
+    try:
+        document: object = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise FileBroken(f"{name} is not valid JSON: {error.msg.split(':')[0]} (line {error.lineno}, column {error.colno}).") from error
+    if not isinstance(document, dict):
+        raise FileBroken(f'{name} must be an object {{"mcpServers": {{…}}}}.')
+    content = cast("dict[str, object]", document)
+    entries = content.get("mcpServers", content.get("servers", {}))
+    if not isinstance(entries, dict):
+        raise FileBroken(f'"mcpServers" of {name} must be an object of servers by id.')
+    servers: dict[str, Server] = {}
+    warnings: list[str] = []
+    for key, entry in cast("dict[str, object]", entries).items():
+        server_id = _id_of(key, servers)
+        server, passed_over = _server(server_id, key, entry, environment)
+        servers[server_id] = server
+        warnings += [f"{key}: {text}" for text in passed_over]
+        if server.fault is not None:
+            warnings.append(f"{key}: {server.fault}")
+    return ServersFile(servers=servers, warnings=tuple(warnings))
+
+
+def _id_of(key: str, taken: Mapping[str, Server]) -> str:
+    """Return the id of a file's *key*: itself if it has the form of one, else its slug; one that is taken or ours gets a suffix."""
+    if ID.fullmatch(key) and key not in RESERVED_IDS and key not in taken:
+        return key
+    slug = _NOT_OF_A_SLUG.sub("-", key).strip("-")[:57].rstrip("-") or "server"
+    if slug in RESERVED_IDS or slug in taken:
+        return f"{slug}-{hashlib.sha256(key.encode()).hexdigest()[:6]}"
+    return slug
+
+
+def _server(server_id: str, key: str, entry: object, environment: Mapping[str, str]) -> tuple[Server, list[str]]:
+    if not isinstance(entry, dict):
+        return Server(id=server_id, name=key, target=Command(command=""), fault="The entry must be an object."), []
+    reading = Entry(cast("dict[str, object]", entry), environment)
+    warnings = reading.unknown()
+    if key in RESERVED_IDS:
+        warnings.append(f"the id is reserved for a built-in server; it is served as {server_id!r}")
+    try:
+        return reading.server(server_id, key), warnings
+    except EntryBroken as error:
+        return Server(id=server_id, name=key, target=Command(command=""), fault=str(error)), warnings

@@ -1,0 +1,1 @@
+"""Sessions with upstreams: opened, watched, opened again, closed (D-32)."""

@@ -1,0 +1,143 @@
+"""How servers and their sessions do: what is kept of it, for whom, and how it is told (D-12, D-33)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+from rookery.kernel.clock import Clock
+from rookery.tools.models import Health, Server
+
+State: TypeAlias = Literal["open", "opening", "waiting", "closed"]
+"""Of a session: ready; being opened; left alone after a failure; not open, until a call wants it."""
+
+_BEST_FIRST: tuple[State, ...] = ("open", "opening", "waiting", "closed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionStanding:
+    """
+    How one session does.
+
+    Attributes:
+        pid: Of the server's process; None of one that we did not start.
+        era: The revision of the protocol that is spoken.
+        restarts: How often it was opened again after it had fallen.
+        retry_s: In how many seconds it may be opened again, while it is waiting.
+        took_ms: How long its last calls took.
+    """
+
+    state: State
+    pid: int | None = None
+    era: str | None = None
+    software: str = ""
+    uptime_s: float | None = None
+    restarts: int = 0
+    last_error: str = ""
+    in_flight: int = 0
+    queued: int = 0
+    retry_s: float | None = None
+    took_ms: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How one server does for one workspace: its own sessions, and those that all share."""
+
+    sessions: tuple[SessionStanding, ...] = ()
+
+    @property
+    def state(self) -> State:
+        """The best of its sessions' states: what the next call finds."""
+        for state in _BEST_FIRST:
+            if any(each.state == state for each in self.sessions):
+                return state
+        return "closed"
+
+    @property
+    def restarts(self) -> int:
+        """Of all its sessions."""
+        return sum(each.restarts for each in self.sessions)
+
+    @property
+    def in_flight(self) -> int:
+        """Calls that run now."""
+        return sum(each.in_flight for each in self.sessions)
+
+    @property
+    def queued(self) -> int:
+        """Calls that wait in line."""
+        return sum(each.queued for each in self.sessions)
+
+    def percentile_ms(self, share: float) -> float | None:
+        """Return how long *share* of the last calls took at most; None if there were none."""
+        return percentile((took for each in self.sessions for took in each.took_ms), share)
+
+
+def percentile(values: Iterable[float], share: float) -> float | None:
+    """Return the smallest of *values* that *share* of them do not exceed."""
+    ordered = sorted(values)
+    return ordered[max(math.ceil(share * len(ordered)) - 1, 0)] if ordered else None
+
+
+@dataclass(slots=True, kw_only=True)
+class Condition:
+    """How a server did lately; `noted` orders what was noted of one server."""
+
+    health: Health = Health.UNKNOWN
+    last_error: str = ""
+    changed_at: datetime | None = None
+    noted: int = 0
+
+    def take(self, health: Health, error: str, clock: Clock) -> bool:
+        """Note it; return whether its health changed."""
+        has_changed = self.health is not health
+        self.health, self.last_error = health, error
+        if has_changed:
+            self.changed_at = clock()
+        return has_changed
+
+
+@dataclass(slots=True)
+class _Kept:
+    overall: Condition = field(default_factory=Condition)
+    by_workspace: dict[int | None, Condition] = field(default_factory=dict[int | None, Condition])
+    notes: int = 0
+
+
+class Conditions:
+    """
+    How each server did lately: for the operator, and for each workspace by its own sessions and those of nobody in particular.
+
+    Apart, because the last words of a process that serves one workspace may hold its data.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._kept: dict[str, _Kept] = {}
+
+    def of(self, server: Server, workspace_id: int | None) -> Condition:
+        """Return how *server* does for a workspace; for the operator (None) over all."""
+        kept = self._kept.get(server.key)
+        if kept is None:
+            return Condition()
+        if workspace_id is None:
+            return kept.overall
+        views = [view for view in (kept.by_workspace.get(None), kept.by_workspace.get(workspace_id)) if view is not None]
+        return max(views, key=lambda view: view.noted, default=Condition())
+
+    def note(self, server: Server, workspace_id: int | None, health: Health, error: str, *, overall: Health) -> Condition | None:
+        """Note how a session of a workspace (None: of nobody in particular) did; return the whole's condition if that changed."""
+        kept = self._kept.setdefault(server.key, _Kept())
+        kept.notes += 1
+        view = kept.by_workspace.setdefault(workspace_id, Condition())
+        view.take(health, error, self._clock)
+        view.noted = kept.notes
+        return kept.overall if kept.overall.take(overall, error, self._clock) else None
+
+    def forget(self, server_key: str) -> None:
+        """Forget a server whose entry changed or went."""
+        self._kept.pop(server_key, None)

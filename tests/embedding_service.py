@@ -1,0 +1,182 @@
+"""
+An embedding service on the loopback: both protocols that we speak, and everything that a service may do wrong.
+
+Its vectors are sums of words' directions, so that texts that share words are near.
+
+    python -m tests.embedding_service [WIDTH] [PORT]
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import ssl
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+
+KEY = "the key of the embedding service"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """What is wrong with the next answer; *status* 0: the answer begins well and is cut."""
+
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict[str, str])
+    body: bytes | None = None
+    after_s: float = 0.0
+
+
+@dataclass
+class Service:
+    """
+    The service, and what it was asked.
+
+    Attributes:
+        limit: Characters of the longest text that it takes.
+        poison: A word that it refuses, with the status beside it.
+    """
+
+    name: str = "words"
+    width: int = 32
+    limit: int = 10_000
+    poison: dict[str, int] = field(default_factory=dict[str, int])
+    key: str | None = None
+    salt: str = ""
+    faults: deque[Fault] = field(default_factory=deque[Fault])
+    always: Fault | None = None
+    requests: list[dict[str, object]] = field(default_factory=list[dict[str, object]])
+    at_once: int = 0
+    most_at_once: int = 0
+    slow_s: float = 0.0
+    port: int = 0
+    certificate: Path | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def texts(self) -> list[str]:
+        """All texts it was asked for, in the order they came."""
+        return [text for request in self.requests for text in cast("list[str]", request["input"])]
+
+    def openai(self, more: str = "") -> str:
+        """Return the address of it as OpenAI's."""
+        key = f":{self.key.replace(' ', '%20')}@" if self.key else ""
+        return f"openai://{key}127.0.0.1:{self.port}/v1?model={self.name}{more}"
+
+    def ollama(self, more: str = "") -> str:
+        """Return the address of it as Ollama's."""
+        return f"ollama://127.0.0.1:{self.port}/{self.name}{more}"
+
+    def answer(self, path: str, headers: dict[str, str], body: dict[str, object]) -> tuple[int, dict[str, object]]:
+        """Return the status and body of an answer."""
+        texts = cast("list[str]", body["input"])
+        if self.key is not None and headers.get("authorization") != f"Bearer {self.key}":
+            return 401, {"error": {"message": f"Incorrect API key provided: {headers.get('authorization')}"}}
+        if body["model"] != self.name:
+            return 404, {"error": f"model {body['model']!r} not found"}
+        for word, status in self.poison.items():
+            if any(word in text for text in texts):
+                return status, {"error": "json: unsupported value: NaN"}
+        if any(len(text) > self.limit for text in texts):
+            return 400, {"error": "the input length exceeds the context length"}
+        width = cast("int", body.get("dimensions", self.width))
+        rows = [embedded(text, width, self.salt).tolist() for text in texts]
+        if path == "/api/embed":
+            return 200, {"model": self.name, "embeddings": rows}
+        # Backwards: it is the index that counts.
+        data = [{"object": "embedding", "index": index, "embedding": row} for index, row in enumerate(rows)]
+        return 200, {"object": "list", "model": self.name, "data": data[::-1]}
+
+
+def embedded(text: str, width: int, salt: str = "") -> npt.NDArray[np.float64]:
+    """Return the sum of the directions of its words, at no particular length."""
+    words = re.findall(r"[a-z0-9]+", text.lower()) or ["nothing"]
+    return np.sum([direction(word, width, salt) for word in words], axis=0)
+
+
+@cache
+def direction(word: str, width: int, salt: str) -> npt.NDArray[np.float64]:
+    """Return a word's own direction."""
+    seed = int.from_bytes(hashlib.sha256(f"{salt}{word}".encode()).digest()[:8])
+    return np.random.default_rng(seed).standard_normal(width)
+
+
+@contextmanager
+def serving(service: Service | None = None) -> Generator[Service]:
+    """Run a service on a port of its own."""
+    service = service or Service()
+    server = ThreadingHTTPServer(("127.0.0.1", service.port), _handler(service))
+    server.daemon_threads = True
+    if service.certificate is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(service.certificate)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    service.port = server.server_address[1]
+    thread = threading.Thread(target=lambda: server.serve_forever(poll_interval=0.02), daemon=True)
+    thread.start()
+    try:
+        yield service
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _handler(service: Service) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            raw = self.rfile.read(int(self.headers["content-length"]))
+            body = cast("dict[str, object]", json.loads(raw))
+            with service.lock:
+                service.requests.append(body)
+                service.at_once += 1
+                service.most_at_once = max(service.most_at_once, service.at_once)
+                fault = service.always or (service.faults.popleft() if service.faults else Fault())
+            try:
+                time.sleep(service.slow_s + fault.after_s)
+                self._send(fault, body)
+            except OSError:
+                self.close_connection = True  # whoever asked has gone
+            finally:
+                with service.lock:
+                    service.at_once -= 1
+
+        def _send(self, fault: Fault, body: dict[str, object]) -> None:
+            status, answer = service.answer(self.path, {name.lower(): value for name, value in self.headers.items()}, body)
+            content = json.dumps(answer).encode() if fault.body is None else fault.body
+            self.send_response(status if fault.status in {0, 200} else fault.status)
+            for name, value in fault.headers.items():
+                self.send_header(name, value)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content[: len(content) // 2] if fault.status == 0 else content)
+            if fault.status == 0:
+                self.close_connection = True
+
+        def log_message(self, format: str, *args: object) -> None:
+            del format, args
+
+    return Handler
+
+
+if __name__ == "__main__":
+    arguments = [int(each) for each in sys.argv[1:]]
+    with serving(Service(width=arguments[0] if arguments else 32, port=arguments[1] if len(arguments) > 1 else 0)) as running:
+        print(running.openai(), running.ollama(), flush=True)  # noqa: T201 - where it is
+        sys.stdin.read()

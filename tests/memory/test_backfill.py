@@ -1,0 +1,62 @@
+"""brain:backfill-org (spec 4.4, D-52)."""
+
+from __future__ import annotations
+
+import pytest
+
+from rookery.memory.maintenance.backfill import Wanted, named_org
+from rookery.memory.models import MemoryScope, MemoryState, Question, state_of
+from rookery.memory.runs import Item, Watch
+from tests.memory.makers import MODEL, Rig, make_caller
+
+
+@pytest.mark.parametrize(
+    ("project", "org"),
+    [
+        ("acme/web", "acme"),
+        ("acme/web/api", "acme"),
+        ("web", None),
+        ("/web", None),
+        ("acme/", None),
+        (f"{'a' * 101}/web", None),
+        (" /web", None),
+    ],
+)
+def test_a_project_names_its_org_before_a_slash(project: str, org: str | None) -> None:
+    """D-52: `org/name` in project → org."""
+    assert named_org(project) == org
+
+
+async def test_orgs_are_filled_in_where_they_are_beyond_doubt(rig: Rig) -> None:
+    """Spec 4.4: infers org from project; D-52: else the one org under which that project is known; D-45: leaves Stale."""
+    known = await rig.remember("known", org="acme", project="web")
+    named = await rig.remember("named", org=None, project="zoo/web")
+    inferred = await rig.remember("inferred", org=None, project="web", memory_scope=MemoryScope.AGENT, agent_id="kim")
+    for org in ("acme", "zoo"):
+        await rig.remember("of two", org=org, project="shared")
+    ambiguous = await rig.remember("ambiguous", org=None, project="shared")
+    bare = await rig.remember("bare", org=None, project=None)
+    foreign = await rig.remember("foreign", make_caller(workspace_id=2), org=None, project="acme/web")
+    await rig.index()
+    told, done = list[Item](), list[Item]()
+
+    dry = await rig.brain.tidying.backfill.run(
+        Wanted(workspace_id=1, dry_run=True), watch=Watch(item=told.append, progress=lambda done, total: None)
+    )
+    assert (await rig.fresh(named)).org is None
+    real = await rig.brain.tidying.backfill.run(Wanted(workspace_id=1), watch=Watch(item=done.append, progress=lambda done, total: None))
+    again = await rig.brain.tidying.backfill.run(Wanted(workspace_id=1))
+
+    assert [(await rig.fresh(each)).org for each in (known, named, inferred, ambiguous, bare, foreign)] == [
+        "acme", "zoo", "acme", None, None, None,
+    ]  # fmt: skip
+    assert (dry.counts, real.counts, again.counts) == (
+        {"changed": 2, "unknown": 1},
+        {"changed": 2, "unknown": 1},
+        {"changed": 0, "unknown": 1},
+    )
+    assert (dry.total, told) == (3, done)
+    assert (await rig.fresh(named)).project == "zoo/web"
+    assert state_of(await rig.fresh(named), model=MODEL) is MemoryState.STALE
+    found = await rig.brain.recall.ask(make_caller(), Question(query="named", mode="keyword"))
+    assert [hit.memory.id for hit in found.hits] == [named.id]

@@ -1,0 +1,344 @@
+"""brain:consolidate (spec 3.4, 4.4, D-41, D-52)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rookery.kernel.db import Tx
+from rookery.memory import merging
+from rookery.memory.maintenance.consolidation import Wanted
+from rookery.memory.models import Change, Memory, MemoryScope, MemoryState, Passage, Question, Tombstone, Vector, state_of
+from rookery.memory.runs import Item, Report, Watch
+from tests.conftest import FakeClock
+from tests.memory.makers import MODEL, Rig, StemEmbedder, make_caller, make_memory
+
+BASE = "Herons nest on tall trees near quiet lakes where many small fish swim all year between reeds and stones under willows"
+MORE = f"{BASE}. They return in March."
+OTHER = "The release train leaves the station every second Tuesday after lunch unless somebody has pulled its emergency brake before"
+WANTED = Wanted(workspace_id=1)
+
+
+async def _consolidate(rig: Rig, wanted: Wanted = WANTED) -> tuple[Report, list[Item]]:
+    items = list[Item]()
+    return await rig.brain.tidying.consolidation.run(wanted, watch=Watch(item=items.append, progress=lambda done, total: None)), items
+
+
+async def _live(rig: Rig, *memories: Memory) -> list[bool]:
+    return [(await rig.fresh(memory)).archived_at is None for memory in memories]
+
+
+async def _twins(rig: Rig) -> tuple[Memory, Memory]:
+    """Remember and index two that say nearly the same; the first is the more trusted."""
+    pair = (await rig.remember(BASE, confidence=0.9), await rig.remember(MORE, confidence=0.5, tags=("march",)))
+    await rig.index()
+    return pair
+
+
+async def test_the_most_trusted_takes_in_what_the_others_say_beyond_it(rig: Rig) -> None:
+    """Spec 4.4: highest confidence is the primary; unique content appended, re-embedded, others archived. 3.4: lineage."""
+    other = await rig.remember(OTHER)
+    primary, second = await _twins(rig)
+    rig.clock.advance(days=1)
+
+    report, items = await _consolidate(rig)
+    await rig.index()
+    kept, merged = await rig.fresh(primary), await rig.fresh(second)
+    found = await rig.brain.recall.ask(make_caller(), Question(query="March", mode="keyword"))
+    near = await rig.brain.recall.ask(make_caller(), Question(query=MORE, mode="semantic", top_k=1))
+
+    assert (report.total, report.successes, report.failures) == (3, 3, 0)
+    assert report.counts == {"clusters": 1, "merged": 1, "left_out": 0}
+    assert (kept.content, kept.tags, kept.confidence) == (f"{BASE}\n\nThey return in March.", ("march",), 0.9)
+    assert (kept.content_at, state_of(kept, model=MODEL)) == (primary.content_at, MemoryState.INDEXED)
+    assert (merged.content, merged.superseded_by, merged.archived_at) == (MORE, primary.id, rig.clock())
+    assert items == [Item(id=second.id, action="merge", why="21 characters of it were new", into=primary.id)]
+    assert [hit.memory.id for hit in (*found.hits, *near.hits)] == [primary.id, primary.id]
+    assert near.hits[0].similarity == pytest.approx(1.0)
+    assert await _live(rig, other) == [True]
+    assert [each.id for each in await rig.brain.records.history(make_caller(), primary.id)] == [second.id, primary.id]
+    assert [each.id for each in await rig.brain.records.history(make_caller(), second.id)] == [second.id, primary.id]
+
+
+async def test_a_restore_undoes_it(rig: Rig) -> None:
+    """D-52: restore undoes: the merged one is as it was, and the primary has its own words again."""
+    primary, second = await _twins(rig)
+    await _consolidate(rig)
+    await rig.brain.records.restore(make_caller(), second.id)
+    await rig.index()
+
+    kept, restored = await rig.fresh(primary), await rig.fresh(second)
+    assert (kept.content, kept.tags) == (primary.content, primary.tags)
+    assert (restored.content, restored.superseded_by, restored.archived_at) == (MORE, None, None)
+    assert [each.id for each in await rig.brain.records.history(make_caller(), primary.id)] == [primary.id]
+    assert [hit.memory.id for hit in (await rig.brain.recall.ask(make_caller(), Question(query="March", mode="keyword"))).hits] == [
+        second.id
+    ]
+
+
+async def test_a_restore_leaves_what_somebody_wrote_since(rig: Rig) -> None:
+    """D-52: only the words that came with the merge go again, where they still stand as they came."""
+    primary, second = await _twins(rig)
+    await _consolidate(rig)
+    content = f"{BASE}\n\nThey return in March.\n\nOr in April."
+    await rig.brain.records.change(make_caller(), primary.id, Change(given=frozenset({"content"}), content=content))
+    await rig.brain.records.restore(make_caller(), second.id)
+
+    assert (await rig.fresh(primary)).content == f"{BASE}\n\nOr in April."
+
+
+async def test_a_restore_leaves_a_paragraph_that_somebody_went_on_with(rig: Rig) -> None:
+    """D-52: what was changed there since stays."""
+    primary, second = await _twins(rig)
+    await _consolidate(rig)
+    content = f"{BASE}\n\nThey return in March. Not all of them."
+    await rig.brain.records.change(make_caller(), primary.id, Change(given=frozenset({"content"}), content=content))
+    await rig.brain.records.restore(make_caller(), second.id)
+
+    assert (await rig.fresh(primary)).content == content
+
+
+async def test_what_is_deleted_of_a_cluster_keeps_its_place_in_the_lineage(rig: Rig) -> None:
+    """D-41: a tombstone without content."""
+    primary, second = await _twins(rig)
+    await _consolidate(rig)
+    await rig.brain.records.delete(make_caller(), second.id)
+    first, last = await rig.brain.records.history(make_caller(), primary.id)
+
+    assert isinstance(first, Tombstone)
+    assert (first.id, first.superseded_by, last.id) == (second.id, primary.id, primary.id)
+
+
+SPACES: Mapping[str, Mapping[str, object]] = {
+    "org": {"org": "zoo"},
+    "project": {"project": "api"},
+    "scope": {"memory_scope": MemoryScope.SHARED},
+    "type": {"type": "decision"},
+    "agent": {"agent_id": "kim"},
+    "no org": {"org": None},
+    "own": {"memory_scope": MemoryScope.AGENT, "agent_id": "kim"},
+    "session": {"memory_scope": MemoryScope.SESSION, "session_id": "s"},
+}
+
+
+@pytest.mark.parametrize("space", list(SPACES))
+async def test_only_memories_of_one_space_become_one(rig: Rig, space: str) -> None:
+    """D-52: only inside one org, project, scope, agent, type, and workspace."""
+    here = await rig.remember(BASE)
+    there = await rig.remember(BASE, None, **SPACES[space])
+    foreign = await rig.remember(BASE, make_caller(workspace_id=2))
+    await rig.index()
+    await _consolidate(rig)
+
+    assert await _live(rig, here, there, foreign) == [True, True, True]
+
+
+async def test_only_what_exceeds_the_threshold_is_merged(rig: Rig) -> None:
+    """Spec 4.4: whose cosine similarity exceeds the threshold; --org, --project."""
+    primary, second = await _twins(rig)
+    vectors = await rig.vectors.stored(1, [primary.id, second.id])
+    similarity = (await rig.vectors.similarities(vectors[primary.id][0], workspace_id=1, ids=[second.id]))[second.id]
+
+    assert (await _consolidate(rig, replace(WANTED, threshold=similarity + 0.001)))[0].counts["merged"] == 0
+    assert (await _consolidate(rig, replace(WANTED, org="zoo")))[0].total == 0
+    assert (await _consolidate(rig, replace(WANTED, project="api")))[0].total == 0
+    assert (await _consolidate(rig, replace(WANTED, threshold=similarity - 0.001, org="acme", project="web")))[0].counts["merged"] == 1
+
+
+async def test_what_will_expire_or_is_not_indexed_is_left_out(rig: Rig) -> None:
+    """D-52: an end that was chosen is neither lengthened nor shortened, and only vectors of today's words are compared."""
+    primary, second = await _twins(rig)
+    third = await rig.remember(BASE, expires_in_h=5)
+    await rig.index()
+    fourth = await rig.remember(BASE)
+    change = Change(given=frozenset({"content"}), content=OTHER)
+    await rig.brain.records.change(make_caller(), second.id, change)
+
+    report, _ = await _consolidate(rig)
+    assert (report.total, report.counts) == (1, {"clusters": 0, "merged": 0, "left_out": 3})
+    assert await _live(rig, primary, second, third, fourth) == [True] * 4
+
+
+async def test_a_merge_that_cannot_be_embedded_changes_nothing(rig: Rig) -> None:
+    """Issue: written, verified, then archived; what fails is put back and counted."""
+    primary, second = await _twins(rig)
+    rig.embedder.poison = f"{BASE}\n\n"
+
+    report, items = await _consolidate(rig)
+    assert (report.successes, report.failures, report.counts["merged"], items) == (1, 1, 0, [])
+    assert ((await rig.fresh(primary)).content, await _live(rig, primary, second)) == (BASE, [True, True])
+    rig.embedder.poison = None
+    await rig.index()
+    assert (await _consolidate(rig))[0].counts["merged"] == 1
+
+
+async def test_an_engine_that_goes_down_ends_the_run_and_loses_nothing(rig: Rig) -> None:
+    """Issue, D-51: nothing is archived that was not verified."""
+    primary, second = await _twins(rig)
+    rig.embedder.is_down = True
+
+    report, _ = await _consolidate(rig)
+    assert report.stopped is not None
+    assert ((await rig.fresh(primary)).content, await _live(rig, primary, second)) == (BASE, [True, True])
+
+
+async def test_a_run_that_was_killed_between_writing_and_archiving_is_finished_by_the_next(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Issue: killed in the middle and run again: nothing lost, nothing twice."""
+    primary, second = await _twins(rig)
+    index = rig.brain.indexer.index
+
+    async def die(memories: Sequence[Memory], *, words_only: bool = False) -> Mapping[str, str]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(rig.brain.indexer, "index", die)
+    with pytest.raises(KeyboardInterrupt):
+        await _consolidate(rig)
+    monkeypatch.setattr(rig.brain.indexer, "index", index)
+    between = await _live(rig, primary, second)
+    told = (await _consolidate(rig, replace(WANTED, dry_run=True)))[1]
+    report, done = await _consolidate(rig)
+
+    assert (between, told) == ([True, True], done)
+    assert done == [Item(id=second.id, action="merge", why="an earlier run had begun it", into=primary.id)]
+    assert (report.counts["merged"], await _live(rig, primary, second)) == (1, [True, False])
+    assert (await rig.fresh(primary)).content == f"{BASE}\n\nThey return in March."
+    assert (await _consolidate(rig))[0].counts["merged"] == 0
+
+
+@pytest.mark.parametrize("changed", ["primary", "primary and indexed", "other"])
+async def test_what_somebody_changes_meanwhile_is_not_archived(rig: Rig, monkeypatch: pytest.MonkeyPatch, changed: str) -> None:
+    """Issue: safe beside a server: only what was merged as it is may go, and only while the primary has its words."""
+    primary, second = await _twins(rig)
+    put = rig.vectors.put
+
+    async def change_it(items: Sequence[object]) -> None:
+        monkeypatch.setattr(rig.vectors, "put", put)
+        memory = second if changed == "other" else primary
+        await rig.brain.records.change(make_caller(), memory.id, Change(given=frozenset({"content"}), content=OTHER))
+        await put(items)  # pyright: ignore[reportArgumentType] - passed on as it came
+        if changed == "primary and indexed":
+            await rig.index()
+
+    monkeypatch.setattr(rig.vectors, "put", change_it)
+    report, items = await _consolidate(rig)
+    await rig.index()
+
+    assert (items, report.failures, await _live(rig, primary, second)) == ([], 1, [True, True])
+    assert (await rig.fresh(primary)).content == (BASE if changed == "other" else OTHER)
+    assert (await rig.fresh(second)).content == (OTHER if changed == "other" else MORE)
+
+
+async def test_two_runs_at_once_merge_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Issue: nothing twice."""
+    primary, second = await _twins(rig)
+    write, first = rig.db.write, [True]
+
+    async def run_another_first(work: Callable[[Tx], object]) -> object:
+        if first.pop() if first else False:
+            assert (await _consolidate(rig))[0].counts["merged"] == 1
+        return await write(work)
+
+    monkeypatch.setattr(rig.db, "write", run_another_first)
+    assert (await _consolidate(rig))[0].counts["merged"] == 0
+    assert (await rig.fresh(primary)).content.count("They return in March.") == 1
+    assert await _live(rig, primary, second) == [True, False]
+
+
+async def test_a_dry_run_tells_what_a_run_then_does(rig: Rig) -> None:
+    """Issue: --dry-run: ids and why; over more than one batch; what one run merges is not merged on by the same run."""
+    topics, stored = "lakes owls trains tea moss ink salt wind bread glass".split(), list[Memory]()
+    for topic, number in product(topics, range(9)):
+        words = " ".join(f"{topic}{number_of_word}" for number_of_word in range(48))
+        stored.append(await rig.remember(f"{words} variant{number}", confidence=(number * 7 % 9) / 10 + 0.1))
+    await rig.index()
+
+    dry, told = await _consolidate(rig, replace(WANTED, dry_run=True))
+    untouched = await _live(rig, *stored)
+    real, done = await _consolidate(rig)
+
+    assert (told, dry.counts) == (done, real.counts)
+    assert (untouched, real.counts["merged"]) == ([True] * 90, 80)
+    by_id = {memory.id: memory for memory in stored}
+    assert all(by_id[item.into or ""].confidence == 0.9 for item in done)
+    assert (await _consolidate(rig))[0].counts["merged"] == 0
+
+
+sentences = st.lists(
+    st.sampled_from(["The heron nests.", "it nests", "IT  NESTS!", "Tea is hot", "a\nb", "x. y. z.", " ", "one; two"]), max_size=6
+)
+joints = st.sampled_from([" ", "\n", "\n\n"])
+
+
+@given(st.lists(st.tuples(sentences, joints), min_size=1, max_size=5), st.randoms(use_true_random=False))
+def test_a_merge_loses_no_sentence_and_is_undone_in_any_order(contents: list[tuple[list[str], str]], chance: Random) -> None:
+    """Spec 4.4: append unique content; D-52: restore undoes; done twice it appends nothing."""
+    memories = [make_memory(FakeClock(), content=joint.join(texts) or "-", tags=tuple(texts[:2])) for texts, joint in contents]
+    primary, others = memories[0], memories[1:]
+    whole, merges = merging.merged(primary, others, run="one")
+
+    assert all(merging.beyond(whole.content, other.content) == "" for other in others)
+    assert all(merging.has(whole, merge) for merge in merges)
+    assert merging.merged(whole, others, run="two")[0] == whole
+    chance.shuffle(merges)
+    assert merging.unmerged(whole, merges) == primary
+
+
+async def test_a_memory_that_took_others_in_is_left_alone_by_that_run(rig: Rig) -> None:
+    """Issue: a run does what its dry run told, though a merge makes its primary like others."""
+    new = [f"word{number}" for number in range(12)]
+    texts = [BASE, f"{BASE} {' '.join(new[:6])}", f"{BASE} {' '.join(new)}"]
+    stored = [await rig.remember(text, confidence=confidence) for text, confidence in zip(texts, (0.9, 0.8, 0.7), strict=True)]
+    await rig.index()
+    (chunk,) = (await rig.vectors.stored(1, [stored[0].id]))[stored[0].id]
+    likeness = await rig.vectors.similarities(chunk, workspace_id=1, ids=[each.id for each in stored])
+    wanted = replace(WANTED, threshold=(likeness[stored[1].id] + likeness[stored[2].id]) / 2)
+
+    told = (await _consolidate(rig, replace(wanted, dry_run=True)))[1]
+    done = (await _consolidate(rig, wanted))[1]
+    assert ([item.id for item in told], told) == ([stored[1].id], done)
+    assert [item.id for item in (await _consolidate(rig, wanted))[1]] == [stored[2].id]
+
+
+async def test_a_chain_of_likes_does_not_become_one(rig: Rig) -> None:
+    """D-52: each merged one is like the one that it is merged into, not like another that is."""
+    words = [f"word{number}" for number in range(40)]
+    links = [" ".join(words[start : start + 24]) for start in (0, 3, 6, 9)]
+    for text, confidence in zip(links, (0.9, 0.8, 0.7, 0.6), strict=True):
+        await rig.remember(text, confidence=confidence)
+    await rig.index()
+
+    items = (await _consolidate(rig, replace(WANTED, threshold=0.82, dry_run=True)))[1]
+    assert items
+    for item in items:
+        (chunk,) = (await rig.vectors.stored(1, [item.id]))[item.id]
+        assert (await rig.vectors.similarities(chunk, workspace_id=1, ids=[item.into or ""]))[item.into or ""] > 0.82
+
+
+async def test_of_a_long_memory_all_parts_must_be_alike(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D-55: a memory is several vectors; sharing one chunk is not saying the same."""
+    embed = StemEmbedder.embed_passages
+
+    async def in_halves(self: StemEmbedder, passages: Sequence[Passage]) -> list[tuple[Vector, ...]]:
+        parts = [[replace(passage, content=half) for half in passage.content.split("\n\n")] for passage in passages]
+        flat = iter([vectors[0] for vectors in await embed(self, [part for each in parts for part in each])])
+        return [tuple(next(flat) for _ in each) for each in parts]
+
+    monkeypatch.setattr(StemEmbedder, "embed_passages", in_halves)
+    short = await rig.remember(BASE, confidence=0.9)
+    both = await rig.remember(f"{BASE}\n\n{OTHER}", confidence=0.5)
+    await rig.index()
+
+    assert (await _consolidate(rig))[0].counts["merged"] == 0
+    assert await _live(rig, short, both) == [True, True]
+    await rig.brain.records.change(make_caller(), both.id, Change(given=frozenset({"confidence"}), confidence=0.95))
+    await rig.index()
+    assert (await _consolidate(rig))[0].counts["merged"] == 1
+    assert await _live(rig, short, both) == [False, True]

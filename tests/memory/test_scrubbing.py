@@ -1,0 +1,122 @@
+"""brain:clean on stored memories (spec 4.4, D-45, D-52)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from rookery.kernel.db import Tx
+from rookery.memory.maintenance.lifecycle import Wanted as Reindex
+from rookery.memory.maintenance.scrubbing import Wanted
+from rookery.memory.models import Change, MemoryState, Question, state_of
+from rookery.memory.runs import Item, Watch
+from tests.memory.makers import MODEL, Rig, make_caller
+
+PRIVATE = "Ask Kim at kim@example.org about the heron."
+BOTH = Wanted(workspace_id=1, strip_pii=True, normalise=True)
+
+
+def listening(into: list[Item]) -> Watch:
+    """Return a watch that keeps what was done to which memory."""
+    return Watch(item=into.append, progress=lambda done, total: None)
+
+
+async def test_stored_texts_are_cleaned_and_a_stale_reindex_brings_it_to_the_indexes(rig: Rig) -> None:
+    """Spec 4.4: cleans stored text; a later stale re-index propagates it. D-45: its age and confidence stay."""
+    memory = await rig.remember(PRIVATE, tags=("team", "kim@example.org"), source="mail:kim@example.org")
+    clean = await rig.remember("The heron nests.")
+    await rig.index()
+    rig.clock.advance(days=3)
+
+    report = await rig.brain.tidying.scrubbing.run(BOTH)
+    cleaned = await rig.fresh(memory)
+    rig.clock.advance(days=1)
+    reindexed = await rig.brain.lifecycle.reindex(Reindex(is_stale=True))
+    found = await rig.brain.recall.ask(make_caller(), Question(query="example", mode="keyword"))
+
+    assert (report.total, report.successes, report.counts) == (2, 2, {"changed": 1, "email": 3})
+    assert (cleaned.content, cleaned.tags) == ("Ask Kim at [email] about the heron.", ("team", "[email]"))
+    assert cleaned.source == "mail:[email]"
+    assert (cleaned.content_at, cleaned.confidence) == (memory.content_at, memory.confidence)
+    assert state_of(cleaned, model=MODEL) is MemoryState.STALE
+    assert await rig.fresh(clean) == replace(clean, indexed_at=(await rig.fresh(clean)).indexed_at, indexed_model=MODEL)
+    assert (reindexed.total, found.hits) == (1, ())
+    assert state_of(await rig.fresh(memory), model=MODEL) is MemoryState.INDEXED
+
+
+async def test_nothing_is_cleaned_twice(rig: Rig) -> None:
+    """Issue: killed in the middle and run again, nothing is done twice."""
+    memory = await rig.remember(f"{PRIVATE}  \r\nTel. +49 30 901820")
+    await rig.brain.tidying.scrubbing.run(BOTH)
+    once = await rig.fresh(memory)
+    again = await rig.brain.tidying.scrubbing.run(BOTH)
+
+    assert (again.counts, await rig.fresh(memory)) == ({"changed": 0}, once)
+
+
+async def test_archived_memories_are_cleaned_and_other_workspaces_are_not(rig: Rig) -> None:
+    """Spec 4.4: stored text; D-52: --workspace."""
+    archived = await rig.remember(PRIVATE)
+    await rig.brain.records.archive(make_caller(), archived.id)
+    foreign = await rig.remember(PRIVATE, make_caller(workspace_id=2))
+
+    await rig.brain.tidying.scrubbing.run(BOTH)
+
+    assert "[email]" in (await rig.fresh(archived)).content
+    assert (await rig.fresh(foreign)).content == PRIVATE
+
+
+async def test_a_dry_run_tells_what_a_run_then_does(rig: Rig) -> None:
+    """Issue: --dry-run tells exactly what would happen, ids and why, and changes nothing."""
+    stored = [await rig.remember(text) for text in (PRIVATE, "heron", "two  herons ", "203.0.113.7 and 203.0.113.8")]
+    told, done = list[Item](), list[Item]()
+
+    dry = await rig.brain.tidying.scrubbing.run(replace(BOTH, dry_run=True), watch=listening(told))
+    untouched = [(await rig.fresh(each)).content for each in stored]
+    real = await rig.brain.tidying.scrubbing.run(BOTH, watch=listening(done))
+
+    assert told == done
+    assert [(item.id, item.why) for item in told] == [(stored[0].id, "email"), (stored[2].id, "white space"), (stored[3].id, "ip × 2")]
+    assert (dry.counts, dry.total, untouched) == (real.counts, real.total, [each.content for each in stored])
+
+
+async def test_what_somebody_wrote_meanwhile_is_not_undone(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Issue: safe beside a server: a memory is cleaned as it is at that moment, not as it was read."""
+    memory = await rig.remember(PRIVATE)
+    write = rig.db.write
+    change = Change(given=frozenset({"content"}), content="Ask Lee at lee@example.org instead.")
+
+    async def write_later(work: Callable[[Tx], object]) -> object:
+        monkeypatch.setattr(rig.db, "write", write)
+        await rig.brain.records.change(make_caller(), memory.id, change)
+        return await write(work)
+
+    monkeypatch.setattr(rig.db, "write", write_later)
+    await rig.brain.tidying.scrubbing.run(BOTH)
+
+    assert (await rig.fresh(memory)).content == "Ask Lee at [email] instead."
+
+
+async def test_a_run_that_was_ended_goes_on_and_another_one_begins_anew(rig: Rig) -> None:
+    """Issue: a cursor is kept where it saves time; only --resume uses it, and only for the same options."""
+    for number in range(130):
+        await rig.remember(f"{PRIVATE} {number}")
+    seen = list[tuple[int, int]]()
+
+    def end(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    watch = Watch(item=lambda item: None, progress=end)
+    try:
+        await rig.brain.tidying.scrubbing.run(BOTH, watch=watch)
+    except KeyboardInterrupt:
+        seen.append((0, 0))
+    watching = Watch(item=lambda item: None, progress=lambda done, total: seen.append((done, total)))
+    rest = await rig.brain.tidying.scrubbing.run(replace(BOTH, resume=True), watch=watching)
+    other = await rig.brain.tidying.scrubbing.run(replace(BOTH, resume=True, normalise=False))
+
+    assert seen == [(0, 0), (128, 130), (130, 130)]
+    assert (rest.total, rest.successes, rest.counts["changed"]) == (130, 130, 130 - 64)
+    assert (other.total, other.counts["changed"]) == (130, 0)

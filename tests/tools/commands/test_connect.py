@@ -1,0 +1,154 @@
+"""`rookery connect`: clients' own files, with ours added and all else kept (D-35)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rookery.tools.finding.client_files import FILES, ClientFileBroken, with_ours
+from rookery.tools.finding.client_setups import Target, setups
+from tests.tools.commands.line import Line
+
+TARGET = Target(name="rookery", url="http://h/mcp", api="http://h/api/v1/mcp")
+NAMES = st.text(alphabet="abcdef_-", min_size=1, max_size=8).filter(lambda name: name != "rookery")
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5), lambda each: st.lists(each, max_size=3), max_leaves=5
+)
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project's folder to work in, with a home folder of its own."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("HOME", str(folder / "home"))
+    monkeypatch.setenv("ROOKERY_KEY", "the key itself")
+    return folder
+
+
+@pytest.fixture
+def line(data_dir: Path) -> Line:
+    """A command line of a server on another port."""
+    line = Line(data_dir)
+    line.settings = replace(line.settings, port=9123)
+    return line
+
+
+def test_it_shows_what_is_to_paste_and_opens_nothing(tmp_path: Path) -> None:
+    """D-35, D-04: the text alone on standard output, by the addresses of the settings; no store is made for it, nothing is warned of."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("ROOKERY_")}
+    environment |= {"ROOKERY_PORT": "9123", "ROOKERY_KEY": "the key itself"}
+    command = [sys.executable, "-m", "rookery", "--data-dir", str(tmp_path / "data"), "connect", "claude-code"]
+
+    shown = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=True)
+
+    assert json.loads(shown.stdout)["mcpServers"]["rookery"]["url"] == "http://127.0.0.1:9123/mcp"
+    assert "the key itself" not in shown.stdout + shown.stderr
+    assert "warning" not in shown.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_it_shows_one_server_or_the_search_by_our_addresses(line: Line) -> None:
+    """D-35, D-01: the address of the settings, with the server's path or the search's mode."""
+    line.settings = replace(line.settings, mcp_url="https://agents.example.org")
+
+    one = cast("dict[str, str]", line.answer("connect", "vscode", "--server", "time", "--json"))
+    search = line.run("connect", "codex", "--search")
+
+    assert '"https://agents.example.org/mcp/time"' in one["text"]
+    assert tomllib.loads(search.stdout)["mcp_servers"]["rookery"]["url"] == "https://agents.example.org/mcp?mode=search"
+
+
+def test_it_writes_into_each_clients_file_and_keeps_the_rest(line: Line, project: Path) -> None:
+    """D-35: written twice is written once; other servers, comments of TOML, and the file's mode stay; the key is nowhere."""
+    (project / ".mcp.json").write_text('{"mcpServers": {"mine": {"command": "x"}}, "other": 1}')
+    (project / ".mcp.json").chmod(0o640)
+    codex = project / "home" / ".codex" / "config.toml"
+    codex.parent.mkdir(parents=True)
+    codex.write_text('model = "m"  # mine\n\n[mcp_servers.rookery]\nurl = "http://old"\n\n[mcp_servers.mine]\ncommand = "x"\n')
+
+    for client in FILES:
+        for _ in range(2):
+            assert line.run("connect", client, "--write").exit_code == 0
+
+    claude = json.loads((project / ".mcp.json").read_text())
+    assert (set(claude["mcpServers"]), claude["other"]) == ({"mine", "rookery"}, 1)
+    assert (project / ".mcp.json").stat().st_mode & 0o777 == 0o640
+    assert json.loads((project / ".cursor/mcp.json").read_text())["mcpServers"]["rookery"]["url"] == "http://127.0.0.1:9123/mcp"
+    assert len(json.loads((project / ".vscode/mcp.json").read_text())["inputs"]) == 1
+    tables = tomllib.loads(codex.read_text())
+    assert tables["mcp_servers"]["rookery"] == {"url": "http://127.0.0.1:9123/mcp", "bearer_token_env_var": "ROOKERY_KEY"}
+    assert (tables["mcp_servers"]["mine"], "# mine" in codex.read_text()) == ({"command": "x"}, True)
+    for file in project.rglob("*"):
+        assert not file.is_file() or "the key itself" not in file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("nope",), 2, "There is no client"),
+        (("curl", "--write"), 2, "no file"),
+        (("cursor", "--server", "a/b"), 2, "no server's id"),
+        (("cursor", "--server", "a", "--search"), 2, "either --server or --search"),
+        (("cursor", "--file", "commented.json", "--write"), 1, "by hand"),
+        (("cursor", "--file", "listed.json", "--write"), 1, "by hand"),
+        (("codex", "--file", "dotted.toml", "--write"), 1, "by hand"),
+    ],
+)
+def test_what_cannot_be_done_is_said_and_changes_nothing(
+    line: Line, project: Path, arguments: tuple[str, ...], code: int, says: str
+) -> None:
+    """D-35, D-04: exit code 2 for wrong usage, 1 for a file that we cannot add to; the file stays as it is."""
+    files = {
+        "commented.json": '{"mcpServers": {}} // mine',
+        "listed.json": '{"mcpServers": []}',
+        "dotted.toml": 'mcp_servers.rookery.url = "http://mine"\n',
+    }
+    for name, text in files.items():
+        (project / name).write_text(text)
+
+    ran = line.run("connect", *arguments)
+
+    assert (ran.exit_code, says in " ".join(ran.stderr.replace("│", "").split())) == (code, True), ran.stderr
+    assert {name: (project / name).read_text() for name in files} == files
+
+
+def test_every_file_is_where_its_set_up_says() -> None:
+    """D-35: what is written and what is shown name the same places."""
+    assert {each.client: each.file for each in setups(TARGET) if each.file} == FILES
+
+
+@given(
+    others=st.dictionaries(NAMES, st.dictionaries(NAMES, VALUES, max_size=3), max_size=4), more=st.dictionaries(NAMES, VALUES, max_size=3)
+)
+def test_nothing_of_others_is_lost(others: dict[str, object], more: dict[str, object]) -> None:
+    """D-35: whatever a file has besides is there afterwards, and adding again changes nothing."""
+    text = json.dumps({**more, "mcpServers": others})
+
+    once = with_ours("cursor", text, TARGET)
+
+    assert json.loads(once) == {**more, "mcpServers": {**others, "rookery": json.loads(once)["mcpServers"]["rookery"]}}
+    assert with_ours("cursor", once, TARGET) == once
+
+
+@given(text=st.text(max_size=60))
+def test_a_file_of_any_form_is_understood_or_left_alone(text: str) -> None:
+    """D-16, D-35: never another error, and what comes out is what the client reads."""
+    for client in FILES:
+        try:
+            made = with_ours(client, text, TARGET)
+        except ClientFileBroken:
+            continue
+        read = tomllib.loads(made) if client == "codex" else json.loads(made)
+        assert TARGET.url in json.dumps(read, default=str)

@@ -1,0 +1,272 @@
+"""`rookery servers` (D-37)."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from rookery.kernel.errors import RookeryError
+from rookery.tools.models import JsonObject
+from rookery.tools.servers.file_edits import edit
+from rookery.tools.servers.servers_file import FileBroken
+from tests.tools.commands.line import Line
+from tests.tools.makers import SERVERS
+
+ODD = [sys.executable, "-I", "-S", "-u", str(SERVERS / "odd.py")]
+
+REGISTRY = {
+    "name": "io.github.acme/mcp-server-tickets",
+    "description": "Tickets of Acme",
+    "version": "1.2.0",
+    "packages": [
+        {
+            "registryType": "npm",
+            "identifier": "@acme/mcp-server-tickets",
+            "version": "1.2.0",
+            "transport": {"type": "stdio"},
+            "runtimeArguments": [{"type": "named", "name": "-y"}],
+            "packageArguments": [
+                {"type": "positional", "valueHint": "folder", "isRequired": True, "description": "Where the tickets are"},
+                {"type": "named", "name": "--level", "default": "info"},
+                {"type": "named", "name": "--optional", "valueHint": "more"},
+            ],
+            "environmentVariables": [
+                {"name": "TICKETS_KEY", "isSecret": True, "isRequired": True, "description": "The key"},
+                {"name": "REGION", "default": "eu"},
+            ],
+        }
+    ],
+}
+REMOTE = {
+    "server": {
+        "name": "com.acme/search",
+        "description": "Search",
+        "remotes": [
+            {
+                "type": "sse",
+                "url": "https://{tenant}.acme.example/sse",
+                "variables": {"tenant": {"isRequired": True}},
+                "headers": [{"name": "Authorization", "value": "Bearer {api_key}", "variables": {"api_key": {"isSecret": True}}}],
+            }
+        ],
+    }
+}
+
+
+def given(path: Path, document: object) -> str:
+    """Write a file; return its name."""
+    path.write_text(document if isinstance(document, str) else json.dumps(document), encoding="utf-8")
+    return str(path)
+
+
+def added(line: Line, *arguments: str) -> dict[str, JsonObject]:
+    """Add servers; return the entries that were made."""
+    answer = cast("dict[str, dict[str, JsonObject]]", line.answer("servers", "add", "--json", *arguments))
+    assert answer["added"].items() <= line.entries().items()
+    return answer["added"]
+
+
+def test_a_servers_json_of_the_registry_becomes_an_entry(line: Line, tmp_path: Path) -> None:
+    """D-37: what it asks its user for becomes a variable of the environment; no secret is written into the file."""
+    answer = line.answer("servers", "add", "--json", given(tmp_path / "server.json", REGISTRY))
+
+    assert answer == {
+        "added": {
+            "tickets": {
+                "command": "npx",
+                "args": ["-y", "@acme/mcp-server-tickets@1.2.0", "${FOLDER}", "--level", "info"],
+                "env": {"TICKETS_KEY": "${TICKETS_KEY}", "REGION": "eu"},
+                "name": "mcp-server-tickets",
+                "tagline": "Tickets of Acme",
+            }
+        },
+        "needs": {"TICKETS_KEY": "The key", "FOLDER": "Where the tickets are"},
+        "file": str(line.file),
+        "dry_run": False,
+    }
+
+
+def test_a_remote_server_of_the_registry_becomes_an_address(line: Line, tmp_path: Path) -> None:
+    """D-37: also as the registry's API has it, under `server`."""
+    assert added(line, given(tmp_path / "server.json", REMOTE))["search"] == {
+        "url": "https://${TENANT}.acme.example/sse",
+        "type": "sse",
+        "headers": {"Authorization": "Bearer ${API_KEY}"},
+        "name": "search",
+        "tagline": "Search",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "document"),
+    [
+        ("claude_desktop_config.json", {"mcpServers": {"a": {"command": "a"}, "b": {"url": "https://b.example/mcp"}}, "theme": "dark"}),
+        ("mcp.json", {"servers": {"a": {"command": "a", "type": "stdio"}, "b": {"url": "https://b.example/mcp", "type": "http"}}}),
+        ("settings.json", {"mcp": {"servers": {"a": {"command": "a"}, "b": {"url": "https://b.example/mcp"}}}}),
+        ("config.toml", '[mcp_servers.a]\ncommand = "a"\n[mcp_servers.b]\nurl = "https://b.example/mcp"\n'),
+    ],
+)
+def test_a_clients_file_gives_all_its_servers(line: Line, tmp_path: Path, name: str, document: object) -> None:
+    """D-37: Claude, Cursor, VS Code, Codex: every form that people have."""
+    made = added(line, given(tmp_path / name, document))
+
+    assert (made["a"]["command"], made["b"]["url"]) == ("a", "https://b.example/mcp")
+
+
+def test_variables_of_other_clients_become_ours(line: Line, tmp_path: Path) -> None:
+    """D-37: VS Code asks its user, Cursor reads the environment; Rookery does the latter."""
+    entry = {"url": "https://b.example/mcp", "headers": {"Authorization": "Bearer ${input:gh-token}", "X-Team": "${env:TEAM}"}}
+
+    made = added(line, given(tmp_path / "mcp.json", {"servers": {"b": entry}}))
+
+    assert made["b"]["headers"] == {"Authorization": "Bearer ${GH_TOKEN}", "X-Team": "${TEAM}"}
+
+
+@pytest.mark.parametrize(
+    ("words", "made"),
+    [
+        (["https://mcp.linear.app/mcp"], {"linear": {"url": "https://mcp.linear.app/mcp"}}),
+        (["--sse", "https://a.b/sse"], {"a": {"url": "https://a.b/sse", "type": "sse"}}),
+        (["--header", "X-Team: a b", "https://a.b/"], {"a": {"url": "https://a.b/", "headers": {"X-Team": "a b"}}}),
+        (["http://127.0.0.1:9/mcp"], {"server": {"url": "http://127.0.0.1:9/mcp"}}),
+        (["--", "uvx", "mcp-server-git", "-r", "."], {"git": {"command": "uvx", "args": ["mcp-server-git", "-r", "."]}}),
+        (["--", "npx", "-y", "@acme/server-maps@2"], {"maps": {"command": "npx", "args": ["-y", "@acme/server-maps@2"]}}),
+        (["--", "python", "/srv/my tools.py"], {"my-tools": {"command": "python", "args": ["/srv/my tools.py"]}}),
+        (["--env", "A=b=c", "--id", "me", "--", "run-me"], {"me": {"command": "run-me", "env": {"A": "b=c"}}}),
+    ],
+)
+def test_an_address_or_a_command_becomes_an_entry_with_a_name(line: Line, words: list[str], made: object) -> None:
+    """D-37: named after its host, package or script, unless it is given an id."""
+    assert added(line, *words) == made
+
+
+def test_the_rest_of_the_file_stays_as_it_is(line: Line, tmp_path: Path) -> None:
+    """D-31: other entries, other fields, their order, the file's mode, and a link that the file is."""
+    real = tmp_path / "real.json"
+    given(real, {"note": 1, "mcpServers": {"z": {"command": "z", "theirs": True}, "a": {"command": "a"}}, "last": [None]})
+    real.chmod(0o640)
+    line.file.symlink_to(real)
+
+    added(line, "--id", "new", "--", "new")
+    line.run("servers", "remove", "a", "--yes")
+
+    document = json.loads(real.read_text(encoding="utf-8"))
+    assert list(document) == ["note", "mcpServers", "last"]
+    assert document["mcpServers"] == {"z": {"command": "z", "theirs": True}, "new": {"command": "new"}}
+    assert (real.stat().st_mode & 0o777, line.file.is_symlink()) == (0o640, True)
+
+
+def test_several_who_edit_at_once_lose_nothing(tmp_path: Path) -> None:
+    """D-31: each edit is made to what the one before left."""
+    path = tmp_path / "servers.json"
+
+    def add(number: int) -> None:
+        edit(path, lambda entries: entries.update({f"s{number}": {"command": "x"}}))
+
+    threads = [threading.Thread(target=add, args=(number,)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+
+    assert len(json.loads(path.read_text(encoding="utf-8"))["mcpServers"]) == 16
+    assert [each.name for each in tmp_path.iterdir()] == ["servers.json"]
+
+
+def test_a_broken_file_is_left_as_it_is(line: Line) -> None:
+    """D-31: a command does not mend, by losing half of it, what somebody is writing."""
+    line.file.write_text('{"mcpServers": {', encoding="utf-8")
+
+    result = line.run("servers", "add", "--id", "new", "--", "new")
+
+    assert isinstance(result.exception, RookeryError)
+    assert line.file.read_text(encoding="utf-8") == '{"mcpServers": {'
+    with pytest.raises(FileBroken):
+        edit(line.file, lambda entries: entries.clear())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--id", "brain", "--", "x"],
+        ["ftp://a.b/", "--id", "x", "--header", "A: b"],
+        ["--env", "A", "--", "x"],
+        ["https://a.b/mcp", "--env", "A=b"],
+        ["no-such-file.json"],
+        ["https://a.b/mcp", "--header", "A: ü"],
+    ],
+)
+def test_what_cannot_be_added_is_refused_and_nothing_is_written(line: Line, words: list[str]) -> None:
+    """D-04: exit code 2 for what was typed wrong, 1 for what cannot be."""
+    result = line.run("servers", "add", *words)
+
+    assert result.exit_code in {1, 2}
+    assert not line.file.exists()
+
+
+def test_an_entry_is_replaced_only_when_one_says_so(line: Line) -> None:
+    """D-04: what destroys is asked for."""
+    added(line, "--id", "a", "--", "one")
+    refused = line.run("servers", "add", "--id", "a", "--", "two")
+    dry = line.run("servers", "add", "--id", "a", "--replace", "--dry-run", "--", "two")
+
+    assert (refused.exit_code, dry.exit_code, line.entries()["a"]["command"]) == (1, 0, "one")
+    assert added(line, "--replace", "--id", "a", "--", "two") == {"a": {"command": "two"}}
+
+
+def test_the_list_shows_no_secret_and_says_what_is_wrong(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D-37: an entry as it was written, `${NAME}` not filled in; one that cannot be used has its fault."""
+    monkeypatch.setenv("TICKETS_KEY", "s3cret")
+    added(line, "--id", "a", "--", "run", "--key", "${TICKETS_KEY}")
+    added(line, "--id", "b", "--", "run", "${NOT_SET_ANYWHERE}")
+
+    listed = {each["id"]: each for each in cast("list[JsonObject]", line.answer("servers", "list", "--json"))}
+    table = line.run("servers", "list")
+
+    assert (listed["a"]["where"], listed["a"]["fault"]) == ("run --key '${TICKETS_KEY}'", None)
+    assert "NOT_SET_ANYWHERE" in str(listed["b"]["fault"])
+    assert "s3cret" not in table.output
+
+
+def test_a_check_starts_a_server_and_says_what_is_wrong_in_words(line: Line) -> None:
+    """D-37: it is started, its tools are listed, and exit code 1 tells that one of them cannot be used."""
+    added(line, "--id", "good", "--", *ODD)
+    added(line, "--id", "gone", "--", "no-such-program-anywhere")
+    added(line, "--id", "dies", "--", sys.executable, "-c", "raise SystemExit('no licence found')")
+    added(line, "--id", "unset", "--", "run", "${NOT_SET_ANYWHERE}")
+
+    good = cast("list[JsonObject]", line.answer("servers", "check", "good", "--json"))
+    everything = line.run("servers", "check", "--json")
+    checked = {each["id"]: each for each in cast("list[JsonObject]", json.loads(everything.stdout))}
+
+    assert (good[0]["ok"], "echo" in cast("list[str]", good[0]["tools"])) == (True, True)
+    assert everything.exit_code == 1
+    assert {name: each["ok"] for name, each in checked.items()} == {"good": True, "gone": False, "dies": False, "unset": False}
+    assert "no-such-program-anywhere" in str(checked["gone"]["error"])
+    assert "no licence found" in str(checked["dies"]["error"])
+    assert all(each["advice"] for each in checked.values() if not each["ok"])
+    assert line.run("servers", "check", "nobody").exit_code == 1
+
+
+def test_nothing_is_removed_unasked(line: Line) -> None:
+    """D-04: what destroys needs --yes off a terminal, and has --dry-run."""
+    added(line, "--id", "a", "--", "one")
+
+    codes = [line.run("servers", "remove", "a", *more).exit_code for more in ([], ["--dry-run"], ["--yes"], ["--yes"])]
+
+    assert (codes, line.entries()) == ([2, 0, 0, 1], {})
+
+
+def test_what_a_killed_edit_left_behind_stands_in_nobodys_way(line: Line) -> None:
+    """D-37: in a container every process has the same number as the one before it."""
+    for left in (".new", f".{os.getpid()}"):
+        line.file.with_name(f".{line.file.name}{left}").write_text("half of a fi", encoding="utf-8")
+
+    assert line.run("servers", "add", "http://127.0.0.1:9/mcp", "--id", "it").exit_code == 0
+    assert list(line.entries()) == ["it"]

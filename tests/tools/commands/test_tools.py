@@ -1,0 +1,58 @@
+"""`rookery tools` (D-33)."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from tests.access.commands.line import Line as AccessLine
+from tests.tools.commands.line import Line
+
+
+@pytest.fixture
+def nest(line: Line) -> Line:
+    """A command line with the workspace `nest`."""
+    AccessLine(line.settings.data_dir).json("workspace", "create", "nest")
+    return line
+
+
+def stopped(line: Line) -> list[tuple[object, object, object]]:
+    """Return what is stopped."""
+    listed = cast("list[dict[str, object]]", line.answer("tools", "stops", "--json"))
+    return [(each["workspace"], each["server"], each["tool"]) for each in listed]
+
+
+def test_tools_are_stopped_and_go_on_by_the_same_words(nest: Line) -> None:
+    """D-33: a workspace, a server, a tool; of one workspace or of all."""
+    for words in (["stop"], ["stop", "git"], ["stop", "git/push"], ["stop", "--all-workspaces", "git"]):
+        assert nest.run("tools", *words).exit_code == 0
+    assert stopped(nest) == [("all", "git", "all"), (1, "all", "all"), (1, "git", "all"), (1, "git", "push")]
+
+    still = cast("dict[str, object]", nest.answer("tools", "start", "git/push", "--json"))
+    assert (still["started"], len(cast("list[object]", still["still_stopped_by"]))) == (True, 3)
+    for words in (["start"], ["start", "git"], ["start", "--all-workspaces", "git"]):
+        assert nest.run("tools", *words).exit_code == 0
+    assert stopped(nest) == []
+    assert nest.run("tools", "start").exit_code == 1
+
+
+def test_the_workspace_must_be_clear(nest: Line) -> None:
+    """D-04: with several workspaces it must be named; half a name is none."""
+    AccessLine(nest.settings.data_dir).json("workspace", "create", "other")
+
+    codes = [
+        nest.run("tools", "stop", *more).exit_code
+        for more in ([], ["--workspace", "none"], ["git/"], ["--workspace", "nest", "--all-workspaces"], ["--workspace", "other"])
+    ]
+
+    assert (codes, stopped(nest)) == ([2, 2, 2, 2, 0], [(2, "all", "all")])
+
+
+def test_a_brake_on_what_is_not_there_says_so(nest: Line) -> None:
+    """D-33: a name that was typed wrong must not look like a server that is stopped."""
+    nest.file.write_text('{"mcpServers": {"git": {"command": "git"}}}', encoding="utf-8")
+
+    said = {name: nest.run("tools", "stop", name).stderr for name in ("git", "brain", "gti")}
+
+    assert ["No server" in said[name] for name in ("git", "brain", "gti")] == [False, False, True]

@@ -1,0 +1,44 @@
+"""Real MCP clients of both eras, and bare messages, to a server in a process of its own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from typing import cast
+
+import httpx2
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from tests.processes import Server
+
+Json = dict[str, object]
+ERAS = ("legacy", "auto")
+"""Modes of the SDK's client: the older era, and the later one, which Rookery speaks to those who ask."""
+LATER = "2026-07-28"
+_PREFIX = "io.modelcontextprotocol/"
+
+
+@asynccontextmanager
+async def client(
+    nest: Server, path: str = "/mcp", *, key: str | None = None, mode: str = "auto", **fields: object
+) -> AsyncGenerator[Client]:
+    """Open a client of the SDK at *path*; the mode "legacy" speaks the older era. *fields* are those of `Client`."""
+    headers = {"Authorization": f"Bearer {key or nest.keys['agent_key']}"}
+    http = httpx2.AsyncClient(headers=headers, timeout=30)
+    transport = streamable_http_client(nest.url + path, http_client=http)
+    async with http, Client(transport, mode=mode, cache=None, **fields) as opened:  # pyright: ignore[reportArgumentType] - by their own names
+        yield opened
+
+
+async def later(nest: Server, method: str, params: Mapping[str, object], path: str = "/mcp", **capabilities: object) -> Json:
+    """Send one message of the later era by hand; return the JSON-RPC answer."""
+    meta = {f"{_PREFIX}protocolVersion": LATER, f"{_PREFIX}clientCapabilities": capabilities}
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
+    headers = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": LATER, "Mcp-Method": method}
+    if "name" in params:
+        headers["Mcp-Name"] = str(params["name"])
+    headers["Authorization"] = f"Bearer {nest.keys['agent_key']}"
+    async with httpx2.AsyncClient(timeout=30) as http:
+        answer = await http.post(nest.url + path, json=body, headers=headers)
+    return cast("Json", answer.json())

@@ -1,0 +1,27 @@
+"""A real server in a process of its own, with a misbehaving tool server and, in either era, one that has everything."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.processes import Server, running
+from tests.tools.makers import entry
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(scope="module")
+def nest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The server."""
+    folder = tmp_path_factory.mktemp("gateway")
+    command = {"command": sys.executable, "args": ["-m", "tests.conformance.everything"], "cwd": str(ROOT)}
+    older = {**command, "args": [*command["args"], "--older-era"]}
+    servers = {"odd": entry(), "later": command, "older": older}
+    (folder / "servers.json").write_text(json.dumps({"mcpServers": servers}))
+    with running(folder) as server:
+        yield server

@@ -1,0 +1,96 @@
+"""For whom an upstream of the older era speaks, when it does not say."""
+
+from __future__ import annotations
+
+import asyncio
+
+import mcp_types as types
+import pytest
+from mcp.client.context import ClientRequestContext
+
+from rookery.engines.upstreams.line import Line
+from rookery.tools.models import JsonObject
+from rookery.tools.ports import Asking
+from tests.conftest import eventually
+from tests.tools.makers import make_caller
+
+
+def _asking(key: str, heard: list[str]) -> Asking:
+    async def on_request(method: str, params: JsonObject) -> JsonObject:
+        heard.append(f"{key} {method}")
+        return {"roots": []}
+
+    async def on_log(notice: JsonObject) -> None:
+        heard.append(f"{key} {notice['data']}")
+
+    return Asking(caller=make_caller(key_id=key), on_request=on_request, on_log=on_log)
+
+
+async def test_a_question_never_reaches_another_key() -> None:
+    """D-36, D-32: it is for whoever is being served; while two keys are, it is for nobody, and the upstream is told why."""
+    line, heard = Line(), list[str]()
+    context = ClientRequestContext(session=None, request_id=1)  # pyright: ignore[reportArgumentType] - nobody looks at it
+
+    idle = await line.roots(context)
+    with line.taken_by(_asking("a", heard)):
+        alone = await line.roots(context)
+        with line.taken_by(_asking("b", heard)):
+            both = await line.roots(context)
+            await line.log({"level": "info", "data": "whose?"})
+        await line.log({"level": "info", "data": "mine"})
+
+    assert isinstance(idle, types.ErrorData)
+    assert isinstance(alone, types.ListRootsResult)
+    assert isinstance(both, types.ErrorData)
+    assert "several callers" in both.message
+    assert heard == ["a roots/list", "a mine"]
+
+
+async def test_what_a_call_that_was_left_still_asks_comes_to_nobody_else() -> None:
+    """D-36, D-32: its server need not have heard that the caller left, and goes on as if for whoever comes next."""
+    line, heard = Line(), list[str]()
+    context = ClientRequestContext(session=None, request_id=1)  # pyright: ignore[reportArgumentType] - nobody looks at it
+
+    with pytest.raises(asyncio.CancelledError), line.taken_by(_asking("a", heard)):
+        raise asyncio.CancelledError
+    with line.taken_by(_asking("b", heard)):
+        asked = await line.roots(context)
+        await line.log({"level": "info", "data": "of a's call"})
+    with line.taken_by(_asking("a", heard)):
+        await line.log({"level": "info", "data": "mine"})
+
+    assert isinstance(asked, types.ErrorData)
+    assert heard == ["a mine"]
+
+
+async def test_a_server_that_asks_without_end_is_told_to_stop() -> None:
+    """D-36: each question that waits costs memory here; 32 of one session do."""
+    line, gate = Line(), asyncio.Event()
+    context = ClientRequestContext(session=None, request_id=1)  # pyright: ignore[reportArgumentType] - nobody looks at it
+
+    async def on_request(method: str, params: JsonObject) -> JsonObject:
+        await gate.wait()
+        return {"roots": []}
+
+    with line.taken_by(Asking(caller=make_caller(), on_request=on_request)):
+        asked = [asyncio.ensure_future(line.roots(context)) for _ in range(100)]
+        await eventually(lambda: sum(each.done() for each in asked) == 68)
+        gate.set()
+        answers = await asyncio.gather(*asked)
+
+    assert sum(isinstance(each, types.ListRootsResult) for each in answers) == 32
+
+
+async def test_who_hears_of_a_resource_is_told_until_the_session_ends() -> None:
+    """D-36: one subscription upstream for all who hear of a resource; its end is told, so that it can be begun again."""
+    line, heard = Line(), list[str | None]()
+
+    assert line.watch("memo://a", heard.append)
+    assert not line.watch("memo://a", print)
+    assert not line.unwatch("memo://a", print)
+    assert line.updated("memo://a")
+    assert not line.updated("memo://b")
+    line.lost()
+    assert not line.updated("memo://a")
+
+    assert heard == ["memo://a", None]

@@ -1,0 +1,63 @@
+"""An MCP server for tests that talks while it works, by the official SDK over stdio: progress, log, questions."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from mcp.server.mcpserver import Context, MCPServer
+from mcp_types import (
+    CallToolResult,
+    ElicitRequest,
+    ElicitRequestFormParams,
+    ElicitResult,
+    InputRequiredResult,
+    TextContent,
+    ToolAnnotations,
+)
+
+server = MCPServer("talker")
+_QUESTION = ElicitRequest(
+    params=ElicitRequestFormParams(
+        message="Which city?", requested_schema={"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    )
+)
+
+
+@server.tool()
+async def tell(ctx: Context, steps: int, pause_s: float = 0.0) -> str:
+    """Tell how far it is, in words and in numbers."""
+    for step in range(steps):
+        await ctx.info(f"step {step}", logger_name="talker")  # pyright: ignore[reportDeprecated] - servers still do
+        await ctx.report_progress(step + 1, steps, f"step {step}")
+        await asyncio.sleep(pause_s)
+    return "done"
+
+
+@server.tool()
+async def until(ctx: Context, gate: str, mark: str) -> str:
+    """Tell that it has begun, then wait until the file *gate* is there; leave the file *mark* when cancelled."""
+    await ctx.report_progress(1, 2)
+    try:
+        while not Path(gate).exists():  # noqa: ASYNC110 - it waits for another process
+            await asyncio.sleep(0.01)
+    except asyncio.CancelledError:
+        Path(mark).touch()
+        raise
+    await ctx.report_progress(2, 2)
+    return "done"
+
+
+@server.tool(annotations=ToolAnnotations(read_only_hint=True))
+async def weather(ctx: Context) -> CallToolResult | InputRequiredResult:
+    """Ask which city before it answers."""
+    answers = ctx.input_responses
+    if answers is None:
+        return InputRequiredResult(input_requests={"city": _QUESTION}, request_state="asked once")
+    answer = answers["city"]
+    city = answer.content["city"] if isinstance(answer, ElicitResult) and answer.content else "nowhere"
+    return CallToolResult(content=[TextContent(text=f"Fine in {city}, {ctx.request_state}.")])
+
+
+if __name__ == "__main__":
+    server.run("stdio")

@@ -1,0 +1,151 @@
+"""The brakes (D-33): what an operator stops is refused from the next call on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
+
+import httpx2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rookery.access.audit import Audit
+from rookery.access.models import Actor
+from rookery.kernel.clock import utc_now
+from rookery.kernel.config import Settings
+from rookery.kernel.db import Database
+from rookery.tools.errors import Disabled
+from rookery.tools.models import Stop
+from rookery.tools.servers.brakes import EVERYWHERE, Brakes
+from tests.conftest import OPERATOR, Caller, House, eventually, open_house
+from tests.tools.makers import entry, make_caller
+
+AT = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+def what(workspace_id: int, server_id: str = "", tool: str = "", reason: str = "") -> Stop:
+    """Name what to stop."""
+    return Stop(workspace_id=workspace_id, server_id=server_id, tool=tool, reason=reason, stopped_at=AT)
+
+
+async def call(caller: Caller, tool: str = "search") -> httpx2.Response:
+    """Call a tool of the built-in server."""
+    return await caller.post("/api/v1/mcp/tools/call", {"server": "brain", "tool": tool, "arguments": {"query": "x"}})
+
+
+@pytest.fixture
+async def other(house: House, settings: Settings) -> AsyncIterator[House]:
+    """Another server on the same store, as a second process is."""
+    async with open_house(settings) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("target", [("", ""), ("brain", ""), ("brain", "search")])
+async def test_the_very_next_call_is_refused_in_every_process(house: House, other: House, target: tuple[str, str]) -> None:
+    """D-33: a tool, a server, or all of a workspace; whichever process is asked, without a wait."""
+    callers = [house.admin, other.caller(house.admin.key), await house.api_key(environment="test")]
+    brakes = house.rookery.tools.brakes
+    for _ in range(2):
+        assert [(await call(caller)).status_code for caller in callers] == [200, 200, 200]
+        await brakes.stop(what(house.workspace_id, *target, reason="it deletes things"), by=OPERATOR)
+        refused = [await call(caller) for caller in callers]
+        assert [(answer.status_code, answer.json()["error"]) for answer in refused] == [(403, "disabled")] * 3
+        assert all("it deletes things" in answer.json()["message"] for answer in refused)
+        assert await brakes.start(what(house.workspace_id, *target), by=OPERATOR)
+
+    assert not await brakes.start(what(house.workspace_id, *target), by=OPERATOR)
+
+
+async def test_others_go_on(house: House) -> None:
+    """D-33: another tool, another server, another workspace."""
+    stranger = await house.api_key(workspace_id=await house.workspace("other"))
+    brakes = house.rookery.tools.brakes
+
+    await brakes.stop(what(house.workspace_id, "brain", "recall"), by=OPERATOR)
+    assert [(await call(house.admin)).status_code, (await call(house.admin, "recall")).status_code] == [200, 403]
+    await brakes.stop(what(house.workspace_id), by=OPERATOR)
+    assert [(await call(caller)).status_code for caller in (house.admin, stranger)] == [403, 200]
+    await brakes.stop(what(EVERYWHERE, "brain"), by=OPERATOR)
+    assert (await call(stranger)).status_code == 403
+
+
+async def test_a_stop_outlives_the_process(settings: Settings) -> None:
+    """D-33: what was stopped stays so until somebody starts it again."""
+    async with open_house(settings) as house:
+        key, workspace_id = house.admin.key, house.workspace_id
+        await house.rookery.tools.brakes.stop(what(workspace_id), by=OPERATOR)
+    async with open_house(settings) as house:
+        assert (await call(house.caller(key))).status_code == 403
+        assert [each.workspace_id for each in await house.rookery.tools.brakes.stops()] == [workspace_id]
+
+
+async def test_resources_and_prompts_of_a_stopped_server_are_refused_too(house: House) -> None:
+    """D-33: a server is stopped whole; its lists stay, so that one can see what is stopped."""
+    entries = {"mcpServers": {"odd": entry()}}
+    house.rookery.settings.servers_file.write_text(json.dumps(entries), encoding="utf-8")
+
+    async def read() -> tuple[int, object]:
+        answer = await house.admin.get("/api/v1/mcp/resources/odd://memo/insights")
+        return answer.status_code, answer.json().get("error")
+
+    async def is_read() -> bool:
+        return (await read())[0] == 200
+
+    await eventually(is_read)
+    await house.rookery.tools.brakes.stop(what(house.workspace_id, "odd"), by=OPERATOR)
+
+    listed = (await house.admin.get("/api/v1/mcp/servers/odd/resources")).json()
+    prompt = await house.admin.post("/api/v1/mcp/servers/odd/prompts/greet", {"arguments": {"name": "Ann"}})
+    assert listed["count"] > 0
+    assert await read() == (403, "disabled")
+    assert (prompt.status_code, prompt.json()["error"]) == (403, "disabled")
+
+
+async def test_stopping_and_starting_are_in_the_audit_log(house: House) -> None:
+    """D-29: who stopped what, and why."""
+    await house.rookery.tools.brakes.stop(what(house.workspace_id, "brain", "search", "why not"), by=Actor(kind="operator", name="ann"))
+    await house.rookery.tools.brakes.start(what(house.workspace_id, "brain", "search"), by=OPERATOR)
+
+    started, stopped = (await house.admin.get("/api/v1/audit?per_page=2")).json()["data"]
+    assert (started["action"], stopped["action"]) == ("tools.started", "tools.stopped")
+    assert (stopped["actor"]["name"], stopped["subject"]["id"], stopped["after"]["reason"]) == ("ann", "brain/search", "why not")
+
+
+workspaces, servers, tools = st.sampled_from([1, 2]), st.sampled_from(["a", "b"]), st.sampled_from(["x", "y"])
+targets = st.tuples(st.sampled_from([EVERYWHERE, 1, 2]), st.just(""), st.just("")) | st.tuples(
+    st.sampled_from([EVERYWHERE, 1, 2]), servers, st.sampled_from(["", "x", "y"])
+)
+steps = st.lists(st.tuples(st.booleans(), targets), max_size=8)
+
+
+@given(steps)
+async def test_a_call_is_refused_exactly_while_something_that_it_is_part_of_is_stopped(
+    database: Database, steps: Sequence[tuple[bool, tuple[int, str, str]]]
+) -> None:
+    """D-33: whatever is stopped and started, in whatever order, told by a second process."""
+    brakes, elsewhere = (Brakes(database, Audit(database, utc_now), utc_now) for _ in range(2))
+    for left in await brakes.stops():
+        await brakes.start(left, by=OPERATOR)
+    stopped = set[tuple[int, str, str]]()
+    for is_stop, target in steps:
+        if is_stop:
+            await brakes.stop(what(*target), by=OPERATOR)
+            stopped.add(target)
+        else:
+            assert await brakes.start(what(*target), by=OPERATOR) == (target in stopped)
+            stopped.discard(target)
+        for workspace_id in (1, 2):
+            for server in ("a", "b"):
+                for tool in ("x", "y"):
+                    parts = {(at, *part) for at in (EVERYWHERE, workspace_id) for part in (("", ""), (server, ""), (server, tool))}
+                    assert await _is_refused(elsewhere, workspace_id, server, tool) == bool(parts & stopped)
+
+
+async def _is_refused(brakes: Brakes, workspace_id: int, server: str, tool: str) -> bool:
+    try:
+        await brakes.must_be_free(make_caller(workspace_id=workspace_id, shown_workspace_id=workspace_id), server, tool)
+    except Disabled:
+        return True
+    return False

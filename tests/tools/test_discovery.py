@@ -1,0 +1,326 @@
+"""Discovery: what is shown to whom, in every shape, and the set-ups that clients paste (D-35)."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from html import unescape
+from pathlib import Path
+from typing import cast
+
+import pytest
+from mcp_types.version import KNOWN_PROTOCOL_VERSIONS
+
+from rookery.access.models import Reach
+from rookery.kernel.config import Settings
+from rookery.kernel.secret import Secret
+from rookery.tools.finding.discovery import PROTOCOLS
+from tests.conftest import SECRET_KEY, Caller, House, open_house
+from tests.processes import Server
+from tests.real_servers import node
+from tests.tools.makers import entry
+
+ADDRESS = "https://agents.example.org"
+DOCUMENTS = ["/.well-known/mcp-servers.json", "/.well-known/ai-catalog.json", "/v0.1/servers", "/servers", "/connect"]
+BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8"
+MARKUP = "<script>alert('x')</script>"
+
+
+@pytest.fixture
+def database_url() -> str:
+    """The embedded store alone: no query of discovery is the database's."""
+    return "embedded:"
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    """Settings with an address of our own, and servers of every kind."""
+    servers = {
+        "odd": entry(
+            name="The odd one",
+            tagline="Misbehaves",
+            use_when="a test is run",
+            related_servers=["old", "secret", "theirs"],
+            icon="data:image/png;base64,aa",
+        ),
+        "old": entry(status="deprecated", tagline=MARKUP),
+        "secret": entry(private=True),
+        "theirs": entry(workspaces=[999]),
+        "off": entry(enabled=False),
+    }
+    settings.servers_file.write_text(json.dumps({"mcpServers": servers}))
+    return replace(settings, mcp_url=ADDRESS, base_url=ADDRESS, organization="The Rooks", egress_allow=("127.0.0.1/32",))
+
+
+@pytest.fixture
+async def nest(settings: Settings) -> AsyncIterator[House]:
+    """A running server of these settings whose servers were seen."""
+    async with open_house(settings) as house:
+        for server in ("odd", "old"):
+            assert (await house.admin.get(f"/api/v1/mcp/servers/{server}/tools")).json()["count"]
+        yield house
+
+
+def ids(document: object, path: str) -> set[str]:
+    """Return the ids of the servers that a document names."""
+    content = cast("dict[str, list[dict[str, object]]]", document)
+    if path == "/.well-known/ai-catalog.json":
+        return {str(each["identifier"]).rpartition(":")[2] for each in content["entries"]}
+    if path == "/v0.1/servers":
+        return {str(cast("dict[str, object]", each["server"])["name"]).partition("/")[2] for each in content["servers"]}
+    return {str(each["id"]) for each in content["servers"]}
+
+
+async def test_nobody_in_particular_sees_what_is_for_everybody(nest: House) -> None:
+    """D-35: without a key the built-in servers and those of the file, but none that is private, off, or for some workspaces."""
+    anyone, known = nest.caller(None), await nest.api_key("mcp:read")
+
+    for path in DOCUMENTS[:4]:
+        assert ids((await anyone.get(path)).json(), path) == {"brain", "odd", "old"}
+        assert ids((await known.get(path)).json(), path) == {"brain", "odd", "old", "secret"}
+        assert "theirs" not in (await known.get(path)).text
+    assert "secret" not in (await anyone.get("/servers", Accept=BROWSER)).text
+
+
+async def test_a_server_that_a_workspace_added_is_its_own_affair(nest: House) -> None:
+    """D-35, D-31: without a key nobody sees it; a key of the workspace does, one of another does not."""
+    made = await nest.admin.post("/api/v1/servers", {"id": "ours", "url": "http://127.0.0.1:9/mcp"})
+    assert made.status_code == 201, made.text
+    stranger = await nest.api_key("mcp:read", workspace_id=await nest.workspace("another"))
+
+    for path in DOCUMENTS[:4]:
+        assert "ours" in ids((await nest.admin.get(path)).json(), path)
+        for other in (stranger, nest.caller(None)):
+            assert "ours" not in ids((await other.get(path)).json(), path)
+    assert (await stranger.get("/mcp/ours/server-card")).json()["error"] == "server_not_found"
+
+
+async def test_a_key_that_is_sent_is_checked_and_sees_its_own(nest: House) -> None:
+    """D-35, D-23: public pages look at a key that is sent: its allow-lists hold, and a wrong one is refused."""
+    few = await nest.api_key("*", reach=Reach(servers=frozenset({"odd"})))
+
+    assert ids((await few.get("/servers")).json(), "/servers") == {"odd"}
+    assert (await few.get("/mcp/brain/server-card")).status_code == 403
+    assert (await nest.caller("sk_live_" + "x" * 32).get("/servers")).status_code == 401
+
+
+async def test_production_asks_for_a_key(settings: Settings) -> None:
+    """D-35: ROOKERY_PUBLIC_DISCOVERY is false in production, unless it is set; then mcp:read is asked for."""
+    for environment, wanted, is_public in [("production", None, False), ("production", True, True), ("development", False, False)]:
+        async with AsyncExitStack() as stack:
+            chosen = replace(settings, environment=environment, public_discovery=wanted, secret_key=Secret(SECRET_KEY))
+            house = await stack.enter_async_context(open_house(chosen))
+            anyone, without = house.caller(None), await house.api_key("brain:read")
+            for path in [*DOCUMENTS, "/mcp/server-card", "/mcp/odd/server-card"]:
+                answer = await anyone.get(path)
+                assert answer.status_code == (200 if is_public else 401), path
+            if not is_public:
+                assert (await without.get("/servers")).json()["required_scope"] == "mcp:read"
+                assert (await (await house.api_key("mcp:read")).get("/servers")).status_code == 200
+
+
+async def test_addresses_are_those_of_the_settings(nest: House) -> None:
+    """D-01, D-35: a Host header, however it comes, decides of no address that others are given."""
+    anyone = nest.caller(None)
+
+    for path in [*DOCUMENTS, "/mcp/server-card", "/mcp/odd/server-card", "/v0.1/servers/org.example.agents%2Fodd/versions/latest"]:
+        text = (await anyone.get(path, Accept="application/json", Host="localhost", **{"X-Forwarded-Host": "evil.example"})).text
+        told = set(re.findall(r"https?://[^/\"\\]+", text)) - {"https://static.modelcontextprotocol.io"}
+        assert told <= {ADDRESS}, path
+        assert "localhost" not in text
+
+
+async def test_our_own_document_has_every_field(nest: House) -> None:
+    """Spec 4.2, D-35: /.well-known/mcp-servers.json in its documented shape."""
+    document = (await nest.caller(None).get("/.well-known/mcp-servers.json")).json()
+
+    odd = next(server for server in document["servers"] if server["id"] == "odd")
+    assert (document["registry_version"], document["organization"]) == ("1.0", "The Rooks")
+    assert odd == {
+        "id": "odd",
+        "name": "The odd one",
+        "description": "Misbehaves",
+        "tagline": "Misbehaves",
+        "icon": "data:image/png;base64,aa",
+        "status": "available",
+        "use_when": "a test is run",
+        "connection": {"type": "streamable-http", "url": f"{ADDRESS}/mcp/odd"},
+        "capabilities": ["tools", "resources", "prompts"],
+        "related_servers": ["old"],
+    }
+
+
+async def test_the_ai_catalog_leads_to_each_servers_card(nest: House) -> None:
+    """D-35: AI Catalog 1.0, and from each entry the card of SEP-2127, which names no tool."""
+    anyone = nest.caller(None)
+    catalog = (await anyone.get("/.well-known/ai-catalog.json")).json()
+
+    assert (catalog["specVersion"], catalog["host"]["displayName"]) == ("1.0", "The Rooks")
+    for each in catalog["entries"]:
+        assert re.fullmatch(r"urn:air:agents\.example\.org:mcp:[A-Za-z0-9-]+", each["identifier"])
+        assert each["type"] == "application/mcp-server-card+json"
+        answer = await anyone.get(each["url"].removeprefix(ADDRESS))
+        card = answer.json()
+        assert answer.headers["content-type"] == each["type"]
+        assert answer.headers["access-control-allow-origin"] == "*"
+        assert {"$schema", "name", "version", "description"} <= set(card) <= {
+            "$schema", "name", "title", "version", "description", "websiteUrl", "remotes",
+        }  # fmt: skip
+        assert re.fullmatch(r"org\.example\.agents/[A-Za-z0-9._-]+", card["name"])
+        assert 1 <= len(card["description"]) <= 100
+        assert card["remotes"][0]["url"] == each["url"].removesuffix("/server-card")
+    assert (await anyone.get("/mcp/server-card")).json()["remotes"][0]["url"] == f"{ADDRESS}/mcp"
+    for hidden in ("secret", "theirs", "off", "none"):
+        assert (await anyone.get(f"/mcp/{hidden}/server-card")).json()["error"] == "server_not_found"
+
+
+def test_cards_name_revisions_that_we_speak() -> None:
+    """D-35: what a card promises, the SDK that serves /mcp knows."""
+    assert set(PROTOCOLS) <= set(KNOWN_PROTOCOL_VERSIONS)
+
+
+async def test_the_registrys_list_is_read_page_by_page(nest: House) -> None:
+    """D-35: /v0.1/servers in the registry's shape: cursor, limit, search, updated_since, version."""
+    anyone = nest.caller(None)
+    names: list[str] = []
+    cursor = ""
+    for _ in range(3):
+        page = (await anyone.get(f"/v0.1/servers?limit=1{cursor}")).json()
+        names += [each["server"]["name"] for each in page["servers"]]
+        assert page["metadata"]["count"] == 1
+        cursor = f"&cursor={page['metadata'].get('nextCursor')}"
+    assert names == sorted(f"org.example.agents/{name}" for name in ("brain", "odd", "old"))
+    assert cursor == "&cursor=None"
+
+    async def found(query: str) -> list[str]:
+        return [each["server"]["name"].partition("/")[2] for each in (await anyone.get(f"/v0.1/servers?{query}")).json()["servers"]]
+
+    assert await found("search=OLD") == ["old"]
+    assert await found("search=the+odd") == ["odd"]
+    assert len(await found("version=latest")) == 3
+    assert await found("version=9.9.9") == []
+    assert await found("updated_since=2999-01-01T00:00:00Z") == []
+    assert len(await found("updated_since=2020-01-01T00:00:00Z")) == 3
+    for wrong in ("limit=0", "limit=101", "updated_since=yesterday", "page=2"):
+        assert (await anyone.get(f"/v0.1/servers?{wrong}")).status_code == 422
+
+
+async def test_a_server_of_the_registry_has_one_version(nest: House) -> None:
+    """D-35: versions, and one version by name, its slash raw or encoded."""
+    anyone = nest.caller(None)
+    base = "/v0.1/servers/org.example.agents"
+
+    versions = (await anyone.get(f"{base}%2Fold/versions")).json()["servers"]
+    latest = (await anyone.get(f"{base}/old/versions/latest")).json()
+
+    assert versions == [latest]
+    assert latest["server"]["remotes"][0]["type"] == "streamable-http"
+    meta = latest["_meta"]["io.modelcontextprotocol.registry/official"]
+    assert (meta["status"], meta["isLatest"]) == ("deprecated", True)
+    assert (await anyone.get(f"{base}/old/versions/{latest['server']['version']}")).json() == latest
+    for missing in ("old/versions/9.9.9", "none/versions", "secret/versions", "none/versions/latest"):
+        assert (await anyone.get(f"{base}/{missing}")).json()["error"] == "resource_not_found"
+
+
+async def test_a_browser_gets_a_page_and_a_program_json(nest: House) -> None:
+    """D-35: /servers is a page for a browser and JSON for the rest; /connect is a page unless JSON is asked for."""
+    for path, accept, is_page in [
+        ("/servers", BROWSER, True),
+        ("/servers", "*/*", False),
+        ("/servers", "application/json", False),
+        ("/servers", "text/*", True),
+        ("/servers", "text/html;q=0.1, application/json", False),
+        ("/servers", "text/html;q=nonsense", False),
+        ("/connect", BROWSER, True),
+        ("/connect", "*/*", True),
+        ("/connect", "application/json", False),
+        ("/connect", "application/json, text/html;q=0.9", False),
+    ]:
+        answer = await nest.caller(None).get(path, Accept=accept)
+        assert answer.headers["content-type"].startswith("text/html" if is_page else "application/json"), (path, accept)
+        assert "accept" in answer.headers["vary"].lower()
+
+
+async def test_pages_hold_nothing_of_others(nest: House) -> None:
+    """D-35: no other host, no markup of a server's own; the policy lets run what we wrote and nothing else."""
+    for path in ("/servers", "/connect", "/connect?server=old", "/connect?mode=search"):
+        answer = await nest.caller(None).get(path, Accept=BROWSER)
+        policy, page = answer.headers["content-security-policy"], answer.text
+
+        assert MARKUP not in page
+        for kind in ("style", "script"):
+            (inside,) = re.findall(rf"<{kind}>(.*?)</{kind}>", page, re.DOTALL)
+            digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
+            assert f"{kind}-src 'sha256-{digest}'" in policy
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert not re.findall(r"""(?:src|href)=["'](?:https?:)?//""", page)
+        assert not re.findall(r"\son[a-z]+=|\sstyle=", page)
+        assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+async def test_every_client_has_its_set_up(nest: House) -> None:
+    """D-35: the seven clients, each with our address, by the name of a variable and never with a key."""
+    key = await nest.api_key("mcp:read")
+
+    for query, url in [("", f"{ADDRESS}/mcp"), ("?server=odd", f"{ADDRESS}/mcp/odd"), ("?mode=search", f"{ADDRESS}/mcp?mode=search")]:
+        answer = await key.get(f"/connect{query}", Accept="application/json")
+        shown = answer.json()
+        clients = {each["client"]: each for each in shown["clients"]}
+        assert list(clients) == ["claude-code", "cursor", "vscode", "codex", "curl", "python", "javascript"]
+        assert shown["url"] == url
+        for name in ("claude-code", "cursor", "vscode", "codex"):
+            assert url in clients[name]["text"]
+        assert str(key.key) not in answer.text
+        page = unescape((await key.get(f"/connect{query}", Accept=BROWSER)).text)
+        assert all(each["text"] in page for each in clients.values())
+    assert (await key.get("/connect?server=none")).status_code == 404
+    assert (await key.get("/connect?mode=other")).status_code == 422
+
+
+async def test_a_call_works_under_its_other_path(nest: House) -> None:
+    """Spec 4.2, D-35: POST {mcp_url}/mcp/tools/call is POST /tools/call, its refusals too."""
+    key: Caller = await nest.api_key("mcp:write")
+    body = {"server": "odd", "tool": "echo", "arguments": {"text": "hi"}}
+
+    here = (await key.post("/mcp/tools/call", body)).json()
+    there = (await key.post("/api/v1/mcp/tools/call", body)).json()
+    refused = await key.post("/mcp/tools/call", {"server": "odd"})
+
+    assert here | {"duration_ms": 0} == there | {"duration_ms": 0}
+    assert (refused.status_code, refused.json()["error"], refused.json()["success"]) == (400, "invalid_request", False)
+    assert (await nest.caller(None).post("/mcp/tools/call", body)).status_code == 401
+
+
+@pytest.fixture
+def served(tmp_path: Path, model_folder: Path) -> Iterator[Server]:
+    """A server in a process of its own."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "models").symlink_to(model_folder / "models")
+    server = Server(folder)
+    yield server
+    server.stop()
+
+
+def test_what_is_to_paste_runs(served: Server, tmp_path: Path) -> None:
+    """D-35: the texts for curl, Python and JavaScript, run as they are, call a tool and list one server's tools."""
+    environment = {"ROOKERY_KEY": served.keys["api_key"], "PATH": "/usr/bin:/bin"}
+    runners = {"python": [sys.executable, "-I"], "javascript": [node()], "curl": ["sh", "-e"]}
+
+    for query, expected in [("", "memories"), ("?server=brain", "remember")]:
+        answer = served.client.get(f"/connect{query}", headers={"Accept": "application/json"}).json()
+        texts = {each["client"]: each["text"] for each in answer["clients"]}
+        for client, command in runners.items():
+            file = tmp_path / f"{client}.mjs"
+            file.write_text(texts[client])
+            ran = subprocess.run([*command, str(file)], env=environment, capture_output=True, text=True, timeout=40, check=False)
+            assert (ran.returncode, expected in ran.stdout) == (0, True), (client, ran.stdout, ran.stderr)
+            assert served.keys["api_key"] not in texts[client]

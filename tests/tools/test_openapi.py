@@ -1,0 +1,150 @@
+"""One server's tools as OpenAPI 3.1 (D-37)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator
+from typing import cast
+from urllib.parse import unquote
+
+import jsonschema_rs
+import pytest
+from openapi_spec_validator import validate
+
+from rookery.access.models import Reach
+from rookery.kernel.config import Settings
+from rookery.tools.finding.openapi import document
+from rookery.tools.models import BuiltIn, JsonObject, Server
+from tests.conftest import House, open_house
+from tests.tools.makers import entry
+
+BASE = "/api/v1/mcp"
+SERVER = Server(id="s", name="S", target=BuiltIn())
+
+
+@pytest.fixture
+def database_url() -> str:
+    """The embedded store alone: no query is the database's."""
+    return "embedded:"
+
+
+@pytest.fixture
+async def nest(settings: Settings) -> AsyncIterator[House]:
+    """A running server with a server of odd tools, a deprecated one, and one that is switched off."""
+    servers = {"odd": entry(tagline="Misbehaves"), "old": entry(status="deprecated"), "off": entry(enabled=False)}
+    settings.servers_file.write_text(json.dumps({"mcpServers": servers}))
+    async with open_house(settings) as house:
+        yield house
+
+
+def operations(described: JsonObject) -> dict[str, JsonObject]:
+    """Return the operations by the tool that their path names."""
+    paths = cast("dict[str, dict[str, JsonObject]]", described["paths"])
+    return {unquote(path.rpartition("/")[2]): each["post"] for path, each in paths.items()}
+
+
+def takes(described: JsonObject, tool: str, arguments: object) -> bool:
+    """Tell whether the document as a whole takes *arguments* for a tool, its references followed by the standard."""
+    (path,) = [each for each in cast("JsonObject", described["paths"]) if unquote(each.rpartition("/")[2]) == tool]
+    pointer = "/".join(each.replace("~", "~0").replace("/", "~1") for each in ("paths", path, "post"))
+    reference = {"$ref": f"urn:described#/{pointer}/requestBody/content/application~1json/schema".replace("%", "%25")}
+    registry = jsonschema_rs.Registry([("urn:described", described)], draft=jsonschema_rs.Draft202012)
+    return jsonschema_rs.Draft202012Validator(reference, registry=registry).is_valid(arguments)
+
+
+async def test_the_document_is_valid_and_has_every_tool(nest: House) -> None:
+    """D-37: OpenAPI 3.1 by its own validator; an operation for each tool that the key sees, callable at its path."""
+    for server in ("odd", "brain", "old"):
+        described = (await nest.admin.get(f"{BASE}/servers/{server}/openapi.json")).json()
+        tools = (await nest.admin.get(f"{BASE}/servers/{server}/tools")).json()["tools"]
+
+        validate(described)
+        assert described["openapi"] == "3.1.0"
+        assert set(operations(described)) == {tool["name"] for tool in tools}
+        assert described["servers"] == [{"url": f"http://127.0.0.1:8400{BASE}"}]
+    assert all(each.get("deprecated") is True for each in operations(described).values())
+
+
+async def test_schemas_are_the_tools_own(nest: House) -> None:
+    """D-37: verbatim; only references into a schema itself are lengthened, so that they still lead there."""
+    described = (await nest.admin.get(f"{BASE}/servers/odd/openapi.json")).json()
+    tools = (await nest.admin.get(f"{BASE}/servers/odd/tools")).json()["tools"]
+
+    for tool in tools:
+        body = cast("dict[str, dict[str, dict[str, JsonObject]]]", operations(described)[tool["name"]]["requestBody"])
+        schema = dict(body["content"]["application/json"]["schema"])
+        shortened = re.sub(r"#/paths/[^\"]*?/schema/", "#/", json.dumps(schema))
+        assert json.loads(shortened) == tool["inputSchema"]
+        assert (schema == tool["inputSchema"]) == ("#/" not in json.dumps(tool["inputSchema"]))
+    assert takes(described, "echo", {"text": "hi"})
+    assert not takes(described, "echo", {"text": 1})
+
+
+async def test_a_path_of_the_document_calls_its_tool(nest: House) -> None:
+    """D-37: what a client makes of the document works."""
+    described = (await nest.admin.get(f"{BASE}/servers/odd/openapi.json")).json()
+    (path,) = [each for each in described["paths"] if each.endswith("/echo")]
+
+    answer = await nest.admin.post(f"{BASE}{path}", {"text": "hi"})
+
+    assert answer.json()["result"]["structuredContent"] == {"text": "hi"}
+
+
+async def test_only_what_a_key_may_see_is_described(nest: House) -> None:
+    """D-37, D-23, D-92: the document is the key's own."""
+    one = await nest.api_key("*", reach=Reach(tools=("odd/echo",)))
+    no_memory = await nest.api_key("mcp:read")
+
+    assert set(operations((await one.get(f"{BASE}/servers/odd/openapi.json")).json())) == {"echo"}
+    assert (await no_memory.get(f"{BASE}/servers/brain/openapi.json")).json()["paths"] == {}
+    for server, status, code in [("none", 404, "server_not_found"), ("off", 403, "disabled")]:
+        answer = await nest.admin.get(f"{BASE}/servers/{server}/openapi.json")
+        assert (answer.status_code, answer.json()["error"]) == (status, code)
+
+
+def test_names_that_are_no_paths_are_encoded_and_told_apart() -> None:
+    """D-37, D-30: slashes, braces and two tools whose names differ by signs alone."""
+    names = ["a/b", "a b", "{x}", "ä", "n" * 128, "plain"]
+    described = document(SERVER, [{"name": name} for name in names], address="https://e.example/api/v1/mcp", version="1")
+
+    validate(described)
+    assert set(operations(described)) == set(names)
+    shown = [str(each["operationId"]) for each in operations(described).values()]
+    assert len(set(shown)) == len(names)
+    assert max(map(len, shown)) <= 64
+
+
+def test_what_only_looks_like_a_reference_stays() -> None:
+    """D-37: data of a schema, and a schema that has a name of its own, are nobody's to change."""
+    data: JsonObject = {"type": "object", "default": {"$ref": "#/x"}, "properties": {"$ref": {"const": {"$ref": "#/y"}}}}
+    named: JsonObject = {"$id": "https://e.example/t", "type": "object", "$defs": {"T": {}}, "properties": {"a": {"$ref": "#/$defs/T"}}}
+    tools: list[JsonObject] = [{"name": "data", "inputSchema": data}, {"name": "named", "inputSchema": named}]
+
+    described = operations(document(SERVER, tools, address="https://e.example", version="1"))
+
+    for tool, schema in (("data", data), ("named", named)):
+        body = cast("dict[str, dict[str, dict[str, JsonObject]]]", described[tool]["requestBody"])
+        assert body["content"]["application/json"]["schema"] == schema
+
+
+def test_references_in_a_schema_mean_its_own_top() -> None:
+    """D-37: `#/$defs/…` of one tool never finds another's, nor the document's."""
+    tools: list[JsonObject] = [
+        {
+            "name": f"take {kind}",
+            "inputSchema": {
+                "type": "object",
+                "$defs": {"T": {"type": kind}},
+                "properties": {"a": {"$ref": "#/$defs/T"}},
+                "required": ["a"],
+            },
+            "outputSchema": {"type": "object", "$defs": {"T": {"type": "null"}}, "properties": {"a": {"$ref": "#/$defs/T"}}},
+        }
+        for kind in ("string", "integer")
+    ]
+    described = document(SERVER, tools, address="https://e.example", version="1")
+
+    validate(described)
+    assert (takes(described, "take string", {"a": "x"}), takes(described, "take string", {"a": 1})) == (True, False)
+    assert (takes(described, "take integer", {"a": 1}), takes(described, "take integer", {"a": "x"})) == (True, False)

@@ -1,0 +1,164 @@
+"""Real tool servers, of both eras and four makers, through the whole domain: what they list, and what they do when called (D-30, D-32)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from rookery.tools.models import JsonObject, Server
+from rookery.tools.supervision.breaker import Timing
+from tests import real_servers
+from tests.conftest import eventually
+from tests.tools.conftest import Start
+from tests.tools.makers import Tools, make_caller
+
+CALLER = make_caller()
+
+ENTRIES: dict[str, Callable[[Path], real_servers.Entry]] = {
+    "time": lambda _: real_servers.clock(),
+    "git": real_servers.git,
+    "sqlite": lambda folder: real_servers.sqlite(folder / "shop.db"),
+    "everything": lambda _: real_servers.everything(),
+    "filesystem": real_servers.filesystem,
+    "memory": lambda folder: real_servers.memory(folder / "graph.json"),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder that is a repository too, for servers that work on one."""
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    subprocess.run(["git", "init", "-q", str(folder)], check=True)
+    return folder
+
+
+async def began(start: Start, name: str, folder: Path) -> Tools:
+    """Start the domain with one real server, and wait until it was looked at."""
+    tools = await start({name: ENTRIES[name](folder)}, timing=Timing(connect_s=40))
+    server = server_of(tools)
+    await eventually(lambda: tools.catalogue.is_known(server), within_s=40)
+    return tools
+
+
+def server_of(tools: Tools) -> Server:
+    """Return the one server there is."""
+    (server,) = tools.catalogue.servers(CALLER)
+    return server
+
+
+async def result(tools: Tools, tool: str, **arguments: object) -> JsonObject:
+    """Call a tool that succeeds, and return its result."""
+    outcome = await tools.calls.call(CALLER, server_of(tools).id, tool, arguments)
+    assert outcome.error is None
+    return cast("JsonObject", json.loads(outcome.result or b""))
+
+
+async def said(tools: Tools, tool: str, **arguments: object) -> str:
+    """Call a tool that succeeds, and return its texts."""
+    content = cast("list[dict[str, str]]", (await result(tools, tool, **arguments))["content"])
+    return "\n".join(block.get("text", "") for block in content)
+
+
+@pytest.mark.parametrize(
+    ("name", "era", "tools", "counts"),
+    [
+        ("time", "2026-07-28", {"get_current_time", "convert_time"}, (0, 0, 0)),
+        ("git", "2026-07-28", {"git_status", "git_commit"}, (0, 0, 0)),
+        ("sqlite", "2025-11-25", {"read_query", "write_query"}, (1, 0, 1)),
+        ("everything", "2025-11-25", {"echo", "trigger-long-running-operation"}, (7, 2, 4)),
+        ("filesystem", "2025-11-25", {"read_text_file", "write_file"}, (0, 0, 0)),
+        ("memory", "2025-11-25", {"create_entities", "read_graph"}, (1, 0, 0)),
+    ],
+)
+async def test_a_real_server_is_listed_in_its_own_era(  # noqa: PLR0917 - a table
+    start: Start, folder: Path, name: str, era: str, tools: set[str], counts: tuple[int, int, int]
+) -> None:
+    """D-32: old handshakes and the stateless revision alike; a list that a server does not know (sqlite's templates) is empty."""
+    opened = await began(start, name, folder)
+    server = server_of(opened)
+    session = opened.sessions.session(server, CALLER, None)
+    facts = (await session.connection()).facts
+    offer = opened.catalogue.offer(server)
+
+    assert facts.era == era
+    assert facts.pid is not None
+    assert tools <= {str(tool["name"]) for tool in offer.tools}
+    assert (len(offer.resources), len(offer.templates), len(offer.prompts)) == counts
+    assert all(tool.arguments.fault is None for tool in opened.catalogue.tools(CALLER, server))
+
+
+async def test_the_time_server_answers_in_structure(start: Start, folder: Path) -> None:
+    """Spec 1: structured output passes through."""
+    tools = await began(start, "time", folder)
+
+    answer = await result(tools, "convert_time", source_timezone="UTC", time="12:00", target_timezone="Asia/Tokyo")
+
+    assert "T21:00:00+09:00" in json.dumps(answer["structuredContent"])
+
+
+async def test_the_git_server_reads_a_real_repository(start: Start, folder: Path) -> None:
+    """Spec 1: a server with arguments of its own."""
+    tools = await began(start, "git", folder)
+    (folder / "new.txt").write_text("new")
+
+    assert "new.txt" in await said(tools, "git_status", repo_path=str(folder))
+
+
+async def test_the_sqlite_server_keeps_what_it_is_told_and_its_memo_has_a_uri_of_ours(start: Start, folder: Path) -> None:
+    """D-30: `memo://insights` is read as sqlite://memo/insights; D-32: a server of the older SDK."""
+    tools = await began(start, "sqlite", folder)
+    await said(tools, "create_table", query="CREATE TABLE birds (name TEXT)")
+    await said(tools, "write_query", query="INSERT INTO birds VALUES ('rook')")
+    await said(tools, "append_insight", insight="Rooks are social.")
+
+    assert "rook" in await said(tools, "read_query", query="SELECT name FROM birds")
+    memo = await tools.resources.read(CALLER, "sqlite://memo/insights")
+    assert "Rooks are social." in json.dumps(memo)
+    refused = await tools.calls.call(CALLER, "sqlite", "read_query", {"query": "DROP TABLE birds"})
+    assert "SELECT" in f"{refused.error}{refused.result}"
+
+
+async def test_the_everything_server_gives_content_of_every_kind(start: Start, folder: Path) -> None:
+    """D-34: texts, images, resources and prompts pass through."""
+    tools = await began(start, "everything", folder)
+
+    assert "hello" in await said(tools, "echo", message="hello")
+    assert "completed" in (await said(tools, "trigger-long-running-operation", duration=1, steps=4)).lower()
+    image = await result(tools, "get-tiny-image")
+    assert "image" in {block["type"] for block in cast("list[dict[str, str]]", image["content"])}
+    listed = tools.resources.listed(server_of(tools), make_caller())
+    read = await tools.resources.read(CALLER, str(listed[0]["uri"]))
+    assert cast("list[dict[str, str]]", read["contents"])[0]["uri"] == listed[0]["uri"]
+    prompts = {str(prompt["name"]) for prompt in tools.catalogue.offer(server_of(tools)).prompts}
+    assert "simple-prompt" in prompts
+    prompt = await tools.resources.prompt(CALLER, server_of(tools), "simple-prompt", {})
+    assert prompt["messages"]
+
+
+async def test_the_filesystem_server_stays_within_its_folder(start: Start, folder: Path) -> None:
+    """D-34: what a tool refuses is its failure, and a test key is held to what changes nothing (D-25)."""
+    tools = await began(start, "filesystem", folder)
+
+    await said(tools, "write_file", path=str(folder / "note.txt"), content="caw")
+    outside = await tools.calls.call(CALLER, "filesystem", "read_text_file", {"path": "/etc/hostname"})
+
+    assert (folder / "note.txt").read_text() == "caw"
+    assert await said(tools, "read_text_file", path=str(folder / "note.txt")) == "caw"
+    assert outside.code == "tool_execution_error"
+
+
+async def test_the_memory_server_keeps_its_graph(start: Start, folder: Path) -> None:
+    """D-30: a resource whose scheme is the server's own name."""
+    tools = await began(start, "memory", folder)
+    entity = {"name": "Rookery", "entityType": "colony", "observations": ["lives in tall trees"]}
+
+    await said(tools, "create_entities", entities=[entity])
+
+    assert "tall trees" in await said(tools, "search_nodes", query="trees")
+    assert "Rookery" in json.dumps(await tools.resources.read(CALLER, "memory://knowledge-graph"))

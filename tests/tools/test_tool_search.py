@@ -1,0 +1,174 @@
+"""Tools found by meaning and by word, through the whole application and by the rules beneath (D-37)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rookery.access.models import Reach
+from rookery.kernel.config import Settings
+from rookery.tools.finding.tool_words import Card, by_words, card
+from rookery.tools.models import BuiltIn, Server
+from tests.conftest import Caller, House, eventually, open_house
+from tests.tools.makers import entry
+
+SEARCH = "/api/v1/mcp/tools/search"
+WORDS = st.text(alphabet="abcxyz_ -A1é", max_size=40)
+
+
+@pytest.fixture
+def database_url() -> str:
+    """The embedded store alone: no query of a search is the database's."""
+    return "embedded:"
+
+
+@pytest.fixture
+async def nest(settings: Settings) -> AsyncIterator[House]:
+    """A running server with the memory, a server of many small tools, and one that cannot be reached."""
+    servers = {"odd": entry(tagline="Misbehaves"), "gone": {"command": "no-such-program"}, "off": entry(enabled=False)}
+    settings.servers_file.write_text(json.dumps({"mcpServers": servers}))
+    async with open_house(settings) as house:
+        for server in ("odd", "brain"):  # until each has been seen
+            assert (await house.admin.get(f"/api/v1/mcp/servers/{server}/tools")).json()["count"]
+        yield house
+
+
+async def find(key: Caller, query: str, **more: object) -> list[str]:
+    """Return what is found, as server/tool."""
+    answer = await key.http.get(SEARCH, params={"q": query, **{name: str(value) for name, value in more.items()}})
+    assert answer.status_code == 200, answer.text
+    return [f"{tool['server']}/{tool['name']}" for tool in answer.json()["tools"]]
+
+
+async def test_a_need_in_other_words_finds_the_tool(nest: House) -> None:
+    """D-37: by meaning."""
+    for need, tool in [
+        ("keep a fact for the next time", "brain/remember"),
+        ("find memories that mean the same as a question", "brain/recall"),
+        ("delete a memory for good", "brain/forget"),
+        ("repeat my words back to me", "odd/echo"),
+    ]:
+
+        async def is_found(need: str = need, tool: str = tool) -> bool:  # once the embedder is loaded
+            return tool in (await find(nest.admin, need))[:3]
+
+        assert await eventually(is_found, within_s=30), need
+
+
+async def test_a_tools_own_name_finds_it_first(nest: House) -> None:
+    """D-37: by word; the name in any of its spellings (D-30)."""
+    for name in ("odd/echo", "odd__echo", "ECHO", " echo "):
+        found = (await nest.admin.http.get(SEARCH, params={"q": name})).json()
+
+        first = found["tools"][0]
+        assert (first["server"], first["name"], first["score"]) == ("odd", "echo", 1.0), name
+        assert {"description", "inputSchema", "annotations"} <= set(first)
+        assert found["count"] == len(found["tools"])
+
+
+async def test_without_the_embedder_words_still_find(nest: House) -> None:
+    """D-37: an engine that is gone makes answers poorer, not none."""
+    await nest.rookery.embedder.close()
+
+    assert (await find(nest.admin, "memories by meaning or words", server="brain"))[0] in {"brain/recall", "brain/search"}
+    assert (await find(nest.admin, "crash the server"))[0] in {"odd/crash", "odd/crash_once"}
+
+
+async def test_only_what_a_key_may_see_is_found(nest: House) -> None:
+    """D-37, D-23, D-92: a tool that is not listed for a key is not found by it either, whatever it asks."""
+    no_memory = await nest.api_key("mcp:read")
+    one_tool = await nest.api_key("*", reach=Reach(tools=("odd/echo",)))
+    one_server = await nest.api_key("*", reach=Reach(servers=frozenset({"brain"})))
+
+    assert not any(tool.startswith("brain/") for tool in await find(no_memory, "remember", limit=50))
+    assert await find(one_tool, "echo", limit=50) == ["odd/echo"]
+    assert {tool.partition("/")[0] for tool in await find(one_server, "echo memory", limit=50)} == {"brain"}
+    assert "off/echo" not in await find(nest.admin, "echo", limit=50)
+    assert (await (await nest.api_key("brain:read")).get(f"{SEARCH}?q=x")).json()["required_scope"] == "mcp:read"
+
+
+async def test_one_server_and_a_number_of_tools_may_be_asked_for(nest: House) -> None:
+    """D-37: `server` and `limit`; a server that is not there, is not for the key or is off says so."""
+    few = await nest.api_key("*", reach=Reach(servers=frozenset({"brain"})))
+
+    assert all(tool.startswith("odd/") for tool in await find(nest.admin, "remember", server="odd", limit=50))
+    assert len(await find(nest.admin, "server", limit=2)) == 2
+    for key, query, status, code in [
+        (nest.admin, "q=x&server=none", 404, "server_not_found"),
+        (few, "q=x&server=odd", 403, "permission_denied"),
+        (nest.admin, "q=x&server=off", 403, "disabled"),
+        (nest.admin, "", 422, "validation_error"),
+        (nest.admin, "q=", 422, "validation_error"),
+        (nest.admin, "q=x&limit=51", 422, "validation_error"),
+        (nest.admin, "q=x&limit=0", 422, "validation_error"),
+    ]:
+        answer = await key.get(f"{SEARCH}?{query}")
+        assert (answer.status_code, answer.json()["error"]) == (status, code), query
+
+
+async def test_a_tool_that_is_taken_away_is_found_no_more(nest: House, settings: Settings) -> None:
+    """D-37, D-31: an edit of the file acts on what was already learnt."""
+    assert "odd/echo" in await find(nest.admin, "echo")
+
+    settings.servers_file.write_text(json.dumps({"mcpServers": {"odd": entry(tools={"deny": ["echo"]})}}))
+
+    async def is_gone() -> bool:
+        return "odd/echo" not in await find(nest.admin, "echo", limit=50)
+
+    assert await eventually(is_gone)
+
+
+def a_card(name: str, description: str = "") -> Card:
+    """Return what is compared of a tool."""
+    server = Server(id="s", name="s", target=BuiltIn())
+    return card(server, {"name": name, "description": description, "inputSchema": {"type": "object"}})
+
+
+@given(query=WORDS, tools=st.lists(st.tuples(WORDS, WORDS), max_size=12), order=st.randoms())
+def test_scores_of_words_are_bounded_and_belong_to_the_tool(query: str, tools: list[tuple[str, str]], order: object) -> None:
+    """D-37: 0 to 1, whatever the words, and the order of the catalogue gives nobody more."""
+    cards = [a_card(*tool) for tool in tools]
+    scores = by_words(query, cards)
+
+    assert all(0 <= score <= 1 for score in scores)
+    assert by_words(query, cards[::-1]) == scores[::-1]
+    assert by_words(query, [replace(each) for each in cards]) == scores
+
+
+def test_names_are_taken_apart_where_words_meet() -> None:
+    """D-37: snake_case, camelCase and digits are ways to write words."""
+    cards = [a_card("getCurrentTime2"), a_card("list_open_issues"), a_card("HTTPServerStart")]
+
+    for query, right in [("current time", 0), ("open issue", 1), ("start a http server", 2)]:
+        scores = by_words(query, cards)
+        assert max(range(3), key=lambda at: scores[at]) == right, (query, scores)
+
+
+def test_a_rare_word_says_more_than_a_usual_one() -> None:
+    """D-37: of two words found, the one that fewer tools have decides."""
+    cards = [a_card(f"list_{name}") for name in ("files", "branches", "events")] + [a_card("invoice_total")]
+
+    scores = by_words("list invoice", cards)
+
+    assert scores[3] == max(scores)
+
+
+def test_a_tool_of_any_form_has_a_card() -> None:
+    """D-16, D-37: what a server says of its tools is data of any form; none of it breaks a search."""
+    server = Server(id="s", name="s", target=BuiltIn())
+    odd: list[dict[str, object]] = [
+        {},
+        {"name": 7, "description": None, "inputSchema": []},
+        {"name": "a", "inputSchema": {"properties": {"b": 3, "c": {"description": 5}}}},
+        {"name": "x" * 128, "description": "y " * 100_000, "annotations": "none", "title": {}},
+    ]
+
+    cards = [card(server, each) for each in odd]
+
+    assert len(by_words("x y a b", cards)) == len(odd)
+    assert max(len(each.meaning) for each in cards) < 1000
