@@ -55,6 +55,7 @@ class _Listed:
     snapshot: Snapshot
     tools: dict[str, Tool]
     refreshed: float
+    changed_at: datetime
 
 
 class Catalogue:
@@ -98,7 +99,7 @@ class Catalogue:
         for snapshot in kept:
             server = self._roster.servers.get(snapshot.server_key)
             if server is not None and snapshot.fingerprint == fingerprint(server):
-                self._listed[server.key] = _Listed(snapshot, by_name(snapshot.offer, {}), 0.0)
+                self._listed[server.key] = _Listed(snapshot, by_name(snapshot.offer, {}), 0.0, snapshot.seen_at)
         self._sessions.listeners.opened.append(self._on_opened)
         self._sessions.listeners.changed.append(self._on_changed)
         self._roster.listeners.append(self._follow)
@@ -184,6 +185,11 @@ class Catalogue:
         """Return when *server* was last seen; None if it never was."""
         listed = self._listed.get(server.key)
         return None if listed is None else listed.snapshot.seen_at
+
+    def changed_at(self, server: Server) -> datetime | None:
+        """Return when what *server* offers was last seen to be another than before; it does not move with who uses it."""
+        listed = self._listed.get(server.key)
+        return None if listed is None else listed.changed_at
 
     def is_known(self, server: Server) -> bool:
         """Tell whether *server* was ever seen."""
@@ -336,8 +342,10 @@ class Catalogue:
         old = self._listed.get(server.key)
         snapshot = Snapshot(server_key=server.key, fingerprint=fingerprint(server), offer=offer, seen_at=self._clock())
         known = {} if old is None else old.tools
-        self._listed[server.key] = _Listed(snapshot, by_name(offer, known), time.monotonic())
-        if old is None or old.snapshot.offer != offer or old.snapshot.fingerprint != snapshot.fingerprint:
+        is_same = old is not None and old.snapshot.offer == offer
+        changed_at = old.changed_at if old is not None and is_same else snapshot.seen_at
+        self._listed[server.key] = _Listed(snapshot, by_name(offer, known), time.monotonic(), changed_at)
+        if old is None or not is_same or old.snapshot.fingerprint != snapshot.fingerprint:
             self._tell(server, None if old is None else old.snapshot.offer, offer)
             await self._db.write(lambda tx: store.keep_snapshot(tx, snapshot))
 

@@ -247,7 +247,7 @@ def _shown(definition: JsonObject) -> JsonObject:
 def _fits(name: str, listed: Listed, query: RegistryQuery) -> bool:
     if query.version not in {None, "latest", version_here()}:
         return False
-    if query.updated_since is not None and (listed.seen_at is None or listed.seen_at <= query.updated_since):
+    if query.updated_since is not None and (listed.changed_at is None or listed.changed_at <= query.updated_since):
         return False
     wanted = (query.search or "").casefold()
     return wanted in name.casefold() or wanted in listed.server.name.casefold()

@@ -47,7 +47,7 @@ class Listed:
     tool_count: int
     resource_count: int
     prompt_count: int
-    seen_at: datetime | None
+    changed_at: datetime | None
 
     @property
     def capabilities(self) -> list[str]:
@@ -153,7 +153,7 @@ class Discovery:
     def entry(self, listed: Listed) -> JsonObject:
         """Return a server as the official registry's API answers it: its server.json, and what the registry knows of it."""
         server = listed.server
-        seen = iso(listed.seen_at or _NEVER)
+        changed = iso(listed.changed_at or _NEVER)
         content: JsonObject = {
             "$schema": _ENTRY_SCHEMA,
             "name": self.name_of(server.id),
@@ -163,7 +163,10 @@ class Discovery:
             "remotes": [{key: value for key, value in self._remote(server.id).items() if key != "supportedProtocolVersions"}],
         }
         status = "deprecated" if server.status is Status.DEPRECATED else "active"
-        return {"server": content, "_meta": {_REGISTRY_META: {"status": status, "publishedAt": seen, "updatedAt": seen, "isLatest": True}}}
+        return {
+            "server": content,
+            "_meta": {_REGISTRY_META: {"status": status, "publishedAt": changed, "updatedAt": changed, "isLatest": True}},
+        }
 
     def name_of(self, server_id: str) -> str:
         """Return a server's name in the registry's form: our host the other way round, and the server's id."""
@@ -211,7 +214,7 @@ class Discovery:
             tool_count=tool_count,
             resource_count=len(offer.resources),
             prompt_count=len(offer.prompts),
-            seen_at=self._catalogue.seen_at(server),
+            changed_at=self._catalogue.changed_at(server),
         )
 
 

@@ -11,13 +11,16 @@ from dataclasses import dataclass, field
 
 from rookery.kernel.errors import RookeryError
 from rookery.tools.arguments import Arguments
-from rookery.tools.errors import ConnectFailed, UpstreamError
+from rookery.tools.errors import ConnectFailed, ServerBusy, UpstreamError
 from rookery.tools.models import Command, Facts, JsonObject, Kind, Offer, Server
 from rookery.tools.offers import MOST_OF_A_KIND, passed_over
 from rookery.tools.ports import Connector
 
 PATIENCE_S = 30.0
 """For all of it; a program that is fetched at its first start takes long."""
+
+AT_ONCE = 4
+"""Checks of one workspace's servers."""
 
 _LONGEST_NAME = 128
 
@@ -53,17 +56,31 @@ class Checker:
     def __init__(self, connectors: Mapping[Kind, Connector], *, patience_s: float = PATIENCE_S) -> None:
         self._connectors = connectors
         self._patience_s = patience_s
+        self._running: Counter[int | None] = Counter()
 
     async def check(self, server: Server, *, workspace_id: int | None = None) -> Checked:
         """
-        Start or reach *server*, list what it offers, and let go of it; never raises for what is wrong with it.
+        Start or reach *server*, list what it offers, and let go of it; what is wrong with it is in the answer.
 
         Args:
             server: Which.
             workspace_id: Whose login is used, of a server that asks for one; see `Connector.connect`.
+
+        Raises:
+            ServerBusy: So many servers of its owner are being checked; each may be a process, or a connection that hangs.
         """
         if server.fault is not None:
             return Checked(server_id=server.id, error=server.fault, advice="Mend its entry.")
+        if self._running[server.owner] >= AT_ONCE:
+            raise ServerBusy(server.id)
+        self._running[server.owner] += 1
+        try:
+            return await self._check(server, workspace_id)
+        finally:
+            self._running[server.owner] -= 1
+            self._running += Counter()  # forgets those at none
+
+    async def _check(self, server: Server, workspace_id: int | None) -> Checked:
         started = time.perf_counter()
         try:
             async with (
