@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import socket
@@ -133,6 +134,15 @@ class _Server(uvicorn.Server):
 
     on_exit: Callable[[], None] | None = None
     """Ends what would never end by itself."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """
+        Start, and leave what the start made out of every later look for garbage, in which nobody is answered.
+
+        Measured on tool calls of 16 clients: p99 55 and 60 ms in the place of 89 and 152, and a sixth more of them.
+        """
+        await super().startup(sockets)
+        gc.freeze()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         _log.info("stopping")
