@@ -37,10 +37,14 @@ class Toy:
     working: int = 0
     port: int = 0
     left: list[str] = field(default_factory=list[str])
+    begun: list[str] = field(default_factory=list[str])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer: /work when released, /large and /pieces with 8 MB, /body once that is read, all else at once."""
+        """Answer: /work when released, /large and /pieces with 8 MB, /body once that is read, all else at once; /known… to a right key."""
         headers = [(b"content-length", b"2")]
+        self.begun.append(scope["path"])
+        if scope["path"].startswith("/known"):
+            scope["state"] = {"caller": "somebody"}
         match scope["path"]:
             case "/work":
                 self.working += 1

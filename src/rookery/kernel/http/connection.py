@@ -8,6 +8,7 @@ All of this is spent before anybody has shown a key, so without bounds anybody c
     answer      `crowd`: who does not read it, or less than 8 KiB a second, is given up
     between     75 s (uvicorn's keep-alive), or until somebody else needs the place
     pipeline    so many requests; more are not answered
+    turn        who has shown a right key before strangers (`turns`)
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import re
 from enum import Enum, auto
+from functools import partial
 from typing import cast
 from urllib.parse import unquote
 
@@ -22,7 +24,7 @@ import httptools
 from httptools import HttpParserError, HttpParserUpgrade
 from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from rookery.kernel.errors import RookeryError
@@ -96,6 +98,7 @@ class Connection(HttpToolsProtocol):
         self._has_content = False
         self._dropped = 0
         self._too_slow: asyncio.TimerHandle | None = None
+        self._is_known = False  # the last answer went to somebody with a right key
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
@@ -187,6 +190,12 @@ class Connection(HttpToolsProtocol):
             self.flow.pause_reading()
             self.pipeline.appendleft((cycle, app))
 
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        if self._is_known:
+            super()._start_asgi_task(cycle, app)
+        else:
+            self._crowd.turns.begin(partial(super()._start_asgi_task, cycle, app))
+
     def on_body(self, body: bytes) -> None:
         self._has_content = True
         if self.cycle.response_complete:
@@ -203,6 +212,7 @@ class Connection(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
+        self._is_known = "caller" in self.cycle.scope.get("state", ())
         super().on_response_complete()
         if self._place is not None and self._is_answered():
             self._place.wait()

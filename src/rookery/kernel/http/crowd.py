@@ -17,6 +17,7 @@ from typing import Protocol
 import structlog
 
 from rookery.kernel.errors import RookeryError
+from rookery.kernel.http.turns import Turns
 
 _log = structlog.stdlib.get_logger("rookery.connections")
 
@@ -145,6 +146,7 @@ class Crowd:
         self.limit = limit
         self.share = max(1, limit // 2)
         self.turned = Turned()
+        self.turns = Turns()
         self._owner = owner
         self._places: dict[Place, None] = {}
         self._owned: dict[str, int] = {}
