@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+from typing import Self
 
 from benchmarks.load import Timed
 
@@ -15,26 +16,51 @@ _HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"n
 
 def bare_calls(count: int, *, warm: int = 30) -> Timed:
     """Time *count* calls of the tool by a client that does nothing but write and read lines of JSON."""
-    command = [sys.executable, "-m", "mcp_server_time", "--local-timezone", "UTC"]
-    each_ms = list[float]()
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
+    with _Bare() as bare:
+        each_ms = [bare.call() for _ in range(warm + count)]
+    return Timed(each_ms=each_ms[warm:], took_s=sum(each_ms[warm:]) / 1000)
 
-        def send(message: dict[str, object]) -> None:
-            assert process.stdin is not None
-            process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
-            process.stdin.flush()
 
-        send({"id": 0, "method": "initialize", "params": _HELLO})
-        process.stdout.readline()
-        send({"method": "notifications/initialized"})
-        for number in range(1, warm + count + 1):
-            begun = time.perf_counter()
-            send({"id": number, "method": "tools/call", "params": _CALL})
-            assert b'"isError":false' in process.stdout.readline()
-            each_ms.append((time.perf_counter() - begun) * 1000)
-        process.stdin.close()
-        process.wait(10)
-    counted = each_ms[warm:]
-    return Timed(each_ms=counted, took_s=sum(counted) / 1000)
+def bare_start() -> float:
+    """Return the milliseconds from the start of the server to its first answer to a call."""
+    begun = time.perf_counter()
+    with _Bare() as bare:
+        bare.call()
+        return (time.perf_counter() - begun) * 1000
+
+
+class _Bare:
+    """The server and its one client."""
+
+    def __enter__(self) -> Self:
+        command = [sys.executable, "-m", "mcp_server_time", "--local-timezone", "UTC"]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._number = 0
+        self._send({"id": 0, "method": "initialize", "params": _HELLO})
+        self._read()
+        self._send({"method": "notifications/initialized"})
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(10)
+        self._process.stdout.close()
+
+    def call(self) -> float:
+        """Call the tool, and return the milliseconds that it took."""
+        self._number += 1
+        begun = time.perf_counter()
+        self._send({"id": self._number, "method": "tools/call", "params": _CALL})
+        assert b'"isError":false' in self._read()
+        return (time.perf_counter() - begun) * 1000
+
+    def _send(self, message: dict[str, object]) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        self._process.stdin.flush()
+
+    def _read(self) -> bytes:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline()

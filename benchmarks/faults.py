@@ -4,7 +4,8 @@ What faults of tool servers cost: `python -m benchmarks.faults`.
 A server with mcp-server-time behind it, asked from outside:
 
 - killed: kill -9 of the tool server under 16 callers, over and over; how many calls failed, none but those in flight may, and
-  how long it took from the kill to the next answer;
+  how long it took from the kill to the next answer; beside it what the tool server alone needs from its start to its first
+  answer, without which nobody can be quicker, and the same kills with two replicas, of which one is left;
 - leaks: 100 restarts (edits of servers.json, with a kill -9 now and then) and 10,000 calls; processes, threads and
   descriptors of Rookery before and after must be the same;
 - dead: one caller's calls while nothing else is asked, and while eight others wait for a server that hangs at its start and
@@ -29,6 +30,7 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks.bare import bare_start
 from benchmarks.load import Connection, measure
 from benchmarks.servers import Running, server
 
@@ -38,6 +40,7 @@ _BACK_S = 30.0
 _BETWEEN_KILLS_S = 8.0
 """More than seven kills a minute would open the breaker, as they should."""
 
+_TIME = [str(Path(sys.executable).parent / "mcp-server-time"), "--local-timezone", "UTC"]
 _DEAD: dict[str, object] = {
     "hangs": {"command": "sh", "args": ["-c", "exec sleep 1000"], "isolation": "shared"},
     "ends": {"command": "false", "isolation": "shared"},
@@ -59,17 +62,19 @@ def main() -> None:
             figures = {
                 "load_before": os.getloadavg()[0],
                 "dead": asyncio.run(_dead(running, options.rounds)),
+                "own_start_ms": _own_start(),
                 "killed": asyncio.run(_killed(running, options.kills)),
+                "killed_of_two": asyncio.run(_killed_of_two(running, folder, options.kills)),
                 "leaks": asyncio.run(_leaks(running, folder, options.restarts, options.calls)),
                 "left": _left(running),
             }
     print(json.dumps(figures, indent=1))
 
 
-def _write(folder: Path, number: int) -> None:
+def _write(folder: Path, number: int, replicas: int = 1) -> None:
     """Write servers.json anew; another *number* makes the entry another one, so that its server is restarted."""
-    time_server = {"command": str(Path(sys.executable).parent / "mcp-server-time"), "args": ["--local-timezone", "UTC"]}
-    servers = {"time": {**time_server, "isolation": "shared", "env": {"ROUND": str(number)}}, **_DEAD}
+    time_server = {"command": _TIME[0], "args": _TIME[1:], "isolation": "shared", "replicas": replicas}
+    servers = {"time": {**time_server, "env": {"ROUND": str(number)}}, **_DEAD}
     fresh = folder / "servers.new"
     fresh.write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
     fresh.replace(folder / "servers.json")
@@ -112,8 +117,24 @@ async def _ask_dead(running: Running, server_id: str, ended: asyncio.Event) -> N
         await connection.close()
 
 
+def _own_start() -> dict[str, int]:
+    each_ms = [bare_start() for _ in range(7)]
+    return {"median": round(statistics.median(each_ms)), "max": round(max(each_ms))}
+
+
+async def _killed_of_two(running: Running, folder: Path, kills: int) -> dict[str, object]:
+    """Do the same where the entry asks for two replicas; one of both is killed."""
+    _write(folder, 0, replicas=2)
+    deadline = time.monotonic() + _BACK_S
+    while len(_time_servers(running)) < 2:
+        if time.monotonic() > deadline:
+            raise RuntimeError("there are no two of them")
+        await measure(running.url, running.api_key, lambda _: _call("time"), count=100, clients=_CLIENTS, warm=0)
+    return await _killed(running, kills)
+
+
 async def _killed(running: Running, kills: int) -> dict[str, object]:
-    """Kill the tool server under callers of a tool that may be repeated, and look at each answer."""
+    """Kill one tool server under callers of a tool that may be repeated, and look at each answer."""
     statuses: dict[int, int] = {}
     ended = asyncio.Event()
 
@@ -131,8 +152,7 @@ async def _killed(running: Running, kills: int) -> dict[str, object]:
     back_ms = list[float]()
     for _ in range(kills):
         await asyncio.sleep(_BETWEEN_KILLS_S)
-        for pid in _time_servers(running):
-            os.kill(pid, signal.SIGKILL)
+        os.kill(_time_servers(running)[0], signal.SIGKILL)
         killed = time.perf_counter()
         while (await watching.send(*_call("time")))[0] != 200:
             if time.perf_counter() - killed > _BACK_S:

@@ -144,6 +144,27 @@ async def test_an_answer_that_breaks_off_costs_that_call_alone(legacy: str) -> N
         assert text_of(await call(session, "write")) == "ok"
 
 
+async def test_an_upstream_that_asks_without_end_and_takes_no_answer_is_given_up(legacy: str) -> None:
+    """D-32, D-82: a workspace's own server must not have the platform hold its unread answers, a task each."""
+    before, most = len(asyncio.all_tasks()), 0
+
+    async def watch() -> None:
+        nonlocal most
+        while True:
+            most = max(most, len(asyncio.all_tasks()))
+            await asyncio.sleep(0.01)
+
+    watching = asyncio.create_task(watch())
+    async with connect(at(f"{legacy}/mcp")) as session:
+        waiting = asyncio.create_task(call(session, "flood"))
+        assert "takes none of the answers" in await asyncio.wait_for(session.wait_closed(), 20)
+    with pytest.raises(ConnectionLost, match="takes none of the answers"):
+        await waiting
+    watching.cancel()
+
+    assert most - before < 300
+
+
 async def test_a_result_over_http_larger_than_10_mib_is_refused_and_the_session_goes_on(legacy: str) -> None:
     """D-34: results to 10 MiB."""
     async with connect(at(f"{legacy}/mcp")) as session:

@@ -2,14 +2,16 @@
 An MCP server over HTTP of the handshake era, with sessions that it forgets on demand; only the standard library.
 
 Prints its port. The path says how it behaves: /mcp well, /login asks for one, /down answers 503, /half breaks off, /junk is no JSON.
-`forget` forgets every session; `half` breaks off its own answer.
+`forget` forgets every session; `half` breaks off its own answer; `flood` asks for a sign of life without end and takes no answer to it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
+import time
 import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import cast
@@ -22,6 +24,7 @@ TOOLS: list[dict[str, object]] = [
     {"name": "write", "inputSchema": ANY},
     {"name": "forget", "inputSchema": ANY},
     {"name": "half", "inputSchema": ANY},
+    {"name": "flood", "inputSchema": ANY},
     {"name": "large", "inputSchema": ANY},
     {"name": "header", "inputSchema": ANY},
 ]
@@ -54,6 +57,9 @@ class Handler(BaseHTTPRequestHandler):
             return self._half()
         if "id" not in message:
             return self._send(202, b"")
+        if "method" not in message:
+            time.sleep(30)
+            return self._send(202, b"")
         return self._answer(message)
 
     def _answer(self, message: dict[str, object]) -> None:
@@ -75,6 +81,8 @@ class Handler(BaseHTTPRequestHandler):
             name = str(cast("dict[str, object]", message["params"])["name"])
             if name == "half":
                 return self._half()
+            if name == "flood":
+                return self._flood()
             if name == "forget":
                 SESSIONS.clear()
             text = {"pid": str(os.getpid()), "large": "x" * (11 * 1024 * 1024), "header": self.headers.get("x-key", "")}.get(name, "ok")
@@ -92,6 +100,15 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
+
+    def _flood(self) -> None:
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.end_headers()
+        self.close_connection = True
+        with contextlib.suppress(OSError):
+            for number in range(20_000):
+                self.wfile.write(b'data: {"jsonrpc":"2.0","id":"%d","method":"ping"}\n\n' % number)
 
     def _half(self) -> None:
         self.send_response(200)

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Callable
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
+from rookery.engines.upstreams.asked import patient
 from rookery.engines.upstreams.mending import ENCODINGS, FORWARDED, Authorised, HttpWire, Mending
 from rookery.engines.upstreams.relay import MAX_MESSAGE, Relay, Transport, open_relay
 from rookery.engines.upstreams.sse import sse_streams
@@ -53,7 +54,8 @@ class HttpConnector:
             timeout=httpx2.Timeout(_CONNECT_S, read=_READ_S),
         )
         try:
-            async with client, open_relay(_streams(address, client, wire), wire, on_changed=on_changed) as relay:
+            streams = patient(_streams(address, client, wire), wire, httpx2.URL(address.url).host)
+            async with client, open_relay(streams, wire, on_changed=on_changed) as relay:
                 yield _Forwarding(relay) if server.forward_headers else relay
         except ConnectFailed as failed:
             raise ConnectFailed(str(failed), needs_login=failed.needs_login or wire.needs_login) from failed
