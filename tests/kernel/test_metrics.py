@@ -176,6 +176,8 @@ async def test_what_callers_call_a_tool_is_no_label(settings: Settings) -> None:
     assert answer.json()["code"] == "server_unavailable"
     assert value(found, "rookery_tool_calls_total", server="gone", tool="other", outcome="server_unavailable") == 1
     assert value(found, "rookery_tool_server_health", server="gone", health="offline") == 1
+    assert (value(found, "rookery_tool_session_falls_total", server="gone") or 0) >= 1
+    assert value(found, "rookery_tool_breakers_open", server="gone") == 0
     assert "made_up" not in labels(found, "tool")
 
 

@@ -170,6 +170,8 @@ def _sources(watched: Watched, kinds: Sequence[str]) -> list[Source]:
             samples += [
                 ("rookery_tool_sessions_open", (server.id,), sum(session.is_open for session in sessions)),
                 ("rookery_tool_calls_in_flight", (server.id,), sum(session.in_flight for session in sessions)),
+                ("rookery_tool_session_falls_total", (server.id,), watched.sessions.falls[server.id]),
+                ("rookery_tool_breakers_open", (server.id,), watched.sessions.left_alone(server.key)),
             ]
         return samples
 
@@ -235,6 +237,18 @@ _TOOLS = (
     ),
     Described(name="rookery_tool_sessions_open", kind="gauge", says="Open sessions with a tool server.", labels=("server",)),
     Described(name="rookery_tool_calls_in_flight", kind="gauge", says="Calls that a tool server is working on.", labels=("server",)),
+    Described(
+        name="rookery_tool_session_falls_total",
+        kind="counter",
+        says="How often a session with a tool server ended by itself or could not be opened.",
+        labels=("server",),
+    ),
+    Described(
+        name="rookery_tool_breakers_open",
+        kind="gauge",
+        says="Sessions with a tool server that fell over and over and are left alone for a while.",
+        labels=("server",),
+    ),
 )
 _ENGINES = (
     Described(name="rookery_engine_up", kind="gauge", says="1: the engine answers; the same question as /readyz asks.", labels=("engine",)),

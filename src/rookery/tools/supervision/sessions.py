@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -64,6 +65,8 @@ class Sessions:
         most_of_its_own: int = MOST_OF_ITS_OWN,
     ) -> None:
         self.listeners = Listeners()
+        self.falls = Counter[str]()
+        """How often a session fell or could not be opened, since the start, by the server's id."""
         self._connectors = connectors
         self._timing = timing or Timing()
         self._bus = bus or Bus()
@@ -151,6 +154,10 @@ class Sessions:
     def of(self, server_key: str) -> list[Session]:
         """Return the sessions there are with a server."""
         return [session for held in self._held.get(server_key, {}).values() for session in held.replicas]
+
+    def left_alone(self, server_key: str) -> int:
+        """Return of how many holders the breaker is open: their sessions fell over and over."""
+        return sum(held.breaker.trips > 0 for held in self._held.get(server_key, {}).values())
 
     def note(
         self, server: Server, health: Health, error: str = "", *, workspace_id: int | None = None, overall: Health | None = None
@@ -283,6 +290,7 @@ class Sessions:
     def _down(self, session: Session, failure: ConnectFailed) -> None:
         if session in self._retired:
             return  # of an entry that is no more: it tells nothing of how the server does now
+        self.falls[session.server.id] += 1
         others = [each for each in self.of(session.server.key) if each is not session and each.is_open]
         own = [each for each in others if each.workspace_id in {None, session.workspace_id}]
         down = Health.NEEDS_LOGIN if failure.needs_login else Health.OFFLINE
