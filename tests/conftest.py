@@ -24,6 +24,7 @@ from rookery.access.scopes import PRESETS
 from rookery.access.settings import NewAgentKey, NewApiKey
 from rookery.app import create_app
 from rookery.engines import embedders
+from rookery.kernel.clock import Clock, utc_now
 from rookery.kernel.config import Settings
 from rookery.kernel.db import Database, open_database
 from rookery.kernel.ids import uuid7
@@ -220,9 +221,9 @@ async def house(settings: Settings) -> AsyncIterator[House]:
 
 
 @asynccontextmanager
-async def open_house(settings: Settings) -> AsyncGenerator[House]:
+async def open_house(settings: Settings, clock: Clock = utc_now) -> AsyncGenerator[House]:
     """Run a server of *settings* in this process until the block ends."""
-    rookery = build(settings)
+    rookery = build(settings, clock=clock)
     await rookery.start()
     try:
         made = await rookery.first_run()

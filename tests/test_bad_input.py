@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterable, Iterator
 from itertools import product
 from typing import Any, Protocol, TypedDict, cast
@@ -17,7 +18,7 @@ from hypothesis.errors import Unsatisfiable
 from schemathesis import openapi
 from schemathesis.generation import GenerationMode
 
-from rookery.app import mounted_routes
+from rookery.app import AGENT, PLAIN, mounted_routes
 from rookery.kernel.http.routes import Endpoint, Mounted
 from rookery.wiring import build
 from tests.conftest import House, Settings
@@ -77,6 +78,8 @@ async def test_bad_bodies_are_refused_and_nothing_is_stored(house: House, mounte
         if endpoint.route.method not in {"POST", "PUT", "PATCH"} or endpoint.path.endswith(("/archive", "/restore")):
             continue
         for what, raw in _raw_bodies(endpoint):
+            if not raw and endpoint.route.may_be_empty:
+                continue
             headers = {"Content-Type": "application/json"}
             answer = await house.admin.http.request(endpoint.route.method, _fill(endpoint.path), content=raw, headers=headers)
             _must_be_refused(answer, f"{what} to {endpoint.path}")
@@ -96,6 +99,7 @@ async def test_unknown_query_fields_are_refused_everywhere(house: House, mounted
         assert "bogus" in answer.json()["errors"], endpoint.path
 
 
+_PARAMETER = re.compile(r"\{[^}]+\}")
 _QUERIES = ("%00", "%ff", "%ed%a0%80", "page=9999999999999999999999", "per_page=1e3", "page=-1", "since=yesterday")
 _PARTS = ("%00", "a%00b", "%ff", "..%2f..", "a" * 5000, "'; DROP TABLE memories;--", "%F0%9F%92%A9", "*")
 
@@ -115,9 +119,7 @@ async def test_bad_path_parameters_are_refused_everywhere(house: House, mounted:
     for endpoint, part in product(mounted.endpoints, _PARTS):
         if "{" not in endpoint.path:
             continue
-        path = endpoint.path
-        for name in ("{memory_id}", "{recall_id}", "{agent_id}", "{server_id}", "{tool:path}", "{name:path}", "{uri:path}"):
-            path = path.replace(name, part)
+        path = part.join(_PARAMETER.split(endpoint.path))
         bodies: dict[str, object] = {"PATCH": {"tags": list[str]()}, "POST": dict[str, object]()}
         body = None if endpoint.path.endswith(("/archive", "/restore")) else bodies.get(endpoint.route.method)
         answer = await house.admin.send(endpoint.route.method, path, body)
@@ -206,6 +208,7 @@ async def test_each_wrong_field_of_recall_is_named(house: House, subtests: pytes
 @pytest.mark.timeout(240)
 async def test_schemathesis_finds_no_500(house: House, mounted: Mounted) -> None:
     """Issue, bad input: a schemathesis run over the app finds none; a tool's own failure is the one that the spec documents."""
+    house.rookery.agents.bell.close()  # who asks to wait for a task is answered at once
     failures = list[str]()
     for prepared in _made_up(mounted):
         answer = await house.admin.http.request(
@@ -227,6 +230,9 @@ class _Prepared(TypedDict):
 class _Operation(Protocol):
     """What we use of schemathesis, whose types are generic beyond use."""
 
+    path: str
+    method: str
+
     def as_strategy(self, *, generation_mode: GenerationMode) -> st.SearchStrategy[_Case]: ...
 
 
@@ -236,11 +242,16 @@ class _Case(Protocol):
 
 def _made_up(mounted: Mounted) -> Iterator[_Prepared]:
     """Yield what schemathesis makes up for every operation, good and bad, as our client sends it."""
-    schema = openapi.from_dict(mounted.app.openapi())
-    for found in cast("Iterable[Any]", schema.get_all_operations()):  # pyright: ignore[reportUnknownMemberType] - see _Operation
+    document = mounted.openapi()
+    for found in cast("Iterable[Any]", openapi.from_dict(document).get_all_operations()):  # pyright: ignore[reportUnknownMemberType] - see _Operation
         operation = cast("_Operation", found.ok())
-        for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
-            yield from _requests(operation.as_strategy(generation_mode=mode))
+        if operation.path.startswith(f"{PLAIN}/") and AGENT + operation.path.removeprefix(PLAIN) in mounted.methods:
+            continue  # the same routes under another prefix
+        yield from _requests(operation.as_strategy(generation_mode=GenerationMode.POSITIVE))
+        described = cast("Any", document)["paths"][operation.path][operation.method.lower()]
+        # Any text is a good part of a path: looking for a bad one takes schemathesis a second each, and finds none.
+        if "requestBody" in described or any(each["in"] == "query" for each in described.get("parameters", ())):
+            yield from _requests(operation.as_strategy(generation_mode=GenerationMode.NEGATIVE))
 
 
 def _requests(cases: st.SearchStrategy[_Case]) -> list[_Prepared]:

@@ -18,6 +18,10 @@ from typer.core import TyperCommand, TyperGroup
 import rookery
 from rookery.access.api.audit import ALL
 from rookery.access.scopes import PRESETS, SCOPES
+from rookery.agents.models.templates import Template
+from rookery.agents.schemas.templates import read_template
+from rookery.agents.templates.files import read_file
+from rookery.agents.templates.filling import idle
 from rookery.app import mounted_routes
 from rookery.cli import app
 from rookery.kernel import events
@@ -145,6 +149,16 @@ def test_every_block_of_a_servers_file_is_understood() -> None:
         assert read.servers, block.where
 
 
+def test_every_block_of_a_template_makes_a_plan() -> None:
+    """D-63: the product's own reader takes each, as `rookery templates check` does, and asks for nothing that stands nowhere."""
+    found = [block for page in PAGES for block in blocks(page) if block.language == "yaml"]
+
+    assert found
+    for block in found:
+        body = read_template(read_file(block.text))
+        assert idle(Template.of(body.slug, body.document())) == [], block.where
+
+
 def test_every_block_of_settings_is_understood(tmp_path: Path) -> None:
     """D-02: files and variables that are shown load without a warning."""
     for block in (block for page in RUN for block in blocks(page)):
@@ -166,7 +180,7 @@ def test_every_command_of_the_documentation_does_what_is_shown(model_folder: Pat
         for page in RUN:
             with subtests.test(page=page.name):
                 for block in blocks(page):
-                    assert block.language in {"sh", "console", "json", "toml", "text", "sql", "python"}, block.where
+                    assert block.language in {"sh", "console", "json", "toml", "text", "sql", "python", "yaml"}, block.where
                     for shown in commands(block) if block.language in {"sh", "console"} else ():
                         words = shlex.split(shown.command)
                         if words[0] == "make":
@@ -184,6 +198,8 @@ def test_the_answers_that_are_shown_are_told_from_others() -> None:
     assert list(differences(shown, {"id": "b", "tags": ["x"], "text": "other", "took_ms": 4, "more": {"k": 1}})) == []
     assert len(list(differences(shown, {"id": None, "tags": ["x", "y"], "text": 1, "took_ms": "4"}))) == 5
     assert list(differences({"count": 1}, {"count": True})) != []
+    assert list(differences({"count": 1, "…": "…"}, {"count": 1, "other": 2})) == []
+    assert len(list(differences({"count": 1, "gone": 2, "…": "…"}, {"count": 3}))) == 2
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy import Double, LargeBinary, Table, Text, func, insert, select
+
+from rookery.access.settings import NewApiKey
+from rookery.kernel.config import Settings
+from rookery.kernel.db import Tx, Value, metadata
+from rookery.memory.models import Within
+from rookery.memory.words import parsed
+from rookery.wiring import Rookery, build
 from tests.conftest import OPERATOR, House, eventually
+
+OF_ALL = {"access_once", "sealing", "tool_catalogue", "tool_revisions", "workspaces"}
+"""Tables without a workspace: what was done once, the secret key, what servers offer, and the workspaces themselves."""
+
+TEXT = "planted text"
 
 
 async def test_a_deleted_workspace_leaves_nothing_of_itself(house: House) -> None:
@@ -24,4 +39,71 @@ async def test_a_deleted_workspace_leaves_nothing_of_itself(house: House) -> Non
 
 
 async def _empty(house: House, workspace_id: int) -> bool:
-    return await house.rookery.vectors.count(workspace_id) == 0 and await house.rookery.jobs.backlog("DeleteFromIndex", workspace_id) == 0
+    within = Within(workspace_id=workspace_id, at=house.rookery.clock())
+    left = await house.rookery.vectors.count(workspace_id) + await house.rookery.texts.total(parsed("stay"), within=within)
+    return left == 0 and await house.rookery.jobs.backlog("DeleteFromIndex", workspace_id) == 0
+
+
+async def test_no_table_keeps_a_row_of_a_deleted_workspace(settings: Settings) -> None:
+    """D-04: workspace delete takes the rows of every table, its twin's too, and nobody else's; a new table joins this by itself."""
+    tables = [table for table in metadata.sorted_tables if table.name not in OF_ALL]
+    assert [table.name for table in tables if "workspace_id" not in table.c] == []
+    async with build(settings).for_command() as rookery:
+        doomed, other = [(await rookery.access.workspaces.create(name, by=OPERATOR)).id for name in ("doomed", "other")]
+        for number in (doomed, other):
+            await rookery.access.api_keys.create(number, NewApiKey(name="test", scopes=("*",), environment="test"), by=OPERATOR)
+        twins = {number: await _twin(rookery, number) for number in (doomed, other)}
+        tenants = [*twins, *twins.values()]
+        # Keys, calls and the audit log are the parent's, also those of test keys.
+        places = [(table, tenant) for table in tables for tenant in tenants if tenant in twins or not table.name.startswith("access_")]
+        await rookery.db.write(lambda tx: [_plant(tx, *place) for place in places])
+        before = await _counted(rookery, places)
+        assert all(before.values())
+
+        await rookery.access.workspaces.delete(doomed, by=OPERATOR)
+
+        after = await _counted(rookery, places)
+        queued = metadata.tables["jobs"]
+        jobs = await rookery.db.read(lambda tx: tx.all(select(queued.c.kind).where(queued.c.workspace_id.in_([doomed, twins[doomed]]))))
+    # What is left to be done clears the indexes, and ends by itself.
+    assert {row.text("kind") for row in jobs} == {"DeleteFromIndex"}
+    gone = {(name, tenant): number for (name, tenant), number in after.items() if tenant in {doomed, twins[doomed]} and name != "jobs"}
+    assert {each: number for each, number in gone.items() if number} == {}
+    assert {each: number for each, number in after.items() if each[1] in {other, twins[other]} and number != before[each]} == {}
+
+
+async def _twin(rookery: Rookery, workspace_id: int) -> int:
+    workspaces = metadata.tables["workspaces"]
+    row = await rookery.db.read(lambda tx: tx.one(select(workspaces.c.id).where(workspaces.c.parent_id == workspace_id)))
+    assert row is not None
+    return row.integer("id")
+
+
+def _plant(tx: Tx, table: Table, tenant: int) -> None:
+    """Put a row of *tenant* into *table*, whatever that means, unless there is one."""
+    if not _number(tx, table, tenant):
+        row: Mapping[str, Value] = {column.name: _value(column.type, column.name, tenant) for column in table.c}
+        tx.run(insert(table), row)
+
+
+def _value(kind: object, name: str, tenant: int) -> Value:
+    if name == "workspace_id":
+        return tenant
+    match kind:
+        case Text():
+            return f"{TEXT} {tenant}"  # all ids alike, so that what belongs to a thing is that thing's
+        case Double():
+            return 0.5
+        case LargeBinary():
+            return b"planted"
+        case _:
+            return 1_000_000 + tenant
+
+
+async def _counted(rookery: Rookery, places: Sequence[tuple[Table, int]]) -> dict[tuple[str, int], int]:
+    return await rookery.db.read(lambda tx: {(table.name, tenant): _number(tx, table, tenant) for table, tenant in places})
+
+
+def _number(tx: Tx, table: Table, tenant: int) -> int:
+    row = tx.one(select(func.count().label("n")).select_from(table).where(table.c.workspace_id == tenant))
+    return 0 if row is None else row.integer("n")

@@ -13,6 +13,13 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rookery.access.api import AccessApi
+from rookery.agents.api import AgentsApi
+from rookery.agents.api.phases import PhaseRoutes
+from rookery.agents.api.plans import PlanRoutes
+from rookery.agents.api.sessions import SessionRoutes
+from rookery.agents.api.stream import StreamRoutes
+from rookery.agents.api.tasks import TaskRoutes
+from rookery.agents.api.templates import TemplateRoutes
 from rookery.kernel.config import Settings
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.http import Once, Route, Shell, mount, reply
@@ -34,6 +41,7 @@ TOOLS = "/api/v1/mcp"
 BRAIN = "/v1/brain"
 PLATFORM = "/api/v1"
 AGENT = "/api/agent"
+PLAIN = "/v1"
 
 
 def mounted_routes(rookery: Rookery) -> Mounted:
@@ -75,6 +83,14 @@ def mounted_routes(rookery: Rookery) -> Mounted:
         api=rookery.settings.address_of(TOOLS) + TOOLS,
         is_discovery_public=rookery.settings.is_discovery_public,
     )
+    work = AgentsApi(
+        plans=PlanRoutes(plans=rookery.agents.plans),
+        phases=PhaseRoutes(phases=rookery.agents.phases, tasks=rookery.agents.tasks),
+        tasks=TaskRoutes(tasks=rookery.agents.tasks, claims=rookery.agents.claims),
+        templates=TemplateRoutes(templates=rookery.agents.templates, plans=rookery.agents.plans),
+        sessions=SessionRoutes(sessions=rookery.agents.sessions),
+        stream=StreamRoutes(following=rookery.agents.sessions.following),
+    )
     tables: list[tuple[str, list[Route]]] = [
         (TOOLS, toolbox.gateway_routes()),
         ("", toolbox.host_routes()),
@@ -84,6 +100,8 @@ def mounted_routes(rookery: Rookery) -> Mounted:
         (PLATFORM, toolbox.platform_routes()),
         (AGENT, access.agent_routes()),
         (AGENT, toolbox.agent_routes()),
+        (AGENT, work.routes()),
+        (PLAIN, work.routes()),
         ("", Health(rookery.probes).routes()),
         ("", MetricsPage(rookery.observation.metrics).routes()),
     ]
@@ -192,6 +210,7 @@ def shell(settings: Settings, mounted: Mounted, admit: Admit | None = None, obse
                 "X-Workspace-ID",
                 "X-Session-ID",
                 "Idempotency-Key",
+                "If-Match",
                 "X-Request-ID",
             ],
             expose_headers=[
@@ -200,6 +219,8 @@ def shell(settings: Settings, mounted: Mounted, admit: Admit | None = None, obse
                 "X-RateLimit-Remaining",
                 "X-RateLimit-Reset",
                 "Retry-After",
+                "ETag",
+                "X-Reason",
                 "Idempotent-Replay",
             ],
         )

@@ -21,6 +21,9 @@ from rookery import serving
 from rookery.access import commands as access_commands
 from rookery.access.commands import printing, terminal
 from rookery.access.first_run import WORKSPACE, FirstRun
+from rookery.agents import commands as agent_commands
+from rookery.backup import commands as backup_commands
+from rookery.backup.stores import RESTORING
 from rookery.doctor import Finding, examine, is_well
 from rookery.kernel import logs
 from rookery.kernel.config import Settings, load
@@ -46,6 +49,8 @@ app.add_typer(secrets_app)
 access_commands.register(app)
 memory_commands.register(app)
 tool_commands.register(app)
+agent_commands.register(app)
+backup_commands.register(app)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +184,8 @@ def prepare(settings: Settings) -> Rookery:
         settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise WrongSettings(f"ROOKERY_DATA_DIR: {settings.data_dir} cannot be made: {error.strerror}") from error
+    if (settings.data_dir / RESTORING).exists():
+        raise WrongSettings(f"A restore into {settings.data_dir} was not finished: run it again; it begins from the beginning.")
     migrate(settings.database_url.reveal(), data_dir=settings.data_dir)
     return rookery
 

@@ -21,12 +21,17 @@ from rookery.memory.journal import Journal
 from rookery.memory.listing import Listing
 from rookery.memory.maintenance.lifecycle import Lifecycle
 from rookery.memory.maintenance.tidying import Tidying, tidying
-from rookery.memory.ports import Generation
+from rookery.memory.ports import Generation, OpenSessions
 from rookery.memory.rebuild import Rebuild, Side
 from rookery.memory.recall import Recall
 from rookery.memory.records import Records
 from rookery.memory.remember import Remember
 from rookery.memory.search import Search
+from rookery.memory.sessions import SessionMemories
+from rookery.memory.training import Training
+from rookery.memory.transfer.exporting import Export
+from rookery.memory.transfer.importing import Import
+from rookery.memory.transfer.moving import Moving
 from rookery.memory.upkeep import Upkeep
 
 _MIB = 1024 * 1024
@@ -44,12 +49,15 @@ class MemoryServices:
     feedback: Feedback
     context: Context
     answers: Answers
+    sessions: SessionMemories
     lifecycle: Lifecycle
     rebuild: Rebuild
     formers: Formers
     tidying: Tidying
+    moving: Moving
     indexer: Indexer
     journal: Journal
+    training: Training
     upkeep: Upkeep
 
 
@@ -102,7 +110,17 @@ class Formers:
             await index.close()
 
 
-def build_memory(settings: Settings, indexes: Indexes, *, db: Database, jobs: Jobs, bus: Bus, clock: Clock, ids: Ids) -> MemoryServices:
+def build_memory(
+    settings: Settings,
+    indexes: Indexes,
+    *,
+    db: Database,
+    jobs: Jobs,
+    bus: Bus,
+    clock: Clock,
+    ids: Ids,
+    sessions: OpenSessions,
+) -> MemoryServices:
     """Put the memory together; nothing is opened."""
     limits = Limits(
         max_memories=settings.max_memories,
@@ -114,6 +132,8 @@ def build_memory(settings: Settings, indexes: Indexes, *, db: Database, jobs: Jo
     rebuild = Rebuild(now=now, generations=indexes.vectors, former=formers.side, release=formers.close)
     indexer = Indexer(db=db, embedder=indexes.embedder, vectors=indexes.vectors, texts=indexes.texts, clock=clock, rebuild=rebuild)
     capacity, journal = Capacity(db=db, jobs=jobs, limits=limits, monotonic=time.monotonic), Journal(db=db)
+    context = Context(db=db, clock=clock, half_lives_days=dict(settings.half_lives))
+    answers = Answers(clock=clock, model=indexes.embedder.model, half_lives_days=dict(settings.half_lives))
     return MemoryServices(
         remember=Remember(
             db=db,
@@ -124,8 +144,9 @@ def build_memory(settings: Settings, indexes: Indexes, *, db: Database, jobs: Jo
             clock=clock,
             ids=ids,
             index_first=not settings.async_embedding,
+            sessions=sessions,
         ),
-        records=Records(db=db, jobs=jobs, bus=bus, clock=clock),
+        records=Records(db=db, jobs=jobs, indexer=indexer, bus=bus, clock=clock),
         recall=Recall(
             db=db,
             rebuild=rebuild,
@@ -138,9 +159,10 @@ def build_memory(settings: Settings, indexes: Indexes, *, db: Database, jobs: Jo
         ),
         search=Search(db=db, texts=indexes.texts, clock=clock),
         feedback=Feedback(db=db, jobs=jobs, journal=journal, clock=clock),
-        context=Context(db=db, clock=clock, half_lives_days=dict(settings.half_lives)),
+        context=context,
         listing=Listing(db=db, clock=clock, model=indexes.embedder.model),
-        answers=Answers(clock=clock, model=indexes.embedder.model, half_lives_days=dict(settings.half_lives)),
+        answers=answers,
+        sessions=SessionMemories(jobs=jobs, bus=bus, context=context, answers=answers),
         lifecycle=Lifecycle(db=db, indexer=indexer, texts=indexes.texts, bus=bus, clock=clock, rebuild=rebuild),
         rebuild=rebuild,
         formers=formers,
@@ -154,7 +176,12 @@ def build_memory(settings: Settings, indexes: Indexes, *, db: Database, jobs: Jo
             ids=ids,
             half_lives_days=dict(settings.half_lives),
         ),
+        moving=Moving(
+            exporting=Export(db=db, clock=clock),
+            importing=Import(db=db, jobs=jobs, indexer=indexer, capacity=capacity, clock=clock),
+        ),
         indexer=indexer,
         journal=journal,
+        training=Training(db=db, bus=bus, clock=clock),
         upkeep=Upkeep(db=db, jobs=jobs, bus=bus, clock=clock),
     )

@@ -85,7 +85,7 @@ def run(rookery: Rookery, listening: socket.socket) -> None:
         signal.signal(ending, _has_ended)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         server = _Server(config) if tls is None else _TlsServer(config, crowd, tls)
-        server.on_exit = rookery.tools.gateway.hang_up
+        server.on_exit = rookery.hang_up
         runner.run(server.serve(sockets=[listening]))
     if not server.started:
         raise WrongSettings("The server did not start; the log above says why.")

@@ -12,7 +12,7 @@ from rookery.kernel.clock import Clock
 from rookery.kernel.config import Settings
 from rookery.kernel.db import Database
 from rookery.kernel.egress import EgressGuard
-from rookery.kernel.events import Bus
+from rookery.kernel.events import AgentSessionEnded, Bus
 from rookery.kernel.ids import Ids
 from rookery.kernel.sealing import Sealer
 from rookery.tools.calling.analytics import Analytics
@@ -23,7 +23,7 @@ from rookery.tools.finding.discovery import Discovery
 from rookery.tools.finding.tool_search import ToolSearch
 from rookery.tools.gateway.door import Gateway
 from rookery.tools.gateway.keys import Keys
-from rookery.tools.ports import BuiltinServer, ToolLimits
+from rookery.tools.ports import AgentSessions, BuiltinServer, ToolLimits
 from rookery.tools.resources import Resources
 from rookery.tools.servers.brakes import Brakes
 from rookery.tools.servers.checking import Checker
@@ -69,6 +69,7 @@ def build_tools(
     audit: Audit,
     keys: Keys,
     sealer: Sealer,
+    agent_sessions: AgentSessions,
     environment: Mapping[str, str],
 ) -> ToolServices:
     """
@@ -105,7 +106,18 @@ def build_tools(
 
     logins.changed.append(log_in_anew)
     journal, brakes = Journal(db, bus=bus), Brakes(db, audit, clock)
-    calls = Calls(catalogue, sessions, journal, limits, brakes=brakes, keep_arguments=settings.tool_arguments, clock=clock, ids=ids)
+    calls = Calls(
+        catalogue,
+        sessions,
+        journal,
+        limits,
+        agent_sessions=agent_sessions,
+        brakes=brakes,
+        keep_arguments=settings.tool_arguments,
+        clock=clock,
+        ids=ids,
+    )
+    bus.subscribe(AgentSessionEnded, lambda event: sessions.end_session(event.workspace_id, event.session_id))
     nearness = meanings.open(embedder)
     resources, search = Resources(catalogue, sessions, brakes), ToolSearch(catalogue, roster, nearness)
     return ToolServices(

@@ -24,6 +24,11 @@ from rookery.access.ports import Counter
 from rookery.access.proofs import Proofs
 from rookery.access.usage import Usage
 from rookery.access.workspaces import Workspaces
+from rookery.agent_wiring import AgentServices, build_agents
+from rookery.agents.mcp_tools import AgentsServer
+from rookery.agents.sessions.open import OpenSessions
+from rookery.agents.store import purging as agent_work
+from rookery.agents.store import templates as plan_templates
 from rookery.engines import counters, embedders, texts, vectors
 from rookery.kernel import kept_answers
 from rookery.kernel.chores import Chore, run_chores
@@ -43,6 +48,8 @@ from rookery.memory.maintenance.tidying import Tidying
 from rookery.memory.mcp_tools import BrainServer
 from rookery.memory.purge import Purge
 from rookery.memory.store import records as memory_records
+from rookery.memory.training import Training
+from rookery.memory.transfer.moving import Moving
 from rookery.memory_wiring import Indexes, MemoryServices, build_memory
 from rookery.observation import Observation, Watched, observe
 from rookery.tool_wiring import ToolServices, build_tools
@@ -100,6 +107,7 @@ class Rookery:
     access: Access
     sealing: Sealing
     memory: MemoryServices
+    agents: AgentServices
     tools: ToolServices
     embedder: embedders.Engine
     vectors: vectors.Engine
@@ -121,6 +129,16 @@ class Rookery:
         """What operators' commands that change memory call."""
         return self.memory.tidying
 
+    @property
+    def training(self) -> Training:
+        """What operators' commands on training rows call."""
+        return self.memory.training
+
+    @property
+    def moving(self) -> Moving:
+        """What operators' commands that move memories call."""
+        return self.memory.moving
+
     async def workspaces(self) -> dict[int, str]:
         """Return all workspaces, without the twins: their names by their numbers."""
         return {workspace.id: workspace.name for workspace in await self.access.workspaces.list()}
@@ -139,10 +157,17 @@ class Rookery:
         self._running.push_async_callback(self.tools.logins.aclose)
         self._running.push_async_callback(self.tools.gateway.aclose)
         self._running.push_async_callback(self.tools.nearness.aclose)
-        lasting = (self.memory.journal.run(), self.memory.upkeep.run(), run_chores(self.chores), self.observation.figures.run())
-        for work in (*lasting, self.tools.logins.run(), self._warm()):
+        brain = (self.memory.journal.run(), self.memory.training.run(), self.memory.upkeep.run())
+        for work in (*brain, run_chores(self.chores), self.observation.figures.run(), self.tools.logins.run(), self._warm()):
             self._tasks.append(asyncio.create_task(work))
+        self._running.push_async_callback(self.agents.sessions.following.aclose)
         self._running.push_async_callback(self._end_tasks)
+
+    def hang_up(self) -> None:
+        """End what would keep requests in work for long: the server stops. From any thread or signal."""
+        self.tools.gateway.hang_up()
+        self.agents.bell.close()
+        self.agents.sessions.following.hang_up()
 
     async def close(self) -> None:
         """Stop what runs, write what is buffered, let go of everything; each step within its bound."""
@@ -174,6 +199,7 @@ class Rookery:
         self._running.callback(self.access.proofs.close)
         closing(self.access.usage.close)
         closing(self.memory.journal.flush)
+        closing(self.memory.training.flush)
         closing(self.tools.journal.aclose)
         await self.db.quick(lambda tx: tx.one(_ALIVE))
 
@@ -231,7 +257,18 @@ def build(settings: Settings, *, clock: Clock = utc_now, ids: Ids = uuid7, envir
     indexes = Indexes(embedder, vector_index, text_index)
     access, limiter = _access(settings, db, counter, clock, jobs)
     sealing = _sealing(settings, db, clock, ids)
-    memory = build_memory(settings, indexes, db=db, jobs=jobs, bus=bus, clock=clock, ids=ids)
+    open_sessions = OpenSessions(db=db, clock=clock)
+    memory = build_memory(settings, indexes, db=db, jobs=jobs, bus=bus, clock=clock, ids=ids, sessions=open_sessions)
+    agents = build_agents(
+        db=db,
+        audit=access.audit,
+        bus=bus,
+        clock=clock,
+        ids=ids,
+        memories=memory.sessions,
+        tool_calls=tool_calls,
+        keys=access.guard,
+    )
     brain = BrainServer(
         remember=memory.remember,
         records=memory.records,
@@ -244,7 +281,7 @@ def build(settings: Settings, *, clock: Clock = utc_now, ids: Ids = uuid7, envir
     )
     tools = build_tools(
         settings,
-        builtins=[brain],
+        builtins=[brain, AgentsServer.of(agents)],
         db=db,
         bus=bus,
         clock=clock,
@@ -254,6 +291,7 @@ def build(settings: Settings, *, clock: Clock = utc_now, ids: Ids = uuid7, envir
         audit=access.audit,
         keys=access.guard,
         sealer=sealing.sealer,
+        agent_sessions=open_sessions,
         environment=os.environ if environment is None else environment,
     )
     work = MemoryJobs(db=db, indexer=memory.indexer, clock=clock)
@@ -269,6 +307,7 @@ def build(settings: Settings, *, clock: Clock = utc_now, ids: Ids = uuid7, envir
         access=access,
         sealing=sealing,
         memory=memory,
+        agents=agents,
         tools=tools,
         embedder=embedder,
         vectors=vector_index,
@@ -279,6 +318,8 @@ def build(settings: Settings, *, clock: Clock = utc_now, ids: Ids = uuid7, envir
         chores=[
             *_chores(settings, db, access, sealing=sealing, tools=tools, clock=clock),
             Chore(name="vectors of a changed embedder", every_s=30, work=memory.rebuild.tend),
+            Chore(name="leases of tasks that ran out", every_s=5, work=agents.claims.sweep),
+            Chore(name="agent sessions left behind", every_s=60, work=agents.sessions.upkeep.sweep),
         ],
     )
 
@@ -293,7 +334,16 @@ def _access(settings: Settings, db: Database, counter: Counter, clock: Clock, jo
             db,
             audit,
             clock,
-            purgers=[Purge(jobs), tool_calls.purge, tool_servers.purge, tool_logins.purge, tool_catalogue.purge, kept_answers.purge],
+            purgers=[
+                Purge(jobs),
+                tool_calls.purge,
+                tool_servers.purge,
+                tool_logins.purge,
+                tool_catalogue.purge,
+                agent_work.purge,
+                plan_templates.purge,
+                kept_answers.purge,
+            ],
         ),
         api_keys=ApiKeys(db, bcrypt, usage, audit, clock),
         agent_keys=AgentKeys(db, usage, audit, clock, is_known_agent=memory_records.knows_agent),

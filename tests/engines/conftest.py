@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 from hypothesis import strategies as st
 
-from rookery.memory.models import Document, MemoryScope, Vector, Vectored, Within
+from rookery.memory.models import Document, MemoryScope, Near, Vector, Vectored, Within
+from rookery.memory.ports import VectorIndex
+from rookery.memory.visibility import sees
 
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 
@@ -122,3 +124,35 @@ withins = st.builds(
     projects=_maybe_some([*_PROJECTS, "unheard of"]),
 )
 """Every filter, each often left out."""
+
+
+EAST = vector(1)
+
+CROSSES = [vector(*signs) for signs in ((1,), (0, 1), (1, 1, 1, 1), (1, 1, -1, 1), (-1, 1, 1, -1), (-1,))]
+"""Vectors whose products are exact in floats, and often equal."""
+
+
+def cosine(one: Vector, other: Vector) -> float:
+    """Multiply as slowly and as exactly as it can be done."""
+    return sum(float(a) * float(b) for a, b in zip(np.frombuffer(one, "<f4"), np.frombuffer(other, "<f4"), strict=True))
+
+
+def naive(items: Sequence[Vectored], query: Vector, within: Within, limit: int) -> list[Near]:
+    """Do what `near` promises, without an index; for vectors whose products are exact in floats, up to their length."""
+    best = {
+        item.document.memory_id: max(round(cosine(query, chunk), 5) for chunk in item.vectors)
+        for item in items
+        if sees(within, item.document)
+    }
+    order = sorted(best.items(), key=lambda item: (-item[1], item[0]))
+    return [Near(memory_id=memory_id, similarity=similarity) for memory_id, similarity in order[:limit]]
+
+
+def rounded(answer: Sequence[Near]) -> list[Near]:
+    """Forgive engines the last bits of a float."""
+    return [replace(near, similarity=round(near.similarity, 5)) for near in answer]
+
+
+async def found(index: VectorIndex, query: Vector = EAST, *, limit: int = 10, within: Within | None = None) -> list[str]:
+    """Return the ids that are near *query*."""
+    return [near.memory_id for near in await index.near(query, within=within or everywhere(), limit=limit)]

@@ -265,6 +265,18 @@ async def test_the_last_of_two_documents_of_one_memory_counts(raw_index: Engine)
     assert await found(raw_index, any_of("heron")) == []
 
 
+async def test_what_is_offered_is_found_at_once_but_replaces_nothing_that_is_as_new(raw_index: Engine) -> None:
+    """`TextIndex.offer`: the words of what a job will put, whoever of the two comes first."""
+    await raw_index.offer([make_document(content="heron")])
+    offered = await found(raw_index, any_of("heron"))
+    await raw_index.offer([make_document(content="stork", updated_at=NOW + timedelta(seconds=1))])
+    newer = await found(raw_index, any_of("stork"))
+    await raw_index.offer([make_document(content="crane", updated_at=NOW + timedelta(seconds=1)), make_document(content="heron")])
+
+    assert (offered, newer) == (["a"], ["a"])
+    assert [await found(raw_index, any_of(word)) for word in ("stork", "crane", "heron")] == [["a"], [], []]
+
+
 async def test_what_is_dropped_is_gone_and_what_is_unknown_is_ignored(raw_index: Engine) -> None:
     """Spec 3.4: a deleted memory leaves all stores; D-51: the job that does it may run again."""
     await fill(raw_index, a="heron", b="heron")

@@ -10,8 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Generator, Sequence
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable, Generator
 from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
@@ -24,20 +23,32 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from rookery.engines import vectors
 from rookery.engines.vectors import Engine
+from rookery.engines.vectors.blocks import Point
 from rookery.engines.vectors.embedded import EmbeddedVectors
 from rookery.engines.vectors.masks import Facets
-from rookery.engines.vectors.slabs import BLOCK_ROWS, Point, Slab
+from rookery.engines.vectors.slabs import BLOCK_ROWS, Slab
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
 from rookery.memory.models import Document, MemoryScope, Near, Vector, Vectored, Within
-from rookery.memory.visibility import sees
 from tests.conftest import eventually
-from tests.engines.conftest import NOW, damage, documents, everywhere, make_document, remove, vector, vectored, withins
+from tests.engines.conftest import (
+    CROSSES,
+    EAST,
+    NOW,
+    damage,
+    documents,
+    everywhere,
+    found,
+    make_document,
+    naive,
+    remove,
+    rounded,
+    vector,
+    vectored,
+    withins,
+)
 
-EAST, NORTH, UP = vector(1), vector(0, 1), vector(0, 0, 1)
+NORTH, UP = vector(0, 1), vector(0, 0, 1)
 NORTHEAST = vector(1, 1)
-
-CROSSES = [vector(*signs) for signs in ((1,), (0, 1), (1, 1, 1, 1), (1, 1, -1, 1), (-1, 1, 1, -1), (-1,))]
-"""Vectors whose products are exact in floats, and often equal."""
 
 
 class Open(Protocol):
@@ -69,32 +80,6 @@ async def open_index(url: str, tmp_path: Path) -> AsyncIterator[Open]:
 def raw_index(open_index: Open) -> Engine:
     """An empty index of four dimensions."""
     return open_index()
-
-
-def cosine(one: Vector, other: Vector) -> float:
-    """Multiply as slowly and as exactly as it can be done."""
-    return sum(float(a) * float(b) for a, b in zip(np.frombuffer(one, "<f4"), np.frombuffer(other, "<f4"), strict=True))
-
-
-def naive(items: Sequence[Vectored], query: Vector, within: Within, limit: int) -> list[Near]:
-    """Do what `near` promises, without an index; for vectors whose products are exact in floats, up to their length."""
-    best = {
-        item.document.memory_id: max(round(cosine(query, chunk), 5) for chunk in item.vectors)
-        for item in items
-        if sees(within, item.document)
-    }
-    order = sorted(best.items(), key=lambda item: (-item[1], item[0]))
-    return [Near(memory_id=memory_id, similarity=similarity) for memory_id, similarity in order[:limit]]
-
-
-def rounded(answer: Sequence[Near]) -> list[Near]:
-    """Forgive engines the last bits of a float."""
-    return [replace(near, similarity=round(near.similarity, 5)) for near in answer]
-
-
-async def found(index: Engine, query: Vector = EAST, *, limit: int = 10, within: Within | None = None) -> list[str]:
-    """Return the ids that are near *query*."""
-    return [near.memory_id for near in await index.near(query, within=within or everywhere(), limit=limit)]
 
 
 async def test_the_most_similar_memory_comes_first(raw_index: Engine) -> None:
@@ -562,7 +547,9 @@ class TestTheEmbeddedEngine:
 def make_point(memory_id: str, *vectors_: Vector, org: str | None = None) -> Point:
     """Make what a slab holds of a memory."""
     space = (org, None, None, None, MemoryScope.SHARED.value, "observation", "manual")
-    return Point(memory_id=memory_id, space=space, tags=(), confidence=0.5, created_at=0, expires_at=None, vectors=vectors_ or (EAST,))
+    return Point(
+        change=1, memory_id=memory_id, space=space, tags=(), confidence=0.5, created_at=0, expires_at=None, vectors=vectors_ or (EAST,)
+    )
 
 
 def nearest(slab: Slab, limit: int = 1000) -> list[str]:

@@ -46,6 +46,7 @@ from rookery.memory.recall import Recall
 from rookery.memory.records import Records
 from rookery.memory.remember import Remember
 from rookery.memory.search import Search
+from rookery.memory.training import Training
 from rookery.memory.upkeep import Upkeep
 from rookery.memory.words import stems
 from tests.conftest import FakeClock
@@ -178,6 +179,7 @@ class Brain:
     rebuild: Rebuild
     indexer: Indexer
     journal: Journal
+    training: Training
     upkeep: Upkeep
 
 
@@ -203,7 +205,7 @@ def _assemble(
     journal = Journal(db=db)
     return Brain(
         remember=Remember(db=db, jobs=jobs, indexer=indexer, capacity=capacity, bus=bus, clock=clock, ids=ids, index_first=index_first),
-        records=Records(db=db, jobs=jobs, bus=bus, clock=clock),
+        records=Records(db=db, jobs=jobs, indexer=indexer, bus=bus, clock=clock),
         recall=Recall(
             db=db,
             rebuild=rebuild,
@@ -223,6 +225,7 @@ def _assemble(
         rebuild=rebuild,
         indexer=indexer,
         journal=journal,
+        training=Training(db=db, bus=bus, clock=clock),
         upkeep=Upkeep(db=db, jobs=jobs, bus=bus, clock=clock),
     )
 

@@ -105,10 +105,12 @@ async def test_a_restore_leaves_a_paragraph_that_somebody_went_on_with(rig: Rig)
 
 
 async def test_what_is_deleted_of_a_cluster_keeps_its_place_in_the_lineage(rig: Rig) -> None:
-    """D-41: a tombstone without content."""
+    """D-41: a tombstone without content; what it had brought to the primary goes with it."""
     primary, second = await _twins(rig)
     await _consolidate(rig)
+    assert (await rig.fresh(primary)).tags == ("march",)
     await rig.brain.records.delete(make_caller(), second.id)
+    assert ((await rig.fresh(primary)).content, (await rig.fresh(primary)).tags) == (BASE, ())
     first, last = await rig.brain.records.history(make_caller(), primary.id)
 
     assert isinstance(first, Tombstone)

@@ -27,6 +27,7 @@ from rookery.memory.maintenance.tidying import Tidying
 from rookery.memory.models import Memory
 from rookery.memory.store import records, runs, tidying
 from rookery.memory.store.tidying import Range
+from rookery.memory.training import Training
 from rookery.wiring import build as build_rookery
 from tests.conftest import OPERATOR, FakeClock
 from tests.memory.makers import Rig, StemEmbedder, build, make_caller, make_memory
@@ -39,6 +40,7 @@ MANY = 2_000
 class _Opened:
     lifecycle: Lifecycle
     tidying: Tidying
+    training: Training
     known: Mapping[int, str]
 
     async def workspaces(self) -> Mapping[int, str]:
@@ -68,7 +70,7 @@ class _Opens:
     async def open(self) -> AsyncGenerator[_Opened]:
         """Return the platform as the commands see it."""
         async with self.rig() as rig:
-            yield _Opened(rig.brain.lifecycle, rig.brain.tidying, self.known)
+            yield _Opened(rig.brain.lifecycle, rig.brain.tidying, rig.brain.training, self.known)
 
 
 @pytest.fixture

@@ -74,9 +74,10 @@ async def test_the_catalogue_is_told_by_the_specs_names(nest: House) -> None:
 async def test_a_call_answers_by_the_specs_names_and_leaves_a_row(nest: House) -> None:
     """Spec 2.1, 4.1; D-34, D-38."""
     key = await nest.api_key("mcp:write")
+    session = str((await nest.admin.post("/api/agent/sessions", {"agent_type": "tester"})).json()["session"]["id"])
 
     answer = await key.post(
-        f"{BASE}/tools/call", {"server": "odd", "tool": "echo", "arguments": {"text": "hi"}}, **{"X-Session-ID": "sess_1"}
+        f"{BASE}/tools/call", {"server": "odd", "tool": "echo", "arguments": {"text": "hi"}}, **{"X-Session-ID": session}
     )
     bare = await key.post(f"{BASE}/servers/odd/tools/echo", {"text": "hi"})
     without = await key.post(f"{BASE}/tools/call", {"server": "odd", "tool": "pid"})
@@ -92,7 +93,7 @@ async def test_a_call_answers_by_the_specs_names_and_leaves_a_row(nest: House) -
     assert [(row.tool, row.session_id, row.key_id, row.success) for row in rows] == [
         ("pid", None, key.key_id, True),
         ("echo", None, key.key_id, True),
-        ("echo", "sess_1", key.key_id, True),
+        ("echo", session, key.key_id, True),
     ]
 
 

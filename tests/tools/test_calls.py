@@ -131,6 +131,19 @@ async def test_unknown_names_are_not_found_and_leave_no_row(start: Start) -> Non
     assert await rows(tools) == []
 
 
+async def test_a_call_that_the_key_may_not_make_leaves_a_row_where_the_tool_is_known(start: Start) -> None:
+    """D-38, D-23: who tried what they may not is in the rows; what a caller made up is not."""
+    tools = await start({"odd": entry()})
+    await said(tools, "echo", text="hi")
+    outsider = make_caller(servers=frozenset({"other"}))
+
+    for tool in ("echo", "ecco"):
+        with pytest.raises(PermissionDenied):
+            await call(tools, tool, caller=outsider)
+
+    assert [(row.tool, row.code) for row in await rows(tools)] == [("echo", "permission_denied"), ("echo", None)]
+
+
 async def test_a_name_too_long_for_a_tool_is_asked_of_nobody(start: Start) -> None:
     """D-30, D-38: names have 128 characters at most, and no row keeps what a caller made up."""
     tools = await start({"odd": entry("--exit")})
@@ -499,6 +512,15 @@ async def test_a_built_in_server_acts_as_its_caller(start: Start) -> None:
     outcome = await call(tools, "lay", server="nest", caller=test)
 
     assert json.loads(outcome.result or b"")["structuredContent"] == {"tool": "lay", "workspace": 99}
+
+
+async def test_what_a_built_in_server_was_given_is_in_no_row(start: Start) -> None:
+    """D-38, D-41: a memory that is forgotten is not left in the arguments of the call that stored it."""
+    tools = await start({"odd": entry()}, builtins=[Nest()], keep_arguments=True)
+    await call(tools, "lay", server="nest", how="quietly")
+    await said(tools, "echo", text="hi")
+
+    assert [row.arguments for row in await rows(tools)] == ['{"text":"hi"}', None]
 
 
 async def test_a_built_in_tool_needs_the_scope_of_its_twin(start: Start) -> None:

@@ -83,8 +83,8 @@ async def test_nobody_in_particular_sees_what_is_for_everybody(nest: House) -> N
     anyone, known = nest.caller(None), await nest.api_key("mcp:read")
 
     for path in DOCUMENTS[:4]:
-        assert ids((await anyone.get(path)).json(), path) == {"brain", "odd", "old"}
-        assert ids((await known.get(path)).json(), path) == {"brain", "odd", "old", "secret"}
+        assert ids((await anyone.get(path)).json(), path) == {"agents", "brain", "odd", "old"}
+        assert ids((await known.get(path)).json(), path) == {"agents", "brain", "odd", "old", "secret"}
         assert "theirs" not in (await known.get(path)).text
     assert "secret" not in (await anyone.get("/servers", Accept=BROWSER)).text
 
@@ -191,12 +191,12 @@ async def test_the_registrys_list_is_read_page_by_page(nest: House) -> None:
     anyone = nest.caller(None)
     names: list[str] = []
     cursor = ""
-    for _ in range(3):
+    for _ in range(4):
         page = (await anyone.get(f"/v0.1/servers?limit=1{cursor}")).json()
         names += [each["server"]["name"] for each in page["servers"]]
         assert page["metadata"]["count"] == 1
         cursor = f"&cursor={page['metadata'].get('nextCursor')}"
-    assert names == sorted(f"org.example.agents/{name}" for name in ("brain", "odd", "old"))
+    assert names == sorted(f"org.example.agents/{name}" for name in ("agents", "brain", "odd", "old"))
     assert cursor == "&cursor=None"
 
     async def found(query: str) -> list[str]:
@@ -204,10 +204,10 @@ async def test_the_registrys_list_is_read_page_by_page(nest: House) -> None:
 
     assert await found("search=OLD") == ["old"]
     assert await found("search=the+odd") == ["odd"]
-    assert len(await found("version=latest")) == 3
+    assert len(await found("version=latest")) == 4
     assert await found("version=9.9.9") == []
     assert await found("updated_since=2999-01-01T00:00:00Z") == []
-    assert len(await found("updated_since=2020-01-01T00:00:00Z")) == 3
+    assert len(await found("updated_since=2020-01-01T00:00:00Z")) == 4
     for wrong in ("limit=0", "limit=101", "updated_since=yesterday", "page=2"):
         assert (await anyone.get(f"/v0.1/servers?{wrong}")).status_code == 422
 

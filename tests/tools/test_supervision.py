@@ -362,7 +362,10 @@ async def test_over_http_how_a_server_does_is_told_to_keys_that_may_see_servers(
     assert session["uptime_s"] > 0
     assert {"state": "open", "restarts": 0, "in_flight": 0, "queued": 0}.items() <= shown.items()
     assert 0 < shown["p50_ms"] <= shown["p95_ms"]
-    assert theirs == {"state": "closed", "restarts": 0, "in_flight": 0, "queued": 0, "p50_ms": None, "p95_ms": None, "sessions": []}
+    # Nothing of the first workspace's; there may be a session of nobody's yet, opened to list the tools, which a first call takes over.
+    assert {"restarts": 0, "in_flight": 0, "queued": 0, "p50_ms": None, "p95_ms": None}.items() <= theirs.items()
+    assert session["pid"] not in {each["pid"] for each in theirs["sessions"]}
+    assert theirs["state"] == ("open" if theirs["sessions"] else "closed")
 
 
 async def test_a_shared_server_is_told_to_all_and_a_lazy_one_goes_when_it_is_idle(start: Start) -> None:

@@ -97,6 +97,76 @@ class ServerHealthChanged:
     at: datetime
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSessionStarted:
+    """An agent began to work (spec 6.1, D-62)."""
+
+    workspace_id: int
+    session_id: str
+    agent_id: str
+    org: str | None
+    project: str | None
+    plan_id: str | None
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSessionNoted:
+    """Something happened in a session, or it was paused or went on; *seq* is the number of its newest event (D-62)."""
+
+    workspace_id: int
+    session_id: str
+    seq: int
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSessionEnded:
+    """A session came to its end, with this *status* (D-62)."""
+
+    workspace_id: int
+    session_id: str
+    agent_id: str
+    plan_id: str | None
+    status: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanChanged:
+    """Something was done with a plan (D-64); *name* says what, such as `plan.paused`, *seq* is its number in the plan's events."""
+
+    name: str
+    workspace_id: int
+    plan_id: str
+    seq: int
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseChanged:
+    """Something was done with a phase of a plan; *name* is such as `phase.completed`."""
+
+    name: str
+    workspace_id: int
+    plan_id: str
+    phase_id: str
+    seq: int
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskChanged:
+    """Something was done with a task of a plan; *name* is such as `task.claimed`."""
+
+    name: str
+    workspace_id: int
+    plan_id: str
+    task_id: str
+    seq: int
+    at: datetime
+
+
 @dataclass(slots=True)
 class Bus:
     """

@@ -75,7 +75,7 @@ _FAIL = (
 )
 _REVIVE = update(jobs).where(jobs.c.kind == bindparam("of_kind"), jobs.c.failed_at.is_not(None)).values(run_at=bindparam("now"))
 _OWNERS = select(jobs.c.owner).where(jobs.c.owner.is_not(None)).distinct()
-_ORPHANS = update(jobs).where(jobs.c.owner.in_(bindparam("owners", expanding=True))).values(owner=None, run_at=bindparam("now"))
+_ORPHANS = update(jobs).where(jobs.c.owner.in_(bindparam("owners", expanding=True))).values(run_at=bindparam("now"))
 _BACKLOG = (
     select(func.count())
     .select_from(jobs)
@@ -102,6 +102,7 @@ class Job:
 
     Attributes:
         attempts: How many runs have failed so far.
+        is_taken_over: A worker that had it died, or did not end in its time; how much of it is done nobody knows.
     """
 
     id: str
@@ -110,6 +111,7 @@ class Job:
     payload: Mapping[str, object]
     attempts: int
     created_at: datetime
+    is_taken_over: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -433,4 +435,5 @@ def _job(row: Row) -> Job:
         payload=cast("dict[str, object]", orjson.loads(row.text("payload"))),
         attempts=row.integer("attempts"),
         created_at=from_micros(row.integer("created_at")),
+        is_taken_over=row.maybe_text("owner") is not None,
     )

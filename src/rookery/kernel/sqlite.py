@@ -12,7 +12,7 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Literal, TypeVar, cast
@@ -25,6 +25,9 @@ Synchronous = Literal["FULL", "NORMAL", "OFF"]
 
 _MAX_SHARED = 256
 """At most so many pieces of work share a commit, so that the first waits a few milliseconds at most."""
+
+_NORMAL = 1
+"""The number of `synchronous=NORMAL`: in WAL mode a commit waits for no disk, and still all of it is there or none."""
 
 _CLOSE_S = 10.0
 _BEGIN_TRIES_S = 30.0
@@ -70,7 +73,7 @@ def _use_wal(connection: sqlite3.Connection, deadline: float) -> None:
 class _Piece:
     """One caller's work, and where its outcome goes: an asyncio future on its own loop, or a thread's future."""
 
-    __slots__ = ("committed", "error", "future", "loop", "result", "work")
+    __slots__ = ("committed", "error", "future", "is_synced", "loop", "result", "work")
 
     def __init__(
         self,
@@ -79,8 +82,10 @@ class _Piece:
         loop: asyncio.AbstractEventLoop | None,
         future: asyncio.Future[object] | Future[object],
         committed: Callable[[], None] | None,
+        is_synced: bool = True,
     ) -> None:
         self.work = work
+        self.is_synced = is_synced
         self.loop = loop
         self.future = future
         self.committed = committed
@@ -114,17 +119,23 @@ class Writer:
         self._lock = threading.Lock()
         self._closed = False
 
-    async def submit(self, work: Callable[[sqlite3.Connection], T], *, committed: Callable[[], None] | None = None) -> T:
+    async def submit(
+        self, work: Callable[[sqlite3.Connection], T], *, committed: Callable[[], None] | None = None, is_synced: bool = True
+    ) -> T:
         """
         Run *work* on the writer's thread and return its result once its commit is on the disk.
 
         What *work* raises is raised here, and undone there. A caller that is cancelled meanwhile does not stop the
         work: it is committed or not as a whole, and *committed* is called on the loop if it was, before the caller
         goes on.
+
+        Args:
+            is_synced: False of work that may be lost when the power fails, though not when a process does: where all that
+                shares a commit is so, the disk is not waited for.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[object] = loop.create_future()
-        self._enqueue(_Piece(work, loop=loop, future=future, committed=committed))
+        self._enqueue(_Piece(work, loop=loop, future=future, committed=committed, is_synced=is_synced))
         return cast("T", await future)
 
     def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -160,7 +171,8 @@ class Writer:
                 if pieces:
                     try:
                         connection = connection or self._connect()
-                        self._commit_together(connection, pieces)
+                        with _synced(connection, is_synced=any(piece.is_synced for piece in pieces)):
+                            self._commit_together(connection, pieces)
                     except BaseException as error:  # noqa: BLE001 - whatever it was, each waiting caller must hear of it
                         for piece in pieces:
                             piece.error = piece.error or error
@@ -196,6 +208,20 @@ class Writer:
             with contextlib.suppress(sqlite3.Error):
                 connection.execute("ROLLBACK")
             raise
+
+
+@contextlib.contextmanager
+def _synced(connection: sqlite3.Connection, *, is_synced: bool) -> Generator[None]:
+    """Within, a commit waits for the disk as the connection says, or, unless *is_synced*, not at all."""
+    if is_synced:
+        yield
+        return
+    (level,) = connection.execute("PRAGMA synchronous").fetchone()
+    connection.execute(f"PRAGMA synchronous={min(int(level), _NORMAL)}")
+    try:
+        yield
+    finally:
+        connection.execute(f"PRAGMA synchronous={level}")
 
 
 def _begin(connection: sqlite3.Connection) -> None:

@@ -12,7 +12,6 @@ from rookery.memory.models import (
     Boot,
     Counted,
     Hit,
-    Judged,
     Memory,
     MemoryState,
     OrgCount,
@@ -22,6 +21,7 @@ from rookery.memory.models import (
     Tombstone,
     state_of,
 )
+from rookery.memory.past import Judged
 from rookery.memory.ranking import HALF_LIVES_DAYS, remaining
 
 

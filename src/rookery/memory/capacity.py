@@ -84,8 +84,7 @@ class Capacity:
             MemoriesFull: The workspace would have more memories than it may.
             BacklogFull: More would wait for indexing than may.
         """
-        self.must_have_room()
-        await self._count_memories(workspace_id, number)
+        await self.make_room(workspace_id, number)
         backlog = await self._count_backlog(workspace_id, number)
         limit = self._limits.max_backlog
         if backlog + number > limit:
@@ -93,6 +92,22 @@ class Capacity:
         pressure = (2 * backlog - limit) / limit
         if pressure > 0:
             await asyncio.sleep(_SLOWEST_S * pressure)
+
+    async def make_room(self, workspace_id: int, number: int) -> None:
+        """
+        Let *number* memories in whose indexing is no part of the backlog, as an import's.
+
+        Raises:
+            StorageFull, MemoriesFull: As `admit`.
+        """
+        self.must_have_room()
+        await self._count_memories(workspace_id, number)
+
+    def moved_in(self, workspace_id: int, number: int) -> None:
+        """Take note that *number* memories were let in by `make_room` and stored."""
+        known = self._memories.get(workspace_id)
+        if known is not None:
+            known.accepted += number
 
     def accepted(self, workspace_id: int, number: int) -> None:
         """Take note that *number* memories were stored."""

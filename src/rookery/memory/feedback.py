@@ -12,10 +12,11 @@ from rookery.kernel.errors import NotFound, ValidationFailed
 from rookery.kernel.jobs import Jobs
 from rookery.memory.indexing import AGAIN, EMBED
 from rookery.memory.journal import Journal
-from rookery.memory.models import Judged, Memory, PastRecall, Verdict
+from rookery.memory.models import Memory
+from rookery.memory.past import Judged, PastRecall, Verdict, row_of
 from rookery.memory.ranking import judged
 from rookery.memory.reach import reaches
-from rookery.memory.store import feedback, records
+from rookery.memory.store import feedback, records, training
 
 
 class Feedback:
@@ -47,6 +48,7 @@ class Feedback:
 
     def _write(self, tx: Tx, caller: Caller, recall: PastRecall, verdicts: dict[str, Verdict]) -> Judged:
         now = self._clock()
+        is_taught = recall.workspace_id in training.among(tx, {recall.workspace_id})
         counted: dict[str, Verdict] = {}
         memories = list[Memory]()
         # By id, so that two transactions that hold several rows each never wait for one another in a circle.
@@ -55,6 +57,9 @@ class Feedback:
             if memory is None or memory.archived_at is not None or not reaches(caller, memory, at=now):
                 continue
             verdict = verdicts[memory_id]
+            # Also what does not count for confidence today: another question of the same memory is another lesson (D-57).
+            if is_taught and (row := row_of(recall, memory_id, verdict, at=now)):
+                training.add(tx, row)
             if feedback.add(tx, recall, memory_id, verdict, key_id=caller.key_id, at=now):
                 counted[memory_id] = verdict
                 memory = self._changed(tx, memory, verdict)

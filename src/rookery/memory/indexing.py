@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import TypeVar
 
 import structlog
 
@@ -19,11 +22,25 @@ EMBED = "EmbedMemory"
 DELETE = "DeleteFromIndex"
 """The kinds of job, by the spec's names (6.1)."""
 
+EMBED_MOVED = "EmbedMoved"
+"""As EmbedMemory, of what was imported: by the hundred thousand, so behind what agents store, and no backlog of theirs (D-17)."""
+
 AGAIN = "again"
 """In an EmbedMemory job's payload: index it also if nothing that is said of it changed; its confidence did."""
 
 _SHOWN_TAGS = 12
 """More tags than this say little about a text, and every chunk carries them."""
+
+T = TypeVar("T")
+
+_LAPS = 8
+"""Who changes a memory more often than this while it is indexed will hear of the last change by that one's own job."""
+
+_OFFERS = 256
+"""So many may be on their way to the full-text index at once; more mean that it does not keep up, and are left to their jobs."""
+
+_PATIENCE_S = 1.0
+"""Longer than this no answer waits for the full-text index."""
 
 _log = structlog.stdlib.get_logger("rookery.memory")
 
@@ -38,6 +55,8 @@ class Indexer:
         self._texts = texts
         self._clock = clock
         self._rebuild = rebuild
+        self._offers = set[asyncio.Task[bool]]()
+        self._tidying = set[asyncio.Task[None]]()
 
     @property
     def model(self) -> str:
@@ -74,19 +93,113 @@ class Indexer:
             return {memories[0].id: f"{type(error).__name__}: {error}"}
         return {}
 
+    async def offered(self, memories: Sequence[Memory], storing: Awaitable[T], *, stored: Callable[[T], Collection[str]]) -> T:
+        """
+        Put the words of new *memories* into the full-text index while *storing* stores them, and return what it returns.
+
+        So they are found by their words as soon as they are answered for, by meaning once their jobs are done. Whatever keeps
+        them out of the index is left to those jobs too (D-51).
+
+        Args:
+            stored: Tells which of *memories* were stored, by id; the words of the others are taken out again.
+        """
+        offer = self._offer(memories)
+        try:
+            outcome = await storing
+        except asyncio.CancelledError:
+            self._tidy(offer, memories)  # whether it was stored nobody knows here
+            raise
+        except BaseException:
+            await self._tidied(offer, memories)
+            raise
+        kept = stored(outcome)
+        # Where ours came late, another process may have deleted them meanwhile, and taken out words that were not there yet.
+        if not offer.done() or any(memory.id not in kept for memory in memories):
+            await self._tidied(offer, memories)
+        return outcome
+
+    async def renew(self, memory: Memory) -> None:
+        """Put the words of *memory*, just changed or restored, into the full-text index at once, as far as that can be done (D-51)."""
+        await self._tidied(self._offer([memory]), [memory])
+
+    def _offer(self, memories: Sequence[Memory]) -> asyncio.Task[bool]:
+        task = asyncio.ensure_future(self._try_offer([document(memory) for memory in memories] if len(self._offers) < _OFFERS else []))
+        self._offers.add(task)
+        task.add_done_callback(self._offers.discard)
+        return task
+
+    async def _try_offer(self, documents: Sequence[Document]) -> bool:
+        """Return whether *documents* are in the index; no failure of it is one of who remembers."""
+        if not documents:
+            return False
+        try:
+            await self._texts.offer(documents)
+        except EngineUnavailable:
+            return False
+        except Exception:  # noqa: BLE001 - logged; what it is their job will meet, and say of each memory alone
+            _log.exception("memory.words_not_offered", memories=len(documents))
+            return False
+        return True
+
+    async def _tidied(self, offer: asyncio.Task[bool], memories: Sequence[Memory]) -> None:
+        """Wait until *offer* is in and tidied up after, not for long; one that is late is tidied up after by itself."""
+        await asyncio.wait([self._tidy(offer, memories)], timeout=_PATIENCE_S)
+
+    def _tidy(self, offer: asyncio.Task[bool], memories: Sequence[Memory]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(self._keep_alive_after(offer, memories))
+        self._tidying.add(task)
+        task.add_done_callback(self._tidying.discard)
+        return task
+
+    async def _keep_alive_after(self, offer: asyncio.Task[bool], memories: Sequence[Memory]) -> None:
+        try:
+            if await offer:
+                await self._keep_alive(memories)
+        except Exception:  # noqa: BLE001 - logged; recall reads records, so that words without one lead nowhere (D-46)
+            _log.exception("memory.words_not_tidied", memories=len(memories))
+
+    async def _keep_alive(self, memories: Sequence[Memory]) -> None:
+        """Take out the words of those of *memories* that were never stored, or were deleted or archived before they came in."""
+        workspace_id, at = memories[0].workspace_id, self._clock()
+        ids = [memory.id for memory in memories]
+        alive = await self._db.quick(lambda tx: store.alive(tx, workspace_id, ids, at=at))
+        gone = [memory for memory in memories if memory.id not in alive]
+        if gone:
+            await self._take_out(gone)
+
+    async def _take_out(self, memories: Sequence[Memory]) -> None:
+        with contextlib.suppress(EngineUnavailable):  # recall reads records, and finds none (D-46)
+            await self._texts.drop(memories[0].workspace_id, [memory.id for memory in memories])
+
     async def drop(self, workspace_id: int, ids: Sequence[str]) -> None:
         """
-        Take *ids* out of both indexes; unknown ones do no harm.
+        Take *ids* out of both indexes, but for what came back meanwhile; unknown ones do no harm.
 
         Raises:
             EngineUnavailable: An engine is down.
         """
-        if ids:
-            await self._vectors.drop(workspace_id, ids)
-            await self._texts.drop(workspace_id, ids)
+        if not ids:
+            return
+        await self._vectors.drop(workspace_id, ids)
+        await self._texts.drop(workspace_id, ids)
+        # Restored before it was dropped, one may have been put by its own job already.
+        at = self._clock()
+        back = await self._db.quick(lambda tx: store.those_alive(tx, workspace_id, ids, at=at))
+        if back:
+            await self.index(back)
 
     async def _index(self, memories: Sequence[Memory], *, words_only: bool) -> None:
+        """Put *memories*, and what they were changed into meanwhile: else what was read before could stay over what was put since."""
+        for _ in range(_LAPS):
+            if not memories:
+                return
+            memories = await self._put(memories, words_only=words_only)
+
+    async def _put(self, memories: Sequence[Memory], *, words_only: bool) -> Sequence[Memory]:
+        """Put *memories* into the indexes; return those that were changed since they were read, as they are now."""
         documents = [document(memory) for memory in memories]
+        # Words first: they are found also while the embedder is down.
+        await self._texts.put(documents)
         if not words_only:
             passages = [passage(memory) for memory in memories]
             with span("embedding"):
@@ -94,13 +207,12 @@ class Indexer:
             pairs = zip(documents, vectors, strict=True)
             await self._vectors.put([Vectored(document=each, vectors=chunks) for each, chunks in pairs])
             await self._rebuild.keep_up(list(zip(memories, documents, passages, strict=True)))
-        await self._texts.put(documents)
         at, model = self._clock(), self._embedder.model
         spaces: dict[int, list[str]] = {}
         for memory in memories:
             spaces.setdefault(memory.workspace_id, []).append(memory.id)
 
-        def settle(tx: Tx) -> dict[int, list[str]]:
+        def settle(tx: Tx) -> tuple[dict[int, list[str]], list[Memory]]:
             if not words_only:
                 store.mark_indexed(tx, memories, model=model, at=at)
             gone: dict[int, list[str]] = {}
@@ -108,11 +220,13 @@ class Indexer:
                 alive = store.alive(tx, workspace_id, ids, at=at)
                 if len(alive) < len(ids):
                     gone[workspace_id] = [each for each in ids if each not in alive]
-            return gone
+            return gone, store.changed_since(tx, memories, at=at)
 
+        gone, overtaken = await self._db.write(settle)
         # Deleted while it was embedded: its DeleteFromIndex may have run before our put, so what we put must go again.
-        for workspace_id, ids in (await self._db.write(settle)).items():
+        for workspace_id, ids in gone.items():
             await self.drop(workspace_id, ids)
+        return overtaken
 
 
 def document(memory: Memory) -> Document:

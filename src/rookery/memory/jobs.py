@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.jobs import Done, Failed, Job, Kind, Outcome
-from rookery.memory.indexing import AGAIN, DELETE, EMBED, Indexer
+from rookery.memory.indexing import AGAIN, DELETE, EMBED, EMBED_MOVED, Indexer
 from rookery.memory.models import Memory
 from rookery.memory.store import indexing, records
 
@@ -20,16 +20,17 @@ BATCH = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryJobs:
-    """Handlers of the two kinds; each may be given a job again that it has done."""
+    """Handlers of the kinds; each may be given a job again that it has done."""
 
     db: Database
     indexer: Indexer
     clock: Clock
 
     def kinds(self) -> list[Kind]:
-        """Return both kinds, for a worker."""
+        """Return them, for a worker."""
         return [
             Kind(name=EMBED, handler=self.embed, batch=BATCH, retries_s=RETRIES_S, exhausted=self._exhausted),
+            Kind(name=EMBED_MOVED, handler=self.embed, batch=BATCH, retries_s=RETRIES_S, exhausted=self._exhausted),
             Kind(name=DELETE, handler=self.drop, batch=BATCH, retries_s=RETRIES_S),
         ]
 
@@ -41,7 +42,8 @@ class MemoryJobs:
             EngineUnavailable: Nothing is lost: the jobs wait until the engine is back.
         """
         wanted: dict[int, dict[str, None]] = {}
-        again = {_memory_id(job) for job in jobs if job.payload.get(AGAIN) is True}
+        # Who died at it may have put what it had read over what another job put since.
+        again = {_memory_id(job) for job in jobs if job.is_taken_over or job.payload.get(AGAIN) is True}
         for job in jobs:
             wanted.setdefault(job.workspace_id, {})[_memory_id(job)] = None
         at, model = self.clock(), self.indexer.model

@@ -7,7 +7,7 @@ import asyncio
 import structlog
 
 from rookery.kernel.db import Database
-from rookery.memory.models import PastRecall
+from rookery.memory.past import PastRecall
 from rookery.memory.store import recalls
 
 _EVERY_S = 0.5

@@ -373,40 +373,6 @@ class OrgCount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PastRecall:
-    """What is kept of a recall for 30 days, so that feedback can be held against it (D-17, D-47)."""
-
-    id: str
-    workspace_id: int
-    key_id: str
-    memory_ids: tuple[str, ...]
-    created_at: datetime
-
-
-class Verdict(StrEnum):
-    """What a caller did with a memory that a recall returned (spec 4.3)."""
-
-    USED = "used"
-    IGNORED = "ignored"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
-    """
-    What came of feedback (D-47).
-
-    Attributes:
-        used: Those whose use counted now; so too *ignored*.
-        memories: All that were named and are there, as they are now.
-    """
-
-    recall_id: str
-    used: tuple[str, ...]
-    ignored: tuple[str, ...]
-    memories: tuple[Memory, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
     """As much of a memory as its effective confidence needs."""
 

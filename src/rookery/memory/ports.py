@@ -126,6 +126,14 @@ class Generations(Protocol):
         ...
 
 
+class OpenSessions(Protocol):
+    """Which agent sessions there are (D-53); wiring fills it with those of agent work."""
+
+    async def is_open(self, workspace_id: int, session_id: str) -> bool:
+        """Tell whether the workspace has such a session, and it has not ended."""
+        ...
+
+
 class TextIndex(Protocol):
     """
     Memories by words, English stemming. Raises `EngineUnavailable("texts", …)` and no other engine error.
@@ -139,6 +147,14 @@ class TextIndex(Protocol):
 
     async def put(self, documents: Sequence[Document]) -> None:
         """Replace each memory's document; twice the same does no harm."""
+        ...
+
+    async def offer(self, documents: Sequence[Document]) -> None:
+        """
+        Put what a `put` will follow, for it to be found until then: one that is there and as new, by `updated_at`, stays.
+
+        A query sees it once this returned, and a process that is killed loses nothing; yet when the power fails it may be gone.
+        """
         ...
 
     async def match(self, words: Words, *, within: Within, limit: int, offset: int = 0) -> list[Matched]:

@@ -16,7 +16,8 @@ from rookery.kernel.events import Bus, MemoryRecalled
 from rookery.kernel.ids import Ids
 from rookery.kernel.tracing import span
 from rookery.memory.journal import Journal
-from rookery.memory.models import Hit, Matched, Memory, Mode, Near, PastRecall, Question, Recalled, Vector, Why, Within, Words
+from rookery.memory.models import Hit, Matched, Memory, Mode, Near, Question, Recalled, Vector, Why, Within, Words
+from rookery.memory.past import PastQuestion, PastRecall
 from rookery.memory.ports import TextIndex
 from rookery.memory.ranking import HALF_LIVES_DAYS, Candidate, Ranked, band, fuse, place, remaining, with_keywords
 from rookery.memory.reach import within
@@ -140,7 +141,19 @@ class Recall:
         recall_id = self._ids()
         memory_ids = tuple(hit.memory.id for hit in hits)
         await self._journal.note(
-            PastRecall(id=recall_id, workspace_id=caller.workspace_id, key_id=caller.key_id, memory_ids=memory_ids, created_at=at)
+            PastRecall(
+                id=recall_id,
+                workspace_id=caller.workspace_id,
+                key_id=caller.key_id,
+                memory_ids=memory_ids,
+                created_at=at,
+                asked=PastQuestion(
+                    query=question.query,
+                    mode=state.mode,
+                    semantic_ranks=tuple(hit.why.semantic_rank for hit in hits),
+                    keyword_ranks=tuple(hit.why.keyword_rank for hit in hits),
+                ),
+            )
         )
         took_ms = (self._timer() - started_s) * 1000
         self._bus.publish(
@@ -194,12 +207,12 @@ class Recall:
         if state.mode == "semantic":
             near, extra = await _both(self._near(side, state, limit), self._match(words, inside, limit))
             similarities = await self._similarities(side, state, near, extra)
-            return _by_meaning(near, similarities, is_all=len(near) < limit and len(extra) < limit)
+            return _by_meaning(near, similarities, extra, is_all=len(near) < limit and len(extra) < limit)
         (near, matched), extra = await _both(
             _both(self._near(side, state, limit), self._match(asked(question.query), inside, limit)), self._match(words, inside, limit)
         )
         similarities = await self._similarities(side, state, near, [*matched, *extra])
-        return _by_both(near, similarities, matched, is_all=len(near) < limit and len(matched) < limit)
+        return _by_both(near, similarities, matched, extra, is_all=len(near) < limit and len(matched) < limit)
 
     async def _near(self, side: Side, state: _Asked, limit: int) -> list[Near]:
         if state.vector is None:
@@ -275,8 +288,9 @@ class Recall:
         )
 
 
-def _by_meaning(near: Sequence[Near], similarities: Mapping[str, float], *, is_all: bool) -> Arms:
-    return Arms(relevances=similarities, similarities=similarities, semantic_ranks=_ranks(near), is_all=is_all)
+def _by_meaning(near: Sequence[Near], similarities: Mapping[str, float], extra: Sequence[Matched], *, is_all: bool) -> Arms:
+    relevances = {each.memory_id: 0.0 for each in extra} | dict(similarities)
+    return Arms(relevances=relevances, similarities=similarities, semantic_ranks=_ranks(near), is_all=is_all)
 
 
 def _by_words(matched: Sequence[Matched], extra: Sequence[Matched], limit: int) -> Arms:
@@ -289,9 +303,11 @@ def _by_words(matched: Sequence[Matched], extra: Sequence[Matched], limit: int) 
     )
 
 
-def _by_both(near: Sequence[Near], similarities: Mapping[str, float], matched: Sequence[Matched], *, is_all: bool) -> Arms:
+def _by_both(
+    near: Sequence[Near], similarities: Mapping[str, float], matched: Sequence[Matched], extra: Sequence[Matched], *, is_all: bool
+) -> Arms:
     return Arms(
-        relevances=fuse(similarities, {each.memory_id: each.score for each in matched}),
+        relevances={each.memory_id: 0.0 for each in extra} | fuse(similarities, {each.memory_id: each.score for each in matched}),
         similarities=similarities,
         text_scores=_shares(matched),
         semantic_ranks=_ranks(near),

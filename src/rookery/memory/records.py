@@ -12,8 +12,8 @@ from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import NotFound, ValidationFailed
 from rookery.kernel.events import Bus, MemoryArchived, MemoryDeleted
 from rookery.kernel.jobs import Jobs
-from rookery.memory.indexing import DELETE, EMBED
-from rookery.memory.merging import Merge, unmerged
+from rookery.memory.indexing import DELETE, EMBED, Indexer
+from rookery.memory.merging import Merge, has, merged, unmerged
 from rookery.memory.models import Change, Memory, MemoryScope, Tombstone
 from rookery.memory.reach import must_write, reaches
 from rookery.memory.store import lineage, merges, records
@@ -24,9 +24,10 @@ _TICK = timedelta(microseconds=1)
 class Records:
     """What may be done to a memory that is there; one that the caller may not see is not there."""
 
-    def __init__(self, *, db: Database, jobs: Jobs, bus: Bus, clock: Clock) -> None:
+    def __init__(self, *, db: Database, jobs: Jobs, indexer: Indexer, bus: Bus, clock: Clock) -> None:
         self._db = db
         self._jobs = jobs
+        self._indexer = indexer
         self._bus = bus
         self._clock = clock
 
@@ -90,7 +91,10 @@ class Records:
                 self._jobs.enqueue(tx, EMBED, workspace_id=was.workspace_id, payload={"memory_id": was.id})
             return changed
 
-        return await self._db.write(write)
+        changed = await self._db.write(write)
+        if changed.archived_at is None:
+            await self._indexer.renew(changed)
+        return changed
 
     async def archive(self, caller: Caller, memory_id: str) -> Memory:
         """
@@ -134,11 +138,13 @@ class Records:
             tx.after_commit(lambda: self._bus.publish(event))
             return restored
 
-        return await self._db.write(write)
+        restored = await self._db.write(write)
+        await self._indexer.renew(restored)
+        return restored
 
     async def delete(self, caller: Caller, memory_id: str) -> None:
         """
-        Delete a memory from every store, an archived one too.
+        Delete a memory from every store, an archived one too; what was merged of it into another is taken out of there (D-41).
 
         Raises:
             NotFound: As `get`.
@@ -155,6 +161,7 @@ class Records:
             for memory_id in sorted(set(ids)):
                 memory = records.locked(tx, caller.workspace_id, memory_id)
                 if memory is not None and reaches(caller, memory, at=now):
+                    take_out(tx, self._jobs, memory, at=now)
                     remove(tx, self._jobs, self._bus, memory, MemoryDeleted(workspace_id=memory.workspace_id, memory_id=memory.id, at=now))
                     forgotten.append(memory_id)
             return forgotten
@@ -191,6 +198,40 @@ def take_back(tx: Tx, jobs: Jobs, undone: Sequence[Merge], *, at: datetime) -> N
         records.change(tx, primary, replace(without, updated_at=updated_at, index_failed_at=None))
         if primary.archived_at is None:
             jobs.enqueue(tx, EMBED, workspace_id=primary.workspace_id, payload={"memory_id": primary.id})
+
+
+def take_out(tx: Tx, jobs: Jobs, memory: Memory, *, at: datetime) -> str | None:
+    """
+    Take the words of *memory* out of the one that it was merged into, and out of what that one was merged into later.
+
+    Returns the id of a memory where they cannot be told from the rest any more, since it was changed; None: there is none.
+    """
+    merge, left_in = merges.of(tx, memory.workspace_id, memory.id), None
+    if merge is None:
+        return None
+    primary = records.locked(tx, memory.workspace_id, merge.primary_id)
+    if primary is not None and not has(primary, merge):
+        left_in = primary.id
+    take_back(tx, jobs, [merge], at=at)
+    merges.add(tx, [replace(merge, length=0, tags=())])  # its place in the lineage stays, as its tombstone does (D-41)
+    seen = {memory.id}  # a bound: what is imported may say that two went into each other
+    while primary is not None and primary.id not in seen:
+        seen.add(primary.id)
+        onward = merges.of(tx, memory.workspace_id, primary.id)
+        source = records.locked(tx, memory.workspace_id, primary.id)
+        primary = None if onward is None else records.locked(tx, memory.workspace_id, onward.primary_id)
+        if onward is None or source is None or primary is None:
+            break
+        if not has(primary, onward):
+            left_in = primary.id
+            continue
+        changed, again = merged(unmerged(primary, [onward]), [source], run=onward.run)
+        merges.add(tx, [replace(each, is_done=onward.is_done) for each in again])
+        if changed != primary:
+            records.change(tx, primary, replace(changed, updated_at=max(at, primary.updated_at + _TICK), index_failed_at=None))
+            if primary.archived_at is None:
+                jobs.enqueue(tx, EMBED, workspace_id=primary.workspace_id, payload={"memory_id": primary.id})
+    return left_in
 
 
 def remove(tx: Tx, jobs: Jobs, bus: Bus, memory: Memory, event: MemoryDeleted) -> None:

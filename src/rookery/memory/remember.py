@@ -18,6 +18,7 @@ from rookery.memory.capacity import Capacity
 from rookery.memory.errors import AlreadySuperseded
 from rookery.memory.indexing import DELETE, EMBED, Indexer
 from rookery.memory.models import Draft, Memory, MemoryScope, Remembered
+from rookery.memory.ports import OpenSessions
 from rookery.memory.reach import must_write, reaches
 from rookery.memory.records import hours, must_own_up, normal
 from rookery.memory.store import records
@@ -41,6 +42,7 @@ class Remember:
 
     Args:
         index_first: Index before the answer (`async_embedding` false).
+        sessions: Those whose memories stay until they end (D-53); None: there are none.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Remember:
         clock: Clock,
         ids: Ids,
         index_first: bool = False,
+        sessions: OpenSessions | None = None,
     ) -> None:
         self._db = db
         self._jobs = jobs
@@ -63,6 +66,7 @@ class Remember:
         self._clock = clock
         self._ids = ids
         self._job_after_s = _JOB_AFTER_S if index_first else 0.0
+        self._sessions = sessions
 
     async def one(self, caller: Caller, draft: Draft, *, wait_s: float = 0.0) -> Remembered:
         """
@@ -74,9 +78,13 @@ class Remember:
             AlreadySuperseded: Somebody replaced the same memory first.
             BacklogFull, MemoriesFull, StorageFull: There is no room (D-17).
         """
-        memory = self._draw(caller, draft)
+        memory = self._draw(caller, draft, await self._lasting(caller, [draft]))
         await self._capacity.admit(caller.workspace_id, 1)
-        done = await self._db.write(lambda tx: self._store(tx, caller, memory, dedupe=draft.dedupe))
+        storing = self._db.write(lambda tx: self._store(tx, caller, memory, dedupe=draft.dedupe))
+        if self._job_after_s:
+            done = await storing
+        else:
+            done = await self._indexer.offered([memory], storing, stored=lambda done: () if done.is_duplicate else (memory.id,))
         if not done.is_duplicate:
             self._capacity.accepted(caller.workspace_id, 1)
         if self._job_after_s:
@@ -94,7 +102,8 @@ class Remember:
         Raises:
             BacklogFull, MemoriesFull, StorageFull: There is no room for all of them; none is stored.
         """
-        drawn = [self._tried(caller, draft) for draft in drafts]
+        lasting = await self._lasting(caller, drafts)
+        drawn = [self._tried(caller, draft, lasting) for draft in drafts]
         await self._capacity.admit(caller.workspace_id, len(drafts))
 
         def store(tx: Tx) -> list[Outcome]:
@@ -103,7 +112,11 @@ class Remember:
                 for each, draft in zip(drawn, drafts, strict=True)
             ]
 
-        outcomes = await self._db.write(store)
+        memories = [each for each in drawn if isinstance(each, Memory)]
+        if self._job_after_s or not memories:
+            outcomes = await self._db.write(store)
+        else:
+            outcomes = await self._indexer.offered(memories, self._db.write(store), stored=_stored)
         done = [each for each in outcomes if isinstance(each, Remembered)]
         self._capacity.accepted(caller.workspace_id, sum(not each.is_duplicate for each in done))
         if not self._job_after_s:
@@ -112,11 +125,18 @@ class Remember:
         fresh = {each.memory.id: each for each in await self._fresh(caller.workspace_id, done)}
         return [replace(each, memory=fresh[each.memory.id].memory) if isinstance(each, Remembered) else each for each in outcomes]
 
-    def _draw(self, caller: Caller, draft: Draft) -> Memory:
+    async def _lasting(self, caller: Caller, drafts: Sequence[Draft]) -> frozenset[str]:
+        """Return those sessions that *drafts* name without an end of their own, and that are open: their end is the memories' (D-53)."""
+        if self._sessions is None:
+            return frozenset()
+        asked = {each.session_id for each in drafts if each.memory_scope is MemoryScope.SESSION and each.expires_in_h is None}
+        return frozenset([each for each in asked if each is not None and await self._sessions.is_open(caller.workspace_id, each)])
+
+    def _draw(self, caller: Caller, draft: Draft, lasting: frozenset[str]) -> Memory:
         """Return the memory that *draft* asks for, with its defaults, if *caller* may store it."""
         now = self._clock()
         life = None if draft.expires_in_h is None else hours(draft.expires_in_h)
-        if life is None and draft.memory_scope is MemoryScope.SESSION:
+        if life is None and draft.memory_scope is MemoryScope.SESSION and draft.session_id not in lasting:
             life = _SESSION_LIFE
         memory = Memory(
             id=self._ids(),
@@ -142,9 +162,9 @@ class Remember:
         must_write(caller, memory, at=now)
         return memory
 
-    def _tried(self, caller: Caller, draft: Draft) -> Memory | RookeryError:
+    def _tried(self, caller: Caller, draft: Draft, lasting: frozenset[str]) -> Memory | RookeryError:
         try:
-            return self._draw(caller, draft)
+            return self._draw(caller, draft, lasting)
         except RookeryError as error:
             return error
 
@@ -212,3 +232,7 @@ class Remember:
         ids = [each.memory.id for each in done]
         found = {memory.id: memory for memory in await self._db.quick(lambda tx: records.by_ids(tx, workspace_id, ids))}
         return [replace(each, memory=found.get(each.memory.id, each.memory)) for each in done]
+
+
+def _stored(outcomes: Sequence[Outcome]) -> set[str]:
+    return {each.memory.id for each in outcomes if isinstance(each, Remembered) and not each.is_duplicate}

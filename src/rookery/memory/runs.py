@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-Action = Literal["index", "change", "archive", "delete", "merge", "candidate"]
+Action = Literal["index", "change", "archive", "delete", "merge", "candidate", "import", "skip", "end", "conflict", "refuse"]
 """What is done to a memory; a candidate is only named."""
 
 BATCH = 64

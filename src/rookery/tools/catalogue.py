@@ -163,6 +163,10 @@ class Catalogue:
             raise Disabled(f"The server {server_id!r} is switched off.")
         return server
 
+    def named(self, caller: Caller, server_id: str) -> Server | None:
+        """Return a server of the caller's workspace, also one that the key does not reach, or that is switched off."""
+        return self._roster.find(server_id, caller)
+
     def tools(self, caller: Caller, server: Server) -> list[Tool]:
         """Return the tools of *server* that *caller* sees."""
         listed = self._listed.get(server.key)

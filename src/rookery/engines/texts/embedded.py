@@ -42,13 +42,16 @@ class EmbeddedTexts:
         self._deadline_s = deadline_s
         self._file: TextFile | None = None
         self._opening = asyncio.Lock()
+        self._keeps_cache = False
         self._users = 0
         self._unused = asyncio.Event()
         self._queries = ThreadPoolExecutor(_QUERIES, thread_name_prefix="texts-query")
 
     async def start(self) -> None:
-        """Open the file now rather than at the first use."""
-        await self.setup()
+        """Open the file now rather than at the first use, and keep the cache of a large one up to date from then on."""
+        self._keeps_cache = True
+        async with self._using() as file:
+            file.keep_cache()
 
     async def close(self) -> None:
         """Finish writes, then close the file and the threads."""
@@ -62,6 +65,10 @@ class EmbeddedTexts:
     async def put(self, documents: Sequence[Document]) -> None:
         async with self._using() as file:
             await file.writer.submit(lambda connection: file.put(connection, documents))
+
+    async def offer(self, documents: Sequence[Document]) -> None:
+        async with self._using() as file:
+            await file.writer.submit(lambda connection: file.put(connection, documents, only_newer=True), is_synced=False)
 
     async def drop(self, workspace_id: int, ids: Collection[str]) -> None:
         ids = tuple(ids)
@@ -81,6 +88,11 @@ class EmbeddedTexts:
             return 0
         async with self._using() as file:
             return await self._in_thread(lambda: file.total(asked, within=within, deadline_s=self._deadline_s))
+
+    async def is_cached(self) -> bool:
+        """Return whether the cache of a large store has all that was put: until then questions take longer."""
+        async with self._using() as file:
+            return await self._in_thread(lambda: file.is_cached)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._queries, work)
@@ -110,6 +122,8 @@ class EmbeddedTexts:
                 await self._forsake(self._file)
             file = TextFile(self._path)
             await asyncio.to_thread(file.open)
+            if self._keeps_cache:
+                file.keep_cache()
             self._file = file
             return file
 

@@ -12,18 +12,20 @@ import os
 import sqlite3
 import time
 from collections import deque
-from collections.abc import Collection, Generator, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from pathlib import Path
 
 import orjson
 
 from rookery.engines.texts.frequencies import Frequencies
 from rookery.engines.texts.grammar import ORGLESS, PROJECTLESS, Asked, tokens
+from rookery.engines.texts.large import Large
+from rookery.engines.texts.rows import compared, numbers, seen
 from rookery.kernel.clock import to_micros
 from rookery.kernel.sqlite import Writer, connect
-from rookery.memory.models import Document, Matched, MemoryScope, Within
+from rookery.memory.models import Document, Matched, Within
 
-_FORMAT = 1
+_FORMAT = 2
 """Of the tables below, in `PRAGMA user_version`."""
 
 _CONTEXT_WEIGHT = 0.5
@@ -33,6 +35,8 @@ _STEPS = 10_000
 """Of SQLite's machine between two looks at the clock: about a millisecond."""
 
 _IDLE_READERS = 8
+
+_CACHE_READS_S = 60.0
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS document (
@@ -62,7 +66,23 @@ CREATE VIRTUAL TABLE IF NOT EXISTS fts USING fts5 (
 );
 """
 
+_CACHED = """
+CREATE TABLE counter (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+INSERT INTO counter SELECT 'last_row', coalesce(max(id), 0) FROM document;
+INSERT INTO counter VALUES ('covers', 0), ('identity', lower(hex(randomblob(8))));
+CREATE TABLE gone (row INTEGER PRIMARY KEY);
+"""
+"""
+What the cache needs to be told (`large`): the last row that was ever given, to no other text again; up to which row it may have
+them; which of those are gone; and which file this is.
+"""
+
+_GIVE_ROWS = "UPDATE counter SET value = ? WHERE name = 'last_row'"
+_LAST_ROW = "SELECT value FROM counter WHERE name = 'last_row'"
+_TELL_GONE = "INSERT OR IGNORE INTO gone SELECT ? WHERE ? <= (SELECT value FROM counter WHERE name = 'covers')"
+_IDENTITY = "SELECT value FROM counter WHERE name = 'identity'"
 _FIND = "SELECT id, content, context, tokens FROM document WHERE workspace_id = ? AND memory_id = ?"
+_IS_AS_NEW = "SELECT EXISTS (SELECT 1 FROM document WHERE workspace_id = ? AND memory_id = ? AND updated_at >= ?)"
 _DELETE = "DELETE FROM document WHERE id = ?"
 _DELETE_FTS = "INSERT INTO fts (fts, rowid, content, context, tokens) VALUES ('delete', ?, ?, ?, ?)"
 _INSERT_FTS = "INSERT INTO fts (rowid, content, context, tokens) VALUES (?, ?, ?, ?)"
@@ -75,15 +95,6 @@ _HAS_EXPIRED = "SELECT EXISTS (SELECT 1 FROM document WHERE workspace_id = ? AND
 _NOT_EXPIRED = "fts.rowid NOT IN (SELECT id FROM document WHERE workspace_id = :workspace_id AND expires_at <= :at)"
 _SCORE = f"bm25(fts, 1.0, {_CONTEXT_WEIGHT}, 0.0)"
 _IDS = "SELECT id, memory_id FROM document WHERE id IN (SELECT value FROM json_each(?))"
-_VISIBLE = f"""
-SELECT d.id, d.memory_id FROM json_each(:ids) AS found CROSS JOIN document AS d ON d.id = found.value
-WHERE d.workspace_id = :workspace_id
-  AND (d.expires_at IS NULL OR d.expires_at > :at)
-  AND (d.memory_scope IN ('{MemoryScope.PROJECT}', '{MemoryScope.SHARED}')
-       OR (d.memory_scope = '{MemoryScope.AGENT}' AND d.agent_id = :agent_id)
-       OR (d.memory_scope = '{MemoryScope.SESSION}' AND d.session_id = :session_id))
-"""  # noqa: S608 - made of the scopes' names
-
 _MOSTLY = 0.5
 """From this share of all documents on it is faster to find all, and then look who may see them: the tokens of so many are long lists."""
 
@@ -97,6 +108,7 @@ class TextFile:
         self._identity: tuple[int, int] | None = None
         self._is_closed = False
         self._frequencies = Frequencies()
+        self._large: Large | None = None
         self.writer = Writer(self._connect, name="texts")
 
     def open(self) -> None:
@@ -107,11 +119,21 @@ class TextFile:
             raise sqlite3.OperationalError(str(error)) from error
         with contextlib.closing(self._connect()) as connection:
             _create(connection)
+            (name,) = connection.execute(_IDENTITY).fetchone()
         self._identity = _identity(self._path)
+        folder = self._path.with_suffix(".cache") / name
+        self._large = Large(folder, context_weight=_CONTEXT_WEIGHT, read=self._read, write=self.writer.run)
+
+    def keep_cache(self) -> None:
+        """Keep the cache of a large store up to date from now on."""
+        if self._large is not None:
+            self._large.start()
 
     def close(self) -> None:
         """Finish what is being written and close; blocks."""
         self._is_closed = True
+        if self._large is not None:
+            self._large.close()
         self.writer.close()
         while self._idle:
             self._idle.pop().close()
@@ -121,30 +143,41 @@ class TextFile:
         """Tell whether the path still leads to this file: somebody may have deleted it to begin anew."""
         return _identity(self._path) == self._identity
 
-    def put(self, connection: sqlite3.Connection, documents: Sequence[Document]) -> None:
-        """Write *documents* within the writer's transaction."""
+    def put(self, connection: sqlite3.Connection, documents: Sequence[Document], *, only_newer: bool = False) -> None:
+        """Write *documents* within the writer's transaction; *only_newer*: where none is there that is as new."""
+        last = given = int(connection.execute(_LAST_ROW).fetchone()[0])
         for document in documents:
+            key = (document.workspace_id, document.memory_id)
+            if only_newer and connection.execute(_IS_AS_NEW, (*key, to_micros(document.updated_at))).fetchone()[0]:
+                continue
             texts = (document.content, _context(document), tokens(document))
-            found = connection.execute(_FIND, (document.workspace_id, document.memory_id)).fetchone()
-            row = connection.execute(_PUT, (None if found is None else found[0], *_columns(document), *texts)).lastrowid
+            found = connection.execute(_FIND, key).fetchone()
+            if found is not None and found[1:] == texts:
+                connection.execute(_PUT, (found[0], *_columns(document), *texts))
+                continue
             if found is not None:
-                if found[1:] == texts:
-                    continue
-                connection.execute(_DELETE_FTS, found)
-            connection.execute(_INSERT_FTS, (row, *texts))
+                _take_out(connection, found)
+            last += 1
+            connection.execute(_PUT, (last, *_columns(document), *texts))
+            connection.execute(_INSERT_FTS, (last, *texts))
+        if last > given:
+            connection.execute(_GIVE_ROWS, (last,))
 
     def drop(self, connection: sqlite3.Connection, workspace_id: int, ids: Collection[str]) -> None:
         """Take *ids* out within the writer's transaction."""
         for memory_id in ids:
             found = connection.execute(_FIND, (workspace_id, memory_id)).fetchone()
             if found is not None:
-                connection.execute(_DELETE_FTS, found)
-                connection.execute(_DELETE, found[:1])
+                _take_out(connection, found)
 
     def match(self, asked: Asked, *, within: Within, limit: int, offset: int, deadline_s: float) -> list[Matched]:
         """Return the best documents, ties by id; blocks."""
         wanted = offset + limit
         with self._reader(deadline_s) as connection:
+            best = self._large.match(connection, asked, within, wanted) if asked.is_thin and self._large is not None else None
+            if best is not None:
+                best.sort()
+                return [Matched(memory_id=memory_id, score=-score) for score, memory_id in best[offset:wanted]]
             terms = self._frequencies.telling(connection, asked, least=wanted) if asked.is_thin else asked.terms
             best = self._find(connection, asked, terms, within, wanted)
             if len(best) < wanted and len(terms) < len(asked.terms):
@@ -163,11 +196,25 @@ class TextFile:
         self, connection: sqlite3.Connection, asked: Asked, terms: Sequence[str], within: Within, wanted: int
     ) -> list[tuple[float, str]]:
         """Return scores, the lower the better, and memory ids of the best documents: *wanted*, or more where they are equals."""
-        if asked.is_thin and asked.is_open and not _compared(within) and self._frequencies.share(connection, asked.seen) >= _MOSTLY:
+        if (
+            asked.is_thin
+            and asked.is_open
+            and not compared(within, first=0)[0]
+            and self._frequencies.share(connection, asked.seen) >= _MOSTLY
+        ):
             best = _anywhere(connection, asked.match(terms, anywhere=True), within, wanted)
             if best is not None:
                 return best
         return _best(connection, asked, asked.match(terms), within, wanted)
+
+    @property
+    def is_cached(self) -> bool:
+        """Tell whether the cache has all that was put; also True of a store that is too small for one."""
+        return self._large is None or self._large.is_caught_up
+
+    def _read(self, work: Callable[[sqlite3.Connection], object]) -> None:
+        with self._reader(_CACHE_READS_S) as connection:
+            work(connection)
 
     def _connect(self) -> sqlite3.Connection:
         return connect(self._path)
@@ -198,9 +245,21 @@ def _create(connection: sqlite3.Connection) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version == _FORMAT:
         return
-    if version != 0:
+    if version not in (0, 1):
         raise sqlite3.DatabaseError(f"its format is {version}, ours is {_FORMAT}")
-    connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {_FORMAT}; COMMIT;")
+    schema = (_SCHEMA if version == 0 else "") + _CACHED
+    try:
+        connection.executescript(f"BEGIN IMMEDIATE; {schema} PRAGMA user_version = {_FORMAT}; COMMIT;")
+    except sqlite3.OperationalError:
+        connection.execute("ROLLBACK") if connection.in_transaction else None
+        if connection.execute("PRAGMA user_version").fetchone() != (_FORMAT,):
+            raise  # else another process was first
+
+
+def _take_out(connection: sqlite3.Connection, found: tuple[int, str, str, str]) -> None:
+    connection.execute(_DELETE_FTS, found)
+    connection.execute(_DELETE, found[:1])
+    connection.execute(_TELL_GONE, (found[0], found[0]))
 
 
 def _context(document: Document) -> str:
@@ -236,7 +295,7 @@ def _best(connection: sqlite3.Connection, asked: Asked, match: str, within: With
         # Equals lie on both sides of the border: only their ids tell which of them are in.
         worst = {**values, "worst": rows[wanted][1]}
         rows = connection.execute(f"SELECT id, score FROM ({scored}) WHERE score <= :worst", worst).fetchall()  # noqa: S608 - as above
-    ids = dict(connection.execute(_IDS, (_json(row for row, _ in rows),)).fetchall())
+    ids = dict(connection.execute(_IDS, (numbers(row for row, _ in rows),)).fetchall())
     return [(score, ids[row]) for row, score in rows]
 
 
@@ -245,20 +304,9 @@ def _anywhere(connection: sqlite3.Connection, match: str, within: Within, wanted
     most = 2 * wanted + 50
     scored = f"SELECT rowid, {_SCORE} AS score FROM fts WHERE fts MATCH ? ORDER BY score LIMIT ?"  # noqa: S608 - as above
     rows = connection.execute(scored, (match, most)).fetchall()
-    values = {
-        "ids": _json(row for row, _ in rows),
-        "workspace_id": within.workspace_id,
-        "agent_id": within.agent_id,
-        "session_id": within.session_id,
-        "at": to_micros(within.at),
-    }
-    ids = dict(connection.execute(_VISIBLE, values).fetchall())
+    ids = seen(connection, (row for row, _ in rows), within, by_owner=True)
     best = [(score, ids[row]) for row, score in rows if row in ids]
     return None if len(rows) == most and len(best) < wanted else best
-
-
-def _json(numbers: Iterable[int]) -> str:
-    return orjson.dumps(list(numbers)).decode()
 
 
 def _source(connection: sqlite3.Connection, asked: Asked, match: str, within: Within) -> tuple[str, dict[str, object]]:
@@ -269,23 +317,16 @@ def _source(connection: sqlite3.Connection, asked: Asked, match: str, within: Wi
     if connection.execute(_HAS_EXPIRED, (within.workspace_id, at)).fetchone()[0]:
         conditions.append(_NOT_EXPIRED)
         values |= {"workspace_id": within.workspace_id, "at": at}
-    compared = _compared(within) | (_named(within) if asked.is_wide else {})
-    for condition, value in compared.items():
+    more, more_values = compared(within, first=len(values))
+    conditions += more
+    values |= more_values
+    named = _named(within) if asked.is_wide else {}
+    for condition, value in named.items():
         name = f"v{len(values)}"
         conditions.append(condition.replace("?", f":{name}"))
         values[name] = value
-    source = "fts JOIN document AS d ON d.id = fts.rowid" if compared else "fts"
+    source = "fts JOIN document AS d ON d.id = fts.rowid" if more or named else "fts"
     return " AND ".join((f"{source} WHERE fts MATCH :match", *conditions)), values
-
-
-def _compared(within: Within) -> dict[str, object]:
-    filters: dict[str, object] = {
-        "d.source = ?": within.source,
-        "d.created_at >= ?": None if within.since is None else to_micros(within.since),
-        "d.created_at < ?": None if within.until is None else to_micros(within.until),
-        "d.confidence >= ?": within.min_confidence,
-    }
-    return {condition: value for condition, value in filters.items() if value is not None}
 
 
 def _named(within: Within) -> dict[str, object]:

@@ -44,6 +44,7 @@ class Asked:
     A query for FTS5, in parts.
 
     Attributes:
+        needed: Tokens, of each group of which a document must have one: what *sides* say but for phrases.
         sides: Expressions of which all must hold: who may see, type, tags, phrases.
         words: Of which one must be found; with phrases they only add to the score.
         pairs: Words side by side, which count like words.
@@ -54,6 +55,7 @@ class Asked:
         is_wide: Org and project are yet to be compared, as there are more than `MAX_SPACES`.
     """
 
+    needed: tuple[tuple[str, ...], ...]
     sides: tuple[str, ...]
     words: tuple[str, ...]
     pairs: tuple[str, ...]
@@ -109,13 +111,15 @@ def ask(words: Words, within: Within) -> Asked | None:
     is_wide = len(spaces) > MAX_SPACES
     if is_wide:
         spaces = [(*owner[1], *_ANY, *_ANY) for owner in owners]
-    seen = _tokens_of(_token(within.workspace_id, "space", *space) for space in spaces)
-    sides = [seen]
+    needed = [tuple(_token(within.workspace_id, "space", *space) for space in spaces)]
     if within.type is not None:
-        sides.append(_tokens_of([_token(within.workspace_id, "type", within.type)]))
-    sides += [_tokens_of([_token(within.workspace_id, "tag", tag)]) for tag in sorted(within.tags)]
+        needed.append((_token(within.workspace_id, "type", within.type),))
+    needed += [(_token(within.workspace_id, "tag", tag),) for tag in sorted(within.tags)]
+    sides = [_tokens_of(tokens) for tokens in needed]
+    seen = sides[0]
     sides += [f"content : {phrase}" for phrase in phrases]
     return Asked(
+        needed=tuple(needed),
         sides=tuple(sides),
         words=tuple(telling),
         pairs=tuple(_pairs(telling)),

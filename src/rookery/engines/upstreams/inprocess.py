@@ -10,7 +10,7 @@ from typing import cast
 import orjson
 
 from rookery.access.models import Caller
-from rookery.kernel.errors import RookeryError
+from rookery.kernel.errors import RookeryError, ValidationFailed
 from rookery.tools.errors import ConnectFailed, UpstreamRefused
 from rookery.tools.models import BuiltIn, Facts, JsonObject, Offer, Server
 from rookery.tools.ports import Asking, BuiltinServer, Method
@@ -19,6 +19,7 @@ _CALLERS_OWN = frozenset({403, 429})
 """Statuses that answer the caller as they are; anything else is the tool's failure (`BuiltinServer.call`)."""
 
 _NOT_FOUND = -32602
+_MOST_TOLD = 50
 
 
 def entry_of(builtin: BuiltinServer) -> Server:
@@ -78,7 +79,7 @@ class InProcess:
         except RookeryError as error:
             if error.status in _CALLERS_OWN:
                 raise
-            return {"content": [{"type": "text", "text": error.message}], "structuredContent": error.body(), "isError": True}
+            return {"content": [{"type": "text", "text": _told(error)}], "structuredContent": error.body(), "isError": True}
         content = dict(found)
         return {"content": [{"type": "text", "text": orjson.dumps(content).decode()}], "structuredContent": content, "isError": False}
 
@@ -102,3 +103,12 @@ class InProcess:
         """Never return: it lives as long as we."""
         await asyncio.Event().wait()
         return ""
+
+
+def _told(error: RookeryError) -> str:
+    """Return the words of *error*, with every field that is wrong: most models are shown this text and not what is beside it."""
+    if not isinstance(error, ValidationFailed):
+        return error.message
+    errors = cast("Mapping[str, Sequence[str]]", error.detail["errors"])
+    lines = [f"{field}: {text}" for field, texts in errors.items() for text in texts]
+    return "\n".join(lines[:_MOST_TOLD]) or error.message

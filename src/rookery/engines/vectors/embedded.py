@@ -1,9 +1,10 @@
 """
-Exact search over the rows of a SQLite file, in memory, one slab per workspace.
+Search over the rows of a SQLite file: exact, in memory, in a small workspace; in a large one by lists, and exact in what is new.
 
-The file is the index; the slabs are views of it that follow its change counter, so any number of processes may write
-it and each sees the others' commits at its next query. Filters never widen or thin the answer: all rows are scored.
-Measured with `python -m benchmarks.engines`.
+The file is the index; what is in memory follows its change counter, so any number of processes may write it and each sees
+the others' commits at its next query. The lists are a cache beside it, built by a process of its own and mapped (see `sealed`).
+Filters never widen the answer, nor thin it: who sees little has all of it scored.
+Measured with `python -m benchmarks.engines` and `python -m benchmarks.large_store`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import asyncio
 import contextlib
 import os
 import sqlite3
-import threading
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -21,20 +21,19 @@ from typing import TypeVar
 
 import numpy as np
 
+from rookery.engines.vectors.blocks import Floats
+from rookery.engines.vectors.building import Order
+from rookery.engines.vectors.builds import Builds
 from rookery.engines.vectors.file import VectorFile
 from rookery.engines.vectors.generations import clear
-from rookery.engines.vectors.slabs import Crew, Floats, Slab, View
+from rookery.engines.vectors.sealed import remove, there, workspaces
+from rookery.engines.vectors.shelves import EXACT_FLOATS, Shelf, are_old
+from rookery.engines.vectors.views import Crew
 from rookery.kernel.errors import EngineUnavailable
 from rookery.memory.models import Near, Vector, Vectored, Within
 from rookery.memory.ports import Behind, Generation
 
 T = TypeVar("T")
-
-_INLINE_ROWS = 2000
-"""So many rows are scored (0.13 ms) about as fast as another thread is woken to do it (0.05 to 0.1 ms)."""
-
-_BATCH = 512
-"""Changes read at once: about a megabyte."""
 
 _CLEARED = 256
 """Vectors cleared away in a transaction: a few milliseconds, in which others wait to write."""
@@ -50,26 +49,32 @@ a small workspace is read by its first question in milliseconds.
 _QUERIES = (os.cpu_count() or 1) + 2
 _HELPERS = min(7, (os.cpu_count() or 1) - 1)
 _REOPEN_S = 30.0
+_NEXT_TRY_S = 60.0
+"""After a build that failed, or that another process is at."""
 
 
 class EmbeddedVectors:
     """
     The `VectorIndex` that needs no server. All of it runs on one event loop.
 
-    Deleting the file (with its -wal and -shm) empties the index, also while it is in use.
+    Deleting the file (with its -wal and -shm) empties the index, also while it is in use. The folder of lists may be deleted at any
+    time; those of a large workspace are then built anew.
     """
 
     def __init__(self, path: Path, *, model: str, dimension: int) -> None:
         self._path = path
         self._model = model
         self._dimension = dimension
+        self._generation = Generation(model=model, dimension=dimension)
+        self._lists = path.with_suffix(".lists")
+        self._builds = Builds()
         self._file: VectorFile | None = None
         self._opening = asyncio.Lock()
         self._users = 0
         self._unused = asyncio.Event()
         self._version: int | None = None
         self._age = 0
-        self._shelves: dict[int, _Shelf] = {}
+        self._shelves: dict[int, Shelf] = {}
         self._preloading: asyncio.Task[None] | None = None
         self._loaders = ThreadPoolExecutor(_LOADERS, thread_name_prefix="vectors-load")
         self._queries = ThreadPoolExecutor(_QUERIES, thread_name_prefix="vectors-query")
@@ -84,9 +89,13 @@ class EmbeddedVectors:
 
     async def close(self) -> None:
         """Finish writes, then close the file and the threads."""
-        if self._preloading is not None:
-            self._preloading.cancel()
-            await asyncio.wait([self._preloading])
+        tasks = [self._preloading, *(shelf.building for shelf in self._shelves.values())]
+        waiting = [task for task in tasks if task is not None and not task.done()]
+        for task in waiting:
+            task.cancel()
+        await self._builds.close()
+        if waiting:
+            await asyncio.wait(waiting)
         file, self._file = self._file, None
         self._shelves.clear()
         await asyncio.to_thread(self._shut, file)
@@ -95,6 +104,11 @@ class EmbeddedVectors:
     def loaded_rows(self) -> int:
         """How many rows of vectors are in memory."""
         return sum(shelf.rows for shelf in self._shelves.values())
+
+    @property
+    def listed_rows(self) -> int:
+        """How many of them are in lists."""
+        return sum(shelf.listed_rows for shelf in self._shelves.values())
 
     async def put(self, items: Sequence[Vectored]) -> None:
         for item in items:
@@ -106,6 +120,7 @@ class EmbeddedVectors:
         ids = tuple(ids)
         async with self._using() as file:
             await file.writer.submit(lambda connection: file.drop(connection, workspace_id, ids))
+            await self._in(self._queries, lambda: self._forget(file, workspace_id))
 
     async def count(self, workspace_id: int) -> int:
         async with self._using() as file:
@@ -155,16 +170,30 @@ class EmbeddedVectors:
             after: int | None = 0
             while after is not None:
                 after = await file.writer.submit(partial(clear, after=after, limit=_CLEARED))
+            for workspace_id in await self._in(self._loaders, lambda: workspaces(self._lists)):
+                if file.serving(workspace_id) == self._generation:
+                    await self._in(self._loaders, partial(remove, self._lists, workspace_id=workspace_id, but=self._generation))
+                await self._in(self._queries, partial(self._forget, file, workspace_id))
+                # Without questions nobody else would see that it is time to build them anew.
+                if await self._in(self._queries, partial(are_old, self._lists, workspace_id=workspace_id, generation=self._generation)):
+                    self._tend(await self._current(file, workspace_id))
 
     async def _preload(self) -> None:
         """Read what the first questions will need; what fails here, they meet themselves."""
         async with self._using() as file:
-            left = _PRELOADED_BYTES
+            left, unlisted = _PRELOADED_BYTES, list[int]()
             for workspace_id, vectors in await self._in(self._loaders, lambda: file.largest(limit=_PRELOADED_SPACES)):
-                left -= vectors * self._dimension * 4
-                if left < 0:
-                    break
-                await self._current(file, workspace_id)
+                if vectors * self._dimension > EXACT_FLOATS:
+                    if not self._newest(workspace_id):
+                        unlisted.append(workspace_id)
+                        continue
+                else:
+                    left -= vectors * self._dimension * 4
+                if left >= 0:
+                    await self._current(file, workspace_id)
+            for workspace_id in unlisted:
+                if await self._builds.make(self._order(workspace_id, known=0)):
+                    await self._current(file, workspace_id)
 
     def _check(self, vectors: Sequence[Vector]) -> None:
         if not vectors:
@@ -178,7 +207,7 @@ class EmbeddedVectors:
     async def _in(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(pool, work)
 
-    async def _current(self, file: VectorFile, workspace_id: int) -> _Shelf:
+    async def _current(self, file: VectorFile, workspace_id: int) -> Shelf:
         """Return the workspace's shelf once it holds all that was committed before this call."""
         version = file.version()
         if version != self._version:
@@ -186,7 +215,7 @@ class EmbeddedVectors:
         age = self._age
         shelf = self._shelves.get(workspace_id)
         if shelf is None:
-            shelf = self._shelves[workspace_id] = _Shelf(workspace_id, self._dimension)
+            shelf = self._shelves[workspace_id] = Shelf(workspace_id, self._generation, self._lists)
         while shelf.age < age:
             if shelf.following is None:
                 shelf.following = asyncio.create_task(self._follow(file, shelf, self._age))
@@ -195,14 +224,48 @@ class EmbeddedVectors:
             await asyncio.shield(shelf.following)
         return shelf
 
-    async def _follow(self, file: VectorFile, shelf: _Shelf, age: int) -> None:
+    async def _follow(self, file: VectorFile, shelf: Shelf, age: int) -> None:
         self._users += 1
         try:
             await self._in(self._loaders, lambda: shelf.follow(file))
             shelf.age = age
+            self._tend(shelf)
         finally:
             shelf.following = None
             self._leave()
+
+    def _tend(self, shelf: Shelf) -> None:
+        if shelf.building is None and shelf.wants_lists:
+            shelf.building = asyncio.create_task(self._list(shelf))
+            shelf.building.add_done_callback(_hear)
+
+    async def _list(self, shelf: Shelf) -> None:
+        """Have lists built, or find them built by another process, and have them taken in beside the queries that go on."""
+        try:
+            if self._newest(shelf.workspace_id) <= shelf.listed:
+                await self._builds.make(self._order(shelf.workspace_id, known=shelf.listed))
+            if self._newest(shelf.workspace_id) <= shelf.listed:
+                await asyncio.sleep(_NEXT_TRY_S)
+            if self._newest(shelf.workspace_id) > shelf.listed:
+                async with self._using() as file:
+                    await self._in(self._loaders, lambda: shelf.prepare(file))
+                    shelf.age = -1
+                    await self._current(file, shelf.workspace_id)
+        finally:
+            shelf.building = None
+
+    def _forget(self, file: VectorFile, workspace_id: int) -> None:
+        """Delete the lists of a workspace of which nothing is left."""
+        if workspace_id in workspaces(self._lists) and not file.has_any(workspace_id):
+            remove(self._lists, workspace_id=workspace_id)
+
+    def _newest(self, workspace_id: int) -> int:
+        """Return up to which change the newest lists know; 0: there are none."""
+        found = there(self._lists, workspace_id=workspace_id, generation=self._generation)
+        return found[0][0] if found else 0
+
+    def _order(self, workspace_id: int, *, known: int) -> Order:
+        return Order(database=self._path, folder=self._lists, workspace_id=workspace_id, generation=self._generation, known=known)
 
     @contextlib.asynccontextmanager
     async def _using(self) -> AsyncGenerator[VectorFile]:
@@ -262,66 +325,6 @@ class EmbeddedVectors:
             self._crew.pool.shutdown()
         if file is not None:
             file.close()
-
-
-class _Shelf:
-    """
-    A workspace's slab and how far it has followed the file.
-
-    Attributes:
-        age: Of the index's changes when it last followed; the loop's alone, as *following* is.
-    """
-
-    def __init__(self, workspace_id: int, dimension: int) -> None:
-        self.age = 0
-        self.following: asyncio.Task[None] | None = None
-        self._workspace_id = workspace_id
-        self._dimension = dimension
-        self._lock = threading.Lock()
-        self._slab = Slab(dimension)
-        self._seen = 0
-
-    def follow(self, file: VectorFile) -> None:
-        """Read what changed; blocks. One thread at a time; queries go on meanwhile, with what they may see already."""
-        bounds = file.bounds()
-        if self._slab.is_bloated or self._seen < bounds.floor:
-            slab, seen = Slab(self._dimension), 0
-        else:
-            slab, seen = self._slab, self._seen
-        while True:
-            changes = file.changes(self._workspace_id, after=seen, limit=_BATCH)
-            seen = changes.last
-            if changes.forgotten or changes.points:
-                with self._lock:
-                    slab.apply(forgotten=changes.forgotten, points=changes.points)
-            if changes.is_all:
-                break
-        with self._lock:
-            self._slab, self._seen = slab, max(seen, bounds.last)
-
-    @property
-    def rows(self) -> int:
-        """How many rows a query scores now."""
-        return self._slab.rows
-
-    def glance(self, within: Within) -> View | None:
-        """Return what *within* sees if that is little and needs no waiting."""
-        if not self._lock.acquire(blocking=False):
-            return None
-        try:
-            return self._slab.view(within) if self._slab.rows <= _INLINE_ROWS else None
-        finally:
-            self._lock.release()
-
-    def view(self, within: Within) -> View:
-        """Return what *within* sees; blocks for a moment while changes are taken in."""
-        with self._lock:
-            return self._slab.view(within)
-
-    def similarities(self, vector: Floats, ids: Collection[str]) -> dict[str, float]:
-        """Return the similarity of those of *ids* that are here."""
-        with self._lock:
-            return self._slab.similarities(vector, ids)
 
 
 def _hear(task: asyncio.Task[None]) -> None:

@@ -18,12 +18,14 @@ from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import orjson
 
 from rookery.engines.vectors import generations
+from rookery.engines.vectors.blocks import Point
 from rookery.engines.vectors.generations import Due, serve_first
 from rookery.engines.vectors.schema import create
-from rookery.engines.vectors.slabs import Point
 from rookery.kernel.clock import to_micros
 from rookery.kernel.sqlite import Writer, connect
 from rookery.memory.models import Vectored
@@ -37,6 +39,9 @@ _NO_CACHE = "PRAGMA cache_size = -256"
 """KiB: rows are read once, into the slab; SQLite's own 2 MB a connection would hold what is never asked for again."""
 
 _IDLE_READERS = 8
+
+_LIVING_AT_ONCE = 8192
+"""Numbers read in a millisecond or two, for which the interpreter's lock is held."""
 
 _FIND_ALL = "SELECT change FROM entry WHERE workspace_id = ? AND memory_id = ?"
 _FIND_OURS = _FIND_ALL + " AND model = ? AND dimension = ?"
@@ -71,6 +76,14 @@ _STORED = """
 SELECT c.vector FROM entry AS e JOIN chunk AS c ON c.entry = e.change
 WHERE e.workspace_id = ? AND e.memory_id = ? AND e.model = ? AND e.dimension = ? ORDER BY c.ordinal
 """
+_LIVING = """
+SELECT change FROM entry WHERE workspace_id = ? AND change > ? AND change <= ? AND model = ? AND dimension = ? ORDER BY change LIMIT ?
+"""
+_ENTRY = """
+SELECT e.memory_id, c.vector FROM entry AS e JOIN chunk AS c ON c.entry = e.change
+WHERE e.change = ? AND e.workspace_id = ? AND e.model = ? AND e.dimension = ? ORDER BY c.ordinal
+"""
+_HAS_ANY = "SELECT EXISTS (SELECT 1 FROM entry WHERE workspace_id = ? AND model IS NOT NULL)"
 _COUNT = "SELECT count(*) FROM entry WHERE workspace_id = ? AND model = ? AND dimension = ?"
 
 
@@ -180,6 +193,7 @@ class VectorFile:
             org, project, agent_id, session_id, scope, type_, source = space
             points.append(
                 Point(
+                    change=last,
                     memory_id=memory_id,
                     space=(org, project, agent_id, session_id, scope, type_, source),
                     tags=_tags(tags),
@@ -191,10 +205,34 @@ class VectorFile:
             )
         return Changes(last=last, is_all=count < limit, forgotten=tuple(forgotten), points=tuple(points))
 
+    def living(self, workspace_id: int, *, upto: int) -> npt.NDArray[np.int64]:
+        """Return the numbers of the entries up to *upto* that are still there, in order; 0.4 µs each."""
+        parts = [np.empty(0, dtype=np.int64)]
+        after = 0
+        with self._reader() as connection:
+            while True:
+                parameters = (workspace_id, after, upto, self._model, self._dimension, _LIVING_AT_ONCE)
+                rows = connection.execute(_LIVING, parameters).fetchall()
+                parts.append(np.fromiter((change for (change,) in rows), dtype=np.int64, count=len(rows)))
+                if len(rows) < _LIVING_AT_ONCE:
+                    return np.concatenate(parts)
+                after = rows[-1][0]
+
+    def entry(self, workspace_id: int, change: int) -> tuple[str, tuple[bytes, ...]] | None:
+        """Return whose an entry of this model is, and its vectors; None: there is none, or no more."""
+        with self._reader() as connection:
+            rows = connection.execute(_ENTRY, (change, workspace_id, self._model, self._dimension)).fetchall()
+        return (rows[0][0], tuple(self._checked(vector) for _, vector in rows)) if rows else None
+
     def count(self, workspace_id: int) -> int:
         """Return how many memories of the workspace have vectors of this model."""
         with self._reader() as connection:
             return int(connection.execute(_COUNT, (workspace_id, self._model, self._dimension)).fetchone()[0])
+
+    def has_any(self, workspace_id: int) -> bool:
+        """Tell whether any memory of the workspace has vectors, of whichever model."""
+        with self._reader() as connection:
+            return bool(connection.execute(_HAS_ANY, (workspace_id,)).fetchone()[0])
 
     def stored(self, workspace_id: int, ids: Collection[str]) -> dict[str, tuple[bytes, ...]]:
         """Return the vectors of this model of those of *ids* that have some, in the order of their chunks."""

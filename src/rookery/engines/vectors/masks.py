@@ -97,6 +97,14 @@ class Facets:
         self._tagsets[tags] = number
         return number
 
+    def spaces(self) -> list[Space]:
+        """Return the spaces by their number, from 1 on."""
+        return list(self._groups)
+
+    def tagsets(self) -> list[tuple[str, ...]]:
+        """Return the sets of tags by their number, from 0 on."""
+        return list(self._tagsets)
+
     def sieve(self, within: Within) -> Sieve:
         """Decide *within* for every group and set of tags known so far."""
         return Sieve(

@@ -17,9 +17,10 @@ _LEFT = 499
 """What the usage log says of it, as of every request whose caller left; it is never sent."""
 
 
-def event(name: str, data: bytes) -> bytes:
-    """Return one event; *data* is JSON, so that it has no line break."""
-    return b"event: " + name.encode("ascii") + b"\ndata: " + data + b"\n\n"
+def event(name: str, data: bytes, *, number: int | None = None) -> bytes:
+    """Return one event; *data* is JSON, so that it has no line break, and *number* what a client that comes back says it has seen."""
+    numbered = b"" if number is None else b"id: " + str(number).encode("ascii") + b"\n"
+    return numbered + b"event: " + name.encode("ascii") + b"\ndata: " + data + b"\n\n"
 
 
 def wants_events(accept: str | None) -> bool:

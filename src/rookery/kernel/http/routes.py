@@ -1,7 +1,7 @@
 """
 One row a route, and the endpoint that each row becomes.
 
-FastAPI matches paths with parameters and knows each signature for the documentation; reading the request is ours
+Starlette matches paths with parameters, FastAPI describes each signature in the documentation; reading the request is ours
 (measured in notes on the platform, section 4.1: its dependency solving costs more than the rest of a small request).
 """
 
@@ -17,10 +17,10 @@ from urllib.parse import parse_qsl
 
 import structlog
 from fastapi import FastAPI
-from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route as BaseRoute
 from starlette.types import Receive, Scope, Send
 
 from rookery.kernel.errors import RookeryError, ValidationFailed
@@ -76,6 +76,7 @@ class Route:
         spends: Whether a call counts against the key's rate limit.
         once: Whether the route takes an Idempotency-Key (D-14): each POST that creates or sends does. Others pass over the header.
         secrets: Names of fields of its answer that are shown this once; an answer that has one is kept without it.
+        may_be_empty: Whether a request without a body is one with an empty object.
         refuse: Turns an error raised before or in the handler into the one to send; beside it is given the body as far as
             it could be read, and the parameters of the path.
     """
@@ -95,6 +96,7 @@ class Route:
     description: str = ""
     tags: Sequence[str] = ()
     max_body: int = MIB
+    may_be_empty: bool = False
     refuse: Callable[[RookeryError, object, Mapping[str, str]], RookeryError] | None = None
 
 
@@ -171,6 +173,8 @@ class Endpoint:
         if plan.body is not None:
             name, model = plan.body
             raw = await read_body(receive, limit=self.route.max_body)
+            if not raw and self.route.may_be_empty:
+                raw = b"{}"
             _must_be_json(scope, raw)
             seen[0] = read_json(raw)
             try:
@@ -208,24 +212,14 @@ class Endpoint:
         return error_reply(error if self.route.refuse is None else self.route.refuse(error, seen, path))
 
 
-class _Mounted(APIRoute):
-    """A FastAPI route that serves by its Endpoint, and says 405 in our words."""
+class _Mounted(BaseRoute):
+    """A route that serves by its Endpoint, and says 405 in our words."""
 
     def __init__(self, path: str, endpoint: Endpoint, methods_of_path: set[str]) -> None:
-        route = endpoint.route
-        super().__init__(
-            path,
-            route.handler,
-            methods=[route.method],
-            status_code=route.status,
-            response_model=route.answers,
-            summary=route.summary or None,
-            description=route.description or None,
-            tags=list(route.tags),
-        )
+        super().__init__(path, endpoint)
+        self.methods = {endpoint.route.method}  # HEAD is none of ours
         self.ours = endpoint
         self._methods_of_path = methods_of_path
-        self.app = endpoint
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve, or refuse the method with those that the path has."""
@@ -243,12 +237,29 @@ def refuse_method(methods: Iterable[str]) -> Response:
 
 @dataclass(slots=True)
 class Mounted:
-    """All routes of a server: those of a fixed path by a look-up, the rest by FastAPI's router."""
+    """All routes of a server: those of a fixed path by a look-up, the rest by the router of *app*."""
 
     app: FastAPI
     exact: dict[str, dict[str, Endpoint]] = field(default_factory=dict[str, dict[str, Endpoint]])
     endpoints: list[Endpoint] = field(default_factory=list[Endpoint])
     methods: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+
+    def openapi(self) -> dict[str, object]:
+        """Return the OpenAPI document; made only here, since describing all routes takes FastAPI longer than all the rest of a start."""
+        described = FastAPI(title=self.app.title, version=self.app.version, openapi_url=None)
+        for endpoint in self.endpoints:
+            route = endpoint.route
+            described.add_api_route(
+                endpoint.path,
+                route.handler,
+                methods=[route.method],
+                status_code=route.status,
+                response_model=route.answers,
+                summary=route.summary or None,
+                description=route.description or None,
+                tags=list(route.tags),
+            )
+        return described.openapi()
 
 
 def mount(mounted: Mounted, prefix: str, routes: Iterable[Route], admit: Admit, once: Once | None = None) -> None:

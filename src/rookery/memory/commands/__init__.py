@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from rookery.memory.commands import indexes, tidying
+from rookery.memory.commands import forgetting, indexes, moving, tidying, training
 
 
 def register(app: typer.Typer) -> None:
@@ -12,4 +12,7 @@ def register(app: typer.Typer) -> None:
     brain = typer.Typer(name="brain", help="Look after the shared memory.", no_args_is_help=True)
     indexes.register(brain)
     tidying.register(brain)
+    forgetting.register(brain)
+    training.register(brain)
     app.add_typer(brain)
+    moving.register(app)

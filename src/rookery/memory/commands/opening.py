@@ -10,6 +10,8 @@ import typer
 
 from rookery.memory.maintenance.lifecycle import Lifecycle
 from rookery.memory.maintenance.tidying import Tidying
+from rookery.memory.training import Training
+from rookery.memory.transfer.moving import Moving
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would be done, to which memories and why.")]
@@ -35,6 +37,16 @@ class Opened(Protocol):
     @property
     def tidying(self) -> Tidying:
         """The verbs that change what is remembered."""
+        ...
+
+    @property
+    def training(self) -> Training:
+        """The verbs of training rows."""
+        ...
+
+    @property
+    def moving(self) -> Moving:
+        """The verbs that move memories out of the store and into it."""
         ...
 
     async def workspaces(self) -> Mapping[int, str]:

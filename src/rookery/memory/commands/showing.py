@@ -129,7 +129,7 @@ def _bar(progress: Progress, what: str) -> Callable[[int, int], None]:
     task = progress.add_task(what, total=None)
 
     def show(done: int, total: int) -> None:
-        progress.update(task, completed=done, total=total)
+        progress.update(task, completed=done, total=total or None)
 
     return show
 

@@ -13,6 +13,7 @@ from rookery.kernel.jobs import Jobs
 from rookery.memory.indexing import Indexer
 from rookery.memory.maintenance.backfill import Backfill
 from rookery.memory.maintenance.consolidation import Consolidation
+from rookery.memory.maintenance.forgetting import Forgetting
 from rookery.memory.maintenance.pruning import Pruning
 from rookery.memory.maintenance.rounds import Rounds
 from rookery.memory.maintenance.scrubbing import Scrubbing
@@ -27,6 +28,7 @@ class Tidying:
     pruning: Pruning
     consolidation: Consolidation
     backfill: Backfill
+    forgetting: Forgetting
 
 
 def tidying(
@@ -47,4 +49,5 @@ def tidying(
         pruning=Pruning(db=db, jobs=jobs, bus=bus, clock=clock, rounds=rounds, half_lives_days=half_lives_days),
         consolidation=Consolidation(db=db, indexer=indexer, vectors=vectors, jobs=jobs, bus=bus, clock=clock, ids=ids, rounds=rounds),
         backfill=Backfill(db=db, clock=clock, rounds=rounds),
+        forgetting=Forgetting(db=db, jobs=jobs, indexer=indexer, bus=bus, clock=clock, rounds=rounds),
     )

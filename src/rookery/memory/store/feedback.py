@@ -8,7 +8,7 @@ from sqlalchemy import and_, bindparam, delete, insert, or_, select
 
 from rookery.kernel.clock import to_micros
 from rookery.kernel.db import Tx
-from rookery.memory.models import PastRecall, Verdict
+from rookery.memory.past import PastRecall, Verdict
 from rookery.memory.store.tables import recall_feedback
 
 _DAY = 86_400 * 1_000_000

@@ -26,6 +26,7 @@ _INDEXED = (
     .values(indexed_at=_NOT_BEFORE, indexed_model=bindparam("model"), index_failed_at=None)
 )
 _ALIVE = select(memories.c.id).where(THEIRS, memories.c.id.in_(bindparam("ids", expanding=True)), *_LIVE)
+_ALIVE_NOW = select(*_KEPT).where(THEIRS, memories.c.id.in_(bindparam("ids", expanding=True)), *_LIVE)
 _FAILED = update(memories).where(*_THIS).values(index_failed_at=bindparam("at"))
 _EXPIRED = (
     select(*_KEPT)
@@ -49,6 +50,20 @@ def alive(tx: Tx, workspace_id: int, ids: Sequence[str], *, at: datetime) -> set
     if not ids:
         return set()
     return {row.text("id") for row in tx.all(_ALIVE, {"workspace": workspace_id, "ids": ids, "at": to_micros(at)})}
+
+
+def those_alive(tx: Tx, workspace_id: int, ids: Sequence[str], *, at: datetime) -> list[Memory]:
+    """Return those of *ids* that indexes should hold, as they are now, in no order."""
+    return [to_memory(row) for row in tx.all(_ALIVE_NOW, {"workspace": workspace_id, "ids": ids, "at": to_micros(at)})]
+
+
+def changed_since(tx: Tx, seen: Sequence[Memory], *, at: datetime) -> list[Memory]:
+    """Return those of *seen* that were changed since, and that indexes should hold, as they are now."""
+    known = {each.id: each.updated_at for each in seen}
+    fresh = list[Memory]()
+    for workspace_id in sorted({each.workspace_id for each in seen}):
+        fresh += those_alive(tx, workspace_id, [each.id for each in seen if each.workspace_id == workspace_id], at=at)
+    return [each for each in fresh if each.updated_at > known[each.id]]
 
 
 def mark_failed(tx: Tx, workspace_id: int, memory_id: str, *, at: datetime) -> None:

@@ -5,12 +5,22 @@ from __future__ import annotations
 from sqlalchemy import bindparam, delete, select
 
 from rookery.kernel.db import Tx
-from rookery.memory.store.tables import memories, memory_tags, merges, recall_feedback, recalls, runs, tombstones
+from rookery.memory.store.tables import (
+    memories,
+    memory_tags,
+    merges,
+    recall_feedback,
+    recalls,
+    runs,
+    tombstones,
+    training_rows,
+    training_workspaces,
+)
 
 _IDS = select(memories.c.id).where(memories.c.workspace_id == bindparam("of_workspace"))
 _TABLES = [
     delete(table).where(table.c.workspace_id == bindparam("of_workspace"))
-    for table in (memory_tags, tombstones, recall_feedback, recalls, merges, runs, memories)
+    for table in (memory_tags, tombstones, recall_feedback, recalls, merges, runs, training_rows, training_workspaces, memories)
 ]
 
 

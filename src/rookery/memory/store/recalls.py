@@ -10,8 +10,9 @@ from sqlalchemy import bindparam, delete, or_, select, update
 
 from rookery.kernel.clock import to_micros
 from rookery.kernel.db import Tx, upsert
-from rookery.memory.models import PastRecall
-from rookery.memory.store.rows import to_recall
+from rookery.memory.past import PastRecall
+from rookery.memory.store import training
+from rookery.memory.store.rows import of_question, to_recall
 from rookery.memory.store.tables import memories, recalls
 
 _SEEN_AGAIN = timedelta(days=1)
@@ -33,7 +34,12 @@ _SEEN = (
 
 
 def add(tx: Tx, noted: Sequence[PastRecall]) -> None:
-    """Keep *noted*, and when their memories were last recalled; twice the same does no harm."""
+    """
+    Keep *noted*, and when their memories were last recalled; twice the same does no harm.
+
+    What was asked is kept only where the workspace keeps training rows (D-57).
+    """
+    taught = training.among(tx, {each.workspace_id for each in noted})
     tx.many(
         _ADD,
         [
@@ -43,6 +49,7 @@ def add(tx: Tx, noted: Sequence[PastRecall]) -> None:
                 "key_id": each.key_id,
                 "memory_ids": orjson.dumps(each.memory_ids).decode(),
                 "created_at": to_micros(each.created_at),
+                "asked": of_question(each.asked) if each.asked is not None and each.workspace_id in taught else None,
             }
             for each in noted
         ],

@@ -11,7 +11,7 @@ from rookery.kernel.clock import to_micros
 from rookery.kernel.db import Tx, Value
 from rookery.memory.models import Memory, Tombstone
 from rookery.memory.store.rows import to_memory, to_row, to_tombstone
-from rookery.memory.store.tables import THEIRS, memories, memory_tags, tombstones
+from rookery.memory.store.tables import THEIRS, memories, memory_tags, tombstones, training_rows
 
 MAX_DUPLICATES = 10
 
@@ -47,6 +47,9 @@ _DELETE_TAG = delete(memory_tags).where(
     memory_tags.c.workspace_id == bindparam("workspace"),
     memory_tags.c.tag == bindparam("name"),
     memory_tags.c.memory_id == bindparam("memory"),
+)
+_UNTRAIN = delete(training_rows).where(
+    training_rows.c.workspace_id == bindparam("workspace"), training_rows.c.memory_id == bindparam("memory")
 )
 _BURY = insert(tombstones)
 _TOMBSTONE = select(tombstones).where(tombstones.c.workspace_id == bindparam("workspace"), tombstones.c.id == bindparam("memory"))
@@ -110,13 +113,14 @@ def change(tx: Tx, was: Memory, now: Memory) -> None:
 
 def bury(tx: Tx, memory: Memory, *, at: datetime, superseded_by: str | None = None) -> bool:
     """
-    Delete *memory*; one that is part of a lineage leaves a tombstone (D-41).
+    Delete *memory*; one that is part of a lineage leaves a tombstone (D-41), and its training rows go with it (D-57).
 
     Returns False if somebody else deleted it first: then nothing was done.
     """
     if tx.run(_DELETE, {"workspace": memory.workspace_id, "memory": memory.id}) == 0:
         return False
     _drop_tags(tx, memory)
+    tx.run(_UNTRAIN, {"workspace": memory.workspace_id, "memory": memory.id})
     superseded_by = superseded_by or memory.superseded_by
     if superseded_by is not None or memory.supersedes_id is not None:
         row: dict[str, Value] = {

@@ -10,7 +10,8 @@ import orjson
 
 from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db import Row, Value
-from rookery.memory.models import Memory, MemoryScope, PastRecall, Tombstone
+from rookery.memory.models import Memory, MemoryScope, Mode, Tombstone
+from rookery.memory.past import PastQuestion, PastRecall
 
 SCOPES = {scope.value: scope for scope in MemoryScope}
 
@@ -111,7 +112,21 @@ def to_recall(row: Row) -> PastRecall:
         key_id=row.text("key_id"),
         memory_ids=texts(row.text("memory_ids")),
         created_at=from_micros(row.integer("created_at")),
+        asked=to_question(row.maybe_text("asked")),
     )
+
+
+def of_question(asked: PastQuestion) -> str:
+    """Return the text of a column for *asked*."""
+    return orjson.dumps((asked.query, asked.mode, asked.semantic_ranks, asked.keyword_ranks)).decode()
+
+
+def to_question(written: str | None) -> PastQuestion | None:
+    """Return what `of_question` wrote."""
+    if written is None:
+        return None
+    query, mode, semantic_ranks, keyword_ranks = cast("tuple[str, Mode, list[int | None], list[int | None]]", orjson.loads(written))
+    return PastQuestion(query=query, mode=mode, semantic_ranks=tuple(semantic_ranks), keyword_ranks=tuple(keyword_ranks))
 
 
 def texts(written: str) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Double, Index, Table, Text, bindparam
+from sqlalchemy import BigInteger, Column, Double, Index, Table, Text, bindparam, literal_column
 
 from rookery.kernel.db import metadata
 
@@ -44,6 +44,10 @@ Index("ix_memories_fingerprint", memories.c.fingerprint)
 _expires, _failed = memories.c.expires_at, memories.c.index_failed_at
 Index("ix_memories_expiry", _expires, sqlite_where=_expires.is_not(None), postgresql_where=_expires.is_not(None))
 Index("ix_memories_failed", _failed, sqlite_where=_failed.is_not(None), postgresql_where=_failed.is_not(None))
+OF_SESSIONS = memories.c.memory_scope == literal_column("'session'")
+"""Of memories of scope session; spelt out, or SQLite would not see that the index below serves it."""
+
+Index("ix_memories_session_id", memories.c.session_id, sqlite_where=OF_SESSIONS, postgresql_where=OF_SESSIONS)
 
 THEIRS = memories.c.workspace_id + 0 == bindparam("workspace")
 """
@@ -79,7 +83,10 @@ recalls = Table(
     Column("key_id", Text, nullable=False),
     Column("memory_ids", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
+    Column("asked", Text),
 )
+"""`asked` is what `PastQuestion` says; null, but where the workspace keeps training rows (D-57)."""
+
 Index("ix_recalls_created_at", recalls.c.created_at)
 
 recall_feedback = Table(
@@ -122,3 +129,29 @@ runs = Table(
     Column("at", BigInteger, nullable=False),
 )
 """How far a command came that was ended in the middle; a row goes with the end of its run."""
+
+training_workspaces = Table(
+    "training_workspaces",
+    metadata,
+    Column("workspace_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("since", BigInteger, nullable=False),
+)
+"""Those that keep training rows; without a row here a workspace keeps none (D-57)."""
+
+training_rows = Table(
+    "training_rows",
+    metadata,
+    Column("memory_id", Text, primary_key=True),
+    Column("recall_id", Text, primary_key=True),
+    Column("workspace_id", BigInteger, nullable=False),
+    Column("verdict", Text, nullable=False),
+    Column("query", Text),
+    Column("mode", Text),
+    Column("place", BigInteger),
+    Column("semantic_rank", BigInteger),
+    Column("keyword_rank", BigInteger),
+    Column("at", BigInteger, nullable=False),
+)
+"""`recall_id` is empty of a memory that was stored: nobody asked for it yet. No text of any memory."""
+
+Index("ix_training_rows_workspace", training_rows.c.workspace_id, training_rows.c.memory_id, training_rows.c.recall_id)

@@ -20,7 +20,7 @@ _STANDING = [getattr(memories.c, name) for name in ("id", "type", "confidence", 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
     """
-    Which memories of a workspace a command goes through; *org* and *project* exactly.
+    Which memories of a workspace a command goes through; *ids*, *org*, *project*, *agent_id* and *session_id* exactly.
 
     Attributes:
         at: Those that expire at or before it do not count, nor archived ones; None: all count.
@@ -30,8 +30,11 @@ class Range:
 
     workspace_id: int
     at: datetime | None = None
+    ids: tuple[str, ...] | None = None
     org: str | None = None
     project: str | None = None
+    agent_id: str | None = None
+    session_id: str | None = None
     is_orgless: bool = False
     lasting_for: str | None = None
 
@@ -109,6 +112,9 @@ def _condition(of: Range) -> ColumnElement[bool]:
     conditions += [
         true() if of.org is None else c.org == of.org,
         true() if of.project is None else c.project == of.project,
+        true() if of.agent_id is None else c.agent_id == of.agent_id,
+        true() if of.session_id is None else c.session_id == of.session_id,
+        true() if of.ids is None else c.id.in_(of.ids),
     ]
     return and_(*conditions)
 

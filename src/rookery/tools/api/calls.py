@@ -109,7 +109,7 @@ class CallRoutes:
 
     async def _streamed(self, request: Request, server_id: str, tool: str, arguments: Mapping[str, object], manner: Manner) -> Response:
         caller = caller_of(request)
-        server = self.catalogue.server(caller, server_id)
+        server = self.catalogue.named(caller, server_id)
 
         def call(on_progress: OnProgress, on_log: OnLog) -> Awaitable[Outcome]:
             told = replace(manner, on_progress=on_progress, on_log=on_log)
@@ -122,7 +122,8 @@ class CallRoutes:
         except BaseException:
             await running.stop()
             raise
-        return EventStream(_events(running, {"server": server_id, "tool": tool}), headers=deprecation(self.catalogue, server))
+        headers = None if server is None else deprecation(self.catalogue, server)
+        return EventStream(_events(running, {"server": server_id, "tool": tool}), headers=headers)
 
 
 def _manner(request: Request) -> Manner:

@@ -18,7 +18,7 @@ from rookery.tools.calling.journal import Journal
 from rookery.tools.calling.keeping import kept_arguments, kept_error, kept_text
 from rookery.tools.calling.results import Failed, Result, as_json, read_result
 from rookery.tools.catalogue import Catalogue
-from rookery.tools.errors import ConnectFailed, Disabled, SessionNotOpen, TestKeyRefused, ToolNotFound, UpstreamRefused
+from rookery.tools.errors import ConnectFailed, Disabled, ServerNotFound, SessionNotOpen, TestKeyRefused, ToolNotFound, UpstreamRefused
 from rookery.tools.models import CallRow, JsonObject, Outcome, ProtocolError
 from rookery.tools.ports import AgentSessions, ToolLimits
 from rookery.tools.servers.brakes import Brakes
@@ -84,7 +84,9 @@ class Calls:
             RookeryError: The call was refused: no such server or tool (404), not for this key (403), arguments that do
                 not fit (400), no such session (422), too many calls (429). A tool that is not known to exist leaves no row.
         """
-        server = self._catalogue.server(caller, server_id)
+        server = self._catalogue.named(caller, server_id)
+        if server is None:
+            raise ServerNotFound(server_id)
         asked = Asked(
             caller=caller,
             server=server,
@@ -96,6 +98,7 @@ class Calls:
         )
         await self._journal.must_have_room()
         try:
+            self._catalogue.server(caller, server_id)  # or it is not for this key, or switched off
             outcome = await self._outcome(asked)
         except BaseException as error:
             if self._catalogue.tool(server, tool_name) is not None:
@@ -198,7 +201,8 @@ class Calls:
                 called_at=asked.at,
                 cached=outcome is not None and outcome.cache == "hit",
                 error=None if error is None else kept_error(error),
-                arguments=kept_arguments(arguments) if self._keep_arguments else None,
+                # What the built-in servers take is kept where it belongs, and forgotten there; a copy here would outlive it.
+                arguments=kept_arguments(arguments) if self._keep_arguments and asked.server.kind != "builtin" else None,
             )
         )
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from sqlalchemy import BigInteger, Column, Double, Index, Table, Text, bindparam, delete, select
+from sqlalchemy import BigInteger, Column, Double, Index, Table, Text, bindparam, delete, func, select
 
 from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db import Row, Tx, Value, metadata, upsert
@@ -36,6 +36,8 @@ tool_calls = Table(
     Index("ix_tool_calls_workspace_id_server_id_tool_called_at", "workspace_id", "server_id", "tool", "called_at"),
     Index("ix_tool_calls_called_at", "called_at"),
 )
+_in_session = tool_calls.c.session_id.is_not(None)
+Index("ix_tool_calls_session_id", tool_calls.c.session_id, sqlite_where=_in_session, postgresql_where=_in_session)
 
 _ADD = upsert(tool_calls, index_elements=["id"])
 """A commit whose answer was lost is made again."""
@@ -47,6 +49,13 @@ _CALLS = (
 )
 
 
+_OF_SESSIONS = (
+    select(tool_calls.c.session_id, func.count().label("number"))
+    .where(tool_calls.c.session_id.in_(bindparam("ids", expanding=True)), tool_calls.c.workspace_id + 0 == bindparam("of_workspace"))
+    .group_by(tool_calls.c.session_id)
+)
+
+
 def add_calls(tx: Tx, rows: Sequence[CallRow]) -> None:
     """Keep that calls were made; of one that is kept already nothing changes."""
     tx.many(_ADD, [_values(row) for row in rows])
@@ -55,6 +64,12 @@ def add_calls(tx: Tx, rows: Sequence[CallRow]) -> None:
 def latest_calls(tx: Tx, *, workspace_id: int, limit: int) -> list[CallRow]:
     """Return at most *limit* calls of a workspace, the latest first."""
     return [call_of(row) for row in tx.all(_CALLS, {"workspace_id": workspace_id, "limit": limit})]
+
+
+def of_sessions(tx: Tx, workspace_id: int, ids: Sequence[str]) -> Mapping[str, int]:
+    """Return how many calls were made in those agent sessions of *ids* in which any was."""
+    found = tx.all(_OF_SESSIONS, {"of_workspace": workspace_id, "ids": ids}) if ids else []
+    return {row.text("session_id"): row.integer("number") for row in found}
 
 
 def call_of(row: Row) -> CallRow:

@@ -1,0 +1,279 @@
+"""
+Recall in large stores: `python -m benchmarks.large_store --sizes 10000 100000 1000000 --out figures.json`.
+
+The record store and both indexes are filled directly: embedding a million memories would take most of an hour a core. Their
+vectors are synthetic (see `large_store_vectors`), their texts are made from word lists; all are in one workspace, in 10 orgs of
+10 projects, a fifth of them 20 agents' own. Then a server is started on the folder and asked over HTTP, one new question after
+the other, each embedded by the real model. How many of the ten nearest are found is measured on the index alone, with questions
+that have neighbours, against an exact search. `--folder` keeps a store for another run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import platform
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.progress import Progress
+
+from benchmarks.large_store_vectors import DIMENSION, Floats, Mixture
+from benchmarks.load import Connection, Timed, measure
+from benchmarks.servers import Running, server
+from benchmarks.texts import TYPES, questions, texts
+from rookery.engines import embedders
+from rookery.engines import texts as text_engines
+from rookery.engines import vectors as vector_engines
+from rookery.kernel.db import Tx, open_database
+from rookery.kernel.ids import uuid7
+from rookery.memory.indexing import document as document_of
+from rookery.memory.models import Memory, MemoryScope, Vectored, Within
+from rookery.memory.store import records
+
+_BATCH = 2000
+_NOW = datetime(2026, 11, 21, tzinfo=UTC)
+_READY_S = 1800.0
+
+FILTERS: dict[str, dict[str, object]] = {
+    "workspace": {},
+    "org": {"org": "org3"},
+    "project": {"org": "org3", "project": "p7"},
+    "agent": {"agent_id": "agent7", "include_scopes": ["agent"]},
+}
+
+
+def main() -> None:
+    """Fill, measure and print each size."""
+    arguments = argparse.ArgumentParser(description=(__doc__ or "").strip().splitlines()[0])
+    arguments.add_argument("--sizes", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
+    arguments.add_argument("--questions", type=int, default=300)
+    arguments.add_argument("--folder", type=Path, help="where stores are, and stay; a temporary folder else")
+    arguments.add_argument("--out", type=Path, help="a file for the figures")
+    arguments.add_argument("--fill", action="store_true", help="only fill")
+    given = arguments.parse_args()
+    console = Console()
+    folder: Path = given.folder or Path(tempfile.mkdtemp(prefix="rookery-large-"))
+    figures: dict[str, object] = {"machine": platform.machine(), "python": platform.python_version()}
+    try:
+        for size in given.sizes:
+            filled_s = fill(folder / str(size), size, console)
+            if given.fill:
+                continue
+            taken: dict[str, object] = {"filled_s": filled_s, **asyncio.run(take(folder / str(size), given.questions))}
+            taken["found_of_ten_nearest"] = asyncio.run(found(folder / str(size), size))
+            figures[str(size)] = taken
+            console.print_json(json.dumps({str(size): taken}))
+    finally:
+        if given.folder is None:
+            shutil.rmtree(folder, ignore_errors=True)
+    if given.out is not None:
+        given.out.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+
+
+def fill(folder: Path, size: int, console: Console) -> float | None:
+    """Make a store of *size* memories, unless it is there; return the seconds."""
+    whole = folder / "whole"
+    if whole.exists():
+        return None
+    with server(folder) as running:
+        workspace_id = running.workspace_id
+    started = time.perf_counter()
+    asyncio.run(_fill(folder, workspace_id, size, console))
+    whole.touch()
+    return round(time.perf_counter() - started, 1)
+
+
+async def _fill(folder: Path, workspace_id: int, size: int, console: Console) -> None:
+    embedder = embedders.open("embedded:", data_dir=folder)
+    db = open_database("embedded:", data_dir=folder)
+    by_meaning = vector_engines.open("embedded:", data_dir=folder, model=embedder.model, dimension=DIMENSION)
+    by_words = text_engines.open("embedded:", data_dir=folder)
+    made = _memories(workspace_id, embedder.model)
+    with Progress(console=console, disable=not console.is_terminal) as progress:
+        for rows in progress.track(list_of_batches(size), description=f"filling {size:,}"):
+            some = list(islice(made, len(rows)))
+            documents = [document_of(each) for each in some]
+
+            def add(tx: Tx, some: list[Memory] = some) -> None:
+                for each in some:
+                    records.add(tx, each)
+
+            await asyncio.gather(
+                db.write(add),
+                by_words.put(documents),
+                by_meaning.put(
+                    [Vectored(document=document, vectors=(row.tobytes(),)) for document, row in zip(documents, rows, strict=True)]
+                ),
+            )
+    await by_words.close()
+    await by_meaning.close()
+    await embedder.close()
+    await db.close()
+
+
+def list_of_batches(size: int) -> Iterator[Floats]:
+    """Yield the vectors of the store, a batch at a time."""
+    for rows in Mixture().memories(size):
+        yield from np.array_split(rows, -(-len(rows) // _BATCH))
+
+
+def _memories(workspace_id: int, model: str) -> Iterator[Memory]:
+    dice = random.Random(6)
+    for number, content in enumerate(texts(seed=31)):
+        agent = f"agent{dice.randrange(20)}" if dice.random() < 0.2 else None
+        at = _NOW - timedelta(seconds=number)
+        yield Memory(
+            id=uuid7(),
+            workspace_id=workspace_id,
+            org=f"org{dice.randrange(10)}",
+            project=f"p{dice.randrange(10)}",
+            agent_id=agent,
+            session_id=None,
+            memory_scope=MemoryScope.AGENT if agent else MemoryScope.PROJECT,
+            type=dice.choice(TYPES),
+            tags=(f"t{number % 7}",),
+            confidence=0.8,
+            base_confidence=0.8,
+            source="manual",
+            content=content,
+            indexed_at=at,
+            content_at=at,
+            created_at=at,
+            updated_at=at,
+            indexed_model=model,
+        )
+
+
+async def take(folder: Path, number: int) -> Mapping[str, object]:
+    """Start a server on the store and ask; before that, wait until what it makes of the store is made."""
+    with server(folder) as running:
+        ready_s = await _ready(running, folder)
+    with server(folder) as running:
+        opened = await _asked(running, 1, {}, seed=2)
+        figures: dict[str, object] = {
+            "start_s": round(running.started_s, 2),
+            "first_question_ms": round(opened.p50, 1),
+            "lists_ready_s": round(ready_s, 1),
+        }
+        recalls: dict[str, object] = {}
+        for seed, (name, inside) in enumerate(FILTERS.items()):
+            for mode in ("semantic", "hybrid"):
+                timed = await _asked(running, number, {**inside, "mode": mode}, seed=10 + seed)
+                recalls[f"{name}, {mode}"] = timed.as_json()
+        figures["recall"] = recalls
+        figures["recall_4_clients"] = (await _asked(running, number * 2, {}, seed=40, clients=4)).as_json()
+        figures["memory_mb"] = memory_of(running.pid)
+    figures["disk_mb"] = disk_of(folder)
+    return figures
+
+
+async def _asked(running: Running, number: int, more: Mapping[str, object], *, seed: int, clients: int = 1) -> Timed:
+    asked = list(islice(questions(seed=seed), number + 20))
+    return await measure(
+        running.url,
+        running.api_key,
+        lambda n: ("POST", "/v1/brain/recall", {"query": asked[n], "top_k": 5, **more}),
+        count=number,
+        clients=clients,
+        warm=0 if number == 1 else 10,
+    )
+
+
+async def _ready(running: Running, folder: Path) -> float:
+    """Wait until the index's lists are there, as they are for large stores only."""
+    started = time.perf_counter()
+    connection = Connection(running.url, running.api_key)
+    while time.perf_counter() - started < _READY_S:
+        status, answer = await connection.send("GET", "/v1/brain/memories?per_page=1")
+        assert status == 200, answer
+        if int(json.loads(answer)["meta"]["total"]) < 40_000 or has_lists(folder):
+            break
+        await asyncio.sleep(0.5)
+    await connection.close()
+    return time.perf_counter() - started
+
+
+async def found(folder: Path, size: int) -> Mapping[str, float]:
+    """Return which share of the ten nearest the index finds, by filter."""
+    embedder = embedders.open("embedded:", data_dir=folder)
+    index = vector_engines.open("embedded:", data_dir=folder, model=embedder.model, dimension=DIMENSION)
+    world = Mixture()
+    rows = np.concatenate(list(world.memories(size)))
+    asked = world.questions(100)
+    workspace_id = json.loads((folder / "keys.json").read_text(encoding="utf-8"))["workspace_id"]
+    made = list(islice(_memories(workspace_id, "-"), size))
+    shares: dict[str, float] = {}
+    for name in FILTERS:
+        within = _within(name, workspace_id)
+        seen = np.array([_sees(within, each) for each in made])
+        scores = asked @ rows[seen].T
+        hits = 0
+        for question, row in zip(asked, scores, strict=True):
+            least = np.partition(row, -10)[-10] - 1e-6
+            near = await index.near(question.tobytes(), within=within, limit=100)
+            hits += sum(1 for each in near[:10] if each.similarity >= least)
+        shares[name] = round(hits / (10 * len(asked)), 4)
+    await index.close()
+    await embedder.close()
+    return shares
+
+
+def _within(name: str, workspace_id: int) -> Within:
+    """Return one of `FILTERS` as an index is told of it."""
+    everywhere = Within(workspace_id=workspace_id, at=_NOW)
+    return {
+        "workspace": everywhere,
+        "org": replace(everywhere, org="org3"),
+        "project": replace(everywhere, org="org3", project="p7"),
+        "agent": replace(everywhere, agent_id="agent7", scopes=frozenset({MemoryScope.AGENT})),
+    }[name]
+
+
+def _sees(within: Within, memory: Memory) -> bool:
+    """Tell, of these memories and filters alone, what `visibility.sees` says; it takes documents, and there are a million."""
+    if memory.agent_id is not None and memory.agent_id != within.agent_id:
+        return False
+    if within.scopes is not None and memory.memory_scope not in within.scopes:
+        return False
+    private = memory.agent_id is not None
+    return (within.org is None or memory.org == within.org or (memory.org is None and private)) and (
+        within.project is None or memory.project == within.project
+    )
+
+
+def memory_of(pid: int) -> dict[str, float]:
+    """Return what a process holds: of its own, and of files that are mapped, which the system takes back when it needs to."""
+    lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
+    values = {line.split(":")[0]: int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith("Rss")}
+    return {"own": round(values["RssAnon"], 1), "mapped": round(values["RssFile"], 1)}
+
+
+def has_lists(folder: Path) -> bool:
+    """Tell whether a large workspace's lists are built."""
+    return any(folder.glob("vectors.lists/*.lists"))
+
+
+def disk_of(folder: Path) -> dict[str, float]:
+    """Return the megabytes of each part of a store."""
+    sizes = {path.name: sum(file.stat().st_size for file in files_of(path)) / 1e6 for path in sorted(folder.iterdir())}
+    return {name: round(size, 1) for name, size in sizes.items() if size >= 0.5}
+
+
+def files_of(path: Path) -> Iterator[Path]:
+    """Yield the files at *path* and below."""
+    yield from (file for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file())
+
+
+if __name__ == "__main__":
+    main()

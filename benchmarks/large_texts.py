@@ -1,0 +1,198 @@
+"""
+Full text in a large store: `python -m benchmarks.large_texts --n 100000 1000000`.
+
+What ships (SQLite's FTS5, and above 20,000 memories a cache beside it) beside FTS5 alone with every word of a question
+scored, which is exact, on the same texts and questions, in one run. Texts are 12 to 40 words drawn from
+200,000 by Zipf's law, all in one workspace of 10 orgs with 5 projects each; 30 % are 20 agents' own. A question is 1, 3 or
+8 words of one of the texts, side by side where they stood so; the 20 commonest words are never asked for, as stop words
+are not. Times are of one caller on the event loop. `agrees` is the share of the exact first 10 that is among the first 10.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import json
+import random
+import resource
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from rookery.engines import texts
+from rookery.engines.texts.embedded import EmbeddedTexts
+from rookery.memory.models import Document, Matched, MemoryScope, Within, Words
+
+VOCABULARY = 200_000
+BATCH = 2_000
+LIMIT = 100
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+LENGTHS = (1, 3, 8)
+
+EVERYTHING = Within(workspace_id=1, at=NOW)
+WITHIN = {
+    "workspace": EVERYTHING,
+    "org": replace(EVERYTHING, org="org3"),
+    "project": replace(EVERYTHING, org="org3", project="project2"),
+    "agent": replace(EVERYTHING, agent_id="agent7"),
+    "agent's own": replace(EVERYTHING, agent_id="agent7", scopes=frozenset({MemoryScope.AGENT})),
+}
+
+Match = Callable[[Words, Within], Awaitable[Sequence[Matched]]]
+
+
+def contents(count: int, *, seed: int = 1) -> Iterator[str]:
+    """Yield texts, the same each time."""
+    dice = np.random.default_rng(seed)
+    shares = 1 / (np.arange(VOCABULARY) + 3)
+    cumulated = np.cumsum(shares / shares.sum())
+    for first in range(0, count, BATCH):
+        lengths = dice.integers(12, 41, min(BATCH, count - first))
+        words = np.searchsorted(cumulated, dice.random(int(lengths.sum())))
+        ends = np.cumsum(lengths)
+        for start, end in zip(ends - lengths, ends, strict=True):
+            yield " ".join(f"w{word:x}q" for word in words[start:end])
+
+
+def documents(count: int, *, first: int = 0, seed: int = 1) -> Iterator[Document]:
+    """Yield them as the index takes them."""
+    dice = random.Random(seed)
+    for number, content in enumerate(contents(count, seed=seed), first):
+        agent = None if dice.random() < 0.7 else f"agent{dice.randrange(20)}"
+        yield Document(
+            memory_id=f"memory-{number:08}",
+            workspace_id=1,
+            org=f"org{dice.randrange(10)}",
+            project=f"project{dice.randrange(5)}",
+            agent_id=agent,
+            session_id=None,
+            memory_scope=MemoryScope.AGENT if agent else MemoryScope.PROJECT,
+            type=dice.choice(["observation", "decision", "context", "procedure"]),
+            tags=(),
+            confidence=0.8,
+            source="manual",
+            content=content,
+            created_at=NOW,
+            updated_at=NOW,
+            expires_at=None,
+        )
+
+
+def questions(count: int, length: int, *, seed: int = 2) -> list[Words]:
+    """Return questions of *length* words."""
+    dice = random.Random(seed)
+    asked: list[Words] = []
+    common = {f"w{number:x}q" for number in range(20)}
+    for content in contents(4 * count + 20, seed=1000 + seed):
+        words = [word for word in dict.fromkeys(content.split()) if word not in common]
+        if len(words) >= length and len(asked) < count:
+            start = dice.randrange(len(words) - length + 1)
+            asked.append(Words(any_of=tuple(words[start : start + length]), is_question=True))
+    return asked
+
+
+async def fill(folder: Path, count: int) -> dict[str, object]:
+    """Put *count* documents into the index of *folder*, unless they are there."""
+    index = texts.open("embedded:", data_dir=folder)
+    spent = 0.0
+    source = documents(count)
+    while batch := list(itertools.islice(source, BATCH)):
+        started = time.perf_counter()
+        await index.put(batch)
+        spent += time.perf_counter() - started
+    await index.close()
+    return {"put_per_s": round(count / spent), "mb": size_mb(folder, "texts.db*")}
+
+
+def size_mb(folder: Path, pattern: str) -> float:
+    """Return how large the files are."""
+    return round(sum(file.stat().st_size for file in folder.rglob(pattern) if file.is_file()) / 1e6, 1)
+
+
+async def timed(match: Match, asked: Sequence[Words], within: Within) -> tuple[dict[str, float], list[list[Matched]]]:
+    """Ask all, twice the first to warm up; return times and answers."""
+    await match(asked[0], within)
+    each: list[float] = []
+    answers: list[list[Matched]] = []
+    for words in asked:
+        started = time.perf_counter()
+        answers.append(list(await match(words, within)))
+        each.append((time.perf_counter() - started) * 1000)
+    each.sort()
+    return {"p50_ms": round(each[len(each) // 2], 2), "p95_ms": round(each[int(len(each) * 0.95)], 2)}, answers
+
+
+def agreement(exact: Sequence[Sequence[Matched]], other: Sequence[Sequence[Matched]], *, first: int = 10) -> float:
+    """Return the mean share of the first ones of *exact* that *other* has among its first; equals at the border count as found."""
+    shares: list[float] = []
+    for right, tried in zip(exact, other, strict=True):
+        if not right:
+            continue
+        top = right[:first]
+        worst = top[-1].score - 1e-9
+        scores = {each.memory_id: each.score for each in right}
+        good = sum(1 for each in tried[:first] if scores.get(each.memory_id, -1.0) >= worst)
+        shares.append(min(good, len(top)) / len(top))
+    return round(sum(shares) / len(shares), 4) if shares else 1.0
+
+
+async def measure(folder: Path, *, number: int, slow: int) -> list[dict[str, object]]:
+    """Return a row for each engine, kind of question and filter."""
+    index = EmbeddedTexts(folder / "texts.db", deadline_s=60.0)
+    await index.start()
+    started = time.perf_counter()
+    while not await index.is_cached():  # noqa: ASYNC110 - the thread that builds it is not of this loop
+        await asyncio.sleep(0.05)
+    print(f"cache: {time.perf_counter() - started:.1f} s, {size_mb(folder / 'texts.cache', '*')} MB", flush=True)
+    rows: list[dict[str, object]] = []
+    for length, (name, within) in itertools.product(LENGTHS, WITHIN.items()):
+        asked = questions(number, length)
+        taken, answers = await timed(lambda words, inside: index.match(words, within=inside, limit=LIMIT), asked, within)
+        plain = [replace(words, is_question=False) for words in asked[:slow]]
+        taken_exact, exact = await timed(lambda words, inside: index.match(words, within=inside, limit=LIMIT), plain, within)
+        row: dict[str, object] = {
+            "words": length,
+            "filter": name,
+            **taken,
+            "agrees": agreement(exact, answers[:slow]),
+            "exact": taken_exact,
+        }
+        rows.append(row)
+        print(json.dumps(row), flush=True)
+    await index.close()
+    return rows
+
+
+def main() -> None:
+    """Measure each size."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.large_texts", description=__doc__)
+    parser.add_argument("--n", type=int, nargs="+", default=[100_000, 1_000_000], help="memories")
+    parser.add_argument("--questions", type=int, default=100)
+    parser.add_argument("--exact", type=int, default=30, help="of these, so many are asked in full too")
+    parser.add_argument("--folder", type=Path, help="keep the stores here, and use them if they are there")
+    parser.add_argument("--out", type=Path, help="a file for the figures, as JSON")
+    given = parser.parse_args()
+    figures: list[dict[str, object]] = []
+    with tempfile.TemporaryDirectory() as temporary:
+        for count in given.n:
+            folder = (given.folder or Path(temporary)) / str(count)
+            filled: dict[str, object] = {}
+            if not (folder / "texts.db").exists():
+                folder.mkdir(parents=True)
+                filled = asyncio.run(fill(folder, count))
+            print(f"{count:,} memories, {filled}", flush=True)
+            rows = asyncio.run(measure(folder, number=given.questions, slow=given.exact))
+            rss_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+            figures.append({"n": count, **filled, "rss_mb": round(rss_mb), "rows": rows})
+    if given.out is not None:
+        given.out.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""`python -m benchmarks.peers`: measure, print, keep; see the package for what is measured."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import httpx2
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.peers import rivals
+from benchmarks.peers.embedding import MODEL
+from benchmarks.peers.rivals import PEERS, Rival
+from benchmarks.recall_quality import data, measures
+
+SETS = ("LoCoMo sessions", "LoCoMo turns")
+QUALITY = ("frac@1", "frac@5", "frac@10", "any@5", "MRR")
+_MODES = {"mcp-memory-service": ("hybrid", "semantic")}
+_AT_ONCE = 64
+
+
+@dataclass(slots=True, kw_only=True)
+class Taken:
+    """What was measured of one rival on one data set, in milliseconds; questions by mode."""
+
+    stored_ms: list[float] = field(default_factory=list[float])
+    settled_s: float = 0.0
+    asked_ms: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
+    measured: dict[str, list[Mapping[str, float]]] = field(default_factory=dict[str, list[Mapping[str, float]]])
+
+
+def run(competing: Sequence[Rival], collections: Sequence[data.Collection], *, name: str) -> dict[str, Taken]:
+    """Have all of *competing* store and recall each of *collections*, taking turns at each text and each question."""
+    taken = {rival.name: Taken() for rival in competing}
+    for collection in collections:
+        for rival in competing:
+            rival.begin(f"{name}-{collection.name}".replace(" ", "-").lower())
+        for document, text in collection.documents.items():
+            for rival in competing:
+                taken[rival.name].stored_ms.append(rival.store(document, text))
+        for rival in competing:
+            started_s = time.perf_counter()
+            rival.settle()
+            taken[rival.name].settled_s += time.perf_counter() - started_s
+        for question in collection.questions:
+            for rival in competing:
+                for mode in rival.modes:
+                    ms, ranking = rival.recall(question.text, mode)
+                    taken[rival.name].asked_ms.setdefault(mode, []).append(ms)
+                    taken[rival.name].measured.setdefault(mode, []).append(measures.measure(ranking, question.gold))
+    return taken
+
+
+def figures(taken: Taken, mode: str, rss_mb: float) -> dict[str, float]:
+    """Return what is shown of one rival in one mode."""
+    stored, asked = taken.stored_ms, taken.asked_ms[mode]
+    means = measures.means(taken.measured[mode])
+    whole_s = sum(stored) / 1000 + taken.settled_s
+    return {
+        "remember_p50_ms": statistics.median(stored),
+        "remember_p95_ms": _p95(stored),
+        "findable_per_s": len(stored) / whole_s,
+        "recall_p50_ms": statistics.median(asked),
+        "recall_p95_ms": _p95(asked),
+        **{measure: 100 * means[measure] for measure in QUALITY},
+        "rss_mb": rss_mb,
+    }
+
+
+def known(url: str, collections: Sequence[data.Collection], *, console: Console) -> None:
+    """Have the service embed all texts and questions once, before anything is timed."""
+    texts = [text for collection in collections for text in (*collection.documents.values(), *(each.text for each in collection.questions))]
+    started_s = time.perf_counter()
+    with httpx2.Client(timeout=600) as http:
+        for start in range(0, len(texts), _AT_ONCE):
+            http.post(f"{url}/embeddings", json={"model": MODEL, "input": texts[start : start + _AT_ONCE]}).raise_for_status()
+    console.log(f"{len(texts):,} texts embedded in {time.perf_counter() - started_s:.0f} s")
+
+
+def shown(name: str, rows: Mapping[str, Mapping[str, float]], *, documents: int, questions: int) -> Table:
+    """Return the table of one data set."""
+    table = Table(title=f"{name}: {documents:,} texts, {questions:,} questions", title_justify="left")
+    table.add_column("")
+    columns = list(next(iter(rows.values())))
+    for column in columns:
+        table.add_column(column, justify="right")
+    for rival, each in rows.items():
+        table.add_row(rival, *(f"{each[column]:,.1f}" for column in columns))
+    return table
+
+
+def main() -> int:
+    """Run the command; 2 when the data is not there."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description="Measure memory beside its peers.")
+    parser.add_argument("--peers", type=Path, required=True, help="where the peers' environments are, or are to be made")
+    parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
+    parser.add_argument("--only", action="append", default=[], choices=list(PEERS), help="only this peer; may be given more than once")
+    parser.add_argument("--set", dest="sets", action="append", default=[], help=f"only this data set (default: {', '.join(SETS)})")
+    parser.add_argument("--questions", type=int, help="at most so many questions of a collection")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    console = Console(stderr=True)
+    try:
+        sets = data.sets(given.data)
+    except FileNotFoundError as error:
+        sys.stderr.write(f"There is no data to measure with: {error.filename} is missing.\n")
+        return 2
+    chosen = {name: [replace(each, questions=each.questions[: given.questions]) for each in sets[name]] for name in given.sets or SETS}
+    peers = given.peers.absolute()
+    report: dict[str, object] = {"load_before": os.getloadavg()[0]}
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as made, ExitStack() as stack:
+        folder = Path(made)
+        folder.chmod(0o755)
+        url = stack.enter_context(rivals.embeddings(folder))
+        competing = [stack.enter_context(rivals.rookery(folder, url))]
+        for peer in given.only or PEERS:
+            python = rivals.installed(peers, peer)
+            if peer == "hindsight":
+                competing.append(stack.enter_context(rivals.hindsight(folder, python, url)))
+            else:
+                competing.append(stack.enter_context(rivals.library(peer, _MODES.get(peer, ("semantic",)), folder, python, url)))
+        for name, collections in chosen.items():
+            known(url, collections, console=console)
+            # Rookery's chunks are other texts than these: it stores all once before, so that they are embedded, too.
+            run(competing[:1], [replace(each, questions=()) for each in collections], name="before")
+            taken = run(competing, collections, name=name)
+            rows = {
+                f"{rival.name}, {mode}": figures(taken[rival.name], mode, rival.rss_mb()) for rival in competing for mode in rival.modes
+            }
+            documents = sum(len(each.documents) for each in collections)
+            report[name] = {"documents": documents, "rivals": rows}
+            if not given.json:
+                Console(width=200).print(shown(name, rows, documents=documents, questions=sum(len(each.questions) for each in collections)))
+    if given.json:
+        print(json.dumps(report, indent=2))
+    return 0
+
+
+def _p95(numbers: Sequence[float]) -> float:
+    return sorted(numbers)[int(0.95 * (len(numbers) - 1))]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

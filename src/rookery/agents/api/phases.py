@@ -1,0 +1,100 @@
+"""Phases of plans, and the tasks in them (D-65)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rookery.access.guard import caller_of
+from rookery.agents.api.rows import READ, WORK, expected, row, tagged
+from rookery.agents.plans.phases import Phases
+from rookery.agents.plans.tasks import Tasks
+from rookery.agents.schemas.plan_answers import (
+    CheckpointAnswer,
+    PhaseAnswer,
+    PhasesAnswer,
+    TaskAnswer,
+    TasksAnswer,
+    checkpoint_answer,
+    phase_answer,
+    task_answer,
+)
+from rookery.agents.schemas.plans import CheckpointBody, NewPhaseBody, NewTaskBody, PhasePatch, PhaseStatusBody
+from rookery.agents.schemas.queries import ForceQuery, PhaseTasksQuery
+from rookery.kernel.http import Route, page, reply
+from rookery.kernel.http.pages import PageQuery
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseRoutes:
+    """Reads a request, calls one verb, shapes the answer. Decides nothing."""
+
+    phases: Phases
+    tasks: Tasks
+
+    def routes(self) -> list[Route]:
+        """Return one row per endpoint."""
+        all_, one = "/plans/{plan}/phases", "/plans/{plan}/phases/{phase}"
+        return [
+            row(f"GET {all_}", self.get_phases, READ, PhasesAnswer, "List the phases of a plan, in their order"),
+            row(f"POST {all_}", self.post_phase, WORK, PhaseAnswer, "Add a phase with its tasks", status=201, once=True),
+            row(f"GET {one}", self.get_phase, READ, PhaseAnswer, "Show a phase with its tasks"),
+            row(f"PATCH {one}", self.patch_phase, WORK, PhaseAnswer, "Change or move a phase"),
+            row(f"DELETE {one}", self.delete_phase, WORK, None, "Delete a phase with its tasks", status=204),
+            row(f"PATCH {one}/status", self.patch_status, WORK, PhaseAnswer, "Start, complete, skip, hold or reopen a phase"),
+            row(
+                f"POST {one}/checkpoints", self.post_checkpoint, WORK, CheckpointAnswer, "Note something of a phase", status=201, once=True
+            ),
+            row(f"GET {one}/tasks", self.get_tasks, READ, TasksAnswer, "List the tasks of a phase"),
+            row(f"POST {one}/tasks", self.post_task, WORK, TaskAnswer, "Add a task to a phase", status=201, once=True),
+        ]
+
+    async def get_phases(self, request: Request, plan: str, query: Annotated[PageQuery, Query()]) -> Response:
+        """List phases without their tasks."""
+        found = await self.phases.all(caller_of(request), plan, with_tasks=False)
+        shown = found[query.offset : query.offset + query.per_page]
+        return page(request, [phase_answer(view) for view in shown], query=query, total=len(found))
+
+    async def post_phase(self, request: Request, plan: str, body: NewPhaseBody) -> Response:
+        """Add a phase."""
+        view = await self.phases.add(caller_of(request), plan, body.draft(body.position))
+        return tagged(phase_answer(view), view.phase.version, status=201)
+
+    async def get_phase(self, request: Request, plan: str, phase: str) -> Response:
+        """Show one phase, by its id or its position."""
+        view = await self.phases.get(caller_of(request), plan, phase)
+        return tagged(phase_answer(view), view.phase.version)
+
+    async def patch_phase(self, request: Request, plan: str, phase: str, body: PhasePatch) -> Response:
+        """Change what is said of a phase, where it stands, what it depends on."""
+        view = await self.phases.change(caller_of(request), plan, phase, body.change(), expected=expected(request))
+        return tagged(phase_answer(view), view.phase.version)
+
+    async def delete_phase(self, request: Request, plan: str, phase: str, query: Annotated[ForceQuery, Query()]) -> Response:
+        """Delete a phase; `force` also while somebody works in it."""
+        await self.phases.remove(caller_of(request), plan, phase, force=query.force, expected=expected(request))
+        return Response(status_code=204)
+
+    async def patch_status(self, request: Request, plan: str, phase: str, body: PhaseStatusBody) -> Response:
+        """Bring a phase into a status."""
+        view = await self.phases.set_status(caller_of(request), plan, phase, body.move(), expected=expected(request))
+        return tagged(phase_answer(view), view.phase.version)
+
+    async def post_checkpoint(self, request: Request, plan: str, phase: str, body: CheckpointBody) -> Response:
+        """Keep a note, shown with the phase."""
+        kept = await self.phases.add_checkpoint(caller_of(request), plan, phase, note=body.note, context=body.context or {})
+        return reply(checkpoint_answer(kept), status=201)
+
+    async def get_tasks(self, request: Request, plan: str, phase: str, query: Annotated[PhaseTasksQuery, Query()]) -> Response:
+        """List tasks in their order."""
+        found, total = await self.tasks.page(caller_of(request), query.query(plan, phase), limit=query.per_page, offset=query.offset)
+        return page(request, [task_answer(view) for view in found], query=query, total=total)
+
+    async def post_task(self, request: Request, plan: str, phase: str, body: NewTaskBody) -> Response:
+        """Add a task."""
+        view = await self.tasks.add(caller_of(request), plan, phase, body.draft(body.position))
+        return tagged(task_answer(view), view.task.version, status=201)

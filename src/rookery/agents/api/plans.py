@@ -1,0 +1,107 @@
+"""Plans (D-65)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rookery.access.guard import caller_of
+from rookery.agents.api.rows import READ, WRITE, expected, row, shaped, tagged
+from rookery.agents.models.views import PlanView
+from rookery.agents.plans.drawing import markdown, mermaid
+from rookery.agents.plans.plans import Plans
+from rookery.agents.schemas.plan_answers import EventsAnswer, GraphAnswer, PlanAnswer, PlansAnswer, event_answer, graph_answer, plan_answer
+from rookery.agents.schemas.plans import ArchiveBody, PlanBody, PlanPatch, PlanStatusBody
+from rookery.agents.schemas.queries import EventsAfterQuery, GraphQuery, IncludeQuery, PlansQuery
+from rookery.kernel.http import Route, page, reply
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRoutes:
+    """Reads a request, calls one verb, shapes the answer. Decides nothing."""
+
+    plans: Plans
+
+    def routes(self) -> list[Route]:
+        """Return one row per endpoint."""
+        one = "/plans/{plan}"
+        return [
+            row("GET /plans", self.get_plans, READ, PlansAnswer, "List plans, newest first"),
+            row("POST /plans", self.post_plan, WRITE, PlanAnswer, "Make a plan with its phases and tasks", status=201, once=True),
+            row(f"GET {one}.md", self.get_markdown, READ, None, "Show a plan as Markdown"),
+            row(f"GET {one}", self.get_plan, READ, PlanAnswer, "Show a plan with its phases and tasks"),
+            row(f"PATCH {one}", self.patch_plan, WRITE, PlanAnswer, "Change a plan"),
+            row(f"DELETE {one}", self.delete_plan, WRITE, None, "Archive a plan", status=204),
+            row(f"PATCH {one}/status", self.patch_status, WRITE, PlanAnswer, "Start, pause, resume, complete or reopen a plan"),
+            row(f"POST {one}/archive", self.post_archive, WRITE, PlanAnswer, "Archive a plan", may_be_empty=True),
+            row(f"POST {one}/restore", self.post_restore, WRITE, PlanAnswer, "Restore an archived plan"),
+            row(f"GET {one}/graph", self.get_graph, READ, GraphAnswer, "Show what waits for what in a plan"),
+            row(f"GET {one}/events", self.get_events, READ, EventsAnswer, "List what was done with a plan, oldest first"),
+        ]
+
+    async def get_plans(self, request: Request, query: Annotated[PlansQuery, Query()]) -> Response:
+        """List plans without their phases."""
+        caller = caller_of(request)
+        found, total = await self.plans.page(caller, query.filters(), limit=query.per_page, offset=query.offset)
+        return page(request, [plan_answer(caller, view) for view in found], query=query, total=total)
+
+    async def post_plan(self, request: Request, body: PlanBody) -> Response:
+        """Make a plan whole, or not at all."""
+        return await self._answer(request, await self.plans.create(caller_of(request), body.draft()), status=201)
+
+    async def get_plan(self, request: Request, plan: str, query: Annotated[IncludeQuery, Query()]) -> Response:
+        """Show one plan, an archived one too."""
+        with_tasks = "tasks" in query.include
+        view = await self.plans.get(caller_of(request), plan, with_phases=with_tasks or "phases" in query.include, with_tasks=with_tasks)
+        return await self._answer(request, view)
+
+    async def get_markdown(self, request: Request, plan: str) -> Response:
+        """Show one plan as a page to read."""
+        view = await self.plans.get(caller_of(request), plan)
+        return Response(await shaped(view, lambda: markdown(view)), media_type="text/markdown")
+
+    async def patch_plan(self, request: Request, plan: str, body: PlanPatch) -> Response:
+        """Change what is said of a plan."""
+        return await self._answer(request, await self.plans.change(caller_of(request), plan, body.change(), expected=expected(request)))
+
+    async def delete_plan(self, request: Request, plan: str) -> Response:
+        """Put a plan away; it can be restored."""
+        await self.plans.archive(caller_of(request), plan, expected=expected(request))
+        return Response(status_code=204)
+
+    async def patch_status(self, request: Request, plan: str, body: PlanStatusBody) -> Response:
+        """Bring a plan into a status."""
+        caller, wanted = caller_of(request), body.wanted()
+        return await self._answer(
+            request,
+            await self.plans.set_status(caller, plan, wanted, force=body.force, reason=body.reason, expected=expected(request)),
+        )
+
+    async def post_archive(self, request: Request, plan: str, body: ArchiveBody) -> Response:
+        """Put a plan away, with the reason."""
+        caller = caller_of(request)
+        return await self._answer(request, await self.plans.archive(caller, plan, reason=body.reason, expected=expected(request)))
+
+    async def post_restore(self, request: Request, plan: str) -> Response:
+        """Bring a plan back to where it stood."""
+        return await self._answer(request, await self.plans.restore(caller_of(request), plan, expected=expected(request)))
+
+    async def get_graph(self, request: Request, plan: str, query: Annotated[GraphQuery, Query()]) -> Response:
+        """Show a plan as nodes and edges, or as a Mermaid flowchart."""
+        view = await self.plans.get(caller_of(request), plan)
+        if query.format == "mermaid":
+            return Response(await shaped(view, lambda: mermaid(view)), media_type="text/plain")
+        return await shaped(view, lambda: reply(graph_answer(view)))
+
+    async def get_events(self, request: Request, plan: str, query: Annotated[EventsAfterQuery, Query()]) -> Response:
+        """List the changes of a plan and of all that is in it."""
+        found, total = await self.plans.events(caller_of(request), plan, after=query.after, limit=query.per_page, offset=query.offset)
+        return page(request, [event_answer(each) for each in found], query=query, total=total)
+
+    async def _answer(self, request: Request, view: PlanView, *, status: int = 200) -> Response:
+        caller = caller_of(request)
+        return await shaped(view, lambda: tagged(plan_answer(caller, view), view.plan.version, status=status))

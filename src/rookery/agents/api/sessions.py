@@ -1,0 +1,149 @@
+"""Agent sessions (D-62, D-65)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Query
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rookery.access.guard import caller_of
+from rookery.access.models import Caller
+from rookery.agents.api.rows import expected, tagged
+from rookery.agents.models.sessions import Session, Shown
+from rookery.agents.schemas.boot import StartedAnswer, boot_answer
+from rookery.agents.schemas.session_events import EventBody, EventsQuery, SessionEventAnswer, event_answer
+from rookery.agents.schemas.sessions import (
+    EndBody,
+    HeartbeatAnswer,
+    ResumeBody,
+    SessionAnswer,
+    SessionPatch,
+    SessionsQuery,
+    StartBody,
+    heartbeat_answer,
+    session_answer,
+)
+from rookery.agents.sessions.verbs import SessionServices
+from rookery.kernel.http import Route, page, reply
+
+READ, WRITE = "sessions.read", "sessions.write"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRoutes:
+    """Reads a request, calls one verb, shapes the answer. Decides nothing."""
+
+    sessions: SessionServices
+
+    def routes(self) -> list[Route]:
+        """Return one row per endpoint."""
+        one = "/sessions/{session_id}"
+        return [
+            _route("GET /sessions", self.get_sessions, READ, SessionAnswer, "List sessions, newest first"),
+            _route("POST /sessions", self.post_session, WRITE, StartedAnswer, "Start a session", status=201, once=True),
+            _route(f"GET {one}", self.get_session, READ, SessionAnswer, "Show a session"),
+            _route(f"PATCH {one}", self.patch_session, WRITE, SessionAnswer, "Change, pause or go on with a session"),
+            _route(f"GET {one}/events", self.get_events, READ, SessionEventAnswer, "List what happened in a session"),
+            _route(f"POST {one}/events", self.post_event, WRITE, SessionEventAnswer, "Note what happened", status=201, once=True),
+            _route(f"POST {one}/heartbeat", self.post_heartbeat, WRITE, HeartbeatAnswer, "Say that you are still there", spends=False),
+            _route(f"POST {one}/end", self.post_end, WRITE, SessionAnswer, "End a session", may_be_empty=True),
+            _route(
+                f"POST {one}/resume",
+                self.post_resume,
+                WRITE,
+                StartedAnswer,
+                "Go on from a session",
+                status=201,
+                once=True,
+                may_be_empty=True,
+            ),
+        ]
+
+    async def get_sessions(self, request: Request, query: Annotated[SessionsQuery, Query()]) -> Response:
+        """List those that the key may know of."""
+        caller = caller_of(request)
+        found, total = await self.sessions.working.page(caller, query.wanted(), plan=query.plan, limit=query.per_page, offset=query.offset)
+        return page(request, [session_answer(caller, each) for each in found], query=query, total=total)
+
+    async def post_session(self, request: Request, body: StartBody) -> Response:
+        """Start a session; the answer has what to begin with."""
+        caller = caller_of(request)
+        return await self._started(caller, await self.sessions.starting.start(caller, body.new()))
+
+    async def get_session(self, request: Request, session_id: str) -> Response:
+        """Show one session."""
+        caller = caller_of(request)
+        return _answer(caller, await self.sessions.working.get(caller, session_id))
+
+    async def patch_session(self, request: Request, session_id: str, body: SessionPatch) -> Response:
+        """Change an open session."""
+        caller = caller_of(request)
+        changed = await self.sessions.working.change(caller, session_id, body.change(), expected=expected(request))
+        return _answer(caller, await self.sessions.working.shown(changed))
+
+    async def get_events(self, request: Request, session_id: str, query: Annotated[EventsQuery, Query()]) -> Response:
+        """List events, in order."""
+        found, total = await self.sessions.working.events(
+            caller_of(request), session_id, after=query.after, kind=query.kind(), limit=query.per_page, offset=query.offset
+        )
+        return page(request, [event_answer(each) for each in found], query=query, total=total)
+
+    async def post_event(self, request: Request, session_id: str, body: EventBody) -> Response:
+        """Write down what happened."""
+        return reply(event_answer(await self.sessions.working.append(caller_of(request), session_id, body.happening())), status=201)
+
+    async def post_heartbeat(self, request: Request, session_id: str) -> Response:
+        """Keep a session from being abandoned; spends nothing of the key's limit."""
+        return reply(heartbeat_answer(await self.sessions.working.heartbeat(caller_of(request), session_id)))
+
+    async def post_end(self, request: Request, session_id: str, body: EndBody) -> Response:
+        """End a session; again with the same status is as once."""
+        caller = caller_of(request)
+        return _answer(caller, await self.sessions.working.shown(await self.sessions.endings.end(caller, session_id, body.ending())))
+
+    async def post_resume(self, request: Request, session_id: str, body: ResumeBody) -> Response:
+        """Start the successor of a session; the answer has what to begin with."""
+        caller = caller_of(request)
+        return await self._started(caller, await self.sessions.starting.resume(caller, session_id, body.resumption()))
+
+    async def _started(self, caller: Caller, session: Session) -> Response:
+        shown, boot = await self.sessions.working.shown(session), await self.sessions.booting.boot(caller, session)
+        answer = StartedAnswer.model_construct(session=session_answer(caller, shown), boot=boot_answer(caller, boot))
+        return tagged(answer, session.version, status=201)
+
+
+def _answer(caller: Caller, shown: Shown) -> Response:
+    return tagged(session_answer(caller, shown), shown.session.version)
+
+
+def _route(
+    line: str,
+    handler: Callable[..., Awaitable[Response]],
+    needs: str,
+    answers: type[BaseModel] | None,
+    summary: str,
+    *,
+    status: int = 200,
+    once: bool = False,
+    spends: bool = True,
+    may_be_empty: bool = False,
+) -> Route:
+    method, path = line.split()
+    return Route(
+        method=method,
+        path=path,
+        handler=handler,
+        needs=needs,
+        status=status,
+        answers=answers,
+        summary=summary,
+        tags=("Sessions",),
+        once=once,
+        spends=spends,
+        may_be_empty=may_be_empty,
+    )

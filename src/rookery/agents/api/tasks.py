@@ -1,0 +1,142 @@
+"""Tasks by their ids, and leases of them (D-61, D-65)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Annotated, TypeVar
+
+from fastapi import Query
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive
+
+from rookery.access.guard import caller_of
+from rookery.agents.api.rows import READ, WORK, expected, row, tagged
+from rookery.agents.plans.claims import Claims, Nothing
+from rookery.agents.plans.tasks import Tasks
+from rookery.agents.schemas.claims import ClaimBody, ClaimNextBody, CompleteBody, FailBody, HeartbeatBody, ReleaseBody
+from rookery.agents.schemas.plan_answers import (
+    ClaimedAnswer,
+    EndedAnswer,
+    TaskAnswer,
+    TasksAnswer,
+    claimed_answer,
+    ended_answer,
+    task_answer,
+)
+from rookery.agents.schemas.plans import TaskPatch
+from rookery.agents.schemas.queries import ForceQuery, TasksQuery
+from rookery.kernel.http import Route, page
+from rookery.kernel.http.bodies import ClientLeft
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRoutes:
+    """Reads a request, calls one verb, shapes the answer. Decides nothing."""
+
+    tasks: Tasks
+    claims: Claims
+
+    def routes(self) -> list[Route]:
+        """Return one row per endpoint."""
+        one = "/tasks/{task}"
+        return [
+            row("GET /tasks", self.get_tasks, READ, TasksAnswer, "List tasks of all plans; state=ready: what may be claimed, best first"),
+            row(
+                "POST /tasks/claim-next",
+                self.post_claim_next,
+                WORK,
+                ClaimedAnswer,
+                "Claim the best ready task, or wait for one",
+                once=True,
+                may_be_empty=True,
+            ),
+            row(f"GET {one}", self.get_task, READ, TaskAnswer, "Show a task"),
+            row(f"PATCH {one}", self.patch_task, WORK, TaskAnswer, "Change a task"),
+            row(f"DELETE {one}", self.delete_task, WORK, None, "Delete a task", status=204),
+            row(f"POST {one}/claim", self.post_claim, WORK, ClaimedAnswer, "Claim a task", once=True, may_be_empty=True),
+            row(f"POST {one}/heartbeat", self.post_heartbeat, WORK, TaskAnswer, "Keep a lease", spends=False),
+            row(f"POST {one}/release", self.post_release, WORK, TaskAnswer, "Give a task back"),
+            row(f"POST {one}/complete", self.post_complete, WORK, EndedAnswer, "Complete a task, and claim the next", once=True),
+            row(f"POST {one}/fail", self.post_fail, WORK, TaskAnswer, "Say that a task cannot be done"),
+        ]
+
+    async def get_tasks(self, request: Request, query: Annotated[TasksQuery, Query()]) -> Response:
+        """List tasks."""
+        found, total = await self.tasks.page(caller_of(request), query.query(), limit=query.per_page, offset=query.offset)
+        return page(request, [task_answer(view) for view in found], query=query, total=total)
+
+    async def get_task(self, request: Request, task: str) -> Response:
+        """Show one task."""
+        view = await self.tasks.get(caller_of(request), task)
+        return tagged(task_answer(view), view.task.version)
+
+    async def patch_task(self, request: Request, task: str, body: TaskPatch) -> Response:
+        """Change what is said of a task, where it stands, what it depends on, and its status without a lease."""
+        view = await self.tasks.change(caller_of(request), task, body.change(), expected=expected(request))
+        return tagged(task_answer(view), view.task.version)
+
+    async def delete_task(self, request: Request, task: str, query: Annotated[ForceQuery, Query()]) -> Response:
+        """Delete a task; `force` also while somebody works on it."""
+        await self.tasks.remove(caller_of(request), task, force=query.force, expected=expected(request))
+        return Response(status_code=204)
+
+    async def post_claim_next(self, request: Request, body: ClaimNextBody) -> Response:
+        """Claim what is best; 204 with X-Reason and Retry-After where there is nothing. Who leaves while waiting claims nothing."""
+        waiting = self.claims.claim_next(caller_of(request), body.plan, body.wish(), wait_s=body.wait_s)
+        found = await (waiting if body.wait_s <= 0 else _unless_left(waiting, request.receive))
+        if isinstance(found, Nothing):
+            return Response(status_code=204, headers={"X-Reason": found.reason, "Retry-After": str(found.retry_after_s)})
+        return tagged(claimed_answer(found), found.task.version)
+
+    async def post_claim(self, request: Request, task: str, body: ClaimBody) -> Response:
+        """Claim one task."""
+        view = await self.claims.claim(caller_of(request), task, body.wish())
+        return tagged(claimed_answer(view), view.task.version)
+
+    async def post_heartbeat(self, request: Request, task: str, body: HeartbeatBody) -> Response:
+        """Let a lease last."""
+        view = await self.claims.heartbeat(caller_of(request), task, body.claim_token, ttl_s=body.ttl_s)
+        return tagged(task_answer(view), view.task.version)
+
+    async def post_release(self, request: Request, task: str, body: ReleaseBody) -> Response:
+        """End a lease without a result."""
+        view = await self.claims.release(caller_of(request), task, body.proof(), reason=body.reason)
+        return tagged(task_answer(view), view.task.version)
+
+    async def post_complete(self, request: Request, task: str, body: CompleteBody) -> Response:
+        """End a lease with its result."""
+        ended = await self.claims.complete(caller_of(request), task, body.proof(), result=body.result, notes=body.notes, then=body.then())
+        return tagged(ended_answer(ended), ended.task.task.version)
+
+    async def post_fail(self, request: Request, task: str, body: FailBody) -> Response:
+        """End a lease with the reason why there is no result."""
+        view = await self.claims.fail(caller_of(request), task, body.proof(), error=body.error, result=body.result)
+        return tagged(task_answer(view), view.task.version)
+
+
+async def _unless_left(waiting: Awaitable[T], receive: Receive) -> T:
+    """
+    Return what *waiting* returns; it is cancelled if the caller leaves first.
+
+    Raises:
+        ClientLeft: The caller left.
+    """
+    asked, leaving = asyncio.ensure_future(waiting), asyncio.ensure_future(_left(receive))
+    try:
+        await asyncio.wait({asked, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if asked.done():
+            return asked.result()
+        raise ClientLeft
+    finally:
+        leaving.cancel()
+        asked.cancel()
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        continue

@@ -1,0 +1,145 @@
+"""Templates of plans (D-63, D-65)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Query
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rookery.access.guard import caller_of
+from rookery.agents.api.rows import expected, tagged
+from rookery.agents.models.templates import KeptTemplate
+from rookery.agents.plans.plans import Plans
+from rookery.agents.schemas.plan_answers import PlanAnswer, plan_answer
+from rookery.agents.schemas.templates import (
+    MAX_TEMPLATE_BYTES,
+    CopyBody,
+    PreviewAnswer,
+    PreviewBody,
+    TemplateAnswer,
+    TemplateBody,
+    TemplateFields,
+    TemplateQuery,
+    TemplatesQuery,
+    TemplateSummary,
+    UseBody,
+    VersionsAnswer,
+    must_work,
+    previewed,
+    shown,
+    summary,
+    versions_shown,
+)
+from rookery.agents.templates.library import Author, Templates, etag
+from rookery.kernel.http import Route, page, reply
+
+READ, WRITE, USE = "templates.read", "templates.write", "templates.instantiate"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateRoutes:
+    """Reads a request, calls one verb, shapes the answer. Decides nothing."""
+
+    templates: Templates
+    plans: Plans
+
+    def routes(self) -> list[Route]:
+        """Return one row per endpoint."""
+        one = "/templates/{slug}"
+        return [
+            _route("GET /templates", self.get_templates, READ, TemplateSummary, "List templates of plans"),
+            _route("POST /templates", self.post_template, WRITE, TemplateAnswer, "Add a template", status=201, once=True),
+            _route(f"GET {one}", self.get_template, READ, TemplateAnswer, "Show a template"),
+            _route(f"PUT {one}", self.put_template, WRITE, TemplateAnswer, "Put another version of a template in use"),
+            _route(f"DELETE {one}", self.delete_template, WRITE, None, "Delete a template with its versions", status=204),
+            _route(f"GET {one}/versions", self.get_versions, READ, VersionsAnswer, "List the versions of a template"),
+            _route(f"POST {one}/copies", self.post_copy, WRITE, TemplateAnswer, "Copy a template", status=201, once=True),
+            _route(f"POST {one}/plans", self.post_plan, USE, PlanAnswer, "Make a plan of a template", status=201, once=True),
+            _route(f"POST {one}/preview", self.post_preview, READ, PreviewAnswer, "Show what a template would make"),
+        ]
+
+    async def get_templates(self, request: Request, query: Annotated[TemplatesQuery, Query()]) -> Response:
+        """List those that come with Rookery and those of the workspace, by slug."""
+        found, total = await self.templates.page(
+            caller_of(request).workspace_id, category=query.category, words=query.q, limit=query.per_page, offset=query.offset
+        )
+        return page(request, [summary(each) for each in found], query=query, total=total)
+
+    async def post_template(self, request: Request, body: TemplateBody) -> Response:
+        """Keep a new template."""
+        body.must_work()
+        return _answer(await self.templates.add(Author.of(caller_of(request)), body.slug, body.document()), status=201)
+
+    async def get_template(self, request: Request, slug: str, query: Annotated[TemplateQuery, Query()]) -> Response:
+        """Show a template, in the version in use or in another one that is kept."""
+        return _answer(await self.templates.get(caller_of(request).workspace_id, slug, version=query.version))
+
+    async def put_template(self, request: Request, slug: str, body: TemplateFields) -> Response:
+        """Put another version in use; the same again changes nothing."""
+        body.must_work()
+        return _answer(await self.templates.replace(Author.of(caller_of(request)), slug, body.document(), expected=expected(request)))
+
+    async def delete_template(self, request: Request, slug: str) -> Response:
+        """Forget a template; the plans made of it stay."""
+        await self.templates.remove(Author.of(caller_of(request)), slug, expected=expected(request))
+        return Response(status_code=204)
+
+    async def get_versions(self, request: Request, slug: str) -> Response:
+        """List the versions that are kept, the one in use first."""
+        caller = caller_of(request)
+        kept = await self.templates.get(caller.workspace_id, slug)
+        return reply(versions_shown(kept, await self.templates.versions(caller.workspace_id, slug)))
+
+    async def post_copy(self, request: Request, slug: str, body: CopyBody) -> Response:
+        """Make a template of the workspace's own of another one, for example of one that comes with Rookery."""
+        caller = caller_of(request)
+        kept = await self.templates.get(caller.workspace_id, slug)
+        named = {} if body.name is None else {"name": body.name}
+        copy = {**kept.template.document, **named}
+        must_work(copy)
+        return _answer(await self.templates.add(Author.of(caller), body.slug, copy), status=201)
+
+    async def post_preview(self, request: Request, slug: str, body: PreviewBody) -> Response:
+        """Fill a template in, and keep nothing."""
+        return reply(previewed(await self.templates.fill(caller_of(request).workspace_id, slug, body.variables, version=body.version)))
+
+    async def post_plan(self, request: Request, slug: str, body: UseBody) -> Response:
+        """Make a plan, with all that is in it, in one transaction; it keeps the template, its version and the values."""
+        caller = caller_of(request)
+        filled = await self.templates.fill(caller.workspace_id, slug, body.variables, version=body.version)
+        view = await self.plans.create(caller, body.draft(filled))
+        return tagged(plan_answer(caller, view), view.plan.version, status=201)
+
+
+def _answer(kept: KeptTemplate, *, status: int = 200) -> Response:
+    return reply(shown(kept), status=status, headers={"ETag": etag(kept.version)})
+
+
+def _route(
+    line: str,
+    handler: Callable[..., Awaitable[Response]],
+    needs: str,
+    answers: type[BaseModel] | None,
+    summary: str,
+    *,
+    status: int = 200,
+    once: bool = False,
+) -> Route:
+    method, path = line.split()
+    return Route(
+        method=method,
+        path=path,
+        handler=handler,
+        needs=needs,
+        status=status,
+        answers=answers,
+        summary=summary,
+        tags=("Templates",),
+        max_body=MAX_TEMPLATE_BYTES,
+        once=once,
+    )

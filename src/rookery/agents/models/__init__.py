@@ -1,0 +1,1 @@
+"""The nouns of agent work. No I/O."""

@@ -1,0 +1,228 @@
+"""A plan with all its phases and tasks, out of a draft, in one transaction (D-60, D-65)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import count
+
+from rookery.access.models import Caller
+from rookery.agents.errors import SlugTaken
+from rookery.agents.models.drafts import PhaseDraft, PlanDraft, TaskDraft
+from rookery.agents.models.plans import MAX_PHASES, MAX_TASKS, By, Phase, PhaseStatus, Plan, PlanStatus, Task, TaskStatus
+from rookery.agents.models.views import PlanView
+from rookery.agents.plans.graphs import cycle
+from rookery.agents.plans.holding import must_reach
+from rookery.agents.plans.journal import PlanJournal
+from rookery.agents.plans.naming import Names, free_slug, slug_of
+from rookery.agents.plans.reading import whole
+from rookery.agents.store import needs, phases, plans, tasks
+from rookery.kernel.db import Tx
+from rookery.kernel.errors import ValidationFailed
+from rookery.kernel.ids import Ids, is_uuid
+
+
+def make(tx: Tx, caller: Caller, draft: PlanDraft, *, journal: PlanJournal, ids: Ids, now: datetime) -> PlanView:
+    """
+    Store the plan that *draft* describes, with all that is in it, and return it.
+
+    Raises:
+        ValidationFailed: A dependency names nothing, or waits for itself in the end; or there is too much of something.
+        SlugTaken: The slug that the draft asks for is.
+        PermissionDenied: It would lie outside of the key's orgs or projects.
+    """
+    plan = Plan(
+        id=ids(),
+        workspace_id=caller.workspace_id,
+        slug=_slug(tx, caller.workspace_id, draft),
+        title=draft.title,
+        description=draft.description,
+        status=draft.status,
+        org=draft.org,
+        project=draft.project,
+        template=draft.template,
+        template_version=draft.template_version,
+        variables=draft.variables,
+        metadata=draft.metadata,
+        created_by=caller.key_id,
+        created_at=now,
+        updated_at=now,
+        started_at=now if draft.status is PlanStatus.ACTIVE else None,
+    )
+    must_reach(caller, plan)
+    made = [phase_of(plan, each, position, ids=ids, now=now) for position, each in enumerate(draft.phases, 1)]
+    inside = [
+        [task_of(phase, each, position, ids=ids, now=now) for position, each in enumerate(of.tasks, 1)]
+        for phase, of in zip(made, draft.phases, strict=True)
+    ]
+    depends = _needs(draft.phases, made, inside)
+    plans.add(tx, plan)
+    phases.add(tx, made)
+    tasks.add(tx, [task for each in inside for task in each])
+    needs.add(tx, plan.workspace_id, plan.id, ((item, other) for item, others in depends.items() for other in others))
+    data: dict[str, object] = {"title": plan.title, "status": plan.status.value, "phases": len(made), "tasks": sum(map(len, inside))}
+    if plan.template is not None:
+        data |= {"template": plan.template, "template_version": plan.template_version}
+    journal.plan(tx, plan, "created", by=By.of(caller), at=now, data=data)
+    # Shown out of what was just made: reading a thousand tasks back costs as much as writing them.
+    counts = {phase.id: {TaskStatus.PENDING.value: len(each)} for phase, each in zip(made, inside, strict=True) if each}
+    theirs = {phase.id: each for phase, each in zip(made, inside, strict=True)}
+    return whole(replace(plan, event_seq=1), made, counts, now, depends=depends, inside=theirs, checkpoints={})
+
+
+def must_fit(draft: PlanDraft) -> None:
+    """
+    Do nothing if *draft* has no more in it than a plan may have.
+
+    Raises:
+        ValidationFailed: It has.
+    """
+    if len(draft.phases) > MAX_PHASES:
+        raise ValidationFailed({"phases": [f"must be at most {MAX_PHASES}"]})
+    if sum(len(phase.tasks) for phase in draft.phases) > MAX_TASKS:
+        raise ValidationFailed({"phases": [f"must have at most {MAX_TASKS:,} tasks together"]})
+
+
+def must_hang_together(draft: PlanDraft) -> None:
+    """
+    Do nothing if every dependency in *draft* names one thing of it, and none waits for itself in the end; nothing is stored.
+
+    Raises:
+        ValidationFailed: One does.
+    """
+    ids, now = map(str, count(1)), datetime.min.replace(tzinfo=UTC)
+    none = Plan(
+        id="0",
+        workspace_id=0,
+        slug="",
+        title=draft.title,
+        description="",
+        status=draft.status,
+        org=None,
+        project=None,
+        metadata={},
+        created_by="",
+        created_at=now,
+        updated_at=now,
+    )
+    made = [phase_of(none, each, position, ids=ids.__next__, now=now) for position, each in enumerate(draft.phases, 1)]
+    inside = [
+        [task_of(phase, each, position, ids=ids.__next__, now=now) for position, each in enumerate(of.tasks, 1)]
+        for phase, of in zip(made, draft.phases, strict=True)
+    ]
+    _needs(draft.phases, made, inside)
+
+
+def phase_of(plan: Plan, draft: PhaseDraft, position: int, *, ids: Ids, now: datetime) -> Phase:
+    """Return the phase of *plan* that *draft* describes."""
+    return Phase(
+        id=ids(),
+        workspace_id=plan.workspace_id,
+        plan_id=plan.id,
+        position=position,
+        name=draft.name,
+        description=draft.description,
+        status=PhaseStatus.PENDING,
+        acceptance_criteria=draft.acceptance_criteria,
+        metadata=draft.metadata,
+        created_at=now,
+        updated_at=now,
+    )
+
+
+def task_of(phase: Phase, draft: TaskDraft, position: int, *, ids: Ids, now: datetime) -> Task:
+    """Return the task of *phase* that *draft* describes."""
+    return Task(
+        id=ids(),
+        workspace_id=phase.workspace_id,
+        plan_id=phase.plan_id,
+        phase_id=phase.id,
+        position=position,
+        name=draft.name,
+        description=draft.description,
+        status=TaskStatus.PENDING,
+        priority=draft.priority,
+        notes=draft.notes,
+        acceptance_criteria=draft.acceptance_criteria,
+        metadata=draft.metadata,
+        created_at=now,
+        updated_at=now,
+    )
+
+
+def resolved(refs: Sequence[str | int], *among: Names, field: str) -> list[str]:
+    """
+    Return the ids that *refs* name, each once, looked for in *among* one after the other.
+
+    Raises:
+        ValidationFailed: One names nothing, or several things.
+    """
+    found = dict[str, None]()
+    for ref in refs:
+        id = next((each for names in among if (each := names.find(ref)) is not None), None)
+        if id is None:
+            raise ValidationFailed({field: [f"{_short(ref)}: there is no such thing in this plan, or more than one of that name"]})
+        found[id] = None
+    return list(found)
+
+
+def must_not_circle(shown: Mapping[str, str], of_phase: Mapping[str, str], depends: Mapping[str, Sequence[str]], *, field: str) -> None:
+    """
+    Do nothing if everything could be done in some order.
+
+    Args:
+        shown: The names of phases and tasks by their ids.
+        of_phase: The phase of each task.
+
+    Raises:
+        ValidationFailed: Some wait for each other for ever; it names them.
+    """
+    circle = cycle([id for id in shown if id not in of_phase], of_phase, depends)
+    if circle is not None:
+        names = " → ".join(_short(shown[id]) for id in [*circle[:8], *(["…"] if len(circle) > 8 else []), circle[0]] if id in shown)
+        raise ValidationFailed({field: [f"would wait for itself: {names}"]})
+
+
+def _needs(drafts: Sequence[PhaseDraft], made: Sequence[Phase], inside: Sequence[Sequence[Task]]) -> dict[str, list[str]]:
+    among, everywhere, here = Names(), Names(), list[Names]()
+    for draft, phase, listed in zip(drafts, made, inside, strict=True):
+        among.add(phase.id, phase.position, [draft.key, draft.name])
+        names = Names()
+        for of, task in zip(draft.tasks, listed, strict=True):
+            names.add(task.id, task.position, [of.key, of.name])
+            everywhere.add(task.id, -1, [of.key, of.name])
+        here.append(names)
+    depends = dict[str, list[str]]()
+    for index, (draft, phase, listed) in enumerate(zip(drafts, made, inside, strict=True)):
+        if draft.depends_on:
+            depends[phase.id] = resolved(draft.depends_on, among, field=f"phases.{index}.depends_on")
+        for number, (of, task) in enumerate(zip(draft.tasks, listed, strict=True)):
+            if of.depends_on:
+                field = f"phases.{index}.tasks.{number}.depends_on"
+                depends[task.id] = resolved(of.depends_on, here[index], everywhere, field=field)
+    if depends:
+        of_phase = {task.id: task.phase_id for each in inside for task in each}
+        must_not_circle(dict(_shown(made, inside)), of_phase, depends, field="depends_on")
+    return depends
+
+
+def _shown(made: Sequence[Phase], inside: Sequence[Sequence[Task]]) -> Iterator[tuple[str, str]]:
+    for phase, listed in zip(made, inside, strict=True):
+        yield phase.id, phase.name
+        yield from ((task.id, task.name) for task in listed)
+
+
+def _slug(tx: Tx, workspace_id: int, draft: PlanDraft) -> str:
+    wanted = draft.slug or slug_of(draft.title)
+    if is_uuid(wanted):
+        raise ValidationFailed({"slug": ["must not look like an id"]})
+    taken = plans.slugs_like(tx, workspace_id, wanted)
+    if draft.slug is not None and wanted in taken:
+        raise SlugTaken("plan", wanted)
+    return free_slug(wanted, taken)
+
+
+def _short(ref: str | int) -> str:
+    text = str(ref)
+    return repr(text if len(text) <= 64 else f"{text[:64]}…")

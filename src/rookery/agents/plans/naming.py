@@ -1,0 +1,58 @@
+"""What authors write where something is named: slugs out of titles, and dependencies by whatever name is at hand. Pure."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+
+from rookery.kernel.ids import is_uuid
+
+MAX_SLUG = 80
+
+_BETWEEN = re.compile(r"[^a-z0-9]+")
+
+
+def slug_of(title: str, *, otherwise: str = "plan") -> str:
+    """Return a slug for *title*: its letters and digits without accents, other scripts left out."""
+    folded = unicodedata.normalize("NFKD", title.casefold()).encode("ascii", "ignore").decode()
+    slug = _BETWEEN.sub("-", folded).strip("-")[:MAX_SLUG].rstrip("-")
+    # An address takes both a slug and an id, so that no slug may look like an id.
+    return otherwise if not slug else f"{otherwise}-{slug}" if is_uuid(slug) else slug
+
+
+def free_slug(slug: str, taken: Collection[str]) -> str:
+    """Return *slug*, or it with the first number from 2 that makes it free."""
+    number, found = 1, slug
+    while found in taken:
+        number += 1
+        found = f"{slug}-{number}"
+    return found
+
+
+class Names:
+    """Things that may be named: each by its id, its position, its name or its key."""
+
+    def __init__(self) -> None:
+        self._ids: set[str] = set()
+        self._places: dict[int, str] = {}
+        self._named: dict[str, list[str]] = defaultdict(list)
+
+    def add(self, id: str, position: int, names: Sequence[str | None]) -> None:
+        """Let *id* be found; a name that several have finds none of them."""
+        self._ids.add(id)
+        self._places[position] = id
+        for name in {each for each in names if each}:
+            self._named[name].append(id)
+
+    def find(self, ref: str | int) -> str | None:
+        """Return the id of what *ref* names; None: nothing does, or more than one thing."""
+        if isinstance(ref, int):
+            return self._places.get(ref)
+        if ref in self._ids:
+            return ref
+        named = self._named.get(ref, [])
+        if len(named) == 1:
+            return named[0]
+        return self._places.get(int(ref)) if not named and ref.isascii() and ref.isdigit() and len(ref) < 10 else None

@@ -1,0 +1,93 @@
+"""
+Which status may follow which: three tables, and nothing else decides it (D-60). Pure.
+
+A status that is asked for and is there already is no transition: nothing happens. An archived plan has no way out but
+being restored, which brings back the status that it had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+
+from rookery.agents.errors import WrongTransition
+from rookery.agents.models.plans import PhaseStatus, PlanStatus, TaskStatus
+
+PLAN: Mapping[PlanStatus, frozenset[PlanStatus]] = MappingProxyType(
+    {
+        PlanStatus.DRAFT: frozenset({PlanStatus.ACTIVE}),
+        PlanStatus.ACTIVE: frozenset({PlanStatus.PAUSED, PlanStatus.COMPLETED}),
+        PlanStatus.PAUSED: frozenset({PlanStatus.ACTIVE, PlanStatus.COMPLETED}),
+        PlanStatus.COMPLETED: frozenset({PlanStatus.ACTIVE}),
+        PlanStatus.ARCHIVED: frozenset(),
+    }
+)
+"""By the verb of change; archiving, possible from each, and restoring are verbs of their own."""
+
+PHASE: Mapping[PhaseStatus, frozenset[PhaseStatus]] = MappingProxyType(
+    {
+        PhaseStatus.PENDING: frozenset({PhaseStatus.IN_PROGRESS, PhaseStatus.COMPLETED, PhaseStatus.SKIPPED, PhaseStatus.ON_HOLD}),
+        PhaseStatus.IN_PROGRESS: frozenset({PhaseStatus.PENDING, PhaseStatus.COMPLETED, PhaseStatus.SKIPPED, PhaseStatus.ON_HOLD}),
+        PhaseStatus.ON_HOLD: frozenset({PhaseStatus.PENDING, PhaseStatus.IN_PROGRESS, PhaseStatus.SKIPPED}),
+        PhaseStatus.COMPLETED: frozenset({PhaseStatus.IN_PROGRESS}),
+        PhaseStatus.SKIPPED: frozenset({PhaseStatus.PENDING}),
+    }
+)
+
+TASK: Mapping[TaskStatus, frozenset[TaskStatus]] = MappingProxyType(
+    {
+        TaskStatus.PENDING: frozenset(
+            {TaskStatus.IN_PROGRESS, TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.SKIPPED, TaskStatus.ON_HOLD}
+        ),
+        TaskStatus.IN_PROGRESS: frozenset(
+            {TaskStatus.PENDING, TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.SKIPPED, TaskStatus.ON_HOLD}
+        ),
+        TaskStatus.ON_HOLD: frozenset({TaskStatus.PENDING, TaskStatus.SKIPPED}),
+        TaskStatus.FAILED: frozenset({TaskStatus.PENDING, TaskStatus.SKIPPED}),
+        TaskStatus.COMPLETED: frozenset({TaskStatus.PENDING}),
+        TaskStatus.SKIPPED: frozenset({TaskStatus.PENDING}),
+    }
+)
+
+
+class Verb(StrEnum):
+    """What is done to a task by who works on it (D-61)."""
+
+    CLAIM = "claim"
+    HEARTBEAT = "heartbeat"
+    RELEASE = "release"
+    COMPLETE = "complete"
+    FAIL = "fail"
+
+
+VERBS: Mapping[Verb, Mapping[TaskStatus, TaskStatus]] = MappingProxyType(
+    {
+        Verb.CLAIM: {TaskStatus.PENDING: TaskStatus.IN_PROGRESS},
+        Verb.HEARTBEAT: {TaskStatus.IN_PROGRESS: TaskStatus.IN_PROGRESS},
+        Verb.RELEASE: {TaskStatus.IN_PROGRESS: TaskStatus.PENDING},
+        Verb.COMPLETE: {TaskStatus.IN_PROGRESS: TaskStatus.COMPLETED},
+        Verb.FAIL: {TaskStatus.IN_PROGRESS: TaskStatus.FAILED},
+    }
+)
+"""Which status each verb takes to which; any other refuses it."""
+
+FORCED: Mapping[Verb, Mapping[TaskStatus, TaskStatus]] = MappingProxyType(
+    {
+        Verb.RELEASE: {TaskStatus.IN_PROGRESS: TaskStatus.PENDING},
+        Verb.COMPLETE: {TaskStatus.PENDING: TaskStatus.COMPLETED, TaskStatus.IN_PROGRESS: TaskStatus.COMPLETED},
+        Verb.FAIL: {TaskStatus.PENDING: TaskStatus.FAILED, TaskStatus.IN_PROGRESS: TaskStatus.FAILED},
+    }
+)
+"""The same by force, which needs no lease: so also of a task that nobody claimed."""
+
+
+def must_become(kind: str, name: str, was: StrEnum, wanted: StrEnum, allowed: frozenset[StrEnum]) -> None:
+    """
+    Do nothing if *wanted* is among what may follow.
+
+    Raises:
+        WrongTransition: It is not.
+    """
+    if wanted not in allowed:
+        raise WrongTransition(kind, name, was, wanted, allowed=sorted(allowed))

@@ -1,0 +1,1 @@
+"""What callers send and what they are answered."""

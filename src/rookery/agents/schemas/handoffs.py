@@ -1,0 +1,108 @@
+"""What callers write and are shown of hand-offs (D-62)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal, cast
+
+from pydantic import BeforeValidator, Field
+
+from rookery.agents.models.sessions import Handoff, Notes, Offered
+from rookery.agents.schemas.objects import Object
+from rookery.kernel.wire import Answer, Body, Moment
+
+
+def _listed(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+def _refs(value: object) -> object:
+    if isinstance(value, list):
+        return {"files": cast("list[object]", value)}
+    return value
+
+
+Line = Annotated[str, Field(min_length=1, max_length=10_000)]
+Lines = Annotated[list[Line], BeforeValidator(_listed), Field(max_length=200)]
+
+
+class NotesBody(Body):
+    """A hand-off: what the next one must know; a list of one sentence may be given as that sentence."""
+
+    summary: Annotated[str, Field(max_length=50_000, description="How things stand.")] | None = None
+    completed: Annotated[Lines, Field(description="What is done.")] | None = None
+    remaining: Annotated[Lines, Field(description="What is not.")] | None = None
+    blockers: Annotated[Lines, Field(description="What stands in the way.")] | None = None
+    decisions: Annotated[Lines, Field(description="What was decided, and why.")] | None = None
+    next_steps: Annotated[Lines, Field(description="What to do first.")] | None = None
+    refs: Annotated[Object, BeforeValidator(_refs), Field(description="Branch, commit, files: what the notes speak of.")] | None = None
+
+    def notes(self) -> Notes:
+        """Return the notes."""
+        return Notes(
+            summary=self.summary,
+            completed=tuple(self.completed or ()),
+            remaining=tuple(self.remaining or ()),
+            blockers=tuple(self.blockers or ()),
+            decisions=tuple(self.decisions or ()),
+            next_steps=tuple(self.next_steps or ()),
+            refs=self.refs or {},
+        )
+
+
+class HandoffAnswer(Answer):
+    """A hand-off as written, and whether it was taken."""
+
+    session_id: str
+    agent_id: str
+    summary: str | None
+    completed: list[str]
+    remaining: list[str]
+    blockers: list[str]
+    decisions: list[str]
+    next_steps: list[str]
+    refs: Mapping[str, object]
+    written_at: Moment
+    delivery: Annotated[
+        Literal["pending", "loaded", "ignored_stale", "task_completed", "own_handoff"],
+        Field(description="pending: it is still offered; else how it was taken."),
+    ]
+    taken_by: str | None
+    taken_at: Moment | None
+
+
+class OfferedAnswer(HandoffAnswer):
+    """A hand-off as it is offered."""
+
+    age_s: Annotated[float, Field(description="How long ago it was written, in seconds.")]
+
+
+def handoff_answer(handoff: Handoff) -> HandoffAnswer:
+    """Return a hand-off."""
+    return HandoffAnswer.model_construct(None, **_handoff(handoff))
+
+
+def offered_answer(offered: Offered) -> OfferedAnswer | None:
+    """Return the hand-off that is offered."""
+    if offered.handoff is None:
+        return None
+    return OfferedAnswer.model_construct(None, **_handoff(offered.handoff), age_s=offered.handoff_age_s)
+
+
+def _handoff(handoff: Handoff) -> dict[str, object]:
+    notes = handoff.notes
+    return {
+        "session_id": handoff.session_id,
+        "agent_id": handoff.agent_id,
+        "summary": notes.summary,
+        "completed": list(notes.completed),
+        "remaining": list(notes.remaining),
+        "blockers": list(notes.blockers),
+        "decisions": list(notes.decisions),
+        "next_steps": list(notes.next_steps),
+        "refs": notes.refs,
+        "written_at": handoff.written_at,
+        "delivery": "pending" if handoff.taken_how is None else handoff.taken_how.value,
+        "taken_by": handoff.taken_by,
+        "taken_at": handoff.taken_at,
+    }

@@ -1,0 +1,325 @@
+"""What callers send of plans, phases and tasks (D-60, D-61, D-65), with its bounds. Null is as not given, but where it means none."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+import orjson
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from rookery.agents.models.drafts import (
+    PhaseChange,
+    PhaseDraft,
+    PlanChange,
+    PlanDraft,
+    TaskChange,
+    TaskDraft,
+)
+from rookery.agents.models.plans import MAX_PHASES, MAX_TASKS, Criterion, PhaseStatus, PlanStatus, TaskStatus
+from rookery.agents.plans.naming import MAX_SLUG
+from rookery.agents.plans.phases import PhaseMove
+from rookery.kernel.wire import Body
+
+MAX_TEXT = 20_000
+MAX_METADATA_BYTES = 16 * 1024
+MAX_RESULT_BYTES = 64 * 1024
+MAX_TTL_S = 24 * 60 * 60
+
+_HAS_INK = re.compile(r"\S")
+_KIB = 1024
+
+
+def _not_blank(text: str) -> str:
+    if _HAS_INK.search(text) is None:
+        msg = "must not be blank"
+        raise ValueError(msg)
+    return text
+
+
+def _at_most(most: int, value: object) -> None:
+    size = len(orjson.dumps(value))
+    if size > most:
+        msg = f"takes {size:,} bytes as JSON; at most {most // _KIB} KiB are kept"
+        raise ValueError(msg)
+
+
+def _small(value: dict[str, object]) -> dict[str, object]:
+    _at_most(MAX_METADATA_BYTES, value)
+    return value
+
+
+def _bounded(value: object) -> object:
+    _at_most(MAX_RESULT_BYTES, value)
+    return value
+
+
+def _named(value: object) -> object:
+    """Take a text alone for something that has nothing but a name."""
+    return {"name": value} if isinstance(value, str) else value
+
+
+def _criterion(value: object) -> object:
+    return {"text": value} if isinstance(value, str) else value
+
+
+Title = Annotated[str, Field(min_length=1, max_length=255), AfterValidator(_not_blank)]
+Slug = Annotated[
+    str,
+    Field(
+        pattern=r"^[a-z0-9](?:[a-z0-9-]*[a-z0-9])?$",
+        max_length=MAX_SLUG,
+        description="The plan's name in addresses, unique in the workspace; by default made of the title.",
+        examples=["move-to-postgresql"],
+    ),
+]
+Text = Annotated[str, Field(max_length=MAX_TEXT)]
+Reason = Annotated[str, Field(min_length=1, max_length=2000)]
+Org = Annotated[str, Field(min_length=1, max_length=100, description="The organisation namespace.", examples=["acme"])]
+Project = Annotated[str, Field(min_length=1, max_length=255, description="The project within the org.", examples=["web"])]
+Metadata = Annotated[dict[str, object], AfterValidator(_small), Field(description="A JSON object of your own, at most 16 KiB.")]
+Result = Annotated[object, AfterValidator(_bounded), Field(description="What came of it: any JSON, at most 64 KiB.")]
+Key = Annotated[str, Field(min_length=1, max_length=100, description="A name within this request, for depends_on.")]
+Ref = Annotated[str, Field(min_length=1, max_length=255)] | Annotated[int, Field(ge=1, le=MAX_TASKS)]
+Why = Annotated[str, Field(min_length=1, max_length=MAX_TEXT), AfterValidator(_not_blank)]
+Priority = Annotated[int, Field(ge=0, le=4, description="0 is the most urgent, 4 the least.")]
+Place = Annotated[int, Field(ge=1, le=MAX_TASKS, description="Where it stands, from 1; those behind it move.")]
+SessionId = Annotated[str, Field(min_length=1, max_length=100, description="The session that the work is done in.")]
+Token = Annotated[str, Field(min_length=1, max_length=100, description="What the claim returned.")]
+Ttl = Annotated[int, Field(ge=1, le=MAX_TTL_S, description="How many seconds the lease lasts, from now.")]
+Force = Annotated[bool, Field(description="Do it all the same; the event says so.")]
+PlanRef = Annotated[str, Field(min_length=1, max_length=100, description="A plan, by slug or id.")]
+
+PhaseRefs = Annotated[
+    list[Ref], Field(max_length=MAX_PHASES, description="Phases that must be done first, by id, key, name or position in the plan.")
+]
+TaskRefs = Annotated[
+    list[Ref], Field(max_length=1000, description="Tasks of the plan that must be done first, by id, key, name or position in the phase.")
+]
+
+
+class CriterionBody(Body):
+    """One thing that must be true of finished work; a text alone is one that is not checked."""
+
+    text: Annotated[str, Field(min_length=1, max_length=2000), AfterValidator(_not_blank)]
+    checked: bool = False
+
+
+Criteria = Annotated[list[Annotated[CriterionBody, BeforeValidator(_criterion)]], Field(max_length=100)]
+
+
+class TaskBody(Body):
+    """A task to be; in a list, a text alone is its name."""
+
+    name: Title
+    description: Text | None = None
+    priority: Priority | None = None
+    notes: Text | None = None
+    key: Key | None = None
+    depends_on: TaskRefs | None = None
+    acceptance_criteria: Criteria | None = None
+    metadata: Metadata | None = None
+
+    def draft(self, position: int | None = None) -> TaskDraft:
+        """Return the draft, with its defaults."""
+        return TaskDraft(
+            name=self.name,
+            description=self.description or "",
+            priority=2 if self.priority is None else self.priority,
+            notes=self.notes or "",
+            key=self.key,
+            depends_on=tuple(self.depends_on or ()),
+            acceptance_criteria=criteria(self.acceptance_criteria),
+            metadata=self.metadata or {},
+            position=position,
+        )
+
+
+class NewTaskBody(TaskBody):
+    """A task to add to a phase."""
+
+    position: Place | None = None
+
+
+class PhaseBody(Body):
+    """A phase to be, with its tasks."""
+
+    name: Title
+    description: Text | None = None
+    key: Key | None = None
+    depends_on: PhaseRefs | None = None
+    acceptance_criteria: Criteria | None = None
+    metadata: Metadata | None = None
+    tasks: Annotated[list[Annotated[TaskBody, BeforeValidator(_named)]], Field(max_length=MAX_TASKS)] | None = None
+
+    def draft(self, position: int | None = None) -> PhaseDraft:
+        """Return the draft, with its defaults."""
+        return PhaseDraft(
+            name=self.name,
+            description=self.description or "",
+            key=self.key,
+            depends_on=tuple(self.depends_on or ()),
+            acceptance_criteria=criteria(self.acceptance_criteria),
+            metadata=self.metadata or {},
+            tasks=tuple(task.draft() for task in self.tasks or ()),
+            position=position,
+        )
+
+
+class NewPhaseBody(PhaseBody):
+    """A phase to add to a plan."""
+
+    position: Place | None = None
+
+
+class PlanBody(Body):
+    """A plan to be, with its phases and their tasks."""
+
+    title: Title
+    description: Text | None = None
+    slug: Slug | None = None
+    status: Annotated[Literal["draft", "active"], Field(description="A draft is worked on only by who names it.")] = "draft"
+    org: Org | None = None
+    project: Project | None = None
+    metadata: Metadata | None = None
+    phases: Annotated[list[Annotated[PhaseBody, BeforeValidator(_named)]], Field(max_length=MAX_PHASES)] | None = None
+
+    def draft(self) -> PlanDraft:
+        """Return the draft, with its defaults."""
+        return PlanDraft(
+            title=self.title,
+            description=self.description or "",
+            slug=self.slug,
+            status=PlanStatus(self.status),
+            org=self.org,
+            project=self.project,
+            metadata=self.metadata or {},
+            phases=tuple(phase.draft() for phase in self.phases or ()),
+        )
+
+
+class PlanPatch(Body):
+    """What to change of a plan; what is left out stays, org and project may be null: none."""
+
+    title: Title | None = None
+    description: Text | None = None
+    org: Org | None = None
+    project: Project | None = None
+    metadata: Metadata | None = None
+
+    def change(self) -> PlanChange:
+        """Return the change."""
+        return PlanChange(
+            given=_given(self, "org", "project"),
+            title=self.title or "",
+            description=self.description or "",
+            org=self.org,
+            project=self.project,
+            metadata=self.metadata or {},
+        )
+
+
+class PlanStatusBody(Body):
+    """The status that a plan is to have."""
+
+    status: Literal["draft", "active", "paused", "completed", "archived"]
+    reason: Reason | None = None
+    force: Force = False
+
+    def wanted(self) -> PlanStatus:
+        """Return the status."""
+        return PlanStatus(self.status)
+
+
+class ArchiveBody(Body):
+    """Why a plan is put away."""
+
+    reason: Reason | None = None
+
+
+class PhasePatch(Body):
+    """What to change of a phase; what is left out stays."""
+
+    name: Title | None = None
+    description: Text | None = None
+    position: Place | None = None
+    depends_on: PhaseRefs | None = None
+    acceptance_criteria: Criteria | None = None
+    metadata: Metadata | None = None
+
+    def change(self) -> PhaseChange:
+        """Return the change."""
+        return PhaseChange(
+            given=_given(self),
+            name=self.name or "",
+            description=self.description or "",
+            position=self.position or 1,
+            depends_on=tuple(self.depends_on or ()),
+            acceptance_criteria=criteria(self.acceptance_criteria),
+            metadata=self.metadata or {},
+        )
+
+
+class PhaseStatusBody(Body):
+    """The status that a phase is to have."""
+
+    status: Literal["pending", "in_progress", "completed", "skipped", "on_hold"]
+    reason: Reason | None = None
+    force: Force = False
+
+    def move(self) -> PhaseMove:
+        """Return what is asked for."""
+        return PhaseMove(wanted=PhaseStatus(self.status), reason=self.reason, force=self.force)
+
+
+class CheckpointBody(Body):
+    """What to note of a phase."""
+
+    note: Annotated[str, Field(min_length=1, max_length=MAX_TEXT), AfterValidator(_not_blank)]
+    context: Metadata | None = None
+
+
+class TaskPatch(Body):
+    """What to change of a task; what is left out stays. The status of a claimed task is changed with its token, or by force."""
+
+    name: Title | None = None
+    description: Text | None = None
+    notes: Text | None = None
+    priority: Priority | None = None
+    position: Place | None = None
+    depends_on: TaskRefs | None = None
+    acceptance_criteria: Criteria | None = None
+    metadata: Metadata | None = None
+    status: Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold"] | None = None
+    result: Result = None
+    reason: Reason | None = None
+    claim_token: Token | None = None
+    force: Force = False
+
+    def change(self) -> TaskChange:
+        """Return the change."""
+        return TaskChange(
+            given=_given(self, "result"),
+            name=self.name or "",
+            description=self.description or "",
+            notes=self.notes or "",
+            priority=2 if self.priority is None else self.priority,
+            position=self.position or 1,
+            depends_on=tuple(self.depends_on or ()),
+            acceptance_criteria=criteria(self.acceptance_criteria),
+            metadata=self.metadata or {},
+            status=TaskStatus(self.status or "pending"),
+            result=self.result,
+            reason=self.reason,
+            claim_token=self.claim_token,
+            force=self.force,
+        )
+
+
+def criteria(bodies: list[CriterionBody] | None) -> tuple[Criterion, ...]:
+    """Return the criteria that were sent."""
+    return tuple(Criterion(text=each.text, checked=each.checked) for each in bodies or ())
+
+
+def _given(body: Body, *nullable: str) -> frozenset[str]:
+    return frozenset(name for name in body.model_fields_set if name in nullable or getattr(body, name) is not None)

@@ -1,0 +1,79 @@
+"""What callers ask of plans, phases and tasks: filters of lists, and what to show (D-65, spec 4.6)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from rookery.agents.models.drafts import PlanFilters, TaskQuery, TaskState
+from rookery.agents.models.plans import PlanStatus
+from rookery.agents.schemas.plans import Force, Org, PlanRef, Project, SessionId
+from rookery.kernel.http.pages import PageQuery
+from rookery.kernel.wire import Query
+
+
+def _everything() -> list[Literal["phases", "tasks", "none"]]:
+    return ["tasks"]
+
+
+class PlansQuery(PageQuery):
+    """Which plans to list; without *status* all but archived ones."""
+
+    status: Literal["draft", "active", "paused", "completed", "archived"] | None = None
+    org: Org | None = None
+    project: Project | None = None
+    q: Annotated[str, Field(min_length=1, max_length=200, description="What title, slug or description has in it.")] | None = None
+
+    def filters(self) -> PlanFilters:
+        """Return the filters."""
+        return PlanFilters(status=None if self.status is None else PlanStatus(self.status), org=self.org, project=self.project, q=self.q)
+
+
+class IncludeQuery(Query):
+    """What to show of a plan beside itself."""
+
+    include: Annotated[
+        list[Literal["phases", "tasks", "none"]],
+        Field(max_length=3, description="tasks: phases with their tasks, as without this field; phases: without them; none: neither."),
+    ] = Field(default_factory=_everything)
+
+
+class EventsAfterQuery(PageQuery):
+    """Which events of a plan."""
+
+    after: Annotated[int, Field(ge=0, le=2**53, description="Only events past the one with this number.")] = 0
+
+
+class TasksQuery(PageQuery):
+    """Which tasks to list; *state* ready: those that may be claimed now, in the order in which they are given out."""
+
+    state: Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold", "ready", "blocked"] | None = None
+    plan: PlanRef | None = None
+    session_id: SessionId | None = None
+
+    def query(self) -> TaskQuery:
+        """Return what is asked for."""
+        return TaskQuery(state=None if self.state is None else TaskState(self.state), plan=self.plan, session_id=self.session_id)
+
+
+class PhaseTasksQuery(PageQuery):
+    """Which tasks of a phase to list."""
+
+    state: Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold", "ready", "blocked"] | None = None
+
+    def query(self, plan: str, phase: str) -> TaskQuery:
+        """Return what is asked for."""
+        return TaskQuery(state=None if self.state is None else TaskState(self.state), plan=plan, phase=phase)
+
+
+class ForceQuery(Query):
+    """Whether to delete what somebody works on."""
+
+    force: Force = False
+
+
+class GraphQuery(Query):
+    """In which form a graph is wanted."""
+
+    format: Literal["json", "mermaid"] = "json"

@@ -1,0 +1,238 @@
+"""What callers send and are answered about sessions (D-62)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from rookery.access.models import Caller
+from rookery.agents.models.sessions import (
+    Ending,
+    NewSession,
+    Resumption,
+    Session,
+    SessionChange,
+    SessionFilter,
+    SessionStatus,
+    Shown,
+    Taken,
+)
+from rookery.agents.schemas.handoffs import HandoffAnswer, NotesBody, handoff_answer
+from rookery.agents.schemas.objects import Object
+from rookery.kernel.http.pages import PageQuery
+from rookery.kernel.wire import Answer, Body, Moment
+
+StatusName = Literal["active", "paused", "completed", "failed", "handed_off", "abandoned"]
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable() or not text.strip():
+        msg = "must be printable text, and not blank"
+        raise ValueError(msg)
+    return text
+
+
+Name = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(_printable)]
+AgentType = Annotated[Name, Field(description="What kind of agent works, such as claude-code or reviewer.", examples=["claude-code"])]
+AgentId = Annotated[Name, Field(description="The agent that works; by default the key's own, else the agent_type.")]
+PlanName = Annotated[str, Field(min_length=1, max_length=255, description="The plan to be worked on, by id or slug.")]
+Goal = Annotated[str, Field(max_length=10_000, description="What the session is for.")]
+Summary = Annotated[str, Field(max_length=50_000, description="What came of it.")]
+
+
+class StartBody(Body):
+    """A session to start."""
+
+    agent_type: AgentType
+    agent_id: AgentId | None = None
+    plan: PlanName | None = None
+    org: Annotated[str, Field(min_length=1, max_length=100, description="Of a session without a plan.")] | None = None
+    project: Annotated[str, Field(min_length=1, max_length=255, description="Of a session without a plan.")] | None = None
+    goal: Goal | None = None
+    context: Object | None = None
+    takeover: Annotated[bool, Field(description="End the agent's open session on the plan, and go on from it.")] = False
+
+    def new(self) -> NewSession:
+        """Return the session that is asked for."""
+        return NewSession(
+            agent_type=self.agent_type,
+            agent_id=self.agent_id,
+            plan=self.plan,
+            org=self.org,
+            project=self.project,
+            goal=self.goal,
+            context=self.context or {},
+            takeover=self.takeover,
+        )
+
+
+class ResumeBody(Body):
+    """How the successor of a session differs from it."""
+
+    agent_type: AgentType | None = None
+    agent_id: AgentId | None = None
+    goal: Goal | None = None
+    context: Object | None = None
+    takeover: Annotated[bool, Field(description="Resume a session that is still active: it ends.")] = False
+
+    def resumption(self) -> Resumption:
+        """Return what is asked for."""
+        return Resumption(agent_type=self.agent_type, agent_id=self.agent_id, goal=self.goal, context=self.context, takeover=self.takeover)
+
+
+class SessionPatch(Body):
+    """What changes of an open session; what is left out stays, null empties."""
+
+    status: Annotated[Literal["active", "paused"], Field(description="paused rests; active goes on.")] = "active"
+    goal: Goal | None = None
+    context: Object | None = None
+    summary: Summary | None = None
+    handoff: Annotated[NotesBody, Field(description="The session's own hand-off, written or written anew.")] | None = None
+    acknowledge_handoff: Annotated[
+        Literal["loaded", "ignored_stale"], Field(description="Take the hand-off that was offered at the start: it is offered no more.")
+    ] = "loaded"
+
+    def change(self) -> SessionChange:
+        """Return what is to change."""
+        given = set(self.model_fields_set)
+        if "acknowledge_handoff" in given:
+            given = (given - {"acknowledge_handoff"}) | {"acknowledge"}
+        return SessionChange(
+            given=frozenset(given),
+            status=SessionStatus(self.status),
+            goal=self.goal,
+            context=self.context or {},
+            summary=self.summary,
+            handoff=None if self.handoff is None else self.handoff.notes(),
+            acknowledge=Taken(self.acknowledge_handoff),
+        )
+
+
+class EndBody(Body):
+    """How a session ends."""
+
+    status: (
+        Annotated[
+            Literal["completed", "failed", "handed_off"],
+            Field(description="completed by default, and handed_off where a handoff is given."),
+        ]
+        | None
+    ) = None
+    summary: Summary | None = None
+    handoff: NotesBody | None = None
+    promote: Annotated[
+        bool | Annotated[list[str], Field(max_length=500)],
+        Field(description="Which of its session memories become the project's: true, false, or their ids."),
+    ] = False
+
+    def ending(self) -> Ending:
+        """Return how it ends."""
+        default = SessionStatus.COMPLETED if self.handoff is None else SessionStatus.HANDED_OFF
+        return Ending(
+            status=default if self.status is None else SessionStatus(self.status),
+            summary=self.summary,
+            handoff=None if self.handoff is None else self.handoff.notes(),
+            promote=self.promote if isinstance(self.promote, bool) else tuple(self.promote),
+        )
+
+
+class SessionsQuery(PageQuery):
+    """Which sessions to list."""
+
+    status: StatusName | None = None
+    agent_id: Annotated[str, Field(min_length=1, max_length=100)] | None = None
+    plan: PlanName | None = None
+    org: Annotated[str, Field(min_length=1, max_length=100)] | None = None
+    project: Annotated[str, Field(min_length=1, max_length=255)] | None = None
+
+    def wanted(self) -> SessionFilter:
+        """Return the filter; the plan is still to be found."""
+        return SessionFilter(
+            status=None if self.status is None else SessionStatus(self.status),
+            agent_id=self.agent_id,
+            org=self.org,
+            project=self.project,
+        )
+
+
+class StatsAnswer(Answer):
+    """What was done in a session."""
+
+    events: int
+    tool_calls: int
+    tasks_completed: int
+    tokens_in: int
+    tokens_out: int
+
+
+class SessionAnswer(Answer):
+    """A session."""
+
+    id: str
+    workspace_id: int
+    agent_id: str
+    agent_type: str
+    plan: Annotated[str | None, Field(description="The slug of the plan; plan_id is its id.")]
+    plan_id: str | None
+    org: str | None
+    project: str | None
+    status: StatusName
+    goal: str | None
+    context: Mapping[str, object]
+    started_at: Moment
+    last_activity_at: Moment
+    ended_at: Moment | None
+    end_reason: Annotated[str | None, Field(description="superseded or resumed, where another session ended it.")]
+    summary: str | None
+    handoff: HandoffAnswer | None
+    resumed_from: str | None
+    resumed_by: str | None
+    stats: StatsAnswer
+
+
+class HeartbeatAnswer(Answer):
+    """That a session is open."""
+
+    id: str
+    status: StatusName
+    last_activity_at: Moment
+
+
+def session_answer(caller: Caller, shown: Shown) -> SessionAnswer:
+    """Return a session as *caller* is shown it."""
+    session = shown.session
+    return SessionAnswer.model_construct(
+        id=session.id,
+        workspace_id=caller.shown_workspace_id,
+        agent_id=session.agent_id,
+        agent_type=session.agent_type,
+        plan=shown.plan_slug,
+        plan_id=session.plan_id,
+        org=session.org,
+        project=session.project,
+        status=session.status.value,
+        goal=session.goal,
+        context=session.context,
+        started_at=session.started_at,
+        last_activity_at=session.last_activity_at,
+        ended_at=session.ended_at,
+        end_reason=session.end_reason,
+        summary=session.summary,
+        handoff=None if shown.handoff is None else handoff_answer(shown.handoff),
+        resumed_from=session.resumed_from,
+        resumed_by=session.resumed_by,
+        stats=StatsAnswer.model_construct(
+            events=session.last_seq,
+            tool_calls=shown.tool_calls,
+            tasks_completed=shown.tasks_completed,
+            tokens_in=session.tokens_in,
+            tokens_out=session.tokens_out,
+        ),
+    )
+
+
+def heartbeat_answer(session: Session) -> HeartbeatAnswer:
+    """Return that a session is open."""
+    return HeartbeatAnswer.model_construct(id=session.id, status=session.status.value, last_activity_at=session.last_activity_at)

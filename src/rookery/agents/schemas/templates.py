@@ -1,0 +1,412 @@
+"""
+What callers send and are answered about templates (D-63). A template's file is read by `TemplateBody` too.
+
+The texts of a template are longer or shorter once they are filled in, so the bounds here are wide, and what comes of them is held
+against those of a new plan: with sample values when a template is written, with the real ones when it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Literal, cast
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+
+from rookery.agents.models.drafts import PlanDraft
+from rookery.agents.models.templates import Filled, JsonObject, KeptTemplate, Scalar, Template, TemplateVersion
+from rookery.agents.plans.making import must_fit, must_hang_together
+from rookery.agents.schemas.plans import Metadata, Org, PlanBody, Project, Title
+from rookery.agents.schemas.plans import Slug as PlanSlug
+from rookery.agents.schemas.plans import Text as PlanText
+from rookery.agents.templates.filling import faults, tried
+from rookery.agents.templates.placeholders import NAME
+from rookery.agents.templates.variables import LONGEST_PATTERN
+from rookery.kernel.errors import ValidationFailed
+from rookery.kernel.http.pages import PageQuery
+from rookery.kernel.wire import Answer, Body, Moment, Query, refusal
+
+SLUG = r"^[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?$"
+MAX_TEMPLATE_BYTES = 256 * 1024
+
+_SHORT, _LONG = 1_000, 50_000
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        msg = "must not be blank"
+        raise ValueError(msg)
+    return text
+
+
+def _named(value: object) -> object:
+    return {"name": value} if isinstance(value, str) else value
+
+
+def _said(value: object) -> object:
+    return {"text": value} if isinstance(value, str) else value
+
+
+def _reference(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, (str, int)) or len(str(value)) > _SHORT:
+        msg = "must be a key, a name or a position"
+        raise ValueError(msg)
+    return value
+
+
+def _urgency(value: object) -> object:
+    if (isinstance(value, str) and value.strip().startswith("{{")) or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    msg = "must be a number, or a placeholder of one"
+    raise ValueError(msg)
+
+
+Slug = Annotated[str, Field(pattern=SLUG, description="Its name in addresses: small letters, digits and dashes.", examples=["hotfix"])]
+Version = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$", description="A version: a hash of what the template says.")]
+Category = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$", description="What it is for, to list by.", examples=["engineering"])]
+Line = Annotated[str, Field(min_length=1, max_length=_SHORT), AfterValidator(_not_blank)]
+Prose = Annotated[str, Field(max_length=_LONG)]
+VariableName = Annotated[str, Field(pattern=f"^{NAME}$")]
+Values = Annotated[
+    dict[str, object],
+    Field(max_length=200, description="A value for each variable; what has a default may be left out.", examples=[{"summary": "No tea"}]),
+]
+
+
+Ref = Annotated[object, AfterValidator(_reference)]
+
+
+class VariableBody(Body):
+    """What a template asks whoever uses it; without a default it is required, unless `required` is false."""
+
+    description: Annotated[str, Field(max_length=_SHORT, description="What to give, for whoever fills it in.")] = ""
+    type: Annotated[Literal["string", "integer", "number", "boolean"], Field(description="What it is.")] = "string"
+    required: Annotated[bool | None, Field(description="Whether it must be given; by default, if it has no default.")] = None
+    default: Annotated[object, Field(description="What stands for it when it is not given.")] = None
+    enum: Annotated[list[object] | None, Field(min_length=1, max_length=100, description="All that it may be.")] = None
+    pattern: (
+        Annotated[str, Field(min_length=1, max_length=LONGEST_PATTERN, description="What all of a text must match, as RE2 reads it.")]
+        | None
+    ) = None
+
+
+class TemplateCriterion(Body):
+    """Something that must be true of finished work."""
+
+    text: Line
+
+
+Criterion = Annotated[TemplateCriterion, BeforeValidator(_said)]
+Criteria = Annotated[list[Criterion], Field(max_length=50, description="What must be true of finished work.")]
+
+
+class TemplateTask(Body):
+    """A task of a template, as that of a new plan; its texts may have placeholders."""
+
+    name: Line
+    key: Annotated[Line | None, Field(description="What `depends_on` of others calls it.")] = None
+    description: Prose = ""
+    priority: Annotated[object, Field(description="0 is the most urgent, 4 the least; or a placeholder."), AfterValidator(_urgency)] = 2
+    notes: Prose = ""
+    depends_on: Annotated[list[Ref], Field(max_length=100)] = Field(default_factory=list[object])
+    acceptance_criteria: Criteria = Field(default_factory=list[TemplateCriterion])
+    metadata: dict[str, object] = Field(default_factory=dict[str, object])
+
+
+Task = Annotated[TemplateTask, BeforeValidator(_named)]
+
+
+class TemplatePhase(Body):
+    """A phase of a template, as that of a new plan; its texts may have placeholders. A task may be just its name."""
+
+    name: Line
+    key: Annotated[Line | None, Field(description="What `depends_on` of others calls it.")] = None
+    description: Prose = ""
+    depends_on: Annotated[list[Ref], Field(max_length=100)] = Field(default_factory=list[object])
+    acceptance_criteria: Criteria = Field(default_factory=list[TemplateCriterion])
+    metadata: dict[str, object] = Field(default_factory=dict[str, object])
+    tasks: Annotated[list[Task], Field(max_length=500)] = Field(default_factory=list[TemplateTask])
+
+
+class TemplatePlan(Body):
+    """What the plan itself is to be; without a title it is called as the template."""
+
+    title: Annotated[str, Field(min_length=1, max_length=_SHORT)] | None = None
+    description: Prose | None = None
+    metadata: dict[str, object] | None = None
+
+
+class TemplateFields(Body):
+    """All of a template but its slug. `{{ name }}` in a text of the plan, the guidelines or the phases stands for a variable."""
+
+    name: Annotated[Line, Field(description="What it is called.", examples=["Hotfix"])]
+    description: Annotated[str, Field(max_length=2_000, description="When to use it.")] = ""
+    category: Category | None = None
+    variables: Annotated[dict[VariableName, VariableBody], Field(max_length=50, description="What is asked of whoever uses it.")] = Field(
+        default_factory=dict[str, VariableBody]
+    )
+    guidelines: Annotated[list[Line], Field(max_length=50, description="How to work; they go into the plan's description.")] = Field(
+        default_factory=list[str]
+    )
+    plan: TemplatePlan | None = None
+    phases: Annotated[list[TemplatePhase], Field(min_length=1, max_length=100)]
+
+    def document(self) -> JsonObject:
+        """Return it as it is kept: what was not said is left out, so that the version is of what was."""
+        return self.model_dump(mode="json", exclude_none=True, exclude_unset=True, exclude={"slug"})
+
+    def must_work(self) -> None:
+        """
+        Do nothing if a plan can be made of it.
+
+        Raises:
+            ValidationFailed: As `must_work`.
+        """
+        must_work(self.document())
+
+
+class TemplateBody(TemplateFields):
+    """A new template."""
+
+    slug: Slug
+
+
+def must_work(document: JsonObject) -> None:
+    """
+    Do nothing if a plan can be made of *document*, which has a template's form.
+
+    Raises:
+        ValidationFailed: A variable or a placeholder is not valid, or what comes of sample values is no plan.
+    """
+    template = Template.of("", document)
+    wrong = faults(template)
+    if wrong:
+        raise ValidationFailed(wrong)
+    _draft(tried(template), under="plan.")
+
+
+def read_template(document: JsonObject) -> TemplateBody:
+    """
+    Return *document*, of a file, as the template that it is.
+
+    Raises:
+        ValidationFailed: It is none, by field, or no plan can be made of it.
+    """
+    try:
+        body = TemplateBody.model_validate(document)
+    except ValidationError as error:
+        raise refusal(error, TemplateBody) from None
+    body.must_work()
+    return body
+
+
+class CopyBody(Body):
+    """What a copy of a template is called."""
+
+    slug: Slug
+    name: Line | None = None
+
+
+class PreviewBody(Body):
+    """Values to fill a template in with."""
+
+    variables: Values = Field(default_factory=dict[str, object])
+    version: Version | None = None
+
+
+class UseBody(PreviewBody):
+    """Values to fill a template in with, and what the plan has that is not the template's to say."""
+
+    title: Annotated[Title, Field(description="Instead of the template's.")] | None = None
+    description: Annotated[PlanText, Field(description="Instead of the template's, guidelines included.")] | None = None
+    slug: PlanSlug | None = None
+    status: Annotated[Literal["draft", "active"], Field(description="A draft is worked on only by who names it.")] = "draft"
+    org: Org | None = None
+    project: Project | None = None
+    metadata: Annotated[Metadata, Field(description="Beside the template's.")] | None = None
+
+    def draft(self, filled: Filled) -> PlanDraft:
+        """
+        Return the plan that is to be made of *filled*.
+
+        Raises:
+            ValidationFailed: What came of the values is no plan.
+        """
+        own = self.model_dump(exclude={"variables", "version", "metadata"}, exclude_none=True)
+        metadata = {**cast("Mapping[str, object]", filled.plan.get("metadata") or {}), **(self.metadata or {})}
+        made = _draft({**filled.plan, **own, "metadata": metadata})
+        template = filled.kept.template.slug
+        return replace(made, template=template, template_version=filled.kept.version, variables=filled.variables)
+
+
+class TemplatesQuery(PageQuery):
+    """Which templates to list."""
+
+    category: Category | None = None
+    q: Annotated[str, Field(max_length=200, description="Words of its slug, name or description.")] = ""
+
+
+class TemplateQuery(Query):
+    """Which version to show; by default the one in use."""
+
+    version: Version | None = None
+
+
+class VariableAnswer(Answer):
+    """What a template asks."""
+
+    description: str
+    type: str
+    required: bool
+    default: Scalar | None
+    enum: list[Scalar] | None
+    pattern: str | None
+
+
+class TemplateSummary(Answer):
+    """A template in a list."""
+
+    slug: str
+    name: str
+    description: str
+    category: str | None
+    source: Annotated[str, Field(description="shipped with Rookery, and read-only, or the workspace's own.")]
+    version: str
+    variables: dict[str, VariableAnswer]
+    phases: Annotated[list[str], Field(description="Their names.")]
+    tasks: Annotated[int, Field(description="How many there are.")]
+    created_at: Moment | None
+    updated_at: Moment | None
+
+
+class TemplateAnswer(Answer):
+    """A template, whole; without slug, source, version and times it is what a template is written as."""
+
+    slug: str
+    name: str
+    description: str
+    category: str | None
+    source: str
+    version: str
+    variables: dict[str, VariableAnswer]
+    guidelines: list[str]
+    plan: dict[str, object]
+    phases: list[dict[str, object]]
+    created_at: Moment | None
+    updated_at: Moment | None
+
+
+class VersionAnswer(Answer):
+    """A version that is kept."""
+
+    version: str
+    created_at: Moment | None
+    in_use: bool
+
+
+class VersionsAnswer(Answer):
+    """The versions that are kept, the one in use first."""
+
+    versions: list[VersionAnswer]
+    count: int
+
+
+class PreviewAnswer(Answer):
+    """What `POST …/plans` would make."""
+
+    template: str
+    version: str
+    variables: dict[str, Scalar]
+    plan: Annotated[dict[str, object], Field(description="As the body of POST /plans.")]
+
+
+def summary(kept: KeptTemplate) -> TemplateSummary:
+    """Return a template as lists show it."""
+    template = kept.template
+    tasks = sum(len(cast("list[object]", phase.get("tasks", ()))) for phase in template.phases)
+    return TemplateSummary.model_construct(
+        slug=template.slug,
+        name=template.name,
+        description=template.description,
+        category=template.category or None,
+        source=kept.source.value,
+        version=kept.version,
+        variables=_variables(template),
+        phases=[str(phase["name"]) for phase in template.phases],
+        tasks=tasks,
+        created_at=kept.created_at,
+        updated_at=kept.updated_at,
+    )
+
+
+def shown(kept: KeptTemplate) -> TemplateAnswer:
+    """Return a template, whole."""
+    template = kept.template
+    return TemplateAnswer.model_construct(
+        slug=template.slug,
+        name=template.name,
+        description=template.description,
+        category=template.category or None,
+        source=kept.source.value,
+        version=kept.version,
+        variables=_variables(template),
+        guidelines=list(template.guidelines),
+        plan=cast("dict[str, object]", template.plan),
+        phases=cast("list[dict[str, object]]", list(template.phases)),
+        created_at=kept.created_at,
+        updated_at=kept.updated_at,
+    )
+
+
+def versions_shown(kept: KeptTemplate, versions: Sequence[TemplateVersion]) -> VersionsAnswer:
+    """Return the versions of a template."""
+    found = [
+        VersionAnswer.model_construct(version=each.version, created_at=each.created_at, in_use=each.version == kept.version)
+        for each in versions
+    ]
+    return VersionsAnswer.model_construct(versions=found, count=len(found))
+
+
+def previewed(filled: Filled) -> PreviewAnswer:
+    """
+    Return what a filled in template would make.
+
+    Raises:
+        ValidationFailed: What came of the values is no plan.
+    """
+    _draft(filled.plan)
+    return PreviewAnswer.model_construct(
+        template=filled.kept.template.slug, version=filled.kept.version, variables=dict(filled.variables), plan=dict(filled.plan)
+    )
+
+
+def _draft(plan: JsonObject, *, under: str = "") -> PlanDraft:
+    """
+    Return *plan* as one to be made, held against all that is asked of a new plan.
+
+    Raises:
+        ValidationFailed: It would be none. *under* is put before the fields that a template has in `plan`.
+    """
+    try:
+        draft = PlanBody.model_validate(plan).draft()
+    except ValidationError as error:
+        wrong = refusal(error, PlanBody)
+        fields = cast("Mapping[str, list[str]]", wrong.detail["errors"])
+        raise ValidationFailed({name if name.startswith("phases") else f"{under}{name}": texts for name, texts in fields.items()}) from None
+    must_fit(draft)
+    must_hang_together(draft)
+    return draft
+
+
+def _variables(template: Template) -> dict[str, VariableAnswer]:
+    return {
+        name: VariableAnswer.model_construct(
+            description=each.description,
+            type=each.type,
+            required=each.required,
+            default=each.default,
+            enum=None if each.enum is None else list(each.enum),
+            pattern=each.pattern,
+        )
+        for name, each in template.variables.items()
+    }

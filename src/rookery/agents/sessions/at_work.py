@@ -1,0 +1,41 @@
+"""What claiming and completing tasks means to the session in which it is done (D-61, D-62)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from rookery.access.models import Caller
+from rookery.agents.models.plans import By, Task
+from rookery.agents.models.sessions import Taken
+from rookery.agents.sessions.ending import touched
+from rookery.agents.store import handoffs
+from rookery.agents.store import sessions as store
+from rookery.kernel.clock import Clock
+from rookery.kernel.db import Tx
+
+
+@dataclass(frozen=True, slots=True)
+class AtWork:
+    """Hears of claims, each within its transaction."""
+
+    clock: Clock
+
+    def check(self, tx: Tx, caller: Caller, session_id: str) -> None:
+        """
+        Note that the session is being worked in.
+
+        Raises:
+            NotFound: There is none that *caller* may know of.
+            PermissionDenied: It is another agent's.
+            SessionEnded: It is over.
+        """
+        touched(tx, caller, session_id, at=self.clock())
+
+    def completed(self, tx: Tx, task: Task, by: By, at: datetime) -> None:
+        """Offer the hand-off no more that the session was offered, now that its reader goes on with the work."""
+        if by.session_id is None:
+            return
+        session = store.by_id(tx, task.workspace_id, by.session_id)
+        if session is not None and session.offered_id is not None and session.plan_id == task.plan_id:
+            handoffs.take(tx, session.workspace_id, session.offered_id, by=session.id, how=Taken.TASK_COMPLETED, at=at)

@@ -1,0 +1,1 @@
+"""The tables of agent work and their queries: the only SQL."""

@@ -1,0 +1,222 @@
+"""Leases of tasks: which task is next, who has which, whose time is over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+
+from sqlalchemy import BigInteger, ColumnElement, bindparam, case, cast, func, select, update
+
+from rookery.agents.models.plans import Claim, PlanStatus, Task, TaskStatus, Within
+from rookery.agents.store.needs import OPEN
+from rookery.agents.store.rows import to_task
+from rookery.agents.store.tables import phases, plans, tasks
+from rookery.agents.store.tasks import HAS_OPEN_NEED, PHASE_IS_BLOCKED, WORKABLE
+from rookery.kernel.clock import from_micros, to_micros
+from rookery.kernel.db import Statement, Tx, Value
+
+_STEP = 1_000_000
+"""More than a phase has tasks: a priority times this, and the position, order as the two do."""
+
+_ALL = 1_000_000_000
+"""A limit that is none, but keeps SQLite from working out a rank again wherever it stands in the statement around it."""
+
+_c = tasks.c
+_ALONE = select(func.pg_advisory_xact_lock(bindparam("number", type_=BigInteger())))
+_CLAIMS = 0x726F6F6B << 32
+"""Sets these locks apart from others of PostgreSQL's, which are numbers too."""
+
+_PENDING = TaskStatus.PENDING.value
+_PLACE = select(tasks).where(_c.phase_id == bindparam("phase"), _c.status == _PENDING, _c.position == bindparam("place"))
+_TAKE = (
+    update(tasks)
+    .where(_c.id == bindparam("task"), _c.status == _PENDING)
+    .values(
+        status=TaskStatus.IN_PROGRESS.value,
+        claim_token=bindparam("token"),
+        claim_key_id=bindparam("key"),
+        claim_agent_id=bindparam("agent"),
+        claim_session_id=bindparam("session"),
+        claimed_at=bindparam("now"),
+        claim_expires_at=bindparam("until"),
+        started_at=func.coalesce(_c.started_at, bindparam("now")),
+        updated_at=bindparam("now"),
+        version=_c.version + 1,
+    )
+)
+_RENEW = (
+    update(tasks)
+    .where(
+        _c.id == bindparam("task"),
+        _c.workspace_id == bindparam("workspace"),
+        _c.claim_token == bindparam("token"),
+        _c.claim_expires_at > bindparam("now"),
+    )
+    .values(claim_expires_at=bindparam("until"))
+)
+_OVER = (
+    select(_c.id, _c.plan_id, _c.workspace_id)
+    .select_from(tasks.join(plans, plans.c.id == _c.plan_id))
+    .where(_c.claim_expires_at <= bindparam("now"), plans.c.status != PlanStatus.ARCHIVED.value)
+    .order_by(_c.claim_expires_at)
+    .limit(bindparam("most"))
+)
+# The workspace as a condition that no index serves: there are few leases, and they have an index of their own.
+_OVER_THERE = _OVER.where(_c.workspace_id + 0 == bindparam("workspace"))
+_OF_SESSION = (
+    select(_c.id, _c.plan_id)
+    .where(_c.claim_session_id == bindparam("session"), _c.workspace_id + 0 == bindparam("workspace"))
+    .order_by(_c.plan_id, _c.id)
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """
+    What is there where nothing can be had.
+
+    Attributes:
+        open: Tasks of active plans that are not done. *claimed*: those of them that somebody works on.
+        next_end: When the first of their leases ends.
+        is_paused: There is a paused plan.
+    """
+
+    open: int
+    claimed: int
+    next_end: datetime | None
+    is_paused: bool
+
+
+def alone(tx: Tx, workspace_id: int) -> None:
+    """Let nobody else in the workspace look for a task until this transaction ends; on SQLite only one writes anyway."""
+    if tx.dialect == "postgresql":
+        tx.one(_ALONE, {"number": _CLAIMS | (workspace_id & 0xFFFFFFFF)})
+
+
+def best(tx: Tx, within: Within, plan_id: str | None) -> Task | None:
+    """Return the task to be done next: the most urgent, then of the oldest plan, then the first in it; None: none is ready."""
+    row = tx.one(
+        _best(has_plan=plan_id is not None, has_orgs=within.orgs is not None, has_projects=within.projects is not None),
+        _params(within, plan_id),
+    )
+    if row is None:
+        return None
+    found = tx.one(_PLACE, {"phase": row.text("phase_id"), "place": row.integer("rank") % _STEP})
+    return None if found is None else to_task(found)
+
+
+@lru_cache
+def _best(*, has_plan: bool, has_orgs: bool, has_projects: bool) -> Statement:
+    # Of each phase that may be worked on, its first task by an index; then the first of these. So tasks that wait, in whatever
+    # number, are passed over only within a phase that does not.
+    rank = (
+        select(_c.priority * _STEP + _c.position)
+        .where(_c.phase_id == phases.c.id, _c.status == _PENDING, ~HAS_OPEN_NEED)
+        .order_by(_c.priority, _c.position)
+        .limit(1)
+        .correlate(phases)
+        .scalar_subquery()
+    )
+    each = (
+        select(phases.c.id.label("phase_id"), phases.c.position, phases.c.plan_id, rank.label("rank"))
+        .select_from(phases.join(plans, plans.c.id == phases.c.plan_id))
+        .where(*_scope(has_plan=has_plan, has_orgs=has_orgs, has_projects=has_projects), plans.c.status == PlanStatus.ACTIVE.value)
+        .where(phases.c.status.in_(WORKABLE), ~PHASE_IS_BLOCKED)
+        .limit(_ALL)
+        .subquery()
+    )
+    return (
+        select(each.c.phase_id, each.c.rank)
+        .where(each.c.rank.is_not(None))
+        .order_by(each.c.rank // _STEP, each.c.plan_id, each.c.position)
+        .limit(1)
+    )
+
+
+def left(tx: Tx, within: Within, plan_id: str | None) -> Left:
+    """Return why there is nothing to be had of the plan, or of all that *within* sees."""
+    chosen = {"has_plan": plan_id is not None, "has_orgs": within.orgs is not None, "has_projects": within.projects is not None}
+    open_statement, paused_statement = _left(**chosen)
+    params = _params(within, plan_id)
+    row, paused = tx.one(open_statement, params), tx.one(paused_statement, params)
+    next_end = None if row is None else row.maybe_integer("next_end")
+    return Left(
+        open=0 if row is None else row.integer("found"),
+        claimed=0 if row is None else row.maybe_integer("claimed") or 0,
+        next_end=None if next_end is None else from_micros(next_end),
+        is_paused=paused is not None,
+    )
+
+
+@lru_cache
+def _left(*, has_plan: bool, has_orgs: bool, has_projects: bool) -> tuple[Statement, Statement]:
+    scope = _scope(has_plan=has_plan, has_orgs=has_orgs, has_projects=has_projects)
+    is_claimed = case((_c.status == TaskStatus.IN_PROGRESS.value, 1), else_=0)
+    counted = select(
+        func.count().label("found"),
+        cast(func.sum(is_claimed), BigInteger).label("claimed"),
+        func.min(_c.claim_expires_at).label("next_end"),
+    )
+    joined = tasks.join(plans, plans.c.id == _c.plan_id)
+    is_active, is_paused = plans.c.status == PlanStatus.ACTIVE.value, plans.c.status == PlanStatus.PAUSED.value
+    return (
+        counted.select_from(joined).where(*scope, is_active, _c.status.in_(OPEN)),
+        select(plans.c.id).where(*scope, is_paused).limit(1),
+    )
+
+
+def _scope(*, has_plan: bool, has_orgs: bool, has_projects: bool) -> list[ColumnElement[bool]]:
+    conditions: list[ColumnElement[bool]] = [plans.c.workspace_id == bindparam("workspace")]
+    if has_plan:
+        conditions.append(plans.c.id == bindparam("plan"))
+    if has_orgs:
+        conditions.append(plans.c.org.in_(bindparam("orgs", expanding=True)))
+    if has_projects:
+        conditions.append(plans.c.project.in_(bindparam("projects", expanding=True)))
+    return conditions
+
+
+def _params(within: Within, plan_id: str | None) -> Mapping[str, Value | Sequence[Value]]:
+    params: dict[str, Value | Sequence[Value]] = {"workspace": within.workspace_id}
+    if plan_id is not None:
+        params["plan"] = plan_id
+    if within.orgs is not None:
+        params["orgs"] = sorted(within.orgs)
+    if within.projects is not None:
+        params["projects"] = sorted(within.projects)
+    return params
+
+
+def take(tx: Tx, task_id: str, claim: Claim) -> bool:
+    """Let *claim* have the task, if it is pending: in one statement, so that of many who try one succeeds (D-61)."""
+    params: dict[str, Value] = {
+        "task": task_id,
+        "token": claim.token,
+        "key": claim.key_id,
+        "agent": claim.agent_id,
+        "session": claim.session_id,
+        "now": to_micros(claim.claimed_at),
+        "until": to_micros(claim.expires_at),
+    }
+    return tx.run(_TAKE, params) == 1
+
+
+def renew(tx: Tx, workspace_id: int, task_id: str, token: str, *, now: datetime, until: datetime) -> bool:
+    """Let the lease of *token* last until *until*, if it has not ended."""
+    params = {"workspace": workspace_id, "task": task_id, "token": token, "now": to_micros(now), "until": to_micros(until)}
+    return tx.run(_RENEW, params) == 1
+
+
+def over(tx: Tx, now: datetime, *, workspace_id: int | None, most: int) -> list[tuple[str, str, int]]:
+    """Return of tasks whose lease has ended their id, plan and workspace; archived plans stand still."""
+    params: dict[str, Value] = {"now": to_micros(now), "most": most}
+    rows = tx.all(_OVER, params) if workspace_id is None else tx.all(_OVER_THERE, params | {"workspace": workspace_id})
+    return [(row.text("id"), row.text("plan_id"), row.integer("workspace_id")) for row in rows]
+
+
+def of_session(tx: Tx, workspace_id: int, session_id: str) -> list[tuple[str, str]]:
+    """Return of the tasks that the session has leases of their id and plan."""
+    rows = tx.all(_OF_SESSION, {"workspace": workspace_id, "session": session_id})
+    return [(row.text("id"), row.text("plan_id")) for row in rows]

@@ -1,0 +1,112 @@
+"""Hand-offs: one a session, offered until somebody takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import cast
+
+import orjson
+from sqlalchemy import bindparam, select, update
+
+from rookery.agents.models.sessions import Handoff, Notes, Taken
+from rookery.agents.store.session_tables import handoffs
+from rookery.kernel.clock import from_micros, to_micros
+from rookery.kernel.db import Row, Tx, Value, upsert
+
+_c = handoffs.c
+_REST = ("plan_id", "agent_id", "notes", "written_at", "taken_by", "taken_at", "taken_how")
+_PUT = upsert(handoffs, index_elements=["session_id"], set_=lambda new: {name: new[name] for name in _REST})
+_OF = select(handoffs).where(_c.workspace_id == bindparam("workspace"), _c.session_id == bindparam("session"))
+_OF_MANY = select(handoffs).where(_c.workspace_id + 0 == bindparam("workspace"), _c.session_id.in_(bindparam("ids", expanding=True)))
+_OFFERED = (
+    select(handoffs)
+    .where(_c.workspace_id + 0 == bindparam("workspace"), _c.plan_id == bindparam("plan"), _c.taken_by.is_(None))
+    .order_by(_c.written_at.desc(), _c.session_id.desc())
+    .limit(1)
+)
+_TAKE = (
+    update(handoffs)
+    .where(_c.workspace_id == bindparam("workspace"), _c.session_id == bindparam("session"), _c.taken_by.is_(None))
+    .values(taken_by=bindparam("by"), taken_at=bindparam("at"), taken_how=bindparam("how"))
+)
+
+
+def put(tx: Tx, handoff: Handoff) -> None:
+    """Store *handoff* instead of what its session wrote before."""
+    row: dict[str, Value] = {
+        "session_id": handoff.session_id,
+        "workspace_id": handoff.workspace_id,
+        "plan_id": handoff.plan_id,
+        "agent_id": handoff.agent_id,
+        "notes": orjson.dumps(_written(handoff.notes)).decode(),
+        "written_at": to_micros(handoff.written_at),
+        "taken_by": handoff.taken_by,
+        "taken_at": None if handoff.taken_at is None else to_micros(handoff.taken_at),
+        "taken_how": None if handoff.taken_how is None else handoff.taken_how.value,
+    }
+    tx.run(_PUT, row)
+
+
+def of_session(tx: Tx, workspace_id: int, session_id: str) -> Handoff | None:
+    """Return what a session wrote."""
+    row = tx.one(_OF, {"workspace": workspace_id, "session": session_id})
+    return None if row is None else _to_handoff(row)
+
+
+def of_sessions(tx: Tx, workspace_id: int, ids: Sequence[str]) -> dict[str, Handoff]:
+    """Return what those of *ids* wrote that wrote something."""
+    found = tx.all(_OF_MANY, {"workspace": workspace_id, "ids": ids}) if ids else []
+    return {row.text("session_id"): _to_handoff(row) for row in found}
+
+
+def offered(tx: Tx, workspace_id: int, plan_id: str) -> Handoff | None:
+    """Return the newest hand-off of a plan's sessions that nobody has taken."""
+    row = tx.one(_OFFERED, {"workspace": workspace_id, "plan": plan_id})
+    return None if row is None else _to_handoff(row)
+
+
+def take(tx: Tx, workspace_id: int, session_id: str, *, by: str, how: Taken, at: datetime) -> bool:
+    """Offer the hand-off of *session_id* no more, for the session *by* has it; False: somebody had taken it before."""
+    params: dict[str, Value] = {"workspace": workspace_id, "session": session_id, "by": by, "at": to_micros(at), "how": how.value}
+    return tx.run(_TAKE, params) > 0
+
+
+def _written(notes: Notes) -> dict[str, object]:
+    return {
+        "summary": notes.summary,
+        "completed": notes.completed,
+        "remaining": notes.remaining,
+        "blockers": notes.blockers,
+        "decisions": notes.decisions,
+        "next_steps": notes.next_steps,
+        "refs": notes.refs,
+    }
+
+
+def _to_handoff(row: Row) -> Handoff:
+    taken_at, how = row.maybe_integer("taken_at"), row.maybe_text("taken_how")
+    written = cast("Mapping[str, object]", orjson.loads(row.text("notes")))
+
+    def lines(name: str) -> tuple[str, ...]:
+        return tuple(cast("Sequence[str]", written[name]))
+
+    return Handoff(
+        session_id=row.text("session_id"),
+        workspace_id=row.integer("workspace_id"),
+        plan_id=row.maybe_text("plan_id"),
+        agent_id=row.text("agent_id"),
+        notes=Notes(
+            summary=cast("str | None", written["summary"]),
+            completed=lines("completed"),
+            remaining=lines("remaining"),
+            blockers=lines("blockers"),
+            decisions=lines("decisions"),
+            next_steps=lines("next_steps"),
+            refs=cast("Mapping[str, object]", written["refs"]),
+        ),
+        written_at=from_micros(row.integer("written_at")),
+        taken_by=row.maybe_text("taken_by"),
+        taken_at=None if taken_at is None else from_micros(taken_at),
+        taken_how=None if how is None else Taken(how),
+    )

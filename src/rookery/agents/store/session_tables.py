@@ -1,0 +1,95 @@
+"""The tables of sessions; `migrations/versions/0012_sessions.py` makes the same."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Column, Index, Table, Text
+
+from rookery.kernel.db import metadata
+
+sessions = Table(
+    "agent_sessions",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("workspace_id", BigInteger, nullable=False),
+    Column("agent_id", Text, nullable=False),
+    Column("agent_type", Text, nullable=False),
+    Column("key_id", Text, nullable=False),
+    Column("plan_id", Text),
+    Column("org", Text),
+    Column("project", Text),
+    Column("status", Text, nullable=False),
+    Column("goal", Text),
+    Column("context", Text, nullable=False),
+    Column("summary", Text),
+    Column("resumed_from", Text),
+    Column("resumed_by", Text),
+    Column("offered_id", Text),
+    Column("end_reason", Text),
+    Column("started_at", BigInteger, nullable=False),
+    Column("last_activity_at", BigInteger, nullable=False),
+    Column("ended_at", BigInteger),
+    Column("memories_due", BigInteger),
+    Column("last_seq", BigInteger, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("tokens_in", BigInteger, nullable=False),
+    Column("tokens_out", BigInteger, nullable=False),
+    Column("version", BigInteger, nullable=False),
+)
+
+Index("ix_agent_sessions_newest", sessions.c.workspace_id, sessions.c.started_at, sessions.c.id)
+Index("ix_agent_sessions_plan", sessions.c.plan_id)
+_is_open = sessions.c.ended_at.is_(None)
+# D-62: one open session for each agent and plan, whoever starts the second one at the same moment.
+Index(
+    "uq_agent_sessions_open",
+    sessions.c.workspace_id,
+    sessions.c.plan_id,
+    sessions.c.agent_id,
+    unique=True,
+    sqlite_where=_is_open,
+    postgresql_where=_is_open,
+)
+Index("ix_agent_sessions_idle", sessions.c.last_activity_at, sqlite_where=_is_open, postgresql_where=_is_open)
+_due = sessions.c.memories_due
+Index("ix_agent_sessions_due", _due, sqlite_where=_due.is_not(None), postgresql_where=_due.is_not(None))
+
+session_events = Table(
+    "agent_session_events",
+    metadata,
+    Column("session_id", Text, primary_key=True),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("workspace_id", BigInteger, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("message", Text, nullable=False),
+    Column("data", Text, nullable=False),
+    Column("state", Text),
+    Column("task_id", Text),
+    Column("tokens_in", BigInteger, nullable=False),
+    Column("tokens_out", BigInteger, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+_state = session_events.c.state
+Index(
+    "ix_agent_session_events_checkpoints",
+    session_events.c.session_id,
+    session_events.c.seq,
+    sqlite_where=_state.is_not(None),
+    postgresql_where=_state.is_not(None),
+)
+Index("ix_agent_session_events_workspace_id", session_events.c.workspace_id)
+
+handoffs = Table(
+    "agent_handoffs",
+    metadata,
+    Column("session_id", Text, primary_key=True),
+    Column("workspace_id", BigInteger, nullable=False),
+    Column("plan_id", Text),
+    Column("agent_id", Text, nullable=False),
+    Column("notes", Text, nullable=False),
+    Column("written_at", BigInteger, nullable=False),
+    Column("taken_by", Text),
+    Column("taken_at", BigInteger),
+    Column("taken_how", Text),
+)
+Index("ix_agent_handoffs_plan_id", handoffs.c.plan_id, handoffs.c.written_at)

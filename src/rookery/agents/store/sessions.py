@@ -1,0 +1,240 @@
+"""Sessions: found, started, changed, listed, swept. Statements are constants, compiled once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import cast
+
+import orjson
+from sqlalchemy import BigInteger, ColumnElement, and_, bindparam, case, func, insert, or_, select, update
+from sqlalchemy.sql.elements import KeyedColumnElement
+
+from rookery.agents.models.sessions import Session, SessionFilter, SessionStatus
+from rookery.agents.store.session_tables import sessions
+from rookery.kernel.clock import from_micros, to_micros
+from rookery.kernel.db import Row, Tx, Value
+
+_c = sessions.c
+_THIS = (_c.workspace_id == bindparam("workspace"), _c.id == bindparam("session"))
+_ADD = insert(sessions)
+_BY_ID = select(sessions).where(*_THIS)
+_LOCKED = _BY_ID.with_for_update()
+_BY_IDS = select(sessions).where(_c.id.in_(bindparam("ids", expanding=True)))
+_OPEN_OF = (
+    select(sessions)
+    .where(
+        _c.workspace_id == bindparam("workspace"),
+        _c.plan_id == bindparam("plan"),
+        _c.agent_id == bindparam("agent"),
+        _c.ended_at.is_(None),
+    )
+    .with_for_update()
+)
+_CHANGED = (
+    "status", "goal", "context", "summary", "resumed_by", "offered_id", "end_reason", "last_activity_at", "ended_at",
+    "memories_due", "version",
+)  # fmt: skip
+_CHANGE = update(sessions).where(*_THIS).values({name: bindparam(f"new_{name}") for name in _CHANGED})
+_NOW = bindparam("at", type_=BigInteger())
+_LATEST = case((_c.last_activity_at > _NOW, _c.last_activity_at), else_=_NOW)
+"""Clocks of several processes differ: the last activity never goes back."""
+_TOUCH = update(sessions).where(*_THIS, _c.ended_at.is_(None)).values(last_activity_at=_LATEST).returning(*_c)
+_COUNT_EVENT = (
+    update(sessions)
+    .where(*_THIS, _c.ended_at.is_(None))
+    .values(
+        last_seq=_c.last_seq + 1,
+        size=_c.size + bindparam("bytes"),
+        tokens_in=_c.tokens_in + bindparam("more_in"),
+        tokens_out=_c.tokens_out + bindparam("more_out"),
+        last_activity_at=_LATEST,
+    )
+    .returning(*_c)
+)
+_IDLE = (
+    select(sessions)
+    .where(
+        _c.ended_at.is_(None),
+        or_(
+            and_(_c.status == SessionStatus.ACTIVE.value, _c.last_activity_at <= bindparam("active_before")),
+            and_(_c.status == SessionStatus.PAUSED.value, _c.last_activity_at <= bindparam("paused_before")),
+        ),
+    )
+    .order_by(_c.last_activity_at, _c.id)
+    .limit(bindparam("most"))
+    .with_for_update(skip_locked=True)
+)
+_DUE = (
+    select(sessions)
+    .where(_c.memories_due.is_not(None), _c.memories_due <= _NOW)
+    .order_by(_c.memories_due, _c.id)
+    .limit(bindparam("most"))
+    .with_for_update(skip_locked=True)
+)
+_SET_DUE = update(sessions).where(*_THIS).values(memories_due=bindparam("due"))
+
+
+def add(tx: Tx, session: Session) -> None:
+    """Store *session*; its id must be new, and its agent must have no open one on its plan (`Conflict`)."""
+    tx.run(_ADD, _to_row(session))
+
+
+def by_id(tx: Tx, workspace_id: int, session_id: str) -> Session | None:
+    """Return a session of the workspace."""
+    row = tx.one(_BY_ID, {"workspace": workspace_id, "session": session_id})
+    return None if row is None else to_session(row)
+
+
+def locked(tx: Tx, workspace_id: int, session_id: str) -> Session | None:
+    """Do as `by_id`, and let nobody change it until this transaction ends."""
+    row = tx.one(_LOCKED, {"workspace": workspace_id, "session": session_id})
+    return None if row is None else to_session(row)
+
+
+def by_ids(tx: Tx, ids: Sequence[str]) -> list[Session]:
+    """Return those of *ids* that there are, of any workspace: for what watches many at once."""
+    return [to_session(row) for row in tx.all(_BY_IDS, {"ids": ids})] if ids else []
+
+
+def open_of(tx: Tx, workspace_id: int, plan_id: str, agent_id: str) -> Session | None:
+    """Return the open session of an agent on a plan, and let nobody change it until this transaction ends."""
+    row = tx.one(_OPEN_OF, {"workspace": workspace_id, "plan": plan_id, "agent": agent_id})
+    return None if row is None else to_session(row)
+
+
+def change(tx: Tx, now: Session) -> None:
+    """Write what may change of *now*, which is what `locked` returned in this transaction, changed."""
+    row = _to_row(now)
+    values: dict[str, Value] = {f"new_{name}": row[name] for name in _CHANGED}
+    tx.run(_CHANGE, {**values, "workspace": now.workspace_id, "session": now.id})
+
+
+def touch(tx: Tx, workspace_id: int, session_id: str, *, at: datetime) -> Session | None:
+    """Say that an open session is being worked in, and return it; None: there is no such open one."""
+    row = tx.one(_TOUCH, {"workspace": workspace_id, "session": session_id, "at": to_micros(at)})
+    return None if row is None else to_session(row)
+
+
+def count_event(tx: Tx, workspace_id: int, session_id: str, *, size: int, tokens_in: int, tokens_out: int, at: datetime) -> Session | None:
+    """Give an open session one event more and return it, its `last_seq` that event's; whoever else counts waits. None: no such open one."""
+    params: dict[str, Value] = {
+        "workspace": workspace_id,
+        "session": session_id,
+        "bytes": size,
+        "more_in": tokens_in,
+        "more_out": tokens_out,
+        "at": to_micros(at),
+    }
+    row = tx.one(_COUNT_EVENT, params)
+    return None if row is None else to_session(row)
+
+
+def page(tx: Tx, workspace_id: int, wanted: SessionFilter, *, limit: int, offset: int) -> tuple[list[Session], int]:
+    """Return a stretch of the sessions asked for, newest first, and how many there are in all."""
+    condition = and_(_c.workspace_id == workspace_id, *_conditions(wanted))
+    newest = (_c.started_at.desc(), _c.id.desc())
+    found = tx.all(select(sessions).where(condition).order_by(*newest).limit(limit).offset(offset))
+    total = tx.one(select(func.count().label("found")).select_from(sessions).where(condition))
+    return [to_session(row) for row in found], 0 if total is None else total.integer("found")
+
+
+def idle(tx: Tx, *, at: datetime, active_for: timedelta, paused_for: timedelta, limit: int) -> list[Session]:
+    """Return open sessions, of any workspace, in which nothing happened for so long; another process gets others."""
+    params: dict[str, Value] = {
+        "active_before": to_micros(at - active_for),
+        "paused_before": to_micros(at - paused_for),
+        "most": limit,
+    }
+    return [to_session(row) for row in tx.all(_IDLE, params)]
+
+
+def due(tx: Tx, *, at: datetime, limit: int) -> list[Session]:
+    """Return sessions, of any workspace, whose memories are to be put away now; another process gets others."""
+    return [to_session(row) for row in tx.all(_DUE, {"at": to_micros(at), "most": limit})]
+
+
+def set_due(tx: Tx, workspace_id: int, session_id: str, moment: datetime | None) -> None:
+    """Say when a session's memories are to be put away; None: they are."""
+    due_at = None if moment is None else to_micros(moment)
+    tx.run(_SET_DUE, {"workspace": workspace_id, "session": session_id, "due": due_at})
+
+
+def to_session(row: Row) -> Session:
+    """Return the session of a row with all its columns."""
+    ended_at, memories_due = row.maybe_integer("ended_at"), row.maybe_integer("memories_due")
+    return Session(
+        id=row.text("id"),
+        workspace_id=row.integer("workspace_id"),
+        agent_id=row.text("agent_id"),
+        agent_type=row.text("agent_type"),
+        key_id=row.text("key_id"),
+        plan_id=row.maybe_text("plan_id"),
+        org=row.maybe_text("org"),
+        project=row.maybe_text("project"),
+        status=SessionStatus(row.text("status")),
+        goal=row.maybe_text("goal"),
+        context=cast("Mapping[str, object]", orjson.loads(row.text("context"))),
+        summary=row.maybe_text("summary"),
+        resumed_from=row.maybe_text("resumed_from"),
+        resumed_by=row.maybe_text("resumed_by"),
+        offered_id=row.maybe_text("offered_id"),
+        end_reason=row.maybe_text("end_reason"),
+        started_at=from_micros(row.integer("started_at")),
+        last_activity_at=from_micros(row.integer("last_activity_at")),
+        ended_at=None if ended_at is None else from_micros(ended_at),
+        memories_due=None if memories_due is None else from_micros(memories_due),
+        last_seq=row.integer("last_seq"),
+        size=row.integer("size"),
+        tokens_in=row.integer("tokens_in"),
+        tokens_out=row.integer("tokens_out"),
+        version=row.integer("version"),
+    )
+
+
+def _to_row(session: Session) -> dict[str, Value]:
+    ended_at, memories_due = session.ended_at, session.memories_due
+    return {
+        "id": session.id,
+        "workspace_id": session.workspace_id,
+        "agent_id": session.agent_id,
+        "agent_type": session.agent_type,
+        "key_id": session.key_id,
+        "plan_id": session.plan_id,
+        "org": session.org,
+        "project": session.project,
+        "status": session.status.value,
+        "goal": session.goal,
+        "context": orjson.dumps(session.context).decode(),
+        "summary": session.summary,
+        "resumed_from": session.resumed_from,
+        "resumed_by": session.resumed_by,
+        "offered_id": session.offered_id,
+        "end_reason": session.end_reason,
+        "started_at": to_micros(session.started_at),
+        "last_activity_at": to_micros(session.last_activity_at),
+        "ended_at": None if ended_at is None else to_micros(ended_at),
+        "memories_due": None if memories_due is None else to_micros(memories_due),
+        "last_seq": session.last_seq,
+        "size": session.size,
+        "tokens_in": session.tokens_in,
+        "tokens_out": session.tokens_out,
+        "version": session.version,
+    }
+
+
+def _conditions(wanted: SessionFilter) -> list[ColumnElement[bool]]:
+    named = [
+        (_c.status, None if wanted.status is None else wanted.status.value),
+        (_c.agent_id, wanted.agent_id),
+        (_c.plan_id, wanted.plan_id),
+        (_c.org, wanted.org),
+        (_c.project, wanted.project),
+    ]
+    conditions = [column == value for column, value in named if value is not None]
+    conditions += [_among(column, names) for column, names in ((_c.org, wanted.orgs), (_c.project, wanted.projects)) if names is not None]
+    return conditions
+
+
+def _among(column: KeyedColumnElement[str], names: Collection[str]) -> ColumnElement[bool]:
+    return column.in_(sorted(names))

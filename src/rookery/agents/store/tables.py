@@ -1,0 +1,150 @@
+"""The tables of plans; `migrations/versions/0011_plans.py` makes the same."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Column, Index, Table, Text
+
+from rookery.kernel.db import metadata
+
+plans = Table(
+    "plans",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("workspace_id", BigInteger, nullable=False),
+    Column("slug", Text, nullable=False),
+    Column("title", Text, nullable=False),
+    Column("description", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("org", Text),
+    Column("project", Text),
+    Column("template", Text),
+    Column("template_version", Text),
+    Column("variables", Text),
+    Column("metadata", Text, nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("archived_from", Text),
+    Column("archive_reason", Text),
+    Column("event_seq", BigInteger, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    Column("started_at", BigInteger),
+    Column("completed_at", BigInteger),
+    Column("archived_at", BigInteger),
+)
+Index("ix_plans_slug", plans.c.workspace_id, plans.c.slug, unique=True)
+Index("ix_plans_newest", plans.c.workspace_id, plans.c.created_at, plans.c.id)
+Index("ix_plans_status", plans.c.workspace_id, plans.c.status)
+
+phases = Table(
+    "plan_phases",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("workspace_id", BigInteger, nullable=False),
+    Column("plan_id", Text, nullable=False),
+    Column("position", BigInteger, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("description", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("hold_reason", Text),
+    Column("acceptance_criteria", Text, nullable=False),
+    Column("metadata", Text, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    Column("started_at", BigInteger),
+    Column("completed_at", BigInteger),
+)
+Index("ix_plan_phases_position", phases.c.plan_id, phases.c.position)
+
+tasks = Table(
+    "plan_tasks",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("workspace_id", BigInteger, nullable=False),
+    Column("plan_id", Text, nullable=False),
+    Column("phase_id", Text, nullable=False),
+    Column("position", BigInteger, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("description", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("hold_reason", Text),
+    Column("priority", BigInteger, nullable=False),
+    Column("notes", Text, nullable=False),
+    Column("result", Text),
+    Column("error", Text),
+    Column("acceptance_criteria", Text, nullable=False),
+    Column("metadata", Text, nullable=False),
+    Column("attempts", BigInteger, nullable=False),
+    Column("claim_token", Text),
+    Column("claim_key_id", Text),
+    Column("claim_agent_id", Text),
+    Column("claim_session_id", Text),
+    Column("claimed_at", BigInteger),
+    Column("claim_expires_at", BigInteger),
+    Column("version", BigInteger, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    Column("started_at", BigInteger),
+    Column("completed_at", BigInteger),
+)
+"""The `claim_…` columns are all null, or a lease (D-61)."""
+
+# What is next in a phase, and what is still open in it: each the first row of a range.
+Index("ix_plan_tasks_next", tasks.c.phase_id, tasks.c.status, tasks.c.priority, tasks.c.position)
+Index("ix_plan_tasks_counted", tasks.c.plan_id, tasks.c.phase_id, tasks.c.status)
+Index("ix_plan_tasks_newest", tasks.c.workspace_id, tasks.c.created_at, tasks.c.id)
+# Few tasks are claimed at a time.
+_expires, _session = tasks.c.claim_expires_at, tasks.c.claim_session_id
+Index("ix_plan_tasks_leases", _expires, sqlite_where=_expires.is_not(None), postgresql_where=_expires.is_not(None))
+Index("ix_plan_tasks_session", _session, sqlite_where=_session.is_not(None), postgresql_where=_session.is_not(None))
+
+needs = Table(
+    "plan_needs",
+    metadata,
+    Column("item_id", Text, primary_key=True),
+    Column("needs_id", Text, primary_key=True),
+    Column("workspace_id", BigInteger, nullable=False),
+    Column("plan_id", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""Which task depends on which task, which phase on which phase: ids tell the two apart, and both ends are of one plan."""
+
+Index("ix_plan_needs_plan_id", needs.c.plan_id)
+Index("ix_plan_needs_needs_id", needs.c.needs_id)
+
+checkpoints = Table(
+    "phase_checkpoints",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("workspace_id", BigInteger, nullable=False),
+    Column("plan_id", Text, nullable=False),
+    Column("phase_id", Text, nullable=False),
+    Column("note", Text, nullable=False),
+    Column("context", Text, nullable=False),
+    Column("key_id", Text, nullable=False),
+    Column("agent_id", Text),
+    Column("created_at", BigInteger, nullable=False),
+)
+Index("ix_phase_checkpoints_plan", checkpoints.c.plan_id, checkpoints.c.phase_id, checkpoints.c.id)
+
+plan_events = Table(
+    "plan_events",
+    metadata,
+    Column("plan_id", Text, primary_key=True),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("workspace_id", BigInteger, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Column("key_id", Text, nullable=False),
+    Column("agent_id", Text),
+    Column("session_id", Text),
+    Column("phase_id", Text),
+    Column("task_id", Text),
+    Column("data", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+_in_session = plan_events.c.session_id.is_not(None)
+Index("ix_plan_events_session_id", plan_events.c.session_id, sqlite_where=_in_session, postgresql_where=_in_session)
+_in_session = plan_events.c.session_id
+Index("ix_plan_events_session", _in_session, sqlite_where=_in_session.is_not(None), postgresql_where=_in_session.is_not(None))

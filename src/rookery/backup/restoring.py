@@ -1,0 +1,198 @@
+"""
+A backup is unpacked into an empty folder.
+
+    1 the whole archive is read and compared with what it says of itself: nothing is written yet
+    2 it is unpacked into `.restoring`, in the folder, and compared again
+    3 the files are moved to their places, then `.restoring` goes
+
+While `.restoring` is there nothing of Rookery uses the folder, so a restore that is killed at any moment has left nothing that could
+be taken for whole; done again, it begins from the beginning.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import shutil
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rookery.backup import snapshot
+from rookery.backup.archive import Progress, Sink, unpack
+from rookery.backup.errors import ArchiveUnfit, FolderTaken
+from rookery.backup.manifest import Manifest
+from rookery.backup.stores import DATABASES, PLAIN, RECORDS, RESTORING, SECRET_KEY
+from rookery.kernel.errors import RookeryError, StorageFull
+from rookery.migrations import HEAD
+
+_MIB = 1024 * 1024
+_PIECE = 1024 * 1024
+_MINE = frozenset({*DATABASES, *PLAIN, SECRET_KEY, RESTORING})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """A backup that was restored into *folder*, or, without one, only looked through."""
+
+    manifest: Manifest
+    folder: Path | None
+
+
+class _Nowhere:
+    """Takes what is only to be compared."""
+
+    def write(self, piece: bytes, /) -> object:
+        return len(piece)
+
+
+def verify(archive: Path, *, progress: Progress, sha256: str | None = None) -> Restored:
+    """
+    Read *archive* from end to end and write nothing.
+
+    Args:
+        archive: The backup.
+        progress: Told how many bytes were read.
+        sha256: What the backup said its file had when it was made; only this tells a forged one.
+
+    Raises:
+        ArchiveUnfit: It is no backup, or not whole, or not what was saved, or of a newer Rookery.
+    """
+    try:
+        if sha256 is not None:
+            _must_have(archive, sha256)
+        manifest = unpack(archive, lambda _: contextlib.nullcontext(_Nowhere()), progress)
+    except OSError as error:
+        raise RookeryError(f"{archive} cannot be read: {error.strerror or error}") from error
+    _must_be_readable(archive, manifest)
+    return Restored(manifest=manifest, folder=None)
+
+
+def restore(archive: Path, folder: Path, *, progress: Progress, sha256: str | None = None) -> Restored:
+    """
+    Put what is in *archive* into *folder*, which is made if it must be.
+
+    Args:
+        archive: The backup.
+        folder: Where nothing is yet, but for what a restore left that was killed.
+        progress: Told how many bytes were read, twice those that are in it.
+        sha256: As for `verify`.
+
+    Raises:
+        ArchiveUnfit: As for `verify`; nothing was written.
+        FolderTaken: There is something in *folder*, or another restore is at work there.
+        StorageFull: There is too little room.
+    """
+    _must_be_free(folder)
+    manifest = verify(archive, progress=progress, sha256=sha256).manifest
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _held(folder):
+            _clear(folder)
+            free = shutil.disk_usage(folder).free
+            if free < manifest.size:
+                raise StorageFull(
+                    f"{folder} needs {manifest.size // _MIB + 1:,} MiB for this backup, and its disk has {free // _MIB:,} MiB free."
+                )
+            _unpack(archive, folder, manifest, lambda done: progress(manifest.size + done))
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise StorageFull(f"The disk of {folder} is full; what was written is gone again.") from error
+        raise RookeryError(f"{folder} cannot be written: {error.strerror or error}") from error
+    return Restored(manifest=manifest, folder=folder)
+
+
+def _unpack(archive: Path, folder: Path, manifest: Manifest, progress: Progress) -> None:
+    room = folder / RESTORING
+    room.mkdir(mode=0o700)
+    try:
+
+        @contextmanager
+        def into(name: str) -> Generator[Sink]:
+            descriptor = os.open(room / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+
+        _must_be_same(archive, manifest, unpack(archive, into, progress), room)
+    except BaseException:
+        shutil.rmtree(room, ignore_errors=True)
+        raise
+    _sync(room)
+    _sync(folder)
+    for entry in manifest.files:
+        (room / entry.name).rename(folder / entry.name)
+    _sync(folder)
+    room.rmdir()
+    _sync(folder)
+
+
+def _must_be_same(archive: Path, checked: Manifest, unpacked: Manifest, room: Path) -> None:
+    if unpacked != checked:
+        raise ArchiveUnfit(f"{archive} was changed while it was read.")
+    if checked.revision is not None and snapshot.revision(room / RECORDS) != checked.revision:
+        raise ArchiveUnfit(f"{archive} is no backup of Rookery: its records have another revision than it says.")
+
+
+def _must_be_readable(archive: Path, manifest: Manifest) -> None:
+    if manifest.revision is not None and manifest.revision > HEAD:
+        raise ArchiveUnfit(
+            f"The records in {archive} have revision {manifest.revision}, this Rookery knows up to {HEAD}: "
+            f"use the Rookery that made it ({manifest.version}), or a newer one."
+        )
+
+
+def _must_have(archive: Path, sha256: str) -> None:
+    with archive.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != sha256.lower():
+        raise ArchiveUnfit(f"{archive} is not the file that you mean: it has SHA-256 {found}.")
+
+
+def _must_be_free(folder: Path) -> None:
+    """Do nothing if nothing is in *folder*, or only what a killed restore may have left."""
+    if not os.path.lexists(folder):
+        return
+    if not folder.is_dir():
+        raise FolderTaken(f"{folder} is no folder.")
+    there = {entry.name for entry in folder.iterdir()}
+    if there - (_MINE if RESTORING in there else set()):
+        raise FolderTaken(f"{folder} is not empty: a backup is restored into an empty folder, which may take the old one's place then.")
+
+
+def _clear(folder: Path) -> None:
+    """Delete what a killed restore left in *folder*, which is ours alone at this moment."""
+    _must_be_free(folder)
+    for entry in list(folder.iterdir()):
+        if entry.name != RESTORING:
+            entry.unlink()
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(folder / RESTORING)
+
+
+@contextmanager
+def _held(folder: Path) -> Generator[None]:
+    """Keep others from restoring into *folder*; a process that dies lets go."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise FolderTaken(f"Another restore into {folder} is at work.") from error
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

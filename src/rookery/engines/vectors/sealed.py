@@ -1,0 +1,279 @@
+"""
+The file of a large workspace's vectors in lists around centroids: a cache of `vectors.db`, mapped, never changed once it has its name.
+
+Rows lie in the order of their lists, those of one group together, so that what a query scores lies together. What is needed
+of a row beside its vector has a column each. A file tells up to which change of `vectors.db` it knows; later ones, and
+which of its rows are gone, are kept by whoever opened it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import zlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from rookery.engines.vectors.masks import Facets, Space
+from rookery.memory.ports import Generation
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int32]
+Longs = npt.NDArray[np.int64]
+Doubles = npt.NDArray[np.float64]
+Names = npt.NDArray[np.bytes_]
+S = TypeVar("S", bound=np.generic)
+
+FORMAT: Final = 2
+NEVER: Final = int(np.iinfo(np.int64).max)
+SUFFIX: Final = ".lists"
+_MAGIC: Final = b"rookery lists\n\0\0"
+_ALIGNED: Final = 4096
+_PREFIX: Final = len(_MAGIC) + 8 + 32
+
+
+class Unusable(Exception):
+    """A file that is not what it should be, and why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """
+    What is known of the rows, in their order, but for their vectors; times are microseconds.
+
+    Attributes:
+        change: The number of the entry in `vectors.db` that a row is a chunk of.
+        ids: Memory ids in UTF-8.
+        group: Numbers of *spaces*, from 1 on, as `Facets` gives them.
+        tagset: Numbers of *tagsets*.
+    """
+
+    change: Longs
+    ids: Names
+    group: Ints
+    tagset: Ints
+    confidence: Doubles
+    created_at: Longs
+    expires_at: Longs
+    spaces: Sequence[Space]
+    tagsets: Sequence[tuple[str, ...]]
+
+
+class Sealed:
+    """
+    A file, mapped. Raises `Unusable`.
+
+    Attributes:
+        upto: The last change that it knows.
+        made_at_s: When, by the clock of the machine.
+        trained: How many rows there were when the centroids were found.
+        ends: Where each list ends.
+        by_group: Rows in the order of their groups; *group_ends* tells where each ends.
+        by_id: Rows in the order of their ids.
+        earliest_expiry: Of any row; `NEVER` if none expires.
+    """
+
+    def __init__(self, path: Path, *, workspace_id: int, generation: Generation) -> None:
+        self.path = path
+        try:
+            with path.open("rb") as file:
+                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                self.made_at_s = os.fstat(file.fileno()).st_mtime
+        except (OSError, ValueError) as error:
+            raise Unusable(str(error)) from error
+        header = _header(self._map)
+        if header["of"] != _of(workspace_id, generation):
+            raise Unusable("it is of another workspace or model")
+        self._arrays = cast("Mapping[str, tuple[str, list[int], int]]", header["arrays"])
+        self._sums = cast("Mapping[str, int]", header["sums"])
+        self.upto = cast("int", header["upto"])
+        self.trained = cast("int", header["trained"])
+        self.earliest_expiry = cast("int", header["earliest_expiry"])
+        self.vectors: Floats = self._array("vectors", np.float32)
+        self.centroids: Floats = self._array("centroids", np.float32)
+        self.ends: Longs = self._array("ends", np.int64)
+        self.by_group: Ints = self._array("by_group", np.int32)
+        self.group_ends: Longs = self._array("group_ends", np.int64)
+        self.by_id: Ints = self._array("by_id", np.int32)
+        self.columns = Columns(
+            change=self._array("change", np.int64),
+            ids=self._array("ids", np.bytes_),
+            group=self._array("group", np.int32),
+            tagset=self._array("tagset", np.int32),
+            confidence=self._array("confidence", np.float64),
+            created_at=self._array("created_at", np.int64),
+            expires_at=self._array("expires_at", np.int64),
+            spaces=[_space(each) for each in cast("list[list[str | None]]", header["spaces"])],
+            tagsets=[tuple(each) for each in cast("list[list[str]]", header["tagsets"])],
+        )
+        self.facets = Facets()
+        for space in self.columns.spaces:
+            self.facets.group(space)
+        for tags in self.columns.tagsets:
+            self.facets.tagset(tags)
+
+    def __len__(self) -> int:
+        return len(self.columns.change)
+
+    def read_ahead(self) -> None:
+        """Have the system read the file before it is asked for; it takes what memory is free, and gives it back when needed."""
+        self._map.madvise(mmap.MADV_WILLNEED)
+
+    def rows_of(self, memory_ids: Collection[str]) -> dict[str, Ints]:
+        """Return the rows of those of *memory_ids* that it has, dead ones too."""
+        ids, width = self.columns.ids, self.columns.ids.dtype.itemsize
+        asked = {each.encode(): each for each in memory_ids}
+        # Of exactly the column's width, as numpy would otherwise widen the whole column.
+        keys = np.array([each for each in asked if len(each) <= width], dtype=ids.dtype)
+        firsts = np.searchsorted(ids, keys, side="left", sorter=self.by_id).tolist()
+        lasts = np.searchsorted(ids, keys, side="right", sorter=self.by_id).tolist()
+        names: list[bytes] = keys.tolist()
+        return {asked[name]: self.by_id[first:last] for name, first, last in zip(names, firsts, lasts, strict=True) if last > first}
+
+    def names(self, rows: Longs | Sequence[int]) -> list[str]:
+        """Return whose they are."""
+        found: list[bytes] = self.columns.ids[rows].tolist()
+        return [each.decode() for each in found]
+
+    def _array(self, name: str, dtype: type[S]) -> npt.NDArray[S]:
+        kind, shape, offset = self._arrays[name]
+        if not np.issubdtype(np.dtype(kind), dtype):
+            raise Unusable(f"its {name} are {kind}")
+        try:
+            array = cast("npt.NDArray[S]", np.ndarray(shape, dtype=kind, buffer=self._map, offset=offset))
+        except (TypeError, ValueError) as error:
+            raise Unusable(str(error)) from error
+        # A wrong number in a column would send a query beyond the end of another one.
+        if name in self._sums and zlib.crc32(array.data) != self._sums[name]:
+            raise Unusable(f"its {name} are damaged")
+        return array
+
+
+def seal(
+    path: Path,
+    columns: Columns,
+    *,
+    batches: Iterable[Floats],
+    dimension: int,
+    centroids: Floats,
+    ends: Longs,
+    upto: int,
+    trained: int,
+    workspace_id: int,
+    generation: Generation,
+) -> None:
+    """Write the file under a name of its own, and give it *path* when it is whole and on the disk. *batches*: the vectors, in order."""
+    groups = len(columns.spaces) + 1
+    arrays: dict[str, npt.NDArray[np.generic]] = {
+        "centroids": centroids,
+        "ends": ends,
+        "by_group": np.argsort(columns.group, kind="stable").astype(np.int32),
+        "group_ends": np.cumsum(np.bincount(columns.group, minlength=groups)).astype(np.int64),
+        "by_id": np.argsort(columns.ids, kind="stable").astype(np.int32),
+        "change": columns.change,
+        "ids": columns.ids,
+        "group": columns.group,
+        "tagset": columns.tagset,
+        "confidence": columns.confidence,
+        "created_at": columns.created_at,
+        "expires_at": columns.expires_at,
+    }
+    count = len(columns.change)
+    shapes = [(name, array.dtype.str, array.shape) for name, array in arrays.items()]
+    header: dict[str, object] = {
+        "of": _of(workspace_id, generation),
+        "upto": upto,
+        "trained": trained,
+        "earliest_expiry": int(columns.expires_at.min(initial=NEVER)),
+        "spaces": columns.spaces,
+        "tagsets": columns.tagsets,
+        "sums": {name: zlib.crc32(np.ascontiguousarray(array).data) for name, array in arrays.items()},
+    }
+    # Where arrays lie depends on the header's length, which is known once it has places of some length.
+    room = _aligned(_PREFIX + len(orjson.dumps(header)) + 128 * (len(shapes) + 2))
+    places: dict[str, tuple[str, Sequence[int], int]] = {}
+    at = room
+    for name, kind, shape in [*shapes, ("vectors", "<f4", (count, dimension))]:
+        places[name] = (kind, shape, at)
+        at = _aligned(at + int(np.dtype(kind).itemsize * np.prod(shape, dtype=np.int64)))
+    header |= {"arrays": places, "size": at}
+    written = orjson.dumps(header)
+    new = path.with_suffix(".new")
+    with new.open("wb") as file:
+        file.write(_MAGIC + len(written).to_bytes(8, "little") + hashlib.sha256(written).digest() + written)
+        for name, array in arrays.items():
+            file.seek(places[name][2])
+            file.write(np.ascontiguousarray(array).data)
+        file.seek(places["vectors"][2])
+        for batch in batches:
+            file.write(np.ascontiguousarray(batch).data)
+        file.truncate(at)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+
+
+def named(folder: Path, *, workspace_id: int, generation: Generation, upto: int) -> Path:
+    """Return the path of a file that knows the changes up to *upto*."""
+    return folder / f"{_prefix(workspace_id, generation)}{upto}{SUFFIX}"
+
+
+def there(folder: Path, *, workspace_id: int, generation: Generation) -> list[tuple[int, Path]]:
+    """Return up to which change the files of a workspace know, the newest first."""
+    prefix = _prefix(workspace_id, generation)
+    found = list[tuple[int, Path]]()
+    for path in folder.glob(f"{prefix}*{SUFFIX}"):
+        upto = path.name.removeprefix(prefix).removesuffix(SUFFIX)
+        if upto.isdecimal():
+            found.append((int(upto), path))
+    return sorted(found, reverse=True)
+
+
+def remove(folder: Path, *, workspace_id: int, but: Generation | None = None) -> None:
+    """Delete the files of a workspace, but for those of one model; who has one open goes on with it."""
+    for path in folder.glob(f"{workspace_id}-*{SUFFIX}"):
+        if but is None or not path.name.startswith(_prefix(workspace_id, but)):
+            path.unlink(missing_ok=True)
+
+
+def workspaces(folder: Path) -> set[int]:
+    """Return whose files there are."""
+    owners = (path.name.partition("-")[0] for path in folder.glob(f"*{SUFFIX}"))
+    return {int(owner) for owner in owners if owner.isdecimal()}
+
+
+def _prefix(workspace_id: int, generation: Generation) -> str:
+    model = hashlib.sha256(f"{generation.model}\0{generation.dimension}".encode()).hexdigest()[:12]
+    return f"{workspace_id}-{model}-"
+
+
+def _of(workspace_id: int, generation: Generation) -> list[object]:
+    return [FORMAT, workspace_id, generation.model, generation.dimension]
+
+
+def _header(whole: mmap.mmap) -> dict[str, object]:
+    """Return what the file says of itself, once its words are found whole and its size right."""
+    length = int.from_bytes(whole[len(_MAGIC) : len(_MAGIC) + 8], "little")
+    words = whole[_PREFIX : _PREFIX + length]
+    if whole[: len(_MAGIC)] != _MAGIC or hashlib.sha256(words).digest() != whole[_PREFIX - 32 : _PREFIX]:
+        raise Unusable("it is damaged")
+    header = cast("dict[str, object]", orjson.loads(words))
+    if header.get("size") != len(whole):
+        raise Unusable("it is not whole")
+    return header
+
+
+def _space(values: list[str | None]) -> Space:
+    org, project, agent_id, session_id, scope, type_, source = values
+    return org, project, agent_id, session_id, scope, type_, source
+
+
+def _aligned(place: int) -> int:
+    return -(-place // _ALIGNED) * _ALIGNED

@@ -1,0 +1,163 @@
+"""What is moved out of a store and into one: memories with all that only the store knows of them, what stayed of others (D-41, D-52)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, and_, bindparam, func, insert, or_, select, true
+
+from rookery.kernel.clock import from_micros, to_micros
+from rookery.kernel.db import Row, Tx
+from rookery.memory.merging import Merge
+from rookery.memory.models import Memory, Tombstone
+from rookery.memory.store.rows import texts, to_memory, to_row, to_tombstone
+from rookery.memory.store.tables import memories, memory_tags, merges, tombstones
+
+_KEPT = [column for column in memories.c if column.name != "fingerprint"]
+
+# By their ids alone, whosever they are: an id is unique in the whole store, and a taken one cannot be stored again.
+_THESE = select(*_KEPT).where(memories.c.id.in_(bindparam("ids", expanding=True)))
+_GRAVES = select(tombstones).where(tombstones.c.id.in_(bindparam("ids", expanding=True)))
+_MERGES = select(merges).where(merges.c.memory_id.in_(bindparam("ids", expanding=True)))
+_NEXT_GRAVES = (
+    select(tombstones)
+    .where(tombstones.c.workspace_id == bindparam("workspace"), tombstones.c.id > bindparam("after"))
+    .order_by(tombstones.c.id)
+    .limit(bindparam("most"))
+)
+_ADD, _ADD_TAG, _BURY = insert(memories), insert(memory_tags), insert(tombstones)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A memory, and when a recall last returned it (D-47)."""
+
+    memory: Memory
+    recalled_at: datetime | None = None
+
+    @property
+    def id(self) -> str:
+        """The memory's."""
+        return self.memory.id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """
+    Which memories of a workspace are moved out; *org* and its like exactly.
+
+    Attributes:
+        at: What expires at or before it is not.
+    """
+
+    workspace_id: int
+    at: datetime
+    org: str | None = None
+    project: str | None = None
+    agent_id: str | None = None
+    type: str | None = None
+    archived_too: bool = False
+
+    @property
+    def is_all(self) -> bool:
+        """Whether nothing but archived memories is left out."""
+        return self.org is None and self.project is None and self.agent_id is None and self.type is None
+
+
+def number(tx: Tx, of: Choice) -> int:
+    """Return how many memories are chosen."""
+    row = tx.one(select(func.count().label("found")).select_from(memories).where(_condition(of)))
+    return 0 if row is None else row.integer("found")
+
+
+def stretch(tx: Tx, of: Choice, *, after: str, limit: int) -> list[Kept]:
+    """Return the next chosen memories by id."""
+    statement = select(*_KEPT).where(_condition(of), memories.c.id > after).order_by(memories.c.id).limit(limit)
+    return [_to_kept(row) for row in tx.all(statement)]
+
+
+def graves(tx: Tx, workspace_id: int, *, after: str, limit: int) -> list[Tombstone]:
+    """Return the next tombstones of the workspace by id."""
+    return [to_tombstone(row) for row in tx.all(_NEXT_GRAVES, {"workspace": workspace_id, "after": after, "most": limit})]
+
+
+def kept(tx: Tx, ids: Sequence[str]) -> dict[str, Kept]:
+    """Return the memories with these ids, of any workspace."""
+    return {each.id: each for each in map(_to_kept, tx.all(_THESE, {"ids": ids}))} if ids else {}
+
+
+def buried(tx: Tx, ids: Sequence[str]) -> dict[str, Tombstone]:
+    """Return the tombstones with these ids, of any workspace."""
+    return {each.id: each for each in map(to_tombstone, tx.all(_GRAVES, {"ids": ids}))} if ids else {}
+
+
+def merged(tx: Tx, ids: Sequence[str]) -> dict[str, Merge]:
+    """Return into what the memories with these ids were merged, of any workspace."""
+    return {each.memory_id: each for each in map(_to_merge, tx.all(_MERGES, {"ids": ids}))} if ids else {}
+
+
+def add(tx: Tx, those: Sequence[Kept]) -> None:
+    """Store memories whose ids are new, with their tags."""
+    tx.many(
+        _ADD,
+        [{**to_row(each.memory), "recalled_at": None if each.recalled_at is None else to_micros(each.recalled_at)} for each in those],
+    )
+    tx.many(
+        _ADD_TAG,
+        [
+            {"workspace_id": each.memory.workspace_id, "tag": tag, "memory_id": each.id}
+            for each in those
+            for tag in dict.fromkeys(each.memory.tags)
+        ],
+    )
+
+
+def bury(tx: Tx, those: Sequence[Tombstone]) -> None:
+    """Store tombstones whose ids are new."""
+    tx.many(
+        _BURY,
+        [
+            {
+                "id": each.id,
+                "workspace_id": each.workspace_id,
+                "supersedes_id": each.supersedes_id,
+                "superseded_by": each.superseded_by,
+                "created_at": to_micros(each.created_at),
+                "ended_at": to_micros(each.ended_at),
+            }
+            for each in those
+        ],
+    )
+
+
+def _condition(of: Choice) -> ColumnElement[bool]:
+    c = memories.c
+    wanted = ((c.org, of.org), (c.project, of.project), (c.agent_id, of.agent_id), (c.type, of.type))
+    return and_(
+        # By no index: a stretch is read by its ids (see tables.THEIRS).
+        c.workspace_id + 0 == of.workspace_id,
+        or_(c.expires_at.is_(None), c.expires_at > to_micros(of.at)),
+        true() if of.archived_too else c.archived_at.is_(None),
+        *(column == value for column, value in wanted if value is not None),
+    )
+
+
+def _to_kept(row: Row) -> Kept:
+    recalled_at = row.maybe_integer("recalled_at")
+    return Kept(memory=to_memory(row), recalled_at=None if recalled_at is None else from_micros(recalled_at))
+
+
+def _to_merge(row: Row) -> Merge:
+    return Merge(
+        memory_id=row.text("memory_id"),
+        workspace_id=row.integer("workspace_id"),
+        primary_id=row.text("primary_id"),
+        run=row.text("run"),
+        seen_at=from_micros(row.integer("seen_at")),
+        length=row.integer("length"),
+        digest=row.text("digest"),
+        tags=texts(row.text("tags")),
+        is_done=row.integer("is_done") == 1,
+    )

@@ -1,0 +1,122 @@
+"""What people wrote for agents into CLAUDE.md, AGENTS.md and their like: each bullet is a convention, so is what stands beside them."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from rookery.kernel.errors import RookeryError
+from rookery.memory.merging import MAX_CONTENT
+from rookery.memory.models import Memory, MemoryScope
+from rookery.memory.transfer.fields import LONGEST_NAME, LONGEST_PROJECT, LONGEST_TAG
+from rookery.memory.transfer.notes import Note
+from rookery.memory.transfer.parcels import UNPLACED, Arrived, Parcel, Refused
+from rookery.memory.transfer.sections import Document, Section, cut, document, parser
+
+NAMES = frozenset({"claude.md", "agents.md", "claude.local.md", "gemini.md", "copilot-instructions.md"})
+
+TYPE = "convention"
+_CONFIDENCE = 0.8
+_ROOM = MAX_CONTENT - 2_000
+"""For the text, beside the headings that it is under."""
+
+_MARK = re.compile(r"\s*[-*+]\s+(?:\[[ xX]\]\s+)?")
+_COMMENT = re.compile(r"\s*<!--.*-->\s*", re.DOTALL)
+_NO_SLUG = re.compile(r"[^\w]+")
+
+
+@dataclass(frozen=True, slots=True)
+class AgentFiles:
+    """Reads such files; *project* is what all of it belongs to."""
+
+    reader: MarkdownIt = field(default_factory=parser)
+
+    def parcels(self, note: Note, *, project: str | None) -> Iterator[Parcel]:
+        """Return what a file says, in its order; comments are left out."""
+        try:
+            yield from [Parcel(where=note.name, holds=each) for each in self._said(note, project)]
+        except RookeryError as error:
+            yield Parcel(where=note.name, holds=Refused(why=error.message))
+
+    def _said(self, note: Note, project: str | None) -> Iterator[Arrived]:
+        taken = document(note.text, self.reader)
+        drawn = Memory(
+            id="",
+            workspace_id=UNPLACED,
+            org=None,
+            project=project and project[:LONGEST_PROJECT],
+            agent_id=None,
+            session_id=None,
+            memory_scope=MemoryScope.PROJECT,
+            type=TYPE,
+            tags=(),
+            confidence=_CONFIDENCE,
+            base_confidence=_CONFIDENCE,
+            source=note.name[-LONGEST_NAME:],
+            content="",
+            content_at=note.at,
+            created_at=note.at,
+            updated_at=note.at,
+        )
+        names = {note.title.lower(), f"{note.title}.md".lower()}
+        for section in taken.sections:
+            path = [heading.text for heading in section.path if heading.text and heading.text.lower() not in names]
+            tag = _NO_SLUG.sub("-", path[-1].lower()).strip("-_")[:LONGEST_TAG] if path else ""
+            for text in _statements(taken, section):
+                for piece in cut(text, _ROOM):
+                    content = _under(path, piece)
+                    # Not by the file's name: AGENTS.md and a copy of it called CLAUDE.md say one thing.
+                    yield Arrived(
+                        memory=replace(drawn, content=content, tags=(tag,) if tag else ()), known_as=("agent file", project or "", content)
+                    )
+
+
+def project_of(path: Path) -> str | None:
+    """Return the project that a file is about: the folder of its repository, else its own that is not hidden."""
+    folders = [folder for folder in path.resolve().parents if folder.name]
+    repository = next((folder for folder in folders if (folder / ".git").exists()), None)
+    if repository is not None:
+        return repository.name
+    return next((folder.name for folder in folders if not folder.name.startswith(".")), None)
+
+
+def _statements(taken: Document, section: Section) -> Iterator[str]:
+    """Return each bullet, with the line before the list if that ends in a colon, and all else of the section together."""
+    prose = list[str]()
+    bullets = list[str]()
+    tokens = section.tokens
+    for at, token in enumerate(tokens):
+        if token.level or token.nesting < 0 or token.map is None or token.type == "hr":
+            continue
+        text = "\n".join(taken.lines[token.map[0] : token.map[1]]).strip("\n")
+        if token.type == "bullet_list_open":
+            lead = prose.pop() if prose and prose[-1].endswith(":") else None
+            bullets += [f"{lead} {item}" if lead else item for item in _items(taken, tokens[at:])]
+        elif not (token.type == "html_block" and _COMMENT.fullmatch(text)):
+            prose.append(text)
+    if prose:
+        yield "\n\n".join(prose)
+    yield from bullets
+
+
+def _items(taken: Document, tokens: Sequence[Token]) -> Iterator[str]:
+    """Return the bullets of the list that *tokens* begin with; what is indented under one is a part of it."""
+    for token in tokens[1:]:
+        if token.type == "bullet_list_close" and token.level == 0:
+            return
+        if token.type == "list_item_open" and token.level == 1 and token.map:
+            first, *rest = taken.lines[token.map[0] : token.map[1]]
+            text = "\n".join([_MARK.sub("", first, count=1), textwrap.dedent("\n".join(rest))]).strip()
+            if text:
+                yield text
+
+
+def _under(path: Sequence[str], text: str) -> str:
+    gap = "\n\n" if "\n" in text else " "
+    return f"{' – '.join(path)}:{gap}{text}"[:MAX_CONTENT] if path else text

@@ -1,0 +1,37 @@
+"""Lines of a file, one at a time, whatever their length, and how far a reading came."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+MAX_LINE = 4 * 1024 * 1024
+"""Bytes; more than any memory has, so that a file of one endless line is not read into memory."""
+
+
+@dataclass(slots=True)
+class Steps:
+    """How many of how many lines, entries or files were read; a total of 0 is not known."""
+
+    done: int = 0
+    total: int = 0
+
+
+def numbered(stream: BinaryIO, steps: Steps, *, start: int = 0) -> Iterator[tuple[int, bytes | None]]:
+    """Return the lines that have something in them, after *start* others, each with its number; None: one that is too long."""
+    number = start
+    while line := stream.readline(MAX_LINE + 1):
+        number += 1
+        steps.done = number
+        if len(line) > MAX_LINE:
+            while line and not line.endswith(b"\n"):
+                line = stream.readline(MAX_LINE)
+            yield number, None
+        elif line.strip():
+            yield number, line
+
+
+def shorter(text: str, most: int) -> str:
+    """Return at most *most* characters of *text*."""
+    return text if len(text) <= most else text[: most - 1] + "…"

@@ -1,0 +1,124 @@
+"""The story of agent work: two agents, one plan; one crashes, the other takes over from its hand-off and finishes (issue 6)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+from mcp import Client
+
+from tests.conftest import lend_model
+from tests.processes import Server, running
+from tests.tools.gateway.clients import ERAS, client
+
+Json = dict[str, object]
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "two_agents.py"
+_PERMISSIONS = ["mcp:read", "mcp:write", "plans.read", "plans.write", "phases.write", "sessions.read", "sessions.write"]
+_MOST_TASKS = 20
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, model_folder: Path) -> Iterator[Server]:
+    """A server in a process of its own."""
+    folder = tmp_path_factory.mktemp("story")
+    lend_model(model_folder, folder)
+    with running(folder) as started:
+        yield started
+
+
+def _key(server: Server, agent: str) -> str:
+    answer = server.client.post("/api/v1/agent-keys", json={"name": agent, "agent_id": agent, "permissions": _PERMISSIONS})
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["key"])
+
+
+def test_through_http_an_agent_is_killed_and_another_finishes(server: Server) -> None:
+    """Issue 6, D-61, D-62: the example, on real processes; what the killed one held is taken again, and nothing is done twice."""
+    environment = {**os.environ, "ROOKERY_KEY": server.keys["api_key"]}
+    told = subprocess.run(
+        [sys.executable, str(EXAMPLE), "--url", server.url], env=environment, capture_output=True, text=True, timeout=50, check=False
+    )
+
+    assert told.returncode == 0, told.stdout + told.stderr
+    lines = told.stdout.splitlines()
+    died = lines.index("--- kim was killed ---")
+    doing = lines[died - 1].removeprefix("kim is in the middle of: ")
+    assert lines[died + 1] == f"lee is told by kim: 2 tasks are done. Next: Go on with: {doing}"
+    assert lines[died + 3] == f"lee does: {doing} (attempt 2)"
+    assert lines[-1] == "The plan is completed: 100 %."
+    plan = server.client.get("/v1/plans/fix-the-kettle-does-not-whistle").json()
+    results = [task["result"] for phase in plan["phases"] for task in phase["tasks"]]
+    assert (results.count("kim did it."), results.count("lee did it.")) == (2, 8)
+    sessions = server.client.get(f"/v1/sessions?plan={plan['slug']}").json()["data"]
+    assert [(each["agent_id"], each["status"]) for each in sessions] == [("lee", "completed"), ("kim", "active")]
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_through_mcp_an_agent_leaves_and_another_finishes(server: Server, mode: str) -> None:
+    """Issue 6, D-92: the same by tools alone, with the SDK's client at /mcp/agents, in both eras of the protocol."""
+    kim, lee = _key(server, f"kim-{mode}"), _key(server, f"lee-{mode}")
+    slug = f"tea-{mode}"
+    phases = [{"key": "a", "name": "Boil", "tasks": ["Fill", "Heat"]}, {"name": "Pour", "depends_on": ["a"], "tasks": ["Pour"]}]
+
+    async with client(server, "/mcp/agents", key=kim, mode=mode) as mcp:
+        assert {"session_start", "task_claim_next", "task_complete"} <= {tool.name for tool in (await mcp.list_tools()).tools}
+        await _call(mcp, "plan_create", title="Tea", slug=slug, status="active", phases=phases)
+        session = await _start(mcp, slug)
+        first = await _next(mcp, slug, session, ttl_s=600)
+        await _call(mcp, "task_complete", task_id=first["id"], claim_token=first["claim_token"], result="Full.")
+        left = await _next(mcp, slug, session, ttl_s=1)
+        await _call(mcp, "session_checkpoint", session_id=session, state={"at": left["name"]})
+        await _call(mcp, "session_update", session_id=session, handoff={"remaining": [left["name"]], "next_steps": ["Mind the steam."]})
+
+    async with client(server, "/mcp/agents", key=lee, mode=mode) as mcp:
+        started = await _call(mcp, "session_start", agent_type="example", plan=slug)
+        boot = cast("dict[str, Json]", started["boot"])
+        assert boot["handoff"]["next_steps"] == ["Mind the steam."]
+        assert boot["checkpoint"]["state"] == {"at": "Heat"}
+        mine = str(cast("Json", started["session"])["id"])
+        await _call(mcp, "session_update", session_id=mine, acknowledge_handoff="loaded")
+        done: list[object] = []
+        for _ in range(_MOST_TASKS):
+            task = await _next(mcp, slug, mine, wait_s=25)
+            if not task:
+                break
+            done.append((task["name"], task["attempts"]))
+            await _call(mcp, "task_complete", task_id=task["id"], claim_token=task["claim_token"])
+            await _close_phases(mcp, slug)
+        ended = await _call(mcp, "session_end", session_id=mine, summary="There is tea.")
+        plan = await _call(mcp, "plan_show", plan=slug)
+
+    assert done == [("Heat", 1), ("Pour", 0)]
+    assert (plan["status"], cast("Json", plan["progress"])["percentage"], ended["status"]) == ("completed", 100, "completed")
+
+
+async def _call(mcp: Client, tool: str, **arguments: object) -> Json:
+    result = await mcp.call_tool(tool, arguments)
+    assert not result.is_error, result.content
+    return cast("Json", result.structured_content)
+
+
+async def _start(mcp: Client, plan: str) -> str:
+    started = await _call(mcp, "session_start", agent_type="example", plan=plan)
+    return str(cast("Json", started["session"])["id"])
+
+
+async def _next(mcp: Client, plan: str, session: str, **how: object) -> Json:
+    """Take the next task; nothing, if the plan has no more."""
+    found = await _call(mcp, "task_claim_next", plan=plan, session_id=session, **how)
+    if found["task"] is None:
+        assert found["reason"] == "plan_done"
+        return {}
+    return cast("Json", found["task"])
+
+
+async def _close_phases(mcp: Client, plan: str) -> None:
+    for phase in cast("list[Json]", (await _call(mcp, "plan_show", plan=plan))["phases"]):
+        if phase["completable"]:
+            await _call(mcp, "phase_status", plan=plan, phase=str(phase["position"]), status="completed")

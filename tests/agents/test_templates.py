@@ -1,0 +1,431 @@
+"""Templates over HTTP and by command, on a whole server (D-63, D-65)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx2
+import pytest
+from typer.testing import CliRunner
+
+from rookery.access.models import Reach
+from rookery.agents.commands.templates import app
+from rookery.agents.templates.library import MAX_TEMPLATES, MAX_VERSIONS
+from rookery.cli import Context
+from rookery.kernel.config import Settings
+from tests.agents.test_template_texts import EIGHT
+from tests.conftest import OPERATOR, Caller, House
+
+Json = dict[str, object]
+
+HOTFIX: Json = {
+    "slug": "hotfix",
+    "name": "Hotfix",
+    "description": "When production is down and the way to mend it is known.",
+    "category": "operations",
+    "variables": {
+        "what": {"description": "What is broken."},
+        "level": {"enum": ["low", "high"], "default": "high"},
+        "urgency": {"type": "integer", "default": 0},
+    },
+    "guidelines": ["One change, and how to undo it."],
+    "plan": {"title": "Mend {{ what }}", "metadata": {"level": "{{ level }}"}},
+    "phases": [
+        {"key": "mend", "name": "Mend {{ what }}", "tasks": ["Find it", {"name": "Undo it", "priority": "{{ urgency }}"}]},
+        {"name": "Tell", "depends_on": ["mend"], "acceptance_criteria": ["Everybody knows."], "tasks": ["Write to users"]},
+    ],
+}
+
+
+async def _add(by: Caller, prefix: str = "/v1", **fields: object) -> httpx2.Response:
+    return await by.post(f"{prefix}/templates", {**HOTFIX, **fields})
+
+
+def _fields(answer: httpx2.Response) -> dict[str, list[str]]:
+    assert answer.status_code == 422, answer.text
+    return answer.json()["errors"]
+
+
+@pytest.mark.parametrize("prefix", ["/api/agent", "/v1"])
+async def test_templates_come_with_rookery(house: House, prefix: str) -> None:
+    """D-63: eight ship; they are listed with what they ask, and shown whole."""
+    listed = (await house.agent.get(f"{prefix}/templates")).json()
+    shown = (await house.agent.get(f"{prefix}/templates/bug-fix")).json()
+
+    assert [each["slug"] for each in listed["data"]] == EIGHT
+    assert listed["meta"]["total"] == 8
+    assert {each["source"] for each in listed["data"]} == {"shipped"}
+    assert listed["data"][0]["variables"]["summary"]["required"] is True
+    assert [phase["name"] for phase in shown["phases"]] == listed["data"][0]["phases"]
+    assert shown["version"] == listed["data"][0]["version"]
+
+
+async def test_a_list_can_be_narrowed_and_paged(house: House) -> None:
+    """D-12: by category and by words, over those that ship and the workspace's own together."""
+    assert (await _add(house.admin)).status_code == 201
+
+    operations = (await house.agent.get("/v1/templates?category=operations&per_page=2")).json()
+    found = (await house.agent.get("/v1/templates?q=production%20mend")).json()
+
+    assert [each["slug"] for each in operations["data"]] == ["hotfix", "incident"]
+    assert (operations["meta"]["total"], operations["links"]["next"] is None) == (3, False)
+    assert [each["slug"] for each in found["data"]] == ["hotfix"]
+
+
+async def test_a_workspace_writes_its_own(house: House) -> None:
+    """D-63, D-65: added, shown, replaced by another version, deleted; each version can still be read while it is kept."""
+    made = await _add(house.admin)
+    first = made.json()["version"]
+    document = {name: value for name, value in HOTFIX.items() if name != "slug"}
+    changed = await house.admin.send("PUT", "/v1/templates/hotfix", {**document, "name": "Quick fix"})
+    again = await house.admin.send("PUT", "/v1/templates/hotfix", {**document, "name": "Quick fix"})
+
+    assert (made.status_code, made.json()["source"], made.headers["etag"]) == (201, "workspace", f'"{first}"')
+    assert (changed.status_code, changed.json()["name"]) == (200, "Quick fix")
+    assert changed.json()["version"] == again.json()["version"] != first
+    assert changed.json()["updated_at"] == again.json()["updated_at"]
+    versions = (await house.agent.get("/v1/templates/hotfix/versions")).json()["versions"]
+    assert [(each["version"], each["in_use"]) for each in versions] == [(changed.json()["version"], True), (first, False)]
+    assert (await house.agent.get(f"/v1/templates/hotfix?version={first}")).json()["name"] == "Hotfix"
+    assert (await house.agent.get("/v1/templates/hotfix?version=0123456789abcdef")).status_code == 404
+    assert (await house.admin.send("DELETE", "/v1/templates/hotfix")).status_code == 204
+    assert (await house.agent.get("/v1/templates/hotfix")).status_code == 404
+    assert (await house.agent.get("/v1/templates/hotfix/versions")).status_code == 404
+
+
+async def test_the_content_is_the_version(house: House) -> None:
+    """D-63: what was put in use once before has its version again."""
+    first = (await _add(house.admin)).json()["version"]
+    document = {name: value for name, value in HOTFIX.items() if name != "slug"}
+    await house.admin.send("PUT", "/v1/templates/hotfix", {**document, "name": "Other"})
+
+    back = await house.admin.send("PUT", "/v1/templates/hotfix", dict(reversed(document.items())))
+
+    assert back.json()["version"] == first
+    assert (await house.agent.get("/v1/templates/hotfix/versions")).json()["count"] == 2
+
+
+async def test_an_author_who_knows_an_older_version_is_refused(house: House) -> None:
+    """D-64: If-Match → 412 with what it is now."""
+    made = await _add(house.admin)
+    document = {name: value for name, value in HOTFIX.items() if name != "slug"}
+    stale = {"If-Match": '"0123456789abcdef"'}
+
+    for method, body in (("PUT", {**document, "name": "X"}), ("DELETE", None)):
+        refused = await house.admin.send(method, "/v1/templates/hotfix", body, **stale)
+        assert (refused.status_code, refused.json()["error"], refused.json()["etag"]) == (412, "precondition_failed", made.headers["etag"])
+    taken = await house.admin.send("PUT", "/v1/templates/hotfix", {**document, "name": "X"}, **{"If-Match": made.headers["etag"]})
+    assert taken.status_code == 200
+
+
+async def test_what_ships_is_read_only_and_can_be_copied(house: House) -> None:
+    """D-63, issue 6: a copy says the same, so it is the same version, under another slug."""
+    shipped = (await house.admin.get("/v1/templates/bug-fix")).json()
+    document = {name: value for name, value in HOTFIX.items() if name != "slug"}
+
+    for answer in (
+        await house.admin.send("PUT", "/v1/templates/bug-fix", document),
+        await house.admin.send("DELETE", "/v1/templates/bug-fix"),
+    ):
+        assert (answer.status_code, answer.json()["error"]) == (409, "template_read_only")
+    assert (await _add(house.admin, slug="bug-fix")).json()["error"] == "slug_taken"
+    copied = await house.admin.post("/v1/templates/bug-fix/copies", {"slug": "our-bug-fix"})
+    assert (copied.status_code, copied.json()["version"], copied.json()["source"]) == (201, shipped["version"], "workspace")
+    renamed = await house.admin.post("/v1/templates/our-bug-fix/copies", {"slug": "third", "name": "Third"})
+    assert (renamed.json()["name"], renamed.json()["phases"]) == ("Third", shipped["phases"])
+
+
+async def test_a_copy_is_asked_what_a_new_one_is(house: House) -> None:
+    """D-63: a name that is too long for the title of its plans, or has unknown placeholders, makes no template."""
+    assert (await _add(house.admin, plan={})).status_code == 201
+
+    for name in ("n" * 300, "{{ nobody }}"):
+        refused = await house.admin.post("/v1/templates/hotfix/copies", {"slug": "other", "name": name})
+        assert refused.status_code == 422, refused.text
+
+
+async def test_a_preview_is_the_plan_that_would_be(house: House) -> None:
+    """D-63: filled in, nothing kept, and it needs no more than reading."""
+    await _add(house.admin)
+    reader = await house.agent_key("templates.read")
+
+    preview = await reader.post("/v1/templates/hotfix/preview", {"variables": {"what": "the {{ level }}", "urgency": 1}})
+
+    assert preview.status_code == 200, preview.text
+    plan = preview.json()["plan"]
+    assert plan["title"] == "Mend the {{ level }}"
+    assert plan["description"] == "## Guidelines\n\n- One change, and how to undo it."
+    assert plan["metadata"] == {"level": "high"}
+    assert plan["phases"][0]["tasks"] == [{"name": "Find it"}, {"name": "Undo it", "priority": 1}]
+    assert preview.json()["variables"] == {"what": "the {{ level }}", "level": "high", "urgency": 1}
+
+
+async def test_wrong_variables_are_told_by_name(house: House) -> None:
+    """D-63: unknown or missing is 422, and so is what a variable may not be."""
+    await _add(house.admin)
+
+    wrong = await house.agent.post("/v1/templates/hotfix/preview", {"variables": {"waht": "x", "level": "hihg", "urgency": "1"}})
+
+    assert _fields(wrong) == {
+        "variables.waht": ["unknown variable; did you mean 'what'?"],
+        "variables.what": ["is required: What is broken."],
+        "variables.level": ["must be one of 'low', 'high'"],
+        "variables.urgency": ["must be an integer"],
+    }
+
+
+_BAD: list[tuple[str, dict[str, object]]] = [
+    ("phases.0.name", {"phases": [{"name": "{{ nobody }}"}]}),
+    ("plan.title", {"plan": {"title": "{{ what | upper }}"}}),
+    ("guidelines.0", {"guidelines": ["{{ }}"]}),
+    ("variables.v", {"variables": {"v": {"pattern": "(?=a)"}}}),
+    ("variables.v", {"variables": {"v": {"required": True, "default": "x"}}}),
+    ("variables.Big.[key]", {"variables": {"Big": {}}}),
+    ("variables.v.type", {"variables": {"v": {"type": "date"}}}),
+    ("phases", {"phases": []}),
+    ("phases.0.tasks.0.name", {"phases": [{"name": "a", "tasks": [{"title": "b"}]}]}),
+    ("phases.0.tasks.0.priority", {"phases": [{"name": "a", "tasks": [{"name": "b", "priority": "soon"}]}]}),
+    ("slug", {"slug": "No Slug"}),
+    ("owner", {"owner": "me"}),
+]
+
+
+async def test_a_template_that_could_not_work_is_refused_when_it_is_written(house: House) -> None:
+    """D-63: by field, at the time when its author is there to mend it."""
+    for field, fields in _BAD:
+        bad: dict[str, object] = {"slug": "bad", "name": "Bad", "phases": [{"name": "a"}], **fields}
+
+        assert field in _fields(await house.admin.post("/v1/templates", bad)), fields
+    assert (await house.admin.get("/v1/templates/bad")).status_code == 404
+
+
+async def test_who_may_do_what(house: House) -> None:
+    """D-65: templates.read lists and previews, templates.write writes; the preset agent may not write."""
+    assert (await _add(house.agent)).json()["required_permission"] == "templates.write"
+    assert (await house.agent.post("/v1/templates/bug-fix/copies", {"slug": "x"})).json()["required_permission"] == "templates.write"
+    writer = await house.agent_key("templates.write")
+    assert (await _add(writer)).status_code == 201
+    assert (await writer.get("/v1/templates/hotfix")).json()["required_permission"] == "templates.read"
+
+
+async def test_no_other_tenant_sees_a_template(house: House) -> None:
+    """Spec 2.8, D-25: another workspace and the sandbox have shelves of their own, and may use the same slug."""
+    await _add(house.admin)
+    other = await house.api_key(workspace_id=await house.workspace("other"))
+    tester = await house.api_key(environment="test")
+
+    for stranger in (other, tester):
+        assert (await stranger.get("/v1/templates?q=hotfix")).json()["data"] == []
+        assert (await stranger.send("DELETE", "/v1/templates/hotfix")).status_code == 404
+        assert (await _add(stranger, name="Theirs")).status_code == 201
+    assert (await house.admin.get("/v1/templates/hotfix")).json()["name"] == "Hotfix"
+
+
+async def test_templates_and_their_versions_are_bounded(house: House) -> None:
+    """D-17: a workspace has at most 200, and of each the latest 50 versions are kept."""
+    document = {name: value for name, value in HOTFIX.items() if name != "slug"}
+    assert (await _add(house.admin)).status_code == 201
+    for number in range(MAX_VERSIONS):
+        assert (await house.admin.send("PUT", "/v1/templates/hotfix", {**document, "name": f"n{number}"})).status_code == 200
+    versions = (await house.admin.get("/v1/templates/hotfix/versions")).json()
+    assert versions["count"] == MAX_VERSIONS
+    assert versions["versions"][0]["in_use"] is True
+
+    small: dict[str, object] = {"name": "a", "phases": [{"name": "a"}]}
+    for number in range(MAX_TEMPLATES - 1):
+        assert (await house.admin.post("/v1/templates", {**small, "slug": f"t{number}"})).status_code == 201
+    full = await house.admin.post("/v1/templates", {**small, "slug": "more"})
+    assert (full.status_code, full.json()["error"]) == (409, "too_many")
+
+
+async def test_every_change_is_in_the_audit_log(house: House) -> None:
+    """D-29: who changed what is part of how everybody works."""
+    made = (await _add(house.admin)).json()
+    await house.admin.send("DELETE", "/v1/templates/hotfix")
+
+    noted = (await house.admin.get("/api/v1/audit?per_page=2")).json()["data"]
+
+    assert [(each["action"], each["subject"]["id"]) for each in noted] == [("template.deleted", "hotfix"), ("template.created", "hotfix")]
+    assert made["version"] in json.dumps(noted)
+
+
+async def test_a_deleted_workspace_leaves_no_template(house: House) -> None:
+    """D-52: every row of it goes."""
+    number = await house.workspace("gone")
+    assert (await _add(await house.api_key(workspace_id=number))).status_code == 201
+
+    gone = await house.rookery.access.workspaces.delete(number, by=OPERATOR)
+
+    assert gone.rows is not None
+    assert gone.rows >= 2
+
+
+@dataclass(frozen=True)
+class _Shell:
+    """A command line on a store with one workspace."""
+
+    settings: Settings
+    folder: Path
+
+    def __call__(self, *arguments: str, says: int = 0, into: str | None = None) -> str:
+        """Run `rookery templates …` and return what it printed, whatever it printed it to."""
+        done = CliRunner().invoke(app, list(arguments), obj=Context(self.settings), input=into)
+        assert done.exit_code == says, (done.output, done.exception)
+        return done.output if done.exception is None or isinstance(done.exception, SystemExit) else str(done.exception)
+
+    def write(self, name: str, text: str) -> str:
+        """Write a file and return where it is."""
+        (self.folder / name).write_text(text, encoding="utf-8")
+        return str(self.folder / name)
+
+
+@pytest.fixture
+def shell(data_dir: Path, tmp_path: Path) -> _Shell:
+    """The commands, on an embedded store."""
+    settings = Settings(data_dir=data_dir, bcrypt_cost=4, min_free_disk_mb=0)
+
+    async def make() -> None:
+        async with Context(settings).open() as rookery:
+            await rookery.first_run()
+
+    asyncio.run(make())
+    return _Shell(settings, tmp_path)
+
+
+def test_files_are_checked_added_and_replaced_by_command(shell: _Shell) -> None:
+    """D-63: what ships is saved, changed, checked, tried and added under another slug; again it is another version."""
+    file = shell.write("ours.yaml", shell("show", "bug-fix").replace("slug: bug-fix", "slug: ours").replace("name: Bug fix", "name: Ours"))
+
+    assert shell("check", file) == f"{file}: good\n"
+    assert "# Fix: No tea" in shell("preview", file, "--var", "summary=No tea", "--var", "component=kitchen")
+    assert "Would add ours" in shell("add", file, "--dry-run")
+    assert [each["slug"] for each in json.loads(shell("list", "--json"))] == EIGHT
+    added = json.loads(shell("add", file, "--json"))
+    assert shell("add", file, says=1).startswith("This workspace has a template 'ours' already")
+    assert shell("add", file, "--dry-run", says=1).startswith("This workspace has a template 'ours' already")
+    assert "Would add ours" in shell("add", file, "--dry-run", "--replace")
+    changed = shell.write("ours.yaml", Path(file).read_text(encoding="utf-8").replace("name: Ours", "name: All of ours"))
+    replaced = json.loads(shell("add", changed, "--replace", "--json"))
+
+    assert (replaced["name"], replaced["version"] != added["version"]) == ("All of ours", True)
+    assert [each["slug"] for each in json.loads(shell("list", "--json"))] == sorted([*EIGHT, "ours"])
+    assert "name: All of ours" in shell("show", "ours")
+
+
+def test_a_file_that_cannot_be_used_is_told_by_line_and_field(shell: _Shell) -> None:
+    """D-63: all files and all that is wrong with each; exit code 1, and a warning alone is none."""
+    broken = shell.write("broken.yaml", "name: x\nname: y")
+    wrong = shell.write("wrong.json", json.dumps({"name": "x", "phases": [{"name": "{{ who }}"}], "colour": "red"}))
+    idle = shell.write("idle.yaml", "name: Idle\nvariables: {who: {}}\nphases: [{name: a, tasks: [b]}]")
+
+    told = shell("check", broken, wrong, idle, "--json", says=1)
+
+    found = {Path(each["file"]).name: each for each in json.loads(told)}
+    assert found["broken.yaml"]["errors"] == {"file": ["line 2: 'name' is there twice"]}
+    assert list(found["wrong.json"]["errors"]) == ["colour"]
+    assert (found["idle.yaml"]["ok"], found["idle.yaml"]["warnings"]) == (True, ["The variable 'who' is asked for, and stands nowhere."])
+    assert "cannot be read" in shell("check", "nowhere.yaml", says=1)
+
+
+def test_a_preview_by_command_names_every_wrong_variable(shell: _Shell) -> None:
+    """D-63: a number is read as one; what is wrong is told with its name."""
+    shown = json.loads(shell("preview", "release", "--var", "product=tea", "--var", "version=1.2", "--var", "soak_hours=3", "--json"))
+    wrong = shell("preview", "release", "--var", "product=tea", "--var", "version=new", "--var", "soak=3", says=1)
+
+    assert shown["variables"]["soak_hours"] == 3
+    assert "variables.version: must match" in wrong
+    assert "variables.soak: unknown variable; did you mean 'soak_hours'?" in wrong
+
+
+@pytest.mark.parametrize("prefix", ["/api/agent", "/v1"])
+async def test_a_plan_is_made_of_a_template(house: House, prefix: str) -> None:
+    """D-63, D-65: by templates.instantiate alone, whole, and it keeps the template, its version and the values."""
+    user = await house.agent_key("templates.instantiate")
+    version = (await _add(house.admin)).json()["version"]
+
+    made = await user.post(
+        f"{prefix}/templates/hotfix/plans",
+        {"variables": {"what": "login"}, "org": "acme", "project": "web", "status": "active", "metadata": {"by": "kim"}},
+    )
+
+    assert made.status_code == 201, made.text
+    plan = made.json()
+    assert (plan["title"], plan["slug"], plan["status"], plan["org"]) == ("Mend login", "mend-login", "active", "acme")
+    assert plan["template"] == {"slug": "hotfix", "version": version}
+    assert plan["variables"] == {"what": "login", "level": "high", "urgency": 0}
+    assert plan["metadata"] == {"level": "high", "by": "kim"}
+    mend, tell = plan["phases"]
+    assert [(task["name"], task["priority"]) for task in mend["tasks"]] == [("Find it", 2), ("Undo it", 0)]
+    assert (mend["name"], tell["depends_on"], tell["blocked"]) == ("Mend login", [mend["id"]], True)
+    assert tell["acceptance_criteria"] == [{"text": "Everybody knows.", "checked": False}]
+    assert (await house.agent.get(f"{prefix}/plans/mend-login")).json()["template"] == plan["template"]
+
+
+async def test_every_template_that_ships_makes_a_plan(house: House) -> None:
+    """Issue 6: with nothing but what it requires; its first phase is ready, and a later version of it changes no plan."""
+    for slug in EIGHT:
+        variables = (await house.agent.get(f"/v1/templates/{slug}")).json()["variables"]
+        given = {name: "1.2" if each["pattern"] else "tea" for name, each in variables.items() if each["required"]}
+        made = await house.agent.post(f"/v1/templates/{slug}/plans", {"variables": given, "status": "active"})
+        assert made.status_code == 201, (slug, made.text)
+        assert made.json()["phases"][0]["ready"] is True, slug
+        assert "{{" not in made.text, slug
+    assert (await house.agent.get("/v1/plans")).json()["meta"]["total"] == len(EIGHT)
+
+
+async def test_a_pinned_version_makes_the_plan_that_it_said(house: House) -> None:
+    """D-63: a version that is kept can be used although another one is in use."""
+    first = (await _add(house.admin)).json()["version"]
+    document = {name: value for name, value in HOTFIX.items() if name != "slug"}
+    await house.admin.send("PUT", "/v1/templates/hotfix", {**document, "phases": [{"name": "Other"}]})
+
+    now = (await house.admin.post("/v1/templates/hotfix/plans", {"variables": {"what": "a"}})).json()
+    then = (await house.admin.post("/v1/templates/hotfix/plans", {"variables": {"what": "a"}, "version": first})).json()
+
+    assert [phase["name"] for phase in now["phases"]] == ["Other"]
+    assert [phase["name"] for phase in then["phases"]] == ["Mend a", "Tell"]
+    assert then["template"]["version"] == first != now["template"]["version"]
+
+
+async def test_what_comes_of_values_is_held_against_a_plans_bounds(house: House) -> None:
+    """D-63: inserted first, validated after; a refusal leaves no plan, and a preview tells the same."""
+    await _add(house.admin)
+    for variables, field in (({"what": "x" * 300}, "title"), ({"what": "x", "urgency": 9}, "phases.0.tasks.1.priority")):
+        for action in ("plans", "preview"):
+            assert field in _fields(await house.admin.post(f"/v1/templates/hotfix/{action}", {"variables": variables})), action
+    circle: Json = {
+        "slug": "circle",
+        "name": "Circle",
+        "phases": [{"key": "a", "name": "A", "depends_on": ["b"]}, {"key": "b", "name": "B", "depends_on": ["a"]}],
+    }
+    assert "depends_on" in _fields(await house.admin.post("/v1/templates", circle))
+    circle["phases"] = [{"name": "A", "depends_on": ["nobody"]}]
+    assert "phases.0.depends_on" in _fields(await house.admin.post("/v1/templates", circle))
+    assert (await house.admin.get("/v1/plans")).json()["data"] == []
+
+
+async def test_a_repeated_request_makes_one_plan(house: House) -> None:
+    """D-14: POST …/plans creates, so it takes an Idempotency-Key."""
+    await _add(house.admin)
+    body = {"variables": {"what": "login"}}
+
+    first = await house.admin.post("/v1/templates/hotfix/plans", body, **{"Idempotency-Key": "once"})
+    again = await house.admin.post("/v1/templates/hotfix/plans", body, **{"Idempotency-Key": "once"})
+
+    assert (again.json()["id"], again.headers["idempotent-replay"]) == (first.json()["id"], "true")
+    assert (await house.admin.get("/v1/plans")).json()["meta"]["total"] == 1
+
+
+async def test_a_key_of_one_org_makes_plans_there_only(house: House) -> None:
+    """D-23: a template is no way around the key's orgs."""
+    await _add(house.admin)
+    narrow = await house.agent_key("templates.instantiate", reach=Reach(orgs=frozenset({"acme"})))
+    body: Json = {"variables": {"what": "login"}}
+
+    refused = await narrow.post("/v1/templates/hotfix/plans", {**body, "org": "other"})
+    made = await narrow.post("/v1/templates/hotfix/plans", {**body, "org": "acme"})
+
+    assert (refused.status_code, made.status_code) == (403, 201)

@@ -1,0 +1,319 @@
+"""Training rows: what was stored, and what was of use to which question (D-57)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import stat
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import cast
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from rookery.kernel.db import open_database
+from rookery.memory import commands
+from rookery.memory.models import Filters, Memory, Mode, Question
+from rookery.memory.past import Schooling, Taught
+from rookery.memory.purge import Purge
+from rookery.memory.store import recalls
+from rookery.memory.training import BATCH, Training
+from tests.conftest import FakeClock
+from tests.memory.makers import Rig, StemEmbedder, build, make_caller
+
+
+async def taught(rig: Rig, workspace_id: int = 1) -> list[Taught]:
+    """Return all training rows of a workspace."""
+    await rig.brain.journal.flush()
+    await rig.brain.training.flush()
+    return [each async for page in rig.brain.training.pages(workspace_id) for each in page]
+
+
+async def lessons(rig: Rig, workspace_id: int = 1) -> list[tuple[str, str, str | None]]:
+    """Return of each row what it says, of which content, to which question."""
+    return [(each.row.lesson, each.memory.content, each.row.query) for each in await taught(rig, workspace_id)]
+
+
+async def asked(rig: Rig, query: str = "heron", mode: Mode = "hybrid") -> str:
+    """Ask, and return the recall's id."""
+    return (await rig.brain.recall.ask(make_caller(), Question(query=query, top_k=50, filters=Filters(), mode=mode))).recall_id
+
+
+async def judged(rig: Rig, recall_id: str, *used: Memory, ignored: Memory | None = None) -> None:
+    """Give feedback."""
+    given = [] if ignored is None else [ignored.id]
+    await rig.brain.feedback.give(make_caller(), recall_id, used=[each.id for each in used], ignored=given)
+
+
+async def test_a_workspace_that_did_not_ask_for_rows_has_none(rig: Rig) -> None:
+    """D-57: off by default; not even what a recall was asked is written."""
+    memory = await rig.remember("The heron sleeps.")
+    await rig.index()
+    recall_id = await asked(rig)
+    await judged(rig, recall_id, memory)
+
+    assert await taught(rig) == []
+    assert await rig.brain.training.standing(1) == Schooling(since=None, rows=0)
+    past = await rig.db.read(lambda tx: recalls.by_id(tx, 1, recall_id))
+    assert past is not None
+    assert past.asked is None
+
+
+async def test_what_is_stored_used_and_ignored_leaves_rows(rig: Rig, clock: FakeClock) -> None:
+    """Spec 6.1, D-57: MemoryStored and feedback; a used and an ignored one with the question, its mode and their ranks."""
+    await rig.brain.training.switch(1, on=True)
+    best = await rig.remember("The heron sleeps on the roof.")
+    other = await rig.remember("The heron dreams.")
+    await rig.index()
+    recall_id = await asked(rig, "heron on the roof")
+    await judged(rig, recall_id, best, ignored=other)
+
+    rows = [each.row for each in await taught(rig)]
+
+    assert [(row.lesson, row.memory_id, row.query, row.mode, row.place, row.at) for row in rows] == [
+        ("stored", best.id, None, None, None, best.created_at),
+        ("used", best.id, "heron on the roof", "hybrid", 1, clock()),
+        ("stored", other.id, None, None, None, other.created_at),
+        ("ignored", other.id, "heron on the roof", "hybrid", 2, clock()),
+    ]
+    assert [(row.recall_id, row.semantic_rank, row.keyword_rank) for row in rows if row.query] == [(recall_id, 1, 1), (recall_id, 2, 2)]
+
+
+async def test_feedback_on_a_recall_of_another_process_teaches_too(rig: Rig) -> None:
+    """D-57: what was asked is in the store for 30 days, so it does not matter who takes the feedback, nor when."""
+    await rig.brain.training.switch(1, on=True)
+    memory = await rig.remember("The heron sleeps.")
+    await rig.index()
+    recall_id = await asked(rig, mode="keyword")
+    await rig.brain.journal.flush()
+    await judged(rig, recall_id, memory)
+
+    used = [each.row for each in await taught(rig) if each.row.lesson == "used"]
+
+    assert [(row.query, row.mode, row.place, row.semantic_rank, row.keyword_rank) for row in used] == [("heron", "keyword", 1, None, 1)]
+
+
+async def test_the_first_word_on_a_memory_and_a_recall_stays(rig: Rig) -> None:
+    """D-57: repeating feedback adds no row; another question is another lesson, even where confidence counts it once a day."""
+    await rig.brain.training.switch(1, on=True)
+    memory = await rig.remember("The heron sleeps on the roof.")
+    await rig.index()
+    first, second = await asked(rig, "heron"), await asked(rig, "roof")
+    await judged(rig, first, memory)
+    await judged(rig, first, ignored=memory)
+    await judged(rig, second, memory)
+
+    found = {(lesson, query) for lesson, _, query in await lessons(rig)}
+
+    assert found == {("stored", None), ("used", "heron"), ("used", "roof")}
+
+
+async def test_rows_go_with_their_memory(rig: Rig, clock: FakeClock) -> None:
+    """D-57, D-41: deleted, superseded or expired, a memory leaves no row; archived, it keeps them and says so."""
+    await rig.brain.training.switch(1, on=True)
+    deleted, old, brief = (
+        await rig.remember("heron one"),
+        await rig.remember("heron two"),
+        await rig.remember("heron three", expires_in_h=1.0),
+    )
+    kept = await rig.remember("heron four")
+    await rig.index()
+    await judged(rig, await asked(rig), deleted, old, brief, kept)
+    assert len(await taught(rig)) == 8
+    await rig.brain.records.delete(make_caller(), deleted.id)
+    new = await rig.remember("heron five", supersedes_id=old.id)
+    await rig.brain.records.archive(make_caller(), kept.id)
+    clock.advance(hours=2)
+    await rig.brain.upkeep.sweep()
+
+    left = await taught(rig)
+
+    assert [(each.row.lesson, each.memory.id) for each in left] == [("stored", kept.id), ("used", kept.id), ("stored", new.id)]
+    assert [each.memory.archived_at is not None for each in left] == [True, True, False]
+
+
+async def test_a_memory_that_is_gone_before_its_row_is_written_has_none(rig: Rig) -> None:
+    """D-57: what was stored is written a moment later, and by then it may be deleted."""
+    await rig.brain.training.switch(1, on=True)
+    gone = await rig.remember("heron one")
+    await rig.brain.records.delete(make_caller(), gone.id)
+    left = await rig.remember("heron two")
+
+    assert [each.row.memory_id for each in await taught(rig)] == [left.id]
+
+
+async def test_each_workspace_decides_for_itself(rig: Rig) -> None:
+    """D-57: per workspace; another one keeps none and sees none."""
+    await rig.brain.training.switch(1, on=True)
+    await rig.remember("heron one")
+    await rig.remember("heron two", make_caller(workspace_id=2))
+
+    assert [content for _, content, _ in await lessons(rig)] == ["heron one"]
+    assert await lessons(rig, 2) == []
+
+
+async def test_switched_off_it_keeps_what_is_there_and_no_question_any_more(rig: Rig) -> None:
+    """D-57: the rows stay until they are forgotten; what recalls of the last days were asked is not kept for later."""
+    await rig.brain.training.switch(1, on=True)
+    memory = await rig.remember("The heron sleeps.")
+    await rig.index()
+    recall_id = await asked(rig)
+    await taught(rig)
+    await rig.brain.training.switch(1, on=False)
+    await judged(rig, recall_id, memory)
+    await rig.remember("The heron dreams.")
+
+    past = await rig.db.read(lambda tx: recalls.by_id(tx, 1, recall_id))
+    assert [lesson for lesson, _, _ in await lessons(rig)] == ["stored"]
+    assert past is not None
+    assert past.asked is None
+    assert await rig.brain.training.forget(1) == 1
+    assert await taught(rig) == []
+
+
+async def test_switched_on_twice_it_began_once(rig: Rig, clock: FakeClock) -> None:
+    """D-57: the second time changes nothing."""
+    began = await rig.brain.training.switch(1, on=True)
+    clock.advance(days=1)
+
+    assert await rig.brain.training.switch(1, on=True) == began == Schooling(since=clock() - timedelta(days=1), rows=0)
+
+
+async def test_more_rows_than_a_stretch_are_all_read_out(rig: Rig) -> None:
+    """D-57: in stretches, none twice and none left out, several of one memory among them."""
+    await rig.brain.training.switch(1, on=True)
+    for start in range(0, BATCH + 10, 50):
+        await asked_about(rig, start)
+    rows = await taught(rig)
+
+    assert len(rows) == len({(each.row.memory_id, each.row.recall_id) for each in rows})
+    assert len([each for each in rows if each.row.lesson == "stored"]) == BATCH + 50
+
+
+async def asked_about(rig: Rig, start: int) -> None:
+    """Remember fifty, and say of the first ten that they were of use."""
+    stored = [await rig.remember(f"heron number {number}", agent_id="kim") for number in range(start, start + 50)]
+    await rig.index()
+    recall_id = await asked(rig, f"heron number {start}", mode="keyword")
+    past = await rig.brain.journal.find(1, recall_id)
+    assert past is not None
+    here = [memory for memory in stored if memory.id in past.memory_ids][:10]
+    await judged(rig, recall_id, *here)
+
+
+async def test_a_workspace_that_is_deleted_takes_its_rows_along(rig: Rig) -> None:
+    """D-57: with the workspace all is gone, also that it wanted rows."""
+    await rig.brain.training.switch(1, on=True)
+    await rig.remember("heron one")
+    await taught(rig)
+    await rig.db.write(lambda tx: Purge(rig.jobs)(tx, 1))
+
+    assert await taught(rig) == []
+    assert await rig.brain.training.standing(1) == Schooling(since=None, rows=0)
+
+
+@dataclass
+class _Opened:
+    training: Training
+
+    async def workspaces(self) -> Mapping[int, str]:
+        """Return one workspace."""
+        return {1: "main"}
+
+
+@dataclass
+class _Opens:
+    """What the command line hands to commands."""
+
+    folder: Path
+
+    @asynccontextmanager
+    async def rig(self) -> AsyncGenerator[Rig]:
+        """Open memory on the folder, as another process than the server would."""
+        db = open_database("embedded:", data_dir=self.folder)
+        rig = build(db, self.folder, FakeClock(), embedder=StemEmbedder())
+        try:
+            yield rig
+        finally:
+            await rig.close()
+            await db.close()
+
+    @asynccontextmanager
+    async def open(self) -> AsyncGenerator[_Opened]:
+        """Return the platform as the commands see it."""
+        async with self.rig() as rig:
+            yield _Opened(rig.brain.training)
+
+
+@pytest.fixture
+def opens(data_dir: Path) -> _Opens:
+    """An empty folder."""
+    return _Opens(data_dir)
+
+
+def _run(opens: _Opens, *words: str) -> Result:
+    app = typer.Typer()
+    commands.register(app)
+    return CliRunner().invoke(app, ["brain", *words], obj=opens)
+
+
+async def _teach(opens: _Opens) -> None:
+    async with opens.rig() as rig:
+        memory = await rig.remember("Ask kim@example.org about the heron.", tags=("birds",))
+        await rig.index()
+        await judged(rig, await asked(rig, "who knows lee@example.org, or the heron?"), memory)
+        await taught(rig)
+
+
+def test_an_operator_switches_it_on_and_exports(opens: _Opens, tmp_path: Path) -> None:
+    """D-57, D-04: `brain training --on`, then `brain export-training`: JSON lines with the memory as it is now."""
+    assert "not kept" in _run(opens, "training").output
+    assert json.loads(_run(opens, "training", "--on", "--json").output)["on"] is True
+    asyncio.run(_teach(opens))
+    file = tmp_path / "rows.jsonl"
+
+    told = _run(opens, "export-training", "--out", str(file))
+
+    assert told.exit_code == 0, told.output
+    rows = [cast("dict[str, object]", json.loads(line)) for line in file.read_text().splitlines()]
+    assert [row["verdict"] for row in rows] == ["stored", "used"]
+    names = ("query", "content", "type", "tags", "place", "archived")
+    assert [rows[1][name] for name in names] == [
+        "who knows lee@example.org, or the heron?",
+        "Ask kim@example.org about the heron.",
+        "observation",
+        ["birds"],
+        1,
+        False,
+    ]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert _run(opens, "export-training", "--out", str(file)).exit_code == 2, "a file that is there is never written over"
+
+
+def test_an_export_can_leave_personal_data_out(opens: _Opens) -> None:
+    """D-52, D-57: with --strip-pii, of questions and contents alike; what is kept stays as it is."""
+    _run(opens, "training", "--on")
+    asyncio.run(_teach(opens))
+
+    stripped = _run(opens, "export-training", "--strip-pii").stdout
+
+    assert "example.org" not in stripped
+    assert stripped.count("[email]") == 3
+    assert "kim@example.org" in _run(opens, "export-training").stdout
+
+
+def test_rows_are_not_deleted_unasked(opens: _Opens) -> None:
+    """D-04: what cannot be brought back asks first, and off a terminal needs --yes."""
+    _run(opens, "training", "--on")
+    asyncio.run(_teach(opens))
+
+    assert _run(opens, "training", "--forget").exit_code == 2
+    assert _run(opens, "training", "--on", "--off").exit_code == 2
+    told = json.loads(_run(opens, "training", "--off", "--forget", "--yes", "--json").output)
+    assert told == {"on": False, "since": None, "rows": 0, "forgotten": 2}
+    assert _run(opens, "export-training").stdout == ""

@@ -1,0 +1,427 @@
+"""What memories are read from beside our own lines: Markdown notes, agents' instructions, mem0's lists (D-04)."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import zipfile
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import orjson
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from rookery.kernel.errors import ValidationFailed
+from rookery.memory.models import Memory, MemoryScope
+from rookery.memory.store.transfer import Kept
+from rookery.memory.transfer import forms
+from rookery.memory.transfer.exporting import Export
+from rookery.memory.transfer.importing import Wanted as In
+from rookery.memory.transfer.sections import document, parser, pieces
+from tests.memory.makers import Rig
+from tests.memory.moved import EVERYTHING, NOON, Moves, held, made, of_kind, refused
+
+MTIME = datetime(2025, 3, 4, 5, 6, 7, tzinfo=UTC)
+
+NOTE = """---
+tags: [Infra, "#db/pg", 2024]
+type: decision
+org: acme
+project: web
+confidence: 0.9
+created: 2024-05-01
+updated: 2024-05-02T10:00:00+02:00
+---
+We chose #Postgres over mysql. `#notag`, issue #12, [x](#link).
+
+## Why
+
+Because of [[jsonb]] #why/so.
+
+```
+# no heading #notag
+```
+"""
+
+AGENTS = """# AGENTS.md
+
+A web shop.
+
+## Style
+
+- Use tabs, never spaces.
+- Prefer small functions:
+  - at most 20 lines
+  - one job
+
+Always:
+
+* run `make check`
+* [ ] say why in a comment
+
+<!-- for people only -->
+
+### Names
+
+Nouns for data.
+
+## Deploy
+
+1. build
+2. push
+
+```sh
+make deploy  # not a heading
+```
+"""
+
+
+def _write(folder: Path, files: Mapping[str, str]) -> Path:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8", newline="")
+        os.utime(path, (MTIME.timestamp(), MTIME.timestamp()))
+    return folder
+
+
+def _contents(memories: list[Memory]) -> list[str]:
+    return [memory.content for memory in memories]
+
+
+def test_a_note_is_a_memory_with_what_its_front_matter_says(tmp_path: Path) -> None:
+    """Issue 6: front matter, Obsidian's tags, one memory a note; its title is its first heading."""
+    (memory,) = held(_write(tmp_path, {"infra/Database choice.md": NOTE}))
+
+    assert memory.content.startswith("# Database choice\n\nWe chose #Postgres over mysql.")
+    assert memory.content.endswith("# no heading #notag\n```")
+    assert memory.tags == ("infra", "db/pg", "2024", "postgres", "why/so")
+    assert (memory.type, memory.org, memory.project, memory.confidence, memory.source) == (
+        "decision",
+        "acme",
+        "web",
+        0.9,
+        "infra/Database choice.md",
+    )
+    assert (memory.created_at, memory.updated_at) == (datetime(2024, 5, 1, tzinfo=UTC), datetime(2024, 5, 2, 8, tzinfo=UTC))
+
+
+def test_a_note_without_any_front_matter_is_read_too(tmp_path: Path) -> None:
+    """Issue 6: what is not said is filled in: the file's time, its name as title; line ends and a byte order mark are nothing."""
+    files = {"a.md": "\ufeffOne\r\ntwo\r\n", "b.md": "# Own title\ntext", "c.md": "---\nnot fields\n---\ntext", "empty.md": "\n \n"}
+    one, own, ruled = held(_write(tmp_path, files))
+
+    assert _contents([one, own]) == ["# a\n\nOne\ntwo", "# Own title\ntext"]
+    assert ruled.content.startswith("# c\n\n---\nnot fields")
+    assert (one.type, one.project, one.created_at) == ("documentation", None, MTIME)
+
+
+def test_each_section_can_be_a_memory(tmp_path: Path) -> None:
+    """Issue 6: a heading section each, under the headings that it is under; a heading alone is none."""
+    text = "# Guide\n\nStart here.\n\n## Deploy\n\n### Rollback\n\nUndo it.\n\n## Test\n\nRun it."
+    found = held(_write(tmp_path, {"guide.md": text}), by="section")
+
+    assert _contents(found) == [
+        "# Guide\n\nStart here.",
+        "# Guide\n## Deploy\n### Rollback\n\nUndo it.",
+        "# Guide\n## Test\n\nRun it.",
+    ]
+
+
+PARAGRAPHS = st.text(st.characters(codec="ascii", categories=("L", "N")), min_size=1, max_size=120)
+BLOCKS = st.lists(st.tuples(st.sampled_from(["", "# ", "## ", "### "]), PARAGRAPHS), max_size=12)
+
+
+@settings(max_examples=150, deadline=None)
+@given(blocks=BLOCKS, most=st.integers(60, 400))
+def test_long_notes_are_split_and_lose_nothing(blocks: list[tuple[str, str]], most: int) -> None:
+    """Issue 6: long ones are split at headings; no piece is too long, and every letter is in one."""
+    text = "\n\n".join(mark + words for mark, words in blocks)
+    found = pieces(document(text, parser()), most=most)
+
+    assert all(0 < len(piece) <= most for piece in found)
+    joined = "".join(char for piece in found for char in piece if char.isalnum())
+    assert len(joined) >= sum(char.isalnum() for char in text)
+    for _, words in blocks:
+        assert len(words) > most // 3 or any(words in piece for piece in found)
+
+
+def test_a_note_of_a_hundred_thousand_characters_becomes_memories_that_fit(tmp_path: Path) -> None:
+    """Issue 6: under 50,000 characters each."""
+    text = "# Log\n\n" + "\n\n".join(f"## Day {day}\n\n" + "It rained again. " * 300 for day in range(20))
+    found = held(_write(tmp_path, {"log.md": text}))
+
+    assert (len(found), max(len(memory.content) for memory in found) <= 50_000) == (3, True)
+    assert found[1].content.startswith("# Log\n## Day ")
+
+
+def test_what_agents_are_told_becomes_conventions(tmp_path: Path) -> None:
+    """Issue 6: CLAUDE.md and AGENTS.md: sections and bullets, type convention, the project from the folder."""
+    folder = _write(tmp_path, {"shop/AGENTS.md": AGENTS, "shop/.claude/CLAUDE.md": "- be kind\n", "shop/notes.txt": "no"})
+    found = held(folder)
+
+    assert (
+        _contents(found)
+        == [
+            "A web shop.",
+            "Style: Use tabs, never spaces.",
+            "Style:\n\nPrefer small functions:\n- at most 20 lines\n- one job",
+            "Style: Always: run `make check`",
+            "Style: Always: say why in a comment",
+            "Style – Names: Nouns for data.",
+            "Deploy:\n\n1. build\n2. push\n\n```sh\nmake deploy  # not a heading\n```",
+            "be kind",
+        ]
+        or _contents(found)[0] == "be kind"
+    )
+    assert {(memory.type, memory.project, memory.memory_scope) for memory in found} == {("convention", "shop", MemoryScope.PROJECT)}
+    assert {memory.tags for memory in found} == {(), ("style",), ("names",), ("deploy",)}
+
+
+def test_the_project_is_the_repository(tmp_path: Path) -> None:
+    """Issue 6: the project from the folder: a package's instructions are its repository's."""
+    folder = _write(tmp_path, {"web/.git/HEAD": "", "web/packages/api/CLAUDE.md": "- be kind"})
+
+    assert [memory.project for memory in held(folder / "web" / "packages" / "api" / "CLAUDE.md")] == ["web"]
+
+
+def test_a_copy_and_a_link_say_it_once(tmp_path: Path) -> None:
+    """Issue 6: many repositories have CLAUDE.md as a link to AGENTS.md; a link out of the folder is not followed."""
+    folder = _write(tmp_path, {"shop/AGENTS.md": "- be kind", "elsewhere/secret.md": "no business of it"})
+    (folder / "shop" / "CLAUDE.md").symlink_to("AGENTS.md")
+    (folder / "shop" / "out").symlink_to(folder / "elsewhere")
+    (folder / "shop" / "out.md").symlink_to(folder / "elsewhere" / "secret.md")
+
+    assert _contents(held(folder / "shop")) == ["be kind"]
+
+
+async def test_notes_are_stored_once_however_often_they_are_read(rig: Rig, tmp_path: Path) -> None:
+    """Issue 6: harmlessly repeatable; a changed note comes as another memory, a copy of instructions as none."""
+    folder = _write(tmp_path, {"a.md": "one", "AGENTS.md": "- be kind", "CLAUDE.md": "- be kind"})
+    first, _ = await Moves(rig).into(folder)
+    (folder / "a.md").touch()
+    second, heard = await Moves(rig).into(folder)
+    (folder / "a.md").write_text("one and more", encoding="utf-8")
+    third, _ = await Moves(rig).into(folder)
+
+    assert [(each.counts["imported"], each.counts["unchanged"], each.failures) for each in (first, second, third)] == [
+        (2, 1, 0), (0, 3, 0), (1, 2, 0),
+    ]  # fmt: skip
+    assert heard == []
+
+
+async def test_bad_notes_do_not_stop_the_others(rig: Rig, tmp_path: Path) -> None:
+    """Issue 6: each is named, and why."""
+    folder = _write(
+        tmp_path,
+        {
+            "bad-yaml.md": "---\na: [\n---\ntext",
+            "bomb.md": "---\na: &a [x,x]\nb: &b [*a,*a]\ntags: [*b,*b]\n---\ntext",
+            "confidence.md": "---\nconfidence: much\n---\ntext",
+            "deep.md": "---\na: " + "[" * 3000 + "\n---\ntext",
+            "huge.md": f"---\nconfidence: 1{'0' * 400}\n---\ntext",
+            "long.md": f"---\ntitle: {'x' * 50_001}\ntags: [0x{'f' * 5_000}]\n---\ntext",
+            "merges.md": "---\na0: &a0 {x: 1}\n"
+            + "".join(f"a{each}: &a{each} {{<<: [{', '.join([f'*a{each - 1}'] * 10)}]}}\n" for each in range(1, 12))
+            + "---\ntext",
+            "moment.md": "---\ncreated: !!timestamp noon\n---\ntext",
+            "scope.md": "---\nscope: everyone\n---\ntext",
+            "type.md": "---\ntype: Some Type\n---\ntext",
+            "good.md": "text",
+        },
+    )
+    (folder / "latin.md").write_bytes(b"caf\xe9")
+    (folder / "large.md").write_bytes(b"x" * (8 * 1024 * 1024 + 1))
+    Path(os.fsdecode(os.fsencode(folder) + b"/caf\xe9.md")).write_bytes(b"A name of bytes.")
+    os.mkfifo(folder / "pipe.md")  # who opens it waits for a writer
+
+    report, heard = await Moves(rig).into(folder)
+
+    assert report.counts["imported"] == 3
+    assert sorted(item.why.partition(":")[0] for item in heard) == [
+        "bad-yaml.md", "bomb.md", "confidence.md", "deep.md", "huge.md", "large.md",
+        "latin.md", "merges.md", "moment.md", "scope.md", "type.md",
+    ]  # fmt: skip
+
+
+CONTENTS = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), min_size=1).filter(lambda text: bool(text.strip()))
+
+
+@settings(max_examples=60, deadline=None)
+@given(content=CONTENTS, tag=CONTENTS.map(lambda text: text[:20].lower()).filter(lambda text: bool(text.strip())))
+@example(content="0", tag="0\x85")
+def test_a_memory_written_as_a_note_is_read_as_it_was(content: str, tag: str) -> None:
+    """Issue 6: export to Markdown and import keep a memory whole, whatever its letters are."""
+    memory = Memory(
+        id="01a1ffbc-790a-7a77-8719-390c77d7371e", workspace_id=0, org=tag[:9], project="../up", agent_id=None, session_id=None,
+        memory_scope=MemoryScope.PROJECT, type="fact", tags=(tag,), confidence=0.1, base_confidence=0.3, source=tag, content=content,
+        content_at=NOON, created_at=NOON, updated_at=MTIME, archived_at=NOON,
+    )  # fmt: skip
+    if not memory.org or not memory.org.strip():
+        return
+    with TemporaryDirectory() as name:
+        target = forms.folder(Path(name))
+        target.begin()
+        target.memory(Kept(memory=memory))
+
+        assert held(Path(name)) == [memory]
+        (path,) = (path for path in Path(name).rglob("*") if path.is_file())
+        assert (path.stat().st_mode & 0o777, path.resolve().is_relative_to(Path(name).resolve())) == (0o600, True)
+
+
+async def test_a_folder_of_notes_is_named_for_people(rig: Rig, tmp_path: Path) -> None:
+    """Issue 6: --format markdown; what is in a name never leads out of the folder."""
+    memory = await rig.remember("Grüße vom / Dach!\nmehr", org="../../etc", project="Web Shop")
+    await Export(db=rig.db, clock=rig.clock).run(EVERYTHING, forms.folder(tmp_path / "out"))
+
+    (path,) = (path for path in (tmp_path / "out").rglob("*") if path.is_file())
+    assert path.relative_to(tmp_path / "out").as_posix() == f"etc/web-shop/grue-vom-dach-{memory.id}.md"
+    assert _contents(held(tmp_path / "out")) == ["Grüße vom / Dach!\nmehr"]
+
+
+OPEN_SOURCE = {
+    "results": [
+        {
+            "id": "3C90C3CC-0d44-4b50-8888-8dd25736052a", "memory": "Likes tea.", "hash": "x", "metadata": {"category": "drinks"},
+            "created_at": "2024-07-01T10:00:00.123456-07:00", "updated_at": "2024-07-02T10:00:00-07:00", "user_id": "alice",
+        },
+        {"id": "7", "memory": "Speaks French.", "created_at": None, "updated_at": None, "agent_id": "tutor", "user_id": "alice"},
+        {"id": "8", "memory": "Is in a hurry.", "run_id": "r-1", "agent_id": "tutor", "metadata": {"type": "observation"}},
+    ]
+}  # fmt: skip
+PLATFORM = {
+    "memory": "Uses vim.",
+    "id": "9",
+    "user_id": "bob",
+    "app_id": "ide",
+    "categories": ["tools", "editors"],
+    "expiration_date": "2030-01-31",
+}
+OPENMEMORY = {
+    "id": "3c90c3cc-0d44-4b50-8888-8dd25736052b", "content": "Prefers dark mode.", "created_at": "2025-01-01T00:00:00+00:00",
+    "updated_at": "2025-01-01T00:00:00+00:00", "state": "archived", "app": "cursor", "categories": ["ui"],
+}  # fmt: skip
+
+
+def test_mem0s_names_become_scopes() -> None:
+    """Issue 6: run_id, agent_id, else the project; whose it is becomes a tag; ids that are UUIDs stay."""
+    tea, french, hurry = held(orjson.dumps(OPEN_SOURCE))
+
+    assert (tea.id, tea.content, tea.type, tea.memory_scope, tea.tags) == (
+        "3c90c3cc-0d44-4b50-8888-8dd25736052a",
+        "Likes tea.",
+        "fact",
+        MemoryScope.PROJECT,
+        ("user:alice", "drinks"),
+    )
+    assert (tea.created_at, tea.updated_at) == (
+        datetime(2024, 7, 1, 17, 0, 0, 123456, tzinfo=UTC),
+        datetime(2024, 7, 2, 17, tzinfo=UTC),
+    )
+    assert (french.memory_scope, french.agent_id, french.created_at) == (MemoryScope.AGENT, "tutor", NOON)
+    assert (hurry.memory_scope, hurry.session_id, hurry.agent_id, hurry.type) == (MemoryScope.SESSION, "r-1", "tutor", "observation")
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        orjson.dumps(OPEN_SOURCE, option=orjson.OPT_INDENT_2),
+        orjson.dumps(OPEN_SOURCE["results"]),
+        b"\n".join(orjson.dumps(each) for each in OPEN_SOURCE["results"]) + b"\n",
+        gzip.compress(b"\n" + orjson.dumps({"count": 3, "next": None, "results": OPEN_SOURCE["results"]})),
+        orjson.dumps([{"id": each["id"], "payload": {**each, "data": each["memory"]}} for each in OPEN_SOURCE["results"]]),
+    ],
+    ids=["document", "list", "lines", "gzip", "payloads"],
+)
+def test_mem0_is_read_in_whichever_form_it_wrote(written: bytes) -> None:
+    """Issue 6: JSON and JSON lines as mem0 writes them: the library, the server, the platform's pages, a vector store's payloads."""
+    assert _contents(held(written)) == ["Likes tea.", "Speaks French.", "Is in a hurry."]
+
+
+def test_the_platform_and_openmemory_have_more_to_say(tmp_path: Path) -> None:
+    """Issue 6: categories, expiry, the app as project, archived; what was deleted there is not brought back."""
+    (vim,) = held(orjson.dumps([PLATFORM]))
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("memories.json", b"{}")
+        lines = b"\n".join(orjson.dumps(each) for each in (OPENMEMORY, {**OPENMEMORY, "state": "deleted"}))
+        archive.writestr("memories.jsonl.gz", gzip.compress(lines))
+    (tmp_path / "export.zip").write_bytes(packed.getvalue())
+    (dark,) = held(tmp_path / "export.zip")
+
+    assert (vim.project, vim.tags, vim.expires_at) == ("ide", ("user:bob", "tools", "editors"), datetime(2030, 1, 31, tzinfo=UTC))
+    assert (dark.content, dark.project, dark.tags, dark.archived_at is not None) == ("Prefers dark mode.", "cursor", ("ui",), True)
+
+
+async def test_mem0_twice_is_once(rig: Rig) -> None:
+    """Issue 6: harmlessly repeatable, with and without ids that are UUIDs; what mem0 changed since is a conflict."""
+    moves = Moves(rig)
+    reports = [(await moves.into(orjson.dumps(OPEN_SOURCE)))[0] for _ in range(2)]
+    changed, heard = await moves.into(orjson.dumps(OPEN_SOURCE).replace(b"Likes tea.", b"Likes coffee."))
+
+    assert [(each.counts["imported"], each.counts["unchanged"]) for each in reports] == [(3, 0), (0, 3)]
+    assert (changed.counts["conflicts"], heard[0].why) == (1, "entry 1: it is here with another content")
+
+
+def test_what_is_no_memory_is_refused_by_its_place() -> None:
+    """Issue 6: one bad entry does not stop the rest."""
+    lines = b'{"memory": "good"}\n{"memory": 1}\nnot json\n[]\n{"memory": "x", "created_at": "soon"}\n'
+
+    assert refused(lines) == [
+        "line 2: memory: is missing, and so are content, data and text",
+        "line 3: is no JSON object",
+        "line 4: is no JSON object",
+        "line 5: created_at: must be an ISO 8601 time, and is 'soon'",
+    ]
+    assert refused(b'{"answer": {}') == ["the file: is no JSON, or holds no list of memories that we know from mem0"]
+
+
+def test_what_breaks_off_says_so(tmp_path: Path) -> None:
+    """Issue 6: a cut archive is read as far as it goes."""
+    whole = gzip.compress(b"".join(orjson.dumps({"memory": os.urandom(40).hex()}) + b"\n" for _ in range(2_000)))
+    (tmp_path / "cut.gz").write_bytes(whole[: len(whole) // 2])
+
+    said = refused(tmp_path / "cut.gz")
+    assert len(said) == 1
+    assert "cannot be read further" in said[0]
+
+
+@pytest.mark.parametrize("written", [b"PK\x03\x04broken", b"# a note", b"\x89PNG\r\n", b"%PDF-1.4"])
+def test_what_is_none_of_these_is_refused_in_words(written: bytes) -> None:
+    """Issue 6, D-16: a wrong file is an error that says what to do, before anything is stored."""
+    with pytest.raises(ValidationFailed):
+        held(written)
+
+
+def test_an_endless_line_is_not_read_into_memory() -> None:
+    """Issue 6: constant memory: a line longer than any memory is passed over."""
+    header = b'{"kind":"rookery-memories","version":1}\n'
+    said = refused(header + b"x" * (5 * 1024 * 1024) + b'\n{"kind":"end"}\n')
+
+    assert said == ["line 2: is longer than any memory"]
+
+
+async def test_nothing_of_another_tool_can_name_a_workspace(rig: Rig) -> None:
+    """Spec 3.1: the workspace is the command's, whatever a file says."""
+    lines = orjson.dumps([{"memory": "x", "workspace_id": 2, "workspace": "other"}])
+    await Moves(rig).into(lines, In(workspace_id=1))
+
+    assert [len(of_kind(await Moves(rig).out(replace(EVERYTHING, workspace_id=number)), "memory")) for number in (1, 2)] == [1, 0]
+
+
+def test_forms_are_told_from_each_other(tmp_path: Path) -> None:
+    """Issue 6: --format auto; one that is named is believed."""
+    folder = _write(tmp_path, {"AGENTS.md": "- be kind\n- be brief"})
+
+    assert _contents(held(folder / "AGENTS.md", form="markdown")) == ["# AGENTS\n\n- be kind\n- be brief"]
+    assert _contents(held(_write(tmp_path, {"rules.md": "- be kind"}) / "rules.md", form="agents-md")) == ["be kind"]
+    for form in ("jsonl", "mem0"):
+        with pytest.raises(ValidationFailed):
+            held(folder, form=form)
+    assert made(b"").form == "auto"

@@ -1,0 +1,199 @@
+"""Archives that are not what was saved: damaged, cut short, forged, newer, of something else (D-04)."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rookery.backup import Order, make, restore, verify
+from rookery.backup.errors import ArchiveUnfit, FolderTaken
+from rookery.kernel.errors import RookeryError
+from rookery.migrations import migrate
+
+Edit = Callable[[dict[str, bytes]], Mapping[str, bytes]]
+
+
+def _quiet(_: int) -> None:
+    """Show nothing."""
+
+
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with one backup in each form, of an empty store."""
+    folder = tmp_path_factory.mktemp("archives")
+    data = folder / "data"
+    data.mkdir()
+    migrate("embedded:", data_dir=data)
+    (data / "servers.json").write_text('{"mcpServers": {}}', encoding="utf-8")
+    for ending in (".tar", ".tar.gz", ".tar.zst"):
+        make(Order(folder=data, out=folder / f"good{ending}"), progress=_quiet)
+    return folder
+
+
+def _edited(archives: Path, to: Path, edit: Edit) -> Path:
+    """Write an archive of what *edit* makes of the good one's files, each by its name, in that order."""
+    with tarfile.open(archives / "good.tar") as tar:
+        files = {member.name: cast("io.BufferedReader", tar.extractfile(member)).read() for member in tar}
+    with tarfile.open(to, "w") as tar:
+        for name, content in edit(files).items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return to
+
+
+def _with_manifest(**fields: object) -> Edit:
+    return lambda files: files | {"manifest.json": json.dumps(json.loads(files["manifest.json"]) | fields).encode()}
+
+
+@pytest.mark.parametrize("ending", [".tar", ".tar.gz", ".tar.zst"])
+def test_a_good_archive_is_whole_and_restored_byte_by_byte(archives: Path, tmp_path: Path, ending: str) -> None:
+    """D-04: what was saved is what comes back, in each form; reading it alone writes nothing."""
+    archive, new = archives / f"good{ending}", tmp_path / "new"
+    checked = verify(archive, progress=_quiet)
+    assert not new.exists()
+
+    restored = restore(archive, new, progress=_quiet)
+
+    assert restored.manifest == checked.manifest
+    assert {entry.name: entry.stat().st_size for entry in new.iterdir()} == {each.name: each.size for each in checked.manifest.files}
+    assert (new / "servers.json").read_bytes() == (archives / "data" / "servers.json").read_bytes()
+    assert {entry.stat().st_mode & 0o777 for entry in new.iterdir()} == {0o600}
+
+
+@given(data=st.data(), ending=st.sampled_from([".tar", ".tar.gz", ".tar.zst"]))
+def test_whatever_happens_to_an_archive_it_is_refused_or_says_the_same(archives: Path, data: st.DataObject, ending: str) -> None:
+    """D-04: bytes changed, cut out, put in or cut off are found before anything is written; never an error that is not ours."""
+    good = (archives / f"good{ending}").read_bytes()
+    place = data.draw(st.integers(0, len(good) - 1))
+    other = data.draw(st.binary(max_size=3))
+    taken = data.draw(st.sampled_from([0, 1, len(other), 512, len(good)]))
+    path = archives / f"bad{ending}"
+    path.write_bytes(good[:place] + other + good[place + taken :])
+
+    try:
+        found = verify(path, progress=_quiet).manifest
+    except ArchiveUnfit:
+        return
+    # What no reader looks at may differ: padding, times, the end of the tar.
+    assert found == verify(archives / f"good{ending}", progress=_quiet).manifest
+
+
+_FORGED: list[tuple[Edit, str]] = [
+    (lambda files: {"../evil": b"x", **files}, "'../evil'"),
+    (lambda files: {"/etc/evil": b"x", **files}, "'/etc/evil'"),
+    (lambda files: {"sub/records.db": b"x", **files}, "'sub/records.db'"),
+    (lambda files: {".restoring": b"x", **files}, "'.restoring'"),
+    (lambda files: {"secret.key": b"x" * 40, **files}, "does not name secret.key"),
+    (lambda files: {**files, "secret.key": b"x" * 40}, "after its manifest"),
+    (lambda files: {name: content for name, content in files.items() if name != "servers.json"}, "servers.json is missing"),
+    (lambda files: {name: content for name, content in files.items() if name != "manifest.json"}, "no manifest.json"),
+    (lambda files: files | {"servers.json": b"{}"}, "SHA-256"),
+    (lambda files: files | {"manifest.json": b"[" * 60_000}, "manifest.json"),
+    (lambda files: files | {"manifest.json": b" " * 100_000}, "100,000 bytes"),
+    (_with_manifest(format=2), "newer Rookery"),
+    (_with_manifest(format="1"), "format is '1'"),
+    (_with_manifest(revision="9999"), "revision 9999"),
+    (_with_manifest(revision="0001"), "another revision"),
+    (_with_manifest(files=[]), "no files"),
+    (_with_manifest(files=[{"name": "../evil", "size": 1, "sha256": "0" * 64}]), "'../evil'"),
+    (_with_manifest(files=[{"name": "records.db", "size": -1, "sha256": "0" * 64}]), "-1"),
+    (_with_manifest(files=[7]), "None"),
+    (_with_manifest(version=None), "version"),
+]
+
+
+@pytest.mark.parametrize(("edit", "says"), _FORGED)
+def test_a_forged_archive_is_refused_and_nothing_is_written(archives: Path, tmp_path: Path, edit: Edit, says: str) -> None:
+    """D-04: only the files that a backup has are taken, to their places alone; a newer one names the version that made it."""
+    forged = _edited(archives, tmp_path / "forged.tar", edit)
+
+    with pytest.raises(ArchiveUnfit) as refused:
+        restore(forged, tmp_path / "new", progress=_quiet)
+
+    assert says in refused.value.message
+    assert [entry for entry in tmp_path.rglob("*") if entry.is_file()] == [forged]
+    assert not list((tmp_path / "new").glob("*"))
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE])
+def test_a_link_in_an_archive_is_refused(tmp_path: Path, kind: bytes) -> None:
+    """D-04: what is no plain file is none of ours, also by one of our names."""
+    with tarfile.open(tmp_path / "forged.tar", "w") as tar:
+        member = tarfile.TarInfo("records.db")
+        member.type, member.linkname = kind, "/etc/passwd"
+        tar.addfile(member)
+
+    with pytest.raises(ArchiveUnfit):
+        restore(tmp_path / "forged.tar", tmp_path / "new", progress=_quiet)
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK])
+def test_a_header_without_end_is_refused_before_it_is_read(tmp_path: Path, kind: bytes) -> None:
+    """D-04: a small file may unpack to a header of any length, and headers are read into memory."""
+    header = tarfile.TarInfo("manifest.json")
+    header.type, header.size = kind, 1 << 32
+    (tmp_path / "forged.tar").write_bytes(header.tobuf(tarfile.GNU_FORMAT) + b"\0" * 10_240)
+
+    with pytest.raises(ArchiveUnfit, match="4,294,967,296 bytes"):
+        verify(tmp_path / "forged.tar", progress=_quiet)
+
+
+def test_a_file_that_is_mostly_holes_is_refused(tmp_path: Path) -> None:
+    """D-04: of a sparse file a few bytes in the archive stand for as many zeros as it says."""
+    header = tarfile.TarInfo("records.db")
+    header.pax_headers = {"GNU.sparse.map": "0,0", "GNU.sparse.size": str(1 << 60)}
+    (tmp_path / "forged.tar").write_bytes(header.tobuf(tarfile.PAX_FORMAT) + b"\0" * 10_240)
+
+    with pytest.raises(ArchiveUnfit, match=r"records\.db' is in it"):
+        verify(tmp_path / "forged.tar", progress=_quiet)
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"\x28\xb5\x2f\xfd", b"\x1f\x8b\x08", b"\x00" * 20_480])
+def test_what_is_no_archive_is_refused(tmp_path: Path, content: bytes) -> None:
+    """D-04: a wrong file, an empty one, one of which only the first bytes came."""
+    (tmp_path / "x.tar").write_bytes(content)
+
+    with pytest.raises(ArchiveUnfit):
+        verify(tmp_path / "x.tar", progress=_quiet)
+    with pytest.raises(RookeryError, match="cannot be read"):
+        verify(tmp_path / "missing.tar", progress=_quiet)
+    with pytest.raises(RookeryError, match="cannot be read"):
+        verify(tmp_path, progress=_quiet)
+
+
+def test_a_folder_that_is_in_use_is_left_alone(archives: Path, tmp_path: Path) -> None:
+    """D-04: a backup goes into an empty folder only; a file in its place, or anything in it, is kept."""
+    archive = archives / "good.tar"
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "notes.txt").write_text("mine", encoding="utf-8")
+    (tmp_path / "file").write_text("mine", encoding="utf-8")
+    (tmp_path / "both" / ".restoring").mkdir(parents=True)
+    (tmp_path / "both" / "notes.txt").write_text("mine", encoding="utf-8")
+
+    for name in ("used", "file", "both"):
+        with pytest.raises(FolderTaken):
+            restore(archive, tmp_path / name, progress=_quiet)
+
+    assert (tmp_path / "both" / "notes.txt").read_text(encoding="utf-8") == "mine"
+    (tmp_path / "empty").mkdir()
+    restore(archive, tmp_path / "empty", progress=_quiet)
+    with pytest.raises(FolderTaken):
+        restore(archive, tmp_path / "empty", progress=_quiet)
+
+
+def test_a_file_that_was_swapped_is_told_by_its_digest(archives: Path, tmp_path: Path) -> None:
+    """D-04: who can write the file can write its manifest; the SHA-256 that `backup` showed, kept elsewhere, tells it."""
+    made = make(Order(folder=archives / "data", out=tmp_path / "mine.tar.zst"), progress=_quiet)
+
+    assert verify(made.path, progress=_quiet, sha256=made.sha256.upper()).manifest == made.manifest
+    with pytest.raises(ArchiveUnfit, match="not the file that you mean"):
+        verify(archives / "good.tar.zst", progress=_quiet, sha256=made.sha256)
