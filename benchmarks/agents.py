@@ -1,73 +1,52 @@
 """
 Plans: how quick is claim-next among 10,000 tasks, and making a plan of 50 phases with 20 tasks each?
 
-    python -m benchmarks.agents [--claims N] [--database postgresql://…]
+    python -m benchmarks.agents [--claims N] [--database postgresql://…] [--secret-key …]
 
-Calls go through the whole application in this process, as an agent key's; `bare` is a request of the same kind that does nothing,
-so that what the store and the rules cost can be told from what every request does.
+Over a real socket, against a server in a process of its own, one request after another; `bare` is a request that does nothing but
+be let in, so that what the store and the rules cost can be told from what every request does.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import statistics
 import tempfile
 import time
 from pathlib import Path
+from typing import cast
 
-import httpx2
-
-from rookery.app import create_app
-from rookery.kernel.config import Settings
-from rookery.kernel.secret import Secret
-from rookery.migrations import migrate
-from rookery.wiring import build
+from benchmarks.load import Connection
+from benchmarks.servers import Running, server
 
 _PLANS = 10
 _PHASES, _TASKS = 50, 20
-_LIMIT_KEY = "a secret key of the benchmark: 0123"
 
 
-async def _measure(claims: int, database: str, folder: Path) -> None:
-    migrate(database, data_dir=folder)
-    shared = None if database == "embedded:" else Secret(_LIMIT_KEY)
-    rookery = build(Settings(data_dir=folder, database_url=Secret(database), secret_key=shared, bcrypt_cost=4, min_free_disk_mb=0))
-    await rookery.start()
-    try:
-        made = await rookery.first_run()
-        assert made.api_key is not None, "the store is not empty"
-        transport = httpx2.ASGITransport(create_app(rookery))
-        headers = {"Authorization": f"Bearer {made.api_key.reveal()}"}
-        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost", headers=headers, timeout=60) as client:
-            await _run(client, claims)
-    finally:
-        await rookery.close()
-
-
-async def _run(client: httpx2.AsyncClient, claims: int) -> None:
+async def _run(running: Running, claims: int) -> None:
     phases = [{"name": f"phase {number}", "tasks": [f"task {number}.{each}" for each in range(_TASKS)]} for number in range(_PHASES)]
-    made = list[float]()
-    for number in range(_PLANS):
+    made, bare, claimed, completed = list[float](), list[float](), list[float](), list[float]()
+    connection = Connection(running.url, running.api_key)
+
+    async def ask(times: list[float], expect: int, method: str, path: str, body: object = None) -> dict[str, object]:
         started = time.perf_counter()
-        answer = await client.post("/v1/plans", json={"title": f"plan {number}", "status": "active", "phases": phases})
-        made.append((time.perf_counter() - started) * 1000)
-        assert answer.status_code == 201, answer.text
+        status, answer = await connection.send(method, path, cast("dict[str, object] | None", body))
+        times.append((time.perf_counter() - started) * 1000)
+        assert status == expect, answer
+        return cast("dict[str, object]", json.loads(answer))
+
+    try:
+        for number in range(_PLANS):
+            await ask(made, 201, "POST", "/v1/plans", {"title": f"plan {number}", "status": "active", "phases": phases})
+        for _ in range(claims):
+            await ask(bare, 200, "GET", "/api/v1/whoami")
+            task = await ask(claimed, 200, "POST", "/v1/tasks/claim-next", {})
+            await ask(completed, 200, "POST", f"/v1/tasks/{task['id']}/complete", {"claim_token": task["claim_token"]})
+    finally:
+        await connection.close()
     _say(f"make a plan of {_PHASES} phases × {_TASKS} tasks", made)
-    bare, claimed, completed = list[float](), list[float](), list[float]()
-    for _ in range(claims):
-        started = time.perf_counter()
-        assert (await client.get("/api/v1/whoami")).status_code == 200
-        bare.append((time.perf_counter() - started) * 1000)
-        started = time.perf_counter()
-        answer = await client.post("/v1/tasks/claim-next", json={})
-        claimed.append((time.perf_counter() - started) * 1000)
-        assert answer.status_code == 200, answer.text
-        task = answer.json()
-        started = time.perf_counter()
-        done = await client.post(f"/v1/tasks/{task['id']}/complete", json={"claim_token": task["claim_token"]})
-        completed.append((time.perf_counter() - started) * 1000)
-        assert done.status_code == 200, done.text
     _say("bare request", bare)
     _say(f"claim-next among {_PLANS * _PHASES * _TASKS:,} tasks", claimed)
     _say("complete", completed)
@@ -83,9 +62,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--claims", type=int, default=300)
     parser.add_argument("--database", default="embedded:")
+    parser.add_argument("--secret-key", default="a secret key of the benchmark: 0123")
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(_measure(asked.claims, asked.database, Path(folder)))
+    settings = {} if asked.database == "embedded:" else {"database_url": asked.database, "secret_key": asked.secret_key}
+    with tempfile.TemporaryDirectory() as folder, server(Path(folder) / "data", **settings) as running:
+        asyncio.run(_run(running, asked.claims))
 
 
 if __name__ == "__main__":

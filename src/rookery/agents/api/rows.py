@@ -35,6 +35,7 @@ def row(
     spends: bool = True,
     may_be_empty: bool = False,
     max_body: int = MIB,
+    tag: str = "Plans",
 ) -> Route:
     """Return one row; *line* is the method and the path."""
     method, path = line.split()
@@ -46,7 +47,7 @@ def row(
         status=status,
         answers=answers,
         summary=summary,
-        tags=("Plans",),
+        tags=(tag,),
         once=once,
         spends=spends,
         may_be_empty=may_be_empty,

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 from fastapi import Query
-from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
 from rookery.access.guard import caller_of
 from rookery.access.models import Caller
-from rookery.agents.api.rows import expected, tagged
+from rookery.agents.api.rows import expected, row, tagged
 from rookery.agents.models.sessions import Session, Shown
 from rookery.agents.schemas.boot import StartedAnswer, boot_answer
 from rookery.agents.schemas.session_events import EventBody, EventsQuery, SessionEventAnswer, event_answer
@@ -32,6 +31,7 @@ from rookery.agents.sessions.verbs import SessionServices
 from rookery.kernel.http import Route, page, reply
 
 READ, WRITE = "sessions.read", "sessions.write"
+_route = partial(row, tag="Sessions")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,31 +119,3 @@ class SessionRoutes:
 
 def _answer(caller: Caller, shown: Shown) -> Response:
     return tagged(session_answer(caller, shown), shown.session.version)
-
-
-def _route(
-    line: str,
-    handler: Callable[..., Awaitable[Response]],
-    needs: str,
-    answers: type[BaseModel] | None,
-    summary: str,
-    *,
-    status: int = 200,
-    once: bool = False,
-    spends: bool = True,
-    may_be_empty: bool = False,
-) -> Route:
-    method, path = line.split()
-    return Route(
-        method=method,
-        path=path,
-        handler=handler,
-        needs=needs,
-        status=status,
-        answers=answers,
-        summary=summary,
-        tags=("Sessions",),
-        once=once,
-        spends=spends,
-        may_be_empty=may_be_empty,
-    )

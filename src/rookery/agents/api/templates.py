@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 from fastapi import Query
-from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
 from rookery.access.guard import caller_of
-from rookery.agents.api.rows import expected, tagged
+from rookery.agents.api.rows import expected, row, tagged
 from rookery.agents.models.templates import KeptTemplate
 from rookery.agents.plans.plans import Plans
 from rookery.agents.schemas.plan_answers import PlanAnswer, plan_answer
@@ -39,6 +38,7 @@ from rookery.agents.templates.library import Author, Templates, etag
 from rookery.kernel.http import Route, page, reply
 
 READ, WRITE, USE = "templates.read", "templates.write", "templates.instantiate"
+_route = partial(row, tag="Templates", max_body=MAX_TEMPLATE_BYTES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,28 +118,3 @@ class TemplateRoutes:
 
 def _answer(kept: KeptTemplate, *, status: int = 200) -> Response:
     return reply(shown(kept), status=status, headers={"ETag": etag(kept.version)})
-
-
-def _route(
-    line: str,
-    handler: Callable[..., Awaitable[Response]],
-    needs: str,
-    answers: type[BaseModel] | None,
-    summary: str,
-    *,
-    status: int = 200,
-    once: bool = False,
-) -> Route:
-    method, path = line.split()
-    return Route(
-        method=method,
-        path=path,
-        handler=handler,
-        needs=needs,
-        status=status,
-        answers=answers,
-        summary=summary,
-        tags=("Templates",),
-        max_body=MAX_TEMPLATE_BYTES,
-        once=once,
-    )

@@ -17,12 +17,6 @@ from rookery.agents.store.tasks import HAS_OPEN_NEED, PHASE_IS_BLOCKED, WORKABLE
 from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db import Statement, Tx, Value
 
-_STEP = 1_000_000
-"""More than a phase has tasks: a priority times this, and the position, order as the two do."""
-
-_ALL = 1_000_000_000
-"""A limit that is none, but keeps SQLite from working out a rank again wherever it stands in the statement around it."""
-
 _c = tasks.c
 _ALONE = select(func.pg_advisory_xact_lock(bindparam("number", type_=BigInteger())))
 _CLAIMS = 0x726F6F6B << 32
@@ -97,41 +91,52 @@ def alone(tx: Tx, workspace_id: int) -> None:
 
 def best(tx: Tx, within: Within, plan_id: str | None) -> Task | None:
     """Return the task to be done next: the most urgent, then of the oldest plan, then the first in it; None: none is ready."""
-    row = tx.one(
-        _best(has_plan=plan_id is not None, has_orgs=within.orgs is not None, has_projects=within.projects is not None),
-        _params(within, plan_id),
-    )
-    if row is None:
-        return None
-    found = tx.one(_PLACE, {"phase": row.text("phase_id"), "place": row.integer("rank") % _STEP})
-    return None if found is None else to_task(found)
+    chosen = {"has_plan": plan_id is not None, "has_orgs": within.orgs is not None, "has_projects": within.projects is not None}
+    least, first = _best(**chosen)
+    params = {**_params(within, plan_id), "priority": -1}
+    while True:
+        row = tx.one(least, params)
+        priority = None if row is None else row.maybe_integer("priority")
+        if priority is None:
+            return None
+        params["priority"] = priority
+        found = tx.one(first, params)
+        if found is not None:
+            place = tx.one(_PLACE, {"phase": found.text("phase_id"), "place": found.integer("place")})
+            return None if place is None else to_task(place)
 
 
 @lru_cache
-def _best(*, has_plan: bool, has_orgs: bool, has_projects: bool) -> Statement:
-    # Of each phase that may be worked on, its first task by an index; then the first of these. So tasks that wait, in whatever
-    # number, are passed over only within a phase that does not.
-    rank = (
-        select(_c.priority * _STEP + _c.position)
-        .where(_c.phase_id == phases.c.id, _c.status == _PENDING, ~HAS_OPEN_NEED)
-        .order_by(_c.priority, _c.position)
+def _best(*, has_plan: bool, has_orgs: bool, has_projects: bool) -> tuple[Statement, Statement]:
+    """
+    Return what finds the next less urgent priority that a pending task has, and the first ready task of a priority.
+
+    Indexes give plans and phases in their order, so that the second stops at the first phase that has one: measured, with 10,000
+    tasks in 500 phases it looks at one of them. All of them are looked at only where all tasks of the priority wait for others.
+    """
+    scope = _scope(has_plan=has_plan, has_orgs=has_orgs, has_projects=has_projects)
+    is_active = plans.c.status == PlanStatus.ACTIVE.value
+    urgent = (
+        select(func.min(_c.priority))
+        .where(_c.plan_id == plans.c.id, _c.status == _PENDING, _c.priority > bindparam("priority"))
+        .correlate(plans)
+        .scalar_subquery()
+    )
+    place = (
+        select(_c.position)
+        .where(_c.phase_id == phases.c.id, _c.status == _PENDING, _c.priority == bindparam("priority"), ~HAS_OPEN_NEED)
+        .order_by(_c.position)
         .limit(1)
         .correlate(phases)
         .scalar_subquery()
     )
-    each = (
-        select(phases.c.id.label("phase_id"), phases.c.position, phases.c.plan_id, rank.label("rank"))
-        .select_from(phases.join(plans, plans.c.id == phases.c.plan_id))
-        .where(*_scope(has_plan=has_plan, has_orgs=has_orgs, has_projects=has_projects), plans.c.status == PlanStatus.ACTIVE.value)
-        .where(phases.c.status.in_(WORKABLE), ~PHASE_IS_BLOCKED)
-        .limit(_ALL)
-        .subquery()
-    )
     return (
-        select(each.c.phase_id, each.c.rank)
-        .where(each.c.rank.is_not(None))
-        .order_by(each.c.rank // _STEP, each.c.plan_id, each.c.position)
-        .limit(1)
+        select(func.min(urgent).label("priority")).select_from(plans).where(*scope, is_active),
+        select(phases.c.id.label("phase_id"), place.label("place"))
+        .select_from(plans.join(phases, phases.c.plan_id == plans.c.id))
+        .where(*scope, is_active, phases.c.status.in_(WORKABLE), ~PHASE_IS_BLOCKED, place.is_not(None))
+        .order_by(plans.c.id, phases.c.position)
+        .limit(1),
     )
 
 

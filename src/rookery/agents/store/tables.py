@@ -34,7 +34,7 @@ plans = Table(
 )
 Index("ix_plans_slug", plans.c.workspace_id, plans.c.slug, unique=True)
 Index("ix_plans_newest", plans.c.workspace_id, plans.c.created_at, plans.c.id)
-Index("ix_plans_status", plans.c.workspace_id, plans.c.status)
+Index("ix_plans_status", plans.c.workspace_id, plans.c.status, plans.c.id)
 
 phases = Table(
     "plan_phases",
@@ -92,6 +92,7 @@ tasks = Table(
 
 # What is next in a phase, and what is still open in it: each the first row of a range.
 Index("ix_plan_tasks_next", tasks.c.phase_id, tasks.c.status, tasks.c.priority, tasks.c.position)
+Index("ix_plan_tasks_urgent", tasks.c.plan_id, tasks.c.status, tasks.c.priority)
 Index("ix_plan_tasks_counted", tasks.c.plan_id, tasks.c.phase_id, tasks.c.status)
 Index("ix_plan_tasks_newest", tasks.c.workspace_id, tasks.c.created_at, tasks.c.id)
 # Few tasks are claimed at a time.

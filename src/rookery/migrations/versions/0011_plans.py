@@ -36,7 +36,7 @@ def upgrade() -> None:
     )
     op.create_index("ix_plans_slug", "plans", ["workspace_id", "slug"], unique=True)
     op.create_index("ix_plans_newest", "plans", ["workspace_id", "created_at", "id"])
-    op.create_index("ix_plans_status", "plans", ["workspace_id", "status"])
+    op.create_index("ix_plans_status", "plans", ["workspace_id", "status", "id"])
     op.create_table(
         "plan_phases",
         sa.Column("id", sa.Text, primary_key=True),
@@ -87,6 +87,7 @@ def upgrade() -> None:
         sa.Column("completed_at", sa.BigInteger),
     )
     op.create_index("ix_plan_tasks_next", "plan_tasks", ["phase_id", "status", "priority", "position"])
+    op.create_index("ix_plan_tasks_urgent", "plan_tasks", ["plan_id", "status", "priority"])
     op.create_index("ix_plan_tasks_counted", "plan_tasks", ["plan_id", "phase_id", "status"])
     op.create_index("ix_plan_tasks_newest", "plan_tasks", ["workspace_id", "created_at", "id"])
     op.create_index(
