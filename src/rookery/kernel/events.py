@@ -1,4 +1,9 @@
-"""Every fact that the platform announces, a frozen class each, and the bus that carries it inside one process."""
+"""
+Every fact that the platform announces, a frozen class each, and the bus that carries it.
+
+Two kinds of hearer: a recorder writes down, in the very transaction of the fact, what must follow from it (a webhook's delivery);
+a listener of this process hears of it once that transaction is committed.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,8 @@ from datetime import datetime
 from typing import TypeVar, cast
 
 import structlog
+
+from rookery.kernel.db import Tx
 
 E = TypeVar("E")
 
@@ -170,22 +177,35 @@ class TaskChanged:
 @dataclass(slots=True)
 class Bus:
     """
-    Hands each event to those who subscribed to its class, in the order of their subscription, at once.
+    Hands each event to those who asked for its class, in the order in which they did, at once.
 
-    A listener is a quick plain function: what takes long or must not be lost is a job. One that raises is logged,
-    and the others still hear the event.
+    A listener is a quick plain function: what takes long or must not be lost is a job, or a recorder's. One that raises is
+    logged, and the others still hear the event.
     """
 
     _listeners: dict[type[object], list[Callable[[object], None]]] = field(
         default_factory=dict[type[object], list[Callable[[object], None]]]
+    )
+    _recorders: dict[type[object], list[Callable[[Tx, object], None]]] = field(
+        default_factory=dict[type[object], list[Callable[[Tx, object], None]]]
     )
 
     def subscribe(self, event: type[E], listener: Callable[[E], None]) -> None:
         """Call *listener* with every later event of exactly this class."""
         self._listeners.setdefault(event, []).append(cast("Callable[[object], None]", listener))
 
+    def record(self, event: type[E], recorder: Callable[[Tx, E], None]) -> None:
+        """Call *recorder* in the transaction of every later event of exactly this class; what it raises undoes that."""
+        self._recorders.setdefault(event, []).append(cast("Callable[[Tx, object], None]", recorder))
+
+    def announce(self, tx: Tx, event: object) -> None:
+        """Have *event*, which *tx* makes true, written down in it, and tell the listeners once it is committed."""
+        for recorder in self._recorders.get(type(event), ()):
+            recorder(tx, event)
+        tx.after_commit(lambda: self.publish(event))
+
     def publish(self, event: object) -> None:
-        """Tell all who subscribed; never raises."""
+        """Tell all who subscribed, of a fact that no transaction made; never raises."""
         for listener in self._listeners.get(type(event), ()):
             try:
                 listener(event)

@@ -135,7 +135,7 @@ class Records:
                 take_back(tx, self._jobs, [merge], at=now)
             self._jobs.enqueue(tx, EMBED, workspace_id=was.workspace_id, payload={"memory_id": was.id})
             event = MemoryArchived(workspace_id=was.workspace_id, memory_id=was.id, at=now, restored=True)
-            tx.after_commit(lambda: self._bus.publish(event))
+            self._bus.announce(tx, event)
             return restored
 
         restored = await self._db.write(write)
@@ -181,7 +181,7 @@ def put_away(tx: Tx, jobs: Jobs, bus: Bus, memory: Memory, *, at: datetime, supe
     records.change(tx, memory, archived)
     jobs.enqueue(tx, DELETE, workspace_id=memory.workspace_id, payload={"memory_id": memory.id})
     event = MemoryArchived(workspace_id=memory.workspace_id, memory_id=memory.id, at=at)
-    tx.after_commit(lambda: bus.publish(event))
+    bus.announce(tx, event)
     return archived
 
 
@@ -238,7 +238,7 @@ def remove(tx: Tx, jobs: Jobs, bus: Bus, memory: Memory, event: MemoryDeleted) -
     """Delete *memory*, held by this transaction, have it dropped from the indexes, and announce *event*."""
     if records.bury(tx, memory, at=event.at):
         jobs.enqueue(tx, DELETE, workspace_id=memory.workspace_id, payload={"memory_id": memory.id})
-        tx.after_commit(lambda: bus.publish(event))
+        bus.announce(tx, event)
 
 
 def hours(number: float) -> timedelta:

@@ -189,7 +189,7 @@ class Remember:
             return Remembered(memory=kept, duplicates=tuple(same[1:]), is_duplicate=True)
         records.add(tx, memory)
         self._jobs.enqueue(tx, EMBED, workspace_id=memory.workspace_id, payload={"memory_id": memory.id}, delay_s=self._job_after_s)
-        tx.after_commit(lambda: self._bus.publish(MemoryStored(workspace_id=memory.workspace_id, memory_id=memory.id, at=now)))
+        self._bus.announce(tx, MemoryStored(workspace_id=memory.workspace_id, memory_id=memory.id, at=now))
         return Remembered(memory=memory, duplicates=tuple(same))
 
     def _superseded(self, tx: Tx, caller: Caller, memory_id: str, *, at: datetime) -> Memory:
@@ -208,7 +208,7 @@ class Remember:
         records.bury(tx, old, at=at, superseded_by=by.id)
         self._jobs.enqueue(tx, DELETE, workspace_id=old.workspace_id, payload={"memory_id": old.id})
         event = MemorySuperseded(workspace_id=old.workspace_id, memory_id=old.id, superseded_by=by.id, at=at)
-        tx.after_commit(lambda: self._bus.publish(event))
+        self._bus.announce(tx, event)
 
     async def _index(self, done: Sequence[Remembered]) -> None:
         try:

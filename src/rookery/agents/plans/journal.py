@@ -24,7 +24,7 @@ class PlanJournal:
         """Note a change of the plan itself; *name* is what was done, such as `paused`."""
         event = self._note(tx, plan.id, plan.workspace_id, f"plan.{name}", by=by, at=at, data=data)
         said = PlanChanged(name=event.type, workspace_id=plan.workspace_id, plan_id=plan.id, seq=event.seq, at=at)
-        tx.after_commit(lambda: self.bus.publish(said))
+        self.bus.announce(tx, said)
 
     def phase(self, tx: Tx, phase: Phase, name: str, *, by: By, at: datetime, data: Mapping[str, object] = _NOTHING) -> None:
         """Note a change of a phase."""
@@ -32,7 +32,7 @@ class PlanJournal:
         said = PhaseChanged(
             name=event.type, workspace_id=phase.workspace_id, plan_id=phase.plan_id, phase_id=phase.id, seq=event.seq, at=at
         )
-        tx.after_commit(lambda: self.bus.publish(said))
+        self.bus.announce(tx, said)
 
     def task(self, tx: Tx, task: Task, name: str, *, by: By, at: datetime, data: Mapping[str, object] = _NOTHING) -> None:
         """Note a change of a task."""
@@ -40,7 +40,7 @@ class PlanJournal:
             tx, task.plan_id, task.workspace_id, f"task.{name}", by=by, at=at, data=data, phase_id=task.phase_id, task_id=task.id
         )
         said = TaskChanged(name=event.type, workspace_id=task.workspace_id, plan_id=task.plan_id, task_id=task.id, seq=event.seq, at=at)
-        tx.after_commit(lambda: self.bus.publish(said))
+        self.bus.announce(tx, said)
 
     def _note(
         self,

@@ -53,7 +53,7 @@ class Closing:
         event = AgentSessionEnded(
             workspace_id=ended.workspace_id, session_id=ended.id, agent_id=ended.agent_id, plan_id=ended.plan_id, status=status.value, at=at
         )
-        tx.after_commit(lambda: self.bus.publish(event))
+        self.bus.announce(tx, event)
         return ended
 
     def _due(self, tx: Tx, session: Session, status: SessionStatus, at: datetime) -> datetime | None:

@@ -195,7 +195,7 @@ class Starting:
             plan_id=session.plan_id,
             at=session.started_at,
         )
-        tx.after_commit(lambda: self._bus.publish(event))
+        self._bus.announce(tx, event)
         return session
 
 

@@ -225,7 +225,7 @@ class Working:
 
     def _tell(self, tx: Tx, session: Session, at: datetime) -> None:
         event = AgentSessionNoted(workspace_id=session.workspace_id, session_id=session.id, seq=session.last_seq, at=at)
-        tx.after_commit(lambda: self._bus.publish(event))
+        self._bus.announce(tx, event)
 
 
 def _changed(was: Session, change: SessionChange) -> Session:

@@ -100,11 +100,9 @@ class Journal:
 
     def _add(self, tx: Tx, batch: list[CallRow]) -> None:
         store.add_calls(tx, batch)
-        tx.after_commit(lambda: self._tell(batch))
-
-    def _tell(self, batch: list[CallRow]) -> None:
         for row in batch:
-            self._bus.publish(
+            self._bus.announce(
+                tx,
                 ToolCalled(
                     workspace_id=row.workspace_id,
                     server=row.server_id,
@@ -113,5 +111,5 @@ class Journal:
                     code=row.code,
                     duration_ms=round(row.duration_ms),
                     at=row.called_at,
-                )
+                ),
             )
