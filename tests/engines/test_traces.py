@@ -27,6 +27,7 @@ from rookery.kernel.config import Settings
 from rookery.kernel.errors import WrongSettings
 from rookery.kernel.secret import Secret
 from tests.conftest import open_house
+from tests.tools.makers import SERVERS
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
@@ -194,6 +195,20 @@ async def test_a_tool_server_joins_the_trace(traced: Settings, receiver: Receive
     assert about(asked) == {"rookery.server": "upstream", "rookery.tool": "act"}
     assert told == f"00-{TRACE}-{asked.span_id.hex()}-01"
     assert f"00-{TRACE}-" in json.dumps(cast("dict[str, object]", message["params"])["_meta"])
+
+
+async def test_a_tool_server_over_pipes_joins_the_trace(traced: Settings, receiver: Receiver) -> None:
+    """D-11, D-32: there are no headers between us, so it hears of the trace in _meta alone."""
+    entry = {"mcpServers": {"upstream": {"command": sys.executable, "args": ["-I", "-S", str(SERVERS / "muddled.py")]}}}
+    (traced.data_dir / "servers.json").write_text(json.dumps(entry), encoding="utf-8")
+    async with open_house(traced) as house:
+        answer = await house.admin.post(
+            "/api/v1/mcp/tools/call", {"server": "upstream", "tool": "echo", "arguments": {}}, traceparent=PARENT
+        )
+
+    (request,) = receiver.named("POST /api/v1/mcp/tools/call")
+    told = json.loads(answer.json()["result"]["content"][0]["text"])["_meta"]
+    assert told["traceparent"] == f"00-{TRACE}-{receiver.below(request)['tool call'].span_id.hex()}-01"
 
 
 async def test_no_span_holds_what_callers_say(traced: Settings, receiver: Receiver) -> None:

@@ -26,6 +26,7 @@ from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 from mcp_types import ErrorData, JSONRPCError, JSONRPCRequest, jsonrpc_message_adapter
 
+from rookery.engines.upstreams.direct import Direct
 from rookery.engines.upstreams.relay import MAX_MESSAGE, TOO_LARGE, UNREADABLE, Unsent
 from rookery.tools.errors import ConnectFailed
 from rookery.tools.models import Command
@@ -56,13 +57,15 @@ class Child(asyncio.SubprocessProtocol):
 
     Attributes:
         pid: The server's own process, not its warden's; see `Wire`.
+        direct: Our own requests to it.
     """
 
     def __init__(self, secrets: tuple[str, ...], lifeline: socket.socket) -> None:
         self._lifeline = lifeline
         self.ended = asyncio.Event()
         self.pid: int | None = None
-        self.messages: deque[SessionMessage | Exception] = deque()
+        self.messages: deque[SessionMessage] = deque()
+        self.direct = Direct(self)
         self._secrets = secrets
         self._waiter: asyncio.Future[None] | None = None
         self._eof = asyncio.Event()
@@ -138,8 +141,8 @@ class Child(asyncio.SubprocessProtocol):
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.ended.wait(), _EXIT_S)
 
-    async def write(self, data: bytes) -> None:
-        """Send one line; waits while the pipe is full."""
+    def put(self, data: bytes) -> None:
+        """Send one line; see `Pipe`."""
         stdin = self._pipe(0)
         if stdin is None or stdin.is_closing() or self.ended.is_set():
             raise anyio.ClosedResourceError
@@ -151,13 +154,22 @@ class Child(asyncio.SubprocessProtocol):
         if stdin.is_closing():
             # Nobody holds the other end any more: not a byte of it was taken.
             raise anyio.ClosedResourceError
+
+    async def drained(self) -> None:
+        """Wait while the pipe is full."""
         if not self._writable.is_set():
             await self._writable.wait()
 
-    async def next_message(self) -> SessionMessage | Exception:
-        """Return the next message; raises EndOfStream after the last."""
+    async def next_message(self) -> SessionMessage:
+        """Return the next message that is for the SDK; raises EndOfStream after the last."""
+        while self.direct.takes((message := await self._next_message()).message):
+            continue
+        return message
+
+    async def _next_message(self) -> SessionMessage:
         while not self.messages:
             if self._eof.is_set():
+                self.direct.end()
                 raise anyio.EndOfStream
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
@@ -189,6 +201,7 @@ class Child(asyncio.SubprocessProtocol):
     def stop_reading(self) -> None:
         """Give up what is still to come, so that a server that writes while it ends is not held up by us."""
         self.messages.clear()
+        self.direct.end()
         self._end()
         if self._paused:
             self._flow(paused=False)
@@ -262,8 +275,10 @@ class Child(asyncio.SubprocessProtocol):
             self._put(SessionMessage(JSONRPCError(jsonrpc="2.0", id=number, error=ErrorData(code=code, message=text))))
 
     def _put(self, message: SessionMessage) -> None:
-        self.messages.append(message)
-        self._wake()
+        # What came before comes first: a log line must not find its caller gone. A flood of anything but answers waits its turn.
+        if self.messages or not self.direct.answers(message.message):
+            self.messages.append(message)
+            self._wake()
 
     def _end(self) -> None:
         self._eof.set()
@@ -319,11 +334,12 @@ class Outgoing:
         """Write one message as one line."""
         line = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
         try:
-            await self._child.write(line)
+            self._child.put(line)
         except anyio.ClosedResourceError:
             if isinstance(item.message, JSONRPCRequest):
                 raise Unsent from None
             raise
+        await self._child.drained()
 
     async def aclose(self) -> None:
         """Close the server's stdin, which asks it to end."""

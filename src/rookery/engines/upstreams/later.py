@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
@@ -24,6 +25,8 @@ class Later:
         """Open a session; the first one waits for the import, in a thread, so that nothing else does."""
         if self._connector is None:
             self._connector = await asyncio.to_thread(self._load)
+            # What was imported stays: every full look for garbage would walk all of it, 50 ms in which nobody is answered.
+            gc.freeze()
         async with self._connector.connect(server, on_changed=on_changed, workspace_id=workspace_id) as connection:
             yield connection
 

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from functools import cache
 from typing import Protocol, TypeAlias, TypeVar, cast
 
 import anyio
@@ -24,7 +25,7 @@ from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
 from mcp.shared.dispatcher import CallOptions, ProgressFnT
 from mcp_types import methods
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from rookery.engines.upstreams.line import Line
 from rookery.tools.errors import ConnectFailed, ConnectionLost, ResultInvalid, ResultTooLarge, UpstreamError, UpstreamRefused
@@ -90,17 +91,25 @@ class Wire(Protocol):
         ...
 
 
+class Requests(Protocol):
+    """Sends a request as it is; the SDK's dispatcher does."""
+
+    async def send_raw_request(self, method: str, params: Mapping[str, object] | None, opts: CallOptions | None = None) -> JsonObject:
+        """Return the result as it came."""
+        ...
+
+
 class Relay:
     """One session; see `Connection`."""
 
-    def __init__(self, client: Client, wire: Wire, line: Line, tasks: TaskGroup) -> None:
+    def __init__(self, client: Client, wire: Wire, line: Line, tasks: TaskGroup, requests: Requests | None) -> None:
         self._client = client
         self._tasks = tasks
         self._session = client.session
         self._version = client.protocol_version
         self._is_modern = self._version in MODERN_PROTOCOL_VERSIONS
         # The SDK shows neither; both are what its own `send_request` stands on.
-        self._dispatcher = client.session._dispatcher  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        self._requests: Requests = requests or client.session._dispatcher  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         self._stamp = client.session._stamp  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         self._wire = wire
         self._line = line
@@ -210,11 +219,12 @@ class Relay:
         if self._is_modern:
             # The caller's, not ours: the server must not ask for what the caller's client cannot give.
             cast("JsonObject", params["_meta"])[types.CLIENT_CAPABILITIES_META_KEY] = capabilities
-        return await self._dispatcher.send_raw_request(method, params, opts)
+        return await self._requests.send_raw_request(method, params, opts)
 
     def _must_be_of_the_protocol(self, method: str, result: JsonObject) -> None:
-        with contextlib.suppress(KeyError):  # a method that this revision of the protocol does not have
-            methods.validate_server_result(method, self._version, result)
+        of_the_protocol = _result_of(method, self._version)
+        if of_the_protocol is not None:
+            of_the_protocol.validate_python(result, by_name=False)
 
     async def _listed(self, method: str, field: str) -> tuple[JsonObject, ...]:
         """Return all pages; each thing as it came. What is no such thing in the revision spoken costs itself alone."""
@@ -306,6 +316,13 @@ class Relay:
         return UpstreamRefused(error.code, error.message, error.data)
 
 
+@cache
+def _result_of(method: str, version: str) -> TypeAdapter[object] | None:
+    """Return what the protocol says of a result; None of a method that this revision does not have. The SDK's own check dumps it too."""
+    surface = methods.SERVER_RESULTS.get((method, version))
+    return None if surface is None else TypeAdapter(cast("type[object]", surface))
+
+
 def _by_position(on_progress: OnProgress) -> ProgressFnT:
     async def forward(progress: float, total: float | None, message: str | None) -> None:
         await on_progress(progress, total, message)
@@ -319,9 +336,14 @@ def _problem(error: ValidationError) -> str:
 
 
 @contextlib.asynccontextmanager
-async def open_relay(transport: Transport, wire: Wire, *, on_changed: Callable[[], None]) -> AsyncGenerator[Relay]:
+async def open_relay(
+    transport: Transport, wire: Wire, *, on_changed: Callable[[], None], requests: Requests | None = None
+) -> AsyncGenerator[Relay]:
     """
     Open a session over *transport*, speaking whichever revision the upstream does.
+
+    Args:
+        requests: Takes what is asked through the session, in the place of the SDK's dispatcher.
 
     Raises:
         ConnectFailed: The upstream is none, or speaks no revision of ours.
@@ -351,7 +373,7 @@ async def open_relay(transport: Transport, wire: Wire, *, on_changed: Callable[[
     try:
         async with client, anyio.create_task_group() as tasks:
             entered = True
-            relay = Relay(client, wire, line, tasks)
+            relay = Relay(client, wire, line, tasks, requests)
             tasks.start_soon(_watch, relay, wire)
             if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
                 tasks.start_soon(_listen, client, on_changed)
