@@ -189,6 +189,38 @@ async def test_after_a_restart_the_cache_is_read_and_not_built(open_index: Open,
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "texts.cache").rglob("*.term")} == files
 
 
+async def test_the_first_question_after_a_restart_is_answered_from_the_cache(
+    open_index: Open, answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Issue 5: at a million memories SQLite took seconds for it, or longer than a question may take."""
+    first = open_index()
+    await cached(first, *some(5))
+    await first.close()
+    monkeypatch.setattr(large, "_LOOK_S", 60.0)
+    second = open_index()
+    await second.start()
+
+    assert len(await found(second, question("heron"), limit=4)) == 4
+    assert answers.cached == 1
+
+
+@pytest.mark.parametrize("most", [2, 1])
+async def test_few_of_many_are_found_in_the_cache_as_by_sqlite(
+    open_index: Open, answers: Answers, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """Issue 5: of common words SQLite looks at every document that has one, however few of them may be seen."""
+    monkeypatch.setattr(large, "_EXACT", 20)
+    index = open_index()
+    theirs = [make_document(f"t{each}", content="heron heron", project="theirs") for each in range(30)]
+    ours = [make_document(f"o{each}", content=f"heron {'roof ' * each}", project="ours") for each in range(3)]
+    await cached(index, *theirs, *ours)
+    inside = everywhere(project="ours")
+    plain = await found(index, Words(any_of=("heron",)), within=inside, limit=most)
+
+    assert await found(index, question("heron"), within=inside, limit=most) == plain
+    assert (answers.cached, answers.others) == (1, 0)
+
+
 async def test_two_processes_share_one_cache(open_index: Open, answers: Answers) -> None:
     """One adds to it, both read it, and neither misses what the other wrote."""
     one, two = open_index(), open_index()

@@ -378,6 +378,23 @@ async def test_what_was_forgotten_leaves_the_lists_too(opened: Open, tmp_path: P
     assert await found(index) == ["m0", "m1", "m2", "m4", "m5", "m6", "m7", "m8"]
 
 
+async def test_what_left_the_lists_is_like_nothing_any_more(opened: Open, tmp_path: Path) -> None:
+    """Spec 3.4: deleted is removed from all stores; who asks by id for what was listed once must not find it either."""
+    index = opened()
+    await index.put([vectored("gone", EAST), vectored("kept", EAST), vectored("lost", EAST)])
+    list_now(tmp_path)
+    listed = opened()
+    asked = ["gone", "kept", "lost"]
+    assert await listed.similarities(EAST, workspace_id=1, ids=asked) == dict.fromkeys(asked, 1.0)
+
+    await listed.drop(1, ["gone"])
+    await index.drop(1, ["lost"])
+
+    assert await listed.similarities(EAST, workspace_id=1, ids=asked) == {"kept": 1.0}
+    assert await listed.similarities(EAST, workspace_id=1, ids=["gone"]) == {}
+    assert await opened().similarities(EAST, workspace_id=1, ids=asked) == {"kept": 1.0}
+
+
 async def test_a_workspace_that_is_emptied_while_its_lists_are_built_leaves_none(
     opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

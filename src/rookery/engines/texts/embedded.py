@@ -51,7 +51,7 @@ class EmbeddedTexts:
         """Open the file now rather than at the first use, and keep the cache of a large one up to date from then on."""
         self._keeps_cache = True
         async with self._using() as file:
-            file.keep_cache()
+            await asyncio.to_thread(file.keep_cache)
 
     async def close(self) -> None:
         """Finish writes, then close the file and the threads."""
@@ -123,7 +123,7 @@ class EmbeddedTexts:
             file = TextFile(self._path)
             await asyncio.to_thread(file.open)
             if self._keeps_cache:
-                file.keep_cache()
+                await asyncio.to_thread(file.keep_cache)
             self._file = file
             return file
 

@@ -81,16 +81,18 @@ _GIVE_ROWS = "UPDATE counter SET value = ? WHERE name = 'last_row'"
 _LAST_ROW = "SELECT value FROM counter WHERE name = 'last_row'"
 _TELL_GONE = "INSERT OR IGNORE INTO gone SELECT ? WHERE ? <= (SELECT value FROM counter WHERE name = 'covers')"
 _IDENTITY = "SELECT value FROM counter WHERE name = 'identity'"
+_COLUMNS = "workspace_id, memory_id, org, project, agent_id, session_id, memory_scope, type, tags, confidence, source, created_at"
 _FIND = "SELECT id, content, context, tokens FROM document WHERE workspace_id = ? AND memory_id = ?"
-_IS_AS_NEW = "SELECT EXISTS (SELECT 1 FROM document WHERE workspace_id = ? AND memory_id = ? AND updated_at >= ?)"
+_READ = f"""
+SELECT id, updated_at, content, context, tokens, {_COLUMNS}, updated_at, expires_at FROM document WHERE workspace_id = ? AND memory_id = ?
+"""  # noqa: S608 - made of this module's words only
 _DELETE = "DELETE FROM document WHERE id = ?"
 _DELETE_FTS = "INSERT INTO fts (fts, rowid, content, context, tokens) VALUES ('delete', ?, ?, ?, ?)"
 _INSERT_FTS = "INSERT INTO fts (rowid, content, context, tokens) VALUES (?, ?, ?, ?)"
-_PUT = """
-INSERT OR REPLACE INTO document (id, workspace_id, memory_id, org, project, agent_id, session_id, memory_scope, type, tags, confidence,
-                                 source, created_at, updated_at, expires_at, content, context, tokens)
+_PUT = f"""
+INSERT OR REPLACE INTO document (id, {_COLUMNS}, updated_at, expires_at, content, context, tokens)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
+"""  # noqa: S608 - as above
 _HAS_EXPIRED = "SELECT EXISTS (SELECT 1 FROM document WHERE workspace_id = ? AND expires_at <= ?)"
 _NOT_EXPIRED = "fts.rowid NOT IN (SELECT id FROM document WHERE workspace_id = :workspace_id AND expires_at <= :at)"
 _SCORE = f"bm25(fts, 1.0, {_CONTEXT_WEIGHT}, 0.0)"
@@ -125,7 +127,7 @@ class TextFile:
         self._large = Large(folder, context_weight=_CONTEXT_WEIGHT, read=self._read, write=self.writer.run)
 
     def keep_cache(self) -> None:
-        """Keep the cache of a large store up to date from now on."""
+        """Keep the cache of a large store up to date from now on; blocks until what there is of it is open."""
         if self._large is not None:
             self._large.start()
 
@@ -148,17 +150,20 @@ class TextFile:
         last = given = int(connection.execute(_LAST_ROW).fetchone()[0])
         for document in documents:
             key = (document.workspace_id, document.memory_id)
-            if only_newer and connection.execute(_IS_AS_NEW, (*key, to_micros(document.updated_at))).fetchone()[0]:
+            found = connection.execute(_READ, key).fetchone()
+            if only_newer and found is not None and found[1] >= to_micros(document.updated_at):
                 continue
             texts = (document.content, _context(document), tokens(document))
-            found = connection.execute(_FIND, key).fetchone()
-            if found is not None and found[1:] == texts:
-                connection.execute(_PUT, (found[0], *_columns(document), *texts))
+            columns = _columns(document)
+            if found is not None and found[2:5] == texts:
+                # Most were offered when they were stored, and nothing of them changed until their job puts them.
+                if found[5:] != columns:
+                    connection.execute(_PUT, (found[0], *columns, *texts))
                 continue
             if found is not None:
-                _take_out(connection, found)
+                _take_out(connection, (found[0], *found[2:5]))
             last += 1
-            connection.execute(_PUT, (last, *_columns(document), *texts))
+            connection.execute(_PUT, (last, *columns, *texts))
             connection.execute(_INSERT_FTS, (last, *texts))
         if last > given:
             connection.execute(_GIVE_ROWS, (last,))

@@ -10,6 +10,7 @@ is reckoned from each. On the development half of LoCoMo's turns, by keywords al
 from __future__ import annotations
 
 import contextlib
+import math
 import shutil
 import sqlite3
 import threading
@@ -35,11 +36,14 @@ MOST_NEW = 1_000
 """More documents than these that the cache does not have yet are not looked through one by one: SQLite answers then."""
 
 _EXACT = 2_000
-"""A question that finds fewer documents than these is SQLite's, which scores each as it is."""
+"""A question whose words fewer documents have is SQLite's, which scores each as it is."""
 
 _MOSTLY = 0.5
-_CHOICE, _MORE, _PAIRED = 2, 4, 1
-"""So many times the wanted are taken, and so many times more if too few of them may be seen; in so many pairs of words are looked for."""
+_CHOICE, _SPARE, _MORE, _PAIRED = 1.1, 10, 4, 1
+"""
+So many times the wanted are taken, and some, and so many times more if too few of them may be seen; in so many pairs of words
+are looked for.
+"""
 
 _READ = 6_000
 """Characters of a text in which pairs are looked for, and of a new one words."""
@@ -103,8 +107,10 @@ class Large:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to keep it up to date; twice is as once."""
+        """Begin to keep it up to date, and open what there is: the first question may be next; twice is as once."""
         if self._thread is None:
+            with contextlib.suppress(CacheError, sqlite3.Error):  # the thread meets it too, and mends it
+                self._refresh()
             self._thread = threading.Thread(target=self._run, name="texts-cache", daemon=True)
             self._thread.start()
 
@@ -124,24 +130,27 @@ class Large:
         snapshot = self._snapshot
         if snapshot is None or asked.is_wide or not asked.words:
             return None
-        if connection.execute(_LAST).fetchone()[0] - snapshot.upto > MOST_NEW:
+        new = connection.execute(_LAST).fetchone()[0] - snapshot.upto
+        if new > MOST_NEW:
             return None
         try:
             share = min(1.0, snapshot.share(asked.needed[0]))
-            if sum(map(snapshot.frequency, asked.words)) * share <= _EXACT:
+            number = sum(map(snapshot.frequency, asked.words))
+            if number <= _EXACT or number * share + new < wanted:
                 return None
-            return self._match(connection, snapshot, asked, within, wanted, by_owner=asked.is_open and share >= _MOSTLY)
+            return self._match(connection, snapshot, asked, within, wanted, share=share)
         except CacheError as error:
             _log.warning("texts.cache_failed", reason=str(error))
             self._snapshot, self._damaged = None, snapshot
             return None
 
     def _match(
-        self, connection: sqlite3.Connection, snapshot: Snapshot, asked: Asked, within: Within, wanted: int, *, by_owner: bool
+        self, connection: sqlite3.Connection, snapshot: Snapshot, asked: Asked, within: Within, wanted: int, *, share: float
     ) -> list[tuple[float, str]] | None:
+        by_owner = asked.is_open and share >= _MOSTLY
         needed = () if by_owner else asked.needed
         scores, ids = dict[int, float](), dict[int, str]()
-        most = _CHOICE * wanted
+        most = math.ceil(_CHOICE * wanted / (share if by_owner else 1.0)) + _SPARE
         for _ in range(2):
             scores = snapshot.best(asked.words, needed, most)
             ids = seen(connection, scores, within, by_owner=by_owner)
@@ -149,7 +158,7 @@ class Large:
                 break
             most *= _MORE
         new = self._new_texts(connection, snapshot, asked)
-        newer = seen(connection, new, within, by_owner=False)
+        newer = seen(connection, new, within, by_owner=False) if new else {}
         if len(ids) + len(newer) < wanted:
             return None
         scores = {row: scores[row] for row in ids} | snapshot.scores(asked.words, {row: new[row] for row in newer})

@@ -106,6 +106,8 @@ class Snapshot:
     def scores(self, words: Sequence[str], texts: Mapping[int, tuple[str, str]]) -> dict[int, float]:
         """Return scores of *texts*, and what stands beside them, that are not in the cache, in its measure."""
         sought = {stem: self._rarity([stem]) for word in words for stem in self.stems(word)}
+        if not texts:
+            return {}
         read = {row: (self.stems(text), self.stems(beside)) for row, (text, beside) in texts.items()}
         middling = sum(len(stems) for stems, _ in read.values()) / max(len(read), 1)
         scores = dict[int, float]()

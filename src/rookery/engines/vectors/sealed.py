@@ -132,10 +132,17 @@ class Sealed:
         asked = {each.encode(): each for each in memory_ids}
         # Of exactly the column's width, as numpy would otherwise widen the whole column.
         keys = np.array([each for each in asked if len(each) <= width], dtype=ids.dtype)
-        firsts = np.searchsorted(ids, keys, side="left", sorter=self.by_id).tolist()
-        lasts = np.searchsorted(ids, keys, side="right", sorter=self.by_id).tolist()
+        keys.sort()
+        firsts = np.searchsorted(ids, keys, side="left", sorter=self.by_id)
+        lasts = firsts.copy()
+        # Looked for once: a memory has few rows, and another search among a million costs a hundred times a look at the next one.
+        going = np.arange(len(keys))
+        while len(going := going[lasts[going] < len(self.by_id)]):
+            going = going[ids[self.by_id[lasts[going]]] == keys[going]]
+            lasts[going] += 1
         names: list[bytes] = keys.tolist()
-        return {asked[name]: self.by_id[first:last] for name, first, last in zip(names, firsts, lasts, strict=True) if last > first}
+        spans = zip(names, firsts.tolist(), lasts.tolist(), strict=True)
+        return {asked[name]: self.by_id[first:last] for name, first, last in spans if last > first}
 
     def names(self, rows: Longs | Sequence[int]) -> list[str]:
         """Return whose they are."""
