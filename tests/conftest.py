@@ -22,7 +22,7 @@ from hypothesis import settings as hypothesis_settings
 from rookery.access.models import Actor
 from rookery.access.scopes import PRESETS
 from rookery.access.settings import NewAgentKey, NewApiKey
-from rookery.app import create_app
+from rookery.app import create_app, mounted_routes
 from rookery.engines import embedders
 from rookery.kernel.clock import Clock, utc_now
 from rookery.kernel.config import Settings
@@ -31,6 +31,7 @@ from rookery.kernel.ids import uuid7
 from rookery.kernel.secret import Secret
 from rookery.migrations import migrate
 from rookery.wiring import Rookery, build
+from tests.documented import Documented
 
 pytest_plugins = ["tests.postgres", "tests.no_keys"]
 
@@ -227,7 +228,8 @@ async def open_house(settings: Settings, clock: Clock = utc_now) -> AsyncGenerat
     await rookery.start()
     try:
         made = await rookery.first_run()
-        transport = httpx2.ASGITransport(create_app(rookery))
+        app = Documented(create_app(rookery), lambda: mounted_routes(rookery))
+        transport = httpx2.ASGITransport(app)
         api_key = made.api_key.reveal() if made.api_key else None
         agent_key = made.agent_key.reveal() if made.agent_key else None
         yield House(
@@ -237,5 +239,6 @@ async def open_house(settings: Settings, clock: Clock = utc_now) -> AsyncGenerat
             admin=Caller(transport, api_key),
             agent=Caller(transport, agent_key),
         )
+        app.must_be_told()
     finally:
         await rookery.close()

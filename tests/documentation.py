@@ -51,9 +51,14 @@ RUN = [
             "agent-sessions",
             "train-on-use",
             "move-memories",
+            "webhooks",
+            "api-documentation",
         )
     ),
-    *(ROOT / "docs" / "reference" / f"{name}.md" for name in ("errors", "settings", "routes", "scopes", "commands", "events", "metrics")),
+    *(
+        ROOT / "docs" / "reference" / f"{name}.md"
+        for name in ("errors", "settings", "routes", "scopes", "commands", "events", "webhook-events", "metrics")
+    ),
 ]
 """Pages whose blocks are run, in this order: a page may use what an earlier one stored."""
 
@@ -62,7 +67,7 @@ PAGES = [*RUN, *(ROOT / "docs" / f"{name}.md" for name in ("index", "architectur
 VARIES = frozenset(
     "id recall_id created_at updated_at indexed_at expires_at last_used_at call_count took_ms duration_ms duration_s resealed score "
     "similarity effective_confidence reset reset_in_seconds hint key plaintext_key datetime day_of_week "
-    "pid software uptime_s p50_ms p95_ms seen_at".split()
+    "pid software uptime_s p50_ms p95_ms seen_at result_bytes".split()
 )
 """Fields whose values differ from run to run: they are matched by their type."""
 
@@ -188,6 +193,9 @@ class Terminal:
         words = shlex.split(shown.command)
         if words[0] == "rookery":
             answer = self._operate([Template(word).safe_substitute(self.environment) for word in words[1:]], shown)
+        elif words[0] == "printf":
+            assert "| openssl " in shown.command, f"{shown.where}: {words[0]} is no command that is run here"
+            answer = self._shell(shown) if shutil.which("openssl") else shown.answer or ""
         else:
             assert words[0] == "curl", f"{shown.where}: {words[0]} is no command that is run here"
             answer = self._shell(shown) if shutil.which("curl") else self._ask(shown)
@@ -200,7 +208,7 @@ class Terminal:
         done = subprocess.run(
             ["/bin/sh", "-c", shown.command], env=self.environment, capture_output=True, text=True, timeout=_COMMAND_S, check=False
         )
-        assert done.returncode == 0, f"{shown.where}: curl ended with {done.returncode}: {done.stderr}"
+        assert done.returncode == 0, f"{shown.where}: it ended with {done.returncode}: {done.stderr}"
         return done.stdout
 
     def _ask(self, shown: Shown) -> str:
@@ -258,6 +266,7 @@ def open_terminal(model_folder: Path) -> Generator[Terminal]:
         lend_model(model_folder, folder / "data")
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("ROOKERY_")}
         environment = {**inherited, "ROOKERY_DATA_DIR": str(folder / "data"), "ROOKERY_MIN_FREE_DISK_MB": "0", "ROOKERY_BCRYPT_COST": "4"}
+        environment["ROOKERY_EGRESS_ALLOW"] = "127.0.0.1/32"  # the how-to of webhooks says so
         serve = [sys.executable, "-m", "rookery", "--data-dir", str(folder / "data"), "serve", "--port", "0"]
         with (
             subprocess.Popen(serve, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server,

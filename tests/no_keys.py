@@ -29,7 +29,7 @@ _TAIL = 24
 
 _FORM = re.compile(r"(?:sk_(?:live|test)_[A-Za-z0-9]{32}|(?<![A-Za-z])ak_[A-Za-z0-9]{32}|whsec_[A-Za-z0-9+/]{24,}=*)")
 _RUN = re.compile(rf"[A-Za-z0-9+/_-]{{{_TAIL},}}")
-_MINTS = re.compile(r"(?:^|\s)(?:init|(?:agent-)?keys\s+(?:create|rotate))(?:\s|$)")
+_MINTS = re.compile(r"(?:^|\s)(?:init|(?:agent-)?keys\s+(?:create|rotate)|webhooks\s+(?:add|rotate-secret))(?:\s|$)")
 """The commands whose answer shows a key, this once: on standard output alone."""
 
 _KEPT_IN_FILES = ("first-run.json", "secret.key")

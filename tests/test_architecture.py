@@ -166,7 +166,7 @@ def test_every_package_that_is_imported_is_asked_for() -> None:
     imported = {name.split(".")[0] for path in modules() for node in ast.walk(parsed(path)) for name in _imported(node)}
     strangers = {
         name
-        for name in imported - sys.stdlib_module_names - {"rookery"}
+        for name in imported - sys.stdlib_module_names - {"rookery", "rookery_client"}
         if asked.isdisjoint(_normal(distribution) for distribution in homes.get(name, ()))
     }
 

@@ -46,6 +46,8 @@ _BODIES: dict[str, object] = {
     "DELETE /api/v1/agent-keys/{key_id}/ips": {"text": "192.0.2.1"},
     "POST /api/v1/servers": {"id": "made", "url": "http://[2a00:ffff::1]/mcp", "enabled": False},
     "PATCH /api/v1/servers/{id}": {"tagline": "changed"},
+    "POST /api/v1/webhooks": {"url": "http://[2a00:ffff::1]/made", "events": ["webhook.disabled"], "enabled": False},
+    "PATCH /api/v1/webhooks/{webhook_id}": {"description": "changed"},
     "POST /api/v1/workspaces": {"name": "made"},
     "PATCH /api/v1/workspaces/{workspace_id}": {"name": "changed"},
     "POST /api/v1/workspaces/{workspace_id}/api-keys": {"name": "made", "scopes": ["keys:write"]},
@@ -114,6 +116,8 @@ class Things:
     session: str
     plan: str
     task: str
+    webhook: str
+    delivery: str
 
 
 _NOBODYS = Things(
@@ -127,6 +131,8 @@ _NOBODYS = Things(
     session=f"sess_{uuid7()}",
     plan="nobodys",
     task=uuid7(),
+    webhook=uuid7(),
+    delivery=uuid7(),
 )
 
 _OWNED: dict[str, Callable[[Endpoint, Things], str]] = {
@@ -139,6 +145,8 @@ _OWNED: dict[str, Callable[[Endpoint, Things], str]] = {
     "{session_id}": lambda _, things: things.session,
     "{plan}": lambda _, things: things.plan,
     "{task}": lambda _, things: things.task,
+    "{webhook_id}": lambda _, things: things.webhook,
+    "{delivery_id}": lambda _, things: things.delivery,
 }
 """Parameters that name what belongs to a workspace: another's is missing, in the same words."""
 
@@ -146,6 +154,8 @@ _SHARED = {
     "{phase}": "1",
     "{agent_id}": "kim",
     "{server_id}": "brain",
+    "{digest}": "0",
+    "{name}": "page.css",
     "{tool:path}": "search",
     "{name:path}": "x",
     "{uri:path}": "brain://nothing",
@@ -175,9 +185,14 @@ async def _try(caller: Caller, endpoint: Endpoint, things: Things, **headers: st
     return answer.status_code, body, answer.text
 
 
+def _is_for_browsers(endpoint: Endpoint) -> bool:
+    """Whether it is one of the documentation's pages, which ask a browser's user for a key (D-83)."""
+    return endpoint.path == "/api/docs" or endpoint.path.startswith(("/api/docs/scalar", "/api/docs/redoc", "/api/docs/static/"))
+
+
 def _is_text(answer: httpx2.Response) -> bool:
-    """Whether it is no JSON on purpose: what Prometheus reads, a plan as a page."""
-    return answer.is_success and answer.headers["content-type"].startswith(("text/plain", "text/markdown"))
+    """Whether it is no JSON on purpose: what Prometheus reads, a plan as a page, the documentation's pages."""
+    return answer.is_success and answer.headers["content-type"].startswith(("text/plain", "text/markdown", "text/html"))
 
 
 def _platform(mounted: Mounted) -> list[str]:
@@ -221,6 +236,9 @@ async def things(house: House) -> AsyncIterator[Things]:
     phase = {"name": _MARK, "tasks": [{"name": _MARK, "description": _MARK, "metadata": {_MARK: _MARK}}]}
     planned = await house.admin.post("/v1/plans", {"title": _MARK, "org": _MARK, "status": "active", "phases": [phase]})
     assert planned.status_code == 201
+    hook = {"url": f"http://[2a00:ffff::1]/{_MARK}", "events": ["plan.completed"], "description": _MARK}
+    hooked = (await house.admin.post("/api/v1/webhooks", hook)).json()["id"]
+    delivery = (await house.admin.post(f"/api/v1/webhooks/{hooked}/test")).json()["id"]
     recalled = (await house.admin.post("/v1/brain/recall", {"query": _MARK, "org": _MARK})).json()
     kept = Things(
         memory=str(stored["id"]),
@@ -233,9 +251,12 @@ async def things(house: House) -> AsyncIterator[Things]:
         session=started,
         plan=_MARK,
         task=planned.json()["phases"][0]["tasks"][0]["id"],
+        webhook=hooked,
+        delivery=delivery,
     )
     paths = [f"/v1/brain/memories/{kept.memory}", f"/api/v1/api-keys/{kept.api_key}", f"/api/v1/agent-keys/{kept.agent_key}"]
     paths += [f"/api/v1/servers/{kept.server}", f"/v1/templates/{kept.template}", f"/v1/sessions/{kept.session}", f"/v1/plans/{kept.plan}"]
+    paths += [f"/api/v1/webhooks/{kept.webhook}"]
     before = [await _shown(house, path) for path in paths]
     yield kept
     assert [await _shown(house, path) for path in paths] == before
@@ -279,7 +300,7 @@ async def test_without_a_key_nothing_is_told(house: House, mounted: Mounted, thi
         answer = await house.caller(None).http.request(endpoint.route.method, _path(endpoint, things), headers=headers, content=content)
 
         assert (answer.status_code, answer.json()["error"]) == (401, "unauthorised"), _named(endpoint)
-        assert answer.headers["www-authenticate"].startswith("Bearer")
+        assert answer.headers["www-authenticate"].startswith("Basic" if _is_for_browsers(endpoint) else "Bearer")
 
 
 async def test_keys_that_are_not_good_any_more_are_refused(house: House, mounted: Mounted, things: Things) -> None:
@@ -303,11 +324,12 @@ async def test_keys_that_are_not_good_any_more_are_refused(house: House, mounted
 
 async def test_a_key_without_the_scope_is_refused(house: House, mounted: Mounted, things: Things) -> None:
     """Spec 5.2 rule 5, 5.3 step 5: 403 with required_scope for API keys, permission_denied for agent keys."""
-    api, agent = await house.api_key("docs:read"), await house.agent_key("docs:read")
+    pairs = {scope: (await house.api_key(scope), await house.agent_key(scope)) for scope in ("docs:read", "brain:read")}
 
     for endpoint in _guarded(mounted):
         if endpoint.route.needs is None:
             continue
+        api, agent = pairs["brain:read" if endpoint.route.needs == "docs:read" else "docs:read"]
         status, body, _ = await _try(api, endpoint, things)
         assert (status, body["error"], body["required_scope"]) == (403, "scope_missing", endpoint.route.needs), _named(endpoint)
         status, body, _ = await _try(agent, endpoint, things)
@@ -344,8 +366,9 @@ async def test_a_key_over_its_limit_is_refused_with_headers(house: House, mounte
     for endpoint in _guarded(mounted):
         answer = await limited.send(endpoint.route.method, _path(endpoint, things), _BODIES.get(_named(endpoint)))
         if not endpoint.route.spends:
-            # A heartbeat of a lease that nobody has is refused for that, and not for the limit.
-            assert answer.status_code == 200 or answer.json()["error"] == "lease_lost", _named(endpoint)
+            # A heartbeat of a lease that nobody has is refused for that, and not for the limit; so is a file that is not there.
+            refused = "not_found" if endpoint.path == "/api/docs/static/{digest}/{name}" else "lease_lost"
+            assert answer.status_code == 200 or answer.json()["error"] == refused, _named(endpoint)
             continue
         assert (answer.status_code, answer.json()["error"]) == (429, "rate_limited"), _named(endpoint)
         assert 1 <= int(answer.headers["retry-after"]) <= 60

@@ -22,15 +22,21 @@ from rookery.agents.api.tasks import TaskRoutes
 from rookery.agents.api.templates import TemplateRoutes
 from rookery.kernel.config import Settings
 from rookery.kernel.errors import RookeryError
-from rookery.kernel.http import Once, Route, Shell, mount, reply
+from rookery.kernel.http import Described, Once, Route, Shell, describe, mount, reply, tag
 from rookery.kernel.http.metrics_page import MetricsPage
 from rookery.kernel.http.routes import Admit, Mounted
 from rookery.kernel.http.shell import unknown_route
 from rookery.memory.api import MemoryApi
 from rookery.observation import Observation
+from rookery.reference.api import ReferenceApi
+from rookery.reference.examples import shipped
+from rookery.reference.openapi import Announced, document
+from rookery.reference.published import Published
 from rookery.tools.api import ToolsApi
 from rookery.tools.api.logins import CALLBACK, LoginRoutes
 from rookery.tools.gateway.routes import GatewayRoutes
+from rookery.webhooks.api import WebhooksApi
+from rookery.webhooks.catalogue import TYPES
 from rookery.wiring import Rookery
 
 _log = structlog.stdlib.get_logger("rookery.app")
@@ -91,6 +97,7 @@ def mounted_routes(rookery: Rookery) -> Mounted:
         sessions=SessionRoutes(sessions=rookery.agents.sessions),
         stream=StreamRoutes(following=rookery.agents.sessions.following),
     )
+    hooks = WebhooksApi(rookery.webhooks.endpoints, rookery.webhooks.deliveries, rookery.clock)
     tables: list[tuple[str, list[Route]]] = [
         (TOOLS, toolbox.gateway_routes()),
         ("", toolbox.host_routes()),
@@ -102,9 +109,16 @@ def mounted_routes(rookery: Rookery) -> Mounted:
         (AGENT, toolbox.agent_routes()),
         (AGENT, work.routes()),
         (PLAIN, work.routes()),
+        (PLATFORM, hooks.routes()),
         ("", Health(rookery.probes).routes()),
         ("", MetricsPage(rookery.observation.metrics).routes()),
     ]
+    if rookery.settings.has_api_docs:
+        announced = [Announced(name=each.name, says=each.says, data=each.data) for each in TYPES]
+        published = Published(
+            lambda: document(mounted.endpoints, address=rookery.settings.address_of, announced=announced, examples=shipped())
+        )
+        tables.append(("", ReferenceApi(published=published).routes()))
     once = Once(rookery.sealing.kept_answers)
     for prefix, routes in tables:
         mount(mounted, prefix, routes, rookery.access.guard, once)
@@ -145,6 +159,7 @@ class Application:
         await send({"type": "lifespan.shutdown.complete"})
 
 
+@tag("Operation")
 class Health:
     """Whether the process is up, and whether it can work (D-05)."""
 
@@ -162,6 +177,7 @@ class Health:
         """Answer at once."""
         return reply({"status": "ok"})
 
+    @describe(answers={503: Described(says="The record store is down.", media=("application/json",))})
     async def readyz(self) -> Response:
         """Ask each engine, all at the same time; 503 only when the record store is down."""
         names = list(self._probes)

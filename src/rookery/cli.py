@@ -33,6 +33,7 @@ from rookery.kernel.secret import Secret
 from rookery.memory import commands as memory_commands
 from rookery.migrations import migrate
 from rookery.tools import commands as tool_commands
+from rookery.webhooks import commands as webhook_commands
 from rookery.wiring import Rookery, build
 
 _log = structlog.stdlib.get_logger("rookery.cli")
@@ -50,6 +51,7 @@ access_commands.register(app)
 memory_commands.register(app)
 tool_commands.register(app)
 agent_commands.register(app)
+webhook_commands.register(app)
 backup_commands.register(app)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
+from urllib.parse import urlsplit
 
 from rookery.access.models import Entry
 from rookery.access.scopes import ALL
@@ -16,6 +17,7 @@ from rookery.kernel.errors import EngineUnavailable, RookeryError
 from rookery.kernel.http.crowd import OTHER_FILES, room
 from rookery.memory.maintenance.lifecycle import Wanted
 from rookery.tools.servers.servers_file import FileBroken, read_file
+from rookery.webhooks.models import DisabledReason
 from rookery.wiring import Rookery
 
 _MIB = 1024 * 1024
@@ -54,6 +56,7 @@ async def examine(rookery: Rookery) -> list[Finding]:
         found += await _keys(rookery)
         found.append(await _audit(rookery))
         found += await _tool_servers(rookery)
+        found += await _webhooks(rookery)
     return [*found, _disk(rookery), *_connections(rookery), *_servers_file(rookery)]
 
 
@@ -222,6 +225,23 @@ async def _tool_servers(rookery: Rookery) -> list[Finding]:
         whose = f"of workspace {stop.workspace_id}" if stop.workspace_id else "of all workspaces"
         says = f"{what} {whose} is stopped since {iso(stop.stopped_at)}" + (f": {stop.reason}" if stop.reason else "")
         found.append(Finding(about="tool servers", grade="warning", says=says, advice="To let it go on: rookery tools start"))
+    return found
+
+
+async def _webhooks(rookery: Rookery) -> list[Finding]:
+    """Look for endpoints that are told nothing any more, and whose owner may not know."""
+    found = list[Finding]()
+    for each in await rookery.webhooks.endpoints.given_up(limit=_SHOWN):
+        why = "it answered 410" if each.disabled_reason is DisabledReason.GONE else f"its last {each.failures:,} deliveries failed"
+        since = "" if each.disabled_at is None else f" since {iso(each.disabled_at)}"
+        host = urlsplit(each.url).netloc  # the rest may have a token in it
+        is_sandboxed = each.workspace_id != each.shown_workspace_id
+        whose = f"the sandbox of workspace {each.shown_workspace_id}" if is_sandboxed else f"workspace {each.shown_workspace_id}"
+        says = f"{each.id} of {whose}, to {host}, is disabled{since}: {why}"
+        advice = "Once the receiver is mended: rookery webhooks enable WEBHOOK_ID, and then resend-failed; or remove it."
+        if is_sandboxed:
+            advice = "Once the receiver is mended, enable it over HTTP with a test key, or delete it."
+        found.append(Finding(about="webhooks", grade="warning", says=says, advice=advice))
     return found
 
 

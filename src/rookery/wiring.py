@@ -12,24 +12,18 @@ from datetime import timedelta
 import structlog
 from sqlalchemy import literal, select
 
-from rookery.access.agent_keys import AgentKeys
-from rookery.access.api_keys import ApiKeys
-from rookery.access.audit import Audit
 from rookery.access.first_run import FirstRun, first_run
-from rookery.access.guard import Guard
-from rookery.access.hashing import Bcrypt
 from rookery.access.limits import Limiter, ToolLimits
-from rookery.access.networks import proxies
 from rookery.access.ports import Counter
-from rookery.access.proofs import Proofs
-from rookery.access.usage import Usage
-from rookery.access.workspaces import Workspaces
+from rookery.access.workspaces import Purger
+from rookery.access_wiring import Access, build_access
 from rookery.agent_wiring import AgentServices, build_agents
 from rookery.agents.mcp_tools import AgentsServer
 from rookery.agents.sessions.open import OpenSessions
 from rookery.agents.store import purging as agent_work
 from rookery.agents.store import templates as plan_templates
 from rookery.engines import counters, embedders, texts, vectors
+from rookery.event_wiring import ServerNews, connect
 from rookery.kernel import kept_answers
 from rookery.kernel.chores import Chore, run_chores
 from rookery.kernel.clock import Clock, utc_now
@@ -58,26 +52,15 @@ from rookery.tools.store import calls as tool_calls
 from rookery.tools.store import catalogue as tool_catalogue
 from rookery.tools.store import logins as tool_logins
 from rookery.tools.store import servers as tool_servers
+from rookery.webhook_wiring import PURGERS as WEBHOOK_PURGERS
+from rookery.webhook_wiring import WebhookServices, build_webhooks
+from rookery.webhooks.store.tables import SEALED as WEBHOOK_SECRETS
 
 _log = structlog.stdlib.get_logger("rookery.wiring")
 
 _ALIVE = select(literal(1).label("one"))
 _MIB = 1024 * 1024
 _CLOSE_S = 10.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
-    """Keys and workspaces, and what admits by them."""
-
-    guard: Guard
-    workspaces: Workspaces
-    api_keys: ApiKeys
-    agent_keys: AgentKeys
-    bcrypt: Bcrypt
-    proofs: Proofs
-    usage: Usage
-    audit: Audit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +92,8 @@ class Rookery:
     memory: MemoryServices
     agents: AgentServices
     tools: ToolServices
+    webhooks: WebhookServices
+    server_news: ServerNews
     embedder: embedders.Engine
     vectors: vectors.Engine
     texts: texts.Engine
@@ -157,8 +142,11 @@ class Rookery:
         self._running.push_async_callback(self.tools.logins.aclose)
         self._running.push_async_callback(self.tools.gateway.aclose)
         self._running.push_async_callback(self.tools.nearness.aclose)
+        await self.webhooks.dispatcher.start()
+        self._running.push_async_callback(self.webhooks.dispatcher.stop)
         brain = (self.memory.journal.run(), self.memory.training.run(), self.memory.upkeep.run())
-        for work in (*brain, run_chores(self.chores), self.observation.figures.run(), self.tools.logins.run(), self._warm()):
+        rest = (self.observation.figures.run(), self.tools.logins.run(), self.server_news.run(), self._warm())
+        for work in (*brain, run_chores(self.chores), *rest):
             self._tasks.append(asyncio.create_task(work))
         self._running.push_async_callback(self.agents.sessions.following.aclose)
         self._running.push_async_callback(self._end_tasks)
@@ -201,6 +189,7 @@ class Rookery:
         closing(self.memory.journal.flush)
         closing(self.memory.training.flush)
         closing(self.tools.journal.aclose)
+        closing(self.webhooks.receiver.close)
         await self.db.quick(lambda tx: tx.one(_ALIVE))
 
     async def must_fit(self) -> None:
@@ -255,7 +244,9 @@ def build(settings: Settings, *, clock: Clock = utc_now, ids: Ids = uuid7, envir
     vector_index = vectors.open(settings.vectors.reveal(), data_dir=settings.data_dir, model=embedder.model, dimension=embedder.dimension)
     text_index = texts.open(settings.texts.reveal(), data_dir=settings.data_dir)
     indexes = Indexes(embedder, vector_index, text_index)
-    access, limiter = _access(settings, db, counter, clock, jobs)
+    access = build_access(
+        settings, db=db, counter=counter, bus=bus, clock=clock, is_known_agent=memory_records.knows_agent, purgers=_purgers(jobs)
+    )
     sealing = _sealing(settings, db, clock, ids)
     open_sessions = OpenSessions(db=db, clock=clock)
     memory = build_memory(settings, indexes, db=db, jobs=jobs, bus=bus, clock=clock, ids=ids, sessions=open_sessions)
@@ -286,7 +277,7 @@ def build(settings: Settings, *, clock: Clock = utc_now, ids: Ids = uuid7, envir
         bus=bus,
         clock=clock,
         ids=ids,
-        limits=ToolLimits(limiter, clock),
+        limits=ToolLimits(access.limiter, clock),
         embedder=embedder,
         audit=access.audit,
         keys=access.guard,
@@ -294,9 +285,20 @@ def build(settings: Settings, *, clock: Clock = utc_now, ids: Ids = uuid7, envir
         agent_sessions=open_sessions,
         environment=os.environ if environment is None else environment,
     )
+    webhooks = build_webhooks(
+        settings,
+        db=db,
+        audit=access.audit,
+        sealer=sealing.sealer,
+        egress=tools.egress,
+        bus=bus,
+        metrics=metrics,
+        clock=clock,
+        ids=ids,
+    )
     work = MemoryJobs(db=db, indexer=memory.indexer, clock=clock)
-    probes, observation = _probes(db, indexes, limiter, counter, tools.catalogue), observe(settings, metrics, bus)
-    observation.figures.watch(Watched(jobs, access.bcrypt, limiter, access.usage, tools.catalogue, tools.sessions, probes))
+    probes, observation = _probes(db, indexes, access.limiter, counter, tools.catalogue), observe(settings, metrics, bus)
+    observation.figures.watch(Watched(jobs, access.bcrypt, access.limiter, access.usage, tools.catalogue, tools.sessions, probes))
     return Rookery(
         settings=settings,
         clock=clock,
@@ -309,6 +311,8 @@ def build(settings: Settings, *, clock: Clock = utc_now, ids: Ids = uuid7, envir
         memory=memory,
         agents=agents,
         tools=tools,
+        webhooks=webhooks,
+        server_news=connect(bus, webhooks.recorder, db=db, clock=clock, memory=memory, agents=agents, tools=tools),
         embedder=embedder,
         vectors=vector_index,
         texts=text_index,
@@ -319,45 +323,30 @@ def build(settings: Settings, *, clock: Clock = utc_now, ids: Ids = uuid7, envir
             *_chores(settings, db, access, sealing=sealing, tools=tools, clock=clock),
             Chore(name="vectors of a changed embedder", every_s=30, work=memory.rebuild.tend),
             Chore(name="leases of tasks that ran out", every_s=5, work=agents.claims.sweep),
+            *webhooks.chores,
             Chore(name="agent sessions left behind", every_s=60, work=agents.sessions.upkeep.sweep),
         ],
     )
 
 
-def _access(settings: Settings, db: Database, counter: Counter, clock: Clock, jobs: Jobs) -> tuple[Access, Limiter]:
-    bcrypt, usage, limiter = Bcrypt(cost=settings.bcrypt_cost), Usage(db, clock), Limiter(counter)
-    proofs, audit = Proofs(db, bcrypt), Audit(db, clock)
-    guard = Guard(db=db, proofs=proofs, limiter=limiter, usage=usage, clock=clock, trusted_proxies=proxies(settings.trusted_proxies))
-    access = Access(
-        guard=guard,
-        workspaces=Workspaces(
-            db,
-            audit,
-            clock,
-            purgers=[
-                Purge(jobs),
-                tool_calls.purge,
-                tool_servers.purge,
-                tool_logins.purge,
-                tool_catalogue.purge,
-                agent_work.purge,
-                plan_templates.purge,
-                kept_answers.purge,
-            ],
-        ),
-        api_keys=ApiKeys(db, bcrypt, usage, audit, clock),
-        agent_keys=AgentKeys(db, usage, audit, clock, is_known_agent=memory_records.knows_agent),
-        bcrypt=bcrypt,
-        proofs=proofs,
-        usage=usage,
-        audit=audit,
-    )
-    return access, limiter
+def _purgers(jobs: Jobs) -> list[Purger]:
+    """Return what takes out a workspace that is deleted, from every table that is not access' own."""
+    return [
+        Purge(jobs),
+        tool_calls.purge,
+        tool_servers.purge,
+        tool_logins.purge,
+        tool_catalogue.purge,
+        agent_work.purge,
+        plan_templates.purge,
+        kept_answers.purge,
+        *WEBHOOK_PURGERS,
+    ]
 
 
 def _sealing(settings: Settings, db: Database, clock: Clock, ids: Ids) -> Sealing:
     source = KeySource(settings.data_dir, given=settings.secret_key, previous=settings.secret_key_previous)
-    columns = [kept_answers.SEALED, tool_servers.SEALED, tool_logins.SEALED]
+    columns = [kept_answers.SEALED, tool_servers.SEALED, tool_logins.SEALED, *WEBHOOK_SECRETS]
     sealer = Sealer(db, source, columns, clock)
     return Sealing(
         sealer=sealer,
@@ -376,6 +365,8 @@ def _chores(settings: Settings, db: Database, access: Access, *, sealing: Sealin
     return [
         Chore(name="API keys past their grace", every_s=60, work=access.api_keys.sweep),
         Chore(name="agent keys past their grace", every_s=60, work=access.agent_keys.sweep),
+        Chore(name="API keys that expired", every_s=60, work=access.api_keys.tell_expired),
+        Chore(name="agent keys that expired", every_s=60, work=access.agent_keys.tell_expired),
         Chore(name="old usage rows", every_s=3600, work=access.usage.forget_old),
         Chore(name="old tool rows", every_s=3600, work=forget_tool_calls),
         Chore(name="meanings of new tools", every_s=10, work=tools.search.learn),

@@ -26,6 +26,7 @@ _NOT_AMONG = select(jobs.c.id).where(jobs.c.id.not_in(bindparam("ids", expanding
 _RENAME = update(jobs).where(jobs.c.id == bindparam("the_id")).values(kind=bindparam("new_kind"))
 _RAISE = upsert(jobs, index_elements=["id"], set_=lambda new: {"attempts": jobs.c.attempts + new.attempts}, returning=[jobs.c.attempts])
 _KEEP = upsert(jobs, index_elements=["id"])
+_ADD = upsert(jobs, index_elements=["id"], set_=lambda new: {"attempts": jobs.c.attempts + new.attempts})
 
 
 def _row(name: str, **overrides: str | int | None) -> dict[str, str | int | None]:
@@ -114,6 +115,34 @@ async def test_upsert_sets_or_keeps(database: Database) -> None:
     assert await database.write(work) == (7, 1, 0)
 
 
+@pytest.mark.parametrize("rows", [1, 2, 7, 8, 9, 100, 1337])
+async def test_many_are_written_each_as_it_was_given(database: Database, rows: int) -> None:
+    """Notes on engines: few statements for many rows; how they are cut is nobody's business."""
+    given = [_row(f"r{number:05}", attempts=number, last_error=None if number % 2 else f"?, ({number}) 'é'") for number in range(rows)]
+
+    written = await database.write(lambda tx: tx.many(_PUT, given))
+
+    kept = await database.read(lambda tx: tx.all(select(jobs).order_by(jobs.c.id)))
+    assert written == rows
+    assert [dict(zip(given[0], row.values, strict=True)) for row in kept] == given
+
+
+async def test_of_many_those_that_exist_are_not_counted_and_one_too_many_undoes_all(database: Database) -> None:
+    """House 6: the same error, and nothing of the piece, whichever row it was."""
+    await database.write(lambda tx: tx.run(_PUT, _row("r5")))
+    given = [_row(f"r{number}") for number in range(9)]
+
+    with pytest.raises(Conflict):
+        await database.write(lambda tx: tx.many(_PUT, given))
+    assert await _count(database) == 1
+
+    assert await database.write(lambda tx: tx.many(_KEEP, [*given, _row("r0")])) == 8
+    assert await database.write(lambda tx: tx.many(_ADD, [_row("r1", attempts=4), _row("new"), _row("r1", attempts=5)])) == 3
+    row = await database.quick(lambda tx: tx.one(_GET, {"the_id": "r1"}))
+    assert row is not None
+    assert (row.integer("attempts"), await _count(database)) == (10, 10)
+
+
 async def test_a_missing_parameter_is_an_error_not_a_null(database: Database) -> None:
     """A forgotten tenant must never become a query for no tenant."""
     with pytest.raises(Exception, match="the_id"):
@@ -134,6 +163,27 @@ async def test_callbacks_run_after_the_commit_and_only_then(database: Database) 
     assert heard == []
     await database.write(lambda tx: work(tx, fail=False))
     assert heard == ["committed"]
+
+
+async def test_what_is_done_last_sees_all_of_the_transaction_and_belongs_to_it(database: Database) -> None:
+    """D-81: an event shows what the transaction leaves behind; one that cannot be written down undoes what it tells of."""
+    seen = list[tuple[int, list[object]]]()
+
+    def last(tx: Tx, items: list[object]) -> None:
+        seen.append((tx.run(_RENAME, {"the_id": "b", "new_kind": "L"}), items))
+        if "broken" in items:
+            raise LookupError
+
+    def work(tx: Tx, *items: str) -> None:
+        for item in items:
+            tx.at_end(last, item)
+        tx.run(_PUT, _row("b"))
+
+    with pytest.raises(LookupError):
+        await database.write(lambda tx: work(tx, "one", "broken"))
+    assert (seen, await _count(database)) == ([(1, ["one", "broken"])], 0)
+    await database.write(lambda tx: work(tx, "two", "three"))
+    assert (seen[1:], await _count(database)) == ([(1, ["two", "three"])], 1)
 
 
 async def test_a_caller_that_gives_up_leaves_no_half_transaction(database: Database) -> None:

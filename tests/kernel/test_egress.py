@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import threading
 from collections.abc import Iterator, Sequence
@@ -15,8 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rookery.kernel.egress import AddressRefused, EgressGuard
+from rookery.kernel.egress.names import NameService
 from rookery.kernel.egress.transport import GuardedTransport
 from rookery.kernel.errors import WrongSettings
+from tests.conftest import eventually
 
 
 class Names:
@@ -139,6 +142,38 @@ async def test_names_that_are_never_answered_hold_nobody_else_up(monkeypatch: py
         answered.set()
         refused = await asyncio.gather(*asking, return_exceptions=True)
     assert {type(each) for each in refused} == {AddressRefused}
+
+
+async def test_names_that_were_not_answered_wait_behind_their_own_kind_and_are_asked_for_once() -> None:
+    """D-82, issue 7: endpoints at names that hang, tried every minute, delay no delivery to another."""
+    rounds, asked = [threading.Event(), threading.Event()], list[str]()
+
+    def ask(host: str, port: int) -> Sequence[str]:
+        if host == "good.example":
+            return ["93.184.215.14"]
+        asked.append(host)
+        rounds[asked.count(host) - 1].wait(30)
+        raise OSError(host, port)
+
+    names = NameService(ask, slow_s=0)
+
+    async def tried(host: str) -> None:
+        with contextlib.suppress(TimeoutError, OSError):
+            async with asyncio.timeout(0.05):
+                await names.addresses(host, 443)
+
+    hanging = [f"{number}.example" for number in range(32)]
+    try:
+        await asyncio.gather(*map(tried, hanging * 3))
+        assert sorted(asked) == sorted(hanging)
+        rounds[0].set()
+        await eventually(lambda: not names.under_way)
+        await asyncio.gather(*map(tried, hanging))
+        assert await asyncio.wait_for(names.addresses("good.example", 443), 10) == ["93.184.215.14"]
+        assert len(asked) < 2 * len(hanging)
+    finally:
+        for each in rounds:
+            each.set()
 
 
 def test_a_wrong_range_refuses_to_start() -> None:

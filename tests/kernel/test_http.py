@@ -208,6 +208,10 @@ async def test_only_our_hosts_are_served(toy: httpx2.AsyncClient, host: str, sta
     assert answer.status_code == status
 
 
+_LINK = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+"""What a browser says when somebody follows a link on a page of another site."""
+
+
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
@@ -215,6 +219,10 @@ async def test_only_our_hosts_are_served(toy: httpx2.AsyncClient, host: str, sta
         ({"Sec-Fetch-Site": "cross-site"}, 403),
         ({"Origin": "http://rookery.test", "Sec-Fetch-Site": "same-origin"}, 200),
         ({}, 200),
+        (_LINK, 200),
+        ({**_LINK, "Sec-Fetch-Dest": "iframe"}, 403),
+        ({**_LINK, "Sec-Fetch-Mode": "no-cors"}, 403),
+        ({**_LINK, "Origin": "null"}, 403),
     ],
 )
 async def test_basic_credentials_are_not_taken_from_another_site(toy: httpx2.AsyncClient, headers: dict[str, str], status: int) -> None:
@@ -223,3 +231,10 @@ async def test_basic_credentials_are_not_taken_from_another_site(toy: httpx2.Asy
     bearer = await toy.get("/api/notes/a", headers={**_READ, "Authorization": "Bearer abc", **headers})
 
     assert (basic.status_code, bearer.status_code) == (status, 200)
+
+
+async def test_a_form_of_another_site_sends_nothing_in_somebodys_name(toy: httpx2.AsyncClient) -> None:
+    """D-09, D-83: a link leads to a page of ours; a form that a browser opens in the same way, with Basic, does not get in."""
+    posted = await toy.post("/api/notes/a", headers={**_READ, "Authorization": "Basic abc", **_LINK})
+
+    assert (posted.status_code, posted.json()["error"]) == (403, "cross_site")

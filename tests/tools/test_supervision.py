@@ -301,11 +301,11 @@ async def test_a_start_that_hangs_is_given_up_and_leaves_nothing(start: Start) -
     await eventually(lambda: {each.pid for each in children()} <= before)
 
 
-async def test_a_server_that_answers_nothing_any_more_is_started_anew(start: Start) -> None:
+async def test_a_server_that_answers_nothing_any_more_is_started_anew(start: Start, tmp_path: Path) -> None:
     """Notes on MCP 3.2: gateways that let every call run into its timeout, for ever; one that is merely slow keeps its process."""
     tools = await start({"odd": entry(tools={"timeouts": {"slow": 0.3, "count": 0.3}})}, timing=Timing(connect_s=10, probe_s=3))
     pid = int(await said(tools, "pid"))
-    assert (await call(tools, "slow", seconds=1, mark="unused")).code == "tool_timeout"
+    assert (await call(tools, "slow", seconds=1, mark=str(tmp_path / "unused"))).code == "tool_timeout"
     await eventually(lambda: tools.sessions.of("odd")[0].is_idle)
     assert int(await said(tools, "pid")) == pid
 

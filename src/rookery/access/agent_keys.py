@@ -20,6 +20,7 @@ from rookery.access.usage import Usage
 from rookery.access.workspaces import must_exist
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
+from rookery.kernel.events import Bus
 from rookery.kernel.ids import random_text, uuid7
 from rookery.kernel.secret import Secret
 
@@ -45,8 +46,17 @@ class AgentKeys(Keyring):
 
     kind = "agent"
 
-    def __init__(self, db: Database, usage: Usage, audit: Audit, clock: Clock, *, is_known_agent: IsKnownAgent = nobody_is_known) -> None:
-        super().__init__(db, usage, audit, clock)
+    def __init__(
+        self,
+        db: Database,
+        usage: Usage,
+        audit: Audit,
+        clock: Clock,
+        *,
+        bus: Bus | None = None,
+        is_known_agent: IsKnownAgent = nobody_is_known,
+    ) -> None:
+        super().__init__(db, usage, audit, clock, bus=bus)
         self._is_known_agent = is_known_agent
 
     async def create(self, workspace_id: int, new: NewAgentKey, *, by: Actor) -> Minted:

@@ -20,6 +20,7 @@ from rookery.access.usage import Usage
 from rookery.access.workspaces import must_exist, twin_of
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
+from rookery.kernel.events import Bus
 from rookery.kernel.ids import random_text, uuid7
 from rookery.kernel.secret import Secret
 
@@ -39,8 +40,8 @@ class ApiKeys(Keyring):
 
     kind = "api"
 
-    def __init__(self, db: Database, bcrypt: Bcrypt, usage: Usage, audit: Audit, clock: Clock) -> None:
-        super().__init__(db, usage, audit, clock)
+    def __init__(self, db: Database, bcrypt: Bcrypt, usage: Usage, audit: Audit, clock: Clock, *, bus: Bus | None = None) -> None:
+        super().__init__(db, usage, audit, clock, bus=bus)
         self._bcrypt = bcrypt
 
     async def create(self, workspace_id: int, new: NewApiKey, *, by: Actor) -> Minted:

@@ -19,6 +19,7 @@ from rookery.access.usage import Usage
 from rookery.kernel.clock import Clock, to_micros
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import Conflict, NotFound, ValidationFailed
+from rookery.kernel.events import Bus, KeyChanged
 from rookery.kernel.ids import uuid7
 from rookery.kernel.secret import Secret
 
@@ -31,6 +32,12 @@ _NEWEST = "z"
 
 _NOT_NOTED = frozenset({"call_count", "last_used_at", "last_used_ip", "status"})
 """Fields that no change of settings changes by itself."""
+
+_ANNOUNCED = {"created": "key.created", "rotated": "key.rotated", "revoked": "key.revoked", "deleted": "key.revoked"}
+"""Which changes are told to the outside (D-80), by what the audit log calls them."""
+
+_BY_TIME = frozenset({"ended", "pruned"})
+"""What happens to keys that came to their end by time: past their grace, or expired, which was told when it came."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +55,12 @@ class Keyring(ABC):
 
     kind: KeyKind
 
-    def __init__(self, db: Database, usage: Usage, audit: Audit, clock: Clock) -> None:
+    def __init__(self, db: Database, usage: Usage, audit: Audit, clock: Clock, *, bus: Bus | None = None) -> None:
         self._db = db
         self._usage = usage
         self._audit = audit
         self._clock = clock
+        self._bus = bus or Bus()
 
     async def get(self, workspace_id: int, key_id: str, *, environment: Environment | None = None) -> Entry:
         """
@@ -202,9 +210,9 @@ class Keyring(ABC):
         now = self._clock()
 
         def work(tx: Tx) -> None:
-            _, before = self._at_hand(tx, workspace_id, key_id, by, now)
-            store.delete_key(tx, before, at=to_micros(now))
-            self._note(tx, by, "deleted", before, None)
+            _, found = self._entry_at_hand(tx, workspace_id, key_id, by, now)
+            store.delete_key(tx, found.key, at=to_micros(now))
+            self._note(tx, by, "deleted", found.key, None, use=found.use)
 
         await self._db.write(work)
 
@@ -226,6 +234,7 @@ class Keyring(ABC):
         def work(tx: Tx) -> list[Entry]:
             found = store.prunable(tx, self.kind, at=at, expired_at=expired_at, workspace_id=workspace_id, lock=not dry_run)
             if not dry_run:
+                self._tell_expired(tx, now)
                 self._delete_all(tx, found, by, "pruned", at)
             return found
 
@@ -233,15 +242,23 @@ class Keyring(ABC):
 
     async def sweep(self) -> int:
         """Delete the keys whose grace period is over, of all workspaces; return how many. For a timer: they are refused anyway."""
-        at = to_micros(self._clock())
+        now = self._clock()
+        at = to_micros(now)
 
         def work(tx: Tx) -> int:
+            self._tell_expired(tx, now)
             found = store.past_grace(tx, self.kind, at=at, lock=True)
             self._delete_all(tx, found, SYSTEM, "ended", at)
             return len(found)
 
         due = await self._db.read(lambda tx: bool(store.past_grace(tx, self.kind, at=at, lock=False)))
         return await self._db.write(work) if due else 0
+
+    async def tell_expired(self) -> int:
+        """Announce the keys, of all workspaces, whose expiry came since this was done last, each once; return how many. For a timer."""
+        now = self._clock()
+        due = await self._db.read(lambda tx: bool(store.expired_untold(tx, self.kind, at=to_micros(now), lock=False)))
+        return await self._db.write(lambda tx: self._tell_expired(tx, now)) if due else 0
 
     def _batch(self, workspace_id: int, at: int, environment: Environment | None, before: str) -> Callable[[Tx], list[Entry]]:
         return lambda tx: store.keys_before(tx, self.kind, workspace_id, at=at, environment=environment, before=before, limit=_BATCH)
@@ -252,9 +269,27 @@ class Keyring(ABC):
 
     def _delete_all(self, tx: Tx, found: list[Entry], by: Actor, action: str, at: int) -> None:
         """Delete keys of several workspaces: all keys first, then the chains, each in one order, so that nobody waits in a circle."""
-        gone = [entry.key for entry in sorted(found, key=lambda each: each.key.id) if store.delete_key(tx, entry.key, at=at)]
-        for key in sorted(gone, key=lambda each: each.workspace_id):
-            self._note(tx, by, action, key, None)
+        gone = [entry for entry in sorted(found, key=lambda each: each.key.id) if store.delete_key(tx, entry.key, at=at)]
+        for entry in sorted(gone, key=lambda each: each.key.workspace_id):
+            self._note(tx, by, action, entry.key, None, use=entry.use)
+
+    def _tell_expired(self, tx: Tx, now: datetime) -> int:
+        """Announce the keys whose expiry came, as they are now: what prunes them may follow in this transaction."""
+        found = store.expired_untold(tx, self.kind, at=to_micros(now), lock=True)
+        store.note_told(tx, [entry.key.id for entry in found])
+        ended = [entry for entry in found if entry.key.revoked_at is None]
+        for entry in ended:
+            self._announce(tx, "key.expired", entry, now, is_last=True)
+        return len(ended)
+
+    def _announce(self, tx: Tx, name: str, entry: Entry, now: datetime, *, is_last: bool = False) -> None:
+        """Tell the outside of a key; *is_last*: with what is shown of it now, as it may be gone by the end of the transaction."""
+        key = entry.key
+        last = shown.entry(entry, now, with_addresses=False) if is_last else None
+        self._bus.announce(
+            tx,
+            KeyChanged(name=name, workspace_id=key.workspace_id, acts_in=key.acts_in, kind=key.kind, key_id=key.id, at=now, last=last),
+        )
 
     def _at_hand(self, tx: Tx, workspace_id: int, key_id: str, by: Actor, now: datetime, *, lock: bool = True) -> tuple[Key | None, Key]:
         """
@@ -262,11 +297,18 @@ class Keyring(ABC):
 
         The key is locked first: who changes itself is judged as it is under the lock, not as it was before another's change.
         """
+        holder, found = self._entry_at_hand(tx, workspace_id, key_id, by, now, lock=lock)
+        return holder, found.key
+
+    def _entry_at_hand(
+        self, tx: Tx, workspace_id: int, key_id: str, by: Actor, now: datetime, *, lock: bool = True
+    ) -> tuple[Key | None, Entry]:
+        """Do as `_at_hand`, and return the key with its use."""
         found = store.find_key(tx, self.kind, workspace_id, key_id, at=to_micros(now), lock=lock)
         holder = acting_key(tx, by, now, lock=lock)
         if found is None or (holder is not None and not sees(holder, found.key)):
             raise self._not_found(key_id)
-        return holder, found.key
+        return holder, found
 
     def _rotatable(self, tx: Tx, workspace_id: int, key_id: str, by: Actor, now: datetime, *, lock: bool) -> Key:
         """Return a key that may be rotated, and by whom it is; raises as `rotate` does."""
@@ -276,8 +318,16 @@ class Keyring(ABC):
         _must_be_rotatable(key, now)
         return key
 
-    def _note(self, tx: Tx, by: Actor, action: str, before: Key | None, after: Key | None) -> None:
+    def _note(self, tx: Tx, by: Actor, action: str, before: Key | None, after: Key | None, *, use: Use | None = None) -> None:
+        """Tell the audit log, and the outside if it is to know; *use*: of a key that is gone."""
         note_key(tx, self._audit, by, action, before=before, after=after)
+        now, key, name = self._clock(), after or before, _ANNOUNCED.get(action)
+        if key is None:
+            return
+        if action in _BY_TIME and (key.expires_at is None or key.expires_at > now):
+            name = "key.expired"
+        if name is not None:
+            self._announce(tx, name, Entry(key=key, use=use or Use()), now, is_last=after is None)
 
     def _not_found(self, key_id: str) -> NotFound:
         return NotFound(f"{self.kind} key", key_id[:64])

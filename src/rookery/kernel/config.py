@@ -152,8 +152,14 @@ class Settings:
     tool_arguments: bool = cast(
         "bool", _setting(_flag, "Whether the row of a tool call has its arguments too, without secrets.", default=False)
     )
+    webhook_deliveries_days: int = cast(
+        "int", _setting(_whole(1, 3650), "How many days an event and its deliveries to webhooks are kept.", 30)
+    )
     public_discovery: bool | None = cast(
         "bool | None", _setting(_flag, "Whether discovery pages need no key; by default they need none but in production.", None)
+    )
+    api_docs_enabled: bool | None = cast(
+        "bool | None", _setting(_flag, "Whether /api/docs is there; by default it is but in production.", None)
     )
     organization: str = cast("str", _setting(_text, "Who runs this, as discovery tells.", "Rookery"))
     allowed_hosts: tuple[str, ...] = cast("tuple[str, ...]", _setting(_listed, "Further Host names that are ours; * allows any.", ()))
@@ -215,6 +221,11 @@ class Settings:
             why = "in production" if self.environment == "production" else "on a shared record store"
             raise WrongSettings(f"ROOKERY_SECRET_KEY must be set {why}: a text such as `openssl rand -base64 32` prints.")
 
+    @property
+    def has_api_docs(self) -> bool:
+        """Whether the generated documentation is served (spec 4.5)."""
+        return self.environment != "production" if self.api_docs_enabled is None else self.api_docs_enabled
+
     def address_of(self, path: str) -> str:
         """Return the scheme and host under which *path* is shown to others (D-01)."""
         if path.startswith("/api/v1/mcp"):
@@ -242,6 +253,8 @@ class Loaded:
 PREFIX = "ROOKERY_"
 _NO_SETTINGS = frozenset({"ROOKERY_CONFIG", "ROOKERY_KEY"})
 """Names of ours that are no settings: the file of them, and the key that clients on this host read (`rookery connect`)."""
+_PLAIN = frozenset({"API_DOCS_ENABLED"})
+"""Settings that the spec names without our prefix (4.5); with it they win."""
 _KUBERNETES = re.compile(r"ROOKERY_(SERVICE_.*|PORT_\d+_.*)")
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -258,9 +271,10 @@ def load(environ: Mapping[str, str], *, overrides: Mapping[str, object] | None =
     """
     known = {each.name: cast("Callable[[object], object]", each.metadata["read"]) for each in fields(Settings)}
     warnings = list[str]()
-    given: dict[str, tuple[str, object]] = {}
-    for name, raw in _from_file(environ, known).items():
-        given[name] = (f"{name} in {environ['ROOKERY_CONFIG']}", raw)
+    given: dict[str, tuple[str, object]] = {
+        **{name: (f"{name} in {environ['ROOKERY_CONFIG']}", raw) for name, raw in _from_file(environ, known).items()},
+        **{variable.lower(): (variable, environ[variable]) for variable in _PLAIN & environ.keys()},
+    }
     unknown = list[str]()
     for variable, raw in environ.items():
         if not variable.startswith(PREFIX) or variable in _NO_SETTINGS:

@@ -7,7 +7,7 @@ a listener of this process hears of it once that transaction is committed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeVar, cast
@@ -73,19 +73,27 @@ class MemoryRecalled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReindexCompleted:
-    """A re-index finished (spec 6.1); *count* memories were indexed in *duration_s* seconds."""
+    """
+    A re-index finished (spec 6.1); *count* memories were indexed in *duration_s* seconds.
+
+    Attributes:
+        by_workspace: How many of them were each workspace's; who had none among those gone through is not in it.
+    """
 
     org: str | None
     project: str | None
     count: int
+    by_workspace: Mapping[int, int]
     duration_s: float
+    at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCalled:
-    """A tool call ended, well or badly (D-38)."""
+    """A tool call ended, well or badly (D-38); *call_id* is its row's."""
 
     workspace_id: int
+    call_id: str
     server: str
     tool: str
     success: bool
@@ -96,12 +104,21 @@ class ToolCalled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerHealthChanged:
-    """A tool server came online or went offline."""
+    """
+    A tool server came online or went offline, as a workspace sees it that has sessions of its own, or as all see it *but* such ones.
+
+    Attributes:
+        key: Tells it from another workspace's of the same id.
+        workspace_id: None: all, but those of *but*.
+    """
 
     server: str
+    key: str
     health: str
     reason: str | None
     at: datetime
+    workspace_id: int | None
+    but: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +188,37 @@ class TaskChanged:
     plan_id: str
     task_id: str
     seq: int
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyChanged:
+    """
+    A key was made, rotated, taken away, or came to its end by time (D-26, D-29).
+
+    Attributes:
+        name: Such as `key.rotated`.
+        workspace_id: The workspace that owns it.
+        acts_in: The tenant that it acts in: the sandbox twin, of a test key (D-25).
+        last: What was shown of it last, if it is no more.
+    """
+
+    name: str
+    workspace_id: int
+    acts_in: int
+    kind: str
+    key_id: str
+    at: datetime
+    last: Mapping[str, object] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookDisabled:
+    """A webhook is told nothing any more, for this *reason* (D-81)."""
+
+    workspace_id: int
+    endpoint_id: str
+    reason: str
     at: datetime
 
 

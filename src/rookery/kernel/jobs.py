@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -21,9 +19,10 @@ import structlog
 from sqlalchemy import BigInteger, Column, Index, Table, Text, and_, bindparam, delete, func, insert, select, update
 
 from rookery.kernel.clock import Clock, from_micros, to_micros
-from rookery.kernel.db import Database, Row, Tx, metadata
+from rookery.kernel.db import Database, Row, Tx, Value, metadata
 from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.ids import Ids
+from rookery.kernel.owners import dead, owner
 
 _log = structlog.stdlib.get_logger("rookery.jobs")
 
@@ -185,25 +184,33 @@ class Jobs:
 
     def enqueue(self, tx: Tx, kind: str, *, workspace_id: int, payload: Mapping[str, object], delay_s: float = 0) -> str:
         """Add a job in the caller's transaction and return its id; workers of this process wake when that commits."""
+        return self.enqueue_all(tx, kind, [(workspace_id, payload)], delay_s=delay_s)[0]
+
+    def enqueue_all(self, tx: Tx, kind: str, wanted: Sequence[tuple[int, Mapping[str, object]]], *, delay_s: float = 0) -> list[str]:
+        """Do as `enqueue` for each workspace and payload of *wanted*."""
+        if not wanted:
+            return []
         now = self.clock()
-        job_id = self.ids()
-        tx.run(
-            _ENQUEUE,
+        ids = [self.ids() for _ in wanted]
+        run_at, created_at = to_micros(now + timedelta(seconds=delay_s)), to_micros(now)
+        rows: list[dict[str, Value]] = [
             {
                 "id": job_id,
                 "kind": kind,
                 "workspace_id": workspace_id,
                 "payload": orjson.dumps(payload).decode(),
                 "attempts": 0,
-                "run_at": to_micros(now + timedelta(seconds=delay_s)),
+                "run_at": run_at,
                 "owner": None,
-                "created_at": to_micros(now),
+                "created_at": created_at,
                 "failed_at": None,
                 "last_error": None,
-            },
-        )
+            }
+            for job_id, (workspace_id, payload) in zip(ids, wanted, strict=True)
+        ]
+        tx.many(_ENQUEUE, rows)
         tx.after_commit(self.waiting(kind).set)
-        return job_id
+        return ids
 
     def waiting(self, kind: str) -> asyncio.Event:
         """Return what is set whenever a job of *kind* may be ready."""
@@ -243,7 +250,7 @@ class Worker:
         self._jobs = jobs
         self._kinds = tuple(kinds)
         self._lease = timedelta(seconds=lease_s)
-        self._me = _name(os.getpid(), jobs.ids())
+        self._me = owner(jobs.ids())
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -402,29 +409,11 @@ class Worker:
         await self._jobs.db.write(lambda tx: tx.run(_REVIVE, {"of_kind": kind.name, "now": now}))
 
     async def _adopt(self) -> None:
-        host = socket.gethostname()
-
         def free(tx: Tx) -> int:
-            owners = [row.text("owner") for row in tx.all(_OWNERS)]
-            dead = [owner for owner in owners if owner.startswith(f"{host}:") and not _is_alive(owner)]
-            return tx.run(_ORPHANS, {"owners": dead, "now": to_micros(self._jobs.clock())}) if dead else 0
+            gone = dead(row.text("owner") for row in tx.all(_OWNERS))
+            return tx.run(_ORPHANS, {"owners": gone, "now": to_micros(self._jobs.clock())}) if gone else 0
 
         await self._jobs.db.write(free)
-
-
-def _name(pid: int, unique: str) -> str:
-    return f"{socket.gethostname()}:{pid}:{unique}"
-
-
-def _is_alive(owner: str) -> bool:
-    pid = owner.split(":")[1]
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, ValueError):
-        return True
-    return True
 
 
 def _job(row: Row) -> Job:

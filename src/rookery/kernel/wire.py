@@ -4,9 +4,22 @@ from __future__ import annotations
 
 from datetime import datetime
 from difflib import get_close_matches
-from typing import Annotated
+from enum import StrEnum
+from typing import Annotated, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
+import orjson
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    PlainSerializer,
+    ValidationError,
+    WithJsonSchema,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from rookery.kernel.clock import iso, parse_iso
 from rookery.kernel.errors import ValidationFailed
@@ -25,7 +38,12 @@ def _moment(value: object) -> object:
         raise ValueError(msg) from error
 
 
-Moment = Annotated[datetime, BeforeValidator(_moment), PlainSerializer(iso, return_type=str, when_used="json")]
+Moment = Annotated[
+    datetime,
+    BeforeValidator(_moment),
+    PlainSerializer(iso, return_type=str, when_used="json"),
+    WithJsonSchema({"type": "string", "format": "date-time"}),
+]
 """ISO 8601 in, a missing zone being UTC; ISO 8601 with Z and six decimals out."""
 
 
@@ -45,6 +63,32 @@ class Answer(BaseModel):
     """What we send; built from our own values, so nothing is checked twice."""
 
     model_config = ConfigDict(frozen=True)
+
+
+class Told:
+    """
+    Says in the documentation that an object has the fields of *model*; it is sent as it is.
+
+    For what others gave us, and we pass on with all that they said.
+    """
+
+    def __init__(self, model: type[BaseModel]) -> None:
+        self._model = model
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Return the model's schema in place of *schema*."""
+        del schema
+        return handler(self._model.__pydantic_core_schema__)
+
+
+def one_of(kind: type[StrEnum]) -> WithJsonSchema:
+    """Return what says in the documentation that a text is one of *kind*'s; it is sent as it is."""
+    return WithJsonSchema({"type": "string", "enum": [each.value for each in kind]})
+
+
+def plain(answer: Answer) -> dict[str, object]:
+    """Return *answer* as whoever asks by HTTP reads it."""
+    return cast("dict[str, object]", orjson.loads(answer.__pydantic_serializer__.to_json(answer, by_alias=True)))
 
 
 def _is_none(value: object) -> bool:

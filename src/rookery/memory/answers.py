@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Annotated
 
 from rookery.access.models import Caller
 from rookery.kernel.clock import Clock
 from rookery.kernel.http.pages import Links, Meta
-from rookery.kernel.wire import Answer, Moment, Seldom
+from rookery.kernel.wire import Answer, Moment, Seldom, one_of
 from rookery.memory.models import (
     Boot,
     Counted,
@@ -46,7 +47,7 @@ class MemoryAnswer(Answer):
     archived_at: Moment | None
     indexed: bool
     indexed_at: Moment | None
-    state: str
+    state: Annotated[str, one_of(MemoryState)]
     created_at: Moment
     updated_at: Moment
 
@@ -95,7 +96,7 @@ class RememberAnswer(Answer):
     supersedes_id: str | None
     expires_at: Moment | None
     indexed: bool
-    state: str
+    state: Annotated[str, one_of(MemoryState)]
     duplicate: bool
     duplicates: Sequence[str]
     created_at: Moment

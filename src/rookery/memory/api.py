@@ -13,8 +13,8 @@ from starlette.responses import Response
 
 from rookery.access.guard import caller_of
 from rookery.access.models import Caller
-from rookery.kernel.errors import RookeryError, ValidationFailed
-from rookery.kernel.http import Route, page, reply
+from rookery.kernel.errors import Conflict, RookeryError, ValidationFailed
+from rookery.kernel.http import Described, Route, describe, page, reply
 from rookery.kernel.http.pages import PageQuery
 from rookery.kernel.wire import refusal
 from rookery.memory.answers import (
@@ -35,6 +35,7 @@ from rookery.memory.answers import (
     tags_answer,
 )
 from rookery.memory.context import Context
+from rookery.memory.errors import AlreadySuperseded, BacklogFull, MemoriesFull, NotEmbeddable
 from rookery.memory.feedback import Feedback
 from rookery.memory.listing import Listing
 from rookery.memory.models import Draft, Mode
@@ -60,6 +61,8 @@ from rookery.memory.schemas import (
 from rookery.memory.search import Search
 
 READ, WRITE, DELETE = "brain:read", "brain:write", "brain:delete"
+
+_WAS_THERE = Described(says="With `dedupe`: an identical memory was there, and is answered.", model=RememberAnswer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,12 +108,14 @@ class MemoryApi:
             _route("POST /memories/{memory_id}/restore", self.post_restore, DELETE, MemoryAnswer, "Restore an archived memory"),
         ]
 
+    @describe(answers={200: _WAS_THERE}, errors=(AlreadySuperseded, MemoriesFull, BacklogFull))
     async def post_remember(self, request: Request, body: RememberBody) -> Response:
         """Store a memory; 200 with `duplicate` when deduplication found it there."""
         caller = caller_of(request)
         done = await self.remember.one(caller, body.draft(), wait_s=body.wait_ms / 1000)
         return reply(self.answers.remembered(caller, done), status=200 if done.is_duplicate else 201)
 
+    @describe(errors=(MemoriesFull, BacklogFull))
     async def post_batch(self, request: Request, body: BatchBody) -> Response:
         """Store many memories, each judged by itself."""
         caller = caller_of(request)
@@ -119,6 +124,7 @@ class MemoryApi:
         results = [next(outcomes) if isinstance(each, Draft) else each for each in read]
         return reply(BatchAnswer.model_construct(results=[self._item(caller, index, each) for index, each in enumerate(results)]))
 
+    @describe(errors=(NotEmbeddable,))
     async def post_recall(self, request: Request, body: RecallBody) -> Response:
         """Answer a question."""
         recalled = await self.recall.ask(caller_of(request), body.question(self.mode))
@@ -175,6 +181,7 @@ class MemoryApi:
         shown = [self.answers.version(caller, each) for each in chain[query.offset : query.offset + query.per_page]]
         return page(request, shown, query=query, total=len(chain))
 
+    @describe(errors=(Conflict, BacklogFull))
     async def patch_memory(self, request: Request, memory_id: str, body: ChangeBody) -> Response:
         """Change a memory; it is indexed anew."""
         caller = caller_of(request)
@@ -185,11 +192,13 @@ class MemoryApi:
         await self.records.delete(caller_of(request), memory_id)
         return Response(status_code=204)
 
+    @describe(errors=(Conflict,))
     async def post_archive(self, request: Request, memory_id: str) -> Response:
         """Take a memory out of recall and keep it for audit."""
         caller = caller_of(request)
         return reply(self.answers.memory(caller, await self.records.archive(caller, memory_id)))
 
+    @describe(errors=(Conflict, MemoriesFull, BacklogFull))
     async def post_restore(self, request: Request, memory_id: str) -> Response:
         """Bring an archived memory back."""
         caller = caller_of(request)

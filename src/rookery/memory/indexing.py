@@ -17,6 +17,7 @@ from rookery.memory.models import Document, Memory, Passage, Vectored
 from rookery.memory.ports import Embedder, TextIndex, VectorIndex
 from rookery.memory.rebuild import Rebuild
 from rookery.memory.store import indexing as store
+from rookery.memory.together import Together
 
 EMBED = "EmbedMemory"
 DELETE = "DeleteFromIndex"
@@ -55,7 +56,8 @@ class Indexer:
         self._texts = texts
         self._clock = clock
         self._rebuild = rebuild
-        self._offers = set[asyncio.Task[bool]]()
+        self._offers = Together[Document, bool](self._put_words)
+        self._many = set[asyncio.Task[bool]]()
         self._tidying = set[asyncio.Task[None]]()
 
     @property
@@ -122,11 +124,18 @@ class Indexer:
         """Put the words of *memory*, just changed or restored, into the full-text index at once, as far as that can be done (D-51)."""
         await self._tidied(self._offer([memory]), [memory])
 
-    def _offer(self, memories: Sequence[Memory]) -> asyncio.Task[bool]:
-        task = asyncio.ensure_future(self._try_offer([document(memory) for memory in memories] if len(self._offers) < _OFFERS else []))
-        self._offers.add(task)
-        task.add_done_callback(self._offers.discard)
+    def _offer(self, memories: Sequence[Memory]) -> asyncio.Future[bool]:
+        if len(memories) == 1 and self._offers.waiting < _OFFERS:
+            return self._offers.ask(document(memories[0]))
+        task = asyncio.ensure_future(self._try_offer([document(memory) for memory in memories] if len(self._many) < _OFFERS else []))
+        self._many.add(task)
+        task.add_done_callback(self._many.discard)
         return task
+
+    async def _put_words(self, documents: Sequence[Document]) -> list[bool]:
+        if await self._try_offer(documents):
+            return [True] * len(documents)
+        return [False] * len(documents)
 
     async def _try_offer(self, documents: Sequence[Document]) -> bool:
         """Return whether *documents* are in the index; no failure of it is one of who remembers."""
@@ -141,17 +150,17 @@ class Indexer:
             return False
         return True
 
-    async def _tidied(self, offer: asyncio.Task[bool], memories: Sequence[Memory]) -> None:
+    async def _tidied(self, offer: asyncio.Future[bool], memories: Sequence[Memory]) -> None:
         """Wait until *offer* is in and tidied up after, not for long; one that is late is tidied up after by itself."""
         await asyncio.wait([self._tidy(offer, memories)], timeout=_PATIENCE_S)
 
-    def _tidy(self, offer: asyncio.Task[bool], memories: Sequence[Memory]) -> asyncio.Task[None]:
+    def _tidy(self, offer: asyncio.Future[bool], memories: Sequence[Memory]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(self._keep_alive_after(offer, memories))
         self._tidying.add(task)
         task.add_done_callback(self._tidying.discard)
         return task
 
-    async def _keep_alive_after(self, offer: asyncio.Task[bool], memories: Sequence[Memory]) -> None:
+    async def _keep_alive_after(self, offer: asyncio.Future[bool], memories: Sequence[Memory]) -> None:
         try:
             if await offer:
                 await self._keep_alive(memories)

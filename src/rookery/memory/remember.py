@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from rookery.access.models import Caller
 from rookery.kernel.clock import Clock
@@ -23,6 +24,7 @@ from rookery.memory.reach import must_write, reaches
 from rookery.memory.records import hours, must_own_up, normal
 from rookery.memory.store import records
 from rookery.memory.store.rows import fingerprint
+from rookery.memory.together import Together
 
 _SESSION_LIFE = timedelta(days=7)
 """D-53: of a session memory that says nothing else."""
@@ -34,6 +36,14 @@ _FIRST_LOOK_S = 0.005
 _LAST_LOOK_S = 0.05
 
 Outcome = Remembered | RookeryError
+
+
+class _Drawn(NamedTuple):
+    """What is to be stored, or why that is refused."""
+
+    caller: Caller
+    memory: Memory | RookeryError
+    dedupe: bool
 
 
 class Remember:
@@ -67,6 +77,7 @@ class Remember:
         self._ids = ids
         self._job_after_s = _JOB_AFTER_S if index_first else 0.0
         self._sessions = sessions
+        self._together = Together[_Drawn, Outcome](self._write)
 
     async def one(self, caller: Caller, draft: Draft, *, wait_s: float = 0.0) -> Remembered:
         """
@@ -80,7 +91,7 @@ class Remember:
         """
         memory = self._draw(caller, draft, await self._lasting(caller, [draft]))
         await self._capacity.admit(caller.workspace_id, 1)
-        storing = self._db.write(lambda tx: self._store(tx, caller, memory, dedupe=draft.dedupe))
+        storing = self._alone(_Drawn(caller, memory, draft.dedupe))
         if self._job_after_s:
             done = await storing
         else:
@@ -106,17 +117,9 @@ class Remember:
         drawn = [self._tried(caller, draft, lasting) for draft in drafts]
         await self._capacity.admit(caller.workspace_id, len(drafts))
 
-        def store(tx: Tx) -> list[Outcome]:
-            return [
-                each if isinstance(each, RookeryError) else self._stored(tx, caller, each, dedupe=draft.dedupe)
-                for each, draft in zip(drawn, drafts, strict=True)
-            ]
-
         memories = [each for each in drawn if isinstance(each, Memory)]
-        if self._job_after_s or not memories:
-            outcomes = await self._db.write(store)
-        else:
-            outcomes = await self._indexer.offered(memories, self._db.write(store), stored=_stored)
+        storing = self._write([_Drawn(caller, each, draft.dedupe) for each, draft in zip(drawn, drafts, strict=True)])
+        outcomes = await (self._indexer.offered(memories, storing, stored=_stored) if memories and not self._job_after_s else storing)
         done = [each for each in outcomes if isinstance(each, Remembered)]
         self._capacity.accepted(caller.workspace_id, sum(not each.is_duplicate for each in done))
         if not self._job_after_s:
@@ -168,14 +171,41 @@ class Remember:
         except RookeryError as error:
             return error
 
-    def _stored(self, tx: Tx, caller: Caller, memory: Memory, *, dedupe: bool) -> Outcome:
-        try:
-            return self._store(tx, caller, memory, dedupe=dedupe)
-        except (ValidationFailed, AlreadySuperseded) as error:
-            # Raised before anything was written, so the transaction goes on with the others.
-            return error
+    async def _alone(self, drawn: _Drawn) -> Remembered:
+        # PostgreSQL writes for many at a time; SQLite one after the other, so that what waits anyway may as well go together.
+        outcome = await self._together.ask(drawn) if self._db.dialect == "sqlite" else (await self._write([drawn]))[0]
+        if isinstance(outcome, RookeryError):
+            raise outcome
+        return outcome
 
-    def _store(self, tx: Tx, caller: Caller, memory: Memory, *, dedupe: bool) -> Remembered:
+    async def _write(self, all_drawn: Sequence[_Drawn]) -> list[Outcome]:
+        return await self._db.write(lambda tx: self._store_all(tx, all_drawn))
+
+    def _store_all(self, tx: Tx, all_drawn: Sequence[_Drawn]) -> list[Outcome]:
+        outcomes, new = list[Outcome](), dict[str, list[Memory]]()
+        for caller, memory, dedupe in all_drawn:
+            if isinstance(memory, RookeryError):
+                outcomes.append(memory)
+                continue
+            if new and (dedupe or memory.supersedes_id is not None):
+                self._add(tx, new)  # for it may look at those before it
+                new = {}
+            try:
+                mark, done = self._store(tx, caller, memory, dedupe=dedupe)
+            except (ValidationFailed, AlreadySuperseded) as error:
+                # Raised before anything was written, so the transaction goes on with the others.
+                outcomes.append(error)
+                continue
+            if not done.is_duplicate:
+                same = new.setdefault(mark, [])
+                done = replace(done, duplicates=(*done.duplicates, *(each.id for each in same))[: records.MAX_DUPLICATES]) if same else done
+                same.append(memory)
+            outcomes.append(done)
+        self._add(tx, new)
+        return outcomes
+
+    def _store(self, tx: Tx, caller: Caller, memory: Memory, *, dedupe: bool) -> tuple[str, Remembered]:
+        """Decide what comes of *memory*, and bury what it replaces; it is still to be added unless it is a duplicate."""
         now = memory.created_at
         superseded = None if memory.supersedes_id is None else self._superseded(tx, caller, memory.supersedes_id, at=now)
         mark = fingerprint(memory)
@@ -186,11 +216,17 @@ class Remember:
         if superseded is not None:
             self._replace(tx, superseded, by=memory if kept is None else kept, at=now)
         if kept is not None:
-            return Remembered(memory=kept, duplicates=tuple(same[1:]), is_duplicate=True)
-        records.add(tx, memory)
-        self._jobs.enqueue(tx, EMBED, workspace_id=memory.workspace_id, payload={"memory_id": memory.id}, delay_s=self._job_after_s)
-        self._bus.announce(tx, MemoryStored(workspace_id=memory.workspace_id, memory_id=memory.id, at=now))
-        return Remembered(memory=memory, duplicates=tuple(same))
+            return mark, Remembered(memory=kept, duplicates=tuple(same[1:]), is_duplicate=True)
+        return mark, Remembered(memory=memory, duplicates=tuple(same))
+
+    def _add(self, tx: Tx, new: Mapping[str, Sequence[Memory]]) -> None:
+        """Add memories, given by their fingerprints, with their jobs, and announce them."""
+        memories = [memory for same in new.values() for memory in same]
+        records.add(tx, *memories)
+        wanted = [(memory.workspace_id, {"memory_id": memory.id}) for memory in memories]
+        self._jobs.enqueue_all(tx, EMBED, wanted, delay_s=self._job_after_s)
+        for memory in memories:
+            self._bus.announce(tx, MemoryStored(workspace_id=memory.workspace_id, memory_id=memory.id, at=memory.created_at))
 
     def _superseded(self, tx: Tx, caller: Caller, memory_id: str, *, at: datetime) -> Memory:
         """Return the memory to supersede, held until this transaction ends."""

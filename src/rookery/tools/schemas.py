@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import date
 from typing import Annotated, Literal
 
-from pydantic import Field, RootModel, field_validator
+from pydantic import ConfigDict, Field, RootModel, field_validator
 
 from rookery.kernel.http.pages import Links, Meta, PageQuery
-from rookery.kernel.wire import Answer, Body, Moment, Query
+from rookery.kernel.wire import Answer, Body, Moment, Query, Told, one_of
+from rookery.tools.models import Health, Status
 
 _ACTIONS = ("accept", "decline", "cancel")
 _SAMPLED = frozenset({"role", "content", "model"})
@@ -49,14 +50,56 @@ class PromptRequest(Body):
     arguments: dict[str, str] = Field(default_factory=dict)
 
 
+class Tool(Answer):
+    """
+    A tool, as its server tells of it: with whatever else the protocol has, such as title, outputSchema and annotations.
+
+    Attributes:
+        inputSchema: The JSON Schema of its arguments.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    name: str
+    description: str = ""
+    inputSchema: dict[str, object]  # noqa: N815 - the protocol's name
+
+
+class Resource(Answer):
+    """
+    A resource, as its server tells of it.
+
+    Attributes:
+        uri: `server://path`, under which we read it out.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    uri: str
+    name: str
+    description: str = ""
+    mimeType: str = ""  # noqa: N815 - the protocol's name
+
+
+Tools = list[Annotated[dict[str, object], Told(Tool)]]
+Resources = list[Annotated[dict[str, object], Told(Resource)]]
+
+
 class ServerSummary(Answer):
-    """One server in a list."""
+    """
+    One server in a list.
+
+    Attributes:
+        status: What the operator says of it.
+        health: What we see of it.
+        use_when: When to use it, in the operator's words.
+    """
 
     id: str
     name: str
     tagline: str
-    status: str
-    health: str
+    status: Annotated[str, one_of(Status)]
+    health: Annotated[str, one_of(Health)]
     tool_count: int
     resource_count: int
     icon: str | None = None
@@ -108,15 +151,15 @@ class ServerAnswer(ServerSummary):
     last_error: str | None = None
     standing: StandingShown | None = None
     seen_at: Moment | None = None
-    tools: list[dict[str, object]]
-    resources: list[dict[str, object]]
+    tools: Tools
+    resources: Resources
 
 
 class ToolList(Answer):
     """The tools of one server."""
 
     server: str
-    tools: list[dict[str, object]]
+    tools: Tools
     count: int
 
 
@@ -124,7 +167,7 @@ class ResourceList(Answer):
     """The resources of one server."""
 
     server: str
-    resources: list[dict[str, object]]
+    resources: Resources
     count: int
 
 

@@ -12,11 +12,48 @@ from starlette.responses import Response
 from rookery.access.api.keys import environment_of
 from rookery.access.audit import Audit, as_json
 from rookery.access.guard import caller_of
+from rookery.access.models import Environment
 from rookery.access.schemas import AuditQuery
 from rookery.kernel.http import Route, page
+from rookery.kernel.http.pages import Page
+from rookery.kernel.wire import Answer, Moment
 
 READ, ALL = "audit:read", "platform:audit"
 """To read another workspace's chain, and the platform's."""
+
+
+class AuditActorAnswer(Answer):
+    """Who did it."""
+
+    kind: str
+    id: str | None
+    name: str
+    address: str | None
+    request_id: str | None
+
+
+class AuditSubjectAnswer(Answer):
+    """What it was done to."""
+
+    kind: str
+    id: str
+    name: str
+    environment: Environment | None
+
+
+class AuditEntryAnswer(Answer):
+    """One change; *hash* is over this entry and *previous*, the hash of the one before it."""
+
+    workspace_id: int
+    seq: int
+    at: Moment
+    actor: AuditActorAnswer
+    action: str
+    subject: AuditSubjectAnswer
+    before: dict[str, object] | None
+    after: dict[str, object] | None
+    previous: str
+    hash: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +70,7 @@ class AuditRoutes:
                 path="/audit",
                 handler=self.get_entries,
                 needs=READ,
+                answers=Page[AuditEntryAnswer],
                 summary="List the changes to keys and workspaces, newest first",
                 tags=("Audit",),
             )

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import Query
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from rookery.access import shown
 from rookery.access.api import sheets
+from rookery.access.errors import KeyInGrace, NotHeld
 from rookery.access.guard import caller_of
 from rookery.access.keyring import Keyring
 from rookery.access.models import TEST, Actor, Caller, Environment, Minted, UsageField
@@ -21,11 +22,25 @@ from rookery.access.sheets import call_columns, sum_columns
 from rookery.access.usage import Usage
 from rookery.kernel.clock import Clock
 from rookery.kernel.errors import ValidationFailed
-from rookery.kernel.http import Route, page, reply
+from rookery.kernel.http import Route, describe, page, reply
+from rookery.kernel.http.pages import Page
+from rookery.kernel.wire import Answer, Moment
 
 READ, WRITE, DELETE = "keys:read", "keys:write", "keys:delete"
 
 _MOST_SUMS = 10_000
+
+
+class CallAnswer(Answer):
+    """One call that was made with a key."""
+
+    at: Moment
+    method: str
+    route: str
+    status: int
+    duration_ms: float
+    address: Annotated[str | None, Field(description="Needs audit:read; left out without it.")] = None
+    request_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +57,8 @@ class KeyRoutes:
         secret = "plaintext_key" if self.keyring.kind == "api" else "key"
         tags = ("Keys",)
         return [
-            Route(method="GET", path=base, handler=self.get_keys, needs=READ, summary=f"List {called}s, newest first", tags=tags),
+            Route(method="GET", path=base, handler=self.get_keys, needs=READ, answers=Page[answers],
+                  summary=f"List {called}s, newest first", tags=tags),
             Route(method="GET", path=f"{base}/usage", handler=self.get_sums, needs=READ, answers=UsageAnswer,
                   summary=f"Add up the calls of all {called}s", tags=tags),
             Route(method="GET", path=one, handler=self.get_key, needs=READ, answers=answers, summary=f"Show an {called}", tags=tags),
@@ -53,7 +69,7 @@ class KeyRoutes:
                   summary=f"Let an {called} open nothing until it is resumed", tags=tags),
             Route(method="POST", path=f"{one}/resume", handler=self.post_resume, needs=WRITE, answers=answers,
                   summary=f"End the suspension of an {called}", tags=tags),
-            Route(method="GET", path=f"{one}/usage", handler=self.get_calls, needs=READ,
+            Route(method="GET", path=f"{one}/usage", handler=self.get_calls, needs=READ, answers=Page[CallAnswer],
                   summary=f"List the calls made with an {called}, newest first", tags=tags),
         ]  # fmt: skip
 
@@ -78,6 +94,7 @@ class KeyRoutes:
         await self.keyring.delete(caller.shown_workspace_id, key_id, by=Actor.of(caller))
         return Response(status_code=204)
 
+    @describe(errors=(KeyInGrace, NotHeld))
     async def post_rotate(self, request: Request, body: RotateBody, key_id: str) -> Response:
         """Make a successor with the same settings; both work until the grace period ends (spec 3.3)."""
         caller = caller_of(request)
@@ -96,6 +113,7 @@ class KeyRoutes:
         await self.keyring.resume(caller.shown_workspace_id, key_id, by=Actor.of(caller))
         return await self.answer(caller, key_id)
 
+    @describe(media=("text/csv",), sends=("Content-Disposition",))
     async def get_sums(self, request: Request, query: Annotated[SumsQuery, Query()]) -> Response:
         """Add up the calls of all keys, deleted ones too."""
         caller, by = caller_of(request), frozenset[UsageField](query.by)
@@ -116,6 +134,7 @@ class KeyRoutes:
             }
         )
 
+    @describe(media=("text/csv",), sends=("Content-Disposition",))
     async def get_calls(self, request: Request, key_id: str, query: Annotated[CallsQuery, Query()]) -> Response:
         """List a key's calls; a deleted key's are not listed any more, but stay in the sums."""
         caller, which = caller_of(request), query.calls()

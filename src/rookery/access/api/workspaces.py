@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from rookery.access import shown
 from rookery.access.api_keys import ApiKeys
-from rookery.access.errors import NotHeld
+from rookery.access.errors import NameTaken, NotHeld
 from rookery.access.guard import caller_of
 from rookery.access.models import TEST, Actor, Caller
 from rookery.access.schemas import (
@@ -26,8 +26,8 @@ from rookery.access.scopes import ADDRESSES, ALL_WORKSPACES
 from rookery.access.workspaces import Workspaces
 from rookery.kernel.clock import Clock
 from rookery.kernel.errors import NotFound
-from rookery.kernel.http import Route, page, reply
-from rookery.kernel.http.pages import PageQuery
+from rookery.kernel.http import Route, describe, page, reply
+from rookery.kernel.http.pages import Page, PageQuery
 
 _LARGEST = 2**63 - 1
 
@@ -44,8 +44,8 @@ class WorkspaceRoutes:
         """Return the table, one line per endpoint."""
         base, one, tags = "/workspaces", "/workspaces/{workspace_id}", ("Workspaces",)
         return [
-            Route(method="GET", path=base, handler=self.get_workspaces, needs=None, summary="List the key's own workspace, or all",
-                  tags=tags),
+            Route(method="GET", path=base, handler=self.get_workspaces, needs=None, answers=Page[WorkspaceAnswer],
+                  summary="List the key's own workspace, or all", tags=tags),
             Route(method="POST", path=base, handler=self.post_workspace, needs=ALL_WORKSPACES, status=201, answers=WorkspaceAnswer,
                   once=True, summary="Make a workspace", tags=tags),
             Route(method="GET", path=one, handler=self.get_workspace, needs=None, answers=WorkspaceAnswer, summary="Show a workspace",
@@ -68,6 +68,7 @@ class WorkspaceRoutes:
         items = [shown.workspace(each) for each in found[query.offset : query.offset + query.per_page]]
         return page(request, items, query=query, total=len(found))
 
+    @describe(errors=(NameTaken, NotHeld))
     async def post_workspace(self, request: Request, body: NewWorkspaceBody) -> Response:
         """Make a workspace."""
         caller = _live(caller_of(request))
@@ -81,17 +82,20 @@ class WorkspaceRoutes:
             raise NotFound("workspace", workspace_id[:64])
         return reply(shown.workspace(await self.workspaces.get(wanted)))
 
+    @describe(errors=(NameTaken, NotHeld))
     async def patch_workspace(self, request: Request, body: NewWorkspaceBody, workspace_id: str) -> Response:
         """Rename a workspace."""
         caller = _live(caller_of(request))
         return reply(shown.workspace(await self.workspaces.rename(_number(workspace_id), body.name, by=Actor.of(caller))))
 
+    @describe(errors=(NotHeld,))
     async def delete_workspace(self, request: Request, workspace_id: str, query: Annotated[DeleteWorkspaceQuery, Query()]) -> Response:
         """Delete a workspace; none of its keys opens anything from then on."""
         caller = _live(caller_of(request))
         gone = await self.workspaces.delete(_number(workspace_id), by=Actor.of(caller), dry_run=query.dry_run)
         return reply(shown.deletion(gone))
 
+    @describe(errors=(NotHeld,))
     async def post_key(self, request: Request, body: NewApiKeyBody, workspace_id: str) -> Response:
         """Make a key of that workspace, with no more than the caller's own powers (D-24)."""
         caller = _live(caller_of(request))

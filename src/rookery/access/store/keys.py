@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import cast
 
 import orjson
-from sqlalchemy import BigInteger, Column, Index, Table, Text, bindparam, delete, func, insert, select, update
+from sqlalchemy import BigInteger, Column, Index, Table, Text, bindparam, case, delete, func, insert, select, update
 
 from rookery.access.models import Entry, Environment, Key, KeyKind, Reach, Tier, Use
 from rookery.kernel.clock import from_micros, to_micros
@@ -47,10 +47,12 @@ keys = Table(
     Column("call_count", BigInteger, nullable=False, server_default="0"),
     Column("last_used_at", BigInteger),
     Column("last_used_ip", Text),
+    Column("expiry_due", BigInteger),
 )
 Index("ix_access_keys_lookup", keys.c.lookup)
 Index("ix_access_keys_workspace_id_kind_id", keys.c.workspace_id, keys.c.kind, keys.c.id)
 Index("ix_access_keys_delete_after", keys.c.delete_after)
+Index("ix_access_keys_expiry_due", keys.c.expiry_due)
 
 former = Table(
     "access_former_keys",
@@ -66,8 +68,9 @@ former = Table(
 Index("ix_access_former_keys_workspace_id", former.c.workspace_id)
 
 # `lookup` is the SHA-256 of an agent key, or the first 8 random characters of an API key, whose bcrypt hash is `key_hash`.
+# `expiry_due` is the expiry that is still to be announced (D-80); None once it is.
 # What use changes is left out of the settings: the guard compares whole rows, and these would differ at each request.
-_USE = ("call_count", "last_used_at", "last_used_ip")
+_USE = ("call_count", "last_used_at", "last_used_ip", "expiry_due")
 _SETTINGS = tuple(column for column in keys.c if column.name not in _USE)
 _FIXED = ("id", "kind", "workspace_id", "created_at", *_USE)
 
@@ -111,6 +114,12 @@ _CHANGE = (
     update(keys)
     .where(keys.c.id == bindparam("at_id"), keys.c.workspace_id == bindparam("at_workspace"))
     .values({column.name: bindparam(column.name) for column in keys.c if column.name not in {*_FIXED, "lookup", "key_hash"}})
+    .values(
+        expiry_due=case(
+            (keys.c.expires_at.is_distinct_from(bindparam("expires_at", type_=BigInteger())), bindparam("expires_at", type_=BigInteger())),
+            else_=keys.c.expiry_due,
+        )
+    )
 )
 _DELETE = delete(keys).where(*_OWN)
 _ADD_FORMER = upsert(former, index_elements=["id"])
@@ -122,6 +131,9 @@ _PRUNABLE = select(keys).where(keys.c.kind == bindparam("kind"), _OVER, _IN_ANY)
 _PRUNABLE_LOCKED = _PRUNABLE.with_for_update()
 _PAST_GRACE = select(keys).where(keys.c.delete_after <= bindparam("at"), keys.c.kind == bindparam("kind")).order_by(keys.c.id)
 _PAST_GRACE_LOCKED = _PAST_GRACE.with_for_update()
+_UNTOLD = select(keys).where(keys.c.expiry_due <= bindparam("at"), keys.c.kind == bindparam("kind")).order_by(keys.c.id)
+_UNTOLD_LOCKED = _UNTOLD.with_for_update()
+_TOLD = update(keys).where(keys.c.id == bindparam("told_id")).values(expiry_due=None)
 _KEYS_OF = select(func.count().label("n")).select_from(keys).where(keys.c.workspace_id == bindparam("workspace_id"))
 _DELETE_OF = delete(keys).where(keys.c.workspace_id == bindparam("workspace_id"))
 
@@ -144,7 +156,8 @@ def by_lookup(tx: Tx, kind: KeyKind, lookup: str) -> list[Row]:
 def add_key(tx: Tx, key: Key, *, lookup: str, key_hash: str | None) -> None:
     """Store a new key."""
     tx.run(_ADD, {**_columns(key), "id": key.id, "kind": key.kind, "lookup": lookup, "key_hash": key_hash,
-                  "workspace_id": key.workspace_id, "created_at": to_micros(key.created_at)})  # fmt: skip
+                  "workspace_id": key.workspace_id, "created_at": to_micros(key.created_at),
+                  "expiry_due": None if key.expires_at is None else to_micros(key.expires_at)})  # fmt: skip
 
 
 def find_key(tx: Tx, kind: KeyKind, workspace_id: int, key_id: str, *, at: int, lock: bool = False) -> Entry | None:
@@ -224,6 +237,17 @@ def prunable(tx: Tx, kind: KeyKind, *, at: int, expired_at: int, workspace_id: i
 def past_grace(tx: Tx, kind: KeyKind, *, at: int, lock: bool) -> list[Entry]:
     """Return the keys whose grace period is over, of all workspaces."""
     return [entry_of(row) for row in tx.all(_PAST_GRACE_LOCKED if lock else _PAST_GRACE, {"kind": kind, "at": at})]
+
+
+def expired_untold(tx: Tx, kind: KeyKind, *, at: int, lock: bool) -> list[Entry]:
+    """Return the keys, of all workspaces, whose expiry came and was not announced yet."""
+    rows = tx.all(_UNTOLD_LOCKED if lock else _UNTOLD, {"kind": kind, "at": at})
+    return [entry_of(row) for row in rows]
+
+
+def note_told(tx: Tx, ids: Sequence[str]) -> None:
+    """Keep that the expiry of these keys was announced; another expiry of theirs is another matter."""
+    tx.many(_TOLD, [{"told_id": key_id} for key_id in ids])
 
 
 def delete_keys(tx: Tx, workspace_id: int) -> None:

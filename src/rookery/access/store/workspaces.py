@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from typing import cast
 
-from sqlalchemy import BigInteger, Column, ColumnElement, Integer, Table, Text, UniqueConstraint, bindparam, case, delete, select, update
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Integer,
+    Table,
+    Text,
+    UniqueConstraint,
+    bindparam,
+    case,
+    delete,
+    func,
+    select,
+    update,
+)
 
 from rookery.access.models import Workspace
 from rookery.kernel.clock import from_micros
@@ -39,6 +53,7 @@ _RENAME = (
     .where((workspaces.c.id == bindparam("of_id")) | (workspaces.c.parent_id == bindparam("of_id")))
     .values(name=case((workspaces.c.parent_id.is_(None), bindparam("name", type_=Text())), else_=bindparam("twin_name", type_=Text())))
 )
+_SHOWN = select(func.coalesce(workspaces.c.parent_id, workspaces.c.id).label("shown")).where(workspaces.c.id == bindparam("id"))
 _DELETE_WORKSPACE = delete(workspaces).where((workspaces.c.id == bindparam("id")) | (workspaces.c.parent_id == bindparam("id")))
 _ONCE = upsert(once, index_elements=["name"], returning=[cast("ColumnElement[object]", once.c.name)])
 _WAS_DONE = select(once.c.at).where(once.c.name == bindparam("name"))
@@ -65,6 +80,12 @@ def find_twin(tx: Tx, workspace_id: int) -> int | None:
     """Return the id of the workspace's sandbox twin, if it has been made."""
     row = tx.one(_TWIN, {"parent_id": workspace_id})
     return None if row is None else row.integer("id")
+
+
+def shown_id(tx: Tx, workspace_id: int) -> int:
+    """Return the id under which a tenant is shown: of a twin, its parent's; of one that is gone, its own."""
+    row = tx.one(_SHOWN, {"id": workspace_id})
+    return workspace_id if row is None else row.integer("shown")
 
 
 def add_workspace(tx: Tx, name: str, *, parent_id: int | None, at: int) -> int | None:

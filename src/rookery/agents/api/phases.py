@@ -10,7 +10,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rookery.access.guard import caller_of
-from rookery.agents.api.rows import READ, WORK, expected, row, tagged
+from rookery.agents.api.rows import READ, WORK, by_etag, expected, row, tagged, with_etag
+from rookery.agents.errors import (
+    PhaseBlocked,
+    PhaseClosed,
+    PhaseHasOpenTasks,
+    PlanArchived,
+    PlanNotActive,
+    TaskClaimed,
+    TooMany,
+    WrongTransition,
+)
 from rookery.agents.plans.phases import Phases
 from rookery.agents.plans.tasks import Tasks
 from rookery.agents.schemas.plan_answers import (
@@ -25,7 +35,7 @@ from rookery.agents.schemas.plan_answers import (
 )
 from rookery.agents.schemas.plans import CheckpointBody, NewPhaseBody, NewTaskBody, PhasePatch, PhaseStatusBody
 from rookery.agents.schemas.queries import ForceQuery, PhaseTasksQuery
-from rookery.kernel.http import Route, page, reply
+from rookery.kernel.http import Route, describe, page, reply
 from rookery.kernel.http.pages import PageQuery
 
 
@@ -59,31 +69,43 @@ class PhaseRoutes:
         shown = found[query.offset : query.offset + query.per_page]
         return page(request, [phase_answer(view) for view in shown], query=query, total=len(found))
 
+    @with_etag
+    @describe(errors=(PlanArchived, PlanNotActive, TooMany))
     async def post_phase(self, request: Request, plan: str, body: NewPhaseBody) -> Response:
         """Add a phase."""
         view = await self.phases.add(caller_of(request), plan, body.draft(body.position))
         return tagged(phase_answer(view), view.phase.version, status=201)
 
+    @with_etag
     async def get_phase(self, request: Request, plan: str, phase: str) -> Response:
         """Show one phase, by its id or its position."""
         view = await self.phases.get(caller_of(request), plan, phase)
         return tagged(phase_answer(view), view.phase.version)
 
+    @with_etag
+    @by_etag
+    @describe(errors=(PlanArchived,))
     async def patch_phase(self, request: Request, plan: str, phase: str, body: PhasePatch) -> Response:
         """Change what is said of a phase, where it stands, what it depends on."""
         view = await self.phases.change(caller_of(request), plan, phase, body.change(), expected=expected(request))
         return tagged(phase_answer(view), view.phase.version)
 
+    @by_etag
+    @describe(errors=(PlanArchived, TaskClaimed))
     async def delete_phase(self, request: Request, plan: str, phase: str, query: Annotated[ForceQuery, Query()]) -> Response:
         """Delete a phase; `force` also while somebody works in it."""
         await self.phases.remove(caller_of(request), plan, phase, force=query.force, expected=expected(request))
         return Response(status_code=204)
 
+    @with_etag
+    @by_etag
+    @describe(errors=(PlanArchived, PlanNotActive, PhaseBlocked, PhaseHasOpenTasks, TaskClaimed, WrongTransition))
     async def patch_status(self, request: Request, plan: str, phase: str, body: PhaseStatusBody) -> Response:
         """Bring a phase into a status."""
         view = await self.phases.set_status(caller_of(request), plan, phase, body.move(), expected=expected(request))
         return tagged(phase_answer(view), view.phase.version)
 
+    @describe(errors=(PlanArchived, TooMany))
     async def post_checkpoint(self, request: Request, plan: str, phase: str, body: CheckpointBody) -> Response:
         """Keep a note, shown with the phase."""
         kept = await self.phases.add_checkpoint(caller_of(request), plan, phase, note=body.note, context=body.context or {})
@@ -94,6 +116,8 @@ class PhaseRoutes:
         found, total = await self.tasks.page(caller_of(request), query.query(plan, phase), limit=query.per_page, offset=query.offset)
         return page(request, [task_answer(view) for view in found], query=query, total=total)
 
+    @with_etag
+    @describe(errors=(PlanArchived, PlanNotActive, PhaseClosed, TooMany))
     async def post_task(self, request: Request, plan: str, phase: str, body: NewTaskBody) -> Response:
         """Add a task."""
         view = await self.tasks.add(caller_of(request), plan, phase, body.draft(body.position))

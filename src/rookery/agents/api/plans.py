@@ -10,14 +10,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rookery.access.guard import caller_of
-from rookery.agents.api.rows import READ, WRITE, expected, row, shaped, tagged
+from rookery.agents.api.rows import READ, WRITE, by_etag, expected, row, shaped, tagged, with_etag
+from rookery.agents.errors import PlanArchived, PlanHasOpenPhases, SlugTaken, WrongTransition
 from rookery.agents.models.views import PlanView
 from rookery.agents.plans.drawing import markdown, mermaid
 from rookery.agents.plans.plans import Plans
 from rookery.agents.schemas.plan_answers import EventsAnswer, GraphAnswer, PlanAnswer, PlansAnswer, event_answer, graph_answer, plan_answer
 from rookery.agents.schemas.plans import ArchiveBody, PlanBody, PlanPatch, PlanStatusBody
 from rookery.agents.schemas.queries import EventsAfterQuery, GraphQuery, IncludeQuery, PlansQuery
-from rookery.kernel.http import Route, page, reply
+from rookery.kernel.http import Route, describe, page, reply
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,30 +50,41 @@ class PlanRoutes:
         found, total = await self.plans.page(caller, query.filters(), limit=query.per_page, offset=query.offset)
         return page(request, [plan_answer(caller, view) for view in found], query=query, total=total)
 
+    @with_etag
+    @describe(errors=(SlugTaken,))
     async def post_plan(self, request: Request, body: PlanBody) -> Response:
         """Make a plan whole, or not at all."""
         return await self._answer(request, await self.plans.create(caller_of(request), body.draft()), status=201)
 
+    @with_etag
     async def get_plan(self, request: Request, plan: str, query: Annotated[IncludeQuery, Query()]) -> Response:
         """Show one plan, an archived one too."""
         with_tasks = "tasks" in query.include
         view = await self.plans.get(caller_of(request), plan, with_phases=with_tasks or "phases" in query.include, with_tasks=with_tasks)
         return await self._answer(request, view)
 
+    @describe(media=("text/markdown",))
     async def get_markdown(self, request: Request, plan: str) -> Response:
         """Show one plan as a page to read."""
         view = await self.plans.get(caller_of(request), plan)
         return Response(await shaped(view, lambda: markdown(view)), media_type="text/markdown")
 
+    @with_etag
+    @by_etag
+    @describe(errors=(PlanArchived, SlugTaken))
     async def patch_plan(self, request: Request, plan: str, body: PlanPatch) -> Response:
         """Change what is said of a plan."""
         return await self._answer(request, await self.plans.change(caller_of(request), plan, body.change(), expected=expected(request)))
 
+    @by_etag
     async def delete_plan(self, request: Request, plan: str) -> Response:
         """Put a plan away; it can be restored."""
         await self.plans.archive(caller_of(request), plan, expected=expected(request))
         return Response(status_code=204)
 
+    @with_etag
+    @by_etag
+    @describe(errors=(PlanArchived, PlanHasOpenPhases, WrongTransition))
     async def patch_status(self, request: Request, plan: str, body: PlanStatusBody) -> Response:
         """Bring a plan into a status."""
         caller, wanted = caller_of(request), body.wanted()
@@ -81,15 +93,21 @@ class PlanRoutes:
             await self.plans.set_status(caller, plan, wanted, force=body.force, reason=body.reason, expected=expected(request)),
         )
 
+    @with_etag
+    @by_etag
     async def post_archive(self, request: Request, plan: str, body: ArchiveBody) -> Response:
         """Put a plan away, with the reason."""
         caller = caller_of(request)
         return await self._answer(request, await self.plans.archive(caller, plan, reason=body.reason, expected=expected(request)))
 
+    @with_etag
+    @by_etag
+    @describe(errors=(WrongTransition,))
     async def post_restore(self, request: Request, plan: str) -> Response:
         """Bring a plan back to where it stood."""
         return await self._answer(request, await self.plans.restore(caller_of(request), plan, expected=expected(request)))
 
+    @describe(media=("text/plain",))
     async def get_graph(self, request: Request, plan: str, query: Annotated[GraphQuery, Query()]) -> Response:
         """Show a plan as nodes and edges, or as a Mermaid flowchart."""
         view = await self.plans.get(caller_of(request), plan)

@@ -10,9 +10,10 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
+from rookery.agents.errors import PreconditionFailed
 from rookery.agents.models.views import PlanView
 from rookery.agents.plans.holding import etag
-from rookery.kernel.http import Route, reply
+from rookery.kernel.http import Route, describe, reply
 from rookery.kernel.http.routes import MIB
 
 T = TypeVar("T")
@@ -53,6 +54,12 @@ def row(
         may_be_empty=may_be_empty,
         max_body=max_body,
     )
+
+
+with_etag = describe(sends=("ETag",))
+"""Of handlers whose answer is `tagged`."""
+by_etag = describe(reads=("If-Match",), errors=(PreconditionFailed,))
+"""Of handlers that go by what is `expected`."""
 
 
 def expected(request: Request) -> list[str] | None:

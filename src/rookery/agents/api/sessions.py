@@ -12,7 +12,8 @@ from starlette.responses import Response
 
 from rookery.access.guard import caller_of
 from rookery.access.models import Caller
-from rookery.agents.api.rows import expected, row, tagged
+from rookery.agents.api.rows import by_etag, expected, row, tagged, with_etag
+from rookery.agents.errors import PlanArchived, WrongTransition
 from rookery.agents.models.sessions import Session, Shown
 from rookery.agents.schemas.boot import StartedAnswer, boot_answer
 from rookery.agents.schemas.session_events import EventBody, EventsQuery, SessionEventAnswer, event_answer
@@ -27,8 +28,11 @@ from rookery.agents.schemas.sessions import (
     heartbeat_answer,
     session_answer,
 )
+from rookery.agents.sessions.errors import NothingOffered, SessionActive, SessionEnded, SessionFull, SessionResumed
 from rookery.agents.sessions.verbs import SessionServices
-from rookery.kernel.http import Route, page, reply
+from rookery.kernel.errors import NotFound
+from rookery.kernel.http import Route, describe, page, reply
+from rookery.kernel.http.pages import Page
 
 READ, WRITE = "sessions.read", "sessions.write"
 _route = partial(row, tag="Sessions")
@@ -44,11 +48,11 @@ class SessionRoutes:
         """Return one row per endpoint."""
         one = "/sessions/{session_id}"
         return [
-            _route("GET /sessions", self.get_sessions, READ, SessionAnswer, "List sessions, newest first"),
+            _route("GET /sessions", self.get_sessions, READ, Page[SessionAnswer], "List sessions, newest first"),
             _route("POST /sessions", self.post_session, WRITE, StartedAnswer, "Start a session", status=201, once=True),
             _route(f"GET {one}", self.get_session, READ, SessionAnswer, "Show a session"),
             _route(f"PATCH {one}", self.patch_session, WRITE, SessionAnswer, "Change, pause or go on with a session"),
-            _route(f"GET {one}/events", self.get_events, READ, SessionEventAnswer, "List what happened in a session"),
+            _route(f"GET {one}/events", self.get_events, READ, Page[SessionEventAnswer], "List what happened in a session"),
             _route(f"POST {one}/events", self.post_event, WRITE, SessionEventAnswer, "Note what happened", status=201, once=True),
             _route(f"POST {one}/heartbeat", self.post_heartbeat, WRITE, HeartbeatAnswer, "Say that you are still there", spends=False),
             _route(f"POST {one}/end", self.post_end, WRITE, SessionAnswer, "End a session", may_be_empty=True),
@@ -64,22 +68,29 @@ class SessionRoutes:
             ),
         ]
 
+    @describe(errors=(NotFound,))
     async def get_sessions(self, request: Request, query: Annotated[SessionsQuery, Query()]) -> Response:
         """List those that the key may know of."""
         caller = caller_of(request)
         found, total = await self.sessions.working.page(caller, query.wanted(), plan=query.plan, limit=query.per_page, offset=query.offset)
         return page(request, [session_answer(caller, each) for each in found], query=query, total=total)
 
+    @with_etag
+    @describe(errors=(NotFound, PlanArchived, SessionActive))
     async def post_session(self, request: Request, body: StartBody) -> Response:
         """Start a session; the answer has what to begin with."""
         caller = caller_of(request)
         return await self._started(caller, await self.sessions.starting.start(caller, body.new()))
 
+    @with_etag
     async def get_session(self, request: Request, session_id: str) -> Response:
         """Show one session."""
         caller = caller_of(request)
         return _answer(caller, await self.sessions.working.get(caller, session_id))
 
+    @with_etag
+    @by_etag
+    @describe(errors=(NothingOffered, SessionEnded, WrongTransition))
     async def patch_session(self, request: Request, session_id: str, body: SessionPatch) -> Response:
         """Change an open session."""
         caller = caller_of(request)
@@ -93,19 +104,25 @@ class SessionRoutes:
         )
         return page(request, [event_answer(each) for each in found], query=query, total=total)
 
+    @describe(errors=(NothingOffered, SessionEnded, SessionFull))
     async def post_event(self, request: Request, session_id: str, body: EventBody) -> Response:
         """Write down what happened."""
         return reply(event_answer(await self.sessions.working.append(caller_of(request), session_id, body.happening())), status=201)
 
+    @describe(errors=(SessionEnded,))
     async def post_heartbeat(self, request: Request, session_id: str) -> Response:
         """Keep a session from being abandoned; spends nothing of the key's limit."""
         return reply(heartbeat_answer(await self.sessions.working.heartbeat(caller_of(request), session_id)))
 
+    @with_etag
+    @describe(errors=(SessionEnded,))
     async def post_end(self, request: Request, session_id: str, body: EndBody) -> Response:
         """End a session; again with the same status is as once."""
         caller = caller_of(request)
         return _answer(caller, await self.sessions.working.shown(await self.sessions.endings.end(caller, session_id, body.ending())))
 
+    @with_etag
+    @describe(errors=(PlanArchived, SessionActive, SessionResumed))
     async def post_resume(self, request: Request, session_id: str, body: ResumeBody) -> Response:
         """Start the successor of a session; the answer has what to begin with."""
         caller = caller_of(request)

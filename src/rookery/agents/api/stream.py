@@ -14,11 +14,14 @@ from rookery.access.guard import caller_of
 from rookery.access.models import Caller
 from rookery.agents.models.sessions import Session
 from rookery.agents.schemas.session_events import StreamQuery, event_answer
+from rookery.agents.sessions.errors import TooManyStreams
 from rookery.agents.sessions.following import Following
 from rookery.kernel.errors import ValidationFailed
-from rookery.kernel.http import EventStream, Route, event
+from rookery.kernel.http import Described, EventStream, Route, describe, event
 
 READ = "sessions.read"
+
+_OVER = Described(says="The session is over, and a browser that comes back has seen all of it: it stops asking.")
 
 _MOST_DIGITS = 18
 
@@ -45,6 +48,7 @@ class StreamRoutes:
             )
         ]
 
+    @describe(media=("text/event-stream",), reads=("Last-Event-ID",), answers={204: _OVER}, errors=(TooManyStreams,))
     async def get_stream(self, request: Request, session_id: str, query: Annotated[StreamQuery, Query()]) -> Response:
         """Send what happened and what happens; 204 to a browser that comes back to a session that is over."""
         caller = caller_of(request)

@@ -13,7 +13,17 @@ from starlette.responses import Response
 from starlette.types import Receive
 
 from rookery.access.guard import caller_of
-from rookery.agents.api.rows import READ, WORK, expected, row, tagged
+from rookery.agents.api.rows import READ, WORK, by_etag, expected, row, tagged, with_etag
+from rookery.agents.errors import (
+    LeaseLost,
+    PhaseBlocked,
+    PhaseClosed,
+    PlanArchived,
+    PlanNotActive,
+    TaskBlocked,
+    TaskClaimed,
+    WrongTransition,
+)
 from rookery.agents.plans.claims import Claims, Nothing
 from rookery.agents.plans.tasks import Tasks
 from rookery.agents.schemas.claims import ClaimBody, ClaimNextBody, CompleteBody, FailBody, HeartbeatBody, ReleaseBody
@@ -28,10 +38,14 @@ from rookery.agents.schemas.plan_answers import (
 )
 from rookery.agents.schemas.plans import TaskPatch
 from rookery.agents.schemas.queries import ForceQuery, TasksQuery
-from rookery.kernel.http import Route, page
+from rookery.agents.sessions.errors import SessionEnded
+from rookery.kernel.errors import NotFound
+from rookery.kernel.http import Described, Route, describe, page
 from rookery.kernel.http.bodies import ClientLeft
 
 T = TypeVar("T")
+
+_NOTHING = Described(says="There is nothing to claim, and `X-Reason` says why; `Retry-After` is when to ask again.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,21 +84,29 @@ class TaskRoutes:
         found, total = await self.tasks.page(caller_of(request), query.query(), limit=query.per_page, offset=query.offset)
         return page(request, [task_answer(view) for view in found], query=query, total=total)
 
+    @with_etag
     async def get_task(self, request: Request, task: str) -> Response:
         """Show one task."""
         view = await self.tasks.get(caller_of(request), task)
         return tagged(task_answer(view), view.task.version)
 
+    @with_etag
+    @by_etag
+    @describe(errors=(PlanArchived, PlanNotActive, PhaseBlocked, PhaseClosed, TaskBlocked, TaskClaimed, WrongTransition))
     async def patch_task(self, request: Request, task: str, body: TaskPatch) -> Response:
         """Change what is said of a task, where it stands, what it depends on, and its status without a lease."""
         view = await self.tasks.change(caller_of(request), task, body.change(), expected=expected(request))
         return tagged(task_answer(view), view.task.version)
 
+    @by_etag
+    @describe(errors=(PlanArchived, TaskClaimed))
     async def delete_task(self, request: Request, task: str, query: Annotated[ForceQuery, Query()]) -> Response:
         """Delete a task; `force` also while somebody works on it."""
         await self.tasks.remove(caller_of(request), task, force=query.force, expected=expected(request))
         return Response(status_code=204)
 
+    @with_etag
+    @describe(answers={204: _NOTHING}, errors=(NotFound, PlanArchived, SessionEnded, TaskClaimed), sends=("X-Reason", "Retry-After"))
     async def post_claim_next(self, request: Request, body: ClaimNextBody) -> Response:
         """Claim what is best; 204 with X-Reason and Retry-After where there is nothing. Who leaves while waiting claims nothing."""
         waiting = self.claims.claim_next(caller_of(request), body.plan, body.wish(), wait_s=body.wait_s)
@@ -93,26 +115,36 @@ class TaskRoutes:
             return Response(status_code=204, headers={"X-Reason": found.reason, "Retry-After": str(found.retry_after_s)})
         return tagged(claimed_answer(found), found.task.version)
 
+    @with_etag
+    @describe(errors=(PlanArchived, SessionEnded, PlanNotActive, PhaseClosed, PhaseBlocked, TaskBlocked, TaskClaimed, WrongTransition))
     async def post_claim(self, request: Request, task: str, body: ClaimBody) -> Response:
         """Claim one task."""
         view = await self.claims.claim(caller_of(request), task, body.wish())
         return tagged(claimed_answer(view), view.task.version)
 
+    @with_etag
+    @describe(errors=(PlanArchived, LeaseLost, WrongTransition))
     async def post_heartbeat(self, request: Request, task: str, body: HeartbeatBody) -> Response:
         """Let a lease last."""
         view = await self.claims.heartbeat(caller_of(request), task, body.claim_token, ttl_s=body.ttl_s)
         return tagged(task_answer(view), view.task.version)
 
+    @with_etag
+    @describe(errors=(PlanArchived, LeaseLost, TaskClaimed, WrongTransition))
     async def post_release(self, request: Request, task: str, body: ReleaseBody) -> Response:
         """End a lease without a result."""
         view = await self.claims.release(caller_of(request), task, body.proof(), reason=body.reason)
         return tagged(task_answer(view), view.task.version)
 
+    @with_etag
+    @describe(errors=(PlanArchived, LeaseLost, TaskClaimed, WrongTransition))
     async def post_complete(self, request: Request, task: str, body: CompleteBody) -> Response:
         """End a lease with its result."""
         ended = await self.claims.complete(caller_of(request), task, body.proof(), result=body.result, notes=body.notes, then=body.then())
         return tagged(ended_answer(ended), ended.task.task.version)
 
+    @with_etag
+    @describe(errors=(PlanArchived, LeaseLost, TaskClaimed, WrongTransition))
     async def post_fail(self, request: Request, task: str, body: FailBody) -> Response:
         """End a lease with the reason why there is no result."""
         view = await self.claims.fail(caller_of(request), task, body.proof(), error=body.error, result=body.result)

@@ -11,7 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rookery.access.guard import caller_of
-from rookery.agents.api.rows import expected, row, tagged
+from rookery.agents.api.rows import by_etag, expected, row, tagged, with_etag
+from rookery.agents.errors import SlugTaken, TemplateReadOnly, TooMany
 from rookery.agents.models.templates import KeptTemplate
 from rookery.agents.plans.plans import Plans
 from rookery.agents.schemas.plan_answers import PlanAnswer, plan_answer
@@ -35,7 +36,8 @@ from rookery.agents.schemas.templates import (
     versions_shown,
 )
 from rookery.agents.templates.library import Author, Templates, etag
-from rookery.kernel.http import Route, page, reply
+from rookery.kernel.http import Route, describe, page, reply
+from rookery.kernel.http.pages import Page
 
 READ, WRITE, USE = "templates.read", "templates.write", "templates.instantiate"
 _route = partial(row, tag="Templates", max_body=MAX_TEMPLATE_BYTES)
@@ -52,7 +54,7 @@ class TemplateRoutes:
         """Return one row per endpoint."""
         one = "/templates/{slug}"
         return [
-            _route("GET /templates", self.get_templates, READ, TemplateSummary, "List templates of plans"),
+            _route("GET /templates", self.get_templates, READ, Page[TemplateSummary], "List templates of plans"),
             _route("POST /templates", self.post_template, WRITE, TemplateAnswer, "Add a template", status=201, once=True),
             _route(f"GET {one}", self.get_template, READ, TemplateAnswer, "Show a template"),
             _route(f"PUT {one}", self.put_template, WRITE, TemplateAnswer, "Put another version of a template in use"),
@@ -70,20 +72,28 @@ class TemplateRoutes:
         )
         return page(request, [summary(each) for each in found], query=query, total=total)
 
+    @with_etag
+    @describe(errors=(SlugTaken, TooMany))
     async def post_template(self, request: Request, body: TemplateBody) -> Response:
         """Keep a new template."""
         body.must_work()
         return _answer(await self.templates.add(Author.of(caller_of(request)), body.slug, body.document()), status=201)
 
+    @with_etag
     async def get_template(self, request: Request, slug: str, query: Annotated[TemplateQuery, Query()]) -> Response:
         """Show a template, in the version in use or in another one that is kept."""
         return _answer(await self.templates.get(caller_of(request).workspace_id, slug, version=query.version))
 
+    @with_etag
+    @by_etag
+    @describe(errors=(TemplateReadOnly,))
     async def put_template(self, request: Request, slug: str, body: TemplateFields) -> Response:
         """Put another version in use; the same again changes nothing."""
         body.must_work()
         return _answer(await self.templates.replace(Author.of(caller_of(request)), slug, body.document(), expected=expected(request)))
 
+    @by_etag
+    @describe(errors=(TemplateReadOnly,))
     async def delete_template(self, request: Request, slug: str) -> Response:
         """Forget a template; the plans made of it stay."""
         await self.templates.remove(Author.of(caller_of(request)), slug, expected=expected(request))
@@ -95,6 +105,8 @@ class TemplateRoutes:
         kept = await self.templates.get(caller.workspace_id, slug)
         return reply(versions_shown(kept, await self.templates.versions(caller.workspace_id, slug)))
 
+    @with_etag
+    @describe(errors=(SlugTaken, TooMany))
     async def post_copy(self, request: Request, slug: str, body: CopyBody) -> Response:
         """Make a template of the workspace's own of another one, for example of one that comes with Rookery."""
         caller = caller_of(request)
@@ -108,6 +120,8 @@ class TemplateRoutes:
         """Fill a template in, and keep nothing."""
         return reply(previewed(await self.templates.fill(caller_of(request).workspace_id, slug, body.variables, version=body.version)))
 
+    @with_etag
+    @describe(errors=(SlugTaken,))
     async def post_plan(self, request: Request, slug: str, body: UseBody) -> Response:
         """Make a plan, with all that is in it, in one transaction; it keeps the template, its version and the values."""
         caller = caller_of(request)

@@ -8,11 +8,11 @@ from typing import Annotated
 from pydantic import Field
 
 from rookery.access.models import Caller
-from rookery.agents.models.plans import Checkpoint, Claim, Criterion, Phase, PlanEvent, Progress
+from rookery.agents.models.plans import Checkpoint, Claim, Criterion, Phase, PhaseStatus, PlanEvent, PlanStatus, Progress, TaskStatus
 from rookery.agents.models.views import PhaseView, PlanView, TaskView
 from rookery.agents.plans.claims import Ended
 from rookery.kernel.http.pages import Links, Meta
-from rookery.kernel.wire import Answer, Moment
+from rookery.kernel.wire import Answer, Moment, one_of
 
 
 class ProgressAnswer(Answer):
@@ -65,7 +65,7 @@ class TaskAnswer(Answer):
     position: int
     name: str
     description: str
-    status: str
+    status: Annotated[str, one_of(TaskStatus)]
     hold_reason: str | None
     ready: bool
     blocked: bool
@@ -106,7 +106,7 @@ class PhaseAnswer(Answer):
     position: int
     name: str
     description: str
-    status: str
+    status: Annotated[str, one_of(PhaseStatus)]
     hold_reason: str | None
     ready: bool
     blocked: bool
@@ -130,7 +130,7 @@ class CurrentPhase(Answer):
     id: str
     position: int
     name: str
-    status: str
+    status: Annotated[str, one_of(PhaseStatus)]
 
 
 class TemplateUsed(Answer):
@@ -148,7 +148,7 @@ class PlanAnswer(Answer):
     slug: str
     title: str
     description: str
-    status: str
+    status: Annotated[str, one_of(PlanStatus)]
     org: str | None
     project: str | None
     current_phase: CurrentPhase | None

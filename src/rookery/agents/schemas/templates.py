@@ -128,7 +128,7 @@ class TemplatePhase(Body):
     tasks: Annotated[list[Task], Field(max_length=500)] = Field(default_factory=list[TemplateTask])
 
 
-class TemplatePlan(Body):
+class PlanOfTemplate(Body):
     """What the plan itself is to be; without a title it is called as the template."""
 
     title: Annotated[str, Field(min_length=1, max_length=_SHORT)] | None = None
@@ -148,7 +148,7 @@ class TemplateFields(Body):
     guidelines: Annotated[list[Line], Field(max_length=50, description="How to work; they go into the plan's description.")] = Field(
         default_factory=list[str]
     )
-    plan: TemplatePlan | None = None
+    plan: PlanOfTemplate | None = None
     phases: Annotated[list[TemplatePhase], Field(min_length=1, max_length=100)]
 
     def document(self) -> JsonObject:

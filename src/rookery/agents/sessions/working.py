@@ -56,15 +56,15 @@ class Working:
         Raises:
             NotFound: There is none that *caller* may know of.
         """
-
-        def read(tx: Tx) -> list[Shown]:
-            session = store.by_id(tx, caller.workspace_id, session_id)
-            return [] if session is None or not sees(caller, session) else self._shown(tx, [session])
-
-        found = await self._db.read(read)
-        if not found:
+        found = await self._db.read(lambda tx: self.seen_in(tx, caller, session_id))
+        if found is None:
             raise NotFound("session", session_id)
-        return found[0]
+        return found
+
+    def seen_in(self, tx: Tx, caller: Caller, session_id: str) -> Shown | None:
+        """Return a session as it is in *tx*; None: there is none that *caller* may know of."""
+        session = store.by_id(tx, caller.workspace_id, session_id)
+        return None if session is None or not sees(caller, session) else self._shown(tx, [session])[0]
 
     async def page(self, caller: Caller, wanted: SessionFilter, *, plan: str | None, limit: int, offset: int) -> tuple[list[Shown], int]:
         """

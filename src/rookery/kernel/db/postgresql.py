@@ -35,12 +35,13 @@ _FULL = frozenset({"53100"})
 class PostgresTx:
     """A transaction of SQLAlchemy's, run inside its greenlet."""
 
-    __slots__ = ("_connection", "callbacks")
+    __slots__ = ("_connection", "_last", "callbacks")
 
     dialect: Literal["postgresql"] = "postgresql"
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._last: dict[Callable[[Tx, list[object]], None], list[object]] = {}
         self.callbacks: list[Callable[[], None]] = []
 
     def all(self, statement: Statement, params: Mapping[str, Value | Sequence[Value]] | None = None) -> list[Row]:
@@ -58,10 +59,18 @@ class PostgresTx:
     def many(self, statement: Statement, params: Sequence[Mapping[str, Value]]) -> int:
         if not params:
             return 0
-        return self._connection.execute(_chosen(statement), list(params)).rowcount
+        return self._connection.execute(_chosen(statement), list(params), execution_options=_COUNTED).rowcount
+
+    def at_end(self, work: Callable[[Tx, list[object]], None], item: object) -> None:
+        self._last.setdefault(work, []).append(item)
 
     def after_commit(self, callback: Callable[[], None]) -> None:
         self.callbacks.append(callback)
+
+    def finish(self) -> None:
+        """Do what was to be done last."""
+        for work, items in self._last.items():
+            work(self, items)
 
 
 class PostgresDatabase:
@@ -126,7 +135,9 @@ async def _once(engine: AsyncEngine, work: Callable[[Tx], T]) -> T:
 
 def _run(connection: Connection, work: Callable[[Tx], T]) -> tuple[PostgresTx, T]:
     tx = PostgresTx(connection)
-    return tx, work(tx)
+    result = work(tx)
+    tx.finish()
+    return tx, result
 
 
 def _chosen(statement: Statement) -> Executable:

@@ -25,13 +25,14 @@ _READ_DEADLINE_S = 30.0
 class SqliteTx:
     """A transaction on the raw driver."""
 
-    __slots__ = ("_compile", "_connection", "callbacks")
+    __slots__ = ("_compile", "_connection", "_last", "callbacks")
 
     dialect: Literal["sqlite"] = "sqlite"
 
     def __init__(self, connection: sqlite3.Connection, compiler: Compiler) -> None:
         self._connection = connection
         self._compile = compiler
+        self._last: dict[Callable[[Tx, list[object]], None], list[object]] = {}
         self.callbacks: list[Callable[[], None]] = []
 
     def all(self, statement: Statement, params: Mapping[str, Value | Sequence[Value]] | None = None) -> list[Row]:
@@ -59,10 +60,21 @@ class SqliteTx:
         if not params:
             return 0
         compiled = self._compile(statement, params[0])
-        return self._connection.executemany(compiled.sql, [compiled.bind(each)[1] for each in params]).rowcount
+        pieces = compiled.pieces(params)
+        if pieces is None:
+            return self._connection.executemany(compiled.sql, [compiled.bind(each)[1] for each in params]).rowcount
+        return sum(self._connection.execute(*piece).rowcount for piece in pieces)
+
+    def at_end(self, work: Callable[[Tx, list[object]], None], item: object) -> None:
+        self._last.setdefault(work, []).append(item)
 
     def after_commit(self, callback: Callable[[], None]) -> None:
         self.callbacks.append(callback)
+
+    def finish(self) -> None:
+        """Do what was to be done last."""
+        for work, items in self._last.items():
+            work(self, items)
 
 
 class SqliteDatabase:
@@ -86,7 +98,9 @@ class SqliteDatabase:
         def piece(connection: sqlite3.Connection) -> T:
             tx = SqliteTx(connection, self._compiler)
             tx.callbacks = callbacks
-            return work(tx)
+            result = work(tx)
+            tx.finish()
+            return result
 
         def committed() -> None:
             for callback in callbacks:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 from weakref import WeakKeyDictionary
@@ -69,11 +69,17 @@ def upsert(
 _SQLITE: DefaultDialect = sqlite.dialect(paramstyle="qmark")
 _NOTHING = "SELECT 1 WHERE 1 != 1"
 
+_MOST_VALUES = 1_000
+"""In one INSERT of many rows; SQLite takes more, but gains nothing from them."""
+
+_EACH = 8
+"""Up to so many rows have a text of their own; more are cut into powers of two, so that the driver finds a text among those it keeps."""
+
 
 class Compiled:
     """A statement as SQLite's driver takes it: the text, and the names whose values fill its question marks."""
 
-    __slots__ = ("_defaults", "_expanding", "_names", "index", "sql")
+    __slots__ = ("_defaults", "_expanding", "_names", "_single", "_texts", "index", "sql")
 
     def __init__(self, statement: Executable, keys: frozenset[str]) -> None:
         clause = cast("ClauseElement", statement)
@@ -85,6 +91,10 @@ class Compiled:
         self._defaults: dict[str, object] = {name: value for name, value in given.items() if name not in keys}
         self._expanding = frozenset(compiled.bind_names[parameter] for parameter in compiled.post_compile_params)
         self.index: dict[str, int] | None = None
+        single = f"({', '.join('?' * len(self._names))})"
+        is_plain = isinstance(statement, Insert) and f" VALUES {single}" in self.sql and not self._expanding
+        self._single = single if is_plain and self._names else None
+        self._texts: dict[int, str] = {}
 
     def bind(self, params: Mapping[str, Value | Sequence[Value]]) -> tuple[str, list[object]]:
         """
@@ -99,6 +109,34 @@ class Compiled:
         if not defaults:
             return self.sql, [params[name] for name in self._names]
         return self.sql, [params[name] if name in params else defaults[name] for name in self._names]
+
+    def pieces(self, params: Sequence[Mapping[str, Value]]) -> Iterator[tuple[str, list[object]]] | None:
+        """
+        Return texts and values that insert all of *params* by few statements; None: it is no INSERT whose values are all given.
+
+        A statement of many rows does what one of each row does, in their order. But the driver hands the interpreter's lock
+        over once for each that it runs, `executemany` once for each row: that costs more than the row.
+        """
+        if self._single is None:
+            return None
+        return self._pieces(params, max(1, _MOST_VALUES // len(self._names)))
+
+    def _pieces(self, params: Sequence[Mapping[str, Value]], most: int) -> Iterator[tuple[str, list[object]]]:
+        at = 0
+        while (left := min(most, len(params) - at)) > 0:
+            count = left if left <= _EACH else 1 << (left.bit_length() - 1)
+            values = list[object]()
+            for each in params[at : at + count]:
+                values += self.bind(each)[1]
+            yield self._text(count), values
+            at += count
+
+    def _text(self, count: int) -> str:
+        text = self._texts.get(count)
+        if text is None:
+            one = f" VALUES {self._single}"
+            text = self._texts[count] = self.sql.replace(one, one + f", {self._single}" * (count - 1), 1)
+        return text
 
     def _expanded(self, params: Mapping[str, Value | Sequence[Value]]) -> tuple[str, list[object]]:
         sql, values = self.sql, list[object]()

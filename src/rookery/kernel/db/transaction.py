@@ -37,6 +37,14 @@ class Tx(Protocol):
         """Do it once for each of *params*, which all have the same names; return how many rows it touched in all."""
         ...
 
+    def at_end(self, work: Callable[[Tx, list[object]], None], item: object) -> None:
+        """
+        Call *work* last of all in this transaction, once, with every item that was given for it, in their order.
+
+        So it sees what the transaction makes of the rows, and asks once for many; what it raises undoes all.
+        """
+        ...
+
     def after_commit(self, callback: Callable[[], None]) -> None:
         """Call *callback* on the event loop once this transaction has been committed, before its caller goes on."""
         ...

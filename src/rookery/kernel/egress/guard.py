@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from urllib.parse import urlsplit
 
+from rookery.kernel.egress.names import NameService
 from rookery.kernel.errors import RookeryError, WrongSettings
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -19,7 +17,6 @@ _Address = IPv4Address | IPv6Address
 _Network = IPv4Network | IPv6Network
 
 _RESOLVE_S = 5.0
-_NAMES_AT_ONCE = 16
 
 _PRIVATE: tuple[_Network, ...] = tuple(
     ip_network(each) for each in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")
@@ -58,9 +55,7 @@ class EgressGuard:
     def __init__(self, *, allow: Sequence[str] = (), private: bool = False, resolve: Resolve | None = None) -> None:
         self._allow = tuple(_network(each) for each in allow)
         self._private = private
-        self._resolve = resolve or self._by_name_service
-        # Of our own: a name service that does not answer holds its threads up, and whoever adds servers chooses the name service.
-        self._threads = ThreadPoolExecutor(_NAMES_AT_ONCE, thread_name_prefix="egress-names")
+        self._resolve = resolve or NameService().addresses
 
     async def must_allow(self, host: str, port: int) -> tuple[str, ...]:
         """
@@ -115,11 +110,6 @@ class EgressGuard:
         article = "an" if kind[0] in "aeiou" else "a"
         setting = "ROOKERY_EGRESS_PRIVATE or ROOKERY_EGRESS_ALLOW" if kind == "private" else "ROOKERY_EGRESS_ALLOW"
         raise AddressRefused(f"We do not connect there: {subject} {article} {kind} address. The operator can allow it by {setting}.")
-
-    async def _by_name_service(self, host: str, port: int) -> list[str]:
-        ask = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
-        found = await asyncio.get_running_loop().run_in_executor(self._threads, ask)
-        return [str(each[4][0]) for each in found]
 
 
 def _kind(address: _Address) -> str:

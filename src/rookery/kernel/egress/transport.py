@@ -14,6 +14,10 @@ from rookery.kernel.egress.guard import AddressRefused, EgressGuard
 _LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=60.0)
 
 
+class NotAllowed(httpcore2.ConnectError):
+    """The guard's verdict, in its words; the cause of the `httpx2.ConnectError` that callers of the transport see."""
+
+
 class GuardedTransport(httpx2.AsyncHTTPTransport):
     """
     A transport of which each new connection goes to an address that *guard* has judged, the certificate still being the name's.
@@ -29,11 +33,11 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
             max_connections=limits.max_connections,
             max_keepalive_connections=limits.max_keepalive_connections,
             keepalive_expiry=limits.keepalive_expiry,
-            network_backend=_Judged(guard),
+            network_backend=GuardedBackend(guard),
         )
 
 
-class _Judged(httpcore2.AsyncNetworkBackend):
+class GuardedBackend(httpcore2.AsyncNetworkBackend):
     """Connects by the guard, one allowed address after the other."""
 
     def __init__(self, guard: EgressGuard) -> None:
@@ -48,11 +52,11 @@ class _Judged(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
+        ends = None if timeout is None else time.monotonic() + timeout
         try:
             addresses = await self._guard.must_allow(host, port)
         except AddressRefused as refused:
-            raise httpcore2.ConnectError(refused.message) from None
-        ends = None if timeout is None else time.monotonic() + timeout
+            raise NotAllowed(refused.message) from None
         failure: Exception = httpcore2.ConnectError("no address")
         for place, address in enumerate(addresses):
             left = None if ends is None else max(0.1, (ends - time.monotonic()) / (len(addresses) - place))

@@ -1,6 +1,7 @@
 """The HTTP shell that every route stands in: one table row a route, one body for errors, one page envelope (D-09..D-16)."""
 
 from rookery.kernel.http.bodies import read_json
+from rookery.kernel.http.describing import Described, describe, hide, tag
 from rookery.kernel.http.event_stream import EventStream, event, wants_events
 from rookery.kernel.http.idempotency import Once
 from rookery.kernel.http.pages import page
@@ -11,15 +12,19 @@ from rookery.kernel.http.shell import Shell
 __all__ = [
     "Admission",
     "Admit",
+    "Described",
     "EventStream",
     "Once",
     "Route",
     "Shell",
+    "describe",
     "error_reply",
     "event",
+    "hide",
     "mount",
     "page",
     "read_json",
     "reply",
+    "tag",
     "wants_events",
 ]

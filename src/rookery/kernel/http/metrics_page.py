@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rookery.kernel.errors import WrongSettings
+from rookery.kernel.http.describing import describe, tag
 from rookery.kernel.http.routes import Route
 from rookery.kernel.metrics import Metrics
 
@@ -23,6 +24,7 @@ _MOST = 20
 """Connections at once; a scraper has one."""
 
 
+@tag("Operation")
 class MetricsPage:
     """The figures of this process, as Prometheus reads them."""
 
@@ -41,6 +43,7 @@ class MetricsPage:
             )
         ]
 
+    @describe(media=("text/plain", "application/openmetrics-text"))
     async def show(self, request: Request) -> Response:
         """Answer in Prometheus' text format, or as OpenMetrics if that is asked for."""
         text, media_type = await self._metrics.scrape(request.headers.get("accept", ""))

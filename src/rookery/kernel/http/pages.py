@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, cast
+from typing import Annotated, Generic, TypeVar, cast
 from urllib.parse import parse_qsl, urlencode
 
 from pydantic import BaseModel, Field
@@ -12,6 +12,8 @@ from starlette.responses import Response
 
 from rookery.kernel.http.replies import reply
 from rookery.kernel.wire import Query
+
+T = TypeVar("T")
 
 _MAX_PAGE = 10_000_000
 
@@ -43,6 +45,14 @@ class Meta(BaseModel):
     current_page: int
     per_page: int
     total: int
+
+
+class Page(BaseModel, Generic[T]):
+    """One page of a list; what `page` sends, for routes to say so."""
+
+    data: list[T]
+    links: Links
+    meta: Meta
 
 
 def page(request: Request, items: Sequence[BaseModel | Mapping[str, object]], *, query: PageQuery, total: int) -> Response:

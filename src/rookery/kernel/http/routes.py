@@ -1,7 +1,7 @@
 """
 One row a route, and the endpoint that each row becomes.
 
-Starlette matches paths with parameters, FastAPI describes each signature in the documentation; reading the request is ours
+Starlette matches paths with parameters; reading the request is ours
 (measured in notes on the platform, section 4.1: its dependency solving costs more than the rest of a small request).
 """
 
@@ -76,6 +76,7 @@ class Route:
         spends: Whether a call counts against the key's rate limit.
         once: Whether the route takes an Idempotency-Key (D-14): each POST that creates or sends does. Others pass over the header.
         secrets: Names of fields of its answer that are shown this once; an answer that has one is kept without it.
+        errors: Refusals that it may answer with beyond those that follow from the row, for the documentation.
         may_be_empty: Whether a request without a body is one with an empty object.
         refuse: Turns an error raised before or in the handler into the one to send; beside it is given the body as far as
             it could be read, and the parameters of the path.
@@ -95,6 +96,7 @@ class Route:
     summary: str = ""
     description: str = ""
     tags: Sequence[str] = ()
+    errors: Sequence[type[RookeryError]] = ()
     max_body: int = MIB
     may_be_empty: bool = False
     refuse: Callable[[RookeryError, object, Mapping[str, str]], RookeryError] | None = None
@@ -124,6 +126,16 @@ class Endpoint:
         self._admit = admit
         self._plan = _plan(route.handler)
         self._lists = _list_fields(self._plan.query[1]) if self._plan.query else frozenset[str]()
+
+    @property
+    def body(self) -> type[BaseModel] | None:
+        """The model of the JSON body; None: it takes none, or reads it by itself."""
+        return None if self._plan.body is None else self._plan.body[1]
+
+    @property
+    def query(self) -> type[BaseModel] | None:
+        """The model of the query; None: it takes none."""
+        return None if self._plan.query is None else self._plan.query[1]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request; only what ends the process passes through."""
@@ -243,23 +255,6 @@ class Mounted:
     exact: dict[str, dict[str, Endpoint]] = field(default_factory=dict[str, dict[str, Endpoint]])
     endpoints: list[Endpoint] = field(default_factory=list[Endpoint])
     methods: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
-
-    def openapi(self) -> dict[str, object]:
-        """Return the OpenAPI document; made only here, since describing all routes takes FastAPI longer than all the rest of a start."""
-        described = FastAPI(title=self.app.title, version=self.app.version, openapi_url=None)
-        for endpoint in self.endpoints:
-            route = endpoint.route
-            described.add_api_route(
-                endpoint.path,
-                route.handler,
-                methods=[route.method],
-                status_code=route.status,
-                response_model=route.answers,
-                summary=route.summary or None,
-                description=route.description or None,
-                tags=list(route.tags),
-            )
-        return described.openapi()
 
 
 def mount(mounted: Mounted, prefix: str, routes: Iterable[Route], admit: Admit, once: Once | None = None) -> None:

@@ -37,13 +37,15 @@ Headers = list[tuple[bytes, bytes]]
 class _Seen:
     """The headers that concern every route, found in one pass."""
 
-    __slots__ = ("has_basic", "host", "origin", "request_id", "site")
+    __slots__ = ("dest", "has_basic", "host", "mode", "origin", "request_id", "site")
 
     def __init__(self) -> None:
         self.host: bytes | None = None
         self.request_id: bytes | None = None
         self.origin: bytes | None = None
         self.site: bytes | None = None
+        self.mode: bytes | None = None
+        self.dest: bytes | None = None
         self.has_basic = False
 
     def take(self, name: bytes, value: bytes) -> None:
@@ -58,6 +60,19 @@ class _Seen:
             self.origin = value
         elif name == b"sec-fetch-site":
             self.site = value
+        elif name == b"sec-fetch-mode":
+            self.mode = value
+        elif name == b"sec-fetch-dest":
+            self.dest = value
+
+    def follows_link(self, method: str) -> bool:
+        """
+        Tell whether a browser opens an address in a window of its own: a link was followed, of whatever site.
+
+        The site that the link is on sees nothing of the answer, and a GET changes nothing. What a page loads or embeds is none, and
+        neither is a form.
+        """
+        return method == "GET" and self.origin is None and self.mode == b"navigate" and self.dest == b"document"
 
 
 class Shell:
@@ -153,7 +168,7 @@ class Shell:
         """Return what answers: a refusal, the endpoint of a fixed path, or the router."""
         if not self._is_ours(seen.host):
             return error_reply(HostNotAllowed("The Host header names none of this server's addresses; see ROOKERY_ALLOWED_HOSTS."))
-        if seen.has_basic and self._is_cross_site(seen.origin, seen.site):
+        if seen.has_basic and self._is_cross_site(seen.origin, seen.site) and not seen.follows_link(method):
             return error_reply(CrossSite("Basic credentials are not accepted from a page of another site."))
         methods = self._exact.get(path)
         if methods is not None:

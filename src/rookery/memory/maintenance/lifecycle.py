@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -90,6 +91,7 @@ class Lifecycle:
         total = await self.count(wanted)
         failures = 0
         failed = set[str]()
+        indexed = Counter[int]()
         mark = await self._db.read(lambda tx: runs.one(tx, wanted.name)) if wanted.resume and not wanted.is_stale else None
         after, stopped = mark.cursor if mark else "", None
         done = earlier = mark.done if mark else 0
@@ -100,6 +102,7 @@ class Lifecycle:
                 stopped = error.message
                 break
             failures += len(reasons)
+            indexed.update(memory.workspace_id for memory in batch if memory.id not in reasons)
             if len(failed) < _REMEMBERED_FAILURES:
                 failed.update(reasons)
             done += len(batch)
@@ -113,7 +116,15 @@ class Lifecycle:
             if not wanted.words_only:
                 await self._rebuild.settle(without=failed)
         duration_s = self._timer() - started_s
-        self._bus.publish(ReindexCompleted(org=wanted.org, project=wanted.project, count=done - earlier - failures, duration_s=duration_s))
+        event = ReindexCompleted(
+            org=wanted.org,
+            project=wanted.project,
+            count=done - earlier - failures,
+            by_workspace=indexed,
+            duration_s=duration_s,
+            at=self._clock(),
+        )
+        await self._db.write(lambda tx: self._bus.announce(tx, event))
         return Report(total=total, successes=done - failures, failures=failures, duration_s=duration_s, stopped=stopped)
 
     async def preview(self, wanted: Wanted, on_item: Callable[[Item], None]) -> int:

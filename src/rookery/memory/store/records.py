@@ -70,10 +70,10 @@ def alone(tx: Tx, fingerprint: str) -> None:
         tx.one(_ALONE, {"number": number})
 
 
-def add(tx: Tx, memory: Memory) -> None:
-    """Store *memory* and its tags; its id must be new."""
-    tx.run(_ADD, to_row(memory))
-    _add_tags(tx, memory)
+def add(tx: Tx, *new: Memory) -> None:
+    """Store memories and their tags; their ids must be new."""
+    tx.many(_ADD, [to_row(memory) for memory in new])
+    _add_tags(tx, *new)
 
 
 def duplicates(tx: Tx, workspace_id: int, fingerprint: str, *, at: datetime) -> list[str]:
@@ -174,9 +174,8 @@ def is_current(tx: Tx, workspace_id: int, memory_id: str) -> bool | None:
     return indexed_at is not None and indexed_at >= row.integer("updated_at")
 
 
-def _add_tags(tx: Tx, memory: Memory) -> None:
-    if memory.tags:
-        tx.many(_ADD_TAG, [{"workspace_id": memory.workspace_id, "tag": tag, "memory_id": memory.id} for tag in memory.tags])
+def _add_tags(tx: Tx, *added: Memory) -> None:
+    tx.many(_ADD_TAG, [{"workspace_id": each.workspace_id, "tag": tag, "memory_id": each.id} for each in added for tag in each.tags])
 
 
 def _drop_tags(tx: Tx, memory: Memory) -> None:

@@ -11,18 +11,19 @@ from starlette.responses import Response
 
 from rookery.access.guard import caller_of
 from rookery.access.models import Caller
-from rookery.kernel.http import Route, page, reply
+from rookery.kernel.errors import PermissionDenied
+from rookery.kernel.http import Route, describe, page, reply
 from rookery.tools.calling.analytics import Analytics, Report
 from rookery.tools.catalogue import Catalogue
-from rookery.tools.errors import ToolNotFound
+from rookery.tools.errors import ServerNotFound, ToolNotFound
 from rookery.tools.models import CallRow
 from rookery.tools.past_calls import CallFigures, Selection
+from rookery.tools.portraits import call_shown
 from rookery.tools.schemas import (
     AnalyticsAnswer,
     AnalyticsQuery,
     CallList,
     CallListQuery,
-    CallShown,
     FigureGroup,
     Figures,
     LastError,
@@ -80,6 +81,7 @@ class AnalyticsRoutes:
         report = await self.analytics.report(caller, chosen, query.by, limit=query.limit)
         return reply(_answer(report, chosen, query.by))
 
+    @describe(errors=(PermissionDenied, ServerNotFound, ToolNotFound))
     async def get_tool(self, request: Request, server_id: str, tool: str, query: Annotated[ToolAnalyticsQuery, Query()]) -> Response:
         """Count one tool's; one that was never called must be there at least, or a mistyped name would look like a quiet tool."""
         caller = caller_of(request)
@@ -97,7 +99,7 @@ class AnalyticsRoutes:
         caller = caller_of(request)
         chosen = _selection(caller, query, server=query.server, tool=query.tool, code=query.code, success=query.success)
         rows, total = await self.analytics.calls(caller, chosen, limit=query.per_page, offset=query.offset)
-        return page(request, [_call(row) for row in rows], query=query, total=total)
+        return page(request, [call_shown(row) for row in rows], query=query, total=total)
 
 
 def _selection(
@@ -166,26 +168,4 @@ def _last_error(row: CallRow | None) -> LastError | None:
         return None
     return LastError(
         code=row.code or "", message=row.error, tool=row.tool, server=row.server_id, at=row.called_at, request_id=row.request_id
-    )
-
-
-def _call(row: CallRow) -> CallShown:
-    return CallShown(
-        id=row.id,
-        server=row.server_id,
-        tool=row.tool,
-        key_id=row.key_id,
-        key_kind=row.key_kind,
-        agent_id=row.agent_id,
-        session_id=row.session_id,
-        success=row.success,
-        code=row.code,
-        error=row.error,
-        cached=row.cached,
-        duration_ms=round(row.duration_ms, 3),
-        arguments_bytes=row.arguments_bytes,
-        result_bytes=row.result_bytes,
-        arguments=row.arguments,
-        request_id=row.request_id,
-        called_at=row.called_at,
     )

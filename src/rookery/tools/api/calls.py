@@ -13,15 +13,26 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rookery.access.guard import caller_of
-from rookery.kernel.errors import RookeryError, ValidationFailed
-from rookery.kernel.http import EventStream, Route, event, reply, wants_events
+from rookery.kernel.errors import PermissionDenied, RookeryError, ValidationFailed
+from rookery.kernel.http import Described, EventStream, Route, describe, event, reply, wants_events
 from rookery.kernel.http.bodies import ClientLeft, InvalidJson
 from rookery.tools.api.listing import READ, deprecation, session_of
 from rookery.tools.calling.asked import Manner
 from rookery.tools.calling.calls import Calls
 from rookery.tools.calling.streaming import RunningCall
 from rookery.tools.catalogue import Catalogue
-from rookery.tools.errors import CallInvalid
+from rookery.tools.errors import (
+    ArgumentsInvalid,
+    CallInvalid,
+    Disabled,
+    ResourceFailed,
+    ServerBusy,
+    ServerNotFound,
+    ServerUnavailable,
+    SessionNotOpen,
+    TestKeyRefused,
+    ToolNotFound,
+)
 from rookery.tools.models import JsonObject, Outcome
 from rookery.tools.ports import OnLog, OnProgress
 from rookery.tools.resources import Resources
@@ -35,6 +46,25 @@ _STREAMS = (
     "With `Accept: text/event-stream` the answer is a stream of server-sent events: `progress` and `log` while the tool runs, "
     "then `result` with the same body as the plain answer. What refuses the call before it runs is a plain answer."
 )
+
+_calls = describe(
+    answers={500: Described(says="The tool failed, and `code` says how.", model=ToolCallResponse)},
+    media=("text/event-stream",),
+    reads=("X-Session-ID", "Cache-Control"),
+    sends=("X-Rookery-Cache", "Age", "Deprecation"),
+    errors=(
+        ArgumentsInvalid,
+        CallInvalid,
+        Disabled,
+        PermissionDenied,
+        TestKeyRefused,
+        ServerNotFound,
+        ToolNotFound,
+        SessionNotOpen,
+        ServerBusy,
+    ),
+)
+"""What calls of tools have in common."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +112,21 @@ class CallRoutes:
             ),
         ]
 
+    @_calls
     async def post_call(self, request: Request, body: ToolCallRequest) -> Response:
         """Call the tool that the body names; `input_responses` and `request_state` answer what it asked before."""
         manner = replace(_manner(request), input_responses=body.input_responses, request_state=body.request_state)
         return await self._call(request, body.server, body.tool, body.arguments or {}, manner)
 
+    @_calls
     async def post_tool(self, request: Request, server_id: str, tool: str, body: ToolArguments) -> Response:
         """Call the tool that the path names."""
         return await self._call(request, server_id, tool, body.root, _manner(request))
 
+    @describe(
+        errors=(PermissionDenied, Disabled, ServerNotFound, SessionNotOpen, ResourceFailed, ServerUnavailable, ServerBusy),
+        reads=("X-Session-ID",),
+    )
     async def get_resource(self, request: Request, uri: str) -> Response:
         """Read a resource by the gateway's uri, raw in the path or percent-encoded."""
         content = await self.resources.read(caller_of(request), uri, manner=Manner(session_id=session_of(request)))

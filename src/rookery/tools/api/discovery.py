@@ -8,16 +8,19 @@ from dataclasses import asdict, dataclass, field
 from typing import Annotated
 
 from fastapi import Query
+from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
 from rookery.access.guard import caller_if_any, caller_of
 from rookery.access.models import Caller
-from rookery.kernel.errors import NotFound
-from rookery.kernel.http import Route, reply
+from rookery.kernel.errors import NotFound, PermissionDenied
+from rookery.kernel.http import Route, describe, reply
+from rookery.kernel.http.routes import Handler
 from rookery.tools.api.listing import READ, deprecation
 from rookery.tools.api.pages import Pages, wants_html
 from rookery.tools.catalogue import Catalogue
+from rookery.tools.errors import Disabled, ServerNotFound
 from rookery.tools.finding.client_setups import KEY_VARIABLE, Target, setups
 from rookery.tools.finding.discovery import Discovery, Listed
 from rookery.tools.finding.discovery import version as version_here
@@ -82,16 +85,16 @@ class DiscoveryRoutes:
 
     def host_routes(self) -> list[Route]:
         """Return the routes at the root of {mcp_url}."""
-        told = [
-            ("/.well-known/mcp-servers.json", self.get_registry, "Tell of the tool servers, in our own shape"),
-            ("/.well-known/ai-catalog.json", self.get_ai_catalog, "Tell of the tool servers as an AI Catalog"),
-            ("/mcp/server-card", self.get_own_card, "Show the card of all tool servers at once"),
-            ("/mcp/{server_id}/server-card", self.get_card, "Show a server's card"),
-            ("/v0.1/servers", self.get_entries, "List the tool servers as the official registry does"),
-            ("/v0.1/servers/{name:path}/versions", self.get_versions, "List a server's versions as the official registry does"),
-            ("/v0.1/servers/{name:path}/versions/{version}", self.get_version, "Show a server as the official registry does"),
-            ("/servers", self.get_servers, "Show the tool servers: a page for a browser, else JSON"),
-            ("/connect", self.get_connect, "Show how clients are set up: a page, or JSON when asked"),
+        told: list[tuple[str, Handler, str, type[BaseModel] | None]] = [
+            ("/.well-known/mcp-servers.json", self.get_registry, "Tell of the tool servers, in our own shape", None),
+            ("/.well-known/ai-catalog.json", self.get_ai_catalog, "Tell of the tool servers as an AI Catalog", None),
+            ("/mcp/server-card", self.get_own_card, "Show the card of all tool servers at once", None),
+            ("/mcp/{server_id}/server-card", self.get_card, "Show a server's card", None),
+            ("/v0.1/servers", self.get_entries, "List the tool servers as the official registry does", None),
+            ("/v0.1/servers/{name:path}/versions", self.get_versions, "List a server's versions as the official registry does", None),
+            ("/v0.1/servers/{name:path}/versions/{version}", self.get_version, "Show a server as the official registry does", None),
+            ("/servers", self.get_servers, "Show the tool servers: a page for a browser, else JSON", ServerList),
+            ("/connect", self.get_connect, "Show how clients are set up: a page, or JSON when asked", ConnectAnswer),
         ]
         return [
             Route(
@@ -101,12 +104,14 @@ class DiscoveryRoutes:
                 needs=None if self.is_public else READ,
                 public=self.is_public,
                 greets=self.is_public,
+                answers=answers,
                 summary=summary,
                 tags=_TAGS,
             )
-            for path, handler, summary in told
+            for path, handler, summary, answers in told
         ]
 
+    @describe(errors=(PermissionDenied, Disabled, ServerNotFound))
     async def get_search(self, request: Request, query: Annotated[ToolSearchQuery, Query()]) -> Response:
         """Answer from memory: no upstream is asked."""
         started = time.perf_counter()
@@ -115,6 +120,7 @@ class DiscoveryRoutes:
         took_ms = round((time.perf_counter() - started) * 1000, 2)
         return reply(FoundTools(query=query.q, tools=tools, count=len(tools), took_ms=took_ms))
 
+    @describe(errors=(PermissionDenied, Disabled, ServerNotFound), sends=("Deprecation",))
     async def get_openapi(self, request: Request, server_id: str) -> Response:
         """Wait, 5 seconds at most, for a server never seen before."""
         caller = caller_of(request)
@@ -134,10 +140,12 @@ class DiscoveryRoutes:
         caller = caller_if_any(request)
         return self._told(caller, self.discovery.ai_catalog(self.discovery.servers(caller)))
 
+    @describe(media=(_CARD,))
     async def get_own_card(self, request: Request) -> Response:
         """Answer for `/mcp`."""
         return self._told(caller_if_any(request), self.discovery.own_card(), kind=_CARD)
 
+    @describe(media=(_CARD,), errors=(ServerNotFound,))
     async def get_card(self, request: Request, server_id: str) -> Response:
         """Answer for `/mcp/{server_id}`."""
         caller = caller_if_any(request)
@@ -169,6 +177,7 @@ class DiscoveryRoutes:
             raise NotFound("version", version)
         return self._told(caller, entry)
 
+    @describe(media=("text/html",))
     async def get_servers(self, request: Request) -> Response:
         """Answer a page to a browser, the ServerList to everybody else."""
         caller = caller_if_any(request)
@@ -184,6 +193,7 @@ class DiscoveryRoutes:
         answer = ServerList(servers=[_summary(each) for each in listed], count=len(listed))
         return reply(answer, headers=_headers(caller))
 
+    @describe(media=("text/html",), errors=(ServerNotFound,))
     async def get_connect(self, request: Request, query: Annotated[ConnectQuery, Query()]) -> Response:
         """Answer a page, unless JSON is what is asked for."""
         caller = caller_if_any(request)

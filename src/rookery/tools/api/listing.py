@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import cast
 
@@ -11,10 +10,13 @@ from starlette.responses import Response
 
 from rookery.access.guard import caller_of
 from rookery.access.models import Caller
-from rookery.kernel.http import Route, reply
+from rookery.kernel.errors import PermissionDenied
+from rookery.kernel.http import Route, describe, reply
 from rookery.tools.calling.asked import Manner
 from rookery.tools.catalogue import Catalogue
-from rookery.tools.models import JsonObject, Server, Status
+from rookery.tools.errors import Disabled, PromptFailed, PromptNotFound, ServerBusy, ServerNotFound, ServerUnavailable, SessionNotOpen
+from rookery.tools.models import Server, Status
+from rookery.tools.portraits import ServerPortraits, definitions
 from rookery.tools.resources import Resources
 from rookery.tools.schemas import (
     PromptAnswer,
@@ -23,17 +25,14 @@ from rookery.tools.schemas import (
     ResourceList,
     ServerAnswer,
     ServerList,
-    ServerSummary,
-    SessionShown,
-    StandingShown,
     TemplateList,
     ToolList,
 )
 from rookery.tools.supervision.sessions import Sessions
-from rookery.tools.supervision.standing import SessionStanding, Standing, percentile
-from rookery.tools.tool import Tool
 
 READ = "mcp:read"
+
+_of_server = describe(errors=(PermissionDenied, Disabled, ServerNotFound))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,51 +117,49 @@ class ListingRoutes:
         caller = caller_of(request)
         found = self.catalogue.servers(caller)
         known = {server.id for server in found}
-        servers = [self._summary(caller, server, known) for server in found]
+        servers = [self._portraits.summary(caller, server, known) for server in found]
         return reply(ServerList(servers=servers, count=len(servers)))
 
+    @_of_server
+    @describe(sends=("Deprecation",))
     async def get_server(self, request: Request, server_id: str) -> Response:
         """Waits 5 seconds at most for a server never seen before."""
         caller, server = await self._seen(request, server_id)
-        condition, offer = self.sessions.condition(server, caller.workspace_id), self.catalogue.offer(server)
-        known = {each.id for each in self.catalogue.servers(caller)}
-        may_see_it_run = caller.may("servers:read")
-        answer = ServerAnswer(
-            **self._summary(caller, server, known).model_dump(),
-            description=server.description,
-            instructions=offer.instructions,
-            last_error=(condition.last_error or None) if may_see_it_run else None,
-            standing=_standing(self.sessions.standing(server, caller.workspace_id)) if may_see_it_run else None,
-            seen_at=self.catalogue.seen_at(server),
-            tools=_definitions(self.catalogue.tools(caller, server)),
-            resources=self.resources.listed(server, caller),
-        )
+        answer = self._portraits.whole(caller, server, with_standing=caller.may("servers:read"))
         return reply(answer, headers=deprecation(self.catalogue, server))
 
+    @_of_server
+    @describe(sends=("Deprecation",))
     async def get_tools(self, request: Request, server_id: str) -> Response:
         """Waits as `get_server`."""
         caller, server = await self._seen(request, server_id)
-        tools = _definitions(self.catalogue.tools(caller, server))
+        tools = definitions(self.catalogue.tools(caller, server))
         return reply(ToolList(server=server.id, tools=tools, count=len(tools)), headers=deprecation(self.catalogue, server))
 
+    @_of_server
+    @describe(sends=("Deprecation",))
     async def get_resources(self, request: Request, server_id: str) -> Response:
         """Waits as `get_server`."""
         caller, server = await self._seen(request, server_id)
         resources = self.resources.listed(server, caller)
         return reply(ResourceList(server=server.id, resources=resources, count=len(resources)), headers=deprecation(self.catalogue, server))
 
+    @_of_server
     async def get_templates(self, request: Request, server_id: str) -> Response:
         """Waits as `get_server`."""
         _, server = await self._seen(request, server_id)
         templates = self.resources.templates(server)
         return reply(TemplateList(server=server.id, resource_templates=templates, count=len(templates)))
 
+    @_of_server
     async def get_prompts(self, request: Request, server_id: str) -> Response:
         """Waits as `get_server`."""
         _, server = await self._seen(request, server_id)
         prompts = [dict(prompt) for prompt in self.catalogue.offer(server).prompts]
         return reply(PromptList(server=server.id, prompts=prompts, count=len(prompts)))
 
+    @_of_server
+    @describe(errors=(PromptNotFound, PromptFailed, ServerUnavailable, SessionNotOpen, ServerBusy), reads=("X-Session-ID",))
     async def post_prompt(self, request: Request, server_id: str, name: str, body: PromptRequest) -> Response:
         """Ask the upstream for a prompt."""
         caller = caller_of(request)
@@ -184,20 +181,9 @@ class ListingRoutes:
         await self.catalogue.seen(server, caller)
         return caller, server
 
-    def _summary(self, caller: Caller, server: Server, known: Collection[str]) -> ServerSummary:
-        """Show a server; of those that it names, the ones that are *known* to the caller."""
-        return ServerSummary(
-            id=server.id,
-            name=server.name,
-            tagline=server.tagline,
-            status=server.status.value,
-            health=self.sessions.condition(server, caller.workspace_id).health.value,
-            tool_count=len(self.catalogue.tools(caller, server)),
-            resource_count=len(self.catalogue.offer(server, caller).resources),
-            icon=server.icon,
-            use_when=server.use_when,
-            related_servers=[each for each in server.related_servers if each in known],
-        )
+    @property
+    def _portraits(self) -> ServerPortraits:
+        return ServerPortraits(self.catalogue, self.sessions, self.resources)
 
 
 def deprecation(catalogue: Catalogue, server: Server) -> dict[str, str] | None:
@@ -210,40 +196,3 @@ def deprecation(catalogue: Catalogue, server: Server) -> dict[str, str] | None:
 def session_of(request: Request) -> str | None:
     """Return the agent session that the request belongs to (D-38)."""
     return request.headers.get("x-session-id") or None
-
-
-def _standing(standing: Standing) -> StandingShown:
-    return StandingShown(
-        state=standing.state,
-        restarts=standing.restarts,
-        in_flight=standing.in_flight,
-        queued=standing.queued,
-        p50_ms=_rounded(standing.percentile_ms(0.5)),
-        p95_ms=_rounded(standing.percentile_ms(0.95)),
-        sessions=[_session(each) for each in standing.sessions],
-    )
-
-
-def _session(session: SessionStanding) -> SessionShown:
-    return SessionShown(
-        state=session.state,
-        pid=session.pid,
-        era=session.era,
-        software=session.software or None,
-        uptime_s=_rounded(session.uptime_s),
-        restarts=session.restarts,
-        in_flight=session.in_flight,
-        queued=session.queued,
-        p50_ms=_rounded(percentile(session.took_ms, 0.5)),
-        p95_ms=_rounded(percentile(session.took_ms, 0.95)),
-        last_error=session.last_error or None,
-        retry_s=_rounded(session.retry_s),
-    )
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 2)
-
-
-def _definitions(tools: list[Tool]) -> list[JsonObject]:
-    return [tool.definition for tool in tools]

@@ -21,13 +21,14 @@ from starlette.responses import Response
 from rookery.access.guard import caller_of
 from rookery.access.models import TEST, Actor, Caller
 from rookery.kernel.clock import Clock
+from rookery.kernel.egress import AddressRefused
 from rookery.kernel.errors import NotFound, RookeryError
-from rookery.kernel.http import Route, reply
+from rookery.kernel.http import Described, Route, describe, reply
 from rookery.kernel.http.bodies import read_body
 from rookery.kernel.wire import Answer, Moment, Query
 from rookery.tools.api.pages import Pages
 from rookery.tools.catalogue import Catalogue
-from rookery.tools.errors import TestKeyRefused
+from rookery.tools.errors import Disabled, LoginFailed, NoLogin, ServerNotFound, TestKeyRefused
 from rookery.tools.models import Server
 from rookery.tools.servers.logins import CONSENT, Logins
 
@@ -38,6 +39,12 @@ DOCUMENT = "/oauth/client.json"
 _MAX_FORM = 16 * 1024
 _MAX_FIELDS = 20
 _MAX_WORDS = 300
+
+_of_server = describe(errors=(Disabled, ServerNotFound))
+_page_that_says_why = describe(
+    media=("text/html",),
+    answers={status: Described(says="The login came to nothing.", media=("text/html",)) for status in (400, 409, 422, 503)},
+)
 
 
 class LoginAnswer(Answer):
@@ -110,12 +117,15 @@ class LoginRoutes:
                   summary="What we are as a client of authorisation servers", tags=tags),
         ]  # fmt: skip
 
+    @_of_server
     async def get_login(self, request: Request, server_id: str) -> Response:
         """Tell nothing of the login but that it is there."""
         caller = caller_of(request)
         server = self.catalogue.server(caller, server_id)
         return reply(LoginAnswer(server=server.id, logged_in=await self.logins.has(server, _whose(caller, server))))
 
+    @_of_server
+    @describe(errors=(AddressRefused, LoginFailed, NoLogin, TestKeyRefused))
     async def post_login(self, request: Request, server_id: str) -> Response:
         """Find the authorisation server, which takes some requests to it."""
         caller = _must_be_live(caller_of(request))
@@ -128,6 +138,8 @@ class LoginRoutes:
         until: datetime = self.clock() + CONSENT
         return reply(LoginBegun(server=server.id, authorization_url=begun.start.url, expires_at=until))
 
+    @_of_server
+    @describe(errors=(TestKeyRefused,))
     async def delete_login(self, request: Request, server_id: str) -> Response:
         """Log out; the tokens are no longer used, here and in every other process within a second."""
         caller = _must_be_live(caller_of(request))
@@ -136,6 +148,7 @@ class LoginRoutes:
             raise NotFound("login", server_id)
         return Response(status_code=204)
 
+    @_page_that_says_why
     async def get_callback(self, query: Annotated[CallbackQuery, FromQuery()]) -> Response:
         """Ask whoever sits there whether they want it; nothing is done yet."""
         begun = await self.logins.begun(query.state, take=False)
@@ -152,6 +165,8 @@ class LoginRoutes:
         kept = {"state": query.state, "code": query.code} | ({} if query.iss is None else {"iss": query.iss})
         return _page(f"Log in at {begun.server_name}?", text, fields=kept)
 
+    @_page_that_says_why
+    @describe(takes=("application/x-www-form-urlencoded",))
     async def post_callback(self, request: Request) -> Response:
         """Exchange the code, once."""
         fields = _fields((await read_body(request.receive, limit=_MAX_FORM)).decode("ascii", "replace"))

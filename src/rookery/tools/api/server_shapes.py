@@ -6,8 +6,8 @@ from typing import Annotated, Literal, cast
 
 from pydantic import Field
 
-from rookery.kernel.wire import Answer, Body, Moment
-from rookery.tools.models import JsonObject
+from rookery.kernel.wire import Answer, Body, Moment, one_of
+from rookery.tools.models import Health, JsonObject, Status
 from rookery.tools.servers.owned import NewServer, OwnedServer, ServerChange
 
 _MOST = 64
@@ -122,7 +122,7 @@ class AddedServerAnswer(Answer):
     tagline: str
     description: str
     icon: str | None = None
-    status: str
+    status: Annotated[str, one_of(Status)]
     use_when: str | None = None
     related_servers: list[str]
     enabled: bool
@@ -136,7 +136,7 @@ class AddedServerAnswer(Answer):
     forward_headers: list[str]
     tools: dict[str, object] | None = None
     auth: object = None
-    health: str
+    health: Annotated[str, one_of(Health)]
     last_error: str | None = None
     tool_count: int
     resource_count: int

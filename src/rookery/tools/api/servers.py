@@ -11,10 +11,13 @@ from starlette.responses import Response
 
 from rookery.access.guard import caller_of
 from rookery.access.models import Caller
-from rookery.kernel.http import Route, page, reply
-from rookery.kernel.http.pages import PageQuery
+from rookery.kernel.egress import AddressRefused
+from rookery.kernel.errors import Conflict, PermissionDenied
+from rookery.kernel.http import Route, describe, page, reply
+from rookery.kernel.http.pages import Page, PageQuery
 from rookery.tools.api import server_shapes as shapes
 from rookery.tools.catalogue import Catalogue
+from rookery.tools.errors import ServerBusy
 from rookery.tools.servers.checking import Checker
 from rookery.tools.servers.owned import Owned, OwnedServer
 from rookery.tools.supervision.sessions import Sessions
@@ -35,7 +38,7 @@ class ServerRoutes:
         """Return the table, one line per endpoint."""
         base, one, tags = "/servers", "/servers/{id}", ("Tool servers",)
         return [
-            Route(method="GET", path=base, handler=self.get_servers, needs=READ,
+            Route(method="GET", path=base, handler=self.get_servers, needs=READ, answers=Page[shapes.AddedServerAnswer],
                   summary="List the tool servers that the workspace added", tags=tags),
             Route(method="POST", path=base, handler=self.post_server, needs=WRITE, status=201, answers=shapes.AddedServerAnswer,
                   once=True, summary="Add a tool server to the workspace", tags=tags),
@@ -56,6 +59,7 @@ class ServerRoutes:
         shown = found[query.offset : query.offset + query.per_page]
         return page(request, [self._answer(caller, each) for each in shown], query=query, total=len(found))
 
+    @describe(errors=(AddressRefused, Conflict, PermissionDenied))
     async def post_server(self, request: Request, body: shapes.NewServerBody) -> Response:
         """Add a server, and look at it in the background."""
         caller = caller_of(request)
@@ -68,6 +72,7 @@ class ServerRoutes:
         caller = caller_of(request)
         return reply(self._answer(caller, await self.owned.get(caller, id)))
 
+    @describe(errors=(AddressRefused, Conflict, PermissionDenied))
     async def patch_server(self, request: Request, body: shapes.ServerChangeBody, id: str) -> Response:
         """Change a server; what is left out stays."""
         caller = caller_of(request)
@@ -80,6 +85,7 @@ class ServerRoutes:
         await self.owned.remove(caller_of(request), id)
         return Response(status_code=204)
 
+    @describe(errors=(ServerBusy,))
     async def post_check(self, request: Request, id: str) -> Response:
         """Reach a server in a session of its own."""
         owned = await self.owned.get(caller_of(request), id)

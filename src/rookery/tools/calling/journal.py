@@ -105,6 +105,7 @@ class Journal:
                 tx,
                 ToolCalled(
                     workspace_id=row.workspace_id,
+                    call_id=row.id,
                     server=row.server_id,
                     tool=row.tool,
                     success=row.success,

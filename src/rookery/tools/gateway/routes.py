@@ -14,12 +14,13 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from rookery.access.guard import caller_of
-from rookery.kernel.errors import RookeryError
-from rookery.kernel.http import Route
+from rookery.kernel.errors import PermissionDenied, RookeryError
+from rookery.kernel.http import Described, Route, describe
 from rookery.kernel.http.bodies import read_body, read_json
 from rookery.kernel.http.replies import BadRequest, CrossSite, error_reply
 from rookery.kernel.http.routes import InternalError
 from rookery.kernel.wire import Query
+from rookery.tools.errors import Disabled, ServerNotFound, TooManySessions
 from rookery.tools.gateway.door import Gateway
 from rookery.tools.gateway.views import VIEW, View
 
@@ -29,6 +30,19 @@ _log = structlog.stdlib.get_logger("rookery.tools")
 MAX_BODY = 4 * 1024 * 1024
 _READ = "mcp:read"
 _TAGS = ("MCP",)
+
+_PROTOCOLS_OWN = Described(says="The protocol's own refusal, in JSON-RPC's words.", media=("application/json",))
+_REFUSALS: dict[int, Described] = dict.fromkeys((400, 404, 406), _PROTOCOLS_OWN)
+_TAKEN = Described(says="Taken: a notification or an answer of the client's, to which nothing is said.")
+_posts = describe(
+    media=("application/json", "text/event-stream"),
+    answers={**_REFUSALS, 202: _TAKEN},
+    takes=("application/json",),
+    sends=("Mcp-Session-Id",),
+    errors=(TooManySessions,),
+)
+_opens = describe(answers=_REFUSALS, media=("text/event-stream",), sends=("Mcp-Session-Id",), errors=(TooManySessions,))
+_of_server = describe(errors=(PermissionDenied, Disabled, ServerNotFound))
 
 
 class Mode(Query):
@@ -74,18 +88,24 @@ class GatewayRoutes:
             Route(method="DELETE", path="/mcp/{server_id}", handler=self.open_one, needs=_READ, summary="End a session", tags=_TAGS),
         ]
 
+    @_posts
     async def post_all(self, request: Request, query: Annotated[Mode, FromQuery()]) -> Response:
         """Take one message for any server."""
         return await self._posted(request, View(is_search=query.mode is not None))
 
+    @_posts
+    @_of_server
     async def post_one(self, request: Request, server_id: str, query: Annotated[Mode, FromQuery()]) -> Response:
         """Take one message for a server."""
         return await self._posted(request, View(server_id=server_id, is_search=query.mode is not None))
 
+    @_opens
     async def open_all(self, request: Request, query: Annotated[Mode, FromQuery()]) -> Response:
         """Pass on what has no body."""
         return self._passed(request, View(is_search=query.mode is not None), None)
 
+    @_opens
+    @_of_server
     async def open_one(self, request: Request, server_id: str, query: Annotated[Mode, FromQuery()]) -> Response:
         """Pass on what has no body."""
         return self._passed(request, View(server_id=server_id, is_search=query.mode is not None), None)

@@ -47,8 +47,7 @@ _CALLS = (
     .order_by(tool_calls.c.called_at.desc(), tool_calls.c.id.desc())
     .limit(bindparam("limit"))
 )
-
-
+_CALL = select(tool_calls).where(tool_calls.c.id == bindparam("id"), tool_calls.c.workspace_id == bindparam("workspace_id"))
 _OF_SESSIONS = (
     select(tool_calls.c.session_id, func.count().label("number"))
     .where(tool_calls.c.session_id.in_(bindparam("ids", expanding=True)), tool_calls.c.workspace_id + 0 == bindparam("of_workspace"))
@@ -64,6 +63,12 @@ def add_calls(tx: Tx, rows: Sequence[CallRow]) -> None:
 def latest_calls(tx: Tx, *, workspace_id: int, limit: int) -> list[CallRow]:
     """Return at most *limit* calls of a workspace, the latest first."""
     return [call_of(row) for row in tx.all(_CALLS, {"workspace_id": workspace_id, "limit": limit})]
+
+
+def find_call(tx: Tx, workspace_id: int, call_id: str) -> CallRow | None:
+    """Return one call of a workspace."""
+    row = tx.one(_CALL, {"id": call_id, "workspace_id": workspace_id})
+    return None if row is None else call_of(row)
 
 
 def of_sessions(tx: Tx, workspace_id: int, ids: Sequence[str]) -> Mapping[str, int]:

@@ -74,6 +74,7 @@ class Sessions:
         self._most_of_its_own = most_of_its_own
         self._held: dict[str, dict[str, _Held]] = {}
         self._retired: set[Session] = set()
+        self._clock = clock
         self._conditions = Conditions(clock)
         self._owner: asyncio.Task[None] | None = None
         self._tasks: asyncio.TaskGroup | None = None
@@ -163,10 +164,18 @@ class Sessions:
         self, server: Server, health: Health, error: str = "", *, workspace_id: int | None = None, overall: Health | None = None
     ) -> None:
         """Keep how a server did just now, in a session of *workspace_id*; *overall* if other sessions do otherwise."""
-        changed = self._conditions.note(server, workspace_id, health, error, overall=overall or health)
-        if changed is not None and changed.changed_at is not None:
-            reason = changed.last_error or None
-            self._bus.publish(ServerHealthChanged(server=server.id, health=changed.health.value, reason=reason, at=changed.changed_at))
+        for turn in self._conditions.note(server, workspace_id, health, error, overall=overall or health):
+            self._bus.publish(
+                ServerHealthChanged(
+                    server=server.id,
+                    key=server.key,
+                    health=health.value,
+                    reason=error or None,
+                    at=self._clock(),
+                    workspace_id=turn.workspace_id,
+                    but=turn.but,
+                )
+            )
 
     def _chosen(self, server: Server, holder: str, workspace_id: int | None) -> Session:
         held = self._held_by(server, holder, workspace_id)

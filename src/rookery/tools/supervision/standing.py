@@ -101,6 +101,14 @@ class Condition:
         return has_changed
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """Somebody to whom a server's health is another word than before: a workspace, or all (None) *but* some."""
+
+    workspace_id: int | None
+    but: frozenset[int]
+
+
 @dataclass(slots=True)
 class _Kept:
     overall: Condition = field(default_factory=Condition)
@@ -129,14 +137,19 @@ class Conditions:
         views = [view for view in (kept.by_workspace.get(None), kept.by_workspace.get(workspace_id)) if view is not None]
         return max(views, key=lambda view: view.noted, default=Condition())
 
-    def note(self, server: Server, workspace_id: int | None, health: Health, error: str, *, overall: Health) -> Condition | None:
-        """Note how a session of a workspace (None: of nobody in particular) did; return the whole's condition if that changed."""
+    def note(self, server: Server, workspace_id: int | None, health: Health, error: str, *, overall: Health) -> list[Turn]:
+        """Note how a session of a workspace (None: of nobody in particular) did; return for whom the server does otherwise now."""
         kept = self._kept.setdefault(server.key, _Kept())
         kept.notes += 1
+        kept.overall.take(overall, error, self._clock)
+        with_own = [each for each in kept.by_workspace if each is not None]
+        seen_by = [workspace_id] if workspace_id is not None else with_own
+        turned = [Turn(workspace_id=each, but=frozenset()) for each in seen_by if self.of(server, each).health is not health]
         view = kept.by_workspace.setdefault(workspace_id, Condition())
-        view.take(health, error, self._clock)
+        if view.take(health, error, self._clock) and workspace_id is None:
+            turned.append(Turn(workspace_id=None, but=frozenset(with_own)))
         view.noted = kept.notes
-        return kept.overall if kept.overall.take(overall, error, self._clock) else None
+        return turned
 
     def forget(self, server_key: str) -> None:
         """Forget a server whose entry changed or went."""

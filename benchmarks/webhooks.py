@@ -1,0 +1,231 @@
+"""
+How many deliveries a second go out, and whether all arrive: `python -m benchmarks.webhooks`.
+
+A server in its own process, a receiver on 127.0.0.1 in another, which answers at once and writes down what came:
+
+- alone: the events of 10,000 memories to one endpoint, written down while it is disabled and then sent by `resend-failed`, from
+  the first that arrives to the last;
+- spread: the same to four endpoints, 2,500 events each;
+- beside: deliveries while eight clients remember as fast as they can, and how fast those are with a subscriber and without.
+
+Each event must arrive, and its signature must be right; the server's processor time a delivery is what a busy machine leaves
+comparable.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import hmac
+import json
+import multiprocessing
+import os
+import tempfile
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection as Pipe
+from pathlib import Path
+
+from benchmarks.load import Connection, Timed, measure
+from benchmarks.servers import Running, server
+
+_SECRET = "a-secret-for-a-benchmark"  # noqa: S105 - made up
+_WRITERS = 8
+_WITHIN_S = 300.0
+
+
+def main() -> None:
+    """Take the figures and print them."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.webhooks", description=__doc__)
+    parser.add_argument("--events", type=int, default=10_000)
+    parser.add_argument("--concurrency", type=int, default=16, help="of each endpoint")
+    options = parser.parse_args()
+    figures: dict[str, object] = {"load_before": os.getloadavg()[0]}
+    with tempfile.TemporaryDirectory(prefix="rookery-webhooks-") as name, _receiver() as there:
+        for case, endpoints in (("alone", 1), ("spread", 4)):
+            with server(Path(name) / case, egress_allow="127.0.0.0/8") as running:
+                figures[case] = asyncio.run(_sent(running, there, options.events // endpoints, endpoints, options.concurrency))
+        with server(Path(name) / "beside", egress_allow="127.0.0.0/8") as running:
+            figures["beside"] = asyncio.run(_beside(running, there, options.events // 4, options.concurrency))
+    print(json.dumps(figures, indent=1))
+
+
+async def _sent(running: Running, there: There, events: int, endpoints: int, concurrency: int) -> dict[str, object]:
+    """Hold deliveries of *events* memories to each of *endpoints*, let them go, and watch them arrive."""
+    admin = Connection(running.url, running.api_key)
+    hooks = [await _endpoint(admin, there, concurrency, enabled=False) for _ in range(endpoints)]
+    await _remember(running, events)
+    for hook in hooks:
+        await _ok(admin, "PATCH", f"/api/v1/webhooks/{hook}", {"enabled": True})
+    there.begin()
+    cpu = _cpu_s(running.pid)
+    for hook in hooks:
+        await _ok(admin, "POST", f"/api/v1/webhooks/{hook}/resend-failed", {})
+    came = await asyncio.to_thread(there.until, events * endpoints)
+    for hook in hooks:
+        await _all_delivered(admin, hook, events)
+    await admin.close()
+    return {**came, "server_cpu_ms_each": round((_cpu_s(running.pid) - cpu) / events / endpoints * 1000, 3)}
+
+
+async def _beside(running: Running, there: There, events: int, concurrency: int) -> dict[str, object]:
+    """Remember without a subscriber and with one; what is told of meanwhile must arrive too."""
+    admin = Connection(running.url, running.api_key)
+    before = await _remember(running, events)
+    hook = await _endpoint(admin, there, concurrency, enabled=True)
+    there.begin()
+    told = await _remember(running, events, "second")
+    came = await asyncio.to_thread(there.until, events)
+    await _all_delivered(admin, hook, events)
+    await admin.close()
+    return {"remember_alone": before.as_json(), "remember_told": told.as_json(), "deliveries": came}
+
+
+async def _endpoint(admin: Connection, there: There, concurrency: int, *, enabled: bool) -> str:
+    body = {"url": there.url, "events": ["memory.stored"], "secret": _SECRET, "concurrency": concurrency, "enabled": enabled}
+    return str(json.loads(await _ok(admin, "POST", "/api/v1/webhooks", body))["id"])
+
+
+async def _remember(running: Running, count: int, round_: str = "first") -> Timed:
+    def request(number: int) -> tuple[str, str, dict[str, object]]:
+        return "POST", "/v1/brain/remember", {"type": "fact", "content": f"In the {round_} round fact {number} is told to whoever listens."}
+
+    return await measure(running.url, running.api_key, request, count=count, clients=_WRITERS, expect=201, warm=0)
+
+
+async def _all_delivered(admin: Connection, hook: str, count: int) -> None:
+    """Wait until the log says of all that they are delivered, each at its first attempt."""
+    deadline = time.monotonic() + _WITHIN_S
+    while True:
+        page = json.loads(await _ok(admin, "GET", f"/api/v1/webhooks/{hook}/deliveries?state=delivered&per_page=1"))
+        if page["meta"]["total"] >= count:
+            return
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{page['meta']['total']} of {count} are delivered")
+        await asyncio.sleep(0.05)
+
+
+async def _ok(connection: Connection, method: str, path: str, body: object = None) -> bytes:
+    status, answer = await connection.send(method, path, body)
+    if status >= 300:
+        raise RuntimeError(f"{method} {path}: {status} {answer[:300]!r}")
+    return answer
+
+
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class There:
+    """The receiver in its process."""
+
+    url: str
+    pipe: Pipe
+
+    def begin(self) -> None:
+        """Forget what came."""
+        self.pipe.send(("begin", 0))
+        self.pipe.recv()
+
+    def until(self, count: int) -> dict[str, object]:
+        """Return what came once *count* different events have; every signature was right."""
+        self.pipe.send(("until", count))
+        if not self.pipe.poll(_WITHIN_S):
+            raise RuntimeError("not all arrived")
+        answer: dict[str, object] = self.pipe.recv()
+        return answer
+
+
+@contextmanager
+def _receiver() -> Generator[There]:
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs,), daemon=True)
+    process.start()
+    try:
+        yield There(f"http://127.0.0.1:{ours.recv()}/hook", ours)
+    finally:
+        process.terminate()
+        process.join(10)
+
+
+@dataclass(slots=True)
+class _Came:
+    """What came since the beginning."""
+
+    ids: set[bytes]
+    deliveries: int = 0
+    wrong: int = 0
+    first_s: float = 0.0
+    last_s: float = 0.0
+
+    def note(self, head: bytes, body: bytes) -> None:
+        """Write a delivery down."""
+        now = time.perf_counter()
+        self.first_s = self.first_s or now
+        self.last_s = now
+        self.deliveries += 1
+        self.ids.add(_value(head, b"webhook-id"))
+        right = "sha256=" + hmac.digest(_SECRET.encode(), body, hashlib.sha256).hex()
+        self.wrong += not hmac.compare_digest(right.encode(), _value(head, b"x-webhook-signature"))
+
+    def summary(self) -> dict[str, object]:
+        """Return the figures; raises if a signature was wrong."""
+        if self.wrong:
+            raise RuntimeError(f"{self.wrong} signatures were wrong")
+        took_s = self.last_s - self.first_s
+        return {
+            "events": len(self.ids),
+            "twice": self.deliveries - len(self.ids),
+            "took_s": round(took_s, 2),
+            "per_s": round(self.deliveries / took_s, 1),
+        }
+
+
+def _value(head: bytes, name: bytes) -> bytes:
+    start = head.lower().index(b"\r\n" + name + b":") + len(name) + 3
+    return head[start : head.index(b"\r\n", start)].strip()
+
+
+def _serve(pipe: Pipe) -> None:
+    asyncio.run(_serving(pipe))
+
+
+async def _serving(pipe: Pipe) -> None:
+    came = [_Came(ids=set())]
+
+    class Serving(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            self.transport, self.read = transport, b""
+
+        def data_received(self, data: bytes) -> None:
+            self.read += data
+            while (end := self.read.find(b"\r\n\r\n")) >= 0:
+                head = self.read[: end + 2]
+                length = int(_value(head, b"content-length"))
+                if len(self.read) < end + 4 + length:
+                    return
+                body, self.read = self.read[end + 4 : end + 4 + length], self.read[end + 4 + length :]
+                came[0].note(head, body)
+                if isinstance(self.transport, asyncio.WriteTransport):
+                    self.transport.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+    listening = await asyncio.get_running_loop().create_server(Serving, "127.0.0.1", 0)
+    pipe.send(listening.sockets[0].getsockname()[1])
+    while True:
+        asked, count = await asyncio.to_thread(pipe.recv)
+        if asked == "begin":
+            came[0] = _Came(ids=set())
+            pipe.send(None)
+        else:
+            while len(came[0].ids) < count:  # noqa: ASYNC110 - an event for each would be in what is measured
+                await asyncio.sleep(0.02)
+            pipe.send(came[0].summary())
+
+
+if __name__ == "__main__":
+    main()

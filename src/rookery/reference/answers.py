@@ -1,0 +1,215 @@
+"""What an operation answers: its own answer, and every refusal that it can meet, by status (D-10)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from http import HTTPStatus
+from typing import cast
+
+from rookery.access.errors import AddressNotAllowed, KeyExpired, KeyRevoked, RateLimited, ScopeMissing, Unauthorised, WrongWorkspace
+from rookery.kernel.errors import EngineUnavailable, NotFound, RookeryError, StorageFull, ValidationFailed
+from rookery.kernel.http.bodies import InvalidJson, PayloadTooLarge, RequestTimeout, UnsupportedMediaType
+from rookery.kernel.http.connection import HeadTooLarge
+from rookery.kernel.http.crowd import ServerFull
+from rookery.kernel.http.describing import Notes
+from rookery.kernel.http.idempotency import AnswerNotKept, SecretAlreadyShown
+from rookery.kernel.http.replies import BadRequest, CrossSite, HostNotAllowed
+from rookery.kernel.http.routes import Endpoint, InternalError, Route
+from rookery.kernel.kept_answers import IdempotencyMismatch, StillRunning
+from rookery.reference.components import Components, first_of
+from rookery.reference.downgrade import Schema
+
+JSON = "application/json"
+
+ERROR: Schema = {
+    "title": "Error",
+    "type": "object",
+    "description": "What every refusal answers: a code to act on, a sentence for people, and what belongs to the code beside them.",
+    "required": ["error", "message"],
+    "properties": {
+        "error": {"type": "string", "description": "The code; part of the contract."},
+        "message": {"type": "string", "description": "What was wrong, with which value, and what to do; it may change."},
+        "errors": {
+            "type": "object",
+            "description": "Of `validation_error`: what is wrong with each field.",
+            "additionalProperties": {"type": "array", "items": {"type": "string"}},
+        },
+        "retry_after": {"type": "integer", "description": "Seconds, as in Retry-After."},
+        "required_scope": {"type": "string", "description": "Of `scope_missing`."},
+        "required_permission": {"type": "string", "description": "Of `permission_denied`."},
+        "request_id": {"type": "string", "description": "Of `internal_error`: under which the log has more."},
+    },
+    "additionalProperties": True,
+}
+
+_RATE = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset")
+
+HEADERS: Mapping[str, tuple[str, Schema]] = {
+    "X-Request-ID": ("The request, as the log knows it.", {"type": "string"}),
+    "X-RateLimit-Limit": ("How many calls the key has in a window; 2147483647: as many as it likes.", {"type": "integer"}),
+    "X-RateLimit-Remaining": ("How many of them are left.", {"type": "integer"}),
+    "X-RateLimit-Reset": (
+        "When the window ends: for API keys the Unix time, for agent keys the seconds until then.",
+        {"type": "integer"},
+    ),
+    "Retry-After": ("Seconds after which it is worth another try.", {"type": "integer"}),
+    "WWW-Authenticate": ("How a key can be sent.", {"type": "string"}),
+    "ETag": ("The version that was answered; to be sent back in If-Match or If-None-Match.", {"type": "string"}),
+    "Idempotent-Replay": ("`true`: this was answered before, to the same Idempotency-Key.", {"type": "string", "enum": ["true"]}),
+    "X-Reason": ("Why there is nothing.", {"type": "string"}),
+    "Deprecation": ("The server is deprecated, since `@` and a Unix time (RFC 9745).", {"type": "string"}),
+    "X-Rookery-Cache": ("Whether a kept result was answered.", {"type": "string"}),
+    "Age": ("How old a kept result is, in seconds.", {"type": "integer"}),
+    "Location": ("Where to go on.", {"type": "string"}),
+    "Content-Disposition": ("A name to save it under.", {"type": "string"}),
+    "Mcp-Session-Id": ("The session that was opened; to be sent back.", {"type": "string"}),
+}
+
+_ANY: Schema = {"type": "object", "additionalProperties": True}
+
+
+class Answers:
+    """Describes answers; the refusals that several operations have in common are described once, in `responses`."""
+
+    def __init__(self, components: Components) -> None:
+        self._components = components
+        self.responses: dict[str, Schema] = {}
+
+    def of(self, endpoint: Endpoint, notes: Notes) -> Schema:
+        """Return the answers of *endpoint* by status."""
+        route = endpoint.route
+        refusals = defaultdict[int, list[type[RookeryError]]](list)
+        for error in refusals_of(endpoint, notes):
+            refusals[error.status].append(error)
+        ways = self._ways(route, notes)
+        return {
+            str(status): self._answer(route, ways[status], refusals.get(status, ()))
+            if status in ways
+            else self._refusal(status, refusals[status], is_keyed=_is_keyed(route))
+            for status in sorted({*ways, *refusals})
+        }
+
+    def _ways(self, route: Route, notes: Notes) -> Mapping[int, Schema]:
+        """Return what is answered with each status that is not, or not only, a refusal."""
+        sends = [*notes.sends, *(("Idempotent-Replay",) if route.once else ())]
+        has_body = route.status != HTTPStatus.NO_CONTENT
+        schema = None if route.answers is None else self._components.reference(route.answers, "serialization")
+        kinds = notes.media if route.answers is None else (JSON, *notes.media)
+        ways: dict[int, Schema] = {
+            route.status: {
+                "description": _done(route),
+                "headers": _headers([*sends, *(_RATE if _is_keyed(route) else ())]),
+                **({"content": _content(kinds or (JSON,), schema)} if has_body else {}),
+            }
+        }
+        for status, more in notes.answers.items():
+            inner = None if more.model is None else self._components.reference(more.model, "serialization")
+            media = more.media or ((JSON,) if inner is not None else ())
+            ways[status] = {
+                "description": more.says,
+                "headers": _headers([*sends, *(_RATE if _is_keyed(route) else ())]),
+                **({"content": _content(media, inner)} if media else {}),
+            }
+        return ways
+
+    def _answer(self, route: Route, way: Schema, errors: Sequence[type[RookeryError]]) -> Schema:
+        if not errors:
+            return way
+        also = self._described(errors[0].status, errors, is_keyed=_is_keyed(route))
+        content = {**cast("dict[str, Schema]", way.get("content", {}))}
+        refused = cast("dict[str, Schema]", also["content"])[JSON]["schema"]
+        own = content.get(JSON)
+        content[JSON] = {"schema": refused if own is None else {"anyOf": [own["schema"], refused]}}
+        return {**way, "description": f"{way['description']} Or:\n\n{also['description']}", "content": content}
+
+    def _refusal(self, status: int, errors: Sequence[type[RookeryError]], *, is_keyed: bool) -> Schema:
+        codes = list(dict.fromkeys(error.code for error in errors))
+        name = "-".join([str(status), *codes, *(() if is_keyed else ("public",))])
+        if name not in self.responses:
+            self.responses[name] = self._described(status, errors, is_keyed=is_keyed)
+        return {"$ref": f"#/components/responses/{name}"}
+
+    def _described(self, status: int, errors: Iterable[type[RookeryError]], *, is_keyed: bool) -> Schema:
+        said = dict[str, str]()
+        for error in errors:
+            text = _told(error)
+            said[error.code] = f"{said[error.code]} {text}" if error.code in said and text not in said[error.code] else text
+        sends = [
+            *(("WWW-Authenticate",) if status == HTTPStatus.UNAUTHORIZED else ()),
+            *(("Retry-After",) if status in _LATER or (status == HTTPStatus.CONFLICT and StillRunning.code in said) else ()),
+            *(_RATE if is_keyed else ()),
+        ]
+        codes: Schema = {"type": "object", "properties": {"error": {"type": "string", "enum": list(said)}}}
+        schema: Schema = {"allOf": [{"$ref": "#/components/schemas/Error"}, codes]}
+        return {
+            "description": "\n".join(f"- `{code}`: {text}" for code, text in said.items()),
+            "headers": _headers(sends),
+            "content": {JSON: {"schema": schema}},
+        }
+
+
+_LATER = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
+
+
+def refusals_of(endpoint: Endpoint, notes: Notes) -> list[type[RookeryError]]:
+    """Return the errors that *endpoint* may answer with: those that follow from its row, then those that were declared."""
+    route = endpoint.route
+    found: list[type[RookeryError]] = [HostNotAllowed, BadRequest, CrossSite]
+    if not route.public or route.greets:
+        found += [Unauthorised, KeyRevoked, KeyExpired, AddressNotAllowed, WrongWorkspace, RateLimited]
+        found += [] if route.needs is None else [ScopeMissing]
+    if "{" in endpoint.path:
+        found.append(NotFound)
+    if endpoint.body is not None or notes.takes:
+        found += [InvalidJson, RequestTimeout, PayloadTooLarge, UnsupportedMediaType]
+    found.append(ValidationFailed)
+    if route.once:
+        found += [StillRunning, AnswerNotKept, IdempotencyMismatch, *([SecretAlreadyShown] if route.secrets else [])]
+    if route.method != "GET" and not route.public:
+        found.append(StorageFull)
+    found += [HeadTooLarge, InternalError, EngineUnavailable, ServerFull]
+    wanted = [*(_as_sent(route, error) for error in found), *route.errors, *notes.errors]
+    return list(dict.fromkeys(wanted))
+
+
+def _as_sent(route: Route, error: type[RookeryError]) -> type[RookeryError]:
+    """Return what the route makes of *error*: a tool call's bad body is 400, where other routes say 422 (D-34)."""
+    if route.refuse is None or error not in {ValidationFailed, InvalidJson}:
+        return error
+    sample = ValidationFailed({}) if error is ValidationFailed else InvalidJson("")
+    return type(route.refuse(sample, {}, defaultdict(str)))
+
+
+def header_components() -> dict[str, Schema]:
+    """Return every header of an answer."""
+    return {name: {"description": says, "schema": dict(schema)} for name, (says, schema) in HEADERS.items()}
+
+
+def _headers(names: Sequence[str]) -> Schema:
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in dict.fromkeys((*names, "X-Request-ID")) if HEADERS[name]}
+
+
+def _content(kinds: Sequence[str], schema: Schema | None) -> Schema:
+    return {kind: {"schema": _of_kind(kind, schema)} for kind in kinds}
+
+
+def _of_kind(kind: str, schema: Schema | None) -> Schema:
+    if kind == JSON or kind.endswith("+json"):
+        return dict(_ANY) if schema is None else schema
+    return {"type": "string"}
+
+
+def _done(route: Route) -> str:
+    told = "" if route.answers is None else first_of(route.answers.__doc__ or "")
+    if route.status == HTTPStatus.OK:
+        return told or "Done."
+    return f"{HTTPStatus(route.status).phrase}. {told}".strip()
+
+
+def _told(error: type[RookeryError]) -> str:
+    return first_of(error.__doc__ or error.code)
+
+
+def _is_keyed(route: Route) -> bool:
+    return not route.public or route.greets

@@ -1,0 +1,147 @@
+"""Every body, query and answer as a named schema of OpenAPI 3.0.3."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Literal, cast
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import GenerateJsonSchema, models_json_schema
+from pydantic_core import core_schema
+
+from rookery.reference.downgrade import Schema, downgraded
+
+Mode = Literal["validation", "serialization"]
+
+_REF = "#/components/schemas/"
+_PAGE = re.compile(r"Page_(\w+?)_")
+_SEE = re.compile(r"\s*\((?:spec|D-)[^)]*\)")
+_FIELDS = "Attributes:\n"
+_FIELD = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
+
+
+class Components:
+    """The schemas of *wanted*, made all at once, since that is what makes them name each other."""
+
+    def __init__(self, wanted: Iterable[tuple[type[BaseModel], Mode]]) -> None:
+        pairs = list(dict.fromkeys(wanted))
+        found, whole = models_json_schema(pairs, ref_template=_REF + "{model}", schema_generator=_Generator)
+        raw = _lifted(cast("Mapping[str, object]", whole.get("$defs", {})))
+        self._names = _names(raw)
+        self._refs = {pair: cast("str", schema["$ref"]).removeprefix(_REF) for pair, schema in found.items()}
+        self.schemas: dict[str, Schema] = {}
+        for name, schema in raw.items():
+            shown = self._names[name]
+            self.schemas[shown] = {**_explained(downgraded(schema, self._names.__getitem__)), "title": shown}
+
+    def reference(self, model: type[BaseModel], mode: Mode) -> Schema:
+        """Return a reference to the schema of *model*."""
+        return {"$ref": _REF + self.name(model, mode)}
+
+    def name(self, model: type[BaseModel], mode: Mode) -> str:
+        """Return the name under which *model* is shown."""
+        return self._names[self._refs[model, mode]]
+
+    def fields(self, model: type[BaseModel], mode: Mode) -> tuple[Mapping[str, Schema], frozenset[str]]:
+        """Return the schemas of a model's fields, and the names of those that are required."""
+        schema = self.schemas[self.name(model, mode)]
+        return cast("Mapping[str, Schema]", schema.get("properties", {})), frozenset(cast("list[str]", schema.get("required", [])))
+
+
+class _Generator(GenerateJsonSchema):
+    """Without titles that only repeat the field's name, and without promising what may be left out of an answer."""
+
+    def field_title_should_be_set(self, schema: object) -> bool:
+        """Return that no field needs one."""
+        del schema
+        return False
+
+    def field_is_required(
+        self,
+        field: core_schema.ModelField | core_schema.DataclassField | core_schema.TypedDictField,
+        total: bool,  # noqa: FBT001 - the library's signature
+    ) -> bool:
+        """Return whether each value has the field: one with `exclude_if` may lack it in an answer."""
+        if self.mode == "serialization" and "serialization_exclude_if" in field:
+            return False
+        return super().field_is_required(field, total)
+
+
+def has_default(info: FieldInfo) -> bool:
+    """Return whether a field need not be given."""
+    return not info.is_required()
+
+
+_DATA = frozenset({"default", "example", "examples", "enum", "const"})
+
+
+def _lifted(raw: Mapping[str, object]) -> dict[str, object]:
+    """Return *raw* with each model that was written out inside another one as a component: no schema but a model's has a title."""
+    lifted = dict[str, object]()
+
+    def step(value: object, *, is_inside: bool = True) -> object:
+        if isinstance(value, list):
+            return [step(each) for each in cast("list[object]", value)]
+        if not isinstance(value, dict):
+            return value
+        out = {key: each if key in _DATA else step(each) for key, each in cast("Schema", value).items()}
+        title = out.get("title")
+        if not is_inside or not isinstance(title, str) or out.get("type") != "object" or lifted.get(title, out) != out or title in raw:
+            return out
+        lifted[title] = out
+        return {"$ref": _REF + title}
+
+    return {name: step(schema, is_inside=False) for name, schema in raw.items()} | lifted
+
+
+def first_of(text: str) -> str:
+    """Return the first paragraph of a docstring, without where it is decided: that is no news to who reads the document."""
+    return _SEE.sub("", " ".join(text.strip().split("\n\n")[0].split()))
+
+
+def _explained(schema: Schema) -> Schema:
+    """Return *schema* with its class's words where they belong: of fields, at the fields."""
+    text = schema.get("description")
+    if not isinstance(text, str):
+        return schema
+    words, _, fields = text.partition(_FIELDS)
+    out: Schema = {**schema, "description": _SEE.sub("", words).strip()}
+    properties = cast("dict[str, Schema]", schema.get("properties", {}))
+    told = {found[1]: _SEE.sub("", " ".join(found[2].split())) for found in _FIELD.finditer(fields)}
+    if properties:
+        out["properties"] = {name: _with_words(each, told.get(name)) for name, each in properties.items()}
+    return out
+
+
+def _with_words(schema: Schema, words: str | None) -> Schema:
+    if words is None or "description" in schema:
+        return schema
+    return {**({"allOf": [schema]} if "$ref" in schema else schema), "description": words}
+
+
+def _names(raw: Mapping[str, object]) -> dict[str, str]:
+    """
+    Return how each component is shown: `TaskAnswer` as Task, a page of them as TaskPage, one of two of a name with its domain before it.
+
+    A name that only a suffix told apart from another one keeps it.
+    """
+    plain = {name: _PAGE.sub(lambda found: found[1] + "Page", name) for name in raw}
+    owned = {name: _with_domain(shown) for name, shown in plain.items()}
+    short = {name: shown.replace("Answer", "") or shown for name, shown in owned.items()}
+    taken = list(short.values())
+    names = {name: shown if taken.count(shown) == 1 else owned[name] for name, shown in short.items()}
+    if len(set(names.values())) < len(names):
+        twice = sorted({each for each in names.values() if list(names.values()).count(each) > 1})
+        msg = f"two schemas would be named {', '.join(twice)}"
+        raise ValueError(msg)
+    return names
+
+
+def _with_domain(name: str) -> str:
+    """`rookery__memory__answers__BootAnswer`, as pydantic names what is there twice, becomes MemoryBootAnswer."""
+    parts = name.split("__")
+    if len(parts) < 3:
+        return name
+    return parts[1].title().replace("_", "") + parts[-1]

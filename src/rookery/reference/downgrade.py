@@ -1,0 +1,221 @@
+"""
+JSON Schema 2020-12, as pydantic writes it, in the words of OpenAPI 3.0.3. Pure.
+
+What 3.0 can say is said so; what it cannot say is left out, so that a schema may get looser and never stricter.
+Values below `default`, `enum` and `example` are data, and stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import cast
+
+Schema = dict[str, object]
+
+_KEPT = frozenset(
+    "title description type format enum default multipleOf maximum minimum maxLength minLength pattern maxItems minItems uniqueItems "
+    "maxProperties minProperties required discriminator readOnly writeOnly deprecated example nullable externalDocs xml".split()
+)
+"""Keywords that 3.0 has with the same meaning."""
+
+_ONE, _MANY = ("not",), ("allOf", "oneOf", "anyOf")
+
+_COMPONENTS = "#/components/schemas/"
+
+
+def null() -> Schema:
+    """
+    Return what only null fits.
+
+    3.0.3 has no such type, and gives `nullable` a meaning beside a type alone: so it is a list of one value, which a type marked so takes.
+    """
+    return {"type": "object", "enum": [None], "nullable": True}
+
+
+def downgraded(schema: object, rename: Callable[[str], str] = str) -> Schema:
+    """
+    Return *schema* for OpenAPI 3.0.3.
+
+    Args:
+        rename: Given the name of a component, the one that references to it get.
+
+    Raises:
+        TypeError: It is no schema.
+    """
+    if schema is True:
+        return {}
+    if schema is False:
+        return {"not": {}}
+    if not isinstance(schema, Mapping):
+        raise TypeError(schema)
+    return _Step(cast("Mapping[str, object]", schema), rename).done()
+
+
+class _Step:
+    """One schema on its way; those inside it are steps of their own."""
+
+    def __init__(self, schema: Mapping[str, object], rename: Callable[[str], str]) -> None:
+        self._in = schema
+        self._rename = rename
+        self._out: Schema = {name: value for name, value in schema.items() if name in _KEPT or name.startswith("x-")}
+
+    def done(self) -> Schema:
+        self._say_values()
+        self._say_bounds()
+        self._say_object()
+        self._say_array()
+        self._say_type()
+        self._say_combined()
+        if "type" not in self._out:  # it would mean nothing there; null is among the values or the ways
+            self._out.pop("nullable", None)
+        return self._say_reference()
+
+    def _inner(self, schema: object) -> Schema:
+        return downgraded(schema, self._rename)
+
+    def _say_values(self) -> None:
+        given, out = self._in, self._out
+        if "const" in given:
+            # of the values that both allow: a schema that has both has been written by hand
+            out["enum"] = [given["const"]]
+        examples = given.get("examples")
+        if isinstance(examples, list) and examples and "example" not in out:
+            out["example"] = cast("list[object]", examples)[0]
+        discriminator = out.get("discriminator")
+        if isinstance(discriminator, dict):
+            mapping = cast("dict[str, dict[str, str]]", discriminator).get("mapping", {})
+            out["discriminator"] = {**cast("Schema", discriminator), "mapping": {name: self._target(ref) for name, ref in mapping.items()}}
+        if given.get("contentEncoding") == "base64":
+            out.setdefault("format", "byte")
+        elif "contentMediaType" in given:
+            out.setdefault("format", "binary")
+
+    def _say_bounds(self) -> None:
+        for exclusive, inclusive, tighter in (("exclusiveMinimum", "minimum", max), ("exclusiveMaximum", "maximum", min)):
+            bound, other = self._in.get(exclusive), self._in.get(inclusive)
+            if isinstance(bound, bool) or not isinstance(bound, (int, float)):
+                continue
+            if isinstance(other, (int, float)) and tighter(bound, other) != bound:
+                continue
+            self._out[inclusive], self._out[exclusive] = bound, True
+
+    def _say_object(self) -> None:
+        given, out = self._in, self._out
+        properties = given.get("properties")
+        if isinstance(properties, Mapping):
+            out["properties"] = {name: self._inner(each) for name, each in cast("Mapping[str, object]", properties).items()}
+        more, patterns = given.get("additionalProperties"), given.get("patternProperties")
+        if isinstance(patterns, Mapping):
+            # 3.0 cannot say which names: any of the schemas will do for any name
+            if isinstance(more, (bool, Mapping)) and more is not True:
+                either = [*cast("Mapping[str, object]", patterns).values(), *([] if more is False else [cast("object", more)])]
+                inner = [self._inner(each) for each in either]
+                out["additionalProperties"] = inner[0] if len(inner) == 1 else {"anyOf": inner}
+        elif isinstance(more, bool):
+            out["additionalProperties"] = more
+        elif more is not None:
+            out["additionalProperties"] = self._inner(more)
+
+    def _say_array(self) -> None:
+        given, out = self._in, self._out
+        first, rest = given.get("prefixItems"), given.get("items")
+        if isinstance(first, list):
+            each = [self._inner(one) for one in cast("list[object]", first)]
+            if rest is False:
+                most = given.get("maxItems")
+                out["maxItems"] = min(most, len(each)) if isinstance(most, int) else len(each)
+            elif rest is not None and rest is not True:
+                each.append(self._inner(rest))
+            is_open = rest is None or rest is True
+            different = [one for number, one in enumerate(each) if one not in each[:number]]
+            # what follows the named ones is free unless the schema says otherwise; an array of at most as many has nothing to follow
+            is_open = is_open and not (isinstance(given.get("maxItems"), int) and cast("int", given["maxItems"]) <= len(each))
+            out["items"] = {} if is_open or not different else different[0] if len(different) == 1 else {"anyOf": different}
+        elif rest is False:
+            out["items"], out["maxItems"] = {}, 0
+        elif rest is not None:
+            out["items"] = self._inner(rest)
+
+    def _say_type(self) -> None:
+        out = self._out
+        kinds = out.get("type")
+        if isinstance(kinds, list):
+            names = [name for name in cast("list[str]", kinds) if name != "null"]
+            if len(names) < len(cast("list[str]", kinds)):
+                out["nullable"] = True
+            if len(names) == 1:
+                out["type"] = names[0]
+            else:
+                del out["type"]
+                either = [{"type": name, **({"items": out.get("items", {})} if name == "array" else {})} for name in names]
+                self._must_fit([*either, *([null()] if out.get("nullable") else [])])
+        elif kinds == "null":
+            out.update(null())
+        values = out.get("enum")
+        if isinstance(values, list):
+            self._say_null_among(cast("list[object]", values))
+        if out.get("type") == "array":
+            out.setdefault("items", {})
+
+    def _say_null_among(self, values: list[object]) -> None:
+        """A value null needs the mark; and where the type allows null, it must be among the values only if it was."""
+        if None in values and "type" not in self._in:
+            self._out["nullable"] = True
+        elif self._out.get("nullable") and None not in values:
+            del self._out["nullable"]
+
+    def _say_combined(self) -> None:
+        for keyword in _ONE:
+            if keyword in self._in:
+                self._out[keyword] = self._inner(self._in[keyword])
+        for keyword in _MANY:
+            each = self._in.get(keyword)
+            if not isinstance(each, list):
+                continue
+            parts = cast("list[object]", each)
+            others = [part for part in parts if part != {"type": "null"}]
+            inner = [self._inner(part) for part in others]
+            if keyword == "allOf" or len(others) == len(parts):
+                self._must_fit(inner, keyword)
+            else:
+                self._say_nullable(keyword, inner)
+
+    def _say_nullable(self, keyword: str, inner: list[Schema]) -> None:
+        """Say that null fits too: by the mark where one type is left, else as one of the ways."""
+        out = self._out
+        only = inner[0] if len(inner) == 1 else None
+        if only is not None and "type" in only and "not" not in only and not (only.keys() & out.keys() - _TOLD):
+            values = only.get("enum")
+            out.update({name: value for name, value in only.items() if name not in out})
+            out["nullable"] = True
+            if isinstance(values, list) and None not in values:
+                out["enum"] = [*cast("list[object]", values), None]
+            return
+        out["nullable"] = True
+        self._must_fit([*inner, null()], keyword)
+
+    def _must_fit(self, ways: list[Schema], keyword: str = "anyOf") -> None:
+        if keyword not in self._out:
+            self._out[keyword] = ways
+        else:
+            self._out["allOf"] = [*cast("list[Schema]", self._out.get("allOf", [])), {keyword: ways}]
+
+    def _say_reference(self) -> Schema:
+        reference = self._in.get("$ref")
+        if not isinstance(reference, str):
+            return self._out
+        target: Schema = {"$ref": self._target(reference)}
+        if not self._out:
+            return target
+        # 3.0 takes nothing beside a reference
+        return {**self._out, "allOf": [target, *cast("list[Schema]", self._out.get("allOf", []))]}
+
+    def _target(self, reference: str) -> str:
+        for prefix in (_COMPONENTS, "#/$defs/"):
+            if reference.startswith(prefix):
+                return _COMPONENTS + self._rename(reference.removeprefix(prefix))
+        return reference
+
+
+_TOLD = frozenset({"title", "description", "default", "example"})
+"""Keywords that say something without asking for something: two schemas that both have them can be told as one."""

@@ -1,0 +1,313 @@
+"""Who is told: endpoints made, changed, given new secrets, disabled and enabled (D-80)."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from urllib.parse import urlsplit
+
+from rookery.access.audit import Audit, Subject
+from rookery.access.models import SYSTEM
+from rookery.access.workspaces import must_exist
+from rookery.kernel.clock import Clock
+from rookery.kernel.db import Database, Tx
+from rookery.kernel.egress import AddressRefused, EgressGuard
+from rookery.kernel.errors import Conflict, NotFound, ValidationFailed
+from rookery.kernel.events import Bus, WebhookDisabled
+from rookery.kernel.ids import Ids
+from rookery.kernel.sealing import Place, Sealer
+from rookery.kernel.secret import Secret
+from rookery.webhooks import asked
+from rookery.webhooks.catalogue import BY_NAME, scopes_of
+from rookery.webhooks.models import (
+    DisabledReason,
+    Endpoint,
+    EndpointChange,
+    EndpointChanged,
+    Minted,
+    NewEndpoint,
+    Secrets,
+    Tenant,
+)
+from rookery.webhooks.recording import HELD
+from rookery.webhooks.store import deliveries
+from rookery.webhooks.store import endpoints as store
+from rookery.webhooks.store.tables import PREVIOUS_SECRET, SECRET
+
+MAX_ENDPOINTS = 100
+"""Of one workspace."""
+
+_SECRET_BYTES = 32
+_DELETED = "the webhook was deleted"
+
+_Fields = Mapping[str, object]
+
+
+class Endpoints:
+    """The endpoints of all tenants; each verb works on those of one."""
+
+    def __init__(self, db: Database, sealer: Sealer, audit: Audit, egress: EgressGuard, *, bus: Bus, clock: Clock, ids: Ids) -> None:
+        self._db = db
+        self._sealer = sealer
+        self._audit = audit
+        self._egress = egress
+        self._bus = bus
+        self._clock = clock
+        self._ids = ids
+
+    async def list(self, tenant: Tenant, *, limit: int, offset: int) -> tuple[Sequence[Endpoint], int]:
+        """Return endpoints, newest first, and how many there are in all."""
+
+        def read(tx: Tx) -> tuple[Sequence[Endpoint], int]:
+            return store.page(tx, tenant.workspace_id, limit=limit, offset=offset), store.count(tx, tenant.workspace_id)
+
+        return await self._db.read(read)
+
+    async def get(self, tenant: Tenant, endpoint_id: str) -> Endpoint:
+        """Return one, or raise NotFound."""
+        return await self._db.read(lambda tx: must_find(tx, tenant, endpoint_id))
+
+    async def create(self, tenant: Tenant, new: NewEndpoint) -> Minted:
+        """
+        Make an endpoint; it is told of all that happens from then on.
+
+        Raises:
+            ValidationFailed: A field is not valid, the address one that we do not connect to (D-82), or an event that there is not.
+            Conflict: The workspace has as many as it may.
+            ScopeMissing, PermissionDenied: The key may not read what these events tell of.
+        """
+        new = asked.must_be_good(new)
+        tenant.must(scopes_of(new.events))
+        await self._must_reach(new.url)
+        secret, now = new.secret or _made(), self._clock()
+        endpoint = Endpoint(
+            id=self._ids(),
+            workspace_id=tenant.workspace_id,
+            shown_workspace_id=tenant.shown_workspace_id,
+            url=new.url,
+            events=new.events,
+            description=new.description,
+            include_content=new.include_content,
+            strict_order=new.strict_order,
+            concurrency=new.concurrency,
+            enabled=new.enabled,
+            enabled_at=now,
+            disabled_at=None if new.enabled else now,
+            disabled_reason=None if new.enabled else DisabledReason.BY_HAND,
+            failures=0,
+            last_success_at=None,
+            sealed_secret=None,
+            previous_secret=None,
+            previous_until=None,
+            created_at=now,
+            updated_at=now,
+        )
+
+        def work(tx: Tx) -> Endpoint:
+            must_exist(tx, tenant.shown_workspace_id)
+            if store.count(tx, tenant.workspace_id) >= MAX_ENDPOINTS:
+                raise Conflict(f"A workspace may have {MAX_ENDPOINTS} webhooks, and this one has.")
+            whole = replace(endpoint, sealed_secret=self._seal(tx, endpoint, SECRET, secret))
+            store.add(tx, whole)
+            self._note(tx, tenant, "created", whole, (None, _audited(whole)))
+            return whole
+
+        return Minted(endpoint=await self._db.write(work), secret=secret)
+
+    async def change(self, tenant: Tenant, endpoint_id: str, change: EndpointChange) -> EndpointChanged:
+        """
+        Change one; enabled again, it begins anew, and its owner is told how many deliveries may be resent.
+
+        Raises:
+            NotFound: There is none. ValidationFailed: As for `create`.
+            ScopeMissing, PermissionDenied: The key may not read what it is told of, and would say of what, or where to.
+        """
+        change = asked.must_be_good(change)
+        if change.url is not None:
+            await self._must_reach(change.url)
+        now = self._clock()
+
+        def work(tx: Tx) -> EndpointChanged:
+            must_exist(tx, tenant.shown_workspace_id)
+            old = must_find(tx, tenant, endpoint_id, to_change=True)
+            new = _changed(old, change, now)
+            if new == old:
+                return EndpointChanged(endpoint=old)
+            if (new.url, new.events, new.include_content) != (old.url, old.events, old.include_content):
+                tenant.must(scopes_of([*old.events, *new.events]))
+            if new.url != old.url:
+                # What it was told of before, under other events, is in its log, and may be sent again: to the new address.
+                unreadable = [each for each in BY_NAME if not tenant.may(scopes_of([each]))]
+                tenant.must(scopes_of(deliveries.types(tx, tenant.workspace_id, endpoint_id, among=unreadable)))
+            new = replace(new, updated_at=now)
+            store.change(tx, new)
+            was_enabled = new.enabled and not old.enabled
+            held = deliveries.count_held(tx, tenant.workspace_id, endpoint_id) if was_enabled else None
+            if old.enabled and not new.enabled:
+                self._hold(tx, new, DisabledReason.BY_HAND, now)
+            self._note(tx, tenant, "changed", new, (_audited(old), _audited(new)))
+            return EndpointChanged(endpoint=new, held=held)
+
+        return await self._db.write(work)
+
+    async def delete(self, tenant: Tenant, endpoint_id: str) -> None:
+        """Delete one, or raise NotFound; what was on its way is cancelled, its log goes when its events do."""
+        now = self._clock()
+
+        def work(tx: Tx) -> None:
+            must_exist(tx, tenant.shown_workspace_id)
+            old = must_find(tx, tenant, endpoint_id, to_change=True)
+            # First the endpoint: whoever is writing a delivery for it holds it, and is waited for, so that the next line sees that too.
+            store.remove(tx, tenant.workspace_id, endpoint_id)
+            deliveries.cancel(tx, tenant.workspace_id, endpoint_id, says=_DELETED, at=now)
+            self._note(tx, tenant, "deleted", old, (_audited(old), None))
+
+        await self._db.write(work)
+
+    async def rotate_secret(self, tenant: Tenant, endpoint_id: str, *, grace_hours: int = 24, secret: str | None = None) -> Minted:
+        """
+        Give it a new secret; the old one signs too while the grace lasts.
+
+        Without grace, one may cut short the grace of the secret before: what has leaked must be of no use at once.
+
+        Args:
+            tenant: Whose it is.
+            endpoint_id: Which.
+            grace_hours: 0..720.
+            secret: None: one is made.
+
+        Raises:
+            NotFound: There is none. ValidationFailed: The grace or the secret is not valid.
+            Conflict: The secret before is still in its grace.
+        """
+        asked.must_be_grace(grace_hours)
+        given = _made() if secret is None else asked.must_be_secret(Secret(secret))
+        now = self._clock()
+
+        def work(tx: Tx) -> Endpoint:
+            must_exist(tx, tenant.shown_workspace_id)
+            old = must_find(tx, tenant, endpoint_id, to_change=True)
+            if grace_hours and old.grace_until(now) is not None:
+                raise Conflict("The secret before still signs; wait until its grace is over, or change the secret without a grace period.")
+            current = self._open(old, SECRET, old.sealed_secret) if grace_hours else None
+            until = None if current is None else now + timedelta(hours=grace_hours)
+            new = replace(
+                old,
+                sealed_secret=self._seal(tx, old, SECRET, given),
+                previous_secret=None if current is None else self._seal(tx, old, PREVIOUS_SECRET, current),
+                previous_until=until,
+                updated_at=now,
+            )
+            store.change(tx, new)
+            self._note(tx, tenant, "secret_rotated", new, ({}, {"grace_period_hours": grace_hours}))
+            return new
+
+        return Minted(endpoint=await self._db.write(work), secret=given)
+
+    def secrets(self, endpoint: Endpoint, now: datetime) -> Secrets | None:
+        """
+        Return what its deliveries are signed with; None: it was lost, and a new one must be made.
+
+        Raises:
+            Unreadable: The secret key is not here at the moment.
+        """
+        current = self._open(endpoint, SECRET, endpoint.sealed_secret)
+        if current is None:
+            return None
+        in_grace = endpoint.grace_until(now) is not None
+        return Secrets(current=current, previous=self._open(endpoint, PREVIOUS_SECRET, endpoint.previous_secret) if in_grace else None)
+
+    def disable(self, tx: Tx, endpoint: Endpoint, reason: DisabledReason, at: datetime) -> None:
+        """
+        Disable one, in this transaction of the dispatcher and last in it: what waits is held, and the other endpoints are told.
+
+        One that is deleted or disabled already is left alone.
+        """
+        old = store.find(tx, endpoint.workspace_id, endpoint.id, to_change=True)
+        if old is None or not old.enabled:
+            return
+        new = replace(old, enabled=False, disabled_at=at, disabled_reason=reason, updated_at=at)
+        store.change(tx, new)
+        self._hold(tx, new, reason, at)
+        tenant = Tenant(workspace_id=new.workspace_id, shown_workspace_id=new.shown_workspace_id, by=SYSTEM)
+        self._note(tx, tenant, "disabled", new, (_audited(old), _audited(new)))
+
+    async def given_up(self, *, limit: int) -> Sequence[Endpoint]:
+        """Return those of all tenants that were disabled because of what they answered, the newest first: for the operator alone."""
+        return await self._db.read(lambda tx: store.given_up(tx, at_most=limit))
+
+    async def end_graces(self) -> int:
+        """Forget the secrets before whose grace is over; return how many. For a timer: they sign nothing any more."""
+        return await self._db.write(lambda tx: store.end_graces(tx, self._clock()))
+
+    def _hold(self, tx: Tx, endpoint: Endpoint, reason: DisabledReason, at: datetime) -> None:
+        deliveries.hold(tx, endpoint.workspace_id, endpoint.id, says=HELD)
+        said = WebhookDisabled(workspace_id=endpoint.workspace_id, endpoint_id=endpoint.id, reason=reason.value, at=at)
+        self._bus.announce(tx, said)
+
+    async def _must_reach(self, url: str) -> None:
+        try:
+            await self._egress.must_allow_url(url)
+        except AddressRefused as refused:
+            raise ValidationFailed({"url": [refused.message]}) from None
+
+    def _seal(self, tx: Tx, endpoint: Endpoint, what: str, secret: Secret) -> bytes:
+        return self._sealer.seal(tx, secret.reveal().encode(), Place(what, endpoint.workspace_id, endpoint.id))
+
+    def _open(self, endpoint: Endpoint, what: str, sealed: bytes | None) -> Secret | None:
+        if sealed is None:
+            return None
+        return Secret(self._sealer.open(sealed, Place(what, endpoint.workspace_id, endpoint.id)).decode())
+
+    def _note(self, tx: Tx, tenant: Tenant, action: str, endpoint: Endpoint, changes: tuple[_Fields | None, _Fields | None]) -> None:
+        before, after = changes
+        name = urlsplit(endpoint.url).hostname or endpoint.id
+        subject = Subject(kind="webhook", id=endpoint.id, name=name, environment=tenant.environment)
+        self._audit.note(tx, tenant.by, tenant.shown_workspace_id, f"webhook.{action}", subject, before=before, after=after)
+
+
+def must_find(tx: Tx, tenant: Tenant, endpoint_id: str, *, to_change: bool = False) -> Endpoint:
+    """Return an endpoint of the tenant, or raise NotFound."""
+    found = store.find(tx, tenant.workspace_id, endpoint_id, to_change=to_change)
+    if found is None:
+        raise NotFound("webhook", endpoint_id)
+    return found
+
+
+def _made() -> Secret:
+    return Secret("whsec_" + base64.b64encode(os.urandom(_SECRET_BYTES)).decode())
+
+
+def _changed(old: Endpoint, change: EndpointChange, now: datetime) -> Endpoint:
+    new = replace(
+        old,
+        url=old.url if change.url is None else change.url,
+        events=old.events if change.events is None else change.events,
+        description=old.description if change.description is None else change.description,
+        include_content=old.include_content if change.include_content is None else change.include_content,
+        strict_order=old.strict_order if change.strict_order is None else change.strict_order,
+        concurrency=old.concurrency if change.concurrency is None else change.concurrency,
+    )
+    if change.enabled is None or change.enabled is old.enabled:
+        return new
+    if change.enabled:
+        return replace(new, enabled=True, enabled_at=now, disabled_at=None, disabled_reason=None, failures=0)
+    return replace(new, enabled=False, disabled_at=now, disabled_reason=DisabledReason.BY_HAND)
+
+
+def _audited(endpoint: Endpoint) -> dict[str, object]:
+    """Return what the audit log tells of it: of its address no query, where many services have a token."""
+    address, mark, _ = endpoint.url.partition("?")
+    return {
+        "url": address + mark,
+        "events": list(endpoint.events),
+        "description": endpoint.description,
+        "include_content": endpoint.include_content,
+        "strict_order": endpoint.strict_order,
+        "concurrency": endpoint.concurrency,
+        "enabled": endpoint.enabled,
+        "disabled_reason": None if endpoint.disabled_reason is None else endpoint.disabled_reason.value,
+    }

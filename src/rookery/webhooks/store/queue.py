@@ -1,0 +1,354 @@
+"""
+The log of deliveries as the dispatcher works it: what is due, who has it, how it went.
+
+All of it runs for all tenants at once; each row names its own. Several processes may dispatch from one store: an endpoint's row is
+locked while its deliveries are given out, and a delivery that is given out has an owner, whose lease runs in `next_at`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import BindParameter, and_, bindparam, case, exists, func, insert, literal, select, update
+from sqlalchemy import delete as delete_from
+
+from rookery.kernel.clock import from_micros, to_micros
+from rookery.kernel.db import Row, Tx
+from rookery.webhooks.models import DeliveryState, Endpoint, Outcome
+from rookery.webhooks.store.endpoints import endpoint_of, micros
+from rookery.webhooks.store.tables import attempts, deliveries, endpoints, events
+
+_SENDING = DeliveryState.SENDING.value
+_PENDING = DeliveryState.PENDING.value
+_IDS: BindParameter[str] = bindparam("ids", expanding=True)
+
+_is_due = and_(deliveries.c.next_at.is_not(None), deliveries.c.next_at <= bindparam("now"))
+# In strict order an endpoint waits with the oldest of what is open; what is due behind that is not.
+_oldest = (
+    select(deliveries.c.next_at)
+    .where(deliveries.c.endpoint_id == endpoints.c.id, deliveries.c.next_at.is_not(None))
+    .order_by(deliveries.c.id)
+    .limit(1)
+    .scalar_subquery()
+)
+_WAITING = (
+    endpoints.c.enabled == literal(1),
+    endpoints.c.id.not_in(bindparam("but", expanding=True)),
+    case(
+        (endpoints.c.strict_order == literal(1), _oldest <= bindparam("now")),
+        else_=exists(select(literal(1)).where(deliveries.c.endpoint_id == endpoints.c.id, _is_due)),
+    ),
+)
+_IS_ANY_DUE = select(literal(1).label("one")).where(*_WAITING).limit(1)
+_DUE_IDS = select(endpoints.c.id).where(*_WAITING).order_by(endpoints.c.id).limit(bindparam("at_most"))
+# Not a lock against key shares: a transaction that gives the endpoint more to do is not waited for.
+_DUE_ENDPOINTS = (
+    select(endpoints)
+    .where(*_WAITING, endpoints.c.id > bindparam("past"))
+    .order_by(endpoints.c.id)
+    .limit(bindparam("at_most"))
+    .with_for_update(skip_locked=True, key_share=True)
+)
+_THESE_ENDPOINTS = select(endpoints).where(endpoints.c.id.in_(_IDS)).order_by(endpoints.c.id).with_for_update(key_share=True)
+_OTHERS = (
+    select(deliveries.c.endpoint_id, func.count().label("n"))
+    .where(deliveries.c.owner.is_not(None), deliveries.c.owner != bindparam("me"), deliveries.c.next_at > bindparam("now"))
+    .group_by(deliveries.c.endpoint_id)
+)
+_COLUMNS = (
+    deliveries.c.id,
+    deliveries.c.workspace_id,
+    deliveries.c.endpoint_id,
+    deliveries.c.event_id,
+    deliveries.c.state,
+    deliveries.c.with_content,
+    deliveries.c.attempts,
+    deliveries.c.spent,
+    deliveries.c.next_at,
+)
+_OF_ENDPOINT = deliveries.c.endpoint_id == bindparam("of_endpoint")
+_DUE = select(*_COLUMNS).where(_OF_ENDPOINT, _is_due).order_by(deliveries.c.next_at, deliveries.c.id).limit(bindparam("at_most"))
+_IN_ORDER = select(*_COLUMNS).where(_OF_ENDPOINT, deliveries.c.next_at.is_not(None)).order_by(deliveries.c.id).limit(bindparam("at_most"))
+_BODIES = select(events.c.id, events.c.body.label("body")).where(events.c.id.in_(_IDS))
+_FULL_BODIES = select(events.c.id, func.coalesce(events.c.full_body, events.c.body).label("body")).where(events.c.id.in_(_IDS))
+_CLAIM = (
+    update(deliveries)
+    .where(deliveries.c.id.in_(_IDS))
+    .values(state=_SENDING, owner=bindparam("me"), next_at=bindparam("until"), attempts=deliveries.c.attempts + 1)
+)
+_NO_EVENT = "its event is kept no longer"
+_VOID = (
+    update(deliveries)
+    .where(deliveries.c.id.in_(_IDS))
+    .values(state=DeliveryState.FAILED.value, next_at=None, owner=None, error=bindparam("says"), ended_at=bindparam("at"))
+)
+_IS_ATTEMPT = and_(attempts.c.delivery_id == bindparam("of_delivery"), attempts.c.number == bindparam("of_number"))
+_INTERRUPTED = (
+    update(attempts).where(_IS_ATTEMPT, attempts.c.outcome.is_(None)).values(outcome=Outcome.INTERRUPTED.value, ended_at=bindparam("at"))
+)
+_BEGIN = insert(attempts)
+_END = (
+    update(attempts)
+    .where(_IS_ATTEMPT)
+    .values(
+        {name: bindparam(f"new_{name}") for name in ("started_at", "ended_at", "outcome", "status", "error", "response", "duration_ms")}
+    )
+)
+_UNBEGIN = delete_from(attempts).where(_IS_ATTEMPT)
+_IS_MINE = and_(deliveries.c.id == bindparam("of_id"), deliveries.c.owner == bindparam("me"), deliveries.c.state == _SENDING)
+_SETTLE = (
+    update(deliveries)
+    .where(_IS_MINE)
+    .values(
+        owner=None,
+        state=bindparam("new_state"),
+        next_at=bindparam("new_next_at"),
+        spent=bindparam("new_spent"),
+        status=bindparam("new_status"),
+        error=bindparam("new_error"),
+        ended_at=bindparam("new_ended_at"),
+    )
+)
+_GIVE_BACK = (
+    update(deliveries)
+    .where(_IS_MINE)
+    .values(owner=None, state=bindparam("new_state"), next_at=bindparam("new_next_at"), attempts=deliveries.c.attempts - 1)
+)
+_NOTED = (
+    update(endpoints)
+    .where(endpoints.c.id == bindparam("of_id"))
+    .values(failures=bindparam("new_failures"), last_success_at=bindparam("new_last_success_at"))
+)
+_EXTEND = update(deliveries).where(deliveries.c.owner == bindparam("me"), deliveries.c.state == _SENDING).values(next_at=bindparam("until"))
+_OWNERS = select(deliveries.c.owner).where(deliveries.c.owner.is_not(None)).distinct()
+_ORPHANS = update(deliveries).where(deliveries.c.owner.in_(bindparam("owners", expanding=True))).values(next_at=bindparam("now"))
+_STANDING = select(func.count().label("n"), func.min(deliveries.c.created_at).label("oldest")).where(deliveries.c.next_at.is_not(None))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimed:
+    """
+    A delivery that is ours for now, with an attempt written down for it.
+
+    Attributes:
+        number: Of that attempt.
+        spent: Attempts used up before it.
+        due_at: When it was due.
+    """
+
+    id: str
+    workspace_id: int
+    endpoint_id: str
+    event_id: str
+    number: int
+    spent: int
+    due_at: datetime
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """What an attempt came to, and what becomes of its delivery; *next_at* only of one that is tried again."""
+
+    claimed: Claimed
+    state: DeliveryState
+    spent: int
+    next_at: datetime | None
+    started_at: datetime
+    ended_at: datetime
+    outcome: Outcome
+    status: int | None
+    error: str | None
+    response: str | None
+    duration_ms: float
+
+
+def is_any_due(tx: Tx, now: datetime, *, but: Collection[str]) -> bool:
+    """Tell whether anything is due for an enabled endpoint that is none of *but*."""
+    return tx.one(_IS_ANY_DUE, {"now": to_micros(now), "but": list(but)}) is not None
+
+
+def due_ids(tx: Tx, now: datetime, *, but: Collection[str], at_most: int) -> list[str]:
+    """Return the ids of enabled endpoints, none of *but*, with something due, and read no more of them."""
+    return [row.text("id") for row in tx.all(_DUE_IDS, {"now": to_micros(now), "but": list(but), "at_most": at_most})]
+
+
+def due_endpoints(tx: Tx, now: datetime, *, past: str, but: Collection[str], at_most: int) -> list[Endpoint]:
+    """Return endpoints with something due, by id from behind *past* on and round again; nobody else gives theirs out meanwhile."""
+    params = {"now": to_micros(now), "but": list(but), "at_most": at_most}
+    found = [endpoint_of(row) for row in tx.all(_DUE_ENDPOINTS, {**params, "past": past})]
+    if len(found) < at_most and past:
+        before = tx.all(_DUE_ENDPOINTS, {**params, "past": "", "at_most": at_most - len(found)})
+        known = {each.id for each in found}
+        found += [each for each in map(endpoint_of, before) if each.id not in known]
+    return found
+
+
+def these_endpoints(tx: Tx, ids: Iterable[str]) -> dict[str, Endpoint]:
+    """Return those of *ids* that there are, by id; nobody else changes them before this transaction ends."""
+    return {row.text("id"): endpoint_of(row) for row in tx.all(_THESE_ENDPOINTS, {"ids": sorted(ids)})}
+
+
+def others_at_work(tx: Tx, me: str, now: datetime) -> dict[str, int]:
+    """Return how many deliveries other dispatchers have in hand, by endpoint."""
+    return {row.text("endpoint_id"): row.integer("n") for row in tx.all(_OTHERS, {"me": me, "now": to_micros(now)})}
+
+
+def claim(tx: Tx, rooms: Sequence[tuple[Endpoint, int]], *, me: str, now: datetime, until: datetime) -> list[Claimed]:
+    """
+    Take what is due of each endpoint, as many as there is room for, and write an attempt down for each.
+
+    Of an endpoint in strict order these are the oldest of all that are open, up to the first that is not due or that somebody has.
+    A delivery whose owner's lease ran out is taken over; its attempt was interrupted. One whose event is there no longer (it was
+    forgotten while somebody resent it) has failed.
+    """
+    found = [row for endpoint, room in rooms for row in _due(tx, endpoint, room, now)]
+    plain = _bodies(tx, [row for row in found if not row.flag("with_content")], full=False)
+    full = _bodies(tx, [row for row in found if row.flag("with_content")], full=True)
+    bodies = [(full if row.flag("with_content") else plain).get(row.text("event_id")) for row in found]
+    rows = [row for row, body in zip(found, bodies, strict=True) if body is not None]
+    if len(rows) < len(found):
+        void = [row.text("id") for row, body in zip(found, bodies, strict=True) if body is None]
+        tx.run(_VOID, {"ids": void, "says": _NO_EVENT, "at": to_micros(now)})
+    if not rows:
+        return []
+    tx.run(_CLAIM, {"ids": [row.text("id") for row in rows], "me": me, "until": to_micros(until)})
+    tx.many(
+        _INTERRUPTED,
+        [
+            {"of_delivery": row.text("id"), "of_number": row.integer("attempts"), "at": to_micros(now)}
+            for row in rows
+            if row.text("state") == _SENDING
+        ],
+    )
+    tx.many(
+        _BEGIN,
+        [
+            {
+                "delivery_id": row.text("id"),
+                "number": row.integer("attempts") + 1,
+                "workspace_id": row.integer("workspace_id"),
+                "started_at": to_micros(now),
+            }
+            for row in rows
+        ],
+    )
+    return [
+        Claimed(
+            id=row.text("id"),
+            workspace_id=row.integer("workspace_id"),
+            endpoint_id=row.text("endpoint_id"),
+            event_id=row.text("event_id"),
+            number=row.integer("attempts") + 1,
+            spent=row.integer("spent"),
+            due_at=from_micros(row.integer("next_at")),
+            body=body,
+        )
+        for row, body in zip(found, bodies, strict=True)
+        if body is not None
+    ]
+
+
+def settle(tx: Tx, settled: Sequence[Settled], *, me: str) -> None:
+    """Write down how attempts ended; a delivery that is ours no longer (cancelled, taken over) stays as it is, with that in its log."""
+    tx.many(
+        _END,
+        [
+            {
+                "of_delivery": each.claimed.id,
+                "of_number": each.claimed.number,
+                "new_started_at": to_micros(each.started_at),
+                "new_ended_at": to_micros(each.ended_at),
+                "new_outcome": each.outcome.value,
+                "new_status": each.status,
+                "new_error": each.error,
+                "new_response": each.response,
+                "new_duration_ms": each.duration_ms,
+            }
+            for each in settled
+        ],
+    )
+    tx.many(
+        _SETTLE,
+        [
+            {
+                "of_id": each.claimed.id,
+                "me": me,
+                "new_state": each.state.value,
+                "new_next_at": micros(each.next_at),
+                "new_spent": each.spent,
+                "new_status": each.status,
+                "new_error": each.error,
+                "new_ended_at": None if each.next_at is not None else to_micros(each.ended_at),
+            }
+            for each in settled
+        ],
+    )
+
+
+def give_back(tx: Tx, unsent: Mapping[str, DeliveryState], claimed: Sequence[Claimed], *, me: str) -> None:
+    """Undo the claim of deliveries of which nothing was sent; *unsent*: what becomes of each, by its id."""
+    tx.many(_UNBEGIN, [{"of_delivery": each.id, "of_number": each.number} for each in claimed])
+    tx.many(
+        _GIVE_BACK,
+        [
+            {
+                "of_id": each.id,
+                "me": me,
+                "new_state": unsent[each.id].value,
+                "new_next_at": to_micros(each.due_at) if unsent[each.id] is DeliveryState.PENDING else None,
+            }
+            for each in claimed
+        ],
+    )
+
+
+def note(tx: Tx, endpoint: Endpoint) -> None:
+    """Keep an endpoint's failures in a row and its last success."""
+    tx.run(
+        _NOTED,
+        {"of_id": endpoint.id, "new_failures": endpoint.failures, "new_last_success_at": micros(endpoint.last_success_at)},
+    )
+
+
+def extend(tx: Tx, me: str, until: datetime) -> int:
+    """Renew the lease of all that we have in hand; return how many those are."""
+    return tx.run(_EXTEND, {"me": me, "until": to_micros(until)})
+
+
+def owners(tx: Tx) -> list[str]:
+    """Return who has deliveries in hand."""
+    return [row.text("owner") for row in tx.all(_OWNERS)]
+
+
+def orphan(tx: Tx, dead: Sequence[str], now: datetime) -> int:
+    """Let what *dead* owners had in hand be taken over at once; return how many."""
+    return tx.run(_ORPHANS, {"owners": list(dead), "now": to_micros(now)})
+
+
+def standing(tx: Tx) -> tuple[int, datetime | None]:
+    """Return how many deliveries are open, and when the oldest of them was born."""
+    row = tx.one(_STANDING)
+    if row is None:
+        return 0, None
+    oldest = row.maybe_integer("oldest")
+    return row.integer("n"), None if oldest is None else from_micros(oldest)
+
+
+def _due(tx: Tx, endpoint: Endpoint, room: int, now: datetime) -> list[Row]:
+    of_endpoint = {"of_endpoint": endpoint.id, "at_most": room}
+    if not endpoint.strict_order:
+        return tx.all(_DUE, {**of_endpoint, "now": to_micros(now)})
+    rows, limit = list[Row](), to_micros(now)
+    for row in tx.all(_IN_ORDER, of_endpoint):
+        if row.integer("next_at") > limit:
+            break
+        rows.append(row)
+    return rows
+
+
+def _bodies(tx: Tx, rows: Sequence[Row], *, full: bool) -> dict[str, bytes]:
+    ids = sorted({row.text("event_id") for row in rows})
+    return {row.text("id"): row.blob("body") for row in tx.all(_FULL_BODIES if full else _BODIES, {"ids": ids})} if ids else {}

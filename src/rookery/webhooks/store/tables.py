@@ -1,0 +1,98 @@
+"""The tables of webhooks; `migrations/versions/0015_webhooks.py` makes the same."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Column, Double, Index, LargeBinary, Table, Text
+
+from rookery.kernel.db import metadata
+from rookery.kernel.sealing import SealedColumn
+
+endpoints = Table(
+    "webhook_endpoints",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("workspace_id", BigInteger, nullable=False),
+    Column("shown_workspace_id", BigInteger, nullable=False),
+    Column("url", Text, nullable=False),
+    Column("events", Text, nullable=False),
+    Column("description", Text, nullable=False),
+    Column("include_content", BigInteger, nullable=False),
+    Column("strict_order", BigInteger, nullable=False),
+    Column("concurrency", BigInteger, nullable=False),
+    Column("enabled", BigInteger, nullable=False),
+    Column("enabled_at", BigInteger, nullable=False),
+    Column("disabled_at", BigInteger),
+    Column("disabled_reason", Text),
+    Column("failures", BigInteger, nullable=False),
+    Column("last_success_at", BigInteger),
+    Column("secret", LargeBinary),
+    Column("previous_secret", LargeBinary),
+    Column("previous_until", BigInteger),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    Index("ix_webhook_endpoints_workspace_id", "workspace_id", "id"),
+)
+SECRET, PREVIOUS_SECRET = "webhook's secret", "webhook's previous secret"
+SEALED = (
+    SealedColumn(endpoints, "secret", what=SECRET),
+    SealedColumn(endpoints, "previous_secret", what=PREVIOUS_SECRET),
+)
+"""Forgotten with a lost key, an endpoint stays, and its deliveries fail with the word that it needs a new secret."""
+
+events = Table(
+    "webhook_events",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("workspace_id", BigInteger, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    Column("full_body", LargeBinary),
+    Index("ix_webhook_events_created_at", "created_at"),
+    Index("ix_webhook_events_workspace_id", "workspace_id"),
+)
+
+deliveries = Table(
+    "webhook_deliveries",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("workspace_id", BigInteger, nullable=False),
+    Column("endpoint_id", Text, nullable=False),
+    Column("event_id", Text, nullable=False),
+    Column("event_type", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("with_content", BigInteger, nullable=False),
+    Column("attempts", BigInteger, nullable=False),
+    Column("spent", BigInteger, nullable=False),
+    Column("next_at", BigInteger),
+    Column("owner", Text),
+    Column("status", BigInteger),
+    Column("error", Text),
+    Column("created_at", BigInteger, nullable=False),
+    Column("ended_at", BigInteger),
+    Column("of_delivery", Text),
+    Index("ix_webhook_deliveries_newest", "endpoint_id", "created_at", "id"),
+    Index("ix_webhook_deliveries_event_id", "event_id"),
+)
+# What is open is little beside what is kept, so what the dispatcher asks has small indexes of its own.
+_is_open = deliveries.c.next_at.is_not(None)
+Index("ix_webhook_deliveries_due", deliveries.c.endpoint_id, deliveries.c.next_at, sqlite_where=_is_open, postgresql_where=_is_open)
+Index("ix_webhook_deliveries_order", deliveries.c.endpoint_id, deliveries.c.id, sqlite_where=_is_open, postgresql_where=_is_open)
+_is_owned = deliveries.c.owner.is_not(None)
+Index("ix_webhook_deliveries_owner", deliveries.c.owner, sqlite_where=_is_owned, postgresql_where=_is_owned)
+
+attempts = Table(
+    "webhook_attempts",
+    metadata,
+    Column("delivery_id", Text, primary_key=True),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("workspace_id", BigInteger, nullable=False),
+    Column("started_at", BigInteger, nullable=False),
+    Column("ended_at", BigInteger),
+    Column("outcome", Text),
+    Column("status", BigInteger),
+    Column("error", Text),
+    Column("response", Text),
+    Column("duration_ms", Double),
+)

@@ -1,0 +1,57 @@
+"""The whole story: a server, what it is in front of, and the parts in their order."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+
+from rookery.kernel.config import Settings
+from rookery.reference.downgrade import Schema
+from tests.conftest import FakeClock, open_house
+from tests.reference.recording import host, keys, memories, plans, sessions, tools, webhooks
+from tests.reference.recording.plain import START
+from tests.reference.recording.tape import Tape
+from tests.tools.guarding import guarded
+from tests.webhooks.receiver import receiver
+
+PARTS: Mapping[str, Callable[[Tape], Awaitable[None]]] = {
+    "memories": memories.play,
+    "plans": plans.play,
+    "templates": plans.templates,
+    "sessions": sessions.play,
+    "tools": tools.play,
+    "servers": tools.servers,
+    "discovery": tools.discovery,
+    "api-keys": keys.play,
+    "agent-keys": keys.agents,
+    "webhooks": webhooks.play,
+    "workspaces": keys.workspaces,
+    "host": host.play,
+}
+"""Each is a file of examples."""
+
+WITHOUT: Mapping[str, str] = {
+    "GET /mcp": "a stream that ends with its client",
+    "GET /mcp/{serverId}": "a stream that ends with its client",
+    "DELETE /mcp": "ends a session of the older protocol, which begins with a POST of an initialize",
+    "DELETE /mcp/{serverId}": "ends a session of the older protocol, which begins with a POST of an initialize",
+}
+"""Operations that the story leaves out, and why."""
+
+
+async def told(data_dir: Path) -> dict[str, dict[str, Schema]]:
+    """Play the story on a server in *data_dir*, and return the examples of each part."""
+    settings = Settings(data_dir=data_dir, bcrypt_cost=4, min_free_disk_mb=0, egress_allow=("127.0.0.0/8",))
+    library = {"command": sys.executable, "args": [str(Path(__file__).with_name("library.py"))], "tagline": "Where books stand."}
+    settings.servers_file.write_text(json.dumps({"mcpServers": {"library": library}}))
+    clock = FakeClock(START)
+    with guarded() as upstream:
+        async with receiver() as hook, open_house(settings, clock) as house:
+            parts: dict[str, dict[str, Schema]] = {}
+            for name, play in PARTS.items():
+                tape = Tape(house=house, clock=clock, upstream=f"{upstream.url}/mcp", receiver=hook.url)
+                await play(tape)
+                parts[name] = tape.operations
+    return parts

@@ -1,0 +1,247 @@
+"""The document that the server makes of itself: whether it is OpenAPI 3.0, and says all that the routes do (spec 4.5, D-83)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+from openapi_spec_validator import OpenAPIV30SpecValidator
+
+from rookery.app import mounted_routes
+from rookery.kernel.config import Settings
+from rookery.kernel.http.describing import notes_of
+from rookery.kernel.http.routes import Endpoint
+from rookery.reference.downgrade import Schema
+from rookery.reference.naming import shown_path
+from rookery.reference.openapi import Announced, document
+from rookery.wiring import build
+from tests.documented import Told
+
+_METHODS = frozenset({"get", "post", "put", "patch", "delete"})
+_OBJECTS = {
+    "ServerSummary": "id name tagline status tool_count resource_count",
+    "ServerList": "servers count",
+    "Server": "id name tagline description tools resources",
+    "Tool": "name description inputSchema",
+    "Resource": "uri name description mimeType",
+    "ToolList": "server tools count",
+    "ResourceList": "server resources count",
+    "ToolCallRequest": "server tool arguments",
+    "ToolCallResponse": "success server tool result duration_ms error",
+    "ResourceResponse": "uri content",
+}
+_RATE = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset")
+
+
+@pytest.fixture(scope="module")
+def endpoints(tmp_path_factory: pytest.TempPathFactory) -> list[Endpoint]:
+    """What is served; nothing is opened for it."""
+    return mounted_routes(build(Settings(data_dir=tmp_path_factory.mktemp("data")))).endpoints
+
+
+@pytest.fixture(scope="module")
+def whole(endpoints: list[Endpoint]) -> Schema:
+    """The document of it."""
+    return document(endpoints, address=lambda _: "http://localhost:8400")
+
+
+def test_the_document_is_openapi_3_0(whole: Schema) -> None:
+    """Spec 4.5, D-83: OpenAPI 3.0.3, version 1.0.0, with the keys openapi, info, paths, components; an independent validator agrees."""
+    assert (whole["openapi"], cast("Schema", whole["info"])["version"]) == ("3.0.3", "1.0.0")
+    assert whole.keys() >= {"openapi", "info", "paths", "components"}
+    assert [str(error) for error in OpenAPIV30SpecValidator(whole).iter_errors()] == []
+
+
+def test_every_reference_leads_to_something_and_nothing_lies_about(whole: Schema) -> None:
+    """D-83: every $ref resolves, every component is used, and no type is null."""
+    components = cast("dict[str, Schema]", whole["components"])
+    there = {f"#/components/{kind}/{name}" for kind, each in components.items() if kind != "securitySchemes" for name in each}
+    assert {each["$ref"] for each in _objects(whole) if isinstance(each.get("$ref"), str)} == there
+    assert not [each for each in _objects(whole) if each.get("type") == "null"]
+
+
+def test_the_objects_of_the_tool_server_api_have_the_specifications_names_and_fields(whole: Schema) -> None:
+    """Spec 2.1: each object with its fields, and the three words for how a server stands."""
+    schemas = cast("dict[str, dict[str, dict[str, Schema]]]", cast("Schema", whole["components"])["schemas"])
+    for name, fields in _OBJECTS.items():
+        assert schemas[name]["properties"].keys() >= set(fields.split()), name
+    assert schemas["ServerSummary"]["properties"]["status"]["enum"] == ["available", "beta", "deprecated"]
+    assert schemas["ToolList"]["properties"]["tools"]["items"] == {"$ref": "#/components/schemas/Tool"}
+    assert schemas["ToolCallRequest"]["required"] == ["server", "tool"]
+
+
+def test_what_is_said_is_for_who_reads_the_document(whole: Schema) -> None:
+    """House 5.7: no word of how we write down decisions and classes, and no size that a small limit is rounded down to."""
+    texts = [str(each["description"]) for each in _objects(whole) if isinstance(each.get("description"), str)]
+    assert [text for text in texts if re.search(r"\bD-\d|\bspec \d|Attributes:|\b0 MiB", text)] == []
+    assert "256 KiB" in str(cast("Schema", whole["paths"])["/api/agent/templates"])
+    request = cast("dict[str, dict[str, dict[str, Schema]]]", cast("Schema", whole["components"])["schemas"])["ToolCallRequest"]
+    assert str(request["properties"]["request_state"]["description"]).startswith("The `requestState`")
+
+
+def test_no_schema_has_the_name_that_generators_give_to_a_free_field(whole: Schema) -> None:
+    """Issue 7: a client can be generated; openapi-python-client calls the object in `plan` of Template TemplatePlan."""
+    schemas = cast("dict[str, dict[str, dict[str, Schema]]]", cast("Schema", whole["components"])["schemas"])
+    made = {
+        name + field.title().replace("_", "")
+        for name, schema in schemas.items()
+        for field, each in schema.get("properties", {}).items()
+        if each.get("type") == "object"
+    }
+    assert made & schemas.keys() == set()
+
+
+def test_the_document_has_the_operations_that_are_served(whole: Schema, endpoints: list[Endpoint]) -> None:
+    """D-83: equal to the mounted routes; a route that is not hidden is in it, and nothing else is."""
+    served = sorted((each.route.method.lower(), shown_path(each.path)) for each in endpoints if not notes_of(each.route.handler).hidden)
+    assert sorted((method, path) for path, method, _ in _operations(whole)) == served
+
+
+def test_every_operation_has_a_name_of_its_own(whole: Schema) -> None:
+    """D-83: unique operationIds, that are words of programming languages; what is under a second prefix says so."""
+    names = [cast("str", operation["operationId"]) for _, _, operation in _operations(whole)]
+    assert len(set(names)) == len(names)
+    assert all(name.isidentifier() for name in names)
+    paths = cast("dict[str, Schema]", whole["paths"])
+    assert cast("Schema", paths["/v1/plans"]["get"])["operationId"] == "get_agent_plans_v1"
+
+
+def test_the_tool_server_api_is_tagged_as_the_specification_has_it(whole: Schema) -> None:
+    """Spec 4.1: Discovery is the tag of the first four, Execution of the last two, and parameters have the spec's names."""
+    paths = cast("dict[str, dict[str, Schema]]", whole["paths"])
+    base = "/api/v1/mcp"
+    tags = {
+        f"{method} {path.removeprefix(base)}": paths[path][method]["tags"]
+        for method, path in [
+            ("get", f"{base}/servers"),
+            ("get", f"{base}/servers/{{serverId}}"),
+            ("get", f"{base}/servers/{{serverId}}/tools"),
+            ("get", f"{base}/servers/{{serverId}}/resources"),
+            ("post", f"{base}/tools/call"),
+            ("get", f"{base}/resources/{{uri}}"),
+        ]
+    }
+    assert list(tags.values()) == [["Discovery"]] * 4 + [["Execution"]] * 2
+
+
+def test_every_operation_says_what_it_does_and_to_whom(whole: Schema, endpoints: list[Endpoint]) -> None:
+    """Issue 7: each has a summary, a described tag, its scope, its security, and parameters that are explained."""
+    described = {cast("str", tag["name"]) for tag in cast("list[Schema]", whole["tags"]) if tag["description"] != tag["name"]}
+    by_name = {(shown_path(each.path), each.route.method.lower()): each.route for each in endpoints}
+    for path, method, operation in _operations(whole):
+        where, route = f"{method} {path}", by_name[path, method]
+        assert operation["summary"], where
+        assert set(cast("list[str]", operation["tags"])) <= described, where
+        assert operation["tags"], where
+        assert operation.get("x-required-scope") == route.needs, where
+        security = cast("list[Schema]", operation["security"])
+        if route.public:
+            assert security == [] or {} in security, where
+        else:
+            assert [*security[0], *security[1], *security[2]] == ["bearerAuth", "apiKeyAuth", "basicAuth"], where
+        for parameter in (_resolved(whole, each) for each in cast("list[Schema]", operation.get("parameters", []))):
+            assert parameter["in"] == "query" or parameter.get("description"), f"{where}: {parameter['name']}"
+
+
+def test_every_operation_that_asks_for_a_key_tells_of_workspace_and_rate_limit(whole: Schema) -> None:
+    """Spec 4.5: the rate limit headers and the X-Workspace-ID header are documented on every workspace-scoped endpoint."""
+    for path, method, operation in _operations(whole):
+        if not operation["security"]:
+            continue
+        where = f"{method} {path}"
+        parameters = [_resolved(whole, each) for each in cast("list[Schema]", operation["parameters"])]
+        assert "X-Workspace-ID" in {each["name"] for each in parameters if each["in"] == "header"}, where
+        answers = {status: _resolved(whole, each) for status, each in cast("dict[str, Schema]", operation["responses"]).items()}
+        assert {"401", "403", "429"} <= answers.keys(), where
+        assert "Retry-After" in cast("Schema", answers["429"]["headers"]), where
+        for status, answer in answers.items():
+            assert set(_RATE) <= cast("Schema", answer["headers"]).keys(), f"{where} {status}"
+
+
+def test_every_answer_says_of_what_form_it_is(whole: Schema) -> None:
+    """Issue 7: each answer with a body names its content type and its form; refusals are D-10's body, with the codes that there can be."""
+    for path, method, operation in _operations(whole):
+        for status, answer in cast("dict[str, Schema]", operation["responses"]).items():
+            where, told = f"{method} {path} {status}", _resolved(whole, answer)
+            content = cast("dict[str, dict[str, Schema]]", told.get("content", {}))
+            assert content or status in {"202", "204", "304"}, where
+            if int(status) >= 400 and "application/json" in content and "- `" in str(told["description"]):
+                assert "#/components/schemas/Error" in str(content["application/json"]), where
+
+
+def test_the_events_that_webhooks_tell_of_are_in_the_document(endpoints: list[Endpoint]) -> None:
+    """D-80, D-83: 3.0 has no word for requests that a server makes, so they are an extension, with the payload as a schema."""
+    announced = [Announced(name="memory.stored", says="A memory was stored.", data="the memory")]
+
+    whole = document(endpoints, address=lambda _: "http://localhost:8400", announced=announced)
+
+    told = cast("dict[str, dict[str, Schema]]", whole["x-webhooks"])["memory.stored"]["post"]
+    assert told["summary"] == "A memory was stored."
+    assert "WebhookPayload" in cast("dict[str, Schema]", whole["components"])["schemas"]
+    assert [str(error) for error in OpenAPIV30SpecValidator(whole).iter_errors()] == []
+
+
+def test_whoever_serves_under_several_hosts_is_shown_where_each_path_is(tmp_path: Path) -> None:
+    """D-01: an absolute address that is shown is the one that the operator set for that part."""
+    chosen = Settings(
+        data_dir=tmp_path, api_url="https://api.example.org", mcp_url="https://mcp.example.org", base_url="https://tools.example.org"
+    )
+
+    whole = document(mounted_routes(build(chosen)).endpoints, address=chosen.address_of)
+
+    paths = cast("dict[str, Schema]", whole["paths"])
+    assert whole["servers"] == [{"url": "https://api.example.org"}]
+    assert paths["/api/v1/mcp/servers"]["servers"] == [{"url": "https://tools.example.org"}]
+    assert paths["/api/agent/plans"]["servers"] == [{"url": "https://mcp.example.org"}]
+    assert "servers" not in paths["/v1/brain/recall"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "untold"),
+    [
+        ((200, dict[str, str](), None, b'{"servers": [], "count": 0}'), ""),
+        ((200, dict[str, str](), None, b'{"servers": [], "count": "none"}'), "200 body count: "),
+        ((200, dict[str, str](), None, b'{"servers": []}'), '200 body : "count" is a required property'),
+        ((200, {"x-unheard-of": "1"}, None, b'{"servers": [], "count": 0}'), "200 header x-unheard-of"),
+        ((200, {"content-type": "text/csv"}, None, b""), "200 text/csv"),
+        ((418, dict[str, str](), "teapot", b"{}"), "418 teapot"),
+        ((401, dict[str, str](), "made_up", b'{"error": "made_up", "message": "No."}'), "401 made_up"),
+        ((401, dict[str, str](), "unauthorised", b'{"error": "unauthorised"}'), '401 body : "message" is a required property'),
+    ],
+)
+def test_the_suite_sees_an_answer_that_the_document_does_not_have(
+    whole: Schema, answer: tuple[int, dict[str, str], str | None, bytes], untold: str
+) -> None:
+    """Issue 7, no undocumented status, no schema violation: what looks at each answer of the suite can see one (tests/documented.py)."""
+    status, headers, error, body = answer
+
+    found = list(Told(whole).missing("GET /api/v1/mcp/servers", status, {"content-type": "application/json"} | headers, error, body))
+
+    assert found == [] if not untold else any(untold in each for each in found), found
+
+
+def _operations(whole: Schema) -> Iterator[tuple[str, str, Schema]]:
+    for path, item in cast("dict[str, dict[str, Schema]]", whole["paths"]).items():
+        yield from ((path, method, operation) for method, operation in item.items() if method in _METHODS)
+
+
+def _resolved(whole: Schema, told: Schema) -> Schema:
+    reference = told.get("$ref")
+    if not isinstance(reference, str):
+        return told
+    _, _, kind, name = reference.split("/")
+    return cast("dict[str, dict[str, Schema]]", whole["components"])[kind][name]
+
+
+def _objects(value: object) -> Iterator[Schema]:
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, dict):
+            yield cast("Schema", each)
+            waiting.extend(cast("Schema", each).values())
+        elif isinstance(each, list):
+            waiting.extend(cast("list[object]", each))
