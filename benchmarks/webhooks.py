@@ -56,7 +56,7 @@ def main() -> None:
 async def _sent(running: Running, there: There, events: int, endpoints: int, concurrency: int) -> dict[str, object]:
     """Hold deliveries of *events* memories to each of *endpoints*, let them go, and watch them arrive."""
     admin = Connection(running.url, running.api_key)
-    hooks = [await _endpoint(admin, there, concurrency, enabled=False) for _ in range(endpoints)]
+    hooks = [await _endpoint(admin, f"{there.url}/{number}", concurrency, enabled=False) for number in range(endpoints)]
     await _remember(running, events)
     for hook in hooks:
         await _ok(admin, "PATCH", f"/api/v1/webhooks/{hook}", {"enabled": True})
@@ -75,7 +75,7 @@ async def _beside(running: Running, there: There, events: int, concurrency: int)
     """Remember without a subscriber and with one; what is told of meanwhile must arrive too."""
     admin = Connection(running.url, running.api_key)
     before = await _remember(running, events)
-    hook = await _endpoint(admin, there, concurrency, enabled=True)
+    hook = await _endpoint(admin, there.url, concurrency, enabled=True)
     there.begin()
     told = await _remember(running, events, "second")
     came = await asyncio.to_thread(there.until, events)
@@ -84,8 +84,8 @@ async def _beside(running: Running, there: There, events: int, concurrency: int)
     return {"remember_alone": before.as_json(), "remember_told": told.as_json(), "deliveries": came}
 
 
-async def _endpoint(admin: Connection, there: There, concurrency: int, *, enabled: bool) -> str:
-    body = {"url": there.url, "events": ["memory.stored"], "secret": _SECRET, "concurrency": concurrency, "enabled": enabled}
+async def _endpoint(admin: Connection, url: str, concurrency: int, *, enabled: bool) -> str:
+    body = {"url": url, "events": ["memory.stored"], "secret": _SECRET, "concurrency": concurrency, "enabled": enabled}
     return str(json.loads(await _ok(admin, "POST", "/api/v1/webhooks", body))["id"])
 
 
@@ -133,7 +133,7 @@ class There:
         self.pipe.recv()
 
     def until(self, count: int) -> dict[str, object]:
-        """Return what came once *count* different events have; every signature was right."""
+        """Return what came once *count* different deliveries have; every signature was right."""
         self.pipe.send(("until", count))
         if not self.pipe.poll(_WITHIN_S):
             raise RuntimeError("not all arrived")
@@ -169,7 +169,8 @@ class _Came:
         self.first_s = self.first_s or now
         self.last_s = now
         self.deliveries += 1
-        self.ids.add(_value(head, b"webhook-id"))
+        path = head.split(b" ", 2)[1]  # an event has one id, whichever endpoint is told of it
+        self.ids.add(path + _value(head, b"webhook-id"))
         right = "sha256=" + hmac.digest(_SECRET.encode(), body, hashlib.sha256).hex()
         self.wrong += not hmac.compare_digest(right.encode(), _value(head, b"x-webhook-signature"))
 
