@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
+import jsonschema_rs
 import pytest
 from openapi_spec_validator import OpenAPIV30SpecValidator
 
@@ -71,6 +72,18 @@ def test_the_objects_of_the_tool_server_api_have_the_specifications_names_and_fi
     assert schemas["ServerSummary"]["properties"]["status"]["enum"] == ["available", "beta", "deprecated"]
     assert schemas["ToolList"]["properties"]["tools"]["items"] == {"$ref": "#/components/schemas/Tool"}
     assert schemas["ToolCallRequest"]["required"] == ["server", "tool"]
+
+
+def test_what_may_be_given_as_a_text_alone_is_described_so(whole: Schema) -> None:
+    """D-60, D-63: a task is its name, a criterion its text; clients that are made of the document may write so too."""
+    plan = {"title": "Move", "phases": [{"name": "Pack", "tasks": ["Boxes"], "acceptance_criteria": ["All are shut"]}]}
+    body = cast("Schema", cast("dict[str, Schema]", cast("Schema", whole["paths"])["/api/agent/plans"])["post"]["requestBody"])
+    schema = cast("Schema", cast("dict[str, Schema]", body["content"])["application/json"]["schema"])
+
+    checked = jsonschema_rs.Draft4Validator({**schema, "components": whole["components"]})
+
+    assert [error.message for error in checked.iter_errors(plan)] == []
+    assert not checked.is_valid({**plan, "phases": [5]})
 
 
 def test_what_is_said_is_for_who_reads_the_document(whole: Schema) -> None:

@@ -23,7 +23,7 @@ def _refs(value: object) -> object:
 
 
 Line = Annotated[str, Field(min_length=1, max_length=10_000)]
-Lines = Annotated[list[Line], BeforeValidator(_listed), Field(max_length=200)]
+Lines = Annotated[list[Line], BeforeValidator(_listed, json_schema_input_type=str | list[Line]), Field(max_length=200)]
 
 
 class NotesBody(Body):

@@ -96,7 +96,7 @@ class TemplateCriterion(Body):
     text: Line
 
 
-Criterion = Annotated[TemplateCriterion, BeforeValidator(_said)]
+Criterion = Annotated[TemplateCriterion, BeforeValidator(_said, json_schema_input_type=str | TemplateCriterion)]
 Criteria = Annotated[list[Criterion], Field(max_length=50, description="What must be true of finished work.")]
 
 
@@ -113,7 +113,7 @@ class TemplateTask(Body):
     metadata: dict[str, object] = Field(default_factory=dict[str, object])
 
 
-Task = Annotated[TemplateTask, BeforeValidator(_named)]
+Task = Annotated[TemplateTask, BeforeValidator(_named, json_schema_input_type=str | TemplateTask)]
 
 
 class TemplatePhase(Body):
