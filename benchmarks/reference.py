@@ -1,0 +1,45 @@
+"""
+How long the API's description takes: `python -m benchmarks.reference`.
+
+On a fresh server: the first ask, which makes it, then 2,000 more, unpacked and as gzip, by one client.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import tempfile
+from pathlib import Path
+
+from benchmarks.load import measure
+from benchmarks.servers import server
+
+_PATH = "/docs/openapi.json"
+
+
+def main() -> None:
+    """Take the figures and print them."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.reference", description=__doc__)
+    parser.add_argument("--asks", type=int, default=2000)
+    options = parser.parse_args()
+    figures: dict[str, object] = {"load_before": os.getloadavg()[0]}
+    with tempfile.TemporaryDirectory(prefix="rookery-reference-") as name, server(Path(name)) as running:
+        for case, count, coding in (("first", 1, "gzip"), ("gzip", options.asks, "gzip"), ("plain", options.asks, "identity")):
+            timed = asyncio.run(
+                measure(
+                    running.url,
+                    running.api_key,
+                    lambda _: ("GET", _PATH, None),
+                    count=count,
+                    warm=0,
+                    headers={"Accept-Encoding": coding},
+                )
+            )
+            figures[case] = timed.as_json()
+    print(json.dumps(figures, indent=1))
+
+
+if __name__ == "__main__":
+    main()
