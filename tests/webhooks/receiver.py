@@ -122,9 +122,12 @@ async def receiver(
     """Run a receiver that answers as *reply* says."""
     running = Receiver(reply=reply)
     tasks = set[asyncio.Task[None]]()
+    came = set[asyncio.StreamWriter]()
 
     def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        came.add(writer)
         task = asyncio.create_task(running.serve(reader, writer))
+        task.add_done_callback(lambda _: came.discard(writer) if writer.is_closing() else None)
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
@@ -134,9 +137,14 @@ async def receiver(
         yield running
     finally:
         server.close()
+        for _ in range(3):  # what was accepted just before gets its task
+            await asyncio.sleep(0)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for writer in came:  # one whose task was cancelled before its first step is open still
+            writer.transport.abort()
+        await asyncio.sleep(0)
 
 
 async def _read(reader: asyncio.StreamReader) -> Received:
