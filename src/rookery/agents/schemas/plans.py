@@ -105,7 +105,9 @@ class CriterionBody(Body):
     checked: bool = False
 
 
-Criteria = Annotated[list[Annotated[CriterionBody, BeforeValidator(_criterion, json_schema_input_type=str | CriterionBody)]], Field(max_length=100)]
+Criteria = Annotated[
+    list[Annotated[CriterionBody, BeforeValidator(_criterion, json_schema_input_type=str | CriterionBody)]], Field(max_length=100)
+]
 
 
 class TaskBody(Body):
@@ -150,7 +152,10 @@ class PhaseBody(Body):
     depends_on: PhaseRefs | None = None
     acceptance_criteria: Criteria | None = None
     metadata: Metadata | None = None
-    tasks: Annotated[list[Annotated[TaskBody, BeforeValidator(_named, json_schema_input_type=str | TaskBody)]], Field(max_length=MAX_TASKS)] | None = None
+    tasks: (
+        Annotated[list[Annotated[TaskBody, BeforeValidator(_named, json_schema_input_type=str | TaskBody)]], Field(max_length=MAX_TASKS)]
+        | None
+    ) = None
 
     def draft(self, position: int | None = None) -> PhaseDraft:
         """Return the draft, with its defaults."""
@@ -182,7 +187,10 @@ class PlanBody(Body):
     org: Org | None = None
     project: Project | None = None
     metadata: Metadata | None = None
-    phases: Annotated[list[Annotated[PhaseBody, BeforeValidator(_named, json_schema_input_type=str | PhaseBody)]], Field(max_length=MAX_PHASES)] | None = None
+    phases: (
+        Annotated[list[Annotated[PhaseBody, BeforeValidator(_named, json_schema_input_type=str | PhaseBody)]], Field(max_length=MAX_PHASES)]
+        | None
+    ) = None
 
     def draft(self) -> PlanDraft:
         """Return the draft, with its defaults."""
