@@ -139,6 +139,23 @@ async def _store(database: Database, *stored: Memory) -> None:
     await database.write(lambda tx: [records.add(tx, memory) for memory in stored])
 
 
+async def test_a_long_list_and_a_short_one_have_one_order(database: Database, clock: FakeClock) -> None:
+    """Spec 5.1, pages: many are read newest first, few are sorted; who turns the pages sees each memory once, and the same total."""
+    stored = [make_memory(clock, project="few" if number % 40 == 0 else "many") for number in range(2_050)]
+    await _store(database, *stored)
+    newest_first = sorted(stored, key=lambda memory: (memory.created_at, memory.id), reverse=True)
+
+    for project in (None, "few"):
+        wanted = [memory.id for memory in newest_first if project in {None, memory.project}]
+        within = Within(workspace_id=1, at=clock(), project=project)
+        for offset in (0, 15, len(wanted) - 7, len(wanted)):
+            page, total = await database.read(
+                lambda tx, within=within, offset=offset: queries.page(tx, within, None, model=MODEL, limit=20, offset=offset)
+            )
+            assert [memory.id for memory in page] == wanted[offset : offset + 20]
+            assert total == len(wanted)
+
+
 async def test_tags_are_counted_most_frequent_first(database: Database, clock: FakeClock) -> None:
     """Spec 4.3, tags; D-43: only what is visible counts."""
     await _store(

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from rookery.kernel.db import Database
 from rookery.webhooks.models import DeliveryState, DisabledReason, EndpointChange, Outcome
 from rookery.webhooks.outcomes import next_try
+from rookery.webhooks.recording import Told
 from tests.conftest import FakeClock, eventually
 from tests.webhooks.office import Office, office
 from tests.webhooks.receiver import Received, Receiver, Reply, receiver
@@ -63,6 +64,24 @@ async def test_an_event_arrives_once_as_it_was_written_down(post: Office, there:
     assert (delivery.state, delivery.attempts, delivery.status) == (DeliveryState.DELIVERED, 1, 200)
     (attempt,) = view.attempts
     assert (attempt.outcome, attempt.status, attempt.response, attempt.error) == (Outcome.SUCCESS, 200, "thanks", None)
+
+
+async def test_no_answer_repeats_what_a_deleted_memory_said(post: Office, there: Receiver, database: Database, clock: FakeClock) -> None:
+    """D-41: what a receiver answered goes with the content that it was sent, also if the answer comes after the memory went."""
+    there.reply = lambda received: Reply(body=received.body)
+    there.gate, there.gated = asyncio.Event(), "/hook/late"
+    quick, late = await post.endpoint(there.url, include_content=True), await post.endpoint(f"{there.url}/late", include_content=True)
+    said = Told(type="memory.stored", at=clock(), data=lambda _: {"content": "The safe opens with 4711."}, about="safe")
+    await database.write(lambda tx: post.services.recorder.tell_all(tx, post.tenant.workspace_id, [said]))
+    await post.ended(quick)
+    await eventually(lambda: there.waiting)
+    assert "4711" in str((await post.view(quick)).attempts)
+
+    await database.write(lambda tx: post.services.recorder.forget(tx, post.tenant.workspace_id, "safe"))
+    there.gate.set()
+    await post.ended(late)
+
+    assert "4711" not in f"{await post.view(quick)}{await post.view(late)}"
 
 
 async def test_a_failure_is_tried_again_three_times_a_minute_apart_and_no_more(post: Office, there: Receiver, clock: FakeClock) -> None:

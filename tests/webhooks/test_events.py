@@ -66,6 +66,27 @@ async def test_memories_are_told_without_their_content_unless_it_is_asked_for(ho
     assert await other.heard() == []
 
 
+async def test_what_a_deleted_memory_said_is_in_no_delivery_log(house: House) -> None:
+    """D-41: who deletes or replaces a memory finds nothing of it in what was told of it, also where nobody was told without content."""
+    whole = await listen(house.admin, "memory.*", include_content=True)
+    old = await house.admin.remember("The safe opens with 4711.", org="acme")
+    await told(house.admin, "POST", f"{_MEMORIES}/{old['id']}/archive")
+    await told(house.admin, "POST", f"{_MEMORIES}/{old['id']}/restore")
+    plain = await listen(house.admin, "memory.stored")
+    new = await house.admin.remember("The safe opens with 4712.", supersedes_id=old["id"])
+    kept = await house.admin.remember("The safe is green.")
+    assert "with 4712." in json.dumps(await whole.heard())
+    assert "with 4711." not in json.dumps(await whole.heard())
+
+    assert (await house.admin.send("DELETE", f"{_MEMORIES}/{new['id']}")).status_code == 204
+
+    heard = await whole.heard()
+    assert "safe opens" not in json.dumps(heard)
+    shown = [without(await get(house.admin, f"{_MEMORIES}/{kept['id']}"), _OF_INDEXING)]
+    assert [without(event["data"], _OF_INDEXING) for event in heard if "content" in cast("Json", event["data"])] == shown
+    assert [cast("Json", event["data"])["id"] for event in await plain.heard()] == [new["id"], kept["id"]]
+
+
 async def test_what_an_operators_command_does_to_memories_is_told(house: House) -> None:
     """Spec 4.4, D-80: also beside the server; a re-index tells each workspace of its own memories alone."""
     other = await house.workspace("other")

@@ -221,6 +221,7 @@ class Event:
     Attributes:
         body: What is sent, byte for byte, at every attempt: {id, type, created_at, workspace_id, data} as JSON.
         full: The same with the content of memories; None where that is the same, or nobody wanted it.
+        about: The memory whose content is in one of them; None: none is.
     """
 
     id: str
@@ -229,6 +230,7 @@ class Event:
     created_at: datetime
     body: bytes
     full: bytes | None
+    about: str | None = None
 
     def body_of(self, delivery: Delivery) -> bytes:
         """Return what *delivery* sends."""

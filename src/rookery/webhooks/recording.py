@@ -36,11 +36,17 @@ Portrait = Callable[[bool], Mapping[str, object]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """One thing that happened: the type's name, when, and how it looks; *data* is called only if somebody listens."""
+    """
+    One thing that happened: the type's name, when, and how it looks; *data* is called only if somebody listens.
+
+    Attributes:
+        about: The memory whose content *data* may have; None: none.
+    """
 
     type: str
     at: datetime
     data: Portrait
+    about: str | None = None
 
 
 @dataclass(slots=True)
@@ -95,6 +101,10 @@ class Recorder:
         event = _event(workspace_id, told, [listener])
         events.add(tx, [event])
         return self.add(tx, [self._delivery(event, listener, kind)])[0]
+
+    def forget(self, tx: Tx, workspace_id: int, memory_id: str) -> None:
+        """Take the content of a memory out of all that is kept of what was told: it left every store, and so this one (D-41)."""
+        events.blank(tx, workspace_id, memory_id)
 
     def again(self, delivery: Delivery) -> Delivery:
         """Return a new delivery of what an old one brought, or should have."""
@@ -181,6 +191,7 @@ def _event(workspace_id: int, told: Told, hearers: Sequence[Listener]) -> Event:
         created_at=told.at,
         body=bodies[False] if False in bodies else bodies[True],
         full=bodies[True] if len(bodies) > 1 else None,
+        about=told.about if True in bodies else None,
     )
 
 

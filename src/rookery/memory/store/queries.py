@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import datetime
+from typing import TypeVarTuple
 
-from sqlalchemy import ColumnElement, and_, exists, false, func, or_, select, true
+from sqlalchemy import ColumnElement, Select, and_, false, func, or_, select, true
 
 from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db import Row, Tx
 from rookery.memory.models import Counted, Memory, MemoryScope, MemoryState, OrgCount, Standing, Within
 from rookery.memory.store.rows import to_memory
-from rookery.memory.store.tables import memories, memory_tags
+from rookery.memory.store.tables import ALL_LIVE, LIVE, memories, memory_tags
+
+Columns = TypeVarTuple("Columns")
+
+_FEW = 2_000
 
 MAX_TAGS = 1_000
 """So many tags are listed at most: the most frequent."""
@@ -32,8 +37,6 @@ def visible(within: Within) -> ColumnElement[bool]:
         _theirs(within),
         *_in_space(within),
     ]
-    if within.scopes is not None:
-        conditions.append(c.memory_scope.in_([scope.value for scope in within.scopes]))
     if within.type is not None:
         conditions.append(c.type == within.type)
     if within.source is not None:
@@ -44,10 +47,12 @@ def visible(within: Within) -> ColumnElement[bool]:
         conditions.append(c.created_at < to_micros(within.until))
     if within.min_confidence is not None:
         conditions.append(c.confidence >= within.min_confidence)
-    for tag in sorted(within.tags):
-        same = and_(memory_tags.c.workspace_id == within.workspace_id, memory_tags.c.tag == tag, memory_tags.c.memory_id == c.id)
-        conditions.append(exists().where(same))
+    conditions += [c.id.in_(_tagged(within.workspace_id, tag)) for tag in sorted(within.tags)]
     return and_(*conditions)
+
+
+def _tagged(workspace_id: int, tag: str) -> Select[str]:
+    return select(memory_tags.c.memory_id).where(memory_tags.c.workspace_id == workspace_id, memory_tags.c.tag == tag)
 
 
 def _in_space(within: Within) -> list[ColumnElement[bool]]:
@@ -71,14 +76,21 @@ def _among(column: ColumnElement[str], names: Collection[str]) -> ColumnElement[
 
 
 def _theirs(within: Within) -> ColumnElement[bool]:
+    """Return whose memories they may be. Scopes come first by themselves: an index serves them, and not the OR of what else must hold."""
     c = memories.c
-    everyones = c.memory_scope.in_([MemoryScope.PROJECT.value, MemoryScope.SHARED.value])
-    own: list[ColumnElement[bool]] = [everyones]
-    if within.agent_id is not None:
-        own.append(and_(c.memory_scope == MemoryScope.AGENT.value, c.agent_id == within.agent_id))
-    if within.session_id is not None:
-        own.append(and_(c.memory_scope == MemoryScope.SESSION.value, c.session_id == within.session_id))
-    return or_(*own)
+    asked = set(MemoryScope) if within.scopes is None else within.scopes
+    everyones = asked & {MemoryScope.PROJECT, MemoryScope.SHARED}
+    owned: dict[MemoryScope, ColumnElement[bool]] = {}
+    if within.agent_id is not None and MemoryScope.AGENT in asked:
+        owned[MemoryScope.AGENT] = c.agent_id == within.agent_id
+    if within.session_id is not None and MemoryScope.SESSION in asked:
+        owned[MemoryScope.SESSION] = c.session_id == within.session_id
+    theirs = [and_(c.memory_scope == scope.value, condition) for scope, condition in owned.items()]
+    if everyones:
+        theirs.append(c.memory_scope.in_(sorted(everyones)))
+    if not theirs:
+        return false()
+    return and_(c.memory_scope.in_(sorted(everyones | owned.keys())), or_(*theirs)) if len(theirs) > 1 else theirs[0]
 
 
 def in_state(state: MemoryState | None, *, model: str) -> ColumnElement[bool]:
@@ -105,9 +117,24 @@ def in_state(state: MemoryState | None, *, model: str) -> ColumnElement[bool]:
 def page(tx: Tx, within: Within, state: MemoryState | None, *, model: str, limit: int, offset: int) -> tuple[list[Memory], int]:
     """Return a stretch of the memories that *within* sees, newest first, and how many there are in all."""
     condition = and_(visible(within), in_state(state, model=model))
-    found = tx.all(select(*_KEPT).where(condition).order_by(*_NEWEST).limit(limit).offset(offset))
-    total = tx.one(select(func.count().label("found")).select_from(memories).where(condition))
-    return [to_memory(row) for row in found], 0 if total is None else total.integer("found")
+    counting = select(func.count().label("found")).select_from(memories).where(condition)
+    listing = select(*_KEPT).where(condition).order_by(*_NEWEST).limit(limit).offset(offset)
+    is_covered = state is None and _is_covered(within)
+    row = tx.one(_among_live(counting) if is_covered else counting)
+    total = 0 if row is None else row.integer("found")
+    # Few are sorted sooner than they are met among all, newest first.
+    found = tx.all(_among_live(listing) if is_covered and total <= _FEW else listing) if offset < total else []
+    return [to_memory(row) for row in found], total
+
+
+def _is_covered(within: Within) -> bool:
+    """Tell whether all that *within* asks of a live memory is in `LIVE`."""
+    return not within.tags and {within.source, within.since, within.until, within.min_confidence} == {None}
+
+
+def _among_live(statement: Select[*Columns]) -> Select[*Columns]:
+    """Return *statement*, of live memories, by the index `LIVE`; PostgreSQL chooses by what it knows."""
+    return statement.where(ALL_LIVE).with_hint(memories, f"INDEXED BY {LIVE.name}", "sqlite")
 
 
 def standings(tx: Tx, within: Within, *, most: int) -> list[Standing]:
@@ -148,6 +175,8 @@ def scopes(tx: Tx, within: Within) -> list[OrgCount]:
         .where(memories.c.archived_at.is_(None), visible(within))
         .group_by(memories.c.org, memories.c.project)
     )
+    if _is_covered(within):
+        statement = _among_live(statement)
     totals: dict[str | None, int] = {}
     projects: dict[str | None, list[Counted]] = {}
     for row in tx.all(statement):

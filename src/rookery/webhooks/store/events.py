@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import BindParameter, bindparam, delete, insert, select
+import orjson
+from sqlalchemy import BindParameter, bindparam, delete, insert, select, update
 
 from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db import Row, Tx
 from rookery.webhooks.models import Event
 from rookery.webhooks.store.endpoints import maybe_blob
-from rookery.webhooks.store.tables import attempts, deliveries, events
+from rookery.webhooks.store.tables import FORGOTTEN, attempts, deliveries, events
 
 _ADD = insert(events)
 _ONE = select(events).where(events.c.id == bindparam("of_id"), events.c.workspace_id == bindparam("of_workspace"))
@@ -23,6 +24,11 @@ _FORGET = (
     delete(deliveries).where(deliveries.c.event_id.in_(_THESE)),
     delete(events).where(events.c.id.in_(_THESE)),
 )
+_ABOUT = select(events.c.id, events.c.body, events.c.full_body).where(
+    events.c.workspace_id == bindparam("of_workspace"), events.c.about == bindparam("of_memory")
+)
+_BLANK = update(events).where(events.c.id == bindparam("of_id")).values(body=bindparam("new_body"), full_body=None, about=FORGOTTEN)
+_SILENCE = update(attempts).where(attempts.c.delivery_id.in_(_THEIRS)).values(response=None)
 _PURGE = (
     delete(attempts).where(attempts.c.workspace_id == bindparam("of_workspace")),
     delete(deliveries).where(deliveries.c.workspace_id == bindparam("of_workspace")),
@@ -42,6 +48,7 @@ def add(tx: Tx, new: Sequence[Event]) -> None:
                 "created_at": to_micros(event.created_at),
                 "body": event.body,
                 "full_body": event.full,
+                "about": event.about,
             }
             for event in new
         ],
@@ -63,6 +70,7 @@ def event_of(row: Row) -> Event:
         created_at=from_micros(row.integer("created_at")),
         body=row.blob("body"),
         full=maybe_blob(row, "full_body"),
+        about=row.maybe_text("about"),
     )
 
 
@@ -73,6 +81,28 @@ def forget(tx: Tx, *, before: datetime, at_most: int) -> int:
         for statement in _FORGET:
             tx.run(statement, {"ids": ids})
     return len(ids)
+
+
+def blank(tx: Tx, workspace_id: int, memory_id: str) -> None:
+    """Take the content of a memory out of the events about it, and what was answered to them, which may repeat it."""
+    rows = tx.all(_ABOUT, {"of_workspace": workspace_id, "of_memory": memory_id})
+    if not rows:
+        return
+    tx.many(
+        _BLANK,
+        [
+            # Beside a full body, the other one has no content.
+            {"of_id": row.text("id"), "new_body": _blanked(row.blob("body")) if maybe_blob(row, "full_body") is None else row.blob("body")}
+            for row in rows
+        ],
+    )
+    tx.run(_SILENCE, {"ids": [row.text("id") for row in rows]})
+
+
+def _blanked(body: bytes) -> bytes:
+    told = orjson.loads(body)
+    told["data"].pop("content", None)
+    return orjson.dumps(told)
 
 
 def purge(tx: Tx, workspace_id: int) -> int:

@@ -11,14 +11,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import BindParameter, and_, bindparam, case, exists, func, insert, literal, select, update
+from sqlalchemy import BindParameter, Text, and_, bindparam, case, exists, func, insert, literal, null, select, update
 from sqlalchemy import delete as delete_from
 
 from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db import Row, Tx
 from rookery.webhooks.models import DeliveryState, Endpoint, Outcome
 from rookery.webhooks.store.endpoints import endpoint_of, micros
-from rookery.webhooks.store.tables import attempts, deliveries, endpoints, events
+from rookery.webhooks.store.tables import FORGOTTEN, attempts, deliveries, endpoints, events
 
 _SENDING = DeliveryState.SENDING.value
 _PENDING = DeliveryState.PENDING.value
@@ -89,12 +89,18 @@ _INTERRUPTED = (
     update(attempts).where(_IS_ATTEMPT, attempts.c.outcome.is_(None)).values(outcome=Outcome.INTERRUPTED.value, ended_at=bindparam("at"))
 )
 _BEGIN = insert(attempts)
+# The answer may repeat a content, and come after the memory was deleted.
+_IS_FORGOTTEN = (
+    select(deliveries.c.id)
+    .join(events, events.c.id == deliveries.c.event_id)
+    .where(deliveries.c.id == bindparam("of_delivery"), events.c.about == FORGOTTEN)
+    .exists()
+)
 _END = (
     update(attempts)
     .where(_IS_ATTEMPT)
-    .values(
-        {name: bindparam(f"new_{name}") for name in ("started_at", "ended_at", "outcome", "status", "error", "response", "duration_ms")}
-    )
+    .values({name: bindparam(f"new_{name}") for name in ("started_at", "ended_at", "outcome", "status", "error", "duration_ms")})
+    .values(response=case((_IS_FORGOTTEN, null()), else_=bindparam("new_response", type_=Text)))
 )
 _UNBEGIN = delete_from(attempts).where(_IS_ATTEMPT)
 _IS_MINE = and_(deliveries.c.id == bindparam("of_id"), deliveries.c.owner == bindparam("me"), deliveries.c.state == _SENDING)

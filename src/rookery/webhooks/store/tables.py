@@ -1,4 +1,4 @@
-"""The tables of webhooks; `migrations/versions/0015_webhooks.py` makes the same."""
+"""The tables of webhooks; `migrations/versions/0015_webhooks.py` and `0017_webhook_subjects.py` make the same."""
 
 from __future__ import annotations
 
@@ -48,9 +48,15 @@ events = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("body", LargeBinary, nullable=False),
     Column("full_body", LargeBinary),
+    Column("about", Text),
     Index("ix_webhook_events_created_at", "created_at"),
     Index("ix_webhook_events_workspace_id", "workspace_id"),
 )
+FORGOTTEN = ""
+"""What an event is about whose memory is gone, and its content with it; what is answered to it yet is not kept either."""
+
+_has_content = events.c.about.is_not(None)
+Index("ix_webhook_events_about", events.c.workspace_id, events.c.about, sqlite_where=_has_content, postgresql_where=_has_content)
 
 deliveries = Table(
     "webhook_deliveries",
