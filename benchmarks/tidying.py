@@ -13,7 +13,7 @@ import json
 import resource
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -97,16 +97,21 @@ async def measure(folder: Path, number: int, *, projects: int) -> list[dict[str,
     async with build(settings).for_command() as rookery:
         started_s = time.perf_counter()
         await fill(rookery, number, projects=projects)
-        rows.append({"what": "filled", "s": time.perf_counter() - started_s, "rss_mb": _rss_mb()})
-        pruned = pruning.Wanted(workspace_id=1, deduplicate=True, min_effective_confidence=0.1)
-        rows.append(_row("prune --deduplicate", await rookery.tidying.pruning.run(pruned)))
-        rows.append(_row("consolidate", await rookery.tidying.consolidation.run(consolidation.Wanted(workspace_id=1))))
+        rows.append({"what": "filled", "s": time.perf_counter() - started_s, "cpu_s": time.process_time(), "rss_mb": _rss_mb()})
+        prune = pruning.Wanted(workspace_id=1, deduplicate=True, min_effective_confidence=0.1)
+        rows.append(await _row("prune --deduplicate", rookery.tidying.pruning.run(prune)))
+        dry = consolidation.Wanted(workspace_id=1, dry_run=True)
+        rows.append(await _row("consolidate --dry-run", rookery.tidying.consolidation.run(dry)))
+        rows.append(await _row("consolidate", rookery.tidying.consolidation.run(consolidation.Wanted(workspace_id=1))))
     return rows
 
 
-def _row(what: str, report: Report) -> dict[str, object]:
-    per_s = report.total / report.duration_s
-    return {"what": what, "s": report.duration_s, "rss_mb": _rss_mb(), "total": report.total, "per_s": per_s, **report.counts}
+async def _row(what: str, run: Coroutine[object, object, Report]) -> dict[str, object]:
+    before_s = time.process_time()
+    report = await run
+    cpu_s, per_s = time.process_time() - before_s, report.total / report.duration_s
+    figures = {"s": report.duration_s, "cpu_s": cpu_s, "rss_mb": _rss_mb()}
+    return {"what": what, **figures, "total": report.total, "per_s": round(per_s), **report.counts}
 
 
 def _rss_mb() -> float:
@@ -125,10 +130,11 @@ def main() -> None:
     if given.json:
         print(json.dumps(rows, indent=2))
         return
-    table = Table("", "seconds", "highest RSS, MB", "came of it", title=f"{given.n:,} memories of {given.projects} projects")
+    table = Table("", "seconds", "of CPU", "highest RSS, MB", "came of it", title=f"{given.n:,} memories of {given.projects} projects")
     for row in rows:
-        rest = {name: value for name, value in row.items() if name not in {"what", "s", "rss_mb"}}
-        table.add_row(str(row["what"]), f"{row['s']:,.1f}", f"{row['rss_mb']:,.0f}", ", ".join(f"{k} {v}" for k, v in rest.items()))
+        rest = {name: value for name, value in row.items() if name not in {"what", "s", "cpu_s", "rss_mb"}}
+        figures = (f"{row['s']:,.1f}", f"{row['cpu_s']:,.1f}", f"{row['rss_mb']:,.0f}")
+        table.add_row(str(row["what"]), *figures, ", ".join(f"{k} {v}" for k, v in rest.items()))
     Console().print(table)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from random import Random
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rookery.kernel.db import Tx
 from rookery.memory import merging
 from rookery.memory.maintenance.consolidation import Wanted
-from rookery.memory.models import Change, Memory, MemoryScope, MemoryState, Passage, Question, Tombstone, Vector, state_of
+from rookery.memory.models import Change, Memory, MemoryScope, MemoryState, Passage, Question, Tombstone, Vector, Vectored, state_of
 from rookery.memory.runs import Item, Report, Watch
 from tests.conftest import FakeClock
 from tests.memory.makers import MODEL, Rig, StemEmbedder, make_caller, make_memory
@@ -344,3 +344,78 @@ async def test_of_a_long_memory_all_parts_must_be_alike(rig: Rig, monkeypatch: p
     await rig.index()
     assert (await _consolidate(rig))[0].counts["merged"] == 1
     assert await _live(rig, short, both) == [False, True]
+
+
+async def test_one_merge_that_cannot_be_embedded_keeps_no_other_from_its_end(rig: Rig) -> None:
+    """Issue: merges are written, embedded and archived many at a time; each is verified on its own."""
+    pairs = list[tuple[Memory, Memory]]()
+    for topic in ("owls", "trains", "tea"):
+        words = " ".join(f"{topic}{number}" for number in range(40))
+        pairs.append((await rig.remember(words, confidence=0.9), await rig.remember(f"{words} more{topic}", confidence=0.5)))
+    await rig.index()
+    rig.embedder.poison = "moretrains"
+
+    report, items = await _consolidate(rig)
+    assert (report.counts["merged"], report.failures, report.stopped) == (2, 1, None)
+    assert {item.id for item in items} == {pairs[0][1].id, pairs[2][1].id}
+    assert [await _live(rig, *pair) for pair in pairs] == [[True, False], [True, True], [True, False]]
+    assert (await rig.fresh(pairs[1][0])).content == pairs[1][0].content
+
+
+async def test_several_merges_that_a_killed_run_had_begun_are_all_finished(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Issue: killed in the middle and run again: nothing lost, nothing twice; also of those that were written together."""
+    topics, last = ("owls", "trains", "tea"), list[Memory]()
+    for topic in topics:
+        words = " ".join(f"{topic}{number}" for number in range(40))
+        await rig.remember(words, confidence=0.9)
+        last.append(await rig.remember(f"{words} more{topic}", confidence=0.5))
+    await rig.index()
+    stored = rig.vectors.stored
+
+    async def die(workspace_id: int, ids: Collection[str]) -> Mapping[str, tuple[Vector, ...]]:
+        if len(ids) == len(topics):  # what was merged, looked up again
+            raise KeyboardInterrupt
+        return await stored(workspace_id, ids)
+
+    monkeypatch.setattr(rig.vectors, "stored", die)
+    with pytest.raises(KeyboardInterrupt):
+        await _consolidate(rig)
+    monkeypatch.setattr(rig.vectors, "stored", stored)
+    between = await _live(rig, *last)
+    told = (await _consolidate(rig, replace(WANTED, dry_run=True)))[1]
+    report, done = await _consolidate(rig)
+
+    assert (between, told) == ([True] * 3, done)
+    assert ({item.id for item in done}, report.counts["merged"]) == ({each.id for each in last}, 3)
+    assert await _live(rig, *last) == [False] * 3
+    assert (await _consolidate(rig))[0].counts["merged"] == 0
+
+
+async def test_dozens_that_say_the_same_become_one_at_once(rig: Rig) -> None:
+    """Spec 4.4: merges clusters; of any size, though most are of two."""
+    stored = [await rig.remember(f"{BASE} turn{number}", confidence=0.5) for number in range(45)]
+    best = await rig.remember(f"{BASE} turn45", confidence=0.9)
+    await rig.index()
+
+    told, items = await _consolidate(rig, replace(WANTED, dry_run=True))
+    report, done = await _consolidate(rig)
+    assert (report.counts, told.counts, done) == ({"clusters": 1, "merged": 45, "left_out": 0}, report.counts, items)
+    assert await _live(rig, best, *stored) == [True] + [False] * 45
+    assert (await rig.fresh(best)).content.count("turn") == 46
+
+
+async def test_what_is_remembered_while_it_goes_is_left_to_the_next_run(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Issue: safe beside a server: vectors are compared as they were when the run began."""
+    primary, second = await _twins(rig)
+    put, late = rig.vectors.put, list[Memory]()
+
+    async def remember_another(items: Sequence[Vectored]) -> None:
+        monkeypatch.setattr(rig.vectors, "put", put)
+        await put(items)
+        late.append(await rig.remember(f"{MORE} Indeed", confidence=0.4))
+        await rig.index()
+
+    monkeypatch.setattr(rig.vectors, "put", remember_another)
+    assert (await _consolidate(rig))[0].counts["merged"] == 1
+    assert await _live(rig, primary, second, *late) == [True, False, True]
+    assert [item.id for item in (await _consolidate(rig))[1]] == [late[0].id]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
+from rookery.kernel.db import Tx
 from rookery.kernel.errors import NotFound
 from rookery.kernel.events import MemoryArchived, MemoryDeleted
 from rookery.memory.maintenance.pruning import Wanted
@@ -101,6 +103,24 @@ async def test_a_duplicate_stays_when_the_better_one_goes_by_another_criterion(r
 
     assert told == done
     assert await _archived(rig, better, fresh) == [True, False]
+
+
+async def test_duplicates_stay_of_which_the_better_one_leaves_meanwhile(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Issue: safe beside a server: of each text one stays, and texts that are judged together go each by its own."""
+    pairs = [(await rig.remember(text, confidence=0.9), await rig.remember(text, confidence=0.8)) for text in ("heron", "crane", "stork")]
+    write, first = rig.db.write, [True]
+
+    async def archive_one_first(work: Callable[[Tx], object]) -> object:
+        if first:
+            first.clear()
+            await rig.brain.records.archive(make_caller(), pairs[1][0].id)
+        return await write(work)
+
+    monkeypatch.setattr(rig.db, "write", archive_one_first)
+    counts, _ = await _prune(rig, replace(NOTHING, deduplicate=True))
+
+    assert counts["archived"] == 2
+    assert [await _archived(rig, *pair) for pair in pairs] == [[False, True], [True, False], [False, True]]
 
 
 async def test_what_nobody_ever_asked_for_is_named_and_pruned_only_on_request(rig: Rig) -> None:

@@ -6,11 +6,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import groupby
 
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.events import Bus, MemoryDeleted
 from rookery.kernel.jobs import Jobs
+from rookery.memory.maintenance.erasing import DELETED, Erasing
 from rookery.memory.maintenance.rounds import Course, Rounds
 from rookery.memory.models import Memory
 from rookery.memory.ranking import HALF_LIVES_DAYS, OTHER_HALF_LIFE_DAYS, decay
@@ -52,8 +54,11 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Doomed:
+    """Who goes and why; *twin_of*: only while that one stays and says the same."""
+
     worth: Worth
     why: str
+    twin_of: str | None = None
 
 
 class Pruning:
@@ -67,6 +72,7 @@ class Pruning:
         bus: Bus,
         clock: Clock,
         rounds: Rounds,
+        erasing: Erasing,
         half_lives_days: Mapping[str, int | None] | None = None,
     ) -> None:
         self._db = db
@@ -74,6 +80,7 @@ class Pruning:
         self._bus = bus
         self._clock = clock
         self._rounds = rounds
+        self._erasing = erasing
         self._half_lives_days = {**HALF_LIVES_DAYS, **(half_lives_days or {})}
 
     async def run(self, wanted: Wanted, *, watch: Watch | None = None) -> Report:
@@ -96,58 +103,65 @@ class Pruning:
             if wanted.deduplicate:
                 await self._deduplicate(wanted, within, counts, watch)
 
+        left: str | None = None
+
+        async def last() -> None:
+            nonlocal left
+            await deduplicate()
+            left = await self._erasing.settle() if wanted.delete and not wanted.dry_run else None
+
         gone = await self._rounds.through(
             Course(name=f"prune {wanted.workspace_id}", of=within, resume=False, is_kept=False),
             lambda tx, after: tidying.worths(tx, within, after=after, limit=BATCH),
             work,
             watch=watch,
-            last=deduplicate,
+            last=last,
         )
         return Report(
-            total=gone.total, successes=gone.done, failures=0, duration_s=gone.duration_s, counts=dict(counts), stopped=gone.stopped
+            total=gone.total, successes=gone.done, failures=0, duration_s=gone.duration_s, counts=dict(counts), stopped=gone.stopped or left
         )
 
     async def _deduplicate(self, wanted: Wanted, within: Range, counts: Counter[str], watch: Watch) -> None:
         """Keep of each fingerprint the best that no other criterion takes."""
         after = ""
         while fingerprints := await self._db.read(lambda tx, at=after: tidying.repeated(tx, within, after=at, limit=BATCH)):
-            for fingerprint in fingerprints:
-                twins = await self._db.read(lambda tx, of=fingerprint: tidying.twins(tx, within, of))
-                kept = [each for each in twins if not self._why(wanted, each, within.at or self._clock())]
-                for start in range(1, len(kept), BATCH):
-                    doomed = [_Doomed(worth=each, why=f"a duplicate of {kept[0].id}") for each in kept[start : start + BATCH]]
-                    await self._part_with(wanted, doomed, counts, watch, twin_of=kept[0].id)
+            twins = await self._db.read(lambda tx, of=fingerprints: tidying.twins(tx, within, of))
+            doomed = list[_Doomed]()
+            for _, same in groupby(twins, key=lambda each: each.fingerprint):
+                kept = [each for each in same if not self._why(wanted, each, within.at or self._clock())]
+                doomed += [_Doomed(worth=each, why=f"a duplicate of {kept[0].id}", twin_of=kept[0].id) for each in kept[1:]]
+            for start in range(0, len(doomed), BATCH):
+                await self._part_with(wanted, doomed[start : start + BATCH], counts, watch)
             after = fingerprints[-1]
 
-    async def _part_with(
-        self, wanted: Wanted, doomed: Sequence[_Doomed], counts: Counter[str], watch: Watch, *, twin_of: str | None = None
-    ) -> None:
+    async def _part_with(self, wanted: Wanted, doomed: Sequence[_Doomed], counts: Counter[str], watch: Watch) -> None:
         if not doomed:
             return
         gone = set[str](each.worth.id for each in doomed)
         if not wanted.dry_run:
-            gone = await self._db.write(lambda tx: self._write(tx, wanted, doomed, twin_of))
+            gone = await self._db.write(lambda tx: self._write(tx, wanted, doomed))
         action, name = ("delete", "deleted") if wanted.delete else ("archive", "archived")
         for each in doomed:
             if each.worth.id in gone:
                 counts[name] += 1
                 watch.item(Item(id=each.worth.id, action=action, why=each.why))
 
-    def _write(self, tx: Tx, wanted: Wanted, doomed: Sequence[_Doomed], twin_of: str | None) -> set[str]:
+    def _write(self, tx: Tx, wanted: Wanted, doomed: Sequence[_Doomed]) -> set[str]:
         """Part with them as far as they are still what they were judged as; return those."""
         now, gone = self._clock(), set[str]()
-        ids = sorted({each.worth.id for each in doomed} | ({twin_of} if twin_of else set()))
-        held = {each: records.locked(tx, wanted.workspace_id, each) for each in ids}
-        twin = held[twin_of] if twin_of else None
+        ids = {each.worth.id for each in doomed} | {each.twin_of for each in doomed if each.twin_of}
+        held = {each: records.locked(tx, wanted.workspace_id, each) for each in sorted(ids)}
         for each in doomed:
             memory = held[each.worth.id]
             if memory is None or memory.archived_at is not None or _changed(memory, each.worth):
                 continue
-            if twin_of and (twin is None or twin.archived_at is not None or twin.content != memory.content):
+            twin = held[each.twin_of] if each.twin_of else None
+            if each.twin_of and (twin is None or twin.archived_at is not None or twin.content != memory.content):
                 continue
             if wanted.delete:
                 event = MemoryDeleted(workspace_id=memory.workspace_id, memory_id=memory.id, at=now)
                 remove(tx, self._jobs, self._bus, memory, event)
+                self._erasing.owe(tx, DELETED)
             else:
                 put_away(tx, self._jobs, self._bus, memory, at=now)
             gone.add(memory.id)

@@ -30,15 +30,6 @@ _OPEN = (
     .limit(bindparam("most"))
 )
 _OPEN_AFTER = _OPEN.where(merges.c.primary_id > bindparam("after"))
-_SETTLED = (
-    select(merges.c.primary_id)
-    .where(
-        merges.c.workspace_id == bindparam("workspace"),
-        merges.c.primary_id.in_(bindparam("ids", expanding=True)),
-        merges.c.run == bindparam("of_run"),
-    )
-    .distinct()
-)
 _DONE = update(merges).where(*_THIS).values(is_done=1)
 _DROP = delete(merges).where(*_THIS)
 
@@ -78,13 +69,6 @@ def into(tx: Tx, workspace_id: int, primary_id: str) -> list[Merge]:
 def unfinished(tx: Tx, workspace_id: int, *, after: str, limit: int) -> list[str]:
     """Return primaries, by id, of merges that were begun and not ended."""
     return [row.text("primary_id") for row in tx.all(_OPEN_AFTER, {"workspace": workspace_id, "after": after, "most": limit})]
-
-
-def settled(tx: Tx, workspace_id: int, ids: Sequence[str], *, run: str) -> set[str]:
-    """Return those of *ids* into which *run* has merged others."""
-    if not ids:
-        return set()
-    return {row.text("primary_id") for row in tx.all(_SETTLED, {"workspace": workspace_id, "ids": ids, "of_run": run})}
 
 
 def finish(tx: Tx, merge: Merge) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -52,6 +53,19 @@ class Worth:
     fingerprint: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """That there is such a memory."""
+
+    id: str
+
+
+def listed(tx: Tx, of: Range, *, after: str, limit: int) -> list[Listed]:
+    """Return the next memories by id, and no more of them than that."""
+    statement = select(memories.c.id).where(_condition(of), memories.c.id > after).order_by(memories.c.id).limit(limit)
+    return [Listed(id=row.text("id")) for row in tx.all(statement)]
+
+
 def batch(tx: Tx, of: Range, *, after: str, limit: int) -> list[Memory]:
     """Return the next memories by id."""
     statement = select(*_KEPT).where(_condition(of), memories.c.id > after).order_by(memories.c.id).limit(limit)
@@ -84,10 +98,11 @@ def repeated(tx: Tx, of: Range, *, after: str, limit: int) -> list[str]:
     return [row.text("fingerprint") for row in tx.all(statement)]
 
 
-def twins(tx: Tx, of: Range, fingerprint: str) -> list[Worth]:
-    """Return the memories of a fingerprint: the one to keep first, by highest confidence, then oldest, then id."""
+def twins(tx: Tx, of: Range, fingerprints: Sequence[str]) -> list[Worth]:
+    """Return the memories of each fingerprint: the one to keep first, by highest confidence, then oldest, then id."""
     c = memories.c
-    statement = select(*_STANDING).where(_condition(of), c.fingerprint == fingerprint).order_by(c.confidence.desc(), c.created_at, c.id)
+    order = (c.fingerprint, c.confidence.desc(), c.created_at, c.id)
+    statement = select(*_STANDING).where(_condition(of), c.fingerprint.in_(fingerprints)).order_by(*order)
     return [_to_worth(row) for row in tx.all(statement)]
 
 
