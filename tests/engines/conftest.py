@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
+from rookery.engines.vectors.embedded import EmbeddedVectors
 from rookery.memory.models import Document, MemoryScope, Near, Vector, Vectored, Within
 from rookery.memory.ports import VectorIndex
 from rookery.memory.visibility import sees
+from tests.engines.lists import Open, open_in
 
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 
@@ -20,6 +24,19 @@ _MOMENTS = st.sampled_from([NOW - timedelta(days=1), NOW, NOW + timedelta(micros
 _ORGS = ["acme", "Acme"]
 _PROJECTS = ["api", "web"]
 _CONFIDENCES = st.sampled_from([0.3, 0.5, 0.1 + 0.2])
+
+
+@pytest.fixture
+async def opened(tmp_path: Path) -> AsyncIterator[Open]:
+    """Open the same index as often as asked: as another process would, or as this one after a restart."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        def open_it() -> EmbeddedVectors:
+            index = open_in(tmp_path)
+            stack.push_async_callback(index.close)
+            return index
+
+        yield open_it
 
 
 def make_document(memory_id: str = "a", **fields: object) -> Document:
@@ -126,7 +143,7 @@ withins = st.builds(
 """Every filter, each often left out."""
 
 
-EAST = vector(1)
+EAST, NORTH = vector(1), vector(0, 1)
 
 CROSSES = [vector(*signs) for signs in ((1,), (0, 1), (1, 1, 1, 1), (1, 1, -1, 1), (-1, 1, 1, -1), (-1,))]
 """Vectors whose products are exact in floats, and often equal."""

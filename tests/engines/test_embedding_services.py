@@ -320,6 +320,18 @@ async def test_a_service_that_refuses_everything_is_unavailable_not_the_text(ope
             await work
 
 
+@pytest.mark.parametrize("number", [b"0", b"null", b"1e999"], ids=["zeros", "nothing", "infinite"])
+async def test_a_service_that_gives_no_vector_for_anything_is_unavailable_not_the_text(
+    open_embedder: Open, service: Service, number: bytes
+) -> None:
+    """Issue 5: a model that broke answers 200 with zeros, or null for what JSON cannot say; no memory is `failed` for that."""
+    service.always = Fault(body=b'{"data": [{"index": 0, "embedding": [%b]}], "embeddings": [[%b]]}' % (number, number))
+    embedder = open_embedder()
+    for work in (embedder.embed_query(HERON), embedder.embed_passages(passages(HERON)), embedder.warm()):
+        with pytest.raises(EngineUnavailable):
+            await work
+
+
 async def test_a_model_that_is_not_there_is_named(service: Service, tmp_path: Path) -> None:
     """Ollama's most common failure: the model was never pulled."""
     engine = embedders.open(service.ollama().replace("/words", "/no-such-model:latest"), data_dir=tmp_path)

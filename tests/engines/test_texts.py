@@ -24,6 +24,7 @@ from rookery.engines.texts import Engine, frequencies
 from rookery.engines.texts.embedded import EmbeddedTexts
 from rookery.engines.texts.grammar import MAX_SPACES
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
+from rookery.kernel.words import sought
 from rookery.memory.models import Document, MemoryScope, Within, Words
 from rookery.memory.visibility import sees
 from tests.engines.conftest import NOW, damage, documents, everywhere, make_document, remove, withins
@@ -210,10 +211,12 @@ async def test_any_text_may_be_asked_for(raw_index: Engine, text: str, other: st
 
 
 async def test_whole_words_of_other_scripts_are_found(raw_index: Engine) -> None:
-    """No script is refused, though a run of Chinese letters is one word to the embedded engine."""
+    """D-49: no script is refused, and what has no spaces is found by each part of it."""
     await fill(raw_index, a="東京タワー ist hoch", b="Схема базы данных", c="Ärger mit Umlauten")
 
-    assert await found(raw_index, any_of("東京タワー")) == ["a"]
+    assert await found(raw_index, any_of(*sought("東京タワー"))) == ["a"]
+    assert await found(raw_index, any_of("タワ")) == await found(raw_index, any_of("京")) == ["a"]
+    assert await found(raw_index, Words(phrases=("東京 京タ",))) == ["a"]
     assert await found(raw_index, any_of("базы")) == ["b"]
     assert await found(raw_index, any_of("ÄRGER")) == ["c"]
 

@@ -236,7 +236,6 @@ async def test_no_span_holds_what_callers_say(traced: Settings, receiver: Receiv
 async def test_a_failure_of_ours_is_marked_by_its_code(traced: Settings, receiver: Receiver) -> None:
     """D-10: a span that failed says so, by a word."""
     async with open_house(traced) as house:
-        await house.rookery.vectors.close()
         await house.rookery.embedder.warm()
         await house.rookery.embedder.close()
         answer = await house.admin.post("/v1/brain/recall", {"query": "when"})

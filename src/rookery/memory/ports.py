@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -40,6 +41,14 @@ class VectorIndex(Protocol):
     A write is durable when its call returns; a query sees every write that returned before it, of any process.
     """
 
+    async def is_ready(self, workspace_id: int) -> bool:
+        """
+        Tell whether the workspace can be asked; false: that takes long yet, is being changed, and later it can be.
+
+        Who asks all the same is answered truly, after that time.
+        """
+        ...
+
     async def put(self, items: Sequence[Vectored]) -> None:
         """Replace all points of each document's memory; twice the same does no harm."""
         ...
@@ -69,6 +78,35 @@ class VectorIndex(Protocol):
 
     async def count(self, workspace_id: int) -> int:
         """Return how many memories of the workspace are indexed."""
+        ...
+
+
+class Comparing(Protocol):
+    """Vectors of a workspace, to be compared with each other. Raises `EngineUnavailable("vectors", …)` and no other engine error."""
+
+    async def alike(self, ids: Collection[str], *, above: float, most: int) -> Mapping[str, Sequence[str]]:
+        """
+        Return of each of *ids* which others of exactly its space are like it, the most similar first; one like no other is left out.
+
+        A space is org, project, agent, session, scope and type. None is missed: this is no approximate search. What was put since
+        the comparing began may be.
+
+        Args:
+            above: What the similarity of two memories, that of their two most similar chunks, must exceed.
+            most: So many of each at most.
+        """
+        ...
+
+    def leave_out(self, ids: Collection[str]) -> None:
+        """Let no later answer name *ids*."""
+        ...
+
+
+class Comparisons(Protocol):
+    """The memories of a workspace compared with each other, all with all (D-52): far quicker than a question to the index for each."""
+
+    def comparing(self, workspace_id: int, *, org: str | None = None, project: str | None = None) -> AbstractAsyncContextManager[Comparing]:
+        """Begin to compare those of *org* and of *project*, exactly, or of any; an engine may copy them aside until the end."""
         ...
 
 
@@ -167,4 +205,17 @@ class TextIndex(Protocol):
 
     async def drop(self, workspace_id: int, ids: Collection[str]) -> None:
         """Forget *ids* of the workspace; unknown ones are ignored."""
+        ...
+
+
+class Traces(Protocol):
+    """A store that keeps bytes of what was deleted from it, until they happen to be written over."""
+
+    async def erase(self) -> None:
+        """
+        Leave none of them in any file of the store; those who read and write beside it go on.
+
+        Raises:
+            EngineUnavailable: It is not done, and must be done again.
+        """
         ...

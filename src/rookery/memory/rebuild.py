@@ -78,6 +78,16 @@ class Rebuild:
             return self._now
         return self._side_of(serving)
 
+    async def answering(self, workspace_id: int) -> Side | None:
+        """
+        Do as `side`; None also while the index is being got ready for the workspace, so that nobody waits for minutes.
+
+        Raises:
+            EngineUnavailable: The vector index is down.
+        """
+        side = await self.side(workspace_id)
+        return None if side is None or not await side.vectors.is_ready(workspace_id) else side
+
     async def keep_up(self, pairs: Sequence[tuple[Memory, Document, Passage]]) -> None:
         """
         Give the former generation, where it still answers, what it does not have: new and changed memories.

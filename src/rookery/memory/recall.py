@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from rookery.access.models import Caller
 from rookery.kernel.clock import Clock
@@ -15,6 +14,7 @@ from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.events import Bus, MemoryRecalled
 from rookery.kernel.ids import Ids
 from rookery.kernel.tracing import span
+from rookery.memory.both import both
 from rookery.memory.journal import Journal
 from rookery.memory.models import Hit, Matched, Memory, Mode, Near, Question, Recalled, Vector, Why, Within, Words
 from rookery.memory.past import PastQuestion, PastRecall
@@ -25,9 +25,6 @@ from rookery.memory.rebuild import Rebuild, Side
 from rookery.memory.store import records
 from rookery.memory.visibility import sees
 from rookery.memory.words import asked, found, of_keywords
-
-A = TypeVar("A")
-B = TypeVar("B")
 
 _ROUNDS = 4
 _MORE = 4
@@ -172,7 +169,7 @@ class Recall:
         """Choose who is asked of meaning: the model of now, or the former one until its vectors are rebuilt, or, if it is gone, nobody."""
         if state.mode == "keyword":
             return
-        state.side = await self._rebuild.side(state.inside.workspace_id)
+        state.side = await self._rebuild.answering(state.inside.workspace_id)
         if state.side is not None and state.side.is_former:
             try:
                 with span("embedding"):
@@ -202,17 +199,17 @@ class Recall:
         words = of_keywords(question.keywords)
         side = state.side
         if side is None:
-            matched, extra = await _both(self._match(asked(question.query), inside, limit), self._match(words, inside, limit))
+            matched, extra = await both(self._match(asked(question.query), inside, limit), self._match(words, inside, limit))
             return _by_words(matched, extra, limit)
         if state.mode == "semantic":
-            near, extra = await _both(self._near(side, state, limit), self._match(words, inside, limit))
+            near, extra = await both(self._near(side, state, limit), self._match(words, inside, limit))
             similarities = await self._similarities(side, state, near, extra)
             return _by_meaning(near, similarities, extra, is_all=len(near) < limit and len(extra) < limit)
-        (near, matched), extra = await _both(
-            _both(self._near(side, state, limit), self._match(asked(question.query), inside, limit)), self._match(words, inside, limit)
+        (near, matched), extra = await both(
+            both(self._near(side, state, limit), self._match(asked(question.query), inside, limit)), self._match(words, inside, limit)
         )
         similarities = await self._similarities(side, state, near, [*matched, *extra])
-        return _by_both(near, similarities, matched, extra, is_all=len(near) < limit and len(matched) < limit)
+        return _byboth(near, similarities, matched, extra, is_all=len(near) < limit and len(matched) < limit)
 
     async def _near(self, side: Side, state: _Asked, limit: int) -> list[Near]:
         if state.vector is None:
@@ -253,15 +250,16 @@ class Recall:
             await self._read(state, batch)
             ranked.extend(self._ranked(state, arms.candidate(each), boost, is_bounded=is_bounded) for each in batch if each in state.read)
             at += len(batch)
+            ranked.sort(key=place)
+            del ranked[wanted:]  # of thousands that are as relevant, all are read: to sort them over and over would take a second
             if len(ranked) >= wanted:
-                ranked.sort(key=place)
                 following = relevances[candidates[min(at, len(candidates) - 1)]]
                 ceiling = with_keywords(following, share=1.0, boost=boost, is_bounded=is_bounded)
                 if band(ranked[wanted - 1].relevance) > band(ceiling):
-                    return ranked[:wanted], True
-        ranked.sort(key=place)
+                    return ranked, True
+            await asyncio.sleep(0)  # reading does not wait, and others are to be answered in between
         # A hybrid's relevance is relative to its candidates, so that further ones have no ceiling to compare with.
-        return ranked[:wanted], state.mode == "hybrid" and len(ranked) >= wanted
+        return ranked, state.mode == "hybrid" and len(ranked) >= wanted
 
     async def _read(self, state: _Asked, ids: Sequence[str]) -> None:
         """Read the records of *ids* that were not looked for yet, and keep those that the question may see now (D-46)."""
@@ -303,7 +301,7 @@ def _by_words(matched: Sequence[Matched], extra: Sequence[Matched], limit: int) 
     )
 
 
-def _by_both(
+def _byboth(
     near: Sequence[Near], similarities: Mapping[str, float], matched: Sequence[Matched], extra: Sequence[Matched], *, is_all: bool
 ) -> Arms:
     return Arms(
@@ -362,12 +360,3 @@ def _hit(ranked: Ranked, number: int) -> Hit:
             place=number,
         ),
     )
-
-
-async def _both(first: Coroutine[None, None, A], second: Coroutine[None, None, B]) -> tuple[A, B]:
-    """Await both at once; if one fails, the other is stopped."""
-    other = asyncio.ensure_future(second)
-    try:
-        return await first, await other
-    finally:
-        other.cancel()

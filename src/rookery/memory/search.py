@@ -8,6 +8,7 @@ from collections.abc import Callable
 from rookery.access.models import Caller
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database
+from rookery.memory.both import both
 from rookery.memory.models import Filters, Searched, SearchHit, Within, Words
 from rookery.memory.ports import TextIndex
 from rookery.memory.reach import within
@@ -41,8 +42,9 @@ class Search:
         words = parsed(query)
         hits, total = list[SearchHit](), 0
         if words.any_of or words.phrases:
-            hits, dropped = await self._hits(words, inside, limit, offset)
-            total = max(await self._texts.total(words, within=inside) - dropped, len(hits))
+            # In a large store counting costs as much as finding, and neither needs the other.
+            (hits, dropped), counted = await both(self._hits(words, inside, limit, offset), self._texts.total(words, within=inside))
+            total = max(counted - dropped, len(hits))
         return Searched(hits=tuple(hits), total=total, took_ms=(self._timer() - started_s) * 1000)
 
     async def _hits(self, words: Words, inside: Within, limit: int, offset: int) -> tuple[list[SearchHit], int]:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Protocol
 
 from rookery.kernel.errors import WrongSettings
-from rookery.memory.ports import Generations, VectorIndex
+from rookery.memory.ports import Comparisons, Generations, Traces, VectorIndex
 
 
-class Engine(VectorIndex, Generations, Protocol):
+class Engine(VectorIndex, Generations, Comparisons, Traces, Protocol):
     """An engine with its connections and threads."""
 
     async def start(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import enum
 import os
 import sys
 
@@ -22,6 +23,15 @@ def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("ROOKERY_")} | dict.fromkeys(_THREADS, "1")
 
 
+class Built(enum.Enum):
+    """How a build ended; what failed was logged."""
+
+    DONE = enum.auto()
+    ELSEWHERE = enum.auto()
+    """Another process is building."""
+    FAILED = enum.auto()
+
+
 class Builds:
     """The process that builds, if there is one. All of it runs on one event loop."""
 
@@ -30,11 +40,11 @@ class Builds:
         self._process: asyncio.subprocess.Process | None = None
         self._is_closed = False
 
-    async def make(self, order: Order) -> bool:
-        """Build what *order* says; false: that failed, which is logged, or another process is at it."""
+    async def make(self, order: Order) -> Built:
+        """Build what *order* says."""
         async with self._lock:
             if self._is_closed:
-                return False
+                return Built.FAILED
             try:
                 self._process = process = await asyncio.create_subprocess_exec(
                     sys.executable,
@@ -47,7 +57,7 @@ class Builds:
                 )
             except OSError as error:
                 _log.warning("lists of vectors not built", workspace_id=order.workspace_id, reason=str(error))
-                return False
+                return Built.FAILED
             if process.stdin is None or process.stderr is None:
                 raise RuntimeError("the pipes were asked for")
             try:
@@ -59,7 +69,7 @@ class Builds:
             if code not in {0, BUSY} and not self._is_closed:
                 lines = said.decode(errors="replace").strip().splitlines()
                 _log.warning("lists of vectors not built", workspace_id=order.workspace_id, reason=lines[-1] if lines else f"exit {code}")
-            return code == 0
+            return {0: Built.DONE, BUSY: Built.ELSEWHERE}.get(code, Built.FAILED)
 
     async def close(self) -> None:
         """End the process that builds; what it has not finished is begun anew some other time."""

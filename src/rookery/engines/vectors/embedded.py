@@ -23,13 +23,18 @@ import numpy as np
 
 from rookery.engines.vectors.blocks import Floats
 from rookery.engines.vectors.building import Order
-from rookery.engines.vectors.builds import Builds
-from rookery.engines.vectors.file import VectorFile
+from rookery.engines.vectors.builds import Builds, Built
+from rookery.engines.vectors.comparing import Copied
+from rookery.engines.vectors.copies import Copy
+from rookery.engines.vectors.erasing import forget_lists
+from rookery.engines.vectors.file import Part, VectorFile
 from rookery.engines.vectors.generations import clear
+from rookery.engines.vectors.openings import Openings
 from rookery.engines.vectors.sealed import remove, there, workspaces
 from rookery.engines.vectors.shelves import EXACT_FLOATS, Shelf, are_old
 from rookery.engines.vectors.views import Crew
 from rookery.kernel.errors import EngineUnavailable
+from rookery.kernel.wiping import empty_log
 from rookery.memory.models import Near, Vector, Vectored, Within
 from rookery.memory.ports import Behind, Generation
 
@@ -49,6 +54,9 @@ a small workspace is read by its first question in milliseconds.
 _QUERIES = (os.cpu_count() or 1) + 2
 _HELPERS = min(7, (os.cpu_count() or 1) - 1)
 _REOPEN_S = 30.0
+_LOOK_AGAIN_S = 1.0
+"""While another process builds."""
+
 _NEXT_TRY_S = 60.0
 """After a build that failed, or that another process is at."""
 
@@ -68,6 +76,7 @@ class EmbeddedVectors:
         self._generation = Generation(model=model, dimension=dimension)
         self._lists = path.with_suffix(".lists")
         self._builds = Builds()
+        self._openings = Openings(self._get_ready)
         self._file: VectorFile | None = None
         self._opening = asyncio.Lock()
         self._users = 0
@@ -89,7 +98,7 @@ class EmbeddedVectors:
 
     async def close(self) -> None:
         """Finish writes, then close the file and the threads."""
-        tasks = [self._preloading, *(shelf.building for shelf in self._shelves.values())]
+        tasks = [self._preloading, *self._openings.cancel(), *(shelf.building for shelf in self._shelves.values())]
         waiting = [task for task in tasks if task is not None and not task.done()]
         for task in waiting:
             task.cancel()
@@ -122,9 +131,25 @@ class EmbeddedVectors:
             await file.writer.submit(lambda connection: file.drop(connection, workspace_id, ids))
             await self._in(self._queries, lambda: self._forget(file, workspace_id))
 
+    async def erase(self) -> None:
+        async with self._using() as file:
+            await self._in(self._loaders, lambda: forget_lists(file, self._lists, self._generation))
+            await asyncio.to_thread(empty_log, self._path)
+
     async def count(self, workspace_id: int) -> int:
         async with self._using() as file:
             return await self._in(self._queries, lambda: file.count(workspace_id))
+
+    async def is_ready(self, workspace_id: int) -> bool:
+        shelf = self._shelves.get(workspace_id)
+        if shelf is not None and shelf.is_begun:
+            return True
+        if workspace_id not in self._openings:
+            most = EXACT_FLOATS // self._dimension
+            async with self._using() as file:
+                if not await self._in(self._queries, lambda: file.has_over(workspace_id, most)):
+                    return True
+        return await self._openings.wait(workspace_id)
 
     async def near(self, vector: Vector, *, within: Within, limit: int) -> list[Near]:
         self._check([vector])
@@ -148,6 +173,16 @@ class EmbeddedVectors:
         ids = tuple(ids)
         async with self._using() as file:
             return await self._in(self._queries, lambda: file.stored(workspace_id, ids))
+
+    @contextlib.asynccontextmanager
+    async def comparing(self, workspace_id: int, *, org: str | None = None, project: str | None = None) -> AsyncGenerator[Copied]:
+        copied = Copied(Copy(self._path.parent, dimension=self._dimension), dimension=self._dimension, pool=self._queries)
+        try:
+            async with self._using() as file:
+                await copied.fill(file, Part(workspace_id=workspace_id, org=org, project=project))
+            yield copied
+        finally:
+            await copied.close()
 
     async def serving(self, workspace_id: int) -> Generation | None:
         async with self._using() as file:
@@ -181,19 +216,37 @@ class EmbeddedVectors:
     async def _preload(self) -> None:
         """Read what the first questions will need; what fails here, they meet themselves."""
         async with self._using() as file:
-            left, unlisted = _PRELOADED_BYTES, list[int]()
+            left, listed, unlisted = _PRELOADED_BYTES, list[int](), list[int]()
             for workspace_id, vectors in await self._in(self._loaders, lambda: file.largest(limit=_PRELOADED_SPACES)):
                 if vectors * self._dimension > EXACT_FLOATS:
-                    if not self._newest(workspace_id):
-                        unlisted.append(workspace_id)
-                        continue
-                else:
-                    left -= vectors * self._dimension * 4
+                    (listed if self._newest(workspace_id) else unlisted).append(workspace_id)
+                    continue
+                left -= vectors * self._dimension * 4
                 if left >= 0:
                     await self._current(file, workspace_id)
-            for workspace_id in unlisted:
-                if await self._builds.make(self._order(workspace_id, known=0)):
-                    await self._current(file, workspace_id)
+        for workspace_id in (*listed, *unlisted):
+            await self._openings.end(workspace_id)
+
+    async def _get_ready(self, workspace_id: int) -> None:
+        """Open a large workspace's lists, which are built first if there are none; only if they cannot be, read all of it."""
+        if not await self._take_lists(workspace_id):
+            order = self._order(workspace_id, known=0)
+            built = await self._builds.make(order)
+            while built is Built.ELSEWHERE:
+                await asyncio.sleep(_LOOK_AGAIN_S)
+                built = await self._builds.make(order)
+            await self._take_lists(workspace_id)
+        async with self._using() as file:
+            await self._current(file, workspace_id)
+
+    async def _take_lists(self, workspace_id: int) -> bool:
+        """Have the newest lists taken in by the next question; false: there are none that can be believed."""
+        async with self._using() as file:
+            shelf = self._shelf(workspace_id)
+            is_taken = await self._in(self._loaders, lambda: shelf.take_lists(file))
+            if is_taken:
+                shelf.age = -1
+            return is_taken
 
     def _check(self, vectors: Sequence[Vector]) -> None:
         if not vectors:
@@ -213,15 +266,19 @@ class EmbeddedVectors:
         if version != self._version:
             self._version, self._age = version, self._age + 1
         age = self._age
-        shelf = self._shelves.get(workspace_id)
-        if shelf is None:
-            shelf = self._shelves[workspace_id] = Shelf(workspace_id, self._generation, self._lists)
+        shelf = self._shelf(workspace_id)
         while shelf.age < age:
             if shelf.following is None:
                 shelf.following = asyncio.create_task(self._follow(file, shelf, self._age))
                 shelf.following.add_done_callback(_hear)
             # One reads for all who wait; that one of them gives up must not stop it for the others.
             await asyncio.shield(shelf.following)
+        return shelf
+
+    def _shelf(self, workspace_id: int) -> Shelf:
+        shelf = self._shelves.get(workspace_id)
+        if shelf is None:
+            shelf = self._shelves[workspace_id] = Shelf(workspace_id, self._generation, self._lists)
         return shelf
 
     async def _follow(self, file: VectorFile, shelf: Shelf, age: int) -> None:
@@ -246,10 +303,8 @@ class EmbeddedVectors:
                 await self._builds.make(self._order(shelf.workspace_id, known=shelf.listed))
             if self._newest(shelf.workspace_id) <= shelf.listed:
                 await asyncio.sleep(_NEXT_TRY_S)
-            if self._newest(shelf.workspace_id) > shelf.listed:
+            if self._newest(shelf.workspace_id) > shelf.listed and await self._take_lists(shelf.workspace_id):
                 async with self._using() as file:
-                    await self._in(self._loaders, lambda: shelf.prepare(file))
-                    shelf.age = -1
                     await self._current(file, shelf.workspace_id)
         finally:
             shelf.building = None

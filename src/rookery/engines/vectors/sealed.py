@@ -26,12 +26,13 @@ from rookery.memory.ports import Generation
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int32]
+Keys = npt.NDArray[np.uint32]
 Longs = npt.NDArray[np.int64]
 Doubles = npt.NDArray[np.float64]
 Names = npt.NDArray[np.bytes_]
 S = TypeVar("S", bound=np.generic)
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 NEVER: Final = int(np.iinfo(np.int64).max)
 SUFFIX: Final = ".lists"
 _MAGIC: Final = b"rookery lists\n\0\0"
@@ -76,7 +77,7 @@ class Sealed:
         trained: How many rows there were when the centroids were found.
         ends: Where each list ends.
         by_group: Rows in the order of their groups; *group_ends* tells where each ends.
-        by_id: Rows in the order of their ids.
+        by_id: Rows in the order of *keys*, checksums of their ids, which are a tenth as long.
         earliest_expiry: Of any row; `NEVER` if none expires.
     """
 
@@ -102,6 +103,7 @@ class Sealed:
         self.by_group: Ints = self._array("by_group", np.int32)
         self.group_ends: Longs = self._array("group_ends", np.int64)
         self.by_id: Ints = self._array("by_id", np.int32)
+        self.keys: Keys = self._array("keys", np.uint32)
         self.columns = Columns(
             change=self._array("change", np.int64),
             ids=self._array("ids", np.bytes_),
@@ -128,21 +130,20 @@ class Sealed:
 
     def rows_of(self, memory_ids: Collection[str]) -> dict[str, Ints]:
         """Return the rows of those of *memory_ids* that it has, dead ones too."""
-        ids, width = self.columns.ids, self.columns.ids.dtype.itemsize
-        asked = {each.encode(): each for each in memory_ids}
-        # Of exactly the column's width, as numpy would otherwise widen the whole column.
-        keys = np.array([each for each in asked if len(each) <= width], dtype=ids.dtype)
-        keys.sort()
-        firsts = np.searchsorted(ids, keys, side="left", sorter=self.by_id)
-        lasts = firsts.copy()
-        # Looked for once: a memory has few rows, and another search among a million costs a hundred times a look at the next one.
-        going = np.arange(len(keys))
-        while len(going := going[lasts[going] < len(self.by_id)]):
-            going = going[ids[self.by_id[lasts[going]]] == keys[going]]
-            lasts[going] += 1
-        names: list[bytes] = keys.tolist()
-        spans = zip(names, firsts.tolist(), lasts.tolist(), strict=True)
-        return {asked[name]: self.by_id[first:last] for name, first, last in spans if last > first}
+        width = self.columns.ids.dtype.itemsize
+        asked = {name: each for each in memory_ids if len(name := each.encode()) <= width}
+        keys = np.fromiter(map(zlib.crc32, asked), dtype=np.uint32, count=len(asked))
+        firsts, lasts = np.searchsorted(self.keys, keys, side="left"), np.searchsorted(self.keys, keys, side="right")
+        counts = lasts - firsts
+        befores = np.cumsum(counts) - counts
+        rows = self.by_id[np.arange(int(counts.sum())) + np.repeat(firsts - befores, counts)]
+        # Of exactly the column's width, as numpy would otherwise widen what it compares with.
+        same = self.columns.ids[rows] == np.repeat(np.array(list(asked), dtype=self.columns.ids.dtype), counts)
+        ends: list[int] = np.cumsum(np.bincount(np.repeat(np.arange(len(asked)), counts)[same], minlength=len(asked))).tolist()
+        rows = rows[same]
+        return {
+            memory_id: rows[first:last] for memory_id, first, last in zip(asked.values(), [0, *ends], ends, strict=False) if last > first
+        }
 
     def names(self, rows: Longs | Sequence[int]) -> list[str]:
         """Return whose they are."""
@@ -178,12 +179,16 @@ def seal(
 ) -> None:
     """Write the file under a name of its own, and give it *path* when it is whole and on the disk. *batches*: the vectors, in order."""
     groups = len(columns.spaces) + 1
+    names: list[bytes] = columns.ids.tolist()
+    keys = np.fromiter(map(zlib.crc32, names), dtype=np.uint32, count=len(names))
+    by_id = np.argsort(keys, kind="stable").astype(np.int32)
     arrays: dict[str, npt.NDArray[np.generic]] = {
         "centroids": centroids,
         "ends": ends,
         "by_group": np.argsort(columns.group, kind="stable").astype(np.int32),
         "group_ends": np.cumsum(np.bincount(columns.group, minlength=groups)).astype(np.int64),
-        "by_id": np.argsort(columns.ids, kind="stable").astype(np.int32),
+        "by_id": by_id,
+        "keys": keys[by_id],
         "change": columns.change,
         "ids": columns.ids,
         "group": columns.group,

@@ -78,17 +78,24 @@ class Shelf:
         if next_ is not None and next_.seen >= bounds.floor:
             state = next_
         elif not self._is_begun or self._state.slab.is_bloated or self._state.seen < bounds.floor:
-            state = self._begin(file, bounds)
+            state = self._opened(file, bounds) or _State(slab=Slab(self._generation.dimension), attached=None, seen=0)
         else:
             state = self._state
         state = self._caught_up(file, state, bounds)
         with self._lock:
             self._state, self._is_begun = state, True
 
-    def prepare(self, file: VectorFile) -> None:
-        """Open the newest file and read what is newer than that, for the next `follow` to go on from; blocks, but nobody else."""
+    def take_lists(self, file: VectorFile) -> bool:
+        """
+        Open the newest file and read what is newer than that, for the next `follow` to go on from; blocks, but nobody else.
+
+        Returns False if there is none that holds what the database does.
+        """
         bounds = file.bounds()
-        self._next = self._caught_up(file, self._begin(file, bounds), bounds)
+        state = self._opened(file, bounds)
+        if state is not None:
+            self._next = self._caught_up(file, state, bounds)
+        return state is not None
 
     def _caught_up(self, file: VectorFile, state: _State, bounds: Bounds) -> _State:
         slab, attached, seen = state.slab, state.attached, state.seen
@@ -102,6 +109,11 @@ class Shelf:
                     slab.apply(forgotten=changes.forgotten, points=changes.points)
             if changes.is_all:
                 return _State(slab=slab, attached=attached, seen=max(seen, bounds.last))
+
+    @property
+    def is_begun(self) -> bool:
+        """Tell whether it ever followed: what came since is soon read."""
+        return self._is_begun
 
     @property
     def rows(self) -> int:
@@ -159,8 +171,8 @@ class Shelf:
                 found |= state.attached.similarities(vector, [each for each in ids if each not in found])
             return found
 
-    def _begin(self, file: VectorFile, bounds: Bounds) -> _State:
-        """Return where to begin: at the newest file that holds what the database does, or at nothing."""
+    def _opened(self, file: VectorFile, bounds: Bounds) -> _State | None:
+        """Return the newest file that holds what the database does, to begin at; None: there is none."""
         for upto, path in there(self._folder, workspace_id=self.workspace_id, generation=self._generation):
             try:
                 if upto > bounds.last and upto > file.bounds().last:
@@ -175,7 +187,7 @@ class Shelf:
                 continue
             attached.sealed.read_ahead()
             return _State(slab=Slab(self._generation.dimension), attached=attached, seen=upto)
-        return _State(slab=Slab(self._generation.dimension), attached=None, seen=0)
+        return None
 
 
 def are_old(folder: Path, *, workspace_id: int, generation: Generation) -> bool:

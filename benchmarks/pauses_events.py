@@ -1,0 +1,119 @@
+"""What a server does beside answering, seen from outside for `benchmarks.pauses`: its children, the files it has mapped, its caches."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rookery.kernel.sqlite import connect
+
+_NEAR_S = 0.3
+_FEW = 1000
+"""Documents that the cache of words may lack for it to count as caught up: it is brought up to date in lots of 250."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened, by the machine's monotonic clock."""
+
+    at_s: float
+    what: str
+
+
+@dataclass(slots=True)
+class Watch:
+    """
+    What happened so far, and what goes on now.
+
+    Attributes:
+        events: In order; those of one kind that goes on have "began" and "ended".
+    """
+
+    folder: Path
+    pid: int
+    events: list[Event] = field(default_factory=list[Event])
+    _seen: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    _words: tuple[int, int] = (0, 0)
+    _documents: int = 0
+    _counted_s: float = 0.0
+
+    def look(self) -> None:
+        """Note what changed since the last look."""
+        for kind, now, came, went in (
+            ("children", _children(self.pid), "began", "ended"),
+            ("mapped", _mapped(self.pid), "taken in", "let go"),
+            ("files", {path.name for path in self.folder.glob("vectors.lists/*.lists")}, "there", "deleted"),
+        ):
+            before = self._seen.get(kind, set[str]())
+            for each in sorted(before - now):
+                self._note(f"{each} {went}")
+            for each in sorted(now - before):
+                self._note(f"{each} {came}")
+            self._seen[kind] = now
+        words = _words(self.folder)
+        if words != self._words:
+            self._note(f"words committed: {words[0]:,} documents in {words[1]} segments")
+            self._words = words
+
+    @property
+    def is_settled(self) -> bool:
+        """Tell whether nothing more is to be expected: no child builds, the newest lists are taken in, the words caught up."""
+        if time.monotonic() - self._counted_s > 1.0:
+            self._documents, self._counted_s = _documents(self.folder), time.monotonic()
+        lists = sorted(self._seen["files"], key=lambda name: int(name.rpartition("-")[2].partition(".")[0]))
+        is_listed = bool(lists) and lists[-1] in self._seen["mapped"] and not self._seen["children"]
+        return is_listed and self._words[0] >= self._documents - _FEW
+
+    def around(self, from_s: float, to_s: float) -> list[str]:
+        """Return what happened between two moments, and what went on."""
+        happened = [f"{each.what} ({each.at_s - from_s:+.2f} s)" for each in self.events if from_s - _NEAR_S <= each.at_s <= to_s + _NEAR_S]
+        began = {each.what.removesuffix(" began"): each.at_s for each in self.events if each.what.endswith(" began")}
+        ended = {each.what.removesuffix(" ended"): each.at_s for each in self.events if each.what.endswith(" ended")}
+        going = [what for what, at_s in began.items() if at_s < from_s and ended.get(what, to_s) >= to_s]
+        return [*happened, *(f"while {what}" for what in going)]
+
+    def note(self, what: str) -> None:
+        """Note something that the benchmark itself did."""
+        self._note(what)
+
+    def _note(self, what: str) -> None:
+        self.events.append(Event(at_s=time.monotonic(), what=what))
+
+
+def _children(pid: int) -> set[str]:
+    """Return which modules of ours run as processes that a server started."""
+    found = set[str]()
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in path.read_text(encoding="ascii").split():
+                words = Path(f"/proc/{child}/cmdline").read_bytes().decode(errors="replace").strip("\0").split("\0")
+                if words[-1].startswith("rookery."):
+                    found.add(f"{words[-1]} ({child})")
+    return found
+
+
+def _mapped(pid: int) -> set[str]:
+    with contextlib.suppress(OSError):
+        lines = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8").splitlines()
+        return {line.rpartition("/")[2].removesuffix(" (deleted)") for line in lines if "/vectors.lists/" in line}
+    return set()
+
+
+def _words(folder: Path) -> tuple[int, int]:
+    """Return how many documents the cache of words has, and in how many segments."""
+    for path in folder.glob("texts.cache/*/meta.json"):
+        with contextlib.suppress(OSError, ValueError):
+            segments = json.loads(path.read_text(encoding="utf-8"))["segments"]
+            gone = sum((each["deletes"] or {"num_deleted_docs": 0})["num_deleted_docs"] for each in segments)
+            return sum(each["max_doc"] for each in segments) - gone, len(segments)
+    return 0, 0
+
+
+def _documents(folder: Path) -> int:
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(connect(folder / "texts.db", read_only=True)) as connection:
+        return int(connection.execute("SELECT count(*) FROM document").fetchone()[0])
+    return 0
