@@ -166,6 +166,30 @@ async def test_a_running_worker_wakes_for_a_new_job_and_stops_cleanly(database: 
     assert await queue.backlog("Embed", 1) == 1
 
 
+async def test_what_becomes_ready_while_a_worker_gives_way_goes_into_one_batch(database: Database, clock: FakeClock) -> None:
+    """D-51: those who wait for an answer go first, and an engine is not woken for each job of a moment."""
+    queue, handler = Jobs(database, clock, uuid7), Recorder()
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def give_way() -> None:
+        asked.set()
+        await go_on.wait()
+
+    worker = Worker(queue, [Kind(name="Embed", handler=handler, batch=8, gives_way=give_way)], lease_s=30)
+    await worker.start()
+    assert not asked.is_set()
+    for _ in range(3):
+        await _fill(queue, 1)
+    await asyncio.wait_for(asked.wait(), 10)
+    await _fill(queue, 2)
+    before = list(handler.batches)
+    go_on.set()
+    await eventually(lambda: handler.batches)
+    await worker.stop()
+
+    assert (before, handler.batches) == ([], [[0, 0, 0, 0, 1]])
+
+
 async def test_a_stopped_worker_gives_its_jobs_back_at_once(database: Database, clock: FakeClock) -> None:
     """Issue, done when: stopping at any moment loses nothing; the next worker need not wait for the lease."""
     queue, started = Jobs(database, clock, uuid7), asyncio.Event()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+
+import pytest
 
 from rookery.kernel.sqlite import Writer, connect
 
@@ -56,6 +59,68 @@ async def test_writes_that_come_at_once_share_a_commit_and_fail_alone(tmp_path: 
 
     assert [type(outcome) for outcome in outcomes] == [type(None)] * 50 + [sqlite3.IntegrityError]
     assert (count, said.count("COMMIT")) == (50, 3)
+
+
+async def test_one_that_is_alone_is_undone_when_it_raises(tmp_path: Path) -> None:
+    """Issue, kernel: an exception undoes all of it."""
+    writer = Writer(lambda: connect(tmp_path / "a.db"), name="a")
+    await writer.submit(lambda connection: connection.execute("CREATE TABLE numbers (number)").close())
+
+    def put_and_fail(connection: sqlite3.Connection) -> None:
+        connection.execute("INSERT INTO numbers VALUES (1)")
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        await writer.submit(put_and_fail)
+    count = await writer.submit(lambda connection: connection.execute("SELECT count(*) FROM numbers").fetchone()[0])
+    await asyncio.to_thread(writer.close)
+
+    assert count == 0
+
+
+async def test_who_finds_his_work_done_by_a_commit_that_waited_for_no_disk_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D-51: a job that finds the words of a memory there ends, so they must be there after a power failure, too."""
+    synced, sync = list[str](), os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        sync(descriptor)
+
+    def look(connection: sqlite3.Connection) -> int:
+        return int(connection.execute("SELECT count(*) FROM numbers").fetchone()[0])
+
+    def put(connection: sqlite3.Connection) -> None:
+        connection.execute("INSERT INTO numbers VALUES (1)")
+
+    writer = Writer(lambda: connect(tmp_path / "a.db"), name="a")
+    await writer.submit(lambda connection: connection.execute("CREATE TABLE numbers (number)").close())
+    monkeypatch.setattr(os, "fsync", fsync)
+    await writer.submit(put, is_synced=False)
+    await writer.submit(look, is_synced=False)
+    before = list(synced)
+    found = await writer.submit(look)
+    after = list(synced)
+    await writer.submit(put)
+    await asyncio.to_thread(writer.close)
+
+    assert (found, before, after, synced) == (1, [], ["a.db-wal"], ["a.db-wal"])
+
+
+async def test_what_is_and_what_is_not_waited_for_may_come_in_any_order(tmp_path: Path) -> None:
+    """House 5.2: who says that his work may be lost changes nothing for others."""
+    levels = list[int]()
+
+    def note(connection: sqlite3.Connection) -> None:
+        levels.append(int(connection.execute("PRAGMA synchronous").fetchone()[0]))
+
+    writer = Writer(lambda: connect(tmp_path / "a.db"), name="a")
+    for is_synced in (True, False, False, True, True, False):
+        await writer.submit(note, is_synced=is_synced)
+    await asyncio.to_thread(writer.close)
+
+    assert levels == [2, 1, 1, 2, 2, 1]
 
 
 async def test_a_commit_undone_by_a_full_disk_tells_each_who_shared_it_why(tmp_path: Path) -> None:

@@ -102,8 +102,9 @@ async def test_who_gives_up_takes_nobody_along(rig: Rig) -> None:
     items=st.lists(st.integers(0, 9), min_size=1, max_size=200),
     bad=st.sets(st.integers(0, 9)),
     pauses=st.lists(st.booleans(), min_size=1, max_size=20),
+    waits=st.lists(st.booleans(), min_size=1, max_size=20),
 )
-def test_each_hears_of_its_own(items: list[int], bad: set[int], pauses: list[bool]) -> None:
+def test_each_hears_of_its_own(items: list[int], bad: set[int], pauses: list[bool], waits: list[bool]) -> None:
     """Whatever comes together: everybody gets what alone would have got, and nothing is done at once by two."""
 
     async def run() -> None:
@@ -122,7 +123,7 @@ def test_each_hears_of_its_own(items: list[int], bad: set[int], pauses: list[boo
         together = Together[int, int](lambda given: work(list(given)))
         asked = list[asyncio.Future[int]]()
         for number, each in enumerate(items):
-            asked.append(together.ask(each))
+            asked.append(asyncio.ensure_future(together.do(each)) if waits[number % len(waits)] else together.ask(each))
             if pauses[number % len(pauses)]:
                 await asyncio.sleep(0)
         done = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 20)
@@ -130,6 +131,42 @@ def test_each_hears_of_its_own(items: list[int], bad: set[int], pauses: list[boo
             assert isinstance(each, KeyError) if item in bad else each == -item
 
     asyncio.run(run())
+
+
+async def test_who_is_alone_is_served_without_a_task_and_who_is_not_with_the_others() -> None:
+    """Issue, Memory: one writer pays nothing for what many save."""
+    served = list[tuple[int, bool]]()
+
+    async def work(given: list[int]) -> list[int]:
+        served.append((len(given), asyncio.current_task() is me))
+        await asyncio.sleep(0)
+        return given
+
+    async def come(number: int) -> int:
+        return await together.do(number)
+
+    together, me = Together[int, int](lambda given: work(list(given))), asyncio.current_task()
+    assert [await together.do(1), await together.do(2)] == [1, 2]
+    for _ in range(2):
+        await asyncio.gather(*(come(number) for number in range(5)))
+    assert [await together.do(number) for number in range(10)] == list(range(10))
+
+    assert served == [(1, True), (1, True), (1, False), (4, False), (5, False), *[(1, False)] * 8, (1, True), (1, True)]
+
+
+async def test_who_is_alone_and_gives_up_leaves_those_who_came_meanwhile(rig: Rig) -> None:
+    """House 5.2: they are served all the same."""
+    first = asyncio.create_task(rig.brain.remember.one(make_caller(), make_draft("One.")))
+    await asyncio.sleep(0)
+    others = [asyncio.create_task(rig.brain.remember.one(make_caller(), make_draft(f"Number {number}."))) for number in range(3)]
+    await asyncio.sleep(0)
+    first.cancel()
+
+    done = await asyncio.gather(*others)
+
+    assert [each.memory.content for each in done] == ["Number 0.", "Number 1.", "Number 2."]
+    with contextlib.suppress(asyncio.CancelledError):
+        await first
 
 
 async def test_an_engine_that_is_down_is_asked_once_for_all() -> None:

@@ -60,6 +60,15 @@ class MemoryArchived:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryStripped:
+    """Personal data or secrets were taken out of a stored memory; what was written down of it elsewhere is to lose them too."""
+
+    workspace_id: int
+    memory_id: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRecalled:
     """A recall ran (spec 6.1): the query, what it returned in order, how long it took in milliseconds."""
 

@@ -162,6 +162,7 @@ class Kind:
         batch: The most jobs a handler is given at once.
         retries_s: Seconds before each retry; after the last the job is failed, and tried again daily (D-51).
         workers: How many batches one process works at a time.
+        gives_way: Waited for before jobs that are ready are taken, so that more may come together; it must end by itself.
         exhausted: Called in the transaction in which a job becomes failed.
     """
 
@@ -170,6 +171,7 @@ class Kind:
     batch: int = 1
     retries_s: tuple[int, ...] = (10, 60, 300)
     workers: int = 1
+    gives_way: Callable[[], Awaitable[None]] | None = None
     exhausted: Callable[[Tx, Job], None] | None = None
 
 
@@ -274,7 +276,7 @@ class Worker:
     async def run_ready(self, kind_name: str) -> int:
         """Work one batch of *kind_name* now, if any is ready; return how many jobs were taken."""
         kind = next(kind for kind in self._kinds if kind.name == kind_name)
-        batch = await self._claim(kind)
+        batch = await self._claim(kind) if await self._is_ready(kind) else []
         if batch:
             await self._work(kind, batch)
         return len(batch)
@@ -286,7 +288,7 @@ class Worker:
             wake.clear()
             paused = False
             try:
-                batch = await self._claim(kind)
+                batch = await self._next(kind)
                 if batch:
                     paused = await self._work(kind, batch)
             except Exception as error:
@@ -304,12 +306,21 @@ class Worker:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(wake.wait(), _POLL_S)
 
+    async def _next(self, kind: Kind) -> list[Job]:
+        if not await self._is_ready(kind):
+            return []
+        if kind.gives_way is not None:
+            await kind.gives_way()
+        return await self._claim(kind)
+
+    async def _is_ready(self, kind: Kind) -> bool:
+        """Look whether there is a job: that costs a read; only when something is there is the write lock taken."""
+        look = {"of_kind": kind.name, "now": to_micros(self._jobs.clock()), "at_most": 1}
+        return await self._jobs.db.quick(lambda tx: tx.one(_READY, look)) is not None
+
     async def _claim(self, kind: Kind) -> list[Job]:
         now = self._jobs.clock()
         look = {"of_kind": kind.name, "now": to_micros(now), "at_most": kind.batch}
-        # A look costs a read; only when something is there is the write lock taken.
-        if await self._jobs.db.quick(lambda tx: tx.one(_READY, {**look, "at_most": 1})) is None:
-            return []
 
         def claim(tx: Tx) -> list[Job]:
             rows = tx.all(_READY, look)

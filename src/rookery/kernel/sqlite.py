@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Literal, TypeVar, cast
@@ -48,6 +49,7 @@ def connect(
             _use_wal(connection, time.monotonic() + busy_timeout_s)
         connection.execute(f"PRAGMA synchronous={synchronous}")
         connection.execute("PRAGMA foreign_keys=ON")
+        connection.execute("PRAGMA secure_delete=ON")  # what is deleted is to be gone; as Debian's SQLite has it anyway
         connection.execute("PRAGMA temp_store=MEMORY")
         if read_only:
             connection.execute("PRAGMA query_only=ON")
@@ -107,7 +109,7 @@ class Writer:
     """
     The one thread of this process that writes a file; pieces of work queued meanwhile share one commit.
 
-    Each piece runs in a savepoint of its own: one that raises is undone alone. Other processes may write the
+    Where several do, each runs in a savepoint of its own: one that raises is undone alone. Other processes may write the
     same file; SQLite's lock and busy timeout order us.
     """
 
@@ -164,15 +166,14 @@ class Writer:
             self._queue.put(piece)
 
     def _serve(self) -> None:
-        connection: sqlite3.Connection | None = None
+        file: _File | None = None
         try:
             while True:
                 pieces, last = self._take()
                 if pieces:
                     try:
-                        connection = connection or self._connect()
-                        with _synced(connection, is_synced=any(piece.is_synced for piece in pieces)):
-                            self._commit_together(connection, pieces)
+                        file = file or _File(self._connect())
+                        file.commit_together(pieces)
                     except BaseException as error:  # noqa: BLE001 - whatever it was, each waiting caller must hear of it
                         for piece in pieces:
                             piece.error = piece.error or error
@@ -180,8 +181,8 @@ class Writer:
                 if last:
                     return
         finally:
-            if connection is not None:
-                connection.close()
+            if file is not None:
+                file.close()
 
     def _take(self) -> tuple[list[_Piece], bool]:
         first = self._queue.get()
@@ -198,30 +199,64 @@ class Writer:
             pieces.append(piece)
         return pieces, False
 
-    def _commit_together(self, connection: sqlite3.Connection, pieces: list[_Piece]) -> None:
+
+class _File:
+    """A writer's connection, on its thread. What it executes hands the interpreter's lock over each time, so that is little."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        (self._level,) = cast("tuple[int]", connection.execute("PRAGMA synchronous").fetchone())
+        self._now = self._level
+        (_, _, path) = cast("tuple[int, str, str]", connection.execute("PRAGMA database_list").fetchone())
+        self._wal = f"{path}-wal"
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def commit_together(self, pieces: list[_Piece]) -> None:
+        connection, is_synced = self._connection, any(piece.is_synced for piece in pieces)
+        self._wait_for_disk(self._level if is_synced else min(self._level, _NORMAL))
+        before = connection.total_changes
         _begin(connection)
         try:
-            for piece in pieces:
-                _run_in_savepoint(connection, piece)
+            if len(pieces) == 1:
+                pieces[0].result = pieces[0].work(connection)
+            else:
+                for piece in pieces:
+                    _run_in_savepoint(connection, piece)
             connection.execute("COMMIT")
         except BaseException:
             with contextlib.suppress(sqlite3.Error):
                 connection.execute("ROLLBACK")
             raise
+        if is_synced and self._level > _NORMAL and connection.total_changes == before:
+            self._sync()
 
+    def _wait_for_disk(self, level: int) -> None:
+        """Let commits wait for the disk as *level* says; asked only where that changes anything."""
+        if level != self._now:
+            self._connection.execute(f"PRAGMA synchronous={level}")
+            self._now = level
 
-@contextlib.contextmanager
-def _synced(connection: sqlite3.Connection, *, is_synced: bool) -> Generator[None]:
-    """Within, a commit waits for the disk as the connection says, or, unless *is_synced*, not at all."""
-    if is_synced:
-        yield
-        return
-    (level,) = connection.execute("PRAGMA synchronous").fetchone()
-    connection.execute(f"PRAGMA synchronous={min(int(level), _NORMAL)}")
-    try:
-        yield
-    finally:
-        connection.execute(f"PRAGMA synchronous={level}")
+    def _sync(self) -> None:
+        """
+        Wait until what was committed before is on the disk.
+
+        SQLite waits for nothing where a commit has nothing to write. But work that found everything there already, by a commit
+        that was not waited for, of whichever process, says as much as work that wrote it: its caller relies on it.
+        """
+        try:
+            descriptor = os.open(self._wal, os.O_RDWR)
+        except FileNotFoundError:
+            return  # all of it is in the database itself
+        except OSError as error:
+            raise sqlite3.OperationalError(f"disk I/O error: {error.strerror}") from error
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            raise sqlite3.OperationalError(f"disk I/O error: {error.strerror}") from error
+        finally:
+            os.close(descriptor)
 
 
 def _begin(connection: sqlite3.Connection) -> None:

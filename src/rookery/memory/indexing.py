@@ -15,6 +15,7 @@ from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.tracing import span
 from rookery.memory.models import Document, Memory, Passage, Vectored
 from rookery.memory.ports import Embedder, TextIndex, VectorIndex
+from rookery.memory.precedence import Precedence
 from rookery.memory.rebuild import Rebuild
 from rookery.memory.store import indexing as store
 from rookery.memory.together import Together
@@ -56,6 +57,7 @@ class Indexer:
         self._texts = texts
         self._clock = clock
         self._rebuild = rebuild
+        self._precedence = Precedence()
         self._offers = Together[Document, bool](self._put_words)
         self._many = set[asyncio.Task[bool]]()
         self._tidying = set[asyncio.Task[None]]()
@@ -64,6 +66,10 @@ class Indexer:
     def model(self) -> str:
         """The embedder's model: what was indexed with another one is stale (D-54)."""
         return self._embedder.model
+
+    async def give_way(self) -> None:
+        """Wait while memories are being stored one after the other, for a bounded while: what is stored is indexed in the lulls."""
+        await self._precedence.give_way()
 
     async def index(self, memories: Sequence[Memory], *, words_only: bool = False) -> Mapping[str, str]:
         """
@@ -106,6 +112,7 @@ class Indexer:
             stored: Tells which of *memories* were stored, by id; the words of the others are taken out again.
         """
         offer = self._offer(memories)
+        self._precedence.begin()
         try:
             outcome = await storing
         except asyncio.CancelledError:
@@ -114,6 +121,8 @@ class Indexer:
         except BaseException:
             await self._tidied(offer, memories)
             raise
+        finally:
+            self._precedence.end()
         kept = stored(outcome)
         # Where ours came late, another process may have deleted them meanwhile, and taken out words that were not there yet.
         if not offer.done() or any(memory.id not in kept for memory in memories):

@@ -29,10 +29,20 @@ class MemoryJobs:
     def kinds(self) -> list[Kind]:
         """Return them, for a worker."""
         return [
-            Kind(name=EMBED, handler=self.embed, batch=BATCH, retries_s=RETRIES_S, exhausted=self._exhausted),
-            Kind(name=EMBED_MOVED, handler=self.embed, batch=BATCH, retries_s=RETRIES_S, exhausted=self._exhausted),
+            self._embedding(EMBED),
+            self._embedding(EMBED_MOVED),
             Kind(name=DELETE, handler=self.drop, batch=BATCH, retries_s=RETRIES_S),
         ]
+
+    def _embedding(self, name: str) -> Kind:
+        return Kind(
+            name=name,
+            handler=self.embed,
+            batch=BATCH,
+            retries_s=RETRIES_S,
+            gives_way=self.indexer.give_way,
+            exhausted=self._exhausted,
+        )
 
     async def embed(self, jobs: Sequence[Job]) -> Mapping[str, Outcome]:
         """

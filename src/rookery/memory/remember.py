@@ -173,7 +173,7 @@ class Remember:
 
     async def _alone(self, drawn: _Drawn) -> Remembered:
         # PostgreSQL writes for many at a time; SQLite one after the other, so that what waits anyway may as well go together.
-        outcome = await self._together.ask(drawn) if self._db.dialect == "sqlite" else (await self._write([drawn]))[0]
+        outcome = await self._together.do(drawn) if self._db.dialect == "sqlite" else (await self._write([drawn]))[0]
         if isinstance(outcome, RookeryError):
             raise outcome
         return outcome

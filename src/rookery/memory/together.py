@@ -12,6 +12,9 @@ from rookery.kernel.errors import EngineUnavailable, StorageFull
 T = TypeVar("T")
 R = TypeVar("R")
 
+_SOLITUDE = 8
+"""After so many that each came alone the next is taken to be alone, too."""
+
 _MOST = 64
 """So many are done at once, so that the first waits a few milliseconds at most."""
 
@@ -36,17 +39,38 @@ class Together(Generic[T, R]):
         self._do = work
         self._waiting: list[_Asked[T, R]] = []
         self._task: asyncio.Task[None] | None = None
+        self._is_alone = False
+        self._alone_in_a_row = _SOLITUDE
 
     @property
     def waiting(self) -> int:
         """How many are not begun."""
         return len(self._waiting)
 
+    async def do(self, item: T) -> R:
+        """
+        Do *item* and return what came of it; raises what that raised.
+
+        Where nobody else is there, and nobody was lately, it is done as part of the caller: no task is made, and the loop does
+        not turn twice more for it. Otherwise all that begin in one turn of the loop go together.
+        """
+        if self._is_alone or self._task is not None or self._alone_in_a_row < _SOLITUDE:
+            return await self.ask(item)
+        self._is_alone = True
+        try:
+            (done,) = await self._do([item])
+            return done
+        finally:
+            self._is_alone = False
+            if self._waiting:
+                self._alone_in_a_row = 0
+                self._begin()
+
     def ask(self, item: T) -> asyncio.Future[R]:
         """Have *item* done; who cancels what is returned does not stop it."""
         answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Asked(item, answer, copy_context()))
-        if self._task is None:
+        if self._task is None and not self._is_alone:
             self._begin()
         return answer
 
@@ -56,6 +80,7 @@ class Together(Generic[T, R]):
 
     async def _work(self) -> None:
         taken, self._waiting = self._waiting[:_MOST], self._waiting[_MOST:]
+        self._alone_in_a_row = self._alone_in_a_row + 1 if len(taken) == 1 else 0
         try:
             await self._try(taken)
         finally:
