@@ -165,7 +165,7 @@ class RemoteEmbedder:
 
     async def _probe(self) -> None:
         try:
-            await self._rows([_PROBE], _FOR_CHECKS)
+            self._unit(await self._rows([_PROBE], _FOR_CHECKS))
         except Refused as refused:
             raise EngineUnavailable("embedder", str(refused)) from refused
 
@@ -174,7 +174,7 @@ class RemoteEmbedder:
             rows = await self._rows([text if text.strip() else "." for text in texts], patience)
         except _WrongWidth as wrong:
             raise EngineUnavailable("embedder", wrong.says) from wrong
-        return _unit(rows, width=self.dimension)
+        return self._unit(rows)
 
     async def _rows(self, texts: Sequence[str], patience: Patience) -> Rows:
         if self._is_closed:
@@ -186,8 +186,12 @@ class RemoteEmbedder:
             raise _WrongWidth(f"its vectors have {given} dimensions, more than the {self.dimension} that are stored: {advice}")
         if asked is not None and given != asked:
             raise _WrongWidth(f"its vectors have {given} dimensions, and dimensions={asked} was asked for: its model cannot do that")
-        self._answered_at_s = time.monotonic()
         return rows
+
+    def _unit(self, rows: Rows) -> list[Vector]:
+        vectors = _unit(rows, width=self.dimension)
+        self._answered_at_s = time.monotonic()
+        return vectors
 
 
 class _WrongWidth(Exception):

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Protocol
 
 from rookery.kernel.errors import WrongSettings
-from rookery.memory.ports import TextIndex
+from rookery.memory.ports import TextIndex, Traces
 
 
-class Engine(TextIndex, Protocol):
+class Engine(TextIndex, Traces, Protocol):
     """An engine with its connections and threads."""
 
     async def start(self) -> None:

@@ -1,10 +1,10 @@
 """
 Full text in a SQLite file, by FTS5: Porter's stemmer over words as Unicode separates them, ranked by bm25.
 
-Chinese, Japanese and Thai write no spaces, so a run of their letters is one word here: it is found whole or not at
-all. How rare a word is, bm25 takes from the whole file, other workspaces included: nothing of them can be read from
-a score but that they use the word, and an order within one workspace changes only where words are rare in the one
-and common in the other. Measured with `python -m benchmarks.engines`.
+Chinese, Japanese and Thai write no spaces, so `kernel.words.indexed` gives FTS5 each two of their letters that stand side
+by side, and `memory.words` asks for these. How rare a word is, bm25 takes from the whole file, other workspaces included:
+nothing of them can be read from a score but that they use the word, and an order within one workspace changes only where
+words are rare in the one and common in the other. Measured with `python -m benchmarks.engines`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import TypeVar
 from rookery.engines.texts.file import TextFile
 from rookery.engines.texts.grammar import ask
 from rookery.kernel.errors import EngineUnavailable
+from rookery.kernel.wiping import empty_log
 from rookery.memory.models import Document, Matched, Within, Words
 
 T = TypeVar("T")
@@ -74,6 +75,11 @@ class EmbeddedTexts:
         ids = tuple(ids)
         async with self._using() as file:
             await file.writer.submit(lambda connection: file.drop(connection, workspace_id, ids))
+
+    async def erase(self) -> None:
+        async with self._using() as file:
+            await asyncio.to_thread(file.erase)
+            await asyncio.to_thread(empty_log, self._path)
 
     async def match(self, words: Words, *, within: Within, limit: int, offset: int = 0) -> list[Matched]:
         asked = ask(words, within)

@@ -17,12 +17,14 @@ from pathlib import Path
 
 import orjson
 
+from rookery.engines.texts import erasing
 from rookery.engines.texts.frequencies import Frequencies
 from rookery.engines.texts.grammar import ORGLESS, PROJECTLESS, Asked, tokens
 from rookery.engines.texts.large import Large
 from rookery.engines.texts.rows import compared, numbers, seen
 from rookery.kernel.clock import to_micros
 from rookery.kernel.sqlite import Writer, connect
+from rookery.kernel.words import indexed
 from rookery.memory.models import Document, Matched, Within
 
 _FORMAT = 2
@@ -37,6 +39,12 @@ _STEPS = 10_000
 _IDLE_READERS = 8
 
 _CACHE_READS_S = 60.0
+
+_MAPPED_BYTES = 2**31 - 2**16
+"""
+So much of the file readers map, SQLite's most: the rows that a question finds lie all over it, and to look them up costs a third of
+what reads do (0.3 and 0.8 ms for 120 of a million). What the map holds is the system's page cache, not memory of ours.
+"""
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS document (
@@ -153,7 +161,7 @@ class TextFile:
             found = connection.execute(_READ, key).fetchone()
             if only_newer and found is not None and found[1] >= to_micros(document.updated_at):
                 continue
-            texts = (document.content, _context(document), tokens(document))
+            texts = (indexed(document.content), indexed(_context(document)), tokens(document))
             columns = _columns(document)
             if found is not None and found[2:5] == texts:
                 # Most were offered when they were stored, and nothing of them changed until their job puts them.
@@ -174,6 +182,12 @@ class TextFile:
             found = connection.execute(_FIND, (workspace_id, memory_id)).fetchone()
             if found is not None:
                 _take_out(connection, found)
+
+    def erase(self) -> None:
+        """Leave nothing of what was taken out: blocks until all segments are merged, step by step; others write in between."""
+        erasing.merge(self.writer.run)
+        with self._reader(_CACHE_READS_S) as connection:
+            erasing.forget_cache(self._path.with_suffix(".cache"), connection)
 
     def match(self, asked: Asked, *, within: Within, limit: int, offset: int, deadline_s: float) -> list[Matched]:
         """Return the best documents, ties by id; blocks."""
@@ -231,6 +245,7 @@ class TextFile:
             connection = self._idle.pop()
         except IndexError:
             connection = connect(self._path, read_only=True)
+            connection.execute(f"PRAGMA mmap_size={_MAPPED_BYTES}")
         deadline = time.monotonic() + deadline_s
         try:
             connection.set_progress_handler(lambda: time.monotonic() >= deadline, _STEPS)

@@ -213,7 +213,10 @@ class Large:
         return self._reading(count)
 
     def _refresh(self) -> None:
-        """Look at what this or another process added meanwhile."""
+        """Look at what this or another process added meanwhile, or whether it was deleted, as `erasing` does."""
+        if self._terms is not None and not (self._folder / "meta.json").exists():
+            self._snapshot = self._terms = None
+            self._seen_at_ns = 0
         with contextlib.suppress(OSError):
             at_ns = (self._folder / "meta.json").stat().st_mtime_ns
             if at_ns != self._seen_at_ns:

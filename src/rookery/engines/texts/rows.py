@@ -11,7 +11,7 @@ from rookery.kernel.clock import to_micros
 from rookery.memory.models import MemoryScope, Within
 
 _FOUND = """
-SELECT d.id, d.memory_id FROM json_each(:ids) AS found CROSS JOIN document AS d ON d.id = found.value
+SELECT json_group_object(d.id, d.memory_id) FROM json_each(:ids) AS found CROSS JOIN document AS d ON d.id = found.value
 WHERE d.workspace_id = :workspace_id
   AND (d.expires_at IS NULL OR d.expires_at > :at)
 """
@@ -38,7 +38,10 @@ def seen(connection: sqlite3.Connection, rows: Iterable[int], within: Within, *,
         "at": to_micros(within.at),
     }
     asked = " AND ".join((_FOUND + (_OWNED if by_owner else ""), *conditions))
-    return dict(connection.execute(asked, values).fetchall())
+    # As one row: for each one more, this thread would give up the interpreter's lock, and wait for it beside a busy server.
+    (answer,) = connection.execute(asked, values).fetchone()
+    found: dict[str, str] = orjson.loads(answer)
+    return {int(row): memory_id for row, memory_id in found.items()}
 
 
 def compared(within: Within, *, first: int) -> tuple[list[str], dict[str, object]]:

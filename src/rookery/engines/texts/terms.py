@@ -97,9 +97,9 @@ class Snapshot:
         read = {row: self.stems(text) for row, text in texts.items()} if sides else {}
         middling = sum(map(len, read.values())) / max(len(read), 1)
         for row, stems in read.items():
-            beside = set(pairwise(stems))
-            gain = sum(rarity for side, rarity in sides.items() if side in beside)
-            if gain:
+            beside = {side for side in pairwise(stems) if side in sides}
+            if beside:
+                gain = sum(map(sides.__getitem__, beside))
                 gains[row] = gain * _weight(1.0, len(stems) / middling)
         return gains
 

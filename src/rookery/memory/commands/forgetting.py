@@ -28,16 +28,21 @@ def forget(
     project: Project = None,
     agent: Annotated[str | None, typer.Option(help="Only memories of this agent, of every scope.", show_default=False)] = None,
     session: Annotated[str | None, typer.Option(help="Only memories of this session.", show_default=False)] = None,
+    traces: Annotated[
+        bool, typer.Option("--traces", help="Leave no trace in files, also of what was deleted by others; alone, only this.")
+    ] = False,
     workspace: Where = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Delete memories for good, archived and expired ones too: those that meet all that is given."""
-    wanted = Wanted(workspace_id=0, ids=tuple(ids or ()), org=org, project=project, agent_id=agent, session_id=session, dry_run=dry_run)
-    if not wanted.has_criteria:
-        wrong("Say what to forget: ids, --agent, --session, --org, --project.")
-    if not dry_run and not yes:
+    """Delete memories for good, archived and expired ones too: those that meet all that is given; no file keeps a trace."""
+    wanted = Wanted(
+        workspace_id=0, ids=tuple(ids or ()), org=org, project=project, agent_id=agent, session_id=session, traces=traces, dry_run=dry_run
+    )
+    if not (wanted.has_criteria or traces):
+        wrong("Say what to forget: ids, --agent, --session, --org, --project; or --traces.")
+    if wanted.has_criteria and not dry_run and not yes:
         if not sys.stdin.isatty():
             wrong("What is forgotten cannot be brought back. Say --yes to do it.")
         typer.confirm("This deletes memories for good.", abort=True, err=True)
@@ -47,6 +52,6 @@ def forget(
 
 async def _forget(platform: Opens, where: str | None, wanted: Wanted, screen: Screen) -> Report:
     async with platform.open() as opened:
-        workspace_id = await one(opened, where)
+        workspace_id = await one(opened, where) if wanted.has_criteria else 0
         with screen.watch("Forgetting") as watch:
             return await opened.tidying.forgetting.run(replace(wanted, workspace_id=workspace_id), watch=watch)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, BinaryIO, Literal, cast
 
@@ -16,7 +17,7 @@ import typer
 
 from rookery.kernel.clock import utc_now
 from rookery.kernel.errors import RookeryError, ValidationFailed
-from rookery.memory.commands.opening import DryRun, Json, Opens, Where, one, opens, wrong
+from rookery.memory.commands.opening import DryRun, Json, Opens, Resume, Where, one, opens, wrong
 from rookery.memory.commands.showing import Screen
 from rookery.memory.models import MemoryScope
 from rookery.memory.runs import Report
@@ -96,7 +97,9 @@ def import_(
     dedupe: Annotated[bool, typer.Option("--dedupe", help="Leave out what a memory of the same space says already.")] = False,
     new_ids: Annotated[bool, typer.Option("--new-ids", help="Store copies with ids of their own.")] = False,
     strip_pii: StripPii = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Announce nothing: webhooks are not told, and no training rows left.")] = False,
     dry_run: DryRun = False,
+    resume: Resume = False,
     as_json: Json = False,
 ) -> None:
     """Store memories that were exported, Markdown notes, agents' instructions or mem0's memories; twice is as once."""
@@ -110,8 +113,19 @@ def import_(
         memory_scope=None if scope is None else MemoryScope(scope),
         tags=tuple(each.lower() for each in tag or ()),
     )
-    wanted = importing.Wanted(workspace_id=0, place=place, dedupe=dedupe, new_ids=new_ids, strip_pii=strip_pii, dry_run=dry_run)
+    wanted = importing.Wanted(
+        workspace_id=0,
+        place=place,
+        dedupe=dedupe,
+        new_ids=new_ids,
+        strip_pii=strip_pii,
+        is_quiet=quiet,
+        dry_run=dry_run,
+        resume=resume,
+    )
     path = None if source == _STANDARD else source
+    if resume and (path is None or path.is_dir()):
+        wrong("--resume is for a file. Without it, the same command passes over what is here already.")
     asked = Asked(path=path, standard_input=sys.stdin.buffer, form=form, by=by, at=utc_now())
     # Not only a dry run has something to list: what was not stored, and why.
     screen = Screen(as_json=as_json, lists=True, dry_run=dry_run)
@@ -132,8 +146,20 @@ async def _export(platform: Opens, where: str | None, wanted: exporting.Wanted, 
 async def _import(platform: Opens, where: str | None, wanted: importing.Wanted, asked: Asked, screen: Screen) -> Report:
     async with platform.open() as opened:
         workspace_id = await one(opened, where)
+        wanted = replace(wanted, workspace_id=workspace_id)
         with reading(asked) as source, screen.watch("Importing") as watch:
-            return await opened.moving.importing.run(replace(wanted, workspace_id=workspace_id), source, watch=watch)
+            async with opened.training.kept():
+                return await opened.moving.importing.run(replace(wanted, run=_named(asked, wanted)), source, watch=watch)
+
+
+def _named(asked: Asked, wanted: importing.Wanted) -> str | None:
+    """Return the name of an import by what it reads, as it is now, and how; None: it cannot be gone on with."""
+    if asked.path is None or not asked.path.is_file():
+        return None
+    status = asked.path.stat()
+    of = replace(wanted, dry_run=False, resume=False)
+    told = f"{asked.path.resolve()}\0{status.st_size}\0{status.st_mtime_ns}\0{asked.form}\0{asked.by}\0{of}"
+    return f"import {wanted.workspace_id} {blake2b(os.fsencode(told), digest_size=12).hexdigest()}"
 
 
 @contextmanager

@@ -30,13 +30,13 @@ def clean(
     context: typer.Context,
     workspace: Where = None,
     *,
-    strip_pii: Annotated[bool, typer.Option("--strip-pii", help="Put marks such as [email] for personal data and secrets.")] = False,
+    strip_pii: Annotated[bool, typer.Option("--strip-pii", help=r"Put marks such as \[email] for personal data and secrets.")] = False,
     normalise: Annotated[bool, typer.Option("--normalise", help="One form for letters (NFC), white space and tags.")] = False,
     dry_run: DryRun = False,
     resume: Resume = False,
     as_json: Json = False,
 ) -> None:
-    """Clean the stored texts of a workspace, archived ones too; a stale re-index then brings it to the indexes."""
+    """Clean the stored texts of a workspace, archived ones too; a stale re-index then brings it to the vectors."""
     if not (strip_pii or normalise):
         wrong("Say what to clean: --strip-pii, --normalise, or both.")
     wanted = scrubbing.Wanted(workspace_id=0, strip_pii=strip_pii, normalise=normalise, dry_run=dry_run, resume=resume)

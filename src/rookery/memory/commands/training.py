@@ -66,7 +66,7 @@ def export_training(
     workspace: Where = None,
     out: Out = None,
     *,
-    strip_pii: Annotated[bool, typer.Option("--strip-pii", help="Put marks such as [email] for personal data and secrets.")] = False,
+    strip_pii: Annotated[bool, typer.Option("--strip-pii", help=r"Put marks such as \[email] for personal data and secrets.")] = False,
 ) -> None:
     """Write the training rows of a workspace as JSON lines, each with its memory as it is now."""
     known = finders() if strip_pii else ()

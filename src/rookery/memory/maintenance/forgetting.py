@@ -13,6 +13,7 @@ from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.events import Bus, MemoryDeleted
 from rookery.kernel.jobs import Jobs
 from rookery.memory.indexing import Indexer
+from rookery.memory.maintenance.erasing import DELETED, Erasing
 from rookery.memory.maintenance.rounds import Course, Rounds, batches
 from rookery.memory.models import Memory
 from rookery.memory.records import remove, take_out
@@ -29,6 +30,7 @@ class Wanted:
 
     Attributes:
         ids: Only these; without them, all that the others leave.
+        traces: Leave no traces, also of what was deleted otherwise; without criteria, nothing else.
     """
 
     workspace_id: int
@@ -37,6 +39,7 @@ class Wanted:
     project: str | None = None
     agent_id: str | None = None
     session_id: str | None = None
+    traces: bool = False
     dry_run: bool = False
 
     @property
@@ -60,19 +63,20 @@ class _Forgotten:
 
 class Forgetting:
     """
-    Deletes from every store; killed in the middle, the same command again ends it.
+    Deletes from every store, and then what is left in their files; killed in the middle, the same command again ends it.
 
     What was merged into another memory is taken out of that one again. The indexes are cleared at once, and by a job where
     their engine is down.
     """
 
-    def __init__(self, *, db: Database, jobs: Jobs, indexer: Indexer, bus: Bus, clock: Clock, rounds: Rounds) -> None:
+    def __init__(self, *, db: Database, jobs: Jobs, indexer: Indexer, bus: Bus, clock: Clock, rounds: Rounds, erasing: Erasing) -> None:
         self._db = db
         self._jobs = jobs
         self._indexer = indexer
         self._bus = bus
         self._clock = clock
         self._rounds = rounds
+        self._erasing = erasing
 
     async def run(self, wanted: Wanted, *, watch: Watch | None = None) -> Report:
         """Forget, or tell what would be forgotten."""
@@ -99,12 +103,22 @@ class Forgetting:
             agent_id=wanted.agent_id,
             session_id=wanted.session_id,
         )
+
+        async def clear() -> None:
+            nonlocal left
+            if wanted.traces and not wanted.dry_run:
+                await self._db.write(lambda tx: self._erasing.owe(tx, DELETED))
+            left = None if wanted.dry_run else await self._erasing.settle()
+
+        left: str | None = None
         course = Course(name=f"forget {wanted.workspace_id}", of=within, resume=False, is_kept=False)
-        gone = await self._rounds.through(course, batches(within), work, watch=watch)
+        read = batches(within) if wanted.has_criteria else _none
+        gone = await self._rounds.through(course, read, work, watch=watch, last=clear)
         if wanted.ids:
             counts["absent"] = len(set(wanted.ids)) - gone.done
+        total = gone.total if wanted.has_criteria else 0
         return Report(
-            total=gone.total, successes=gone.done, failures=0, duration_s=gone.duration_s, counts=dict(counts), stopped=gone.stopped
+            total=total, successes=gone.done, failures=0, duration_s=gone.duration_s, counts=dict(counts), stopped=gone.stopped or left
         )
 
     def _write(self, tx: Tx, stretch: Sequence[Memory]) -> list[_Forgotten]:
@@ -116,5 +130,11 @@ class Forgetting:
             left_in = take_out(tx, self._jobs, memory, at=now)
             store.unjudge(tx, memory.workspace_id, memory.id)
             remove(tx, self._jobs, self._bus, memory, MemoryDeleted(workspace_id=memory.workspace_id, memory_id=memory.id, at=now))
+            self._erasing.owe(tx, DELETED)
             gone.append(_Forgotten(memory=memory, left_in=left_in))
         return gone
+
+
+def _none(_: Tx, __: str) -> Sequence[Memory]:
+    """Go through nothing."""
+    return ()

@@ -12,6 +12,7 @@ from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.events import Bus, ReindexCompleted
 from rookery.memory.indexing import Indexer
+from rookery.memory.maintenance.erasing import Erasing
 from rookery.memory.models import Memory
 from rookery.memory.ports import TextIndex
 from rookery.memory.rebuild import Rebuild
@@ -63,6 +64,7 @@ class Lifecycle:
         bus: Bus,
         clock: Clock,
         rebuild: Rebuild,
+        erasing: Erasing,
         timer: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._db = db
@@ -71,6 +73,7 @@ class Lifecycle:
         self._bus = bus
         self._clock = clock
         self._rebuild = rebuild
+        self._erasing = erasing
         self._timer = timer
 
     async def count(self, wanted: Wanted) -> int:
@@ -115,6 +118,7 @@ class Lifecycle:
             await self._db.write(lambda tx: runs.drop(tx, wanted.name))
             if not wanted.words_only:
                 await self._rebuild.settle(without=failed)
+                stopped = await self._erased()
         duration_s = self._timer() - started_s
         event = ReindexCompleted(
             org=wanted.org,
@@ -126,6 +130,12 @@ class Lifecycle:
         )
         await self._db.write(lambda tx: self._bus.announce(tx, event))
         return Report(total=total, successes=done - failures, failures=failures, duration_s=duration_s, stopped=stopped)
+
+    async def _erased(self) -> str | None:
+        """Leave no traces of what was cleaned, once nothing is Stale any more; return why there are some."""
+        if not await self._erasing.owed():
+            return None
+        return await self._erasing.settle(is_reindexed=not await self.count(Wanted(is_stale=True)))
 
     async def preview(self, wanted: Wanted, on_item: Callable[[Item], None]) -> int:
         """Tell what a re-index would go through and why, and return how many."""

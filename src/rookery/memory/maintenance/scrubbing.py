@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -9,9 +10,13 @@ from datetime import timedelta
 
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
+from rookery.kernel.errors import EngineUnavailable
+from rookery.kernel.events import Bus, MemoryStripped
+from rookery.memory.indexing import Indexer
 from rookery.memory.maintenance.cleaning import finders
 from rookery.memory.maintenance.cleaning.marks import Finder, strip
 from rookery.memory.maintenance.cleaning.normal import normal_tags, normal_text
+from rookery.memory.maintenance.erasing import CLEANED, Erasing
 from rookery.memory.maintenance.rounds import Course, Rounds, batches
 from rookery.memory.models import Memory
 from rookery.memory.runs import Item, Report, Watch, unwatched
@@ -44,14 +49,17 @@ class Scrubbing:
     """
     Cleans each memory, archived ones too, in place; what is clean is left alone, so a second run changes nothing.
 
-    A memory that was changed is Stale until `brain:reindex --stale` (D-45): the indexes still find it by its old words, and
-    show the new ones.
+    A memory that was changed is found by its new words alone as soon as the full-text index can be written, and is Stale until
+    `brain:reindex --stale` (D-45): until then its meaning is that of the old ones. What is stripped leaves no traces in files.
     """
 
-    def __init__(self, *, db: Database, clock: Clock, rounds: Rounds) -> None:
+    def __init__(self, *, db: Database, indexer: Indexer, bus: Bus, clock: Clock, rounds: Rounds, erasing: Erasing) -> None:
         self._db = db
+        self._indexer = indexer
+        self._bus = bus
         self._clock = clock
         self._rounds = rounds
+        self._erasing = erasing
 
     async def run(self, wanted: Wanted, *, watch: Watch | None = None) -> Report:
         """Clean, or tell what would be cleaned."""
@@ -68,7 +76,10 @@ class Scrubbing:
                 return
             done = [result for _, result in unclean]
             if not wanted.dry_run:
-                done = await self._db.write(lambda tx: self._write(tx, unclean, cleaned))
+                done = await self._db.write(lambda tx: self._write(tx, unclean, cleaned, is_stripped=wanted.strip_pii))
+                with contextlib.suppress(EngineUnavailable):  # then the re-index brings the words too
+                    alive = [each.memory for each in done if each.memory.archived_at is None]
+                    await self._indexer.index(alive, words_only=True)
             for each in done:
                 counts.update(each.counts)
                 counts["changed"] += 1
@@ -77,12 +88,20 @@ class Scrubbing:
         within = Range(workspace_id=wanted.workspace_id)
         name = f"clean {wanted.workspace_id}{' strip-pii' * wanted.strip_pii}{' normalise' * wanted.normalise}"
         course = Course(name=name, of=within, resume=wanted.resume, is_kept=not wanted.dry_run)
-        gone = await self._rounds.through(course, batches(within), work, watch=watch)
+        left: str | None = None
+
+        async def last() -> None:
+            nonlocal left
+            left = await self._erasing.settle() if wanted.strip_pii and not wanted.dry_run else None
+
+        gone = await self._rounds.through(course, batches(within), work, watch=watch, last=last)
         return Report(
-            total=gone.total, successes=gone.done, failures=0, duration_s=gone.duration_s, counts=dict(counts), stopped=gone.stopped
+            total=gone.total, successes=gone.done, failures=0, duration_s=gone.duration_s, counts=dict(counts), stopped=gone.stopped or left
         )
 
-    def _write(self, tx: Tx, unclean: Sequence[tuple[Memory, Cleaned]], cleaned: Callable[[Memory], Cleaned]) -> list[Cleaned]:
+    def _write(
+        self, tx: Tx, unclean: Sequence[tuple[Memory, Cleaned]], cleaned: Callable[[Memory], Cleaned], *, is_stripped: bool
+    ) -> list[Cleaned]:
         """Clean them as they are now, under their locks: what somebody wrote meanwhile is not undone."""
         now, done = self._clock(), list[Cleaned]()
         for read, result_of_read in unclean:
@@ -92,8 +111,12 @@ class Scrubbing:
             result = result_of_read if was == read else cleaned(was)
             if result.memory == was:
                 continue
-            records.change(tx, was, replace(result.memory, updated_at=max(now, was.updated_at + _TICK), index_failed_at=None))
-            done.append(result)
+            memory = replace(result.memory, updated_at=max(now, was.updated_at + _TICK), index_failed_at=None)
+            records.change(tx, was, memory)
+            if is_stripped:
+                self._erasing.owe(tx, CLEANED)
+                self._bus.announce(tx, MemoryStripped(workspace_id=was.workspace_id, memory_id=was.id, at=now))
+            done.append(replace(result, memory=memory))
         return done
 
 

@@ -27,6 +27,10 @@ _ALL = (
 )
 """But not when a recall last returned it, which is no change of it."""
 
+_LINEAGE = ("supersedes_id", "superseded_by")
+_LONGEST_CHAIN = 1_000
+"""A bound on walking a lineage, so that no file can hold a run."""
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -60,12 +64,15 @@ class Before:
     kept: dict[str, bytes] = field(default_factory=dict[str, bytes])
     ended: set[str] = field(default_factory=set[str])
     marks: dict[str, str] = field(default_factory=dict[str, str])
+    lineage: dict[str, tuple[str | None, str | None]] = field(default_factory=dict[str, tuple[str | None, str | None]])
 
     def take(self, basket: Basket) -> None:
         """Remember what would be stored."""
         self.kept |= {each.id: _digest(each.memory) for each in basket.kept.values()}
         self.ended |= {*basket.graves, *basket.ended}
         self.marks |= basket.marks
+        things = [*(each.memory for each in basket.kept.values()), *basket.graves.values()]
+        self.lineage |= {each.id: (each.supersedes_id, each.superseded_by) for each in things if each.supersedes_id or each.superseded_by}
 
 
 class Judge:
@@ -74,10 +81,19 @@ class Judge:
 
     Args:
         before: Of a dry run, what its earlier batches would have stored; None: this is none.
+        room: So many memories may be stored; the first one too many makes it full, and is not in the basket.
     """
 
     def __init__(
-        self, tx: Tx, parcels: Sequence[Parcel], *, workspace_id: int, at: datetime, dedupe: bool, before: Before | None = None
+        self,
+        tx: Tx,
+        parcels: Sequence[Parcel],
+        *,
+        workspace_id: int,
+        at: datetime,
+        dedupe: bool,
+        room: int,
+        before: Before | None = None,
     ) -> None:
         things = [parcel.holds for parcel in parcels]
         memories = [each.memory.id for each in things if isinstance(each, Arrived)]
@@ -92,6 +108,8 @@ class Judge:
         self._here: Mapping[str, Kept] = transfer.kept(tx, ids)
         self._buried: Mapping[str, Tombstone] = transfer.buried(tx, ids)
         self._merged: Mapping[str, Merge] = transfer.merged(tx, merged)
+        self._room = room
+        self.is_full = False
         self.basket = Basket()
 
     def verdict(self, parcel: Parcel) -> Verdict | None:
@@ -118,9 +136,14 @@ class Judge:
         known = self._known(arrived)
         if known is not None:
             return known
+        if self._circles(memory):
+            return _IN_A_CIRCLE
         twin = self._twin(memory) if self._dedupe and memory.archived_at is None else None
         if twin is not None:
             return "skip", "duplicates", f"{twin} says the same"
+        if len(self.basket.kept) >= self._room:
+            self.is_full = True
+            return "refuse", "refused", "there is no room for it"
         self.basket.kept[memory.id] = Kept(memory=memory, recalled_at=arrived.recalled_at)
         return "import", "imported", _shown(memory)
 
@@ -174,9 +197,34 @@ class Judge:
                 return "conflict", "conflicts", f"it ended at {iso(grave.ended_at)}, and was changed here after that"
             self.basket.ended[grave.id] = grave
             return "end", "ended", "it was deleted or replaced there"
+        if self._circles(grave):
+            return _IN_A_CIRCLE
         self.basket.kept.pop(grave.id, None)
         self.basket.graves[grave.id] = grave
         return "import", "tombstones", "what stayed of a memory"
+
+    def _circles(self, thing: Memory | Tombstone) -> bool:
+        """Tell whether *thing* would replace itself, by way of others: then its lineage has no end."""
+        for name in _LINEAGE:
+            seen, following = {thing.id}, getattr(thing, name)
+            while following is not None and len(seen) < _LONGEST_CHAIN:
+                if following in seen:
+                    return True
+                seen.add(following)
+                beyond = self._lineage(following)
+                following = None if beyond is None else beyond[_LINEAGE.index(name)]
+        return False
+
+    def _lineage(self, memory_id: str) -> tuple[str | None, str | None] | None:
+        """Return what a memory that came, or is here, replaced, and what replaced it."""
+        came = self.basket.kept.get(memory_id)
+        thing = came.memory if came is not None else self.basket.graves.get(memory_id)
+        if thing is None and memory_id in self._before.lineage:
+            return self._before.lineage[memory_id]
+        if thing is None:
+            here = transfer.kept(self._tx, [memory_id]).get(memory_id)
+            thing = here.memory if here is not None else transfer.buried(self._tx, [memory_id]).get(memory_id)
+        return None if thing is None or thing.workspace_id != self._workspace_id else (thing.supersedes_id, thing.superseded_by)
 
     def _merge(self, merge: Merge) -> None:
         here = self.basket.kept.get(merge.memory_id) or self._here.get(merge.memory_id)
@@ -184,6 +232,11 @@ class Judge:
             self.basket.merges[merge.memory_id] = merge
 
 
+_IN_A_CIRCLE: tuple[Action, str, str] = (
+    "refuse",
+    "refused",
+    "its lineage runs in a circle: by supersedes_id or superseded_by it replaces itself",
+)
 _TAKEN: tuple[Action, str, str] = ("conflict", "conflicts", "its id is taken; --new-ids stores a copy with another")
 
 

@@ -10,6 +10,10 @@ MAX_LINE = 4 * 1024 * 1024
 """Bytes; more than any memory has, so that a file of one endless line is not read into memory."""
 
 
+BOM = b"\xef\xbb\xbf"
+"""What some editors begin a file with; it says nothing."""
+
+
 @dataclass(slots=True)
 class Steps:
     """How many of how many lines, entries or files were read; a total of 0 is not known."""
@@ -23,6 +27,7 @@ def numbered(stream: BinaryIO, steps: Steps, *, start: int = 0) -> Iterator[tupl
     number = start
     while line := stream.readline(MAX_LINE + 1):
         number += 1
+        line = line.removeprefix(BOM) if number == 1 else line
         steps.done = number
         if len(line) > MAX_LINE:
             while line and not line.endswith(b"\n"):

@@ -17,7 +17,7 @@ from rookery.kernel.errors import RookeryError
 from rookery.kernel.ids import is_uuid
 from rookery.memory.models import Memory, MemoryScope
 from rookery.memory.transfer.fields import LONGEST_TAG, TYPE, Fields, wrong
-from rookery.memory.transfer.lines import Steps, numbered, shorter
+from rookery.memory.transfer.lines import BOM, Steps, numbered, shorter
 from rookery.memory.transfer.parcels import UNPLACED, Arrived, Parcel, Refused
 
 MAX_DOCUMENT = 64 * 1024 * 1024
@@ -37,7 +37,7 @@ def read(stream: BinaryIO, steps: Steps, *, at: datetime) -> Iterator[Parcel]:
     Args:
         at: When a memory was made that does not say so.
     """
-    first = stream.readline(MAX_DOCUMENT + 1)
+    first = stream.readline(MAX_DOCUMENT + 1).removeprefix(BOM)
     while first and not first.strip():
         first = stream.readline(MAX_DOCUMENT + 1)
     # What is too long is not even tried: a small archive may unpack to any length.

@@ -123,10 +123,10 @@ def parts(document: Document, section: Section, *, most: int) -> list[str]:
 
 
 def cut(text: str, most: int) -> list[str]:
-    """Return *text* in pieces of at most *most* characters: between paragraphs, else lines, else words, else anywhere."""
+    """Return *text* in pieces of at most *most* characters: between paragraphs, else lines, else words, else anywhere; none is a scrap."""
     found = list[str]()
     while len(text) > most:
-        place = next((at for gap in ("\n\n", "\n", " ") if (at := text.rfind(gap, 1, most)) > 0), most)
+        place = next((at for gap in ("\n\n", "\n", " ") if (at := text.rfind(gap, max(1, most // 4), most)) > 0), most)
         found.append(text[:place].rstrip())
         text = text[place:].lstrip("\n")
     return [piece for piece in (*found, text) if piece.strip()]

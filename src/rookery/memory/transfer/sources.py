@@ -14,7 +14,7 @@ from typing import BinaryIO, cast
 from rookery.memory.transfer import forms, jsonl, mem0
 from rookery.memory.transfer.asked import NOTES, Asked, Wanted
 from rookery.memory.transfer.fields import wrong
-from rookery.memory.transfer.lines import Steps, numbered
+from rookery.memory.transfer.lines import BOM, Steps, numbered
 from rookery.memory.transfer.parcels import Parcel, Refused
 
 _HEAD = 512
@@ -95,7 +95,7 @@ def _of_stream(asked: Asked, stream: BinaryIO, steps: Steps, open_files: ExitSta
     if head.startswith(_GZIP):
         stream, is_plain = _buffered(open_files.enter_context(gzip.GzipFile(fileobj=stream))), False
         head = _head(stream)
-    first = head.lstrip(b"\xef\xbb\xbf \t\r\n")
+    first = head.removeprefix(BOM).lstrip()
     if first and not first.startswith((b"{", b"[")):
         raise wrong("file", "is neither JSON nor JSON lines; notes need a name that ends in .md, or --format markdown")
     is_ours = asked.form == "jsonl" or (asked.form == "auto" and f'"{jsonl.HEADER}"'.encode() in head.split(b"\n")[0])

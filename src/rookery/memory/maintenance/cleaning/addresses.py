@@ -9,7 +9,7 @@ from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from rookery.memory.maintenance.cleaning.marks import Found, Kind
 
 _EMAIL = re.compile(
-    r"(?<![\w.+%@/-])(?P<user>[^\W_](?:[\w.+%'-]{0,62}[\w+%-])?)@(?P<host>(?:[^\W_](?:[\w-]{0,61}[^\W_])?\.){1,8}[^\W\d_]{2,24})(?![\w@-])"
+    r"(?<![\w.+%@/-])(?P<user>[^\W_](?:[\w.+%'-]{0,62}[\w+%-])?)(?:@|%40)(?P<host>(?:[^\W_](?:[\w-]{0,61}[^\W_])?\.){1,8}[^\W\d_]{2,24})(?![\w@-])"
 )
 _SPELLED = re.compile(
     r"(?<![\w.+-])[a-z0-9][\w.+-]{0,62}\s?(?:\(at\)|\[at\]|\{at\})\s?[a-z0-9-]{1,63}(?:\s?(?:\(dot\)|\[dot\]|\{dot\}|\.)\s?[a-z0-9-]{2,63}){1,4}",
@@ -35,8 +35,8 @@ _SHORTEST_V6 = 3
 
 
 def find_emails(text: str) -> Iterator[Found]:
-    """Find addresses, also those that spell out `(at)`."""
-    if "@" in text:
+    """Find addresses, also those that spell out `(at)`, or stand in a link (`%40`)."""
+    if "@" in text or "%40" in text:
         for found in _EMAIL.finditer(text):
             is_repository = found["user"].lower() in _NO_PERSON and text[found.end() : found.end() + 1] in {":", "/"}
             if found["host"].rpartition(".")[2].lower() not in _NO_DOMAIN and not is_repository:
