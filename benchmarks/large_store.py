@@ -53,6 +53,17 @@ FILTERS: dict[str, dict[str, object]] = {
 }
 
 
+OTHERS = (
+    "memories",
+    "memories?org=org3&project=p7",
+    "memories?tags=t3",
+    "scopes",
+    "tags",
+    "search?q=billing+service",
+    "agent/agent7/context",
+)
+
+
 def main() -> None:
     """Fill, measure and print each size."""
     arguments = argparse.ArgumentParser(description=(__doc__ or "").strip().splitlines()[0])
@@ -89,12 +100,13 @@ def fill(folder: Path, size: int, console: Console) -> float | None:
     with server(folder) as running:
         workspace_id = running.workspace_id
     started = time.perf_counter()
-    asyncio.run(_fill(folder, workspace_id, size, console))
+    asyncio.run(put_into(folder, workspace_id, size, console))
     whole.touch()
     return round(time.perf_counter() - started, 1)
 
 
-async def _fill(folder: Path, workspace_id: int, size: int, console: Console) -> None:
+async def put_into(folder: Path, workspace_id: int, size: int, console: Console) -> None:
+    """Put *size* memories into the three stores; called again, the same ones under new ids."""
     embedder = embedders.open("embedded:", data_dir=folder)
     db = open_database("embedded:", data_dir=folder)
     by_meaning = vector_engines.open("embedded:", data_dir=folder, model=embedder.model, dimension=DIMENSION)
@@ -172,6 +184,7 @@ async def take(folder: Path, number: int) -> Mapping[str, object]:
                 timed = await _asked(running, number, {**inside, "mode": mode}, seed=10 + seed)
                 recalls[f"{name}, {mode}"] = timed.as_json()
         figures["recall"] = recalls
+        figures["others"] = {path: (await _got(running, path)).as_json() for path in OTHERS}
         figures["recall_4_clients"] = (await _asked(running, number * 2, {}, seed=40, clients=4)).as_json()
         figures["memory_mb"] = memory_of(running.pid)
     figures["disk_mb"] = disk_of(folder)
@@ -188,6 +201,10 @@ async def _asked(running: Running, number: int, more: Mapping[str, object], *, s
         clients=clients,
         warm=0 if number == 1 else 10,
     )
+
+
+async def _got(running: Running, path: str) -> Timed:
+    return await measure(running.url, running.api_key, lambda _: ("GET", f"/v1/brain/{path}", None), count=10, clients=1, warm=1)
 
 
 async def _ready(running: Running, folder: Path) -> float:

@@ -53,6 +53,7 @@ RUN = [
             "move-memories",
             "webhooks",
             "api-documentation",
+            "remember-and-recall",
         )
     ),
     *(
@@ -203,6 +204,9 @@ class Terminal:
             self._compare(shown, answer)
         if answer.startswith('{"session":'):
             self.environment["SESSION"] = json.loads(answer)["session"]["id"]
+        if answer.startswith('{"recall_id":'):
+            recalled = json.loads(answer)
+            self.environment |= {"RECALL": recalled["recall_id"], "MEMORY": next((each["id"] for each in recalled["memories"]), "")}
 
     def _shell(self, shown: Shown) -> str:
         done = subprocess.run(

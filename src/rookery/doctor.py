@@ -50,6 +50,7 @@ async def examine(rookery: Rookery) -> list[Finding]:
     found = await _engines(rookery)
     if found[0].grade == "ok":
         found += await _memory(rookery)
+        found += await _traces(rookery)
         found += await _failed_jobs(rookery)
         found += await _addresses(rookery)
         found.append(await _secrets(rookery))
@@ -91,9 +92,17 @@ async def _memory(rookery: Rookery) -> list[Finding]:
     if not stale:
         return [Finding(about="memory", grade="ok", says="every memory is indexed as it is now")]
     says = f"{stale:,} memories are not indexed as they are now, by the embedder of now ({rookery.embedder.model})"
-    return [
-        Finding(about="memory", grade="warning", says=says, advice="A running server works them off; else: rookery brain:reindex --stale")
-    ]
+    advice = "New and changed ones a running server works off; cleaned ones, and all others: rookery brain:reindex --stale"
+    return [Finding(about="memory", grade="warning", says=says, advice=advice)]
+
+
+async def _traces(rookery: Rookery) -> list[Finding]:
+    """Look whether a command that was to leave no trace was ended before."""
+    owed = await rookery.memory.tidying.erasing.owed()
+    if not owed:
+        return []
+    says = f"files may still have {' and '.join(mark.name for mark in owed)}, since {iso(min(mark.at for mark in owed))}"
+    return [Finding(about="memory", grade="warning", says=says, advice="It is ended by: rookery brain:reindex --stale")]
 
 
 async def _lags(rookery: Rookery) -> list[Finding]:

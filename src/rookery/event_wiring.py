@@ -25,6 +25,7 @@ from rookery.kernel.events import (
     MemoryArchived,
     MemoryDeleted,
     MemoryStored,
+    MemoryStripped,
     MemorySuperseded,
     PhaseChanged,
     PlanChanged,
@@ -58,6 +59,13 @@ def connect(
     """Have webhooks told of all that is announced; return what must run for tool servers, which no transaction makes come or go."""
     memories, work = MemoryPortraits(memory.answers), AgentPortraits(agents.sessions.working, clock)
     Announcing(recorder, {**_of_memory(memories), **_of_agents(work), **_of_tools(), **_of_keys(clock), **_of_webhooks(clock)}).connect(bus)
+
+    def forget(tx: Tx, event: MemorySuperseded | MemoryDeleted | MemoryStripped) -> None:
+        recorder.forget(tx, event.workspace_id, event.memory_id)
+
+    bus.record(MemorySuperseded, forget)
+    bus.record(MemoryDeleted, forget)
+    bus.record(MemoryStripped, forget)
     return ServerNews(db, bus, recorder, ServerPortraits(tools.catalogue, tools.sessions, tools.resources))
 
 
@@ -76,6 +84,7 @@ class _Said:
     type: str
     at: datetime
     look: _Look
+    about: str | None = None
 
 
 class _OfTenant(Protocol):
@@ -186,7 +195,7 @@ def _told(tx: Tx, workspace_id: int, said: _Said) -> Told:
     def data(with_content: bool) -> Mapping[str, object]:  # noqa: FBT001 - as a portrait is called
         return said.look(tx, key_portraits.onlooker(tx, workspace_id), with_content)
 
-    return Told(type=said.type, at=said.at, data=data)
+    return Told(type=said.type, at=said.at, data=data, about=said.about)
 
 
 def _of_memory(memories: MemoryPortraits) -> _Tellings:
@@ -194,7 +203,7 @@ def _of_memory(memories: MemoryPortraits) -> _Tellings:
         def look(tx: Tx, viewer: Caller, with_content: bool) -> Mapping[str, object]:  # noqa: FBT001 - as a portrait is called
             return memories.kept(tx, viewer, event.memory_id, with_content=with_content)
 
-        return [_Said(name, event.at, look)]
+        return [_Said(name, event.at, look, about=event.memory_id)]
 
     def ended(name: str, event: MemorySuperseded | MemoryDeleted) -> list[_Said]:
         return [_Said(name, event.at, lambda tx, viewer, _: memories.ended(tx, viewer, event.memory_id, at=event.at))]

@@ -12,6 +12,7 @@ from rookery.kernel.db import Database
 from rookery.kernel.events import Bus
 from rookery.kernel.ids import Ids
 from rookery.kernel.jobs import Jobs
+from rookery.kernel.wiping import LogOfRecords
 from rookery.memory.answers import Answers
 from rookery.memory.capacity import Capacity, Limits
 from rookery.memory.context import Context
@@ -19,9 +20,10 @@ from rookery.memory.feedback import Feedback
 from rookery.memory.indexing import Indexer
 from rookery.memory.journal import Journal
 from rookery.memory.listing import Listing
+from rookery.memory.maintenance.erasing import Erasing
 from rookery.memory.maintenance.lifecycle import Lifecycle
 from rookery.memory.maintenance.tidying import Tidying, tidying
-from rookery.memory.ports import Generation, OpenSessions
+from rookery.memory.ports import Generation, OpenSessions, Traces
 from rookery.memory.rebuild import Rebuild, Side
 from rookery.memory.recall import Recall
 from rookery.memory.records import Records
@@ -131,6 +133,7 @@ def build_memory(
     formers, now = Formers(settings), Side(embedder=indexes.embedder, vectors=indexes.vectors)
     rebuild = Rebuild(now=now, generations=indexes.vectors, former=formers.side, release=formers.close)
     indexer = Indexer(db=db, embedder=indexes.embedder, vectors=indexes.vectors, texts=indexes.texts, clock=clock, rebuild=rebuild)
+    erasing = Erasing(db=db, stores=_traces(settings, indexes, db), clock=clock)
     capacity, journal = Capacity(db=db, jobs=jobs, limits=limits, monotonic=time.monotonic), Journal(db=db)
     context = Context(db=db, clock=clock, half_lives_days=dict(settings.half_lives))
     answers = Answers(clock=clock, model=indexes.embedder.model, half_lives_days=dict(settings.half_lives))
@@ -163,25 +166,33 @@ def build_memory(
         listing=Listing(db=db, clock=clock, model=indexes.embedder.model),
         answers=answers,
         sessions=SessionMemories(jobs=jobs, bus=bus, context=context, answers=answers),
-        lifecycle=Lifecycle(db=db, indexer=indexer, texts=indexes.texts, bus=bus, clock=clock, rebuild=rebuild),
+        lifecycle=Lifecycle(db=db, indexer=indexer, texts=indexes.texts, bus=bus, clock=clock, rebuild=rebuild, erasing=erasing),
         rebuild=rebuild,
         formers=formers,
         tidying=tidying(
             db=db,
             indexer=indexer,
             vectors=indexes.vectors,
+            comparisons=indexes.vectors,
             jobs=jobs,
             bus=bus,
             clock=clock,
             ids=ids,
+            erasing=erasing,
             half_lives_days=dict(settings.half_lives),
         ),
         moving=Moving(
             exporting=Export(db=db, clock=clock),
-            importing=Import(db=db, jobs=jobs, indexer=indexer, capacity=capacity, clock=clock),
+            importing=Import(db=db, jobs=jobs, indexer=indexer, capacity=capacity, bus=bus, clock=clock),
         ),
         indexer=indexer,
         journal=journal,
         training=Training(db=db, bus=bus, clock=clock),
         upkeep=Upkeep(db=db, jobs=jobs, bus=bus, clock=clock),
     )
+
+
+def _traces(settings: Settings, indexes: Indexes, db: Database) -> list[Traces]:
+    """Return the stores with files here; the records come last, as what they are asked to forget is noted in them."""
+    own: list[Traces] = [LogOfRecords(settings.data_dir / "records.db")] if db.dialect == "sqlite" else []
+    return [indexes.texts, indexes.vectors, *own]

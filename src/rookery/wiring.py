@@ -36,6 +36,7 @@ from rookery.kernel.ids import Ids, uuid7
 from rookery.kernel.jobs import Jobs, Worker
 from rookery.kernel.metrics import Metrics
 from rookery.kernel.sealing import KeySource, Rotation, Sealer
+from rookery.memory.indexing import DELETE
 from rookery.memory.jobs import MemoryJobs
 from rookery.memory.maintenance.lifecycle import Lifecycle
 from rookery.memory.maintenance.tidying import Tidying
@@ -127,6 +128,12 @@ class Rookery:
     async def workspaces(self) -> dict[int, str]:
         """Return all workspaces, without the twins: their names by their numbers."""
         return {workspace.id: workspace.name for workspace in await self.access.workspaces.list()}
+
+    async def clear_away(self) -> str | None:
+        """Take what was deleted out of the indexes now, and leave no trace of it in files; return why there are some."""
+        while await self.worker.run_ready(DELETE):
+            pass
+        return await self.memory.tidying.erasing.settle()
 
     async def start(self) -> None:
         """Open everything and begin to work; `close` must follow, also when this raises."""
@@ -245,7 +252,7 @@ def build(settings: Settings, *, clock: Clock = utc_now, ids: Ids = uuid7, envir
     text_index = texts.open(settings.texts.reveal(), data_dir=settings.data_dir)
     indexes = Indexes(embedder, vector_index, text_index)
     access = build_access(
-        settings, db=db, counter=counter, bus=bus, clock=clock, is_known_agent=memory_records.knows_agent, purgers=_purgers(jobs)
+        settings, db=db, counter=counter, bus=bus, clock=clock, is_known_agent=memory_records.knows_agent, purgers=_purgers(jobs, clock)
     )
     sealing = _sealing(settings, db, clock, ids)
     open_sessions = OpenSessions(db=db, clock=clock)
@@ -329,10 +336,10 @@ def build(settings: Settings, *, clock: Clock = utc_now, ids: Ids = uuid7, envir
     )
 
 
-def _purgers(jobs: Jobs) -> list[Purger]:
+def _purgers(jobs: Jobs, clock: Clock) -> list[Purger]:
     """Return what takes out a workspace that is deleted, from every table that is not access' own."""
     return [
-        Purge(jobs),
+        Purge(jobs, clock),
         tool_calls.purge,
         tool_servers.purge,
         tool_logins.purge,

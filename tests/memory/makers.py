@@ -37,10 +37,11 @@ from rookery.memory.indexing import DELETE, EMBED, Indexer
 from rookery.memory.jobs import MemoryJobs
 from rookery.memory.journal import Journal
 from rookery.memory.listing import Listing
+from rookery.memory.maintenance.erasing import Erasing
 from rookery.memory.maintenance.lifecycle import Lifecycle
 from rookery.memory.maintenance.tidying import Tidying, tidying
 from rookery.memory.models import Draft, Memory, MemoryScope, Passage, Vector
-from rookery.memory.ports import Embedder, Generation, TextIndex
+from rookery.memory.ports import Embedder, Generation
 from rookery.memory.rebuild import Rebuild, Side
 from rookery.memory.recall import Recall
 from rookery.memory.records import Records
@@ -190,7 +191,7 @@ def _assemble(
     embedder: Embedder,
     vectors: vector_engines.Engine,
     former: Callable[[Generation], Side | None],
-    texts: TextIndex,
+    texts: text_engines.Engine,
     bus: Bus,
     clock: Clock,
     ids: Ids,
@@ -202,7 +203,7 @@ def _assemble(
     rebuild = Rebuild(now=Side(embedder=embedder, vectors=vectors), generations=vectors, former=former)
     indexer = Indexer(db=db, embedder=embedder, vectors=vectors, texts=texts, clock=clock, rebuild=rebuild)
     capacity = Capacity(db=db, jobs=jobs, limits=limits, monotonic=monotonic)
-    journal = Journal(db=db)
+    journal, erasing = Journal(db=db), Erasing(db=db, stores=[texts, vectors], clock=clock)
     return Brain(
         remember=Remember(db=db, jobs=jobs, indexer=indexer, capacity=capacity, bus=bus, clock=clock, ids=ids, index_first=index_first),
         records=Records(db=db, jobs=jobs, indexer=indexer, bus=bus, clock=clock),
@@ -220,8 +221,10 @@ def _assemble(
         feedback=Feedback(db=db, jobs=jobs, journal=journal, clock=clock),
         context=Context(db=db, clock=clock),
         answers=Answers(clock=clock, model=embedder.model),
-        lifecycle=Lifecycle(db=db, indexer=indexer, texts=texts, bus=bus, clock=clock, rebuild=rebuild),
-        tidying=tidying(db=db, indexer=indexer, vectors=vectors, jobs=jobs, bus=bus, clock=clock, ids=ids),
+        lifecycle=Lifecycle(db=db, indexer=indexer, texts=texts, bus=bus, clock=clock, rebuild=rebuild, erasing=erasing),
+        tidying=tidying(
+            db=db, indexer=indexer, vectors=vectors, comparisons=vectors, jobs=jobs, bus=bus, clock=clock, ids=ids, erasing=erasing
+        ),
         rebuild=rebuild,
         indexer=indexer,
         journal=journal,

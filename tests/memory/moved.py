@@ -46,7 +46,7 @@ class Moves:
         """Import lines, a file or a folder; return the report and what the watch heard."""
         clock = self.rig.clock
         capacity = Capacity(db=self.rig.db, jobs=self.rig.jobs, limits=self.limits, monotonic=lambda: clock().timestamp())
-        verb = Import(db=self.rig.db, jobs=self.rig.jobs, indexer=self.rig.brain.indexer, capacity=capacity, clock=clock)
+        verb = Import(db=self.rig.db, jobs=self.rig.jobs, indexer=self.rig.brain.indexer, capacity=capacity, bus=self.rig.bus, clock=clock)
         heard = list[Item]()
         with reading(made(source, **asked)) as parcels:
             report = await verb.run(

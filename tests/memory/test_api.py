@@ -196,7 +196,7 @@ async def test_superseding_twice_is_a_conflict_that_names_the_head(api: httpx2.A
 
 
 WRONG: list[tuple[str, object]] = [
-    *[("content", value) for value in (None, "", "  \n", "x" * 50_001, 7, ["x"])],
+    *[("content", value) for value in (None, "", "  \n", "\u200b\u2060 \ufeff", "x" * 50_001, 7, ["x"])],
     *[("type", value) for value in (None, "", "Decision", "1st", "a" * 65, "a b", "fact\n", 7)],
     *[("org", value) for value in ("", "x" * 101, 7)],
     *[("project", value) for value in ("", "x" * 256)],
@@ -245,6 +245,55 @@ async def test_remember_takes_everything_at_its_bounds(api: httpx2.AsyncClient) 
     assert (await api.post("/remember", json=full)).status_code == 201
     for confidence in (0, 0.0, 1.0, None):
         assert (await api.post("/remember", json={"content": "c", "type": "fact", "confidence": confidence})).status_code == 201
+
+
+@pytest.mark.parametrize(
+    ("narrowed", "count"),
+    [
+        *(("tags=bird", 1), ("tags=bird&tags=tree", 0), ("source=wiki", 1), ("min_confidence=0.9", 1), ("memory_scope=shared", 1)),
+        *(("since=2000-01-01", 2), ("until=2000-01-01", 0), ("type=decision", 2), ("type=bug", 0)),
+    ],
+)
+async def test_a_search_is_narrowed_as_a_list_is(api: httpx2.AsyncClient, narrowed: str, count: int) -> None:
+    """D-49: what tells memories apart in lists does so in searches, and in their totals."""
+    await _remember(api, "The heron nests.", tags=["Bird"], confidence=0.95)
+    await _remember(api, "The heron hunts.", source="wiki", memory_scope="shared")
+
+    found = (await api.get(f"/search?q=heron&{narrowed}")).json()
+
+    assert (len(found["hits"]), found["total"]) == (count, count)
+    assert (await api.get(f"/memories?{narrowed}")).json()["meta"]["total"] == count
+
+
+async def test_null_is_as_not_given(api: httpx2.AsyncClient) -> None:
+    """D-10: a client that writes down every field it knows, those it does not use as null, is understood."""
+    nothing = {"dedupe": None, "wait_ms": None, "tags": None, "expires_in": None, "supersedes_id": None}
+    remembered = await api.post("/remember", json={"content": "The heron nests.", "type": "fact", **nothing})
+    asked = {"query": "heron", "mode": "keyword", "explain": None, "top_k": None, "keywords": None, "max_tokens": None}
+    recalled = await api.post("/recall", json=asked)
+    judged = await api.post(f"/recall/{recalled.json()['recall_id']}/feedback", json={"used": [remembered.json()["id"]], "ignored": None})
+
+    assert [each.status_code for each in (remembered, recalled, judged)] == [201, 200, 200]
+    assert judged.json()["memories"] == [{"id": remembered.json()["id"], "confidence": 0.82}]
+
+
+async def test_the_case_of_an_id_means_nothing(api: httpx2.AsyncClient) -> None:
+    """D-13: a UUID in capitals is the same UUID, in a path as in a body."""
+    memory_id = await _remember(api)
+    recall_id: str = (await api.post("/recall", json={"query": "heron", "mode": "keyword"})).json()["recall_id"]
+    path = f"/memories/{memory_id.upper()}"
+
+    answers = [
+        await api.get(path),
+        await api.get(f"{path}/history"),
+        await api.patch(path, json={"tags": ["bird"]}),
+        await api.post(f"{path}/archive"),
+        await api.post(f"{path}/restore"),
+        await api.post(f"/recall/{recall_id.upper()}/feedback", json={}),
+        await api.delete(path),
+    ]
+
+    assert [each.status_code for each in answers] == [200, 200, 200, 200, 200, 200, 204]
 
 
 WRONG_QUESTIONS: list[tuple[str, object]] = [

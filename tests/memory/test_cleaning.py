@@ -39,6 +39,13 @@ def test_each_kind_has_its_mark(kind: Kind) -> None:
     assert line.text[start:stop] not in stripped.text
 
 
+def test_an_address_in_a_link_is_one_too() -> None:
+    """D-52: as browsers write it; a sign that only looks so is none."""
+    said = "https://example.org/?to=kim.lee%40mail.example.org&by=50%40 off"
+
+    assert strip(said, FINDERS).text == "https://example.org/?to=[email]&by=50%40 off"
+
+
 @given(texts)
 def test_what_was_stripped_has_nothing_more_to_strip(text: str) -> None:
     """D-52: a run that was ended in the middle is run again, and changes nothing twice."""

@@ -98,6 +98,15 @@ async def test_what_cannot_be_is_refused_and_changes_nothing(rig: Rig) -> None:
     assert (await rig.fresh(memory)).confidence == memory.confidence
 
 
+async def test_what_never_was_a_recall_is_not_waited_for(rig: Rig) -> None:
+    """D-47: only a recall of just now may be one that another process has not written down yet; nobody waits for other ids."""
+    feedback = rig.brain.feedback
+    async with asyncio.timeout(10):
+        for unknown in ("nothing", "01a1fbcb-446f-75ce-83e5-d2f5fa0e9eb6") * 10:
+            with pytest.raises(NotFound):
+                await feedback.give(make_caller(), unknown, used=[], ignored=[])
+
+
 async def test_what_is_gone_or_not_for_this_key_is_passed_over(rig: Rig) -> None:
     """D-47, D-23: a memory deleted or archived since, or beyond the key's orgs, neither fails the rest nor changes."""
     kept, gone, old, foreign = [

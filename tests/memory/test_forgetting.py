@@ -34,7 +34,7 @@ MORE = f"{BASE}. Kim saw them in March."
 
 async def _forget(rig: Rig, *ids: str, dry_run: bool = False, **criteria: str) -> tuple[dict[str, int], list[Item]]:
     items = list[Item]()
-    wanted = Wanted(workspace_id=1, ids=ids, dry_run=dry_run, **criteria)
+    wanted = replace(Wanted(workspace_id=1, ids=ids, dry_run=dry_run), **criteria)
     report = await rig.brain.tidying.forgetting.run(wanted, watch=Watch(item=items.append, progress=lambda done, total: None))
     assert (report.failures, report.stopped) == (0, None)
     return dict(report.counts), items

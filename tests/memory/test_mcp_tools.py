@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import cast
 
 import jsonschema_rs
@@ -120,6 +121,32 @@ async def test_the_rest_of_a_memory_s_life_is_there_too(rig: Rig) -> None:
     assert (archived["state"], shelf["total"], listed["total"], history["count"]) == ("archived", 1, 1, 1)
     assert tags == {"tags": [{"name": "birds", "count": 1}]}
     assert scopes == {"scopes": [{"org": "acme", "count": 1, "projects": [{"name": "web", "count": 1}]}]}
+
+
+async def test_a_tool_takes_times_and_takes_away_what_may_be_none(rig: Rig) -> None:
+    """D-92: as the REST twins: since and until where memories are looked for; null for an org, a project, an expiry that go."""
+    server = _server(rig)
+    memory = await rig.remember("The heron nests.", org="acme", expires_in_h=1.0)
+    schemas = {tool.name: dict(tool.input_schema) for tool in TOOLS}
+
+    async def call(tool: str, **arguments: object) -> Mapping[str, object]:
+        assert jsonschema_rs.is_valid(schemas[tool], arguments)
+        return await server.call(tool, arguments, make_caller())
+
+    late, early = {"since": "2000-01-01"}, {"until": "2000-01-01T00:00:00Z"}
+    found = [
+        len(cast("list[object]", (await call(tool, **asked, **when))[name]))
+        for tool, name, asked in (
+            ("recall", "memories", {"query": "heron", "mode": "keyword", "boost_keywords": 0.5, "keywords": ["nest"]}),
+            ("search", "hits", {"query": "heron", "limit": 5}),
+            ("list", "memories", {}),
+        )
+        for when in (late, early)
+    ]
+    changed = await call("change", id=memory.id, org=None, project=None, expires_in=None)
+
+    assert found == [1, 0] * 3
+    assert (changed["org"], changed["project"], changed["expires_at"]) == (None, None, None)
 
 
 async def test_nobody_reaches_another_agent_s_own_by_these_tools(rig: Rig) -> None:

@@ -106,6 +106,10 @@ class _SlowDrop:
         """Put them."""
         await self.index.put(items)
 
+    async def is_ready(self, workspace_id: int) -> bool:
+        """Be ready as it is."""
+        return await self.index.is_ready(workspace_id)
+
     async def near(self, vector: Vector, *, within: Within, limit: int) -> list[Near]:
         """Return what is near."""
         return await self.index.near(vector, within=within, limit=limit)

@@ -26,6 +26,16 @@ async def test_search_is_by_words_with_phrases_and_without(rig: Rig) -> None:
     assert sorted(_contents(await _find(rig, "deploy -heron"))) == ["deploy on tuesday", "on tuesday we do not deploy"]
 
 
+async def test_a_name_of_several_parts_is_found_whole(rig: Rig) -> None:
+    """D-49: an error code, a file, a version; its parts alone are something else."""
+    whole = await rig.remember("It failed with E_CONN_RESET in main.py.")
+    await rig.remember("Reset the main switch of the conn e.")
+
+    found = [(await _find(rig, query)) for query in ("E_CONN_RESET", "main.py", "nothing e_conn_reset")]
+
+    assert [([hit.memory.id for hit in each.hits], each.total) for each in found] == [([whole.id], 1)] * 3
+
+
 async def test_a_hit_is_the_record_with_its_words_marked(rig: Rig) -> None:
     """D-49: highlight, the rest escaped, from the record."""
     memory = await rig.remember("<b>deploying</b>")

@@ -211,7 +211,7 @@ async def test_a_workspace_that_is_deleted_takes_its_rows_along(rig: Rig) -> Non
     await rig.brain.training.switch(1, on=True)
     await rig.remember("heron one")
     await taught(rig)
-    await rig.db.write(lambda tx: Purge(rig.jobs)(tx, 1))
+    await rig.db.write(lambda tx: Purge(rig.jobs, rig.clock)(tx, 1))
 
     assert await taught(rig) == []
     assert await rig.brain.training.standing(1) == Schooling(since=None, rows=0)

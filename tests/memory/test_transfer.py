@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from rookery.kernel.clock import from_micros
 from rookery.kernel.db import Database, open_database
 from rookery.kernel.ids import is_uuid, uuid7
-from rookery.memory.capacity import Limits
 from rookery.memory.merging import Merge
 from rookery.memory.models import Memory, MemoryScope, Question, Tombstone
 from rookery.memory.runs import Report
@@ -54,7 +53,9 @@ async def _empty(folder: Path) -> AsyncGenerator[Rig]:
 NAMES = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), min_size=1, max_size=12).filter(
     lambda text: text.strip()
 )
-MOMENTS = st.integers(0, 4_000_000_000_000_000).map(from_micros)
+MOMENTS = st.integers(0, 1_790_000_000_000_000).map(from_micros)
+"""All of them past."""
+
 SHARES = st.floats(0, 1)
 
 
@@ -373,20 +374,6 @@ async def test_a_dry_run_tells_what_a_run_does_and_changes_nothing(rig: Rig) -> 
     assert len(told) == dry.total == 4 * BATCH
     assert of_kind(nothing, "memory") == []
     assert len(of_kind(await moves.out(Out(workspace_id=2)), "memory")) == done.counts["imported"]
-
-
-async def test_a_full_workspace_stops_an_import_and_keeps_what_it_took(rig: Rig) -> None:
-    """D-17: max_memories holds for an import too; a second run goes on where there is room."""
-    moves = Moves(rig)
-    memories = [make_memory(rig.clock, content=f"say {number}") for number in range(BATCH + 10)]
-    await rig.db.write(lambda tx: transfer.add(tx, [Kept(memory=memory) for memory in memories]))
-    lines = await moves.out()
-
-    report, _ = await Moves(rig, Limits(max_memories=BATCH + 5, min_free_bytes=0)).into(lines, In(workspace_id=2, new_ids=True))
-    rest, _ = await moves.into(lines, In(workspace_id=2, new_ids=True))
-
-    assert report.stopped is not None
-    assert (report.counts["imported"], rest.counts["imported"], rest.counts["unchanged"]) == (BATCH, 10, BATCH)
 
 
 async def test_two_imports_at_once_store_each_memory_once(rig: Rig, database: Database) -> None:

@@ -28,6 +28,7 @@ from rookery.memory import commands
 from rookery.memory.capacity import Capacity, Limits
 from rookery.memory.store import transfer
 from rookery.memory.store.transfer import Choice
+from rookery.memory.training import Training
 from rookery.memory.transfer.exporting import Export
 from rookery.memory.transfer.importing import Import
 from rookery.memory.transfer.moving import Moving
@@ -57,6 +58,7 @@ def _rookery(folder: Path, *arguments: str, given: bytes = b"") -> subprocess.Co
 @dataclass
 class _Opened:
     moving: Moving
+    training: Training
     known: Mapping[int, str]
 
     async def workspaces(self) -> Mapping[int, str]:
@@ -70,6 +72,7 @@ class _Opens:
 
     folder: Path
     known: dict[int, str] = field(default_factory=lambda: {1: "main"})
+    limits: Limits = field(default_factory=lambda: Limits(min_free_bytes=0))
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[_Opened]:
@@ -77,10 +80,10 @@ class _Opens:
         clock = FakeClock()
         db = open_database("embedded:", data_dir=self.folder)
         rig = build(db, self.folder, clock)
-        capacity = Capacity(db=db, jobs=rig.jobs, limits=Limits(min_free_bytes=0), monotonic=time.monotonic)
-        verb = Import(db=db, jobs=rig.jobs, indexer=rig.brain.indexer, capacity=capacity, clock=clock)
+        capacity = Capacity(db=db, jobs=rig.jobs, limits=self.limits, monotonic=time.monotonic)
+        verb = Import(db=db, jobs=rig.jobs, indexer=rig.brain.indexer, capacity=capacity, bus=rig.bus, clock=clock)
         try:
-            yield _Opened(Moving(exporting=Export(db=db, clock=clock), importing=verb), self.known)
+            yield _Opened(Moving(exporting=Export(db=db, clock=clock), importing=verb), rig.brain.training, self.known)
         finally:
             await rig.close()
             await db.close()
@@ -182,6 +185,24 @@ def test_an_import_that_is_killed_is_run_again(opens: _Opens, tmp_path: Path) ->
     assert _count(opens.folder) == MANY
 
 
+def test_an_import_that_was_stopped_goes_on_from_there(opens: _Opens, tmp_path: Path) -> None:
+    """D-17, issue 5: exit code 1, from which line on nothing was stored, and --resume; what it stored is announced by its own process."""
+    source = tmp_path / "all.jsonl"
+    source.write_bytes(_lines(5))
+    opens.limits = Limits(max_memories=3, min_free_bytes=0)
+    stopped = opens.run("import", str(source))
+    opens.limits = Limits(min_free_bytes=0)
+
+    dry = json.loads(opens.run("import", str(source), "--resume", "--dry-run", "--json").stdout)
+    resumed = json.loads(opens.run("import", str(source), "--resume", "--json").stdout)
+    again = json.loads(opens.run("import", str(source), "--resume", "--json").stdout)
+
+    assert stopped.exit_code == 1
+    assert "Nothing was stored from line 5 on; the same command with --resume goes on from there." in stopped.stdout
+    assert (dry["earlier"], dry["imported"]) == (resumed["earlier"], resumed["imported"]) == (3, 2)
+    assert (again.get("earlier"), again["unchanged"]) == (None, 5)
+
+
 def test_what_went_out_comes_in(opens: _Opens, tmp_path: Path) -> None:
     """D-04: --out makes a new file of mode 0600; .gz is compressed; a pipe gets the lines alone."""
     packed, notes = tmp_path / "out.jsonl.gz", tmp_path / "notes"
@@ -222,6 +243,7 @@ def test_what_cannot_be_meant_is_wrong_usage(opens: _Opens, tmp_path: Path) -> N
         ["export", "--format", "markdown", "--out", str(notes)], ["export", "--out", str(tmp_path / "none" / "out.jsonl")],
         ["import", str(tmp_path / "none")], ["import", str(there), "--type", "No Type"], ["import", "-", "--format", "markdown"],
         ["import", str(notes), "--format", "mem0"], ["import", str(there), "--scope", "all"], ["import"],
+        ["import", "-", "--resume"], ["import", str(notes), "--resume"],
     ]  # fmt: skip
 
     assert [opens.run(*arguments).exit_code for arguments in wrong] == [2] * len(wrong)

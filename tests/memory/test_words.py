@@ -3,10 +3,11 @@ from __future__ import annotations
 import re
 from html import unescape
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rookery.kernel.words import stem
+from rookery.kernel.words import indexed, sought, stem, words_in
 from rookery.memory.models import Words
 from rookery.memory.words import FRAGMENT, MAX_WORDS, asked, found, highlighted, of_keywords, parsed
 
@@ -23,8 +24,16 @@ def test_a_question_of_stop_words_keeps_them() -> None:
 
 def test_a_search_knows_phrases_and_a_leading_minus() -> None:
     """D-49."""
-    assert parsed('deploy "never on Friday" -staging -"blue green" dry-run --force') == Words(
-        any_of=("deploy", "dry", "run", "force"), phrases=("never on Friday",), none_of=("staging", "blue green")
+    assert parsed('deploy "never on Friday" -staging -"blue green" red,-green --force') == Words(
+        any_of=("deploy", "red", "force"), phrases=("never on friday",), none_of=("staging", "blue green", "green")
+    )
+
+
+def test_what_is_written_in_one_is_one_word() -> None:
+    """D-49: who looks for a name of several parts does not mean its parts; commas part words as spaces do."""
+    assert parsed("E_CONN_RESET main.py dry-run 1.2.3, cats,dogs").any_of == ("e conn reset", "main py", "dry run", "1 2 3", "cats", "dogs")
+    assert highlighted("E_CONN_REFUSED, then E_CONN_RESET", parsed("e_conn_reset")) == (
+        "E_CONN_REFUSED, then <mark>E</mark>_<mark>CONN</mark>_<mark>RESET</mark>"
     )
 
 
@@ -33,7 +42,7 @@ def test_any_text_is_a_query(text: str) -> None:
     """D-49: query text is data."""
     words = parsed(text)
 
-    assert all(re.fullmatch(r"[^\W_]+", word) for word in words.any_of)
+    assert all(re.fullmatch(r"[^\W_]+( [^\W_]+)*", word) for word in words.any_of)
     assert len(words.any_of) <= MAX_WORDS
     assert of_keywords([text]).phrases == ()
 
@@ -47,6 +56,44 @@ def test_forms_of_a_word_share_a_stem_without_case_and_accents() -> None:
 def test_a_keyword_is_found_by_its_stems_side_by_side() -> None:
     """D-44: share of keywords found."""
     assert found(["rate limit", "deploy", "limit rates"], "Rate limits apply", "deployment", "deploys") == ("rate limit", "deploy")
+
+
+@pytest.mark.parametrize(
+    ("content", "query", "shown"),
+    [
+        ("我们每周二部署、数据库是PostgreSQL。", "数据库 postgresql", "我们每周二部署、<mark>数据库</mark>是<mark>PostgreSQL</mark>。"),
+        ("猫喜欢吃鱼", "鱼", "猫喜欢吃<mark>鱼</mark>"),
+        ("データのバックアップ", '"バックアップ"', "データの<mark>バックアップ</mark>"),
+        ("화요일에 배포합니다", "화요일", "<mark>화요일</mark>에 배포합니다"),
+        ("เราติดตั้งระบบ", "ระบบ", "เราติดตั้ง<mark>ระบบ</mark>"),
+        ("हम मंगलवार को", "मंगलवार", "हम <mark>मंगलवार</mark> को"),
+        ("كَتَبَ الوَلَدُ", "كتب", "<mark>كَتَبَ</mark> الوَلَدُ"),
+        (
+            "Straße, \uff26\uff55\uff4c\uff4c, résumé",
+            "STRASSE full résumé",
+            "<mark>Straße</mark>, <mark>\uff26\uff55\uff4c\uff4c</mark>, <mark>résumé</mark>",
+        ),
+    ],
+)
+def test_words_of_all_scripts_are_told_apart(content: str, query: str, shown: str) -> None:
+    """D-49: also where no spaces stand between them, and however their letters are written."""
+    assert highlighted(content, parsed(query)) == shown
+    if '"' not in query:
+        assert found(query.split(), content) == tuple(query.split())
+    assert {word for each in parsed(query).any_of for word in each.split()} <= set(_given_to_index(content))
+
+
+def _given_to_index(content: str) -> list[str]:
+    return re.findall(r"[^\W_]+", indexed(content))
+
+
+@given(st.text(alphabet=st.sampled_from("aé 字部署バッグ́ระบ.한국"), max_size=60), st.data())
+def test_every_part_of_a_text_finds_it(content: str, data: st.DataObject) -> None:
+    """D-49: whatever words are taken out of a text, they are in what the index was given of it, side by side."""
+    words = words_in(content)
+    word = data.draw(st.sampled_from(words)) if words else ""
+
+    assert f" {' '.join(sought(word))} " in f" {' '.join(_given_to_index(content))} "
 
 
 def test_highlighting_marks_stems_and_escapes_the_rest() -> None:

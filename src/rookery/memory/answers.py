@@ -166,7 +166,7 @@ class ExplainedMemory(RecalledMemory):
     explain: Explanation
 
 
-_BY_WORDS = "Found by words alone: the memories of this workspace are being embedded anew, and the embedder before cannot be asked."
+_BY_WORDS = "Found by words alone: what finds memories of this workspace by meaning is being built anew, and cannot be asked until then."
 
 
 class RecallAnswer(Answer):

@@ -112,7 +112,7 @@ class MemoryApi:
     async def post_remember(self, request: Request, body: RememberBody) -> Response:
         """Store a memory; 200 with `duplicate` when deduplication found it there."""
         caller = caller_of(request)
-        done = await self.remember.one(caller, body.draft(), wait_s=body.wait_ms / 1000)
+        done = await self.remember.one(caller, body.draft(), wait_s=body.wait_s)
         return reply(self.answers.remembered(caller, done), status=200 if done.is_duplicate else 201)
 
     @describe(errors=(MemoriesFull, BacklogFull))
@@ -128,11 +128,11 @@ class MemoryApi:
     async def post_recall(self, request: Request, body: RecallBody) -> Response:
         """Answer a question."""
         recalled = await self.recall.ask(caller_of(request), body.question(self.mode))
-        return reply(self.answers.recalled(recalled, explain=body.explain))
+        return reply(self.answers.recalled(recalled, explain=bool(body.explain)))
 
     async def post_feedback(self, request: Request, recall_id: str, body: FeedbackBody) -> Response:
         """Take the caller's word on what was of use; twice is as once."""
-        judged = await self.feedback.give(caller_of(request), recall_id, used=body.used, ignored=body.ignored)
+        judged = await self.feedback.give(caller_of(request), _folded(recall_id), used=body.used or (), ignored=body.ignored or ())
         return reply(self.answers.judged(judged))
 
     async def get_context(self, request: Request, agent_id: str, query: Annotated[ContextQuery, Query()]) -> Response:
@@ -172,12 +172,12 @@ class MemoryApi:
     async def get_memory(self, request: Request, memory_id: str) -> Response:
         """Show one memory, an archived one too."""
         caller = caller_of(request)
-        return reply(self.answers.memory(caller, await self.records.get(caller, memory_id)))
+        return reply(self.answers.memory(caller, await self.records.get(caller, _folded(memory_id))))
 
     async def get_history(self, request: Request, memory_id: str, query: Annotated[PageQuery, Query()]) -> Response:
         """List the lineage of a memory, oldest first."""
         caller = caller_of(request)
-        chain = await self.records.history(caller, memory_id)
+        chain = await self.records.history(caller, _folded(memory_id))
         shown = [self.answers.version(caller, each) for each in chain[query.offset : query.offset + query.per_page]]
         return page(request, shown, query=query, total=len(chain))
 
@@ -185,24 +185,24 @@ class MemoryApi:
     async def patch_memory(self, request: Request, memory_id: str, body: ChangeBody) -> Response:
         """Change a memory; it is indexed anew."""
         caller = caller_of(request)
-        return reply(self.answers.memory(caller, await self.records.change(caller, memory_id, body.change())))
+        return reply(self.answers.memory(caller, await self.records.change(caller, _folded(memory_id), body.change())))
 
     async def delete_memory(self, request: Request, memory_id: str) -> Response:
         """Delete a memory from every store."""
-        await self.records.delete(caller_of(request), memory_id)
+        await self.records.delete(caller_of(request), _folded(memory_id))
         return Response(status_code=204)
 
     @describe(errors=(Conflict,))
     async def post_archive(self, request: Request, memory_id: str) -> Response:
         """Take a memory out of recall and keep it for audit."""
         caller = caller_of(request)
-        return reply(self.answers.memory(caller, await self.records.archive(caller, memory_id)))
+        return reply(self.answers.memory(caller, await self.records.archive(caller, _folded(memory_id))))
 
     @describe(errors=(Conflict, MemoriesFull, BacklogFull))
     async def post_restore(self, request: Request, memory_id: str) -> Response:
         """Bring an archived memory back."""
         caller = caller_of(request)
-        return reply(self.answers.memory(caller, await self.records.restore(caller, memory_id)))
+        return reply(self.answers.memory(caller, await self.records.restore(caller, _folded(memory_id))))
 
     def _item(self, caller: Caller, index: int, outcome: Outcome) -> BatchItem:
         if isinstance(outcome, RookeryError):
@@ -235,6 +235,11 @@ def _route(
         max_body=max_body,
         once=once,
     )
+
+
+def _folded(uuid: str) -> str:
+    """Return an id of a path as it is written in the store: case means nothing in a UUID, as in those of bodies."""
+    return uuid.lower()
 
 
 def _agent(agent_id: str) -> str:

@@ -84,7 +84,8 @@ class Capacity:
             MemoriesFull: The workspace would have more memories than it may.
             BacklogFull: More would wait for indexing than may.
         """
-        await self.make_room(workspace_id, number)
+        self.must_have_room()
+        await self._count_memories(workspace_id, number)
         backlog = await self._count_backlog(workspace_id, number)
         limit = self._limits.max_backlog
         if backlog + number > limit:
@@ -93,18 +94,27 @@ class Capacity:
         if pressure > 0:
             await asyncio.sleep(_SLOWEST_S * pressure)
 
-    async def make_room(self, workspace_id: int, number: int) -> None:
+    async def room(self, workspace_id: int, wanted: int) -> int:
         """
-        Let *number* memories in whose indexing is no part of the backlog, as an import's.
+        Return how many of *wanted* memories may be stored whose indexing is no part of the backlog, as an import's.
 
         Raises:
-            StorageFull, MemoriesFull: As `admit`.
+            StorageFull: As `admit`.
         """
         self.must_have_room()
-        await self._count_memories(workspace_id, number)
+        try:
+            await self._count_memories(workspace_id, wanted)
+        except MemoriesFull:
+            return max(0, self._limits.max_memories - self._memories[workspace_id].now)
+        return wanted
+
+    @property
+    def most_memories(self) -> int:
+        """How many a workspace may have."""
+        return self._limits.max_memories
 
     def moved_in(self, workspace_id: int, number: int) -> None:
-        """Take note that *number* memories were let in by `make_room` and stored."""
+        """Take note that *number* memories were let in by `room` and stored."""
         known = self._memories.get(workspace_id)
         if known is not None:
             known.accepted += number

@@ -161,7 +161,8 @@ class Words:
     A full-text query as data: nothing in it is syntax any more (D-49).
 
     Attributes:
-        any_of: Words of which the more the better; at least one must be found unless *phrases* is given.
+        any_of: Words of which the more the better; at least one must be found unless *phrases* is given. One of several parts, with
+            spaces between them, is found where they stand side by side.
         phrases: Each must be found, its words side by side.
         none_of: Words or phrases of which none may be found.
         is_question: Only the best are wanted, so an engine may pass over words that too many memories have.

@@ -35,6 +35,9 @@ SIMILARITY_WEIGHT, WORDS_WEIGHT = 0.55, 0.45
 FULL_SIMILARITY = 0.7
 """The cosine that counts as all: between a question and its answer it is seldom more."""
 
+_DIGITS = 12
+"""Of a confidence after a verdict, so that 0.8 becomes 0.82, not 0.8200000000000001."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
@@ -98,8 +101,8 @@ def judged(confidence: float, *, base: float, is_used: bool) -> float:
         base: What the author gave.
     """
     if is_used:
-        return confidence + 0.1 * (1 - confidence)
-    return min(confidence, max(confidence * 0.95, base / 2))
+        return max(confidence, round(confidence + 0.1 * (1 - confidence), _DIGITS))
+    return min(confidence, max(round(confidence * 0.95, _DIGITS), base / 2))
 
 
 def band(relevance: float) -> float:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Literal
+from unicodedata import category
 
 from pydantic import AfterValidator, Field
 
@@ -18,14 +18,15 @@ MAX_BODY_BYTES = 1024 * 1024
 MAX_BATCH_BYTES = 10 * 1024 * 1024
 
 _TEN_YEARS_H = 87_600
-_HAS_INK = re.compile(r"\S")
+_UNSEEN = frozenset({"Cc", "Cf", "Zl", "Zp", "Zs"})
+"""Of which Unicode calls white space, controls, and what has no width: a text of nothing else is blank."""
 
 ScopeName = Literal["project", "agent", "session", "shared"]
 StateName = Literal["pending_embed", "indexed", "stale", "failed", "archived"]
 
 
 def _not_blank(text: str) -> str:
-    if _HAS_INK.search(text) is None:
+    if all(category(char) in _UNSEEN for char in text):
         msg = "must not be blank"
         raise ValueError(msg)
     return text
@@ -86,7 +87,7 @@ class DraftBody(Body):
     source: Source | None = None
     supersedes_id: Annotated[MemoryId, Field(description="The memory that this one replaces; it is deleted.")] | None = None
     expires_in: Hours | None = None
-    dedupe: Annotated[bool, Field(description="Return an identical memory of the same space instead of storing another.")] = False
+    dedupe: Annotated[bool, Field(description="Return an identical memory of the same space instead of storing another.")] | None = None
 
     def draft(self) -> Draft:
         """Return the draft, with D-40's defaults."""
@@ -103,14 +104,19 @@ class DraftBody(Body):
             source=self.source or "manual",
             supersedes_id=self.supersedes_id,
             expires_in_h=self.expires_in,
-            dedupe=self.dedupe,
+            dedupe=bool(self.dedupe),
         )
 
 
 class RememberBody(DraftBody):
-    """One memory to store."""
+    """One memory to store; null is as not given."""
 
-    wait_ms: Annotated[int, Field(ge=0, le=5000, description="Wait so long for it to be indexed before answering.")] = 0
+    wait_ms: Annotated[int, Field(ge=0, le=5000, description="Wait so long for it to be indexed before answering.")] | None = None
+
+    @property
+    def wait_s(self) -> float:
+        """Seconds to wait."""
+        return (self.wait_ms or 0) / 1000
 
 
 class BatchBody(Body):
@@ -168,7 +174,7 @@ class RecallBody(Body):
     keywords: Annotated[list[Keyword], Field(max_length=32, description="Words that raise a memory that has them.")] | None = None
     boost_keywords: Annotated[float, Field(ge=0, le=1, description="By how much, when it has all of them.")] | None = None
     mode: Annotated[Mode, Field(description="By meaning, by words, or by both; hybrid finds best.")] | None = None
-    explain: Annotated[bool, Field(description="Say of each memory how it came to its place.")] = False
+    explain: Annotated[bool, Field(description="Say of each memory how it came to its place.")] | None = None
     max_tokens: (
         Annotated[int, Field(ge=1, le=1_000_000, description="Fill so many tokens in order, skipping what does not fit.")] | None
     ) = None
@@ -200,14 +206,10 @@ class RecallBody(Body):
 
 
 class FeedbackBody(Body):
-    """What became of the memories of a recall."""
+    """What became of the memories of a recall; null is as not given."""
 
-    used: Annotated[list[MemoryId], Field(max_length=100, description="Memories that were of use; they gain confidence.")] = Field(
-        default_factory=list[str]
-    )
-    ignored: Annotated[list[MemoryId], Field(max_length=100, description="Memories seen and not used; they lose some.")] = Field(
-        default_factory=list[str]
-    )
+    used: Annotated[list[MemoryId], Field(max_length=100, description="Memories that were of use; they gain confidence.")] | None = None
+    ignored: Annotated[list[MemoryId], Field(max_length=100, description="Memories seen and not used; they lose some.")] | None = None
 
 
 class SpaceQuery(Query):
@@ -223,17 +225,40 @@ class SpaceQuery(Query):
         return Filters(org=self.org, project=self.project, agent_id=self.agent_id, session_id=self.session_id)
 
 
-class SearchQuery(SpaceQuery):
-    """A full-text search."""
+class NarrowQuery(SpaceQuery):
+    """Which of them."""
 
-    q: Annotated[Text, Field(description='Words, a "quoted phrase", -without this.')]
+    memory_scope: Scope | None = None
     type: Type | None = None
-    limit: Annotated[int, Field(ge=1, le=100)] = 20
-    offset: Annotated[int, Field(ge=0, le=100_000)] = 0
+    tags: Annotated[list[Tag], Field(max_length=100, description="All of them; repeat the field for more than one.")] | None = None
+    source: Source | None = None
+    since: Moment | None = None
+    until: Moment | None = None
+    min_confidence: Confidence | None = None
 
     def filters(self) -> Filters:
         """Return the filters."""
-        return Filters(org=self.org, project=self.project, agent_id=self.agent_id, session_id=self.session_id, type=self.type)
+        return Filters(
+            org=self.org,
+            project=self.project,
+            agent_id=self.agent_id,
+            session_id=self.session_id,
+            scopes=None if self.memory_scope is None else frozenset({MemoryScope(self.memory_scope)}),
+            type=self.type,
+            tags=frozenset(tag.lower() for tag in self.tags or ()),
+            source=self.source,
+            since=self.since,
+            until=self.until,
+            min_confidence=self.min_confidence,
+        )
+
+
+class SearchQuery(NarrowQuery):
+    """A full-text search."""
+
+    q: Annotated[Text, Field(description='Words, a "quoted phrase", -without this.')]
+    limit: Annotated[int, Field(ge=1, le=100)] = 20
+    offset: Annotated[int, Field(ge=0, le=100_000)] = 0
 
 
 class AgentPath(Query):
@@ -267,37 +292,10 @@ class BootQuery(Query):
         return Filters(org=self.org, project=self.project, session_id=self.session_id, agent_id=agent_id)
 
 
-class MemoriesQuery(PageQuery):
+class MemoriesQuery(NarrowQuery, PageQuery):
     """Which memories to list; without *state* all but archived ones."""
 
-    org: Org | None = None
-    project: Project | None = None
-    agent_id: AgentId | None = None
-    session_id: SessionId | None = None
-    memory_scope: Scope | None = None
-    type: Type | None = None
-    tags: Annotated[list[Tag], Field(max_length=100, description="All of them; repeat the field for more than one.")] | None = None
-    source: Source | None = None
-    since: Moment | None = None
-    until: Moment | None = None
-    min_confidence: Confidence | None = None
     state: StateName | None = None
-
-    def filters(self) -> Filters:
-        """Return the filters."""
-        return Filters(
-            org=self.org,
-            project=self.project,
-            agent_id=self.agent_id,
-            session_id=self.session_id,
-            scopes=None if self.memory_scope is None else frozenset({MemoryScope(self.memory_scope)}),
-            type=self.type,
-            tags=frozenset(tag.lower() for tag in self.tags or ()),
-            source=self.source,
-            since=self.since,
-            until=self.until,
-            min_confidence=self.min_confidence,
-        )
 
     def memory_state(self) -> MemoryState | None:
         """Return the state asked for."""

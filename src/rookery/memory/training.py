@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 
 import structlog
 
@@ -77,6 +78,17 @@ class Training:
                 await self.flush()
             except Exception:  # noqa: BLE001 - logged; what was not written is still held, and tried again
                 _log.exception("memory.training_rows_not_written")
+
+    @asynccontextmanager
+    async def kept(self) -> AsyncGenerator[None]:
+        """Do as `run` while the block runs, and `flush` at its end: for a command that stores more than are held."""
+        running = asyncio.create_task(self.run())
+        try:
+            yield
+        finally:
+            running.cancel()
+            await asyncio.wait([running])
+            await self.flush()
 
     async def flush(self) -> None:
         """Write what was heard; if that fails, it is still held."""

@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from html import escape
 
-from rookery.kernel.words import STOP_WORDS, stem
+from rookery.kernel.words import STOP_WORDS, Part, is_one, is_unspaced, singles, sought, stem, taken_apart, words_in
 from rookery.memory.models import Words
 
 MAX_WORDS = 64
@@ -18,26 +18,31 @@ FRAGMENT = 320
 """About so many characters of a long content are shown around what was found."""
 
 _LEAD = 60
-_WORD = re.compile(r"[^\W_]+")
-_PIECE = re.compile(r'(?P<minus>(?<![^\s])-)?(?:"(?P<phrase>[^"]*)"|(?P<plain>[^\s"]+))')
+_PIECE = re.compile(r'(?P<minus>(?<![^\s,;])-)?(?:"(?P<phrase>[^"]*)"|(?P<plain>[^\s",;]+))')
 
 
 def stems(text: str) -> list[str]:
     """Return the stems of the words of *text*, in order."""
-    return [stem(word) for word in _WORD.findall(text)]
+    return [stem(part) for word in words_in(text) for part in sought(word)]
 
 
 def asked(question: str) -> Words:
     """Return the words of a question in plain language; nothing in it is syntax (D-42)."""
-    return Words(any_of=_telling(_WORD.findall(question)), is_question=True)
+    return Words(any_of=_telling([part for word in words_in(question) for part in sought(word)]), is_question=True)
 
 
 def parsed(query: str) -> Words:
-    """Return a search query: "a phrase", -without, and words (D-49); what has no letter or digit says nothing."""
+    """
+    Return a search query: "a phrase", -without, and words (D-49); what has no letter or digit says nothing.
+
+    What is written in one, such as E_CONN_RESET, main.py or dry-run, is one word: its parts are looked for side by side. So are the
+    letters of a short run of Chinese or the like; of a longer one, which is a sentence, each two.
+    """
     plain, phrases, without = list[str](), list[str](), list[str]()
     for piece in _PIECE.finditer(query):
         phrase = piece["phrase"]
-        words = _WORD.findall(phrase if phrase is not None else piece["plain"])
+        named = words_in(phrase if phrase is not None else piece["plain"])
+        words = [part for word in named for part in sought(word)]
         if not words:
             continue
         # Two hyphens are no minus: --force is the name of an option.
@@ -47,26 +52,26 @@ def parsed(query: str) -> Words:
         elif phrase is not None:
             phrases.append(" ".join(words))
         else:
-            plain.extend(words)
+            plain.extend([" ".join(words)] if all(map(is_one, named)) else words)
     return Words(any_of=_telling(plain), phrases=tuple(dict.fromkeys(phrases)), none_of=tuple(dict.fromkeys(without)))
 
 
 def of_keywords(keywords: Iterable[str]) -> Words:
     """Return the words of *keywords*, any of which may be found."""
-    return Words(any_of=_distinct([word for keyword in keywords for word in _WORD.findall(keyword)]))
+    return Words(any_of=_distinct([part for keyword in keywords for word in words_in(keyword) for part in sought(word)]))
 
 
 def found(keywords: Sequence[str], *texts: str) -> tuple[str, ...]:
     """Return those of *keywords* whose words stand side by side in one of *texts*, by their stems (D-44)."""
     there = [stems(text) for text in texts]
     present = {each for within in there for each in within}
-    return tuple(keyword for keyword in keywords if _is_in(_parts(keyword), present, there))
+    return tuple(keyword for keyword in keywords if _is_in(_parts(keyword), present, there) or _is_letter_in(keyword, texts))
 
 
 def highlighted(content: str, words: Words) -> str:
     """Return the part of *content* where *words* are first found, as HTML: they in <mark>, all else escaped (D-49)."""
-    tokens = [(match.start(), match.end(), stem(match.group())) for match in _WORD.finditer(content)]
-    spans = _marked(tokens, words)
+    is_letter = any(len(each) == 1 for each in (*words.any_of, *words.phrases))
+    spans = _marked(taken_apart(content), singles(content) if is_letter else [], words)
     start, end = _fragment(content, spans[0][0] if spans else 0)
     parts = ["…"] if start > 0 else []
     position = start
@@ -101,22 +106,33 @@ def _is_in(parts: Sequence[str], present: AbstractSet[str], there: Sequence[Sequ
     return len(parts) == 1 or any(_starts(within, parts) for within in there)
 
 
+def _is_letter_in(keyword: str, texts: Sequence[str]) -> bool:
+    return len(keyword) == 1 and is_unspaced(keyword) and any(keyword in text for text in texts)
+
+
 def _starts(within: Sequence[str], parts: Sequence[str]) -> list[int]:
     """Return where *parts* stand side by side in *within*."""
     first, length = parts[0], len(parts)
     return [at for at, each in enumerate(within) if each == first and list(within[at : at + length]) == list(parts)]
 
 
-def _marked(tokens: Sequence[tuple[int, int, str]], words: Words) -> list[tuple[int, int]]:
+def _marked(tokens: Sequence[Part], letters: Sequence[Part], words: Words) -> list[tuple[int, int]]:
     """Return where *words* stand in the content, in order, without overlaps."""
-    wanted = {stem(word) for word in words.any_of}
-    chosen = {at for at, token in enumerate(tokens) if token[2] in wanted}
-    all_stems = [token[2] for token in tokens]
-    for phrase in words.phrases:
-        parts = stems(phrase)
-        for at in _starts(all_stems, parts):
-            chosen.update(range(at, at + len(parts)))
-    return [tokens[at][:2] for at in sorted(chosen)]
+    all_stems = [token.stem for token in tokens]
+    present, alone, chosen = set(all_stems), set(words.any_of).union(words.phrases), set[Part]()
+    for each in (*words.any_of, *words.phrases):
+        wanted = stems(each)
+        if wanted and present.issuperset(wanted):
+            for at in _starts(all_stems, wanted):
+                chosen.update(tokens[at : at + len(wanted)])
+    chosen.update(letter for letter in letters if letter.stem in alone)
+    spans = list[tuple[int, int]]()
+    for start, end, _ in sorted(chosen):
+        if spans and start < spans[-1][1]:
+            spans[-1] = (spans[-1][0], max(end, spans[-1][1]))
+        else:
+            spans.append((start, end))
+    return spans
 
 
 def _fragment(content: str, first: int) -> tuple[int, int]:

@@ -36,7 +36,8 @@ from rookery.tools.catalogue import Catalogue
 from rookery.tools.models import Health
 from rookery.tools.supervision.sessions import Sessions
 
-_LAG_EVERY_S = 0.5
+_LAG_EVERY_S = 0.05
+"""A look costs some microseconds; of what is as short as this, most is not seen."""
 _LAG_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _MOST_SERVERS = 200
 

@@ -29,6 +29,10 @@ class Opened:
 
     access: Access
 
+    async def clear_away(self) -> str | None:
+        """Find nothing that the indexes, which are not opened here, would have."""
+        return None
+
 
 @dataclass
 class Platform:

@@ -68,6 +68,10 @@ class Opened(Protocol):
     @property
     def access(self) -> Services: ...
 
+    async def clear_away(self) -> str | None:
+        """Leave nothing of what was deleted, in no index and no file; return why there is some."""
+        ...
+
 
 class Context(Protocol):
     """What the command line hands every command as `typer.Context.obj`."""
@@ -79,10 +83,15 @@ class Context(Protocol):
 
 def run(context: typer.Context, work: Callable[[Services], Awaitable[T]]) -> T:
     """Open the platform, do *work*, close it."""
+    return run_opened(context, lambda opened: work(opened.access))
+
+
+def run_opened(context: typer.Context, work: Callable[[Opened], Awaitable[T]]) -> T:
+    """Do as `run`, with all of the platform that the commands know."""
 
     async def inside() -> T:
         async with cast("Context", context.obj).open() as opened:
-            return await work(opened.access)
+            return await work(opened)
 
     return asyncio.run(inside())
 

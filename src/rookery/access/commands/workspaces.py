@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from rookery.access import shown
-from rookery.access.commands.printing import print_json, print_many, print_thing
-from rookery.access.commands.terminal import DryRun, Json, Services, Yes, confirm, operator, run, workspace_of
+from rookery.access.commands.printing import print_json, print_many, print_thing, say
+from rookery.access.commands.terminal import DryRun, Json, Opened, Services, Yes, confirm, operator, run, run_opened, workspace_of
 from rookery.access.models import Workspace
 from rookery.access.workspaces import Deletion
 
@@ -60,7 +60,16 @@ def delete(context: typer.Context, *, workspace: Name, yes: Yes = False, dry_run
         _print(would, as_json=as_json)
         return
     confirm(f"Delete workspace {would.workspace.name!r} with {would.keys} keys and everything else in it?", yes=yes)
-    _print(run(context, lambda services: services.workspaces.delete(would.workspace.id, by=operator())), as_json=as_json)
+
+    async def work(opened: Opened) -> tuple[Deletion, str | None]:
+        deletion = await opened.access.workspaces.delete(would.workspace.id, by=operator())
+        return deletion, await opened.clear_away()
+
+    deletion, left = run_opened(context, work)
+    _print(deletion, as_json=as_json)
+    if left is not None:
+        say(f"The workspace is deleted, but: {left} `rookery brain:forget --traces` does.")
+        raise typer.Exit(1)
 
 
 async def _counted(services: Services, workspace: str) -> Deletion:

@@ -64,7 +64,7 @@ class BrainServer:
         match tool:
             case "remember":
                 body = _valid(RememberBody, arguments)
-                return _plain(self.answers.remembered(caller, await self.remember.one(caller, body.draft(), wait_s=body.wait_ms / 1000)))
+                return _plain(self.answers.remembered(caller, await self.remember.one(caller, body.draft(), wait_s=body.wait_s)))
             case "recall":
                 question = _valid(RecallBody, arguments).question("hybrid")
                 asked = replace(question, filters=_own(question.filters, caller))
@@ -73,7 +73,9 @@ class BrainServer:
                 return await self._search(arguments, caller)
             case "feedback":
                 given = _valid(FeedbackBody, _without(arguments, "recall_id"))
-                judged = await self.feedback.give(caller, str(arguments["recall_id"]), used=given.used, ignored=given.ignored)
+                judged = await self.feedback.give(
+                    caller, str(arguments["recall_id"]).lower(), used=given.used or (), ignored=given.ignored or ()
+                )
                 return _plain(self.answers.judged(judged))
             case "context":
                 return await self._context(arguments, caller)
@@ -128,7 +130,7 @@ class BrainServer:
         )
 
     async def _forget(self, arguments: Mapping[str, object], caller: Caller) -> Mapping[str, object]:
-        ids = cast("list[str]", arguments["ids"])
+        ids = [each.lower() for each in cast("list[str]", arguments["ids"])]
         forgotten = await self.records.forget(caller, ids)
         return {"forgotten": forgotten, "missing": sorted(set(ids) - set(forgotten))}
 

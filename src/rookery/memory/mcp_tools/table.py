@@ -25,6 +25,10 @@ def _text(most: int, says: str) -> Mapping[str, object]:
     return {"type": "string", "minLength": 1, "maxLength": most, "description": says}
 
 
+def _or_none(schema: Mapping[str, object], says: str) -> Mapping[str, object]:
+    return {**schema, "type": [schema["type"], "null"], "description": says}
+
+
 def _object(required: Sequence[str], properties: Mapping[str, object]) -> Mapping[str, object]:
     return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
 
@@ -41,6 +45,11 @@ _TYPE: Mapping[str, object] = {
 _TAGS: Mapping[str, object] = {"type": "array", "maxItems": 100, "items": {"type": "string", "minLength": 1, "maxLength": 128}}
 _SCOPE: Mapping[str, object] = {"type": "string", "enum": ["project", "agent", "session", "shared"]}
 _SHARE: Mapping[str, object] = {"type": "number", "minimum": 0, "maximum": 1}
+
+_WHEN: Mapping[str, object] = {
+    "since": {"type": "string", "description": "Only memories from then on: 2026-11-21, or 2026-11-21T09:30:00Z."},
+    "until": {"type": "string", "description": "Only memories from before then."},
+}
 
 _ONE: Mapping[str, object] = {"type": "string", "format": "uuid"}
 _IDS: Mapping[str, object] = {"type": "array", "maxItems": 100, "items": _ONE}
@@ -90,6 +99,8 @@ TOOLS: Sequence[BrainTool] = (
                 "include_scopes": {"type": "array", "maxItems": 4, "items": _SCOPE, "description": "Only memories of these scopes."},
                 "type": _TYPE,
                 "tags": {**_TAGS, "description": "Only memories with all of these."},
+                "source": _text(100, "Only memories from there."),
+                **_WHEN,
                 "min_confidence": {**_SHARE, "description": "Only memories whose author was at least so sure."},
                 "keywords": {
                     "type": "array",
@@ -97,6 +108,7 @@ TOOLS: Sequence[BrainTool] = (
                     "items": {"type": "string", "minLength": 1, "maxLength": 200},
                     "description": "Words that raise a memory that has them.",
                 },
+                "boost_keywords": {**_SHARE, "description": "By how much, with all of them; 0.2 by default."},
                 "mode": {
                     "type": "string",
                     "enum": ["semantic", "keyword", "hybrid"],
@@ -120,6 +132,8 @@ TOOLS: Sequence[BrainTool] = (
                 "agent_id": _text(100, "Whose own memories count too; by default yours."),
                 "session_id": _SESSION,
                 "type": _TYPE,
+                "tags": {**_TAGS, "description": "Only memories with all of these."},
+                **_WHEN,
                 "limit": {"type": "integer", "minimum": 1, "maximum": 100, "description": "20 by default."},
                 "offset": {"type": "integer", "minimum": 0, "maximum": 100_000},
             },
@@ -181,6 +195,7 @@ TOOLS: Sequence[BrainTool] = (
                 "memory_scope": _SCOPE,
                 "type": _TYPE,
                 "tags": {**_TAGS, "description": "Only memories with all of these."},
+                **_WHEN,
                 "state": {"type": "string", "enum": ["pending_embed", "indexed", "stale", "failed", "archived"]},
                 "page": {"type": "integer", "minimum": 1, "maximum": 100_000},
                 "per_page": {"type": "integer", "minimum": 1, "maximum": 100, "description": "15 by default."},
@@ -199,12 +214,17 @@ TOOLS: Sequence[BrainTool] = (
                 "id": _ONE,
                 "content": _text(MAX_CONTENT, "The text in the place of the old one."),
                 "type": _TYPE,
-                "org": _ORG,
-                "project": _PROJECT,
+                "org": _or_none(_ORG, "The organisation; null: none."),
+                "project": _or_none(_PROJECT, "The project within the org; null: none."),
                 "tags": {**_TAGS, "description": "In the place of the old ones."},
                 "confidence": _SHARE,
                 "source": _text(100, "Where it comes from."),
-                "expires_in": {"type": "number", "exclusiveMinimum": 0, "maximum": 87600, "description": "Hours until it expires."},
+                "expires_in": {
+                    "type": ["number", "null"],
+                    "exclusiveMinimum": 0,
+                    "maximum": 87600,
+                    "description": "Hours from now until it expires; null: never.",
+                },
             },
         ),
     ),

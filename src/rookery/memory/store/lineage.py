@@ -19,14 +19,15 @@ def lineage(tx: Tx, workspace_id: int, memory_id: str) -> list[Memory | Tombston
     chain: list[Memory | Tombstone] = [here]
     while len(chain) < _LONGEST and (before := chain[0].supersedes_id) is not None:
         grave = tombstone(tx, workspace_id, before)
-        if grave is None:
+        if grave is None or any(each.id == grave.id for each in chain):
             break
         chain.insert(0, grave)
-    for _ in range(_LONGEST):
-        last = chain[-1]
-        following = None if last.superseded_by is None else _one(tx, workspace_id, last.superseded_by)
+    known = {each.id for each in chain}
+    while len(known) < _LONGEST and (after := chain[-1].superseded_by) is not None and after not in known:
+        following = _one(tx, workspace_id, after)
         if following is None:
             break
+        known.add(after)
         chain.append(following)
     return _with_merged(tx, workspace_id, chain)
 
