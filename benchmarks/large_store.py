@@ -184,9 +184,9 @@ async def take(folder: Path, number: int) -> Mapping[str, object]:
                 timed = await _asked(running, number, {**inside, "mode": mode}, seed=10 + seed)
                 recalls[f"{name}, {mode}"] = timed.as_json()
         figures["recall"] = recalls
-        figures["others"] = {path: (await _got(running, path)).as_json() for path in OTHERS}
         figures["recall_4_clients"] = (await _asked(running, number * 2, {}, seed=40, clients=4)).as_json()
         figures["memory_mb"] = memory_of(running.pid)
+        figures["others"] = {path: (await _got(running, path)).as_json() for path in OTHERS}
     figures["disk_mb"] = disk_of(folder)
     return figures
 

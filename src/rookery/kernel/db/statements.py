@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import ColumnElement, Executable, Insert, MetaData, Table
+from sqlalchemy import ColumnElement, Executable, FromClause, Insert, MetaData, Table
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects.sqlite.base import SQLiteCompiler, SQLiteDialect
 from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.sql import ClauseElement
 from sqlalchemy.sql.base import ReadOnlyColumnCollection
@@ -66,7 +67,18 @@ def upsert(
     return PerDialect(lite, post)
 
 
-_SQLITE: DefaultDialect = sqlite.dialect(paramstyle="qmark")
+class _WithHints(SQLiteCompiler):
+    """Writes what `with_hint` says of a table behind its name: SQLAlchemy does so for other dialects only."""
+
+    def get_from_hint_text(self, table: FromClause, text: str | None) -> str | None:  # noqa: ARG002 - what they are called with
+        return text
+
+
+class _Sqlite(SQLiteDialect):
+    statement_compiler = _WithHints
+
+
+_SQLITE: DefaultDialect = _Sqlite(paramstyle="qmark")
 _NOTHING = "SELECT 1 WHERE 1 != 1"
 
 _MOST_VALUES = 1_000

@@ -16,7 +16,8 @@ from rookery.memory.store.tables import ALL_LIVE, LIVE, memories, memory_tags
 
 Columns = TypeVarTuple("Columns")
 
-_FEW = 2_000
+_FEW, _OWN = 2_000, 20_000
+"""So many are sorted for a page, and for an agent's context, which reads many of them anyway."""
 
 MAX_TAGS = 1_000
 """So many tags are listed at most: the most frequent."""
@@ -132,6 +133,13 @@ def _is_covered(within: Within) -> bool:
     return not within.tags and {within.source, within.since, within.until, within.min_confidence} == {None}
 
 
+def _are_few(tx: Tx, within: Within) -> bool:
+    """Tell whether *within* sees so few that they are sorted sooner than met among all, newest first; counts no further than that."""
+    some = _among_live(select(memories.c.id).where(visible(within)).limit(_OWN + 1)).subquery()
+    row = tx.one(select(func.count().label("found")).select_from(some))
+    return row is not None and row.integer("found") <= _OWN
+
+
 def _among_live(statement: Select[*Columns]) -> Select[*Columns]:
     """Return *statement*, of live memories, by the index `LIVE`; PostgreSQL chooses by what it knows."""
     return statement.where(ALL_LIVE).with_hint(memories, f"INDEXED BY {LIVE.name}", "sqlite")
@@ -141,6 +149,8 @@ def standings(tx: Tx, within: Within, *, most: int) -> list[Standing]:
     """Return of at most *most* live memories that *within* sees what their effective confidence needs, newest first."""
     c = memories.c
     statement = select(c.id, c.type, c.confidence, c.content_at).where(visible(within), c.archived_at.is_(None)).order_by(*_NEWEST)
+    if _is_covered(within) and _are_few(tx, within):
+        statement = _among_live(statement)
     return [
         Standing(
             memory_id=row.text("id"),
