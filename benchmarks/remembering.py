@@ -29,6 +29,7 @@ from itertools import islice
 from pathlib import Path
 
 from benchmarks.load import Connection, Timed, measure
+from benchmarks.servers import end
 from benchmarks.texts import TYPES, texts
 
 _NAMING = """
@@ -43,7 +44,7 @@ sys.argv[0] = "rookery"
 runpy.run_module("rookery", run_name="__main__")
 """
 _NOBODY = "openai://127.0.0.1:9/v1?model=none&dimensions=384"
-_START_S, _STOP_S = 60.0, 15.0
+_START_S = 60.0
 _LOOK_S, _MOST_LOOKS = 0.2, 600
 
 Costs = Mapping[str, float]
@@ -84,12 +85,7 @@ def _server(tree: Path, folder: Path, *, alone: bool) -> Generator[_Tree]:
         yield _Tree(name=str(tree), pid=process.pid, url=url, key=json.loads(made.stdout)["api_key"])
     finally:
         process.send_signal(signal.SIGCONT)
-        process.terminate()
-        try:
-            process.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(_STOP_S)
+        end(process)
 
 
 def _cpu_us(pid: int) -> Counter[str]:

@@ -65,13 +65,18 @@ def server(folder: Path, **settings: str) -> Generator[Running]:
             started_s=time.perf_counter() - begun,
         )
     finally:
-        process.terminate()
-        try:
-            process.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(_STOP_S)
+        end(process)
         log.close()
+
+
+def end(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
+    """Have *process* end, and if it does not within a while, end it."""
+    process.terminate()
+    try:
+        process.wait(_STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(_STOP_S)
 
 
 def _wait(url: str, begun: float) -> None:

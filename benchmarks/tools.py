@@ -34,7 +34,7 @@ from rich.table import Table
 
 from benchmarks.bare import bare_calls
 from benchmarks.load import Timed, measure
-from benchmarks.servers import server
+from benchmarks.servers import end, server
 from tests import real_servers
 
 _PEERS = {
@@ -43,7 +43,6 @@ _PEERS = {
     "contextforge": ["mcp-contextforge-gateway==1.0.7"],
 }
 _START_S = 120.0
-_STOP_S = 15.0
 _SEQUENTIAL, _PARALLEL, _CLIENTS = 200, 1000, 16
 
 
@@ -102,12 +101,7 @@ def _program(command: list[str], log: Path, **variables: str) -> Generator[None]
         try:
             yield
         finally:
-            process.terminate()
-            try:
-                process.wait(_STOP_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait(_STOP_S)
+            end(process)
 
 
 def _port() -> int:

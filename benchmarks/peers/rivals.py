@@ -19,7 +19,7 @@ import httpx2
 
 from benchmarks.peers.embedding import MODEL, WIDTH
 from benchmarks.recall_quality.measures import DEPTH
-from benchmarks.servers import Running, server
+from benchmarks.servers import Running, end, server
 
 PEERS = {
     "mem0": ["mem0ai==2.2.1", "qdrant-client"],
@@ -31,7 +31,7 @@ PEERS = {
 _PYTHON = "/usr/bin/python3.11"
 """The system's, where there is one: its SQLite loads extensions, which mcp-memory-service and LangGraph's store need."""
 
-_START_S, _STOP_S = 180.0, 15.0
+_START_S = 180.0
 _SETTLE_S = 600.0
 
 
@@ -212,7 +212,7 @@ def library(name: str, modes: tuple[str, ...], folder: Path, python: Path, url: 
                 raise RuntimeError(f"{name} did not start; see {log.name}")
             yield Library(name=name, modes=modes, process=process)
         finally:
-            _end(process)
+            end(process)
 
 
 @contextmanager
@@ -263,16 +263,7 @@ def _process(
         try:
             yield process
         finally:
-            _end(process)
-
-
-def _end(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(_STOP_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait(_STOP_S)
+            end(process)
 
 
 def _until_up(url: str) -> None:

@@ -49,6 +49,17 @@ async def _count(database: Database) -> int:
     return row.integer("n") if row else -1
 
 
+async def test_an_index_that_a_statement_names_is_the_one_by_which_sqlite_reads(database: Database, database_url: str) -> None:
+    """House 5.2, idea 2: SQLite has no statistics here and is told; SQLAlchemy alone would drop the hint without a word."""
+    hinted = _COUNT.with_hint(jobs, "INDEXED BY no_such_index", "sqlite")
+
+    if database_url.startswith("embedded"):
+        with pytest.raises(EngineUnavailable, match="no_such_index"):
+            await database.read(lambda tx: tx.one(hinted))
+    else:
+        assert await database.read(lambda tx: tx.one(hinted)) is not None
+
+
 async def test_a_row_comes_back_as_it_was_written(database: Database) -> None:
     """House 5.2, idea 2: two dialects, one store; columns are primitive."""
     await database.write(lambda tx: tx.run(_PUT, _row("a", payload='{"é": "𝄞"}')))

@@ -184,19 +184,7 @@ class RecallBody(Body):
         scopes = frozenset(MemoryScope(name) for name in self.include_scopes or ())
         return Question(
             query=self.query,
-            filters=Filters(
-                org=self.org,
-                project=self.project,
-                agent_id=self.agent_id,
-                session_id=self.session_id,
-                scopes=scopes or None,
-                type=self.type,
-                tags=frozenset(tag.lower() for tag in self.tags or ()),
-                source=self.source,
-                since=self.since,
-                until=self.until,
-                min_confidence=self.min_confidence,
-            ),
+            filters=_filters(self, scopes or None),
             top_k=5 if self.top_k is None else self.top_k,
             mode=self.mode or default_mode,
             keywords=tuple(dict.fromkeys(self.keywords or ())),
@@ -238,19 +226,7 @@ class NarrowQuery(SpaceQuery):
 
     def filters(self) -> Filters:
         """Return the filters."""
-        return Filters(
-            org=self.org,
-            project=self.project,
-            agent_id=self.agent_id,
-            session_id=self.session_id,
-            scopes=None if self.memory_scope is None else frozenset({MemoryScope(self.memory_scope)}),
-            type=self.type,
-            tags=frozenset(tag.lower() for tag in self.tags or ()),
-            source=self.source,
-            since=self.since,
-            until=self.until,
-            min_confidence=self.min_confidence,
-        )
+        return _filters(self, None if self.memory_scope is None else frozenset({MemoryScope(self.memory_scope)}))
 
 
 class SearchQuery(NarrowQuery):
@@ -300,3 +276,20 @@ class MemoriesQuery(NarrowQuery, PageQuery):
     def memory_state(self) -> MemoryState | None:
         """Return the state asked for."""
         return None if self.state is None else MemoryState(self.state)
+
+
+def _filters(asked: RecallBody | NarrowQuery, scopes: frozenset[MemoryScope] | None) -> Filters:
+    """Return what *asked* narrows to; only scopes have two names, of one and of several."""
+    return Filters(
+        org=asked.org,
+        project=asked.project,
+        agent_id=asked.agent_id,
+        session_id=asked.session_id,
+        scopes=scopes,
+        type=asked.type,
+        tags=frozenset(tag.lower() for tag in asked.tags or ()),
+        source=asked.source,
+        since=asked.since,
+        until=asked.until,
+        min_confidence=asked.min_confidence,
+    )

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import TypeVarTuple
 
-from sqlalchemy import ColumnElement, Select, and_, false, func, or_, select, true
+from sqlalchemy import ColumnElement, Select, and_, false, func, literal, or_, select, true
 
 from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db import Row, Tx
@@ -135,7 +135,7 @@ def _is_covered(within: Within) -> bool:
 
 def _are_few(tx: Tx, within: Within) -> bool:
     """Tell whether *within* sees so few that they are sorted sooner than met among all, newest first; counts no further than that."""
-    some = _among_live(select(memories.c.id).where(visible(within)).limit(_OWN + 1)).subquery()
+    some = _among_live(select(literal(1).label("one")).select_from(memories).where(visible(within)).limit(_OWN + 1)).subquery()
     row = tx.one(select(func.count().label("found")).select_from(some))
     return row is not None and row.integer("found") <= _OWN
 
