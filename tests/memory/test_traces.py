@@ -98,16 +98,20 @@ def test_what_is_forgotten_is_in_no_file_any_more(model_folder: Path, tmp_path: 
 
 
 @pytest.mark.timeout(180)
-def test_what_is_stripped_or_goes_with_its_workspace_is_in_no_file_any_more(model_folder: Path, tmp_path: Path) -> None:
+def test_what_is_pruned_or_stripped_or_goes_with_its_workspace_is_in_no_file_any_more(model_folder: Path, tmp_path: Path) -> None:
     """Spec 4.4, D-41: once the stale re-index has brought it to the indexes; a deleted workspace leaves nothing, without a server too."""
     folder = tmp_path / "data"
     lend_model(model_folder, folder)
-    mail, word = "kim.quixotwald@example.org", _word(7)
+    mail, word, doubted = "kim.quixotwald@example.org", _word(7), _word(8)
     with running(folder) as server:
         hook = {"url": "https://hooks.example.com/", "events": ["memory.*"], "include_content": True, "enabled": False}
         server.client.post("/api/v1/webhooks", json=hook)
         _remember(server, f"Ask {mail} about {word}", tags=[mail], source=mail)
+        _remember(server, f"Somebody said {doubted}", confidence=0.1)
 
+    doubts = _holding(folder, doubted)
+    pruned = _rookery(folder, "brain:prune", "--min-confidence", "0.2", "--delete", "--yes", "--json")
+    pruned_after = _holding(folder, doubted)
     cleaned = _rookery(folder, "brain:clean", "--strip-pii", "--json")
     at_once = _holding(folder, mail)
     stale = _rookery(folder, "brain:reindex", "--stale", "--json")
@@ -115,7 +119,9 @@ def test_what_is_stripped_or_goes_with_its_workspace_is_in_no_file_any_more(mode
     there = _holding(folder, word)
     deleted = _rookery(folder, "workspace", "delete", "default", "--yes", "--json")
 
-    assert [(each.returncode, each.stderr) for each in (cleaned, stale, deleted)] == [(0, "")] * 3
+    assert [(each.returncode, each.stderr) for each in (pruned, cleaned, stale, deleted)] == [(0, "")] * 4
+    assert doubts != []
+    assert pruned_after == []
     assert {each.partition(":")[0] for each in at_once} <= {"vectors.db"}
     assert after == []
     assert there != []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,8 +11,10 @@ from itertools import groupby
 
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
+from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.events import Bus, MemoryDeleted
 from rookery.kernel.jobs import Jobs
+from rookery.memory.indexing import Indexer
 from rookery.memory.maintenance.erasing import DELETED, Erasing
 from rookery.memory.maintenance.rounds import Course, Rounds
 from rookery.memory.models import Memory
@@ -69,6 +72,7 @@ class Pruning:
         *,
         db: Database,
         jobs: Jobs,
+        indexer: Indexer,
         bus: Bus,
         clock: Clock,
         rounds: Rounds,
@@ -77,6 +81,7 @@ class Pruning:
     ) -> None:
         self._db = db
         self._jobs = jobs
+        self._indexer = indexer
         self._bus = bus
         self._clock = clock
         self._rounds = rounds
@@ -140,6 +145,10 @@ class Pruning:
         gone = set[str](each.worth.id for each in doomed)
         if not wanted.dry_run:
             gone = await self._db.write(lambda tx: self._write(tx, wanted, doomed))
+            if wanted.delete and gone:
+                # As `Forgetting` does, and for its reasons: what is deleted is gone when the command ends, also where no server runs.
+                with contextlib.suppress(EngineUnavailable):
+                    await self._indexer.drop(wanted.workspace_id, sorted(gone))
         action, name = ("delete", "deleted") if wanted.delete else ("archive", "archived")
         for each in doomed:
             if each.worth.id in gone:

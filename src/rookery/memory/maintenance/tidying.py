@@ -50,7 +50,9 @@ def tidying(
     rounds = Rounds(db=db, clock=clock)
     return Tidying(
         scrubbing=Scrubbing(db=db, indexer=indexer, bus=bus, clock=clock, rounds=rounds, erasing=erasing),
-        pruning=Pruning(db=db, jobs=jobs, bus=bus, clock=clock, rounds=rounds, erasing=erasing, half_lives_days=half_lives_days),
+        pruning=Pruning(
+            db=db, jobs=jobs, indexer=indexer, bus=bus, clock=clock, rounds=rounds, erasing=erasing, half_lives_days=half_lives_days
+        ),
         consolidation=Consolidation(
             db=db,
             indexer=indexer,
