@@ -52,7 +52,7 @@ _BODIES: dict[str, object] = {
     "PATCH /api/v1/workspaces/{workspace_id}": {"name": "changed"},
     "POST /api/v1/workspaces/{workspace_id}/api-keys": {"name": "made", "scopes": ["keys:write"]},
 }
-_WORK: dict[str, object] = {
+WORK_BODIES: dict[str, object] = {
     "POST {}/plans": {"title": "made"},
     "PATCH {}/plans/{{plan}}": {"title": "changed"},
     "PATCH {}/plans/{{plan}}/status": {"status": "paused"},
@@ -82,7 +82,7 @@ _WORK: dict[str, object] = {
 }
 """Of agent work, which is under two prefixes."""
 
-_BODIES.update({name.format(prefix): body for name, body in _WORK.items() for prefix in ("/api/agent", "/v1")})
+_BODIES.update({name.format(prefix): body for name, body in WORK_BODIES.items() for prefix in ("/api/agent", "/v1")})
 _QUERIES = {"GET /v1/brain/search": f"?q={_MARK}", "GET /api/v1/mcp/tools/search": "?q=tool"}
 _DISCOVERY = (
     "/.well-known/mcp-servers.json",

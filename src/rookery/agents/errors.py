@@ -2,7 +2,6 @@
 What agent work can meet, beyond the kernel's errors (D-60, D-61, D-64).
 
     RookeryError
-    ├── PreconditionFailed          412  precondition_failed
     └── Conflict
         ├── SlugTaken               409  slug_taken
         ├── PlanArchived            409  plan_archived
@@ -25,16 +24,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from rookery.kernel.clock import iso
-from rookery.kernel.errors import Conflict, RookeryError
-
-
-class PreconditionFailed(RookeryError):
-    """If-Match names another version than the one that is there: somebody changed the thing since it was read."""
-
-    status, code = 412, "precondition_failed"
-
-    def __init__(self, kind: str, etag: str) -> None:
-        super().__init__(f"This {kind} was changed since you read it; read it again: it is {etag} now.", etag=etag)
+from rookery.kernel.errors import Conflict
 
 
 class SlugTaken(Conflict):

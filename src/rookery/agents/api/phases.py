@@ -70,10 +70,11 @@ class PhaseRoutes:
         return page(request, [phase_answer(view) for view in shown], query=query, total=len(found))
 
     @with_etag
+    @by_etag
     @describe(errors=(PlanArchived, PlanNotActive, TooMany))
     async def post_phase(self, request: Request, plan: str, body: NewPhaseBody) -> Response:
         """Add a phase."""
-        view = await self.phases.add(caller_of(request), plan, body.draft(body.position))
+        view = await self.phases.add(caller_of(request), plan, body.draft(body.position), expected=expected(request))
         return tagged(phase_answer(view), view.phase.version, status=201)
 
     @with_etag
@@ -105,10 +106,13 @@ class PhaseRoutes:
         view = await self.phases.set_status(caller_of(request), plan, phase, body.move(), expected=expected(request))
         return tagged(phase_answer(view), view.phase.version)
 
+    @by_etag
     @describe(errors=(PlanArchived, TooMany))
     async def post_checkpoint(self, request: Request, plan: str, phase: str, body: CheckpointBody) -> Response:
         """Keep a note, shown with the phase."""
-        kept = await self.phases.add_checkpoint(caller_of(request), plan, phase, note=body.note, context=body.context or {})
+        kept = await self.phases.add_checkpoint(
+            caller_of(request), plan, phase, note=body.note, context=body.context or {}, expected=expected(request)
+        )
         return reply(checkpoint_answer(kept), status=201)
 
     async def get_tasks(self, request: Request, plan: str, phase: str, query: Annotated[PhaseTasksQuery, Query()]) -> Response:
@@ -117,8 +121,9 @@ class PhaseRoutes:
         return page(request, [task_answer(view) for view in found], query=query, total=total)
 
     @with_etag
+    @by_etag
     @describe(errors=(PlanArchived, PlanNotActive, PhaseClosed, TooMany))
     async def post_task(self, request: Request, plan: str, phase: str, body: NewTaskBody) -> Response:
         """Add a task."""
-        view = await self.tasks.add(caller_of(request), plan, phase, body.draft(body.position))
+        view = await self.tasks.add(caller_of(request), plan, phase, body.draft(body.position), expected=expected(request))
         return tagged(task_answer(view), view.task.version, status=201)

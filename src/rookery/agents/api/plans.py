@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rookery.access.guard import caller_of
-from rookery.agents.api.rows import READ, WRITE, by_etag, expected, row, shaped, tagged, with_etag
+from rookery.agents.api.rows import READ, WRITE, by_etag, expected, require_unconditional, row, shaped, tagged, with_etag
 from rookery.agents.errors import PlanArchived, PlanHasOpenPhases, SlugTaken, WrongTransition
 from rookery.agents.models.views import PlanView
 from rookery.agents.plans.drawing import markdown, mermaid
@@ -51,9 +51,11 @@ class PlanRoutes:
         return page(request, [plan_answer(caller, view) for view in found], query=query, total=total)
 
     @with_etag
+    @by_etag
     @describe(errors=(SlugTaken,))
     async def post_plan(self, request: Request, body: PlanBody) -> Response:
         """Make a plan whole, or not at all."""
+        require_unconditional(request)
         return await self._answer(request, await self.plans.create(caller_of(request), body.draft()), status=201)
 
     @with_etag

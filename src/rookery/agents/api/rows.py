@@ -10,11 +10,11 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rookery.agents.errors import PreconditionFailed
 from rookery.agents.models.views import PlanView
-from rookery.agents.plans.holding import etag
 from rookery.kernel.http import Route, describe, reply
+from rookery.kernel.http.describing import notes_of
 from rookery.kernel.http.routes import MIB
+from rookery.kernel.preconditions import Expected, NoVersion, PreconditionFailed, etag, if_match
 
 T = TypeVar("T")
 
@@ -38,8 +38,16 @@ def row(
     max_body: int = MIB,
     tag: str = "Plans",
 ) -> Route:
-    """Return one row; *line* is the method and the path."""
+    """
+    Return one row; *line* is the method and the path.
+
+    Raises:
+        ValueError: The row writes, and its handler does not say that it honours If-Match (`by_etag`).
+    """
     method, path = line.split()
+    if method != "GET" and "If-Match" not in notes_of(handler).reads:
+        msg = f"{line} writes, so it must honour If-Match: mark its handler with by_etag (D-64)"
+        raise ValueError(msg)
     return Route(
         method=method,
         path=path,
@@ -62,12 +70,20 @@ by_etag = describe(reads=("If-Match",), errors=(PreconditionFailed,))
 """Of handlers that go by what is `expected`."""
 
 
-def expected(request: Request) -> list[str] | None:
+def expected(request: Request) -> Expected:
     """Return the ETags of If-Match; None: any will do."""
-    header = request.headers.get("if-match")
-    if header is None or header.strip() == "*":
-        return None
-    return [each.strip() for each in header.split(",")]
+    return if_match(request.headers.getlist("if-match"))
+
+
+def require_unconditional(request: Request) -> None:
+    """
+    Do nothing if the request has no If-Match, or `*`: for writes to an address that has no version.
+
+    Raises:
+        NoVersion: It names ETags.
+    """
+    if expected(request) is not None:
+        raise NoVersion(request.url.path)
 
 
 def tagged(answer: BaseModel, version: int, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

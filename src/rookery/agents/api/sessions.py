@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from rookery.access.guard import caller_of
 from rookery.access.models import Caller
-from rookery.agents.api.rows import by_etag, expected, row, tagged, with_etag
+from rookery.agents.api.rows import by_etag, expected, require_unconditional, row, tagged, with_etag
 from rookery.agents.errors import PlanArchived, WrongTransition
 from rookery.agents.models.sessions import Session, Shown
 from rookery.agents.schemas.boot import StartedAnswer, boot_answer
@@ -76,9 +76,11 @@ class SessionRoutes:
         return page(request, [session_answer(caller, each) for each in found], query=query, total=total)
 
     @with_etag
+    @by_etag
     @describe(errors=(NotFound, PlanArchived, SessionActive))
     async def post_session(self, request: Request, body: StartBody) -> Response:
         """Start a session; the answer has what to begin with."""
+        require_unconditional(request)
         caller = caller_of(request)
         return await self._started(caller, await self.sessions.starting.start(caller, body.new()))
 
@@ -104,29 +106,37 @@ class SessionRoutes:
         )
         return page(request, [event_answer(each) for each in found], query=query, total=total)
 
+    @by_etag
     @describe(errors=(NothingOffered, SessionEnded, SessionFull))
     async def post_event(self, request: Request, session_id: str, body: EventBody) -> Response:
         """Write down what happened."""
-        return reply(event_answer(await self.sessions.working.append(caller_of(request), session_id, body.happening())), status=201)
+        event = await self.sessions.working.append(caller_of(request), session_id, body.happening(), expected=expected(request))
+        return reply(event_answer(event), status=201)
 
+    @by_etag
     @describe(errors=(SessionEnded,))
     async def post_heartbeat(self, request: Request, session_id: str) -> Response:
         """Keep a session from being abandoned; spends nothing of the key's limit."""
-        return reply(heartbeat_answer(await self.sessions.working.heartbeat(caller_of(request), session_id)))
+        return reply(heartbeat_answer(await self.sessions.working.heartbeat(caller_of(request), session_id, expected=expected(request))))
 
     @with_etag
+    @by_etag
     @describe(errors=(SessionEnded,))
     async def post_end(self, request: Request, session_id: str, body: EndBody) -> Response:
         """End a session; again with the same status is as once."""
         caller = caller_of(request)
-        return _answer(caller, await self.sessions.working.shown(await self.sessions.endings.end(caller, session_id, body.ending())))
+        ended = await self.sessions.endings.end(caller, session_id, body.ending(), expected=expected(request))
+        return _answer(caller, await self.sessions.working.shown(ended))
 
     @with_etag
+    @by_etag
     @describe(errors=(PlanArchived, SessionActive, SessionResumed))
     async def post_resume(self, request: Request, session_id: str, body: ResumeBody) -> Response:
         """Start the successor of a session; the answer has what to begin with."""
         caller = caller_of(request)
-        return await self._started(caller, await self.sessions.starting.resume(caller, session_id, body.resumption()))
+        return await self._started(
+            caller, await self.sessions.starting.resume(caller, session_id, body.resumption(), expected=expected(request))
+        )
 
     async def _started(self, caller: Caller, session: Session) -> Response:
         shown, boot = await self.sessions.working.shown(session), await self.sessions.booting.boot(caller, session)

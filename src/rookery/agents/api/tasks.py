@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.types import Receive
 
 from rookery.access.guard import caller_of
-from rookery.agents.api.rows import READ, WORK, by_etag, expected, row, tagged, with_etag
+from rookery.agents.api.rows import READ, WORK, by_etag, expected, require_unconditional, row, tagged, with_etag
 from rookery.agents.errors import (
     LeaseLost,
     PhaseBlocked,
@@ -106,9 +106,11 @@ class TaskRoutes:
         return Response(status_code=204)
 
     @with_etag
+    @by_etag
     @describe(answers={204: _NOTHING}, errors=(NotFound, PlanArchived, SessionEnded, TaskClaimed), sends=("X-Reason", "Retry-After"))
     async def post_claim_next(self, request: Request, body: ClaimNextBody) -> Response:
         """Claim what is best; 204 with X-Reason and Retry-After where there is nothing. Who leaves while waiting claims nothing."""
+        require_unconditional(request)
         waiting = self.claims.claim_next(caller_of(request), body.plan, body.wish(), wait_s=body.wait_s)
         found = await (waiting if body.wait_s <= 0 else _unless_left(waiting, request.receive))
         if isinstance(found, Nothing):
@@ -116,38 +118,53 @@ class TaskRoutes:
         return tagged(claimed_answer(found), found.task.version)
 
     @with_etag
+    @by_etag
     @describe(errors=(PlanArchived, SessionEnded, PlanNotActive, PhaseClosed, PhaseBlocked, TaskBlocked, TaskClaimed, WrongTransition))
     async def post_claim(self, request: Request, task: str, body: ClaimBody) -> Response:
         """Claim one task."""
-        view = await self.claims.claim(caller_of(request), task, body.wish())
+        view = await self.claims.claim(caller_of(request), task, body.wish(), expected=expected(request))
         return tagged(claimed_answer(view), view.task.version)
 
     @with_etag
+    @by_etag
     @describe(errors=(PlanArchived, LeaseLost, WrongTransition))
     async def post_heartbeat(self, request: Request, task: str, body: HeartbeatBody) -> Response:
         """Let a lease last."""
-        view = await self.claims.heartbeat(caller_of(request), task, body.claim_token, ttl_s=body.ttl_s)
+        view = await self.claims.heartbeat(caller_of(request), task, body.claim_token, ttl_s=body.ttl_s, expected=expected(request))
         return tagged(task_answer(view), view.task.version)
 
     @with_etag
+    @by_etag
     @describe(errors=(PlanArchived, LeaseLost, TaskClaimed, WrongTransition))
     async def post_release(self, request: Request, task: str, body: ReleaseBody) -> Response:
         """End a lease without a result."""
-        view = await self.claims.release(caller_of(request), task, body.proof(), reason=body.reason)
+        view = await self.claims.release(caller_of(request), task, body.proof(), reason=body.reason, expected=expected(request))
         return tagged(task_answer(view), view.task.version)
 
     @with_etag
+    @by_etag
     @describe(errors=(PlanArchived, LeaseLost, TaskClaimed, WrongTransition))
     async def post_complete(self, request: Request, task: str, body: CompleteBody) -> Response:
         """End a lease with its result."""
-        ended = await self.claims.complete(caller_of(request), task, body.proof(), result=body.result, notes=body.notes, then=body.then())
+        ended = await self.claims.complete(
+            caller_of(request),
+            task,
+            body.proof(),
+            result=body.result,
+            notes=body.notes,
+            then=body.then(),
+            expected=expected(request),
+        )
         return tagged(ended_answer(ended), ended.task.task.version)
 
     @with_etag
+    @by_etag
     @describe(errors=(PlanArchived, LeaseLost, TaskClaimed, WrongTransition))
     async def post_fail(self, request: Request, task: str, body: FailBody) -> Response:
         """End a lease with the reason why there is no result."""
-        view = await self.claims.fail(caller_of(request), task, body.proof(), error=body.error, result=body.result)
+        view = await self.claims.fail(
+            caller_of(request), task, body.proof(), error=body.error, result=body.result, expected=expected(request)
+        )
         return tagged(task_answer(view), view.task.version)
 
 

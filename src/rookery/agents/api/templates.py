@@ -11,9 +11,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rookery.access.guard import caller_of
-from rookery.agents.api.rows import by_etag, expected, row, tagged, with_etag
+from rookery.agents.api.rows import by_etag, expected, require_unconditional, row, tagged, with_etag
 from rookery.agents.errors import SlugTaken, TemplateReadOnly, TooMany
-from rookery.agents.models.templates import KeptTemplate
+from rookery.agents.models.templates import Filled, KeptTemplate
 from rookery.agents.plans.plans import Plans
 from rookery.agents.schemas.plan_answers import PlanAnswer, plan_answer
 from rookery.agents.schemas.templates import (
@@ -35,9 +35,10 @@ from rookery.agents.schemas.templates import (
     summary,
     versions_shown,
 )
-from rookery.agents.templates.library import Author, Templates, etag
+from rookery.agents.templates.library import Author, Templates
 from rookery.kernel.http import Route, describe, page, reply
 from rookery.kernel.http.pages import Page
+from rookery.kernel.preconditions import etag, require_match
 
 READ, WRITE, USE = "templates.read", "templates.write", "templates.instantiate"
 _route = partial(row, tag="Templates", max_body=MAX_TEMPLATE_BYTES)
@@ -73,9 +74,11 @@ class TemplateRoutes:
         return page(request, [summary(each) for each in found], query=query, total=total)
 
     @with_etag
+    @by_etag
     @describe(errors=(SlugTaken, TooMany))
     async def post_template(self, request: Request, body: TemplateBody) -> Response:
         """Keep a new template."""
+        require_unconditional(request)
         body.must_work()
         return _answer(await self.templates.add(Author.of(caller_of(request)), body.slug, body.document()), status=201)
 
@@ -106,28 +109,38 @@ class TemplateRoutes:
         return reply(versions_shown(kept, await self.templates.versions(caller.workspace_id, slug)))
 
     @with_etag
+    @by_etag
     @describe(errors=(SlugTaken, TooMany))
     async def post_copy(self, request: Request, slug: str, body: CopyBody) -> Response:
         """Make a template of the workspace's own of another one, for example of one that comes with Rookery."""
         caller = caller_of(request)
         kept = await self.templates.get(caller.workspace_id, slug)
+        require_match("template", kept.version, expected(request))
         named = {} if body.name is None else {"name": body.name}
         copy = {**kept.template.document, **named}
         must_work(copy)
         return _answer(await self.templates.add(Author.of(caller), body.slug, copy), status=201)
 
+    @by_etag
     async def post_preview(self, request: Request, slug: str, body: PreviewBody) -> Response:
         """Fill a template in, and keep nothing."""
-        return reply(previewed(await self.templates.fill(caller_of(request).workspace_id, slug, body.variables, version=body.version)))
+        filled = await self._filled(request, slug, body)
+        return reply(previewed(filled))
 
     @with_etag
+    @by_etag
     @describe(errors=(SlugTaken,))
     async def post_plan(self, request: Request, slug: str, body: UseBody) -> Response:
         """Make a plan, with all that is in it, in one transaction; it keeps the template, its version and the values."""
         caller = caller_of(request)
-        filled = await self.templates.fill(caller.workspace_id, slug, body.variables, version=body.version)
+        filled = await self._filled(request, slug, body)
         view = await self.plans.create(caller, body.draft(filled))
         return tagged(plan_answer(caller, view), view.plan.version, status=201)
+
+    async def _filled(self, request: Request, slug: str, body: PreviewBody) -> Filled:
+        filled = await self.templates.fill(caller_of(request).workspace_id, slug, body.variables, version=body.version)
+        require_match("template", filled.kept.version, expected(request))
+        return filled
 
 
 def _answer(kept: KeptTemplate, *, status: int = 200) -> Response:

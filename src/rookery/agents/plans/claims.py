@@ -23,6 +23,7 @@ from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.ids import Ids, random_text
+from rookery.kernel.preconditions import Expected, require_match
 
 TTL_S = 900
 """How long a lease lasts unless its holder asks for another time (D-61)."""
@@ -93,7 +94,7 @@ class Claims:
         self.checks: list[Check] = []
         self.listeners: list[Listener] = []
 
-    async def claim(self, caller: Caller, task_id: str, wish: Wish) -> TaskView:
+    async def claim(self, caller: Caller, task_id: str, wish: Wish, *, expected: Expected = None) -> TaskView:
         """
         Take a task, and return it with its token.
 
@@ -101,12 +102,14 @@ class Claims:
             NotFound, PlanArchived: There is none, or it is read-only.
             TaskClaimed: Somebody else has it; WrongTransition: it is not to be done, or not any more.
             PlanNotActive, PhaseClosed, TaskBlocked: It cannot begin now.
+            PreconditionFailed: *expected* names another version of it.
         """
         now, by = self._clock(), By.of(caller, wish.session_id)
 
         def write(tx: Tx) -> TaskView:
             self._check(tx, caller, wish)
             plan, task = writable_task(tx, Within.of(caller), task_id, self._journal, now)
+            require_match("task", task.version, expected)
             if task.claim is not None:
                 raise TaskClaimed(task.name, task.claim.holder(), task.claim.expires_at)
             if task.status not in VERBS[Verb.CLAIM]:
@@ -142,7 +145,7 @@ class Claims:
             finally:
                 ring.cancel()
 
-    async def heartbeat(self, caller: Caller, task_id: str, token: str, *, ttl_s: int = TTL_S) -> TaskView:
+    async def heartbeat(self, caller: Caller, task_id: str, token: str, *, ttl_s: int = TTL_S, expected: Expected = None) -> TaskView:
         """
         Let a lease last *ttl_s* seconds from now.
 
@@ -156,6 +159,7 @@ class Claims:
             plan, task = the_task(tx, Within.of(caller), task_id)
             if plan.status is PlanStatus.ARCHIVED:
                 plan, task = writable_task(tx, Within.of(caller), task_id, self._journal, now)
+            require_match("task", task.version, expected)
             until = now + timedelta(seconds=ttl_s)
             if task.claim is None or not claims.renew(tx, caller.workspace_id, task_id, token, now=now, until=until):
                 raise LeaseLost(task.name, task.at(now).status)
@@ -163,7 +167,9 @@ class Claims:
 
         return await self._db.write(write)
 
-    async def release(self, caller: Caller, task_id: str, proof: Proof, *, reason: str | None = None) -> TaskView:
+    async def release(
+        self, caller: Caller, task_id: str, proof: Proof, *, reason: str | None = None, expected: Expected = None
+    ) -> TaskView:
         """
         Give a task back, so that somebody else may take it.
 
@@ -172,10 +178,18 @@ class Claims:
             LeaseLost: The token is of no lease any more. WrongTransition: By force, of a task that is not in progress.
         """
         data: dict[str, object] = {} if reason is None else {"reason": reason}
-        return (await self._end(caller, task_id, proof, Verb.RELEASE, data=data)).task
+        return (await self._end(caller, task_id, proof, Verb.RELEASE, data=data, expected=expected)).task
 
     async def complete(
-        self, caller: Caller, task_id: str, proof: Proof, *, result: object = None, notes: str | None = None, then: Wish | None = None
+        self,
+        caller: Caller,
+        task_id: str,
+        proof: Proof,
+        *,
+        result: object = None,
+        notes: str | None = None,
+        then: Wish | None = None,
+        expected: Expected = None,
     ) -> Ended:
         """
         Say that a task is done, with what came of it.
@@ -191,9 +205,11 @@ class Claims:
             kept = notes if notes is not None else task.notes
             return replace(task, result=result if result is not None else task.result, notes=kept, error=None, completed_at=now)
 
-        return await self._end(caller, task_id, proof, Verb.COMPLETE, data={}, ended=done, then=then)
+        return await self._end(caller, task_id, proof, Verb.COMPLETE, data={}, ended=done, then=then, expected=expected)
 
-    async def fail(self, caller: Caller, task_id: str, proof: Proof, *, error: str, result: object = None) -> TaskView:
+    async def fail(
+        self, caller: Caller, task_id: str, proof: Proof, *, error: str, result: object = None, expected: Expected = None
+    ) -> TaskView:
         """
         Say that a task cannot be done; it stays failed until somebody sets it back to pending.
 
@@ -205,7 +221,7 @@ class Claims:
             kept = result if result is not None else task.result
             return replace(task, result=kept, error=error, attempts=task.attempts + 1, completed_at=now)
 
-        return (await self._end(caller, task_id, proof, Verb.FAIL, data={"error": error[:200]}, ended=failed)).task
+        return (await self._end(caller, task_id, proof, Verb.FAIL, data={"error": error[:200]}, ended=failed, expected=expected)).task
 
     async def sweep(self) -> int:
         """Note all leases that have run out, so that who only looks sees it; return how many."""
@@ -291,6 +307,7 @@ class Claims:
         data: Mapping[str, object],
         ended: Callable[[Task, datetime], Task] | None = None,
         then: Wish | None = None,
+        expected: Expected = None,
     ) -> Ended:
         if proof.token is None and not proof.force:
             raise ValidationFailed({"claim_token": ["is required: it came with the claim; or use force"]})
@@ -301,6 +318,7 @@ class Claims:
                 self._check(tx, caller, then)
                 claims.alone(tx, caller.workspace_id)
             plan, task = writable_task(tx, within, task_id, self._journal, now)
+            require_match("task", task.version, expected)
             wanted, recorded = _wanted(task, proof, verb)
             # Who does it by force does it in no session: that of the holder did not do it.
             by = By.of(caller, None if task.claim is None or recorded else task.claim.session_id)

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
 
 from rookery.access.models import Caller
-from rookery.agents.errors import PhaseClosed, PlanArchived, PlanNotActive, PreconditionFailed, TaskBlocked
+from rookery.agents.errors import PhaseClosed, PlanArchived, PlanNotActive, TaskBlocked
 from rookery.agents.models.plans import SWEEPER, By, Phase, PhaseStatus, Plan, PlanStatus, Task, Within
 from rookery.agents.plans.journal import PlanJournal
 from rookery.agents.store import needs, phases, plans, tasks
 from rookery.kernel.db import Tx
 from rookery.kernel.errors import NotFound, PermissionDenied
-
-Expected = Collection[str] | None
-"""The ETags of If-Match, one of which must be the thing's (D-64); None: any will do."""
 
 
 def the_plan(tx: Tx, within: Within, ref: str) -> Plan:
@@ -166,22 +162,6 @@ def must_not_wait(tx: Tx, task: Task) -> None:
     waiting = needs.open_tasks(tx, depends.get(task.id, [])) | needs.undone_phases(tx, depends.get(task.phase_id, []))
     if waiting:
         raise TaskBlocked(task.name, sorted(waiting))
-
-
-def must_match(kind: str, version: int, expected: Expected) -> None:
-    """
-    Do nothing if the thing is as the caller knows it (D-64).
-
-    Raises:
-        PreconditionFailed: It was changed since.
-    """
-    if expected is not None and etag(version) not in expected:
-        raise PreconditionFailed(kind, etag(version))
-
-
-def etag(version: int) -> str:
-    """Return the ETag of a version: strong, of what is stored of the thing, not of what is derived."""
-    return f'"{version}"'
 
 
 def must_reach(caller: Caller, plan: Plan) -> None:

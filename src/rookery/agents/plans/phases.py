@@ -25,7 +25,7 @@ from rookery.agents.models.plans import (
 )
 from rookery.agents.models.views import PhaseView
 from rookery.agents.plans.differing import differing
-from rookery.agents.plans.holding import Expected, begin, must_be_open, must_match, the_phase, the_plan, writable
+from rookery.agents.plans.holding import begin, must_be_open, the_phase, the_plan, writable
 from rookery.agents.plans.journal import PlanJournal
 from rookery.agents.plans.making import must_not_circle, phase_of, resolved, task_of
 from rookery.agents.plans.naming import Names
@@ -37,6 +37,7 @@ from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.ids import Ids
+from rookery.kernel.preconditions import Expected, require_match
 
 MAX_CHECKPOINTS = 100
 """Of a phase; they are shown with it."""
@@ -96,19 +97,21 @@ class Phases:
             lambda tx: phase_view(tx, the_phase(tx, the_plan(tx, Within.of(caller), plan_ref), ref), now, with_tasks=True)
         )
 
-    async def add(self, caller: Caller, plan_ref: str, draft: PhaseDraft) -> PhaseView:
+    async def add(self, caller: Caller, plan_ref: str, draft: PhaseDraft, *, expected: Expected = None) -> PhaseView:
         """
         Add a phase with its tasks to a plan: at its position, else at the end.
 
         Raises:
             NotFound, PlanArchived, PlanNotActive: There is no such plan, or it is archived or completed.
             TooMany: It has as many phases, or tasks, as it may.
+            PreconditionFailed: *expected* names another version of the plan.
             ValidationFailed: A dependency names nothing, or would wait for itself; or there is no such position.
         """
         now = self._clock()
 
         def write(tx: Tx) -> PhaseView:
             plan = writable(tx, Within.of(caller), plan_ref)
+            require_match("plan", plan.version, expected)
             must_be_open(plan)
             there = phases.of_plan(tx, plan.id)
             if len(there) >= MAX_PHASES:
@@ -142,7 +145,7 @@ class Phases:
         def write(tx: Tx) -> PhaseView:
             plan = writable(tx, Within.of(caller), plan_ref)
             phase = the_phase(tx, plan, ref)
-            must_match("phase", phase.version, expected)
+            require_match("phase", phase.version, expected)
             changed = replace(
                 phase,
                 name=change.name if "name" in change.given else phase.name,
@@ -178,7 +181,7 @@ class Phases:
         def write(tx: Tx) -> PhaseView:
             plan = writable(tx, Within.of(caller), plan_ref)
             phase = the_phase(tx, plan, ref)
-            must_match("phase", phase.version, expected)
+            require_match("phase", phase.version, expected)
             if phase.status is wanted:
                 return phase_view(tx, phase, now, with_tasks=True)
             must_become("phase", phase.name, phase.status, wanted, PHASE[phase.status])
@@ -207,12 +210,14 @@ class Phases:
 
         return await self._db.write(write)
 
-    async def add_checkpoint(self, caller: Caller, plan_ref: str, ref: str, *, note: str, context: Object) -> Checkpoint:
+    async def add_checkpoint(
+        self, caller: Caller, plan_ref: str, ref: str, *, note: str, context: Object, expected: Expected = None
+    ) -> Checkpoint:
         """
         Note something of a phase on the way.
 
         Raises:
-            NotFound, PlanArchived: As `change`.
+            NotFound, PlanArchived, PreconditionFailed: As `change`.
             TooMany: It has as many checkpoints as it may.
         """
         now = self._clock()
@@ -220,6 +225,7 @@ class Phases:
         def write(tx: Tx) -> Checkpoint:
             plan = writable(tx, Within.of(caller), plan_ref)
             phase = the_phase(tx, plan, ref)
+            require_match("phase", phase.version, expected)
             if phases.checkpoint_count(tx, phase) >= MAX_CHECKPOINTS:
                 raise TooMany("checkpoints of this phase", MAX_CHECKPOINTS)
             checkpoint = Checkpoint(
@@ -252,7 +258,7 @@ class Phases:
         def write(tx: Tx) -> None:
             plan = writable(tx, Within.of(caller), plan_ref)
             phase = the_phase(tx, plan, ref)
-            must_match("phase", phase.version, expected)
+            require_match("phase", phase.version, expected)
             listed = [task.at(now) for task in tasks.of_phase(tx, phase.id)]
             claimed = next((task for task in listed if task.claim is not None), None)
             if claimed is not None and claimed.claim is not None and not force:

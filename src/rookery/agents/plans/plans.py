@@ -11,7 +11,7 @@ from rookery.agents.models.drafts import PlanChange, PlanDraft, PlanFilters
 from rookery.agents.models.plans import OPEN_PHASE, By, Plan, PlanEvent, PlanStatus, Within
 from rookery.agents.models.views import PlanView
 from rookery.agents.plans.differing import differing
-from rookery.agents.plans.holding import Expected, activate, held, must_match, must_reach, the_plan, writable
+from rookery.agents.plans.holding import activate, held, must_reach, the_plan, writable
 from rookery.agents.plans.journal import PlanJournal
 from rookery.agents.plans.making import make, must_fit
 from rookery.agents.plans.reading import plan_view, plan_views
@@ -20,6 +20,7 @@ from rookery.agents.store import phases, plans
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.ids import Ids
+from rookery.kernel.preconditions import Expected, require_match
 
 _TOLD = 100
 """So many open phases are named when a plan cannot be completed."""
@@ -92,7 +93,7 @@ class Plans:
 
         def write(tx: Tx) -> PlanView:
             plan = writable(tx, Within.of(caller), ref)
-            must_match("plan", plan.version, expected)
+            require_match("plan", plan.version, expected)
             changed = replace(
                 plan,
                 title=change.title if "title" in change.given else plan.title,
@@ -131,7 +132,7 @@ class Plans:
 
         def write(tx: Tx) -> PlanView:
             plan = writable(tx, Within.of(caller), ref)
-            must_match("plan", plan.version, expected)
+            require_match("plan", plan.version, expected)
             if plan.status is wanted:
                 return _shown(tx, plan, now)
             must_become("plan", plan.slug, plan.status, wanted, PLAN[plan.status])
@@ -168,8 +169,8 @@ class Plans:
 
         def write(tx: Tx) -> PlanView:
             plan = held(tx, Within.of(caller), ref)
+            require_match("plan", plan.version, expected)
             if plan.status is not PlanStatus.ARCHIVED:
-                must_match("plan", plan.version, expected)
                 plan = replace(
                     plan,
                     status=PlanStatus.ARCHIVED,
@@ -196,8 +197,8 @@ class Plans:
 
         def write(tx: Tx) -> PlanView:
             plan = held(tx, Within.of(caller), ref)
+            require_match("plan", plan.version, expected)
             if plan.status is PlanStatus.ARCHIVED:
-                must_match("plan", plan.version, expected)
                 plan = replace(
                     plan,
                     status=plan.archived_from or PlanStatus.PAUSED,

@@ -13,10 +13,8 @@ from rookery.agents.models.plans import MAX_TASKS, By, PhaseStatus, Plan, Task, 
 from rookery.agents.models.views import TaskView
 from rookery.agents.plans.differing import differing
 from rookery.agents.plans.holding import (
-    Expected,
     begin,
     must_be_open,
-    must_match,
     must_not_wait,
     the_phase,
     the_plan,
@@ -35,6 +33,7 @@ from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.ids import Ids
+from rookery.kernel.preconditions import Expected, require_match
 
 _NAMES = {
     TaskStatus.PENDING: "reset",
@@ -93,13 +92,14 @@ class Tasks:
         now = self._clock()
         return await self._db.read(lambda tx: task_view(tx, the_task(tx, Within.of(caller), task_id)[1], now))
 
-    async def add(self, caller: Caller, plan_ref: str, phase_ref: str, draft: TaskDraft) -> TaskView:
+    async def add(self, caller: Caller, plan_ref: str, phase_ref: str, draft: TaskDraft, *, expected: Expected = None) -> TaskView:
         """
         Add a task to a phase: at its position, else at the end.
 
         Raises:
             NotFound, PlanArchived, PlanNotActive: There is no such plan or phase, or the plan is archived or completed.
             PhaseClosed: The phase is completed or skipped.
+            PreconditionFailed: *expected* names another version of the phase.
             TooMany: The plan has as many tasks as it may.
             ValidationFailed: A dependency names nothing, or would wait for itself; or there is no such position.
         """
@@ -109,6 +109,7 @@ class Tasks:
             plan = writable(tx, Within.of(caller), plan_ref)
             must_be_open(plan)
             phase = the_phase(tx, plan, phase_ref)
+            require_match("phase", phase.version, expected)
             if phase.status in {PhaseStatus.COMPLETED, PhaseStatus.SKIPPED}:
                 raise PhaseClosed(phase.name, phase.status)
             if tasks.count(tx, plan.id) >= MAX_TASKS:
@@ -143,7 +144,7 @@ class Tasks:
 
         def write(tx: Tx) -> TaskView:
             plan, task = writable_task(tx, Within.of(caller), task_id, self._journal, now)
-            must_match("task", task.version, expected)
+            require_match("task", task.version, expected)
             changed = _changed(task, change)
             if "position" in change.given:
                 changed = _moved(tx, changed, change.position)
@@ -177,7 +178,7 @@ class Tasks:
 
         def write(tx: Tx) -> None:
             _, task = writable_task(tx, Within.of(caller), task_id, self._journal, now)
-            must_match("task", task.version, expected)
+            require_match("task", task.version, expected)
             if task.claim is not None and not force:
                 raise TaskClaimed(task.name, task.claim.holder(), task.claim.expires_at)
             needs.forget(tx, [task.id])

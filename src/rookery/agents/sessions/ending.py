@@ -18,6 +18,7 @@ from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import NotFound, PermissionDenied, ValidationFailed
 from rookery.kernel.events import AgentSessionEnded, Bus
+from rookery.kernel.preconditions import Expected, require_match
 
 MEMORIES_KEPT = timedelta(days=7)
 """How long the session memories of one that did not come to its end wait for a successor to end (D-53)."""
@@ -84,7 +85,7 @@ class Endings:
         self._memories = memories
         self._closing = closing
 
-    async def end(self, caller: Caller, session_id: str, ending: Ending) -> Session:
+    async def end(self, caller: Caller, session_id: str, ending: Ending, *, expected: Expected = None) -> Session:
         """
         End a session and return it; once more with the same status changes nothing.
 
@@ -92,12 +93,14 @@ class Endings:
             NotFound: There is none that *caller* may know of.
             PermissionDenied: It is another agent's, or *caller* may not write memories and wants some promoted.
             SessionEnded: It ended otherwise.
+            PreconditionFailed: *expected* names another version of it.
             ValidationFailed: What is to be promoted is no memory of the session.
         """
         now = self._clock()
 
         def write(tx: Tx) -> Session:
             session = held(tx, caller, session_id)
+            require_match("session", session.version, expected)
             if not session.is_open:
                 if session.status is ending.status and session.end_reason is None:
                     return session

@@ -29,6 +29,7 @@ from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import Conflict, NotFound, ValidationFailed
 from rookery.kernel.events import AgentSessionStarted, Bus
 from rookery.kernel.ids import Ids
+from rookery.kernel.preconditions import Expected, require_match
 
 
 class Starting:
@@ -83,7 +84,7 @@ class Starting:
 
         return await self._once_more(write)
 
-    async def resume(self, caller: Caller, session_id: str, resumption: Resumption) -> Session:
+    async def resume(self, caller: Caller, session_id: str, resumption: Resumption, *, expected: Expected = None) -> Session:
         """
         Start the successor of a session, which is over or is ended by this, and return it.
 
@@ -92,6 +93,7 @@ class Starting:
             PermissionDenied: The successor is for another agent than the key's, or the session is open and another agent's.
             SessionActive: It is active, and *takeover* was not said; or the agent has another open one on the plan.
             SessionResumed: It has a successor.
+            PreconditionFailed: *expected* names another version of it.
         """
         now = self._clock()
 
@@ -99,6 +101,7 @@ class Starting:
             was = store.locked(tx, caller.workspace_id, session_id)
             if was is None or not sees(caller, was):
                 raise NotFound("session", session_id)
+            require_match("session", was.version, expected)
             if was.resumed_by is not None:
                 raise SessionResumed(was.id, was.resumed_by)
             agent_id = resumption.agent_id or caller.agent_id or was.agent_id

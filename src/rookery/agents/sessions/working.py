@@ -21,7 +21,7 @@ from rookery.agents.models.sessions import (
     SessionStatus,
     Shown,
 )
-from rookery.agents.plans.holding import Expected, must_match, the_plan
+from rookery.agents.plans.holding import the_plan
 from rookery.agents.ports import ToolCalls
 from rookery.agents.sessions.ending import held, mine, touched, write_handoff
 from rookery.agents.sessions.errors import NothingOffered, SessionEnded, SessionFull
@@ -32,6 +32,7 @@ from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import NotFound
 from rookery.kernel.events import AgentSessionNoted, Bus
+from rookery.kernel.preconditions import Expected, require_match
 
 MAX_EVENTS = 100_000
 """Of one session."""
@@ -107,7 +108,7 @@ class Working:
 
         def write(tx: Tx) -> Session:
             was = held(tx, caller, session_id)
-            must_match("session", was.version, expected)
+            require_match("session", was.version, expected)
             if not was.is_open:
                 raise SessionEnded(was)
             changed = _changed(was, change)
@@ -125,7 +126,7 @@ class Working:
 
         return await self._db.write(write)
 
-    async def heartbeat(self, caller: Caller, session_id: str) -> Session:
+    async def heartbeat(self, caller: Caller, session_id: str, *, expected: Expected = None) -> Session:
         """
         Say that the agent is still there, and return the session.
 
@@ -133,9 +134,14 @@ class Working:
         """
         now = self._clock()
 
-        return await self._db.write(lambda tx: touched(tx, caller, session_id, at=now))
+        def write(tx: Tx) -> Session:
+            session = touched(tx, caller, session_id, at=now)
+            require_match("session", session.version, expected)
+            return session
 
-    async def append(self, caller: Caller, session_id: str, happening: Happening) -> SessionEvent:
+        return await self._db.write(write)
+
+    async def append(self, caller: Caller, session_id: str, happening: Happening, *, expected: Expected = None) -> SessionEvent:
         """
         Write down what happened, under the next number, and return it.
 
@@ -144,6 +150,7 @@ class Working:
             PermissionDenied: It is another agent's.
             SessionEnded: It is over.
             SessionFull: It has as many events as it may.
+            PreconditionFailed: *expected* names another version of the session.
         """
         now = self._clock()
         size = sum(len(orjson.dumps(each)) for each in (happening.message, happening.data, happening.state))
@@ -159,6 +166,7 @@ class Working:
                 at=now,
             )
             session = mine(tx, caller, session_id, counted)
+            require_match("session", session.version, expected)
             if session.last_seq > MAX_EVENTS:
                 raise SessionFull(session.id, f"{MAX_EVENTS:,}")
             if session.size > MAX_BYTES:

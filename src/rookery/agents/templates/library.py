@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from rookery.access.audit import Audit, Subject
 from rookery.access.models import LIVE, TEST, Actor, Caller
 from rookery.access.workspaces import must_exist
-from rookery.agents.errors import PreconditionFailed, SlugTaken, TemplateReadOnly, TooMany
+from rookery.agents.errors import SlugTaken, TemplateReadOnly, TooMany
 from rookery.agents.models.templates import Filled, JsonObject, KeptTemplate, Template, TemplateSource, TemplateVersion
-from rookery.agents.plans.holding import Expected
 from rookery.agents.store import templates as store
 from rookery.agents.store.templates import Head
 from rookery.agents.templates.filling import faults, filled
@@ -19,6 +18,7 @@ from rookery.agents.templates.versions import version_of
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import NotFound, ValidationFailed
+from rookery.kernel.preconditions import Expected, require_match
 
 MAX_TEMPLATES = 200
 """Of one workspace."""
@@ -145,7 +145,7 @@ class Templates:
         def work(tx: Tx) -> KeptTemplate:
             must_exist(tx, author.shown_workspace_id)
             was = _found(store.find(tx, author.workspace_id, slug, to_change=True), slug)
-            _must_match(was, expected)
+            require_match("template", was.version, expected)
             if was.version == kept.version:
                 return was
             store.change(tx, author.workspace_id, kept, now, keep=MAX_VERSIONS - 1)
@@ -167,7 +167,7 @@ class Templates:
         def work(tx: Tx) -> None:
             must_exist(tx, author.shown_workspace_id)
             was = _found(store.find(tx, author.workspace_id, slug, to_change=True), slug)
-            _must_match(was, expected)
+            require_match("template", was.version, expected)
             store.remove(tx, author.workspace_id, slug)
             self._note(tx, author, "template.deleted", before=was, after=None)
 
@@ -192,11 +192,6 @@ class Templates:
             self._audit.note(tx, author.by, author.shown_workspace_id, action, subject, before=told[0], after=told[1])
 
 
-def etag(version: str) -> str:
-    """Return the ETag of a version."""
-    return f'"{version}"'
-
-
 def _made(slug: str, document: JsonObject) -> KeptTemplate:
     template = Template.of(slug, document)
     wrong = faults(template)
@@ -208,11 +203,6 @@ def _made(slug: str, document: JsonObject) -> KeptTemplate:
 def _must_be_writable(slug: str) -> None:
     if slug in shipped():
         raise TemplateReadOnly(slug)
-
-
-def _must_match(was: KeptTemplate, expected: Expected) -> None:
-    if expected is not None and etag(was.version) not in expected:
-        raise PreconditionFailed("template", etag(was.version))
 
 
 def _found(kept: KeptTemplate | None, slug: str) -> KeptTemplate:

@@ -1,0 +1,109 @@
+"""If-Match at every route of agent work that writes: the routes come from the application's own table (D-64)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rookery.agents.api.rows import row
+from rookery.app import mounted_routes
+from rookery.kernel.http.routes import Endpoint
+from tests.agents.makers import make_plan, phase, shown, tasks_of
+from tests.agents.session_makers import started
+from tests.conftest import House
+from tests.test_matrix import WORK_BODIES
+
+PREFIX = "/api/agent"
+BODIES = {name.format(PREFIX): body for name, body in WORK_BODIES.items()}
+TEMPLATE = {"slug": "hotfix", "name": "Hotfix", "phases": [{"name": "a"}]}
+
+
+def _writes(house: House) -> list[Endpoint]:
+    """Return the routes of plans, tasks, sessions and templates that are not read-only."""
+    domain = tuple(f"{PREFIX}/{name}" for name in ("plans", "tasks", "sessions", "templates"))
+    found = [each for each in mounted_routes(house.rookery).endpoints if each.path.startswith(domain) and each.route.method != "GET"]
+    assert len(found) >= 30
+    return found
+
+
+def _body(endpoint: Endpoint) -> object:
+    return BODIES.get(f"{endpoint.route.method} {endpoint.path}")
+
+
+async def _resources(house: House) -> dict[str, str]:
+    """Make one of each resource, and return what stands for each parameter of a path."""
+    plan = await make_plan(house.agent, phase("One", "a", "b"))
+    session_id = await started(house.agent, plan=plan["slug"])
+    made = await house.admin.post(f"{PREFIX}/templates", TEMPLATE)
+    assert made.status_code == 201, made.text
+    return {
+        "{plan}": str(plan["slug"]),
+        "{phase}": "1",
+        "{task}": str(tasks_of(plan)["a"]["id"]),
+        "{session_id}": session_id,
+        "{slug}": "hotfix",
+    }
+
+
+def _path(endpoint: Endpoint, names: Mapping[str, str]) -> str:
+    path = endpoint.path
+    for parameter, name in names.items():
+        path = path.replace(parameter, name)
+    return path
+
+
+async def _state(house: House, names: Mapping[str, str]) -> list[object]:
+    paths = ("/plans/{plan}", "/sessions/{session_id}", "/templates/{slug}", "/plans?per_page=100", "/sessions", "/templates?per_page=100")
+    found = list[object]()
+    for path in paths:
+        for parameter, name in names.items():
+            path = path.replace(parameter, name)  # noqa: PLW2901 - filled in
+        found.append(await shown(house.admin, path))
+    return found
+
+
+async def test_every_writing_route_refuses_a_version_that_is_not_there(house: House) -> None:
+    """Issue 14: If-Match with an unknown ETag is 412 at each route that writes, and nothing changes; D-64."""
+    names = await _resources(house)
+    before = await _state(house, names)
+    for endpoint in _writes(house):
+        answer = await house.admin.send(endpoint.route.method, _path(endpoint, names), _body(endpoint), **{"If-Match": '"999"'})
+        told = (endpoint.route.method, endpoint.path, answer.status_code, answer.text)
+        assert answer.status_code == 412, told
+        assert answer.json()["error"] == "precondition_failed", told
+        assert "If-Match" in answer.json()["message"], told
+    assert await _state(house, names) == before
+
+
+async def test_if_match_with_the_version_of_the_resource_passes(house: House) -> None:
+    """Issue 14: the ETag that GET gave is accepted by claim, complete, end and the other verbs of the same resource; D-64."""
+    names = await _resources(house)
+    task, session = f"{PREFIX}/tasks/{names['{task}']}", f"{PREFIX}/sessions/{names['{session_id}']}"
+
+    async def tag(path: str) -> dict[str, str]:
+        return {"If-Match": (await house.agent.get(path)).headers["etag"]}
+
+    first = await tag(task)
+    claimed = await house.agent.send("POST", f"{task}/claim", {}, **first)
+    assert claimed.status_code == 200, claimed.text
+    token = {"claim_token": claimed.json()["claim_token"]}
+    assert (await house.agent.send("POST", f"{task}/complete", token, **first)).status_code == 412
+    assert (await house.agent.send("POST", f"{task}/heartbeat", token, **await tag(task))).status_code == 200
+    assert (await house.agent.send("POST", f"{task}/complete", token, **await tag(task))).status_code == 200
+    assert (await house.agent.send("POST", f"{session}/end", {}, **await tag(session))).status_code == 200
+    assert (await house.agent.send("POST", f"{PREFIX}/plans", {"title": "x"}, **{"If-Match": "*"})).status_code == 201
+    template = f"{PREFIX}/templates/hotfix"
+    assert (await house.admin.send("POST", f"{template}/plans", {}, **await tag(template))).status_code == 201
+
+
+def test_a_writing_route_without_if_match_is_refused_at_the_start() -> None:
+    """Issue 14: a new route of the domain that writes must say that it honours If-Match; D-64."""
+
+    async def write(request: Request) -> Response:
+        return Response(status_code=204 if request else 500)
+
+    with pytest.raises(ValueError, match="If-Match"):
+        row("POST /plans/{plan}/sing", write, "plans.write", None, "Sing")
