@@ -63,10 +63,14 @@ def parsed(path: Path) -> ast.Module:
 
 
 def committed() -> Iterator[tuple[Path, str]]:
-    """Every text of the repository, but what a tool writes for itself."""
+    """Yield every text of the repository; not what a tool writes for itself, nor what `make dist` and `make sbom` leave in dist/."""
     for path in sorted(ROOT.rglob("*")):
         inside = path.relative_to(ROOT).parts
-        if path.is_file() and not any(part == "__pycache__" or (part[0] == "." and part != ".ci") for part in inside[:-1]):
+        if (
+            path.is_file()
+            and inside[0] != "dist"
+            and not any(part == "__pycache__" or (part[0] == "." and part != ".ci") for part in inside[:-1])
+        ):
             try:
                 yield path, path.read_text(encoding="utf-8")
             except UnicodeDecodeError:
