@@ -19,6 +19,7 @@ from rookery.kernel.http.routes import Endpoint, Mounted
 from rookery.kernel.ids import random_text, uuid7
 from rookery.wiring import build
 from tests.conftest import OPERATOR, Caller, House, Settings
+from tests.refusals import error_body, unwrapped
 
 _MARK = "zanzibar"
 _BODIES: dict[str, object] = {
@@ -180,8 +181,9 @@ def _owned(endpoint: Endpoint, things: Things) -> str | None:
 
 async def _try(caller: Caller, endpoint: Endpoint, things: Things, **headers: str) -> tuple[int, dict[str, object], str]:
     answer = await caller.send(endpoint.route.method, _path(endpoint, things), _BODIES.get(_named(endpoint)), **headers)
-    body = cast("dict[str, object]", answer.json() if answer.content and not _is_text(answer) else {})
-    assert isinstance(body, dict)
+    found: object = answer.json() if answer.content and not _is_text(answer) else {}
+    assert isinstance(found, dict)
+    body = unwrapped(cast("dict[str, object]", found))
     return answer.status_code, body, answer.text
 
 
@@ -299,7 +301,7 @@ async def test_without_a_key_nothing_is_told(house: House, mounted: Mounted, thi
         content = b"not even JSON" if endpoint.route.method in {"POST", "PATCH", "PUT"} else None
         answer = await house.caller(None).http.request(endpoint.route.method, _path(endpoint, things), headers=headers, content=content)
 
-        assert (answer.status_code, answer.json()["error"]) == (401, "unauthorised"), _named(endpoint)
+        assert (answer.status_code, error_body(answer)["error"]) == (401, "unauthorised"), _named(endpoint)
         assert answer.headers["www-authenticate"].startswith("Basic" if _is_for_browsers(endpoint) else "Bearer")
 
 
@@ -368,9 +370,9 @@ async def test_a_key_over_its_limit_is_refused_with_headers(house: House, mounte
         if not endpoint.route.spends:
             # A heartbeat of a lease that nobody has is refused for that, and not for the limit; so is a file that is not there.
             refused = "not_found" if endpoint.path == "/api/docs/static/{digest}/{name}" else "lease_lost"
-            assert answer.status_code == 200 or answer.json()["error"] == refused, _named(endpoint)
+            assert answer.status_code == 200 or error_body(answer)["error"] == refused, _named(endpoint)
             continue
-        assert (answer.status_code, answer.json()["error"]) == (429, "rate_limited"), _named(endpoint)
+        assert (answer.status_code, error_body(answer)["error"]) == (429, "rate_limited"), _named(endpoint)
         assert 1 <= int(answer.headers["retry-after"]) <= 60
         assert answer.headers["x-ratelimit-limit"] == "1"
         assert answer.headers["x-ratelimit-remaining"] == "0"

@@ -211,6 +211,7 @@ def shell(settings: Settings, mounted: Mounted, admit: Admit | None = None, obse
         origins=origins_of(settings),
         address=settings.address_of,
         admit=admit,
+        error_format=mounted.error_format,
         traffic=observation.traffic if observation else None,
         tracer=observation.tracer if observation else None,
     )

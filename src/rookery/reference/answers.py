@@ -75,6 +75,7 @@ class Answers:
     def __init__(self, components: Components) -> None:
         self._components = components
         self.responses: dict[str, Schema] = {}
+        self.formats: dict[str, Schema] = {}
 
     def of(self, endpoint: Endpoint, notes: Notes) -> Schema:
         """Return the answers of *endpoint* by status."""
@@ -86,7 +87,7 @@ class Answers:
         return {
             str(status): self._answer(route, ways[status], refusals.get(status, ()))
             if status in ways
-            else self._refusal(status, refusals[status], is_keyed=_is_keyed(route))
+            else self._refusal(status, refusals[status], route)
             for status in sorted({*ways, *refusals})
         }
 
@@ -116,21 +117,22 @@ class Answers:
     def _answer(self, route: Route, way: Schema, errors: Sequence[type[RookeryError]]) -> Schema:
         if not errors:
             return way
-        also = self._described(errors[0].status, errors, is_keyed=_is_keyed(route))
+        also = self._described(errors[0].status, errors, route)
         content = {**cast("dict[str, Schema]", way.get("content", {}))}
         refused = cast("dict[str, Schema]", also["content"])[JSON]["schema"]
         own = content.get(JSON)
         content[JSON] = {"schema": refused if own is None else {"anyOf": [own["schema"], refused]}}
         return {**way, "description": f"{way['description']} Or:\n\n{also['description']}", "content": content}
 
-    def _refusal(self, status: int, errors: Sequence[type[RookeryError]], *, is_keyed: bool) -> Schema:
+    def _refusal(self, status: int, errors: Sequence[type[RookeryError]], route: Route) -> Schema:
         codes = list(dict.fromkeys(error.code for error in errors))
-        name = "-".join([str(status), *codes, *(() if is_keyed else ("public",))])
+        chosen = () if route.error_format is None else (route.error_format.name,)
+        name = "-".join([str(status), *codes, *(() if _is_keyed(route) else ("public",)), *chosen])
         if name not in self.responses:
-            self.responses[name] = self._described(status, errors, is_keyed=is_keyed)
+            self.responses[name] = self._described(status, errors, route)
         return {"$ref": f"#/components/responses/{name}"}
 
-    def _described(self, status: int, errors: Iterable[type[RookeryError]], *, is_keyed: bool) -> Schema:
+    def _described(self, status: int, errors: Iterable[type[RookeryError]], route: Route) -> Schema:
         said = dict[str, str]()
         for error in errors:
             text = _told(error)
@@ -138,10 +140,14 @@ class Answers:
         sends = [
             *(("WWW-Authenticate",) if status == HTTPStatus.UNAUTHORIZED else ()),
             *(("Retry-After",) if status in _LATER or (status == HTTPStatus.CONFLICT and StillRunning.code in said) else ()),
-            *(_RATE if is_keyed else ()),
+            *(_RATE if _is_keyed(route) else ()),
         ]
         codes: Schema = {"type": "object", "properties": {"error": {"type": "string", "enum": list(said)}}}
-        schema: Schema = {"allOf": [{"$ref": "#/components/schemas/Error"}, codes]}
+        name, chosen = "Error", route.error_format
+        if chosen is not None:
+            name, codes = chosen.name, dict(chosen.with_codes(codes))
+            self.formats[name] = dict(chosen.schema)
+        schema: Schema = {"allOf": [{"$ref": f"#/components/schemas/{name}"}, codes]}
         return {
             "description": "\n".join(f"- `{code}`: {text}" for code, text in said.items()),
             "headers": _headers(sends),

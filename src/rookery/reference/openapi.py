@@ -115,7 +115,7 @@ def document(
             "parameters": request_headers(),
             "headers": header_components(),
             "responses": answers.responses,
-            "schemas": {"Error": ERROR, "WebhookPayload": _PAYLOAD, **components.schemas},
+            "schemas": {"Error": ERROR, **answers.formats, "WebhookPayload": _PAYLOAD, **components.schemas},
         },
     }
     if announced:

@@ -15,6 +15,7 @@ from mcp.client.context import ClientRequestContext
 
 from tests.conftest import eventually
 from tests.processes import Server
+from tests.refusals import error_body
 from tests.tools.gateway.clients import ERAS, Json, client, later
 
 MESSAGE = {"jsonrpc": "2.0", "id": 1, "method": "initialize"}
@@ -301,7 +302,7 @@ async def test_what_is_no_message_is_refused_in_the_platforms_words(nest: Server
             await http.post("/mcp", json=message, headers={"Authorization": "Bearer nonsense"}),
         ]
 
-    codes = [(each.status_code, each.json()["error"]) for each in answers]
+    codes = [(each.status_code, error_body(each)["error"]) for each in answers]
     assert codes == [
         (400, "invalid_json"),
         (400, "invalid_request"),

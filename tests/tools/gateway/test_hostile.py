@@ -14,6 +14,7 @@ import pytest
 
 from tests.conftest import eventually
 from tests.processes import Server, running
+from tests.refusals import error_body
 from tests.tools.gateway.clients import LATER, Json
 from tests.tools.makers import entry
 
@@ -65,7 +66,7 @@ async def test_no_key_takes_the_sessions_of_others(nest: Server) -> None:
 
     refused = [each for each in answers if each.status_code == 429]
     assert Counter(each.status_code for each in answers) == {200: PER_KEY, 429: len(answers) - PER_KEY}
-    assert refused[0].json()["error"] == "too_many_sessions"
+    assert error_body(refused[0])["error"] == "too_many_sessions"
     assert (other.status_code, again.status_code) == (200, 200)
 
 

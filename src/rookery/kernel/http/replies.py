@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import cast
 
 import orjson
@@ -14,6 +15,31 @@ from rookery.kernel.clock import iso
 from rookery.kernel.errors import RookeryError
 
 JSON = b"application/json"
+
+State = Mapping[str, object]
+"""The state of one request, `scope["state"]`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorFormat:
+    """
+    The body of an error in a protocol other than ours, for routes whose clients read nothing else.
+
+    Attributes:
+        body: Returns the body, given the error and the state of the request.
+        name: The name of its schema in the API document.
+        schema: The schema of any body.
+        with_codes: Given the schema of D-10's body with certain codes, returns the schema of the body that carries it.
+    """
+
+    body: Callable[[RookeryError, State], Mapping[str, object]]
+    name: str
+    schema: Mapping[str, object]
+    with_codes: Callable[[Mapping[str, object]], Mapping[str, object]]
+
+
+ERROR_FORMAT = "error_format"
+"""The key in a request's state under which its `ErrorFormat` is kept."""
 
 
 class UnknownRoute(RookeryError):
@@ -58,22 +84,30 @@ def reply(
 
 
 def error_reply(error: RookeryError) -> Response:
-    """Return D-10's body of *error*."""
-    content = orjson.dumps(error.body(), default=_plain, option=orjson.OPT_PASSTHROUGH_DATETIME)
-    return _response(content, error.status, error.headers, _Refusal(error.code, content, error.status))
+    """Return the answer for *error*: D-10's body, or that of the request's `ErrorFormat`."""
+    return _ErrorResponse(error)
 
 
-class _Refusal(Response):
-    """An error's answer, which leaves its code in the request's state: metrics, log lines and traces tell refusals apart by it."""
+class _ErrorResponse(Response):
+    """The answer for an error. It leaves the error's code in the request's state, for metrics, log lines and traces."""
 
-    def __init__(self, code: str, content: bytes, status: int) -> None:
-        super().__init__(content, status)
-        self._code = code
+    def __init__(self, error: RookeryError) -> None:
+        super().__init__(b"", error.status)
+        self._error = error
+        self._write(error.body())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if "state" in scope:
-            cast("dict[str, object]", scope["state"])["error"] = self._code
+        state = cast("dict[str, object] | None", scope.get("state"))
+        if state is not None:
+            state["error"] = self._error.code
+            chosen = state.get(ERROR_FORMAT)
+            if isinstance(chosen, ErrorFormat):
+                self._write(chosen.body(self._error, state))
         await super().__call__(scope, receive, send)
+
+    def _write(self, value: Mapping[str, object]) -> None:
+        self.body = orjson.dumps(value, default=_plain, option=orjson.OPT_PASSTHROUGH_DATETIME)
+        _response(self.body, self._error.status, self._error.headers, self)
 
 
 def _response(content: bytes, status: int, headers: Mapping[str, str] | None, response: Response | None = None) -> Response:

@@ -8,6 +8,7 @@ Starlette matches paths with parameters; reading the request is ours
 from __future__ import annotations
 
 import inspect
+import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ from starlette.types import Receive, Scope, Send
 from rookery.kernel.errors import RookeryError, ValidationFailed
 from rookery.kernel.http.bodies import ClientLeft, UnsupportedMediaType, read_body, read_json
 from rookery.kernel.http.idempotency import Once, asked_by, mark_of
-from rookery.kernel.http.replies import MethodNotAllowed, error_reply
+from rookery.kernel.http.replies import ERROR_FORMAT, ErrorFormat, MethodNotAllowed, error_reply
 from rookery.kernel.wire import refusal
 
 _log = structlog.stdlib.get_logger("rookery.http")
@@ -80,6 +81,8 @@ class Route:
         may_be_empty: Whether a request without a body is one with an empty object.
         refuse: Turns an error raised before or in the handler into the one to send; beside it is given the body as far as
             it could be read, and the parameters of the path.
+        error_format: The body of every error of this route, if it is not D-10's.
+        allows_slash: Whether the path with a slash at its end is the same route.
     """
 
     method: str
@@ -100,6 +103,8 @@ class Route:
     max_body: int = MIB
     may_be_empty: bool = False
     refuse: Callable[[RookeryError, object, Mapping[str, str]], RookeryError] | None = None
+    error_format: ErrorFormat | None = None
+    allows_slash: bool = False
 
 
 @dataclass(slots=True)
@@ -142,6 +147,8 @@ class Endpoint:
         started = time.perf_counter()
         state = cast("dict[str, object]", scope["state"])
         state["route"] = self.path
+        if self.route.error_format is not None:
+            state[ERROR_FORMAT] = self.route.error_format
         seen: list[object] = [None]
         admission: Admission | None = None
         try:
@@ -255,6 +262,11 @@ class Mounted:
     exact: dict[str, dict[str, Endpoint]] = field(default_factory=dict[str, dict[str, Endpoint]])
     endpoints: list[Endpoint] = field(default_factory=list[Endpoint])
     methods: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    formats: list[tuple[str, re.Pattern[str], ErrorFormat]] = field(default_factory=list[tuple[str, re.Pattern[str], ErrorFormat]])
+
+    def error_format(self, method: str, path: str) -> ErrorFormat | None:
+        """Return the format of errors at *path*, for what refuses a request before it reaches its route; None: D-10's."""
+        return next((each for its_method, regex, each in self.formats if its_method == method and regex.match(path)), None)
 
 
 def mount(mounted: Mounted, prefix: str, routes: Iterable[Route], admit: Admit, once: Once | None = None) -> None:
@@ -276,9 +288,13 @@ def mount(mounted: Mounted, prefix: str, routes: Iterable[Route], admit: Admit, 
         methods.add(route.method)
         endpoint = Endpoint(route, path, admit, once)
         mounted.endpoints.append(endpoint)
-        mounted.app.router.routes.append(_Mounted(path, endpoint, methods))
-        if "{" not in path:
-            mounted.exact.setdefault(path, {})[route.method] = endpoint
+        for served in (path, f"{path}/") if route.allows_slash else (path,):
+            at = _Mounted(served, endpoint, methods)
+            mounted.app.router.routes.append(at)
+            if route.error_format is not None:
+                mounted.formats.append((route.method, at.path_regex, route.error_format))
+            if "{" not in path:
+                mounted.exact.setdefault(served, {})[route.method] = endpoint
 
 
 def _has_key(scope: Scope) -> bool:

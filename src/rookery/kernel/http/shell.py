@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rookery.kernel import tracing
 from rookery.kernel.errors import RookeryError
-from rookery.kernel.http.replies import CrossSite, HostNotAllowed, UnknownRoute, error_reply
+from rookery.kernel.http.replies import ERROR_FORMAT, CrossSite, ErrorFormat, HostNotAllowed, UnknownRoute, error_reply
 from rookery.kernel.http.routes import Admit, Endpoint, refuse_method
 from rookery.kernel.http.traffic import UNMATCHED, Traffic
 from rookery.kernel.ids import request_id
@@ -85,6 +85,7 @@ class Shell:
         hosts: Host names that are ours, lower case, without ports.
         origins: Origins that are ours (scheme://host[:port]).
         address: Given a path, the address under which we show it (D-01); links are made with it.
+        error_format: Given a method and a path, the format of that route's errors; None: D-10's.
         traffic: Counts each request; None: one of its own, which nobody sees.
         tracer: Where spans go; None: nothing is traced.
     """
@@ -98,6 +99,7 @@ class Shell:
         origins: Iterable[str],
         address: Callable[[str], str],
         admit: Admit | None = None,
+        error_format: Callable[[str, str], ErrorFormat | None] | None = None,
         traffic: Traffic | None = None,
         tracer: tracing.Tracer | None = None,
     ) -> None:
@@ -107,6 +109,7 @@ class Shell:
         self._origins = frozenset(origin.lower() for origin in origins)
         self._address = address
         self._admit = admit
+        self._error_format = error_format
         self._traffic = traffic or Traffic(Metrics())
         self._tracer = tracer
         self._known_hosts: dict[bytes, bool] = {}
@@ -167,13 +170,24 @@ class Shell:
     def _chosen(self, seen: _Seen, path: str, method: str) -> ASGIApp:
         """Return what answers: a refusal, the endpoint of a fixed path, or the router."""
         if not self._is_ours(seen.host):
-            return error_reply(HostNotAllowed("The Host header names none of this server's addresses; see ROOKERY_ALLOWED_HOSTS."))
+            error = HostNotAllowed("The Host header names none of this server's addresses; see ROOKERY_ALLOWED_HOSTS.")
+            return self._refusal(error, path, method)
         if seen.has_basic and self._is_cross_site(seen.origin, seen.site) and not seen.follows_link(method):
-            return error_reply(CrossSite("Basic credentials are not accepted from a page of another site."))
+            return self._refusal(CrossSite("Basic credentials are not accepted from a page of another site."), path, method)
         methods = self._exact.get(path)
         if methods is not None:
             return methods.get(method) or refuse_method(methods)
         return unknown_route if path.count("/") > _MAX_SEGMENTS else self._router
+
+    def _refusal(self, error: RookeryError, path: str, method: str) -> ASGIApp:
+        """Return the answer for *error*, in the format of the route that the request was meant for."""
+        found = None if self._error_format is None else self._error_format(method, path)
+
+        async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
+            cast("dict[str, object]", scope["state"])[ERROR_FORMAT] = found
+            await error_reply(error)(scope, receive, send)
+
+        return refuse
 
     def _is_ours(self, host: bytes | None) -> bool:
         if host is None:

@@ -18,10 +18,11 @@ from rookery.kernel.errors import PermissionDenied, RookeryError
 from rookery.kernel.http import Described, Route, describe
 from rookery.kernel.http.bodies import read_body, read_json
 from rookery.kernel.http.replies import BadRequest, CrossSite, error_reply
-from rookery.kernel.http.routes import InternalError
+from rookery.kernel.http.routes import Handler, InternalError
 from rookery.kernel.wire import Query
 from rookery.tools.errors import Disabled, ServerNotFound, TooManySessions
 from rookery.tools.gateway.door import Gateway
+from rookery.tools.gateway.json_rpc import JSON_RPC_ERRORS, keep_message_id
 from rookery.tools.gateway.views import VIEW, View
 
 _log = structlog.stdlib.get_logger("rookery.tools")
@@ -30,6 +31,10 @@ _log = structlog.stdlib.get_logger("rookery.tools")
 MAX_BODY = 4 * 1024 * 1024
 _READ = "mcp:read"
 _TAGS = ("MCP",)
+_ERRORS = (
+    "The address with a slash at its end is the same. Every error before the protocol answers its HTTP status and headers with a JSON-RPC "
+    "error as the body: `error.message` is the sentence, `error.data` is the error body of the other routes (`error`, `message`, …)."
+)
 
 _PROTOCOLS_OWN = Described(says="The protocol's own refusal, in JSON-RPC's words.", media=("application/json",))
 _REFUSALS: dict[int, Described] = dict.fromkeys((400, 404, 406), _PROTOCOLS_OWN)
@@ -68,25 +73,33 @@ class GatewayRoutes:
                 handler=self.post_all,
                 needs=_READ,
                 summary="Speak MCP: all servers",
+                description=_ERRORS,
                 tags=_TAGS,
                 max_body=MAX_BODY,
+                error_format=JSON_RPC_ERRORS,
+                allows_slash=True,
             ),
-            Route(method="GET", path="/mcp", handler=self.open_all, needs=_READ, summary="Hear what a session is told", tags=_TAGS),
-            Route(method="DELETE", path="/mcp", handler=self.open_all, needs=_READ, summary="End a session", tags=_TAGS),
+            self._without_body("GET", "/mcp", self.open_all, "Hear what a session is told"),
+            self._without_body("DELETE", "/mcp", self.open_all, "End a session"),
             Route(
                 method="POST",
                 path="/mcp/{server_id}",
                 handler=self.post_one,
                 needs=_READ,
                 summary="Speak MCP: one server, by its own names and uris",
+                description=_ERRORS,
                 tags=_TAGS,
                 max_body=MAX_BODY,
+                error_format=JSON_RPC_ERRORS,
+                allows_slash=True,
             ),
-            Route(
-                method="GET", path="/mcp/{server_id}", handler=self.open_one, needs=_READ, summary="Hear what a session is told", tags=_TAGS
-            ),
-            Route(method="DELETE", path="/mcp/{server_id}", handler=self.open_one, needs=_READ, summary="End a session", tags=_TAGS),
+            self._without_body("GET", "/mcp/{server_id}", self.open_one, "Hear what a session is told"),
+            self._without_body("DELETE", "/mcp/{server_id}", self.open_one, "End a session"),
         ]
+
+    @staticmethod
+    def _without_body(method: str, path: str, handler: Handler, summary: str) -> Route:
+        return Route(method=method, path=path, handler=handler, needs=_READ, summary=summary, tags=_TAGS, allows_slash=True)
 
     @_posts
     async def post_all(self, request: Request, query: Annotated[Mode, FromQuery()]) -> Response:
@@ -119,6 +132,7 @@ class GatewayRoutes:
         """
         raw = await read_body(request.receive, limit=MAX_BODY)
         message = read_json(raw)
+        keep_message_id(cast("MutableMapping[str, object]", request.scope["state"]), message)
         if not isinstance(message, dict) or cast("dict[str, object]", message).get("jsonrpc") != "2.0":
             raise BadRequest('The body is not one message of JSON-RPC: an object with "jsonrpc": "2.0". Batches are not taken.')
         return self._passed(request, view, raw)
