@@ -19,13 +19,14 @@ from rich.markup import escape
 
 from rookery import serving
 from rookery.access import commands as access_commands
+from rookery.access import first_run
 from rookery.access.commands import printing, terminal
 from rookery.access.first_run import WORKSPACE, FirstRun
 from rookery.agents import commands as agent_commands
 from rookery.backup import commands as backup_commands
-from rookery.backup.stores import RESTORING
+from rookery.backup.stores import KNOWN, RESTORING
 from rookery.doctor import Finding, examine, is_well
-from rookery.kernel import logs
+from rookery.kernel import data_folder, logs
 from rookery.kernel.config import Settings, load
 from rookery.kernel.errors import RookeryError, WrongSettings
 from rookery.kernel.sealing import Inspection, Rotated
@@ -108,7 +109,7 @@ def init(
     made = asyncio.run(_first_run(prepare(chosen)))
     serving.write_starter_servers(chosen)
     if as_json:
-        print(json.dumps(_as_json(made)))  # noqa: T201 - the command's answer
+        print(json.dumps(first_run.as_json(made)))  # noqa: T201 - the command's answer
     else:
         _show(made, Console())
 
@@ -135,7 +136,7 @@ def doctor(
 def migrate_command(context: typer.Context) -> None:
     """Bring the record store to this version's schema; `serve` does it by itself."""
     chosen: Settings = context.obj.settings
-    chosen.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _prepare_folder(chosen)
     changed = migrate(chosen.database_url.reveal(), data_dir=chosen.data_dir)
     print("migrated" if changed else "up to date")  # noqa: T201 - the command's answer
 
@@ -182,14 +183,17 @@ def prepare(settings: Settings) -> Rookery:
     Every engine's address is read before anything is made.
     """
     rookery = build(settings)
-    try:
-        settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise WrongSettings(f"ROOKERY_DATA_DIR: {settings.data_dir} cannot be made: {error.strerror}") from error
+    _prepare_folder(settings)
     if (settings.data_dir / RESTORING).exists():
         raise WrongSettings(f"A restore into {settings.data_dir} was not finished: run it again; it begins from the beginning.")
     migrate(settings.database_url.reveal(), data_dir=settings.data_dir)
     return rookery
+
+
+def _prepare_folder(settings: Settings) -> None:
+    """Create the data folder, or tighten it; a line for each thing that the operator should read."""
+    for line in data_folder.make_private(settings.data_dir, known=KNOWN):
+        _log.warning("data_folder", message=line)
 
 
 def with_spaces(arguments: Sequence[str], groups: Sequence[str]) -> list[str]:
@@ -235,14 +239,6 @@ async def _first_run(rookery: Rookery, *, to_serve: bool = False) -> FirstRun:
         return await rookery.first_run()
 
 
-def _as_json(made: FirstRun) -> dict[str, object]:
-    return {
-        "workspace_id": made.workspace_id,
-        "api_key": made.api_key.reveal() if made.api_key else None,
-        "agent_key": made.agent_key.reveal() if made.agent_key else None,
-    }
-
-
 def _welcome(settings: Settings, made: FirstRun) -> None:
     """Say where the server is; the first time the keys too, on a terminal or into a file that only we may read."""
     console = Console()
@@ -254,11 +250,9 @@ def _welcome(settings: Settings, made: FirstRun) -> None:
             _show(made, console)
             _show_requests(address, made.api_key, console)
         return
-    path = settings.data_dir / "first-run.json"
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        json.dump({"url": address, **_as_json(made)}, file)
+    path = first_run.write(settings.data_dir, made, url=address)
     console.print(f"Rookery serves on {address}; its first keys are in {path}", highlight=False, soft_wrap=True)
+    console.print("Copy the keys, then delete that file. The server deletes it once both keys were used, and after 7 days.", soft_wrap=True)
 
 
 def _show(made: FirstRun, console: Console) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import signal
 import socket
 import ssl
@@ -168,7 +169,9 @@ def write_starter_servers(settings: Settings) -> None:
     if path.exists() or not _has_module("mcp_server_time"):
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(_STARTER.replace("PYTHON", sys.executable.replace("\\", "\\\\")), encoding="utf-8")
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # entries often hold tokens
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(_STARTER.replace("PYTHON", sys.executable.replace("\\", "\\\\")))
 
 
 def _has_module(name: str) -> bool:

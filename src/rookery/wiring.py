@@ -12,7 +12,7 @@ from datetime import timedelta
 import structlog
 from sqlalchemy import literal, select
 
-from rookery.access.first_run import FirstRun, first_run
+from rookery.access.first_run import FirstKeysFile, FirstRun, first_run
 from rookery.access.limits import Limiter, ToolLimits
 from rookery.access.ports import Counter
 from rookery.access.workspaces import Purger
@@ -377,6 +377,7 @@ def _chores(settings: Settings, db: Database, access: Access, *, sealing: Sealin
         Chore(name="old usage rows", every_s=3600, work=access.usage.forget_old),
         Chore(name="old tool rows", every_s=3600, work=forget_tool_calls),
         Chore(name="meanings of new tools", every_s=10, work=tools.search.learn),
+        Chore(name="file with the first keys", every_s=600, work=FirstKeysFile(settings.data_dir, db, clock).expire),
         Chore(name="old kept answers", every_s=600, work=sealing.kept_answers.forget_old),
     ]
 

@@ -128,6 +128,38 @@ async def test_addresses_are_listed_added_removed_and_pasted(house: House) -> No
     assert (await house.admin.send("PUT", ips, {})).status_code == 422
 
 
+async def _origin_status(house: House, key: str) -> int:
+    return (await house.caller(key).get("/v1/brain/tags")).status_code
+
+
+@pytest.mark.parametrize(("method", "path", "field"), [("PUT", "/ips", "ips"), ("POST", "/ips", "ips"), ("PATCH", "", "ip_list")])
+async def test_a_list_of_addresses_that_is_given_is_enforced(house: House, method: str, path: str, field: str) -> None:
+    """Issue 14: a pasted list did not enforce; D-28. The answer says so, and only ip_restriction false stores it without."""
+    made = await _made(house.admin, AGENT, preset="reader")
+    one = f"{AGENT}/{made['id']}{path}"
+
+    stored = await house.admin.send(method, one, {field: ["10.0.0.0/8"], "ip_restriction": False})
+    assert (stored.json()["ip_list"], stored.json()["ip_restriction"]) == (["10.0.0.0/8"], False)
+    assert await _origin_status(house, str(made["key"])) == 200
+    emptied = await house.admin.send("PUT", f"{AGENT}/{made['id']}/ips", {"ips": []})
+    assert emptied.json()["ip_restriction"] is False, "an empty list switches nothing on"
+
+    enforced = await house.admin.send(method, one, {field: ["10.0.0.0/8"]})
+    assert (enforced.json()["ip_list"], enforced.json()["ip_restriction"]) == (["10.0.0.0/8"], True)
+    assert await _origin_status(house, str(made["key"])) == 403
+
+
+async def test_a_pasted_list_of_addresses_is_enforced(house: House) -> None:
+    """Issue 14: whoever pastes a list believes that the key is bound; D-28."""
+    made = await _made(house.admin, AGENT, preset="reader")
+
+    answer = await house.admin.send("PUT", f"{AGENT}/{made['id']}/ips", {"text": "# office\n10.0.0.0/8\n"})
+
+    assert answer.json()["ip_restriction"] is True
+    assert await _origin_status(house, str(made["key"])) == 403
+    assert (await house.admin.send("DELETE", f"{AGENT}/{made['id']}/ips", {"ips": ["10.0.0.0/8"]})).json()["ip_restriction"] is True
+
+
 async def test_permissions_are_asked_for_one_any_and_all(house: House) -> None:
     """Spec 5.3: has one permission, has any of a list, has all of a list; wildcards and both spellings count."""
     made = await _made(house.admin, AGENT, permissions=["plans.read", "brain:*"])

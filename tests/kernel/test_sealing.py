@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import os
 import signal
 import subprocess
 import sys
@@ -140,6 +142,41 @@ def test_a_weak_secret_key_is_refused(weak: str) -> None:
 
     assert "\n" not in refusal.value.message
     assert not weak or weak not in refusal.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("choose-32-random-characters-or-more", "placeholder"),
+        ("Choose 32 Random Characters Or More!", "placeholder"),
+        ("please-change-me-before-production-2026", "placeholder"),
+        ("0123456789abcdef0123456789abcdef", "repeated"),
+        ("abcdefghijklmnopqrstuvwxyz0123456789", "sequence"),
+        ("a" * 40, "32 random characters"),
+    ],
+)
+def test_a_secret_key_that_is_not_random_is_refused(text: str, reason: str) -> None:
+    """Issue 14: the placeholder of the documentation started a production; D-07. One line, which does not show the text."""
+    with pytest.raises(WrongSettings, match=reason) as refusal:
+        load({"ROOKERY_SECRET_KEY": text, "ROOKERY_ENVIRONMENT": "production"})
+
+    assert text not in refusal.value.message
+    assert "openssl rand -base64 32" in refusal.value.message
+
+
+def test_random_secret_keys_are_taken() -> None:
+    """Issue 14: no chance text of `openssl rand`, in Base64 or hexadecimal, is taken for a placeholder; D-07."""
+    for _ in range(2_000):
+        chance = os.urandom(32)
+        for key in (base64.b64encode(chance).decode("ascii"), chance.hex()):
+            assert load({"ROOKERY_SECRET_KEY": key}).settings.secret_key == Secret(key)
+
+
+def test_a_weak_key_of_before_can_still_be_rotated_away() -> None:
+    """Issue 14: whoever started with the placeholder names it as ROOKERY_SECRET_KEY_PREVIOUS and moves on; D-07."""
+    placeholder = "choose-32-random-characters-or-more"
+
+    assert load({"ROOKERY_SECRET_KEY_PREVIOUS": placeholder}).settings.secret_key_previous == Secret(placeholder)
 
 
 def test_a_secret_key_may_be_in_a_file_of_its_own(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from rookery.access.credentials import LOOKUP_LENGTH, RANDOM_LENGTH
 from rookery.access.errors import NameTaken, NotHeld
 from rookery.access.keyring import Coined, Keyring
 from rookery.access.models import LIVE, Actor, Environment, Key, Minted
-from rookery.access.settings import Changes, Check, NewAgentKey, free_slug
+from rookery.access.settings import Changes, Check, NewAgentKey, enforces, free_slug
 from rookery.access.store import keys as store
 from rookery.access.usage import Usage
 from rookery.access.workspaces import must_exist
@@ -131,30 +131,33 @@ class AgentKeys(Keyring):
         self, workspace_id: int, key_id: str, entries: str | Iterable[str], *, by: Actor, restriction: bool | None = None
     ) -> Key:
         """
-        Replace the list of addresses; *restriction* also switches it on or off.
+        Replace the list of addresses, and enforce it unless *restriction* is False.
 
         Args:
             workspace_id: The owner.
             key_id: Which.
             entries: Addresses and ranges, or a pasted text of them.
             by: Who does it.
-            restriction: None: as it is. On with an empty list denies all (D-28).
+            restriction: Whether the list is enforced. None: enforced if *entries* has any, else as before.
+                An enforced empty list blocks every request (D-28).
 
         Raises:
             ValidationFailed: A line is no address (`errors.ips`); nothing has been stored then.
             NotFound: There is none, or it is another workspace's.
         """
         good = _addresses(entries)
-        return await self._readdress(workspace_id, key_id, lambda key: _restricted(replace(key, ip_list=good), restriction), by)
+        on = enforces(good, restriction)
+        return await self._readdress(workspace_id, key_id, lambda key: _restricted(replace(key, ip_list=good), on), by)
 
     async def add_addresses(
         self, workspace_id: int, key_id: str, entries: str | Iterable[str], *, by: Actor, restriction: bool | None = None
     ) -> Key:
-        """Add to the list of addresses; as `set_addresses` otherwise."""
+        """Add to the list of addresses, and enforce it as `set_addresses` does."""
         good = _addresses(entries)
+        on = enforces(good, restriction)
 
         def how(key: Key) -> Key:
-            return _restricted(replace(key, ip_list=_addresses((*key.ip_list, *good))), restriction)
+            return _restricted(replace(key, ip_list=_addresses((*key.ip_list, *good))), on)
 
         return await self._readdress(workspace_id, key_id, how, by)
 

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from rookery.access.keyring import DEFAULT_GRACE_HOURS, MAX_GRACE_HOURS
 from rookery.access.models import AuditFilter, CallFilter, Environment, Reach, Tier, UsageField, UsageFilter
 from rookery.access.scopes import PRESETS
-from rookery.access.settings import KEPT, MAX_LISTED, MAX_NAME, MAX_RATE, Changes, Kept, NewAgentKey, NewApiKey
+from rookery.access.settings import KEPT, MAX_LISTED, MAX_NAME, MAX_RATE, Changes, Kept, NewAgentKey, NewApiKey, enforces
 from rookery.kernel.http.pages import PageQuery
 from rookery.kernel.wire import Answer, Body, Moment, Query
 
@@ -96,7 +96,10 @@ class NewAgentKeyBody(_ReachFields):
     rate_limit: RateLimit = 600
     expires_at: Expiry = None
     agent_id: Annotated[str | None, Field(description="By default a slug of the name, unique in the workspace; it never changes.")] = None
-    ip_restriction: Annotated[bool | None, Field(description="Whether the list counts; by default if there is one.")] = None
+    ip_restriction: Annotated[
+        bool | None,
+        Field(description="Enforce the list of addresses; by default if it has any. An enforced empty list blocks every request."),
+    ] = None
     ip_list: Addresses = Field(default_factory=list)
 
     def new(self) -> NewAgentKey:
@@ -107,7 +110,7 @@ class NewAgentKeyBody(_ReachFields):
             rate_limit=self.rate_limit,
             expires_at=self.expires_at,
             agent_id=self.agent_id,
-            ip_restriction=bool(self.ip_list) if self.ip_restriction is None else self.ip_restriction,
+            ip_restriction=bool(enforces(self.ip_list, self.ip_restriction)),
             ip_list=tuple(self.ip_list),
             reach=self.reach(),
         )
@@ -157,7 +160,9 @@ class AgentKeyChangeBody(_ChangeBody):
 
     permissions: Grants = Field(default_factory=list)
     rate_limit: RateLimit = 600
-    ip_restriction: Annotated[bool, Field(description="Whether the list of addresses counts.")] = False
+    ip_restriction: Annotated[
+        bool, Field(description="Enforce the list of addresses. If this is left out, a list that has any entry is enforced from now on.")
+    ] = False
     ip_list: Addresses = Field(default_factory=list)
 
     def changes(self) -> Changes:
@@ -197,7 +202,11 @@ class AddressesBody(Body):
     ips: Addresses | None = None
     text: Pasted | None = None
     ip_restriction: Annotated[
-        bool | None, Field(description="Also switch the restriction on or off; on with an empty list denies all.")
+        bool | None,
+        Field(
+            description="Enforce the list. If this is left out, addresses that are set or added are enforced from now on; "
+            "false stores them without enforcing. An enforced empty list blocks every request."
+        ),
     ] = None
 
     @model_validator(mode="after")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
@@ -118,12 +118,32 @@ class Changes:
             rate_limit=key.rate_limit if self.rate_limit is KEPT else check.rate_limit(self.rate_limit),
             expires_at=key.expires_at if self.expires_at is KEPT else check.expiry(self.expires_at, now),
             agent_id=key.agent_id if self.agent_id is KEPT else check.agent_id(self.agent_id),
-            ip_restriction=_or(self.ip_restriction, key.ip_restriction),
+            ip_restriction=self._restriction(key),
             ip_list=key.ip_list if self.ip_list is KEPT else check.addresses(self.ip_list),
             reach=check.reach(reach),
         )
         check.done()
         return changed
+
+    def _restriction(self, key: Key) -> bool:
+        """Return whether the key's list of addresses is enforced after the change."""
+        explicit = None if isinstance(self.ip_restriction, Kept) else self.ip_restriction
+        on = enforces(() if isinstance(self.ip_list, Kept) else self.ip_list, explicit)
+        return key.ip_restriction if on is None else on
+
+
+def enforces(entries: Collection[str], explicit: bool | None) -> bool | None:  # noqa: FBT001 - three-valued
+    """
+    Return whether a request that gives *entries* as a list of addresses switches its enforcement on or off (D-28).
+
+    Args:
+        entries: The addresses that the request gives.
+        explicit: What the request says itself; None: nothing.
+
+    Returns:
+        None if it stays as it was: the request gives no address and says nothing.
+    """
+    return True if explicit is None and entries else explicit
 
 
 T = TypeVar("T")

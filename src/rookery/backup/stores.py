@@ -32,6 +32,18 @@ LEFT_OUT: Mapping[str, str] = {
 }
 _BESIDE = ("-wal", "-shm", "-journal")
 
+KNOWN = frozenset(
+    {
+        *PLAIN,
+        SECRET_KEY,
+        RESTORING,
+        *LEFT_OUT,
+        "rookery.toml",
+        *(f"{name}{ending}" for name in (*DATABASES, "counters.db") for ending in ("", *_BESIDE)),
+    }
+)
+"""Every name that a data folder may have."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:

@@ -17,7 +17,7 @@ from typing import Literal, cast
 from platformdirs import user_data_path
 
 from rookery.kernel.errors import WrongSettings
-from rookery.kernel.secret import Secret, must_be_strong
+from rookery.kernel.secret import Secret, must_be_random, must_be_strong
 
 
 def _text(raw: object) -> str:
@@ -32,6 +32,10 @@ def _address(raw: object) -> Secret:
 
 
 def _secret_key(raw: object) -> Secret:
+    return must_be_random(_text(raw))
+
+
+def _secret_key_before(raw: object) -> Secret:
     return must_be_strong(_text(raw))
 
 
@@ -135,7 +139,7 @@ class Settings:
         _setting(_secret_key, "Seals what must not be read in the record store; by default secret.key in the data folder.", None),
     )
     secret_key_previous: Secret | None = cast(
-        "Secret | None", _setting(_secret_key, "The secret key before, until `rookery secrets rotate` is done.", None)
+        "Secret | None", _setting(_secret_key_before, "The secret key before, until `rookery secrets rotate` is done.", None)
     )
     servers: Path | None = cast(
         "Path | None", _setting(_path, "The file of tool servers; by default servers.json in the data folder.", None)

@@ -43,6 +43,8 @@ def connect(
     Raises:
         sqlite3.Error: The file cannot be opened, or is no database.
     """
+    if not read_only:
+        _create_private(path)
     connection = sqlite3.connect(path, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False, cached_statements=512)
     try:
         if not read_only:
@@ -57,6 +59,13 @@ def connect(
         connection.close()
         raise
     return connection
+
+
+def _create_private(path: Path | str) -> None:
+    """Create the file, readable by its owner alone, if it is missing; SQLite gives its log and index the same mode."""
+    if str(path) != ":memory:":
+        with contextlib.suppress(OSError):  # it exists, or SQLite reports why it cannot be created
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def _use_wal(connection: sqlite3.Connection, deadline: float) -> None:

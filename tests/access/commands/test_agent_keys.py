@@ -39,6 +39,22 @@ def test_an_agent_key_is_made_changed_and_revoked(line: Line) -> None:
     assert line.refuses(made["key"]) is KeyRevoked
 
 
+@pytest.mark.parametrize("option", ["--add", "--file"])
+def test_addresses_that_are_given_on_the_command_line_are_enforced(line: Line, tmp_path: Path, option: str) -> None:
+    """Issue 14: `agent-keys ips --add` did not enforce; D-28. A line on standard error says so, --off stores without enforcing."""
+    key_id = str(make(line)["id"])
+    listed = tmp_path / "ips"
+    listed.write_text("192.0.2.1\n", encoding="utf-8")
+    given = "192.0.2.1" if option == "--add" else str(listed)
+
+    assert line.json("agent-keys", "ips", key_id, option, given, "--off")["ip_restriction"] is False
+    done = line.run("agent-keys", "ips", key_id, option, given, "--json")
+
+    assert json.loads(done.stdout)["ip_restriction"] is True
+    assert "enforced from now on: the key works from 192.0.2.1 only" in done.stderr
+    assert line.run("agent-keys", "ips", key_id, option, given, "--json").stderr == "", "it was enforced before"
+
+
 def test_each_setting_of_an_agent_key_can_be_changed_but_not_its_agent(line: Line) -> None:
     """D-23, D-29: an agent_id is unchanged by a rename."""
     made = make(line, "--server", "git", "--tool-limit", "git/*=3")

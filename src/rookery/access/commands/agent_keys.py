@@ -40,6 +40,8 @@ from rookery.access.settings import KEPT, Changes, NewAgentKey
 
 app = typer.Typer(help="Agent keys.", no_args_is_help=True)
 
+_MAX_SHOWN = 5
+
 Permissions = Annotated[
     list[str] | None, typer.Option("--permission", help="A permission such as plans.read; may be repeated.", show_default=False)
 ]
@@ -204,7 +206,12 @@ def ips(
         Path | None, typer.Option(help="Replace the list by this file's, one entry a line; - is standard input.", show_default=False)
     ] = None,
     restrict: Annotated[
-        bool | None, typer.Option("--on/--off", help="Whether the list counts; on and empty denies all.", show_default=False)
+        bool | None,
+        typer.Option(
+            "--on/--off",
+            help="Enforce the list; without either, --add and --file switch it on. An enforced empty list blocks every request.",
+            show_default=False,
+        ),
     ] = None,
     workspace: Where = None,
     as_json: Json = False,
@@ -214,8 +221,9 @@ def ips(
         usage_error("--file replaces the whole list; leave out --add and --remove.")
     pasted = None if file is None else read_text(file)
 
-    async def work(services: Services) -> Entry:
+    async def work(services: Services) -> tuple[bool, Entry]:
         keys, owner = services.agent_keys, (await workspace_of(services, workspace)).id
+        was_enforced = (await keys.get(owner, key_id)).key.ip_restriction
         if pasted is not None:
             await keys.set_addresses(owner, key_id, pasted, by=operator(), restriction=restrict)
         if add:
@@ -224,9 +232,16 @@ def ips(
             await keys.remove_addresses(owner, key_id, read_names(remove), by=operator())
         if restrict is not None:
             await keys.restrict(owner, key_id, on=restrict, by=operator())
-        return await keys.get(owner, key_id)
+        return was_enforced, await keys.get(owner, key_id)
 
-    both_kinds.print_key(run(context, work), as_json=as_json)
+    was_enforced, found = run(context, work)
+    if found.key.ip_restriction and not was_enforced:
+        listed = ", ".join(found.key.ip_list[:_MAX_SHOWN]) or "no address at all"
+        more = f" and {len(found.key.ip_list) - _MAX_SHOWN} more" if len(found.key.ip_list) > _MAX_SHOWN else ""
+        typer.echo(
+            f"The list is enforced from now on: the key works from {listed}{more} only. --off stores it without enforcing.", err=True
+        )
+    both_kinds.print_key(found, as_json=as_json)
 
 
 def _question(has: str | None, any_of: Sequence[str] | None, all_of: Sequence[str] | None) -> tuple[str, tuple[str, ...]] | None:

@@ -210,7 +210,7 @@ class Terms:
     def _opened(self) -> tantivy.Index:
         for is_last in (False, True):
             try:
-                self._folder.mkdir(parents=True, exist_ok=True)
+                self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 index = tantivy.Index(_schema(), path=str(self._folder))
                 index.register_tokenizer(_WORDS, self._analyzer)
                 index.searcher()

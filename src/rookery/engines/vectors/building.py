@@ -92,7 +92,7 @@ def main() -> int:
 @contextlib.contextmanager
 def alone(folder: Path) -> Generator[bool]:
     """Keep others from building in *folder*; false: another does."""
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
     with (folder / "building").open("w", encoding="ascii") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,0 +1,77 @@
+"""The data folder: created for its owner alone, and tightened if others may read it."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Collection
+from pathlib import Path
+
+from rookery.kernel.errors import WrongSettings
+
+_OWNER_ONLY = 0o700
+_FORBIDDEN = 0o027
+"""Access that nobody but the owner may have; a group may be given read access, as PostgreSQL allows for its data folder."""
+_DATABASES = ("*.db", "*.db-wal", "*.db-shm", "*.db-journal", "first-run.json")
+_MARKS = ("records.db", "secret.key")
+"""Files that only a data folder of Rookery has."""
+
+
+def make_private(folder: Path, *, known: Collection[str] = ()) -> list[str]:
+    """
+    Create *folder* for its owner alone, or tighten one that others may read; return a line for each thing to tell the operator.
+
+    A folder is left as it is, with a warning, if it belongs to somebody else, or if it holds files that are not Rookery's.
+    Its databases are made private in any case.
+
+    Args:
+        folder: The data folder.
+        known: Names of files and folders that Rookery or its operator keeps in a data folder.
+
+    Raises:
+        WrongSettings: The folder does not exist and cannot be created.
+    """
+    try:
+        folder.mkdir(mode=_OWNER_ONLY, parents=True, exist_ok=True)
+    except OSError as error:
+        raise WrongSettings(f"ROOKERY_DATA_DIR: {folder} cannot be made: {error.strerror}") from error
+    for pattern in _DATABASES:
+        for path in folder.glob(pattern):
+            _tighten(path, path.stat().st_mode & 0o700)
+    exposed = exposure(folder)
+    if exposed is None:
+        return []
+    if _is_shared(folder, known):
+        return [
+            f"{exposed} It also holds files that are not Rookery's, so its mode is left as it is. Move the data to a folder of its own."
+        ]
+    mode = stat.S_IMODE(folder.stat().st_mode)
+    if not _tighten(folder, _OWNER_ONLY):
+        return [f"{exposed} Its mode cannot be changed by this user. Run `chmod 700 {folder}` as its owner."]
+    return [f"The data folder {folder} had mode {mode:04o} and was open to other users of this host. Its mode is 0700 now."]
+
+
+def exposure(folder: Path) -> str | None:
+    """Return a sentence about who else may read or change the data folder; None if nobody may."""
+    mode = stat.S_IMODE(folder.stat().st_mode)
+    if not mode & _FORBIDDEN:
+        return None
+    others = "change" if mode & 0o022 else "read"
+    return f"The data folder {folder} has mode {mode:04o}: other users of this host may {others} what is in it."
+
+
+def _is_shared(folder: Path, known: Collection[str]) -> bool:
+    """Return whether the folder is used for something else too; a sticky bit marks folders such as /tmp."""
+    if folder.stat().st_mode & stat.S_ISVTX:
+        return True
+    names = {entry.name for entry in folder.iterdir()}
+    return bool(names) and names.isdisjoint(_MARKS) and not names <= set(known)
+
+
+def _tighten(path: Path, mode: int) -> bool:
+    """Set the mode if it grants more; return whether the path is private now."""
+    try:
+        if stat.S_IMODE(path.stat().st_mode) & _FORBIDDEN:
+            path.chmod(mode)
+        return not path.stat().st_mode & _FORBIDDEN
+    except OSError:
+        return False

@@ -1,0 +1,83 @@
+"""The file with the first keys: deleted once it is not needed (D-03)."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from pathlib import Path
+
+from rookery.access.first_run import KEEP, KEEP_USED, FirstKeysFile, FirstRun, first_run, leftover, write
+from rookery.access.store import keys
+from rookery.kernel.clock import to_micros
+from rookery.kernel.secret import Secret
+from tests.access.makers import Access
+from tests.conftest import OPERATOR, FakeClock
+
+
+async def _written(access: Access, folder: Path) -> FirstRun:
+    made = await first_run(access.db, access.bcrypt, access.audit, access.clock)
+    path = write(folder, made, url="http://127.0.0.1:8400")
+    at = access.clock().timestamp()
+    os.utime(path, (at, at))
+    return made
+
+
+async def _use(access: Access, key: Secret | None) -> None:
+    assert key is not None
+    await access.admit(key.reveal())
+    await access.usage.flush()
+
+
+async def test_the_file_is_deleted_once_both_keys_were_used(access: Access, clock: FakeClock, tmp_path: Path) -> None:
+    """Issue 14: first-run.json stayed for ever with both keys in plain text; D-03. An hour at least, so that a script may read it twice."""
+    made, file = await _written(access, tmp_path), FirstKeysFile(tmp_path, access.db, clock)
+
+    await _use(access, made.api_key)
+    clock.advance(seconds=KEEP_USED.total_seconds() + 1)
+    assert not await file.expire(), "the agent key was not used yet"
+    await _use(access, made.agent_key)
+    assert leftover(tmp_path) == tmp_path / "first-run.json"
+    assert await file.expire()
+    assert leftover(tmp_path) is None
+    assert not await file.expire(), "there is nothing left to delete"
+
+
+async def test_the_file_is_kept_for_an_hour_and_a_week_at_most(access: Access, clock: FakeClock, tmp_path: Path) -> None:
+    """Issue 14: whoever forgets the file finds it gone after 7 days; D-03."""
+    made, file = await _written(access, tmp_path), FirstKeysFile(tmp_path, access.db, clock)
+    assert not await file.expire()
+
+    clock.advance(seconds=KEEP.total_seconds() - 1)
+    assert not await file.expire(), "no key was used"
+    clock.advance(seconds=2)
+    assert await file.expire()
+
+    await _use(access, made.api_key)
+    await _use(access, made.agent_key)
+    path = write(tmp_path, made, url="http://127.0.0.1:8400")
+    at = clock().timestamp()
+    os.utime(path, (at, at))
+    assert not await file.expire(), "it was written less than an hour ago"
+
+
+async def test_a_key_that_was_deleted_does_not_keep_the_file(access: Access, clock: FakeClock, tmp_path: Path) -> None:
+    """Issue 14: D-03; a key that opens nothing needs no file."""
+    made, file = await _written(access, tmp_path), FirstKeysFile(tmp_path, access.db, clock)
+    await _use(access, made.api_key)
+    agent_keys = await access.db.read(
+        lambda tx: keys.page_of_keys(tx, "agent", made.workspace_id or 0, at=to_micros(clock()), environment=None, limit=10, offset=0)
+    )
+    await access.agent_keys.delete(made.workspace_id or 0, agent_keys[0][0].key.id, by=OPERATOR)
+    clock.advance(seconds=KEEP_USED.total_seconds())
+
+    assert await file.expire()
+
+
+async def test_a_file_of_that_name_that_is_not_ours_is_kept_for_a_week(access: Access, clock: FakeClock, tmp_path: Path) -> None:
+    """Issue 14: what cannot be read is not taken for used; D-03."""
+    path = tmp_path / "first-run.json"
+    path.write_text("{", encoding="utf-8")
+    at = (clock() - timedelta(days=2)).timestamp()
+    os.utime(path, (at, at))
+
+    assert not await FirstKeysFile(tmp_path, access.db, clock).expire()
