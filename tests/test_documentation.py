@@ -7,6 +7,7 @@ import importlib
 import pkgutil
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import cast, get_args
@@ -313,11 +314,16 @@ def _assigned(text: str) -> dict[str, str]:
     """Return the variables that lines of a shell assign."""
     lines = (line.removeprefix("export ") for line in text.splitlines())
     return {
-        name: "".join(shlex.split(value))
+        name: _printed(value) if "$(" in value else "".join(shlex.split(value))
         for line in lines
         for name, mark, value in [line.partition("=")]
         if mark and re.fullmatch(r"[A-Z_]+", name)
     }
+
+
+def _printed(value: str) -> str:
+    """Return what a shell makes of the value of an assignment that has a command in it."""
+    return subprocess.run(["sh", "-c", f"printf %s {value}"], capture_output=True, text=True, check=True, timeout=30).stdout
 
 
 def _headings(page: Path) -> set[str]:
