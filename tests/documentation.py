@@ -29,6 +29,7 @@ RUN = [
     *(
         ROOT / "docs" / "how-to" / f"{name}.md"
         for name in (
+            "install",
             "tool-servers",
             "tool-calls",
             "manage-tool-servers",
