@@ -75,11 +75,12 @@ class Told:
     def missing(self, operation: str, status: int, headers: Mapping[str, str], error: object, body: bytes) -> Iterator[str]:
         """Yield what it does not say of an answer; nothing of what is hidden."""
         method, _, route = operation.partition(" ")
-        described = cast("dict[str, dict[str, Schema]]", self.whole["paths"]).get(shown_path(route), {}).get(method.lower())
+        described = self._operations.get(f"{method} {shown_path(route)}")
         if described is None:
             return
         where = f"{operation} {status}"
-        answer = self._resolved(cast("dict[str, Schema]", described["responses"]).get(str(status)))
+        answers = cast("dict[str, Schema]", described["responses"])
+        answer = self._resolved(answers.get(str(status)) or answers.get(f"{status // 100}XX"))
         if answer is None:
             yield f"{where} {error or ''}"
             return
@@ -94,6 +95,18 @@ class Told:
         if kind == _JSON and _JSON in content and body:
             for wrong in self._check(content).iter_errors(orjson.loads(body)):
                 yield f"{where} body {'/'.join(str(part) for part in wrong.instance_path)}: {wrong.message[:200]}"
+
+    @cached_property
+    def _operations(self) -> dict[str, Schema]:
+        """Return the operations by method and path, aliases included."""
+        paths = cast("dict[str, dict[str, Schema]]", self.whole["paths"])
+        return {
+            f"{method.upper()} {each}": operation
+            for path, item in paths.items()
+            for method, operation in item.items()
+            if method != "servers"
+            for each in (path, *cast("list[str]", operation.get("x-aliases", [])))
+        }
 
     def _resolved(self, answer: Schema | None) -> Schema | None:
         reference = None if answer is None else answer.get("$ref")

@@ -34,6 +34,11 @@ _OBJECTS = {
     "ToolCallResponse": "success server tool result duration_ms error",
     "ResourceResponse": "uri content",
 }
+_VERBS = frozenset(
+    "add archive browse call cancel check claim complete confirm copy create delete end extend fail finish get heartbeat list open preview "
+    "read recall release remember remove replace resend restore resume revoke rotate search send set start stream suspend test "
+    "update".split()
+)
 _RATE = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset")
 
 
@@ -108,18 +113,94 @@ def test_no_schema_has_the_name_that_generators_give_to_a_free_field(whole: Sche
 
 
 def test_the_document_has_the_operations_that_are_served(whole: Schema, endpoints: list[Endpoint]) -> None:
-    """D-83: equal to the mounted routes; a route that is not hidden is in it, and nothing else is."""
+    """D-83: equal to the mounted routes; a route that is not hidden is an operation or its named alias, and nothing else is there."""
     served = sorted((each.route.method.lower(), shown_path(each.path)) for each in endpoints if not notes_of(each.route.handler).hidden)
-    assert sorted((method, path) for path, method, _ in _operations(whole)) == served
+    told = [
+        (method, each)
+        for path, method, operation in _operations(whole)
+        for each in (path, *cast("list[str]", operation.get("x-aliases", [])))
+    ]
+    assert sorted(told) == served
+
+
+def test_what_is_served_under_two_prefixes_is_documented_once(whole: Schema) -> None:
+    """Issue 14: one family of paths (spec 4.2: /api/agent); the other is named by each operation, in words too. D-60, D-83."""
+    paths = cast("dict[str, dict[str, Schema]]", whole["paths"])
+    assert [path for path in paths if path.startswith("/v1/") and not path.startswith("/v1/brain/")] == []
+    assert paths["/api/agent/plans"]["get"]["x-aliases"] == ["/v1/plans"]
+    assert "Also served at `/v1/plans`." in cast("str", paths["/api/agent/plans"]["get"]["description"])
+    assert paths["/api/v1/mcp/tools/call"]["post"]["x-aliases"] == ["/mcp/tools/call"]
+    assert "x-aliases" not in paths["/v1/brain/recall"]["post"]
 
 
 def test_every_operation_has_a_name_of_its_own(whole: Schema) -> None:
-    """D-83: unique operationIds, that are words of programming languages; what is under a second prefix says so."""
+    """D-83: unique operationIds in snake_case."""
     names = [cast("str", operation["operationId"]) for _, _, operation in _operations(whole)]
     assert len(set(names)) == len(names)
-    assert all(name.isidentifier() for name in names)
-    paths = cast("dict[str, Schema]", whole["paths"])
-    assert cast("Schema", paths["/v1/plans"]["get"])["operationId"] == "get_agent_plans_v1"
+    assert [name for name in names if re.fullmatch(r"[a-z]+(_[a-z]+)*", name) is None] == []
+
+
+def test_operations_are_named_after_what_they_do(whole: Schema, endpoints: list[Endpoint]) -> None:
+    """Issue 14: a generated client has `remember` and `list_plans`; each row declares its name, which begins with a verb. D-83."""
+    undeclared = [each.path for each in endpoints if not each.route.operation_id and not notes_of(each.route.handler).hidden]
+    assert undeclared == []
+    names = {cast("str", operation["operationId"]): f"{method} {path}" for path, method, operation in _operations(whole)}
+    assert {name for name in names if name.partition("_")[0] not in _VERBS} == set()
+    assert names["remember"] == "post /v1/brain/remember"
+    assert names["call_tool"] == "post /api/v1/mcp/tools/call"
+    assert names["claim_next_task"] == "post /api/agent/tasks/claim-next"
+
+
+def test_all_refusals_have_one_schema(whole: Schema) -> None:
+    """Issue 14: openapi-python-client made 5,096 modules of bodies spelt out per status; codes are an extension. D-10."""
+    seen = 0
+    for path, method, operation in _operations(whole):
+        for status, answer in cast("dict[str, Schema]", operation["responses"]).items():
+            told = _resolved(whole, answer)
+            codes = cast("list[str]", told.get("x-error-codes", []))
+            assert [code for code in codes if f"- `{code}`: " not in str(told["description"])] == []
+            if codes:
+                name = "JsonRpcError" if operation["tags"] == ["MCP"] and method == "post" else "Error"
+                schema = cast("dict[str, Schema]", told["content"])["application/json"]["schema"]
+                ways = cast("Schema", schema).get("anyOf", [schema])
+                assert {"$ref": f"#/components/schemas/{name}"} in cast("list[object]", ways), f"{method} {path} {status}"
+                seen += 1
+    assert seen > 1000
+    refined = [each for each in _objects(whole) if {"$ref": "#/components/schemas/Error"} in cast("list[object]", each.get("allOf", []))]
+    assert refined == []
+
+
+def test_no_field_of_a_schema_has_a_default(whole: Schema) -> None:
+    """Issue 14: openapi-typescript requires fields that have one, `default: null` too; it is said in words and as `x-default`. D-83."""
+    schemas = cast("dict[str, dict[str, dict[str, Schema]]]", cast("Schema", whole["components"])["schemas"])
+    fields = [(f"{name}.{field}", each) for name, schema in schemas.items() for field, each in schema.get("properties", {}).items()]
+    assert [where for where, each in fields if "default" in each] == []
+    with_default = {where: each for where, each in fields if "x-default" in each}
+    assert all("Default: `" in str(each["description"]) for each in with_default.values())
+    assert [each for each in _objects(whole) if each.get("default", ...) is None and "in" not in each and "required" not in each] == []
+
+
+def test_the_usual_answer_of_an_operation_is_shown_first(whole: Schema) -> None:
+    """Issue 14: remember answers 201; its 200, of a duplicate, comes after it also where JavaScript sorts numbers. Spec 4.3."""
+    paths = cast("dict[str, dict[str, Schema]]", whole["paths"])
+    answers = list(cast("Schema", paths["/v1/brain/remember"]["post"]["responses"]))
+    assert (answers[0], answers[-1]) == ("201", "2XX")
+
+
+def test_the_introduction_tells_what_all_operations_have_in_common(whole: Schema) -> None:
+    """Issue 14: the first page of a viewer speaks of keys, errors, paging, limits and retries; the memory is the first heading. D-83."""
+    info = cast("Schema", whole["info"])
+    assert info["title"] == "Rookery API", "openapi-python-client would name its package rookery_client, as ours is"
+    headings = re.findall(r"^## (.+)$", cast("str", info["description"]), re.MULTILINE)
+    assert headings == ["Keys", "Errors", "Paging", "Rate limits", "Retries", "Names and times"]
+    assert cast("list[Schema]", whole["tags"])[0]["name"] == "Memory"
+    assert cast("list[Schema]", whole["x-tagGroups"])[0]["name"] == "Memory"
+
+
+def test_every_description_begins_with_what_the_operation_does(whole: Schema) -> None:
+    """Issue 14: "Requires the scope X. The body has at most 1 MiB." was all that most operations said. D-83."""
+    empty = [operation["operationId"] for _, _, operation in _operations(whole) if _says_nothing(str(operation["description"]))]
+    assert empty == []
 
 
 def test_the_tool_server_api_is_tagged_as_the_specification_has_it(whole: Schema) -> None:
@@ -181,7 +262,7 @@ def test_every_answer_says_of_what_form_it_is(whole: Schema) -> None:
             where, told = f"{method} {path} {status}", _resolved(whole, answer)
             content = cast("dict[str, dict[str, Schema]]", told.get("content", {}))
             assert content or status in {"202", "204", "304"}, where
-            if int(status) >= 400 and "application/json" in content and "- `" in str(told["description"]):
+            if status != "2XX" and int(status) >= 400 and "application/json" in content and "- `" in str(told["description"]):
                 form = "JsonRpcError" if path.startswith("/mcp") and method == "post" and path != "/mcp/tools/call" else "Error"
                 assert f"#/components/schemas/{form}" in str(content["application/json"]), where
 
@@ -240,6 +321,10 @@ def test_the_suite_sees_an_answer_that_the_document_does_not_have(
 def _operations(whole: Schema) -> Iterator[tuple[str, str, Schema]]:
     for path, item in cast("dict[str, dict[str, Schema]]", whole["paths"]).items():
         yield from ((path, method, operation) for method, operation in item.items() if method in _METHODS)
+
+
+def _says_nothing(description: str) -> bool:
+    return description.startswith(("Requires ", "No key is required", "Does not count", "Also served")) or len(description.split()) < 8
 
 
 def _resolved(whole: Schema, told: Schema) -> Schema:

@@ -169,17 +169,33 @@ class Health:
     def routes(self) -> list[Route]:
         """Return the two routes that need no key."""
         return [
-            Route(method="GET", path="/healthz", handler=self.healthz, needs=None, public=True, summary="The process is up"),
-            Route(method="GET", path="/readyz", handler=self.readyz, needs=None, public=True, summary="The engines, each with its state"),
+            Route(
+                method="GET",
+                path="/healthz",
+                handler=self.healthz,
+                needs=None,
+                public=True,
+                operation_id="check_health",
+                summary="Check that the process is up",
+            ),
+            Route(
+                method="GET",
+                path="/readyz",
+                handler=self.readyz,
+                needs=None,
+                public=True,
+                operation_id="check_readiness",
+                summary="Check the engines",
+            ),
         ]
 
     async def healthz(self) -> Response:
-        """Answer at once."""
+        """Return 200 while the process is up. No engine is contacted."""
         return reply({"status": "ok"})
 
     @describe(answers={503: Described(says="The record store is down.", media=("application/json",))})
     async def readyz(self) -> Response:
-        """Ask each engine, all at the same time; 503 only when the record store is down."""
+        """Return the state of each engine. The status is 503 only if the record store is down."""
         names = list(self._probes)
         states = dict(zip(names, await asyncio.gather(*(self._state(name) for name in names)), strict=True))
         is_up = states.get("database") == "ok"

@@ -61,7 +61,7 @@ async def test_the_document_is_packed_for_who_takes_it_packed(house: House) -> N
             raw = b"".join([part async for part in answer.aiter_raw()])
 
         assert answer.headers.get("content-encoding") == ("gzip" if is_packed else None), accepted
-        assert json.loads(gzip.decompress(raw) if is_packed else raw)["info"]["title"] == "Rookery"
+        assert json.loads(gzip.decompress(raw) if is_packed else raw)["info"]["title"] == "Rookery API"
         assert "Accept-Encoding" in answer.headers["vary"]
 
 

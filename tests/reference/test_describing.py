@@ -132,25 +132,40 @@ def test_a_refusal_is_told_by_its_code_and_what_its_class_says_of_it() -> None:
 
 
 def test_an_example_is_shown_where_it_belongs() -> None:
-    """Issue 7: examples that the suite really sends: of the path and of the answer with its status; an alias shows the same."""
+    """Issue 7: examples that the suite really sends: of the path, of the answer with its status, also if an alias recorded it."""
     mounted = Mounted(FastAPI())
-    row = Route(method="GET", path="/ships/{id}", handler=Harbour().one, needs="ships:read", summary="Look", tags=("Ships",), answers=Ship)
+    row = _row(Harbour().one, "/ships/{id}", operation_id="get_ship")
     mount(mounted, "/api/agent", [row], Nobody())
     mount(mounted, "/v1", [row], Nobody())
-    examples: dict[str, Schema] = {"GET /api/agent/ships/{id}": {"path": {"id": "argo"}, "status": 200, "answer": {"name": "Argo"}}}
+    examples: dict[str, Schema] = {"GET /v1/ships/{id}": {"path": {"id": "argo"}, "status": 200, "answer": {"name": "Argo"}}}
 
     whole = document(mounted.endpoints, address=lambda _: "http://localhost", examples=examples)
 
-    for path in cast("dict[str, dict[str, Schema]]", whole["paths"]).values():
-        assert cast("list[Schema]", path["get"]["parameters"])[0]["example"] == "argo"
-        answer = cast("dict[str, dict[str, dict[str, Schema]]]", path["get"]["responses"])["200"]
-        assert answer["content"]["application/json"]["example"] == {"name": "Argo"}
+    (shown,) = cast("dict[str, dict[str, Schema]]", whole["paths"]).values()
+    assert cast("list[Schema]", shown["get"]["parameters"])[0]["example"] == "argo"
+    answer = cast("dict[str, dict[str, dict[str, Schema]]]", shown["get"]["responses"])["200"]
+    assert answer["content"]["application/json"]["example"] == {"name": "Argo"}
+
+
+def test_a_route_that_is_mounted_twice_is_one_operation_with_an_alias() -> None:
+    """D-60, D-83: the first path is documented, the further one named; a client has one function of it."""
+    mounted = Mounted(FastAPI())
+    row = _row(Harbour().one, "/ships/{id}", operation_id="get_ship")
+    mount(mounted, "/api/agent", [row], Nobody())
+    mount(mounted, "/v1", [row], Nobody())
+
+    near, far = _whole(mounted), document(mounted.endpoints, address=lambda path: f"https://{path.split('/')[1]}.example.org")
+
+    operation, elsewhere = (cast("dict[str, dict[str, Schema]]", each["paths"])["/api/agent/ships/{id}"]["get"] for each in (near, far))
+    assert operation["x-aliases"] == elsewhere["x-aliases"] == ["/v1/ships/{id}"]
+    assert "Also served at `/v1/ships/{id}`." in cast("str", operation["description"])
+    assert "Also served at `https://v1.example.org/v1/ships/{id}`." in cast("str", elsewhere["description"])
 
 
 def test_two_operations_of_one_name_are_a_mistake_in_the_tables() -> None:
     """D-83: unique operationIds; a table that would break that is not shown at all."""
-    with pytest.raises(ValueError, match="GET /api/v1/a-b and GET /api/v1/a/b would both be get_a_b"):
-        _paths(_row(Harbour().plain, "/a-b"), _row(Harbour().plain, "/a/b"))
+    with pytest.raises(ValueError, match="GET /api/v1/a and GET /api/v1/b would both be get_ship"):
+        _paths(_row(Harbour().plain, "/a", operation_id="get_ship"), _row(Harbour().one, "/b", operation_id="get_ship"))
 
 
 def test_a_header_that_the_document_does_not_know_is_a_mistake() -> None:

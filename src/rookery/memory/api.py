@@ -82,42 +82,93 @@ class MemoryApi:
     def routes(self) -> list[Route]:
         """Return the table of spec 4.3 and D-50, one line per endpoint."""
         return [
-            _route("POST /remember", self.post_remember, WRITE, RememberAnswer, "Remember", status=201, once=True),
             _route(
-                "POST /remember/batch", self.post_batch, WRITE, BatchAnswer, "Remember many at once", max_body=MAX_BATCH_BYTES, once=True
+                "POST /remember", self.post_remember, WRITE, RememberAnswer, "remember", summary="Store a memory", status=201, once=True
             ),
-            _route("POST /recall", self.post_recall, READ, RecallAnswer, "Recall by meaning, by words, or by both"),
-            _route("POST /recall/{recall_id}/feedback", self.post_feedback, WRITE, FeedbackAnswer, "Say what of a recall was used"),
-            _route("GET /agent/{agent_id}/context", self.get_context, READ, MemoriesAnswer, "List an agent's own memories, surest first"),
-            _route("GET /agent/{agent_id}/boot", self.get_boot, READ, BootAnswer, "Load what an agent begins with"),
-            _route("GET /search", self.get_search, READ, SearchAnswer, "Search by words"),
-            _route("GET /tags", self.get_tags, READ, TagsAnswer, "Count memories by tag"),
-            _route("GET /scopes", self.get_scopes, READ, ScopesAnswer, "Count memories by org and project"),
-            _route("GET /memories", self.get_memories, READ, MemoriesAnswer, "List memories, newest first"),
-            _route("GET /memories/{memory_id}", self.get_memory, READ, MemoryAnswer, "Show a memory"),
+            _route(
+                "POST /remember/batch",
+                self.post_batch,
+                WRITE,
+                BatchAnswer,
+                "remember_batch",
+                summary="Store many memories",
+                max_body=MAX_BATCH_BYTES,
+                once=True,
+            ),
+            _route("POST /recall", self.post_recall, READ, RecallAnswer, "recall", summary="Recall memories"),
+            _route(
+                "POST /recall/{recall_id}/feedback",
+                self.post_feedback,
+                WRITE,
+                FeedbackAnswer,
+                "send_recall_feedback",
+                summary="Send feedback on a recall",
+            ),
+            _route(
+                "GET /agent/{agent_id}/context",
+                self.get_context,
+                READ,
+                MemoriesAnswer,
+                "get_agent_context",
+                summary="List an agent's own memories",
+            ),
+            _route(
+                "GET /agent/{agent_id}/boot",
+                self.get_boot,
+                READ,
+                BootAnswer,
+                "get_agent_boot",
+                summary="Load the memories that an agent starts with",
+            ),
+            _route("GET /search", self.get_search, READ, SearchAnswer, "search_memories", summary="Search memories by words"),
+            _route("GET /tags", self.get_tags, READ, TagsAnswer, "list_tags", summary="Count memories by tag"),
+            _route("GET /scopes", self.get_scopes, READ, ScopesAnswer, "list_scopes", summary="Count memories by org and project"),
+            _route("GET /memories", self.get_memories, READ, MemoriesAnswer, "list_memories", summary="List memories, newest first"),
+            _route("GET /memories/{memory_id}", self.get_memory, READ, MemoryAnswer, "get_memory", summary="Show a memory"),
             _route(
                 "GET /memories/{memory_id}/history",
                 self.get_history,
                 READ,
                 HistoryAnswer,
-                "Show what a memory replaced and what replaced it",
+                "get_memory_history",
+                summary="Show what a memory replaced and what replaced it",
             ),
-            _route("PATCH /memories/{memory_id}", self.patch_memory, WRITE, MemoryAnswer, "Change a memory"),
-            _route("DELETE /memories/{memory_id}", self.delete_memory, DELETE, None, "Delete a memory", status=204),
-            _route("POST /memories/{memory_id}/archive", self.post_archive, DELETE, MemoryAnswer, "Archive a memory"),
-            _route("POST /memories/{memory_id}/restore", self.post_restore, DELETE, MemoryAnswer, "Restore an archived memory"),
+            _route("PATCH /memories/{memory_id}", self.patch_memory, WRITE, MemoryAnswer, "update_memory", summary="Change a memory"),
+            _route(
+                "DELETE /memories/{memory_id}", self.delete_memory, DELETE, None, "delete_memory", summary="Delete a memory", status=204
+            ),
+            _route(
+                "POST /memories/{memory_id}/archive", self.post_archive, DELETE, MemoryAnswer, "archive_memory", summary="Archive a memory"
+            ),
+            _route(
+                "POST /memories/{memory_id}/restore",
+                self.post_restore,
+                DELETE,
+                MemoryAnswer,
+                "restore_memory",
+                summary="Restore an archived memory",
+            ),
         ]
 
     @describe(answers={200: _WAS_THERE}, errors=(AlreadySuperseded, MemoriesFull, BacklogFull))
     async def post_remember(self, request: Request, body: RememberBody) -> Response:
-        """Store a memory; 200 with `duplicate` when deduplication found it there."""
+        """
+        Store a memory and answer at once; indexing follows in the background, usually within a second.
+
+        Pass `wait_ms` to wait for it. With `dedupe`, a memory with the same content in the same space is returned with status 200 and
+        `duplicate: true` instead of stored again.
+        """
         caller = caller_of(request)
         done = await self.remember.one(caller, body.draft(), wait_s=body.wait_s)
         return reply(self.answers.remembered(caller, done), status=200 if done.is_duplicate else 201)
 
     @describe(errors=(MemoriesFull, BacklogFull))
     async def post_batch(self, request: Request, body: BatchBody) -> Response:
-        """Store many memories, each judged by itself."""
+        """
+        Store up to 500 memories.
+
+        Each one is accepted or rejected on its own; `results` has the outcome of each, in the order of the request.
+        """
         caller = caller_of(request)
         read = [_read(item) for item in body.memories]
         outcomes = iter(await self.remember.many(caller, [each for each in read if isinstance(each, Draft)]))
@@ -126,43 +177,47 @@ class MemoryApi:
 
     @describe(errors=(NotEmbeddable,))
     async def post_recall(self, request: Request, body: RecallBody) -> Response:
-        """Answer a question."""
+        """Return the memories that fit a question best, by meaning, by words, or by both. `recall_id` names the answer, for feedback."""
         recalled = await self.recall.ask(caller_of(request), body.question(self.mode))
         return reply(self.answers.recalled(recalled, explain=bool(body.explain)))
 
     async def post_feedback(self, request: Request, recall_id: str, body: FeedbackBody) -> Response:
-        """Take the caller's word on what was of use; twice is as once."""
+        """
+        Record which memories of a recall were used and which were ignored.
+
+        Used memories gain confidence, ignored ones lose some. Sending the same feedback again changes nothing.
+        """
         judged = await self.feedback.give(caller_of(request), _folded(recall_id), used=body.used or (), ignored=body.ignored or ())
         return reply(self.answers.judged(judged))
 
     async def get_context(self, request: Request, agent_id: str, query: Annotated[ContextQuery, Query()]) -> Response:
-        """List an agent's own memories, the highest effective confidence first."""
+        """List the memories of scope `agent` of one agent, the highest effective confidence first."""
         caller = caller_of(request)
         memories, total = await self.context.of_agent(caller, query.filters(_agent(agent_id)), limit=query.per_page, offset=query.offset)
         return page(request, [self.answers.memory(caller, memory) for memory in memories], query=query, total=total)
 
     async def get_boot(self, request: Request, agent_id: str, query: Annotated[BootQuery, Query()]) -> Response:
-        """Load an agent's own memories and those around its task."""
+        """Return at most `max_memories` memories: the agent's own, shared ones, recent ones of the project, and those of the session."""
         caller = caller_of(request)
         boot = await self.context.boot(caller, query.filters(_agent(agent_id)), most=query.max_memories)
         return reply(self.answers.boot(caller, boot))
 
     async def get_search(self, request: Request, query: Annotated[SearchQuery, Query()]) -> Response:
-        """Find memories by their words."""
+        """Find memories by full-text search. Quote a phrase to find it as a whole; put a minus before a word to exclude it."""
         caller = caller_of(request)
         searched = await self.search.find(caller, query.q, query.filters(), limit=query.limit, offset=query.offset)
         return reply(self.answers.searched(caller, searched))
 
     async def get_tags(self, request: Request, query: Annotated[SpaceQuery, Query()]) -> Response:
-        """Count memories by tag."""
+        """List the tags of the memories that the key may see, the most frequent first."""
         return reply(tags_answer(await self.listing.tags(caller_of(request), query.filters())))
 
     async def get_scopes(self, request: Request, query: Annotated[SpaceQuery, Query()]) -> Response:
-        """Count memories by org and project."""
+        """List the orgs and projects of the memories that the key may see, with the number of memories in each."""
         return reply(scopes_answer(await self.listing.scopes(caller_of(request), query.filters())))
 
     async def get_memories(self, request: Request, query: Annotated[MemoriesQuery, Query()]) -> Response:
-        """List memories, newest first."""
+        """List the memories that the key may see, filtered by their fields, newest first."""
         caller = caller_of(request)
         memories, total = await self.listing.page(
             caller, query.filters(), state=query.memory_state(), limit=query.per_page, offset=query.offset
@@ -170,12 +225,12 @@ class MemoryApi:
         return page(request, [self.answers.memory(caller, memory) for memory in memories], query=query, total=total)
 
     async def get_memory(self, request: Request, memory_id: str) -> Response:
-        """Show one memory, an archived one too."""
+        """Return one memory, also if it is archived."""
         caller = caller_of(request)
         return reply(self.answers.memory(caller, await self.records.get(caller, _folded(memory_id))))
 
     async def get_history(self, request: Request, memory_id: str, query: Annotated[PageQuery, Query()]) -> Response:
-        """List the lineage of a memory, oldest first."""
+        """List the versions of a memory, oldest first: what it superseded, and what superseded it."""
         caller = caller_of(request)
         chain = await self.records.history(caller, _folded(memory_id))
         shown = [self.answers.version(caller, each) for each in chain[query.offset : query.offset + query.per_page]]
@@ -183,24 +238,24 @@ class MemoryApi:
 
     @describe(errors=(Conflict, BacklogFull))
     async def patch_memory(self, request: Request, memory_id: str, body: ChangeBody) -> Response:
-        """Change a memory; it is indexed anew."""
+        """Change fields of a memory and index it again. Fields that are left out keep their value."""
         caller = caller_of(request)
         return reply(self.answers.memory(caller, await self.records.change(caller, _folded(memory_id), body.change())))
 
     async def delete_memory(self, request: Request, memory_id: str) -> Response:
-        """Delete a memory from every store."""
+        """Delete a memory from the store and from the indexes. This cannot be undone; use archive to keep it for audit."""
         await self.records.delete(caller_of(request), _folded(memory_id))
         return Response(status_code=204)
 
     @describe(errors=(Conflict,))
     async def post_archive(self, request: Request, memory_id: str) -> Response:
-        """Take a memory out of recall and keep it for audit."""
+        """Remove a memory from recall and search, and keep it for audit."""
         caller = caller_of(request)
         return reply(self.answers.memory(caller, await self.records.archive(caller, _folded(memory_id))))
 
     @describe(errors=(Conflict, MemoriesFull, BacklogFull))
     async def post_restore(self, request: Request, memory_id: str) -> Response:
-        """Bring an archived memory back."""
+        """Return an archived memory to recall and search."""
         caller = caller_of(request)
         return reply(self.answers.memory(caller, await self.records.restore(caller, _folded(memory_id))))
 
@@ -216,8 +271,9 @@ def _route(
     handler: Callable[..., Awaitable[Response]],
     needs: str,
     answers: type[BaseModel] | None,
-    summary: str,
+    operation_id: str,
     *,
+    summary: str,
     status: int = 200,
     max_body: int = MAX_BODY_BYTES,
     once: bool = False,
@@ -230,6 +286,7 @@ def _route(
         needs=needs,
         status=status,
         answers=answers,
+        operation_id=operation_id,
         summary=summary,
         tags=("Memory",),
         max_body=max_body,

@@ -28,7 +28,7 @@ ERROR: Schema = {
     "description": "What every refusal answers: a code to act on, a sentence for people, and what belongs to the code beside them.",
     "required": ["error", "message"],
     "properties": {
-        "error": {"type": "string", "description": "The code; part of the contract."},
+        "error": {"type": "string", "description": "The code. `x-error-codes` of each response lists the codes that it may have."},
         "message": {"type": "string", "description": "What was wrong, with which value, and what to do; it may change."},
         "errors": {
             "type": "object",
@@ -85,10 +85,10 @@ class Answers:
             refusals[error.status].append(error)
         ways = self._ways(route, notes)
         return {
-            str(status): self._answer(route, ways[status], refusals.get(status, ()))
+            _key(status, route): self._answer(route, ways[status], refusals.get(status, ()))
             if status in ways
             else self._refusal(status, refusals[status], route)
-            for status in sorted({*ways, *refusals})
+            for status in sorted({*ways, *refusals}, key=lambda status: (_key(status, route) == "2XX", status))
         }
 
     def _ways(self, route: Route, notes: Notes) -> Mapping[int, Schema]:
@@ -122,7 +122,12 @@ class Answers:
         refused = cast("dict[str, Schema]", also["content"])[JSON]["schema"]
         own = content.get(JSON)
         content[JSON] = {"schema": refused if own is None else {"anyOf": [own["schema"], refused]}}
-        return {**way, "description": f"{way['description']} Or:\n\n{also['description']}", "content": content}
+        return {
+            **way,
+            "description": f"{way['description']} Or:\n\n{also['description']}",
+            "content": content,
+            "x-error-codes": also["x-error-codes"],
+        }
 
     def _refusal(self, status: int, errors: Sequence[type[RookeryError]], route: Route) -> Schema:
         codes = list(dict.fromkeys(error.code for error in errors))
@@ -142,17 +147,25 @@ class Answers:
             *(("Retry-After",) if status in _LATER or (status == HTTPStatus.CONFLICT and StillRunning.code in said) else ()),
             *(_RATE if _is_keyed(route) else ()),
         ]
-        codes: Schema = {"type": "object", "properties": {"error": {"type": "string", "enum": list(said)}}}
         name, chosen = "Error", route.error_format
         if chosen is not None:
-            name, codes = chosen.name, dict(chosen.with_codes(codes))
+            name = chosen.name
             self.formats[name] = dict(chosen.schema)
-        schema: Schema = {"allOf": [{"$ref": f"#/components/schemas/{name}"}, codes]}
         return {
             "description": "\n".join(f"- `{code}`: {text}" for code, text in said.items()),
             "headers": _headers(sends),
-            "content": {JSON: {"schema": schema}},
+            "content": {JSON: {"schema": {"$ref": f"#/components/schemas/{name}"}}},
+            "x-error-codes": list(said),
         }
+
+
+def _key(status: int, route: Route) -> str:
+    """
+    Return the key of an answer. A success that is less usual than the route's own, and has a lower number, is a range.
+
+    JavaScript orders keys that are numbers, so a viewer would show 200 before 201. A range comes after all of them.
+    """
+    return "2XX" if HTTPStatus.OK <= status < route.status else str(status)
 
 
 _LATER = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})

@@ -15,7 +15,7 @@ from rookery.kernel.http import Described, Route, describe, hide
 from rookery.kernel.http.replies import UnknownRoute
 from rookery.kernel.http.routes import Handler
 from rookery.reference.published import Published
-from rookery.reference.viewers import POLICY, VIEWERS, Viewers
+from rookery.reference.viewers import POLICY, Viewers
 
 READ = "docs:read"
 _TAGS = ("Documentation",)
@@ -38,17 +38,19 @@ class ReferenceApi:
     def routes(self) -> list[Route]:
         """Return the table; the paths are whole."""
         return [
-            self._document("/api/docs/openapi", "Describe the whole API in OpenAPI 3.0"),
-            self._document("/docs/openapi.json", "Describe the whole API in OpenAPI 3.0, under the address where many tools look"),
-            self._page("/api/docs", self.get_swagger, f"Read the documentation in a browser: {VIEWERS[0].title}"),
-            self._page("/api/docs/scalar", self.get_scalar, f"Read the documentation in a browser: {VIEWERS[1].title}"),
-            self._page("/api/docs/redoc", self.get_redoc, f"Read the documentation in a browser: {VIEWERS[2].title}"),
-            self._page("/api/docs/static/{digest}/{name}", self.get_static, "A file of those pages", spends=False),
+            self._document("/api/docs/openapi"),
+            self._document("/docs/openapi.json"),
+            self._page("/api/docs", self.get_swagger, "open_swagger", "Read the documentation in Swagger UI"),
+            self._page("/api/docs/scalar", self.get_scalar, "open_scalar", "Read the documentation in Scalar"),
+            self._page("/api/docs/redoc", self.get_redoc, "open_redoc", "Read the documentation in Redoc"),
+            self._page(
+                "/api/docs/static/{digest}/{name}", self.get_static, "get_static_file", "Return a file of those pages", spends=False
+            ),
         ]
 
     @describe(answers={304: _UNCHANGED}, reads=("If-None-Match",), sends=("ETag",))
     async def get_document(self, request: Request) -> Response:
-        """Answer the bytes that were made once."""
+        """Return this document."""
         edition = await self.published.edition()
         headers = {"ETag": edition.etag, "Cache-Control": "private, no-cache", "Vary": "Accept-Encoding, Authorization, X-API-Key"}
         if _is_seen(request.headers.get("if-none-match", ""), edition.etag):
@@ -59,17 +61,17 @@ class ReferenceApi:
 
     @describe(media=("text/html",))
     async def get_swagger(self) -> Response:
-        """Answer the page of Swagger UI, with which calls can be tried."""
+        """Return the documentation as a page of Swagger UI, in which calls can be tried."""
         return await self._shown("swagger")
 
     @describe(media=("text/html",))
     async def get_scalar(self) -> Response:
-        """Answer the page of Scalar."""
+        """Return the documentation as a page of Scalar."""
         return await self._shown("scalar")
 
     @describe(media=("text/html",))
     async def get_redoc(self) -> Response:
-        """Answer the page of Redoc."""
+        """Return the documentation as a page of Redoc."""
         return await self._shown("redoc")
 
     @hide
@@ -88,11 +90,29 @@ class ReferenceApi:
         headers = {"Content-Security-Policy": POLICY, "Referrer-Policy": "no-referrer", "Cache-Control": "private, no-cache"}
         return Response(pages[name], headers=headers, media_type="text/html")
 
-    def _page(self, path: str, handler: Handler, summary: str, *, spends: bool = True) -> Route:
-        return Route(method="GET", path=path, handler=handler, needs=READ, summary=summary, tags=_TAGS, refuse=_challenged, spends=spends)
+    def _page(self, path: str, handler: Handler, operation_id: str, summary: str, *, spends: bool = True) -> Route:
+        return Route(
+            method="GET",
+            path=path,
+            handler=handler,
+            needs=READ,
+            operation_id=operation_id,
+            summary=summary,
+            tags=_TAGS,
+            refuse=_challenged,
+            spends=spends,
+        )
 
-    def _document(self, path: str, summary: str) -> Route:
-        return Route(method="GET", path=path, handler=self.get_document, needs=READ, summary=summary, tags=_TAGS)
+    def _document(self, path: str) -> Route:
+        return Route(
+            method="GET",
+            path=path,
+            handler=self.get_document,
+            needs=READ,
+            operation_id="get_openapi_document",
+            summary="Describe the whole API in OpenAPI 3.0",
+            tags=_TAGS,
+        )
 
 
 def _challenged(error: RookeryError, _seen: object, _path: Mapping[str, str]) -> RookeryError:

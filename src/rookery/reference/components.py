@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterable, Mapping
+from itertools import takewhile
 from typing import Literal, cast
 
+import orjson
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
@@ -17,6 +20,7 @@ Mode = Literal["validation", "serialization"]
 
 _REF = "#/components/schemas/"
 _PAGE = re.compile(r"Page_(\w+?)_")
+_NEW = re.compile(r"^New(\w+?)(Body)?$")
 _SEE = re.compile(r"\s*\((?:spec|D-)[^)]*\)")
 _FIELDS = "Attributes:\n"
 _FIELD = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
@@ -32,9 +36,12 @@ class Components:
         self._names = _names(raw)
         self._refs = {pair: cast("str", schema["$ref"]).removeprefix(_REF) for pair, schema in found.items()}
         self.schemas: dict[str, Schema] = {}
+        self._with_defaults: dict[str, Schema] = {}
         for name, schema in raw.items():
             shown = self._names[name]
-            self.schemas[shown] = {**_explained(downgraded(schema, self._names.__getitem__)), "title": shown}
+            whole = {**_explained(downgraded(schema, self._names.__getitem__)), "title": shown}
+            self._with_defaults[shown] = whole
+            self.schemas[shown] = cast("Schema", _without_defaults(whole))
 
     def reference(self, model: type[BaseModel], mode: Mode) -> Schema:
         """Return a reference to the schema of *model*."""
@@ -46,7 +53,7 @@ class Components:
 
     def fields(self, model: type[BaseModel], mode: Mode) -> tuple[Mapping[str, Schema], frozenset[str]]:
         """Return the schemas of a model's fields, and the names of those that are required."""
-        schema = self.schemas[self.name(model, mode)]
+        schema = self._with_defaults[self.name(model, mode)]
         return cast("Mapping[str, Schema]", schema.get("properties", {})), frozenset(cast("list[str]", schema.get("required", [])))
 
 
@@ -96,9 +103,46 @@ def _lifted(raw: Mapping[str, object]) -> dict[str, object]:
     return {name: step(schema, is_inside=False) for name, schema in raw.items()} | lifted
 
 
+def _without_defaults(value: object) -> object:
+    """
+    Return a schema with the defaults of its fields in words, and as `x-default`.
+
+    Client generators take a field with a `default` as always present, so callers had to send it: openapi-typescript required all 16 fields
+    of a recall. A default of null says nothing beyond that the field is optional, and is left out.
+    """
+    if isinstance(value, list):
+        return [_without_defaults(each) for each in cast("list[object]", value)]
+    if not isinstance(value, dict):
+        return value
+    out = {key: each if key in _DATA else _without_defaults(each) for key, each in cast("Schema", value).items()}
+    fields = out.get("properties")
+    if isinstance(fields, dict):
+        out["properties"] = {name: _default_in_words(each) for name, each in cast("dict[str, Schema]", fields).items()}
+    return out
+
+
+def _default_in_words(schema: Schema) -> Schema:
+    if "default" not in schema:
+        return schema
+    out = {key: each for key, each in schema.items() if key != "default"}
+    default = schema["default"]
+    if default is None or default in ([], {}):
+        return out
+    words = f"Default: `{orjson.dumps(default).decode()}`."
+    said = out.get("description")
+    return {**out, "description": f"{said} {words}" if isinstance(said, str) else words, "x-default": default}
+
+
 def first_of(text: str) -> str:
     """Return the first paragraph of a docstring, without where it is decided: that is no news to who reads the document."""
     return _SEE.sub("", " ".join(text.strip().split("\n\n")[0].split()))
+
+
+def words_of(docstring: str | None) -> str:
+    """Return what a handler's docstring says to callers: its paragraphs before any section, without where it is decided."""
+    paragraphs = [" ".join(part.split()) for part in inspect.cleandoc(docstring or "").split("\n\n")]
+    said = takewhile(lambda part: not part.startswith(("Args:", "Raises:", "Returns:", "Yields:")), paragraphs)
+    return _SEE.sub("", "\n\n".join(said)).strip()
 
 
 def _explained(schema: Schema) -> Schema:
@@ -129,7 +173,7 @@ def _names(raw: Mapping[str, object]) -> dict[str, str]:
     """
     plain = {name: _PAGE.sub(lambda found: found[1] + "Page", name) for name in raw}
     owned = {name: _with_domain(shown) for name, shown in plain.items()}
-    short = {name: shown.replace("Answer", "") or shown for name, shown in owned.items()}
+    short = {name: _NEW.sub(_renamed, shown.replace("Answer", "") or shown) for name, shown in owned.items()}
     taken = list(short.values())
     names = {name: shown if taken.count(shown) == 1 else owned[name] for name, shown in short.items()}
     if len(set(names.values())) < len(names):
@@ -137,6 +181,11 @@ def _names(raw: Mapping[str, object]) -> dict[str, str]:
         msg = f"two schemas would be named {', '.join(twice)}"
         raise ValueError(msg)
     return names
+
+
+def _renamed(found: re.Match[str]) -> str:
+    """Return `NewPlanBody` as PlanCreateBody and `NewApiKey` as ApiKeyWithSecret: in Go, `NewPlan` is the constructor of Plan."""
+    return f"{found[1]}Create{found[2]}" if found[2] else f"{found[1]}WithSecret"
 
 
 def _with_domain(name: str) -> str:

@@ -10,7 +10,7 @@ The path is the document's own; what an operation does not have is left out. Of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import cast
 
@@ -18,7 +18,6 @@ import orjson
 
 from rookery.reference.answers import JSON
 from rookery.reference.downgrade import Schema
-from rookery.reference.naming import other_prefix
 
 Examples = Mapping[str, Schema]
 
@@ -35,9 +34,9 @@ def shipped() -> Examples:
     return found
 
 
-def show(operation: Schema, method: str, path: str, examples: Examples) -> None:
-    """Put the example of an operation into it; one that is under two prefixes has one example."""
-    example = examples.get(f"{method} {path}") or examples.get(f"{method} {other_prefix(path)}")
+def show(operation: Schema, names: Sequence[str], examples: Examples) -> None:
+    """Add the example of an operation; *names* are its method with its path and with each alias."""
+    example = next((examples[name] for name in names if name in examples), None)
     if example is None:
         return
     for parameter in cast("list[Schema]", operation.get("parameters", [])):

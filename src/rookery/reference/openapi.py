@@ -9,24 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from types import MappingProxyType
 from typing import cast
 
 from pydantic import BaseModel
 
-from rookery.kernel.http.describing import Notes, notes_of
+from rookery.kernel.http.describing import Notes
 from rookery.kernel.http.routes import MIB, Endpoint, Route
+from rookery.reference.aliases import DocumentedRoute, documented_routes
 from rookery.reference.answers import ERROR, JSON, Answers, header_components
-from rookery.reference.components import Components, Mode
+from rookery.reference.components import Components, Mode, words_of
 from rookery.reference.downgrade import Schema
 from rookery.reference.examples import Examples, show
-from rookery.reference.naming import operation_id, other_prefix, parameters_of, shown_path
+from rookery.reference.naming import parameters_of, shown_path
 from rookery.reference.parameters import header_components as request_headers
 from rookery.reference.parameters import headers, path_parameter, query_parameter
 from rookery.reference.tags import groups, tags
 
+TITLE = "Rookery API"
+"""Generators name a client after it: openapi-python-client makes the package `rookery_api_client`, beside our `rookery_client`."""
+
 VERSION = "1.0.0"
-"""Of the API: the spec's own (spec 9)."""
+"""The version of the API (spec 9)."""
 
 _SCHEMES: Mapping[str, Schema] = {
     "bearerAuth": {
@@ -75,34 +80,28 @@ def document(
         address: Given a path, the scheme and host under which it is shown (D-01).
 
     Raises:
-        ValueError: Two operations would have one name: a mistake in the tables.
+        ValueError: Two different operations have the same name.
     """
-    shown = [(endpoint, notes) for endpoint in endpoints if not (notes := notes_of(endpoint.route.handler)).hidden]
+    shown = documented_routes(endpoints)
     components = Components(_models(shown))
     answers = Answers(components)
-    paths = {endpoint.path for endpoint, _ in shown}
     home = address("/api/v1")
     described: dict[str, Schema] = {}
-    named = dict[str, str]()
-    for endpoint, notes in shown:
-        operation = _Operation(endpoint, notes, components, is_alias=other_prefix(endpoint.path) in paths).described(answers)
-        where = f"{endpoint.route.method} {endpoint.path}"
-        before = named.setdefault(cast("str", operation["operationId"]), where)
-        if before != where:
-            msg = f"{before} and {where} would both be {operation['operationId']}"
-            raise ValueError(msg)
+    for each in shown:
+        endpoint = each.endpoint
+        operation = _Operation(each, components, address).described(answers)
         item = described.setdefault(shown_path(endpoint.path), {})
         if (host := address(endpoint.path)) != home:
             item["servers"] = [{"url": host}]
-        show(operation, endpoint.route.method, shown_path(endpoint.path), examples)
+        show(operation, each.all_names, examples)
         item[endpoint.route.method.lower()] = operation
-    used = [name for endpoint, notes in shown for name in _tags(endpoint.route, notes)]
+    used = [name for each in shown for name in _tags(each.endpoint.route, each.notes)]
     whole: Schema = {
         "openapi": "3.0.3",
         "info": {
-            "title": "Rookery",
+            "title": TITLE,
             "version": VERSION,
-            "description": "The shared home of AI agents: tool servers behind one HTTP API, shared memory, and agent work.",
+            "description": introduction(),
             "license": {"name": "Apache-2.0", "url": "https://www.apache.org/licenses/LICENSE-2.0"},
         },
         "servers": [{"url": home}],
@@ -123,11 +122,16 @@ def document(
     return _without_unused(whole)
 
 
-def _models(shown: Sequence[tuple[Endpoint, Notes]]) -> list[tuple[type[BaseModel], Mode]]:
+def introduction() -> str:
+    """Return the text that the document begins with, in Markdown."""
+    return (resources.files("rookery.reference") / "introduction.md").read_text(encoding="utf-8").strip()
+
+
+def _models(shown: Sequence[DocumentedRoute]) -> list[tuple[type[BaseModel], Mode]]:
     wanted = list[tuple[type[BaseModel], Mode]]()
-    for endpoint, notes in shown:
-        taken = (endpoint.body, endpoint.query)
-        answered = (endpoint.route.answers, *(each.model for each in notes.answers.values()))
+    for each in shown:
+        taken = (each.endpoint.body, each.endpoint.query)
+        answered = (each.endpoint.route.answers, *(one.model for one in each.notes.answers.values()))
         wanted.extend((model, "validation") for model in taken if model is not None)
         wanted.extend((model, "serialization") for model in answered if model is not None)
     return wanted
@@ -136,17 +140,18 @@ def _models(shown: Sequence[tuple[Endpoint, Notes]]) -> list[tuple[type[BaseMode
 class _Operation:
     """One operation of the document."""
 
-    def __init__(self, endpoint: Endpoint, notes: Notes, components: Components, *, is_alias: bool) -> None:
-        self._endpoint = endpoint
-        self._notes = notes
+    def __init__(self, documented: DocumentedRoute, components: Components, address: Callable[[str], str]) -> None:
+        self._documented = documented
+        self._endpoint = documented.endpoint
+        self._notes = documented.notes
         self._components = components
-        self._is_alias = is_alias
+        self._address = address
 
     def described(self, answers: Answers) -> Schema:
         """Return it whole."""
-        route, path = self._endpoint.route, self._endpoint.path
+        route = self._endpoint.route
         operation: Schema = {
-            "operationId": operation_id(route.method, path, is_alias=self._is_alias),
+            "operationId": self._documented.operation_id,
             "summary": route.summary,
             "description": self._description(),
             "tags": _tags(route, self._notes),
@@ -159,26 +164,33 @@ class _Operation:
         operation["security"] = self._security()
         if route.needs is not None:
             operation["x-required-scope"] = route.needs
+        if self._documented.aliases:
+            operation["x-aliases"] = [shown_path(path) for path in self._documented.aliases]
         return operation
 
     def _description(self) -> str:
         route = self._endpoint.route
-        said = [route.description]
+        said = list[str]()
         if route.public and route.greets:
-            said.append("Needs no key; with one it shows what that may see.")
+            said.append("No key is required. With a key, the answer includes what the key may see.")
         elif route.public:
-            said.append("Needs no key.")
+            said.append("No key is required.")
         elif route.needs is None:
-            said.append("Needs a key, whatever its scopes.")
+            said.append("Requires a key with any scope.")
         else:
-            said.append(f"Needs the scope `{route.needs}`.")
+            said.append(f"Requires the scope `{route.needs}`.")
         if not route.spends:
-            said.append("Does not count against the key's limit.")
+            said.append("Does not count against the key's rate limit.")
         if self._endpoint.body is not None:
             said.append(f"The body has at most {_size(route.max_body)}.")
-        if self._is_alias:
-            said.append(f"The same as under `{other_prefix(self._endpoint.path)}`.")
-        return "\n\n".join(part for part in (said[0], " ".join(said[1:])) if part)
+        if self._documented.aliases:
+            said.append(f"Also served at {' and '.join(self._alias(path) for path in self._documented.aliases)}.")
+        return "\n\n".join(part for part in (words_of(route.handler.__doc__), route.description, " ".join(said)) if part)
+
+    def _alias(self, path: str) -> str:
+        """Return how an alias is written: with its host only if that is another one than the operation's."""
+        host = self._address(path)
+        return f"`{'' if host == self._address(self._endpoint.path) else host}{shown_path(path)}`"
 
     def _parameters(self) -> list[Schema]:
         route, notes = self._endpoint.route, self._notes
@@ -221,7 +233,7 @@ def _tags(route: Route, notes: Notes) -> list[str]:
 def _told(event: Announced) -> Schema:
     return {
         "post": {
-            "operationId": f"told_{event.name.replace('.', '_')}",
+            "operationId": f"receive_{event.name.replace('.', '_')}",
             "summary": event.says,
             "description": f"A signed request of ours to the address of an endpoint that wants this event. `data`: {event.data}.",
             "requestBody": {"required": True, "content": {JSON: {"schema": {"$ref": "#/components/schemas/WebhookPayload"}}}},

@@ -7,28 +7,28 @@ from collections.abc import Iterable
 from rookery.reference.downgrade import Schema
 
 _TAGS = {
-    "Discovery": "Which tool servers there are, and which tools, resources and prompts each of them offers.",
-    "Execution": "Call a tool, read a resource.",
-    "MCP": "Speak the Model Context Protocol: every permitted tool to any client of it.",
-    "Tool servers": "Add, change, check and remove tool servers; log in where they ask for it.",
-    "Analytics": "How often, how fast and how well tools were called.",
-    "Memory": "Remember, recall, search and keep what agents learn.",
-    "Plans": "Plans with their phases and tasks; claiming work.",
-    "Templates": "What plans are made from.",
-    "Sessions": "What an agent does in one sitting, and how another one takes over.",
-    "Keys": "API keys and agent keys: what they may do, from where, how often; and how one's own key stands.",
-    "Workspaces": "The tenants; for operators.",
+    "Memory": "Store, recall, search and manage what agents learn.",
+    "Execution": "Call tools and read resources.",
+    "Discovery": "List the tool servers, and the tools, resources and prompts of each.",
+    "Plans": "Plans with their phases and tasks, and the claiming of tasks.",
+    "Sessions": "The sessions of agents, their events and their hand-offs.",
+    "Templates": "Templates that plans are created from.",
+    "MCP": "The Model Context Protocol endpoint: every permitted tool for any MCP client.",
+    "Tool servers": "Add, change, check and remove tool servers, and log in where they require it.",
+    "Analytics": "Number, errors and duration of tool calls.",
+    "Keys": "API keys and agent keys, their permissions, limits and usage.",
+    "Webhooks": "Signed requests that tell other systems about events.",
+    "Events": "The types of events.",
+    "Workspaces": "Tenants, for operators.",
     "Audit": "Who changed what.",
-    "Webhooks": "Tell other systems what happens, by signed requests.",
-    "Events": "What there is to be told of.",
     "Documentation": "This document and its viewers.",
-    "Operation": "Whether the server is well.",
+    "Operation": "Health and metrics of the server.",
 }
 _GROUPS = {
-    "Tools": ("Discovery", "Execution", "MCP", "Tool servers", "Analytics"),
     "Memory": ("Memory",),
-    "Agent work": ("Plans", "Templates", "Sessions"),
-    "Platform": ("Keys", "Workspaces", "Audit", "Webhooks", "Events", "Documentation", "Operation"),
+    "Tools": ("Execution", "Discovery", "MCP", "Tool servers", "Analytics"),
+    "Agent work": ("Plans", "Sessions", "Templates"),
+    "Platform": ("Keys", "Webhooks", "Events", "Workspaces", "Audit", "Documentation", "Operation"),
 }
 """For viewers that show headings in groups (`x-tagGroups`)."""
 

@@ -39,61 +39,61 @@ class WebhooksApi:
         log, row = f"{one}/deliveries", f"{one}/deliveries/{{delivery_id}}"
         return [
             Route(method="GET", path=base, handler=self.get_webhooks, needs=READ, answers=Page[shapes.WebhookAnswer],
-                  summary="List the endpoints that are told of events", tags=tags),
+                  operation_id="list_webhooks", summary="List webhook endpoints", tags=tags),
             Route(method="POST", path=base, handler=self.post_webhook, needs=WRITE, status=201, answers=shapes.NewWebhookAnswer,
-                  once=True, secrets=("secret",), summary="Make an endpoint; its secret is shown this once", tags=tags),
+                  once=True, secrets=("secret",), operation_id="create_webhook", summary="Create a webhook endpoint", tags=tags),
             Route(method="GET", path=one, handler=self.get_webhook, needs=READ, answers=shapes.WebhookAnswer,
-                  summary="Show an endpoint", tags=tags),
+                  operation_id="get_webhook", summary="Show a webhook endpoint", tags=tags),
             Route(method="PATCH", path=one, handler=self.patch_webhook, needs=WRITE, answers=shapes.ChangedWebhookAnswer,
-                  summary="Change an endpoint, disable it, or enable it again", tags=tags),
+                  operation_id="update_webhook", summary="Change, disable or enable a webhook endpoint", tags=tags),
             Route(method="DELETE", path=one, handler=self.delete_webhook, needs=DELETE, status=204,
-                  summary="Delete an endpoint; what was on its way to it is cancelled", tags=tags),
+                  operation_id="delete_webhook", summary="Delete a webhook endpoint", tags=tags),
             Route(method="POST", path=f"{one}/rotate-secret", handler=self.post_rotate_secret, needs=WRITE, answers=shapes.NewWebhookAnswer,
                   once=True, secrets=("secret",), may_be_empty=True,
-                  summary="Give an endpoint a new secret; the old one signs too for a grace period", tags=tags),
+                  operation_id="rotate_webhook_secret", summary="Rotate the secret of a webhook endpoint", tags=tags),
             Route(method="POST", path=f"{one}/test", handler=self.post_test, needs=WRITE, status=202, answers=shapes.DeliveryAnswer,
-                  once=True, summary="Send a test event to an endpoint", tags=tags),
+                  once=True, operation_id="test_webhook", summary="Send a test event", tags=tags),
             Route(method="GET", path=log, handler=self.get_deliveries, needs=READ, answers=Page[shapes.DeliveryAnswer],
-                  summary="List an endpoint's deliveries, newest first", tags=tags),
+                  operation_id="list_deliveries", summary="List the deliveries of a webhook endpoint", tags=tags),
             Route(method="GET", path=row, handler=self.get_delivery, needs=READ, answers=shapes.DeliveryDetailAnswer,
-                  summary="Show a delivery with what is sent and every attempt", tags=tags),
+                  operation_id="get_delivery", summary="Show a delivery", tags=tags),
             Route(method="POST", path=f"{row}/resend", handler=self.post_resend, needs=WRITE, status=202, answers=shapes.DeliveryAnswer,
-                  once=True, summary="Send a delivery's event to the endpoint again", tags=tags),
+                  once=True, operation_id="resend_delivery", summary="Resend a delivery", tags=tags),
             Route(method="POST", path=f"{one}/resend-failed", handler=self.post_resend_failed, needs=WRITE, status=202,
                   answers=shapes.ResentAnswer, once=True, may_be_empty=True,
-                  summary="Send again what failed, and what was held while the endpoint was disabled", tags=tags),
+                  operation_id="resend_failed_deliveries", summary="Resend failed deliveries", tags=tags),
             Route(method="GET", path="/events", handler=self.get_events, needs=READ, answers=Page[shapes.EventTypeAnswer],
-                  summary="List the types of events that there are", tags=tags),
+                  operation_id="list_event_types", summary="List the types of events", tags=tags),
         ]  # fmt: skip
 
     async def get_webhooks(self, request: Request, query: Annotated[PageQuery, Query()]) -> Response:
-        """List the endpoints, newest first; to a test key those of the sandbox (D-25)."""
+        """List the webhook endpoints of the workspace, newest first. A test key sees those of the sandbox."""
         tenant, now = Tenant.of(caller_of(request)), self.clock()
         found, total = await self.endpoints.list(tenant, limit=query.per_page, offset=query.offset)
         return page(request, [shown.webhook(each, now) for each in found], query=query, total=total)
 
     @describe(errors=(Conflict,))
     async def post_webhook(self, request: Request, body: shapes.NewWebhookBody) -> Response:
-        """Make an endpoint; its address passes the same guard as each delivery (D-82)."""
+        """Create a webhook endpoint. `secret` is shown in this answer only. The address is checked by the same rules as each delivery."""
         made = await self.endpoints.create(Tenant.of(caller_of(request)), body.new())
         return reply(shown.minted(made, self.clock()), status=201)
 
     async def get_webhook(self, request: Request, webhook_id: str) -> Response:
-        """Show an endpoint without its secret."""
+        """Return a webhook endpoint without its secret."""
         return reply(shown.webhook(await self.endpoints.get(Tenant.of(caller_of(request)), webhook_id), self.clock()))
 
     async def patch_webhook(self, request: Request, body: shapes.WebhookChangeBody, webhook_id: str) -> Response:
-        """Change an endpoint; what is left out stays."""
+        """Change a webhook endpoint. Fields that are left out keep their value."""
         return reply(shown.changed(await self.endpoints.change(Tenant.of(caller_of(request)), webhook_id, body.change()), self.clock()))
 
     async def delete_webhook(self, request: Request, webhook_id: str) -> Response:
-        """Delete an endpoint."""
+        """Delete a webhook endpoint and cancel its pending deliveries."""
         await self.endpoints.delete(Tenant.of(caller_of(request)), webhook_id)
         return Response(status_code=204)
 
     @describe(errors=(Conflict,))
     async def post_rotate_secret(self, request: Request, body: shapes.RotateSecretBody, webhook_id: str) -> Response:
-        """Change the secret; both sign until the grace is over."""
+        """Replace the signing secret. During the grace period, deliveries are signed with both secrets."""
         made = await self.endpoints.rotate_secret(
             Tenant.of(caller_of(request)), webhook_id, grace_hours=body.grace_period_hours, secret=body.secret
         )
@@ -101,34 +101,34 @@ class WebhooksApi:
 
     @describe(errors=(Conflict, DeliveriesFull))
     async def post_test(self, request: Request, webhook_id: str) -> Response:
-        """Send `webhook.test`; how it went is in the log."""
+        """Send a `webhook.test` event to the endpoint. The log of deliveries shows the outcome."""
         return reply(shown.delivery(await self.deliveries.test(Tenant.of(caller_of(request)), webhook_id)), status=202)
 
     async def get_deliveries(self, request: Request, webhook_id: str, query: Annotated[shapes.DeliveriesQuery, Query()]) -> Response:
-        """List the log."""
+        """List the deliveries of an endpoint, newest first."""
         found, total = await self.deliveries.list(
             Tenant.of(caller_of(request)), webhook_id, query.which(), limit=query.per_page, offset=query.offset
         )
         return page(request, [shown.delivery(each) for each in found], query=query, total=total)
 
     async def get_delivery(self, request: Request, webhook_id: str, delivery_id: str) -> Response:
-        """Show a row of the log."""
+        """Return a delivery with the body that is sent and every attempt."""
         return reply(shown.detail(await self.deliveries.get(Tenant.of(caller_of(request)), webhook_id, delivery_id)))
 
     @describe(errors=(Conflict, DeliveriesFull))
     async def post_resend(self, request: Request, webhook_id: str, delivery_id: str) -> Response:
-        """Send one again, under the id of its event."""
+        """Send the event of a delivery again. The event keeps its id."""
         made = await self.deliveries.resend(Tenant.of(caller_of(request)), webhook_id, delivery_id)
         return reply(shown.delivery(made), status=202)
 
     @describe(errors=(Conflict, DeliveriesFull))
     async def post_resend_failed(self, request: Request, body: shapes.ResendFailedBody, webhook_id: str) -> Response:
-        """Send what failed or was held again."""
+        """Send again what failed, and what was held while the endpoint was disabled."""
         count = await self.deliveries.resend_failed(Tenant.of(caller_of(request)), webhook_id, since=body.since)
         return reply({"resent": count}, status=202)
 
     async def get_events(self, request: Request, query: Annotated[PageQuery, Query()]) -> Response:
-        """List the catalogue."""
+        """List the types of events that webhooks can subscribe to."""
         caller_of(request)
         some = TYPES[query.offset : query.offset + query.per_page]
         return page(request, [shown.event_type(each) for each in some], query=query, total=len(TYPES))

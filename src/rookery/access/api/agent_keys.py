@@ -39,53 +39,57 @@ class AgentKeyRoutes(KeyRoutes):
         ips, permissions = f"{one}/ips", f"{one}/permissions"
         return [
             Route(method="POST", path=base, handler=self.post_key, needs=WRITE, status=201, answers=NewAgentKeyAnswer,
-                  once=True, secrets=("key",), summary="Make an agent key; its secret is shown this once", tags=tags),
+                  once=True, secrets=("key",), operation_id="create_agent_key", summary="Create an agent key", tags=tags),
             Route(method="PATCH", path=one, handler=self.patch_key, needs=WRITE, answers=AgentKeyAnswer,
-                  summary="Change an agent key; it acts on the very next request", tags=tags),
+                  operation_id="update_agent_key", summary="Change an agent key", tags=tags),
             Route(method="POST", path=f"{one}/revoke", handler=self.post_revoke, needs=DELETE, answers=AgentKeyAnswer,
-                  summary="Revoke an agent key for good", tags=tags),
+                  operation_id="revoke_agent_key", summary="Revoke an agent key", tags=tags),
             Route(method="POST", path=f"{one}/extend", handler=self.post_extend, needs=WRITE, answers=AgentKeyAnswer,
-                  summary="Replace or remove the expiry of an agent key", tags=tags),
+                  operation_id="extend_agent_key", summary="Replace or remove the expiry of an agent key", tags=tags),
             Route(method="GET", path=permissions, handler=self.get_permissions, needs=READ, answers=PermissionsAnswer,
-                  summary="Show the permissions of an agent key, and check for one, any or all of some", tags=tags),
+                  operation_id="get_agent_key_permissions", summary="Show and check the permissions of an agent key", tags=tags),
             Route(method="PUT", path=permissions, handler=self.put_permissions, needs=WRITE, answers=AgentKeyAnswer,
-                  summary="Replace the permissions of an agent key", tags=tags),
+                  operation_id="replace_agent_key_permissions", summary="Replace the permissions of an agent key", tags=tags),
             Route(method="GET", path=ips, handler=self.get_ips, needs=ADDRESSES, answers=AddressesAnswer,
-                  summary="Show the addresses that an agent key may be used from", tags=tags),
+                  operation_id="list_agent_key_ips", summary="Show the IP list of an agent key", tags=tags),
             Route(method="PUT", path=ips, handler=self.put_ips, needs=WRITE, answers=AgentKeyAnswer,
-                  summary="Replace the addresses of an agent key", tags=tags),
+                  operation_id="replace_agent_key_ips", summary="Replace the IP list of an agent key", tags=tags),
             Route(method="POST", path=ips, handler=self.post_ips, needs=WRITE, answers=AgentKeyAnswer,
-                  summary="Add addresses to an agent key", tags=tags),
+                  operation_id="add_agent_key_ips", summary="Add to the IP list of an agent key", tags=tags),
             Route(method="DELETE", path=ips, handler=self.delete_ips, needs=WRITE, answers=AgentKeyAnswer,
-                  summary="Remove addresses from an agent key", tags=tags),
+                  operation_id="remove_agent_key_ips", summary="Remove from the IP list of an agent key", tags=tags),
             *self.common(base, "agent key", AgentKeyAnswer, NewAgentKeyAnswer),
         ]  # fmt: skip
 
     async def post_key(self, request: Request, body: NewAgentKeyBody) -> Response:
-        """Make a key with no more than the caller's own powers (D-24)."""
+        """
+        Create an agent key.
+
+        `key` is shown in this answer only. The caller must hold every permission and limit that it gives to the key.
+        """
         caller = caller_of(request)
         return self.minted(caller, await self._keys.create(caller.shown_workspace_id, body.new(), by=Actor.of(caller)))
 
     async def patch_key(self, request: Request, body: AgentKeyChangeBody, key_id: str) -> Response:
-        """Change a key; its agent_id stays (D-23)."""
+        """Change the name, limits or lists of an agent key. The change applies from the next request on; `agent_id` cannot change."""
         caller = caller_of(request)
         await self._keys.alter(caller.shown_workspace_id, key_id, body.changes(), by=Actor.of(caller))
         return await self.answer(caller, key_id)
 
     async def post_revoke(self, request: Request, key_id: str) -> Response:
-        """Revoke a key; twice does no harm."""
+        """Revoke a key for good. Its requests are rejected with `key_revoked` from then on. Revoking it again changes nothing."""
         caller = caller_of(request)
         await self._keys.revoke(caller.shown_workspace_id, key_id, by=Actor.of(caller))
         return await self.answer(caller, key_id)
 
     async def post_extend(self, request: Request, body: ExtendBody, key_id: str) -> Response:
-        """Replace or remove the expiry; an expired key is active again (D-21)."""
+        """Replace the expiry, or remove it with null. An expired key becomes active again; a revoked one does not."""
         caller = caller_of(request)
         await self._keys.extend(caller.shown_workspace_id, key_id, body.expires_at, by=Actor.of(caller))
         return await self.answer(caller, key_id)
 
     async def get_permissions(self, request: Request, key_id: str, query: Annotated[HasQuery, Query()]) -> Response:
-        """Show the permissions; answer what was asked of them (spec 5.3)."""
+        """Return the permissions of a key, and whether it has one, any or all of the permissions that the query names."""
         key = await self._seen(caller_of(request), key_id)
         held = frozenset(key.scopes)
         return reply(
@@ -98,18 +102,18 @@ class AgentKeyRoutes(KeyRoutes):
         )
 
     async def put_permissions(self, request: Request, body: PermissionsBody, key_id: str) -> Response:
-        """Replace the permissions."""
+        """Replace all permissions of a key. The caller must hold the old and the new ones."""
         caller = caller_of(request)
         await self._keys.set_permissions(caller.shown_workspace_id, key_id, body.permissions, by=Actor.of(caller))
         return await self.answer(caller, key_id)
 
     async def get_ips(self, request: Request, key_id: str) -> Response:
-        """Show the list of addresses."""
+        """Return the addresses and CIDR ranges that the key may be used from, and whether the list is enforced."""
         key = await self._seen(caller_of(request), key_id)
         return reply(AddressesAnswer(ip_restriction=key.ip_restriction, ips=list(key.ip_list)))
 
     async def put_ips(self, request: Request, body: AddressesBody, key_id: str) -> Response:
-        """Replace the list of addresses."""
+        """Replace the list of addresses and CIDR ranges that the key may be used from."""
         caller = caller_of(request)
         await self._keys.set_addresses(
             caller.shown_workspace_id, key_id, body.entries, restriction=body.ip_restriction, by=Actor.of(caller)
@@ -117,7 +121,7 @@ class AgentKeyRoutes(KeyRoutes):
         return await self.answer(caller, key_id)
 
     async def post_ips(self, request: Request, body: AddressesBody, key_id: str) -> Response:
-        """Add to the list of addresses."""
+        """Add addresses and CIDR ranges to the list that the key may be used from."""
         caller = caller_of(request)
         await self._keys.add_addresses(
             caller.shown_workspace_id, key_id, body.entries, restriction=body.ip_restriction, by=Actor.of(caller)
@@ -125,7 +129,7 @@ class AgentKeyRoutes(KeyRoutes):
         return await self.answer(caller, key_id)
 
     async def delete_ips(self, request: Request, body: AddressesBody, key_id: str) -> Response:
-        """Remove from the list of addresses; what is not in it is passed over."""
+        """Remove addresses and CIDR ranges from the list. Entries that are not in the list are ignored."""
         caller = caller_of(request)
         await self._keys.remove_addresses(
             caller.shown_workspace_id, key_id, body.entries, restriction=body.ip_restriction, by=Actor.of(caller)

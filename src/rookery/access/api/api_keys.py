@@ -25,20 +25,24 @@ class ApiKeyRoutes(KeyRoutes):
         tags = ("Keys",)
         return [
             Route(method="POST", path="/api-keys", handler=self.post_key, needs=WRITE, status=201, answers=NewApiKeyAnswer,
-                  once=True, secrets=("plaintext_key",), summary="Make an API key; its secret is shown this once", tags=tags),
+                  once=True, secrets=("plaintext_key",), operation_id="create_api_key", summary="Create an API key", tags=tags),
             Route(method="PATCH", path="/api-keys/{key_id}", handler=self.patch_key, needs=WRITE, answers=ApiKeyAnswer,
-                  summary="Change an API key; it acts on the very next request", tags=tags),
+                  operation_id="update_api_key", summary="Change an API key", tags=tags),
             *self.common("/api-keys", "API key", ApiKeyAnswer, NewApiKeyAnswer),
         ]  # fmt: skip
 
     async def post_key(self, request: Request, body: NewApiKeyBody) -> Response:
-        """Make a key with no more than the caller's own powers (D-24)."""
+        """
+        Create an API key.
+
+        `plaintext_key` is shown in this answer only. The caller must hold every scope and limit that it gives to the key.
+        """
         caller = caller_of(request)
         made = await self._keys.create(caller.shown_workspace_id, body.new(caller.environment), by=Actor.of(caller))
         return self.minted(caller, made)
 
     async def patch_key(self, request: Request, body: ApiKeyChangeBody, key_id: str) -> Response:
-        """Change a key."""
+        """Change the name, scopes, limits or expiry of an API key. The change applies from the next request on."""
         caller = caller_of(request)
         await self._keys.alter(caller.shown_workspace_id, key_id, body.changes(), by=Actor.of(caller))
         return await self.answer(caller, key_id)

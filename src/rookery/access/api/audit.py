@@ -71,13 +71,18 @@ class AuditRoutes:
                 handler=self.get_entries,
                 needs=READ,
                 answers=Page[AuditEntryAnswer],
-                summary="List the changes to keys and workspaces, newest first",
+                operation_id="list_audit_entries",
+                summary="List audit entries",
                 tags=("Audit",),
             )
         ]
 
     async def get_entries(self, request: Request, query: Annotated[AuditQuery, Query()]) -> Response:
-        """List the entries of the key's own workspace; of another, or of the platform itself, with platform:audit."""
+        """
+        List the changes to keys, servers, webhooks and workspaces, newest first.
+
+        Entries of other workspaces and of the platform need the scope `platform:audit`.
+        """
         caller = caller_of(request)
         wanted = caller.shown_workspace_id if query.workspace_id is None else query.workspace_id
         if wanted != caller.shown_workspace_id:

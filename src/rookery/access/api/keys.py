@@ -54,27 +54,30 @@ class KeyRoutes:
     def common(self, base: str, called: str, answers: type[BaseModel], made: type[BaseModel]) -> list[Route]:
         """Return the routes under *base* that both kinds have; *called* is what people call such a key."""
         one = f"{base}/{{key_id}}"
+        noun = called.lower().replace(" ", "_")
         secret = "plaintext_key" if self.keyring.kind == "api" else "key"
         tags = ("Keys",)
         return [
             Route(method="GET", path=base, handler=self.get_keys, needs=READ, answers=Page[answers],
-                  summary=f"List {called}s, newest first", tags=tags),
+                  operation_id=f"list_{noun}s", summary=f"List {called}s, newest first", tags=tags),
             Route(method="GET", path=f"{base}/usage", handler=self.get_sums, needs=READ, answers=UsageAnswer,
-                  summary=f"Add up the calls of all {called}s", tags=tags),
-            Route(method="GET", path=one, handler=self.get_key, needs=READ, answers=answers, summary=f"Show an {called}", tags=tags),
-            Route(method="DELETE", path=one, handler=self.delete_key, needs=DELETE, status=204, summary=f"Delete an {called}", tags=tags),
+                  operation_id=f"get_{noun}_totals", summary=f"Add up the calls of all {called}s", tags=tags),
+            Route(method="GET", path=one, handler=self.get_key, needs=READ, answers=answers,
+                  operation_id=f"get_{noun}", summary=f"Show an {called}", tags=tags),
+            Route(method="DELETE", path=one, handler=self.delete_key, needs=DELETE, status=204,
+                  operation_id=f"delete_{noun}", summary=f"Delete an {called}", tags=tags),
             Route(method="POST", path=f"{one}/rotate", handler=self.post_rotate, needs=WRITE, status=201, answers=made, once=True,
-                  secrets=(secret,), summary=f"Make a successor of an {called}, which lives on for a grace period", tags=tags),
+                  secrets=(secret,), operation_id=f"rotate_{noun}", summary=f"Rotate an {called}", tags=tags),
             Route(method="POST", path=f"{one}/suspend", handler=self.post_suspend, needs=WRITE, answers=answers,
-                  summary=f"Let an {called} open nothing until it is resumed", tags=tags),
+                  operation_id=f"suspend_{noun}", summary=f"Suspend an {called}", tags=tags),
             Route(method="POST", path=f"{one}/resume", handler=self.post_resume, needs=WRITE, answers=answers,
-                  summary=f"End the suspension of an {called}", tags=tags),
+                  operation_id=f"resume_{noun}", summary=f"Resume a suspended {called}", tags=tags),
             Route(method="GET", path=f"{one}/usage", handler=self.get_calls, needs=READ, answers=Page[CallAnswer],
-                  summary=f"List the calls made with an {called}, newest first", tags=tags),
+                  operation_id=f"list_{noun}_calls", summary=f"List the calls made with an {called}, newest first", tags=tags),
         ]  # fmt: skip
 
     async def get_keys(self, request: Request, query: Annotated[KeysQuery, Query()]) -> Response:
-        """List the workspace's keys; to a test key, test keys alone (D-25)."""
+        """List the keys of the workspace, newest first. A test key sees test keys only."""
         caller = caller_of(request)
         environment = environment_of(caller) or query.environment
         found, total = await self.keyring.page(
@@ -85,37 +88,37 @@ class KeyRoutes:
         return page(request, items, query=query, total=total)
 
     async def get_key(self, request: Request, key_id: str) -> Response:
-        """Show a key."""
+        """Return a key without its secret."""
         return await self.answer(caller_of(request), key_id)
 
     async def delete_key(self, request: Request, key_id: str) -> Response:
-        """Delete a key; it opens nothing from the next request on."""
+        """Delete a key. It is rejected from the next request on."""
         caller = caller_of(request)
         await self.keyring.delete(caller.shown_workspace_id, key_id, by=Actor.of(caller))
         return Response(status_code=204)
 
     @describe(errors=(KeyInGrace, NotHeld))
     async def post_rotate(self, request: Request, body: RotateBody, key_id: str) -> Response:
-        """Make a successor with the same settings; both work until the grace period ends (spec 3.3)."""
+        """Create a successor with the same settings. Both keys work until the grace period ends, then the old one is deleted."""
         caller = caller_of(request)
         made = await self.keyring.rotate(caller.shown_workspace_id, key_id, grace_hours=body.grace_period_hours, by=Actor.of(caller))
         return self.minted(caller, made)
 
     async def post_suspend(self, request: Request, key_id: str) -> Response:
-        """Suspend a key (D-21)."""
+        """Suspend a key: its requests are rejected until it is resumed."""
         caller = caller_of(request)
         await self.keyring.suspend(caller.shown_workspace_id, key_id, by=Actor.of(caller))
         return await self.answer(caller, key_id)
 
     async def post_resume(self, request: Request, key_id: str) -> Response:
-        """Resume a key."""
+        """End the suspension of a key."""
         caller = caller_of(request)
         await self.keyring.resume(caller.shown_workspace_id, key_id, by=Actor.of(caller))
         return await self.answer(caller, key_id)
 
     @describe(media=("text/csv",), sends=("Content-Disposition",))
     async def get_sums(self, request: Request, query: Annotated[SumsQuery, Query()]) -> Response:
-        """Add up the calls of all keys, deleted ones too."""
+        """Return the number of calls by day, status and route. Calls of deleted keys are included."""
         caller, by = caller_of(request), frozenset[UsageField](query.by)
         which = query.sums(environment_of(caller))
         found = await self.usage.sums(caller.shown_workspace_id, self.keyring.kind, which, by, limit=_MOST_SUMS + 1)
@@ -136,7 +139,7 @@ class KeyRoutes:
 
     @describe(media=("text/csv",), sends=("Content-Disposition",))
     async def get_calls(self, request: Request, key_id: str, query: Annotated[CallsQuery, Query()]) -> Response:
-        """List a key's calls; a deleted key's are not listed any more, but stay in the sums."""
+        """List the calls of a key, newest first. Calls of a deleted key appear in the totals only."""
         caller, which = caller_of(request), query.calls()
         workspace_id, with_addresses = caller.shown_workspace_id, caller.may(ADDRESSES)
         await self.keyring.get(workspace_id, key_id, environment=environment_of(caller))

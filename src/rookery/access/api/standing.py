@@ -40,7 +40,8 @@ class StandingRoutes:
             needs=None,
             spends=False,
             answers=WhoAnswer,
-            summary="Show the key that asks, and what it may do; spends nothing",
+            operation_id="get_current_key",
+            summary="Show the key that sends the request",
             tags=("Keys",),
         )
         return [self.rate_limit_route(), who]
@@ -54,12 +55,13 @@ class StandingRoutes:
             needs=None,
             spends=False,
             answers=RateLimitAnswer,
-            summary="How much of its rate limit this key has used; spends nothing",
+            operation_id="get_rate_limit",
+            summary="Show the key's rate limit",
             tags=("Keys",),
         )
 
     async def get_rate_limit(self, request: Request) -> Response:
-        """Answer for the key that asks, of either kind."""
+        """Return the limit of the key that sends the request, how much of it is used, and when the window ends."""
         standing = await self.guard.standing(caller_of(request))
         if standing is None:
             raise Unauthorised
@@ -76,7 +78,7 @@ class StandingRoutes:
         )
 
     async def get_who(self, request: Request) -> Response:
-        """Show the caller's own key as its list does; its addresses too only if it may read those (D-12)."""
+        """Return the key that sends the request and what it may do. Its IP list is included only with the scope `audit:read`."""
         caller = caller_of(request)
         keyring = self.api_keys if caller.key_kind == "api" else self.agent_keys
         try:

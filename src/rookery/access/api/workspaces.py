@@ -45,21 +45,22 @@ class WorkspaceRoutes:
         base, one, tags = "/workspaces", "/workspaces/{workspace_id}", ("Workspaces",)
         return [
             Route(method="GET", path=base, handler=self.get_workspaces, needs=None, answers=Page[WorkspaceAnswer],
-                  summary="List the key's own workspace, or all", tags=tags),
+                  operation_id="list_workspaces", summary="List workspaces", tags=tags),
             Route(method="POST", path=base, handler=self.post_workspace, needs=ALL_WORKSPACES, status=201, answers=WorkspaceAnswer,
-                  once=True, summary="Make a workspace", tags=tags),
-            Route(method="GET", path=one, handler=self.get_workspace, needs=None, answers=WorkspaceAnswer, summary="Show a workspace",
-                  tags=tags),
+                  once=True, operation_id="create_workspace", summary="Create a workspace", tags=tags),
+            Route(method="GET", path=one, handler=self.get_workspace, needs=None, answers=WorkspaceAnswer,
+                  operation_id="get_workspace", summary="Show a workspace", tags=tags),
             Route(method="PATCH", path=one, handler=self.patch_workspace, needs=ALL_WORKSPACES, answers=WorkspaceAnswer,
-                  summary="Give a workspace another name", tags=tags),
+                  operation_id="update_workspace", summary="Rename a workspace", tags=tags),
             Route(method="DELETE", path=one, handler=self.delete_workspace, needs=ALL_WORKSPACES, answers=DeletionAnswer,
-                  summary="Delete a workspace with everything in it", tags=tags),
+                  operation_id="delete_workspace", summary="Delete a workspace with everything in it", tags=tags),
             Route(method="POST", path=f"{one}/api-keys", handler=self.post_key, needs=ALL_WORKSPACES, status=201, answers=NewApiKeyAnswer,
-                  once=True, secrets=("plaintext_key",), summary="Make an API key of a workspace, its first for example", tags=tags),
+                  once=True, secrets=("plaintext_key",), operation_id="create_workspace_api_key",
+                  summary="Create an API key of a workspace", tags=tags),
         ]  # fmt: skip
 
     async def get_workspaces(self, request: Request, query: Annotated[PageQuery, Query()]) -> Response:
-        """List workspaces, oldest first."""
+        """List the key's own workspace, or all workspaces with the scope `platform:workspaces`, oldest first."""
         caller = caller_of(request)
         if caller.may(ALL_WORKSPACES):
             found = await self.workspaces.list()
@@ -70,12 +71,12 @@ class WorkspaceRoutes:
 
     @describe(errors=(NameTaken, NotHeld))
     async def post_workspace(self, request: Request, body: NewWorkspaceBody) -> Response:
-        """Make a workspace."""
+        """Create a workspace, a tenant with its own keys, memories, plans and servers."""
         caller = _live(caller_of(request))
         return reply(shown.workspace(await self.workspaces.create(body.name, by=Actor.of(caller))), status=201)
 
     async def get_workspace(self, request: Request, workspace_id: str) -> Response:
-        """Show a workspace; another than the key's own is a missing one, unless the key may see all."""
+        """Return a workspace. Other workspaces than the key's own need the scope `platform:workspaces`."""
         caller = caller_of(request)
         wanted = _number(workspace_id)
         if wanted != caller.shown_workspace_id and not caller.may(ALL_WORKSPACES):
@@ -84,20 +85,24 @@ class WorkspaceRoutes:
 
     @describe(errors=(NameTaken, NotHeld))
     async def patch_workspace(self, request: Request, body: NewWorkspaceBody, workspace_id: str) -> Response:
-        """Rename a workspace."""
+        """Change the name of a workspace."""
         caller = _live(caller_of(request))
         return reply(shown.workspace(await self.workspaces.rename(_number(workspace_id), body.name, by=Actor.of(caller))))
 
     @describe(errors=(NotHeld,))
     async def delete_workspace(self, request: Request, workspace_id: str, query: Annotated[DeleteWorkspaceQuery, Query()]) -> Response:
-        """Delete a workspace; none of its keys opens anything from then on."""
+        """Delete a workspace with its memories, plans, servers and keys. This cannot be undone."""
         caller = _live(caller_of(request))
         gone = await self.workspaces.delete(_number(workspace_id), by=Actor.of(caller), dry_run=query.dry_run)
         return reply(shown.deletion(gone))
 
     @describe(errors=(NotHeld,))
     async def post_key(self, request: Request, body: NewApiKeyBody, workspace_id: str) -> Response:
-        """Make a key of that workspace, with no more than the caller's own powers (D-24)."""
+        """
+        Create an API key in another workspace than the caller's, for example its first one.
+
+        `plaintext_key` is shown in this answer only.
+        """
         caller = _live(caller_of(request))
         made = await self.api_keys.create(_number(workspace_id), body.new(caller.environment), by=Actor.of(caller))
         return reply(shown.minted(made, self.clock(), with_addresses=caller.may(ADDRESSES)), status=201)

@@ -50,21 +50,46 @@ class PhaseRoutes:
         """Return one row per endpoint."""
         all_, one = "/plans/{plan}/phases", "/plans/{plan}/phases/{phase}"
         return [
-            row(f"GET {all_}", self.get_phases, READ, PhasesAnswer, "List the phases of a plan, in their order"),
-            row(f"POST {all_}", self.post_phase, WORK, PhaseAnswer, "Add a phase with its tasks", status=201, once=True),
-            row(f"GET {one}", self.get_phase, READ, PhaseAnswer, "Show a phase with its tasks"),
-            row(f"PATCH {one}", self.patch_phase, WORK, PhaseAnswer, "Change or move a phase"),
-            row(f"DELETE {one}", self.delete_phase, WORK, None, "Delete a phase with its tasks", status=204),
-            row(f"PATCH {one}/status", self.patch_status, WORK, PhaseAnswer, "Start, complete, skip, hold or reopen a phase"),
+            row(f"GET {all_}", self.get_phases, READ, PhasesAnswer, "list_phases", summary="List the phases of a plan, in their order"),
             row(
-                f"POST {one}/checkpoints", self.post_checkpoint, WORK, CheckpointAnswer, "Note something of a phase", status=201, once=True
+                f"POST {all_}",
+                self.post_phase,
+                WORK,
+                PhaseAnswer,
+                "create_phase",
+                summary="Add a phase with its tasks",
+                status=201,
+                once=True,
             ),
-            row(f"GET {one}/tasks", self.get_tasks, READ, TasksAnswer, "List the tasks of a phase"),
-            row(f"POST {one}/tasks", self.post_task, WORK, TaskAnswer, "Add a task to a phase", status=201, once=True),
+            row(f"GET {one}", self.get_phase, READ, PhaseAnswer, "get_phase", summary="Show a phase with its tasks"),
+            row(f"PATCH {one}", self.patch_phase, WORK, PhaseAnswer, "update_phase", summary="Change or move a phase"),
+            row(f"DELETE {one}", self.delete_phase, WORK, None, "delete_phase", summary="Delete a phase with its tasks", status=204),
+            row(
+                f"PATCH {one}/status",
+                self.patch_status,
+                WORK,
+                PhaseAnswer,
+                "set_phase_status",
+                summary="Start, complete, skip, hold or reopen a phase",
+            ),
+            row(
+                f"POST {one}/checkpoints",
+                self.post_checkpoint,
+                WORK,
+                CheckpointAnswer,
+                "create_checkpoint",
+                summary="Add a checkpoint to a phase",
+                status=201,
+                once=True,
+            ),
+            row(f"GET {one}/tasks", self.get_tasks, READ, TasksAnswer, "list_phase_tasks", summary="List the tasks of a phase"),
+            row(
+                f"POST {one}/tasks", self.post_task, WORK, TaskAnswer, "create_task", summary="Add a task to a phase", status=201, once=True
+            ),
         ]
 
     async def get_phases(self, request: Request, plan: str, query: Annotated[PageQuery, Query()]) -> Response:
-        """List phases without their tasks."""
+        """List the phases of a plan without their tasks, in their order."""
         found = await self.phases.all(caller_of(request), plan, with_tasks=False)
         shown = found[query.offset : query.offset + query.per_page]
         return page(request, [phase_answer(view) for view in shown], query=query, total=len(found))
@@ -73,13 +98,13 @@ class PhaseRoutes:
     @by_etag
     @describe(errors=(PlanArchived, PlanNotActive, TooMany))
     async def post_phase(self, request: Request, plan: str, body: NewPhaseBody) -> Response:
-        """Add a phase."""
+        """Add a phase to a plan, with its tasks."""
         view = await self.phases.add(caller_of(request), plan, body.draft(body.position), expected=expected(request))
         return tagged(phase_answer(view), view.phase.version, status=201)
 
     @with_etag
     async def get_phase(self, request: Request, plan: str, phase: str) -> Response:
-        """Show one phase, by its id or its position."""
+        """Return a phase with its tasks. The path has its id or its position."""
         view = await self.phases.get(caller_of(request), plan, phase)
         return tagged(phase_answer(view), view.phase.version)
 
@@ -87,14 +112,14 @@ class PhaseRoutes:
     @by_etag
     @describe(errors=(PlanArchived,))
     async def patch_phase(self, request: Request, plan: str, phase: str, body: PhasePatch) -> Response:
-        """Change what is said of a phase, where it stands, what it depends on."""
+        """Change the name, description, position or dependencies of a phase. Fields that are left out keep their value."""
         view = await self.phases.change(caller_of(request), plan, phase, body.change(), expected=expected(request))
         return tagged(phase_answer(view), view.phase.version)
 
     @by_etag
     @describe(errors=(PlanArchived, TaskClaimed))
     async def delete_phase(self, request: Request, plan: str, phase: str, query: Annotated[ForceQuery, Query()]) -> Response:
-        """Delete a phase; `force` also while somebody works in it."""
+        """Delete a phase with its tasks. If one of its tasks is claimed, `force` is needed."""
         await self.phases.remove(caller_of(request), plan, phase, force=query.force, expected=expected(request))
         return Response(status_code=204)
 
@@ -102,21 +127,21 @@ class PhaseRoutes:
     @by_etag
     @describe(errors=(PlanArchived, PlanNotActive, PhaseBlocked, PhaseHasOpenTasks, TaskClaimed, WrongTransition))
     async def patch_status(self, request: Request, plan: str, phase: str, body: PhaseStatusBody) -> Response:
-        """Bring a phase into a status."""
+        """Change the status of a phase. A change that the current status does not allow is 409, with the allowed ones."""
         view = await self.phases.set_status(caller_of(request), plan, phase, body.move(), expected=expected(request))
         return tagged(phase_answer(view), view.phase.version)
 
     @by_etag
     @describe(errors=(PlanArchived, TooMany))
     async def post_checkpoint(self, request: Request, plan: str, phase: str, body: CheckpointBody) -> Response:
-        """Keep a note, shown with the phase."""
+        """Add a note to a phase. It is shown with the phase."""
         kept = await self.phases.add_checkpoint(
             caller_of(request), plan, phase, note=body.note, context=body.context or {}, expected=expected(request)
         )
         return reply(checkpoint_answer(kept), status=201)
 
     async def get_tasks(self, request: Request, plan: str, phase: str, query: Annotated[PhaseTasksQuery, Query()]) -> Response:
-        """List tasks in their order."""
+        """List the tasks of a phase, in their order."""
         found, total = await self.tasks.page(caller_of(request), query.query(plan, phase), limit=query.per_page, offset=query.offset)
         return page(request, [task_answer(view) for view in found], query=query, total=total)
 
@@ -124,6 +149,6 @@ class PhaseRoutes:
     @by_etag
     @describe(errors=(PlanArchived, PlanNotActive, PhaseClosed, TooMany))
     async def post_task(self, request: Request, plan: str, phase: str, body: NewTaskBody) -> Response:
-        """Add a task."""
+        """Add a task to a phase."""
         view = await self.tasks.add(caller_of(request), plan, phase, body.draft(body.position), expected=expected(request))
         return tagged(task_answer(view), view.task.version, status=201)

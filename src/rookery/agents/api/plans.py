@@ -31,21 +31,36 @@ class PlanRoutes:
         """Return one row per endpoint."""
         one = "/plans/{plan}"
         return [
-            row("GET /plans", self.get_plans, READ, PlansAnswer, "List plans, newest first"),
-            row("POST /plans", self.post_plan, WRITE, PlanAnswer, "Make a plan with its phases and tasks", status=201, once=True),
-            row(f"GET {one}.md", self.get_markdown, READ, None, "Show a plan as Markdown"),
-            row(f"GET {one}", self.get_plan, READ, PlanAnswer, "Show a plan with its phases and tasks"),
-            row(f"PATCH {one}", self.patch_plan, WRITE, PlanAnswer, "Change a plan"),
-            row(f"DELETE {one}", self.delete_plan, WRITE, None, "Archive a plan", status=204),
-            row(f"PATCH {one}/status", self.patch_status, WRITE, PlanAnswer, "Start, pause, resume, complete or reopen a plan"),
-            row(f"POST {one}/archive", self.post_archive, WRITE, PlanAnswer, "Archive a plan", may_be_empty=True),
-            row(f"POST {one}/restore", self.post_restore, WRITE, PlanAnswer, "Restore an archived plan"),
-            row(f"GET {one}/graph", self.get_graph, READ, GraphAnswer, "Show what waits for what in a plan"),
-            row(f"GET {one}/events", self.get_events, READ, EventsAnswer, "List what was done with a plan, oldest first"),
+            row("GET /plans", self.get_plans, READ, PlansAnswer, "list_plans", summary="List plans, newest first"),
+            row("POST /plans", self.post_plan, WRITE, PlanAnswer, "create_plan", summary="Create a plan", status=201, once=True),
+            row(f"GET {one}.md", self.get_markdown, READ, None, "get_plan_markdown", summary="Show a plan as Markdown"),
+            row(f"GET {one}", self.get_plan, READ, PlanAnswer, "get_plan", summary="Show a plan with its phases and tasks"),
+            row(f"PATCH {one}", self.patch_plan, WRITE, PlanAnswer, "update_plan", summary="Change a plan"),
+            row(f"DELETE {one}", self.delete_plan, WRITE, None, "delete_plan", summary="Archive a plan", status=204),
+            row(
+                f"PATCH {one}/status",
+                self.patch_status,
+                WRITE,
+                PlanAnswer,
+                "set_plan_status",
+                summary="Start, pause, resume, complete or reopen a plan",
+            ),
+            row(
+                f"POST {one}/archive",
+                self.post_archive,
+                WRITE,
+                PlanAnswer,
+                "archive_plan",
+                summary="Archive a plan with a reason",
+                may_be_empty=True,
+            ),
+            row(f"POST {one}/restore", self.post_restore, WRITE, PlanAnswer, "restore_plan", summary="Restore an archived plan"),
+            row(f"GET {one}/graph", self.get_graph, READ, GraphAnswer, "get_plan_graph", summary="Show the dependencies in a plan"),
+            row(f"GET {one}/events", self.get_events, READ, EventsAnswer, "list_plan_events", summary="List the changes of a plan"),
         ]
 
     async def get_plans(self, request: Request, query: Annotated[PlansQuery, Query()]) -> Response:
-        """List plans without their phases."""
+        """List plans without their phases, newest first."""
         caller = caller_of(request)
         found, total = await self.plans.page(caller, query.filters(), limit=query.per_page, offset=query.offset)
         return page(request, [plan_answer(caller, view) for view in found], query=query, total=total)
@@ -54,20 +69,20 @@ class PlanRoutes:
     @by_etag
     @describe(errors=(SlugTaken,))
     async def post_plan(self, request: Request, body: PlanBody) -> Response:
-        """Make a plan whole, or not at all."""
+        """Create a plan with its phases and tasks, in one transaction."""
         require_unconditional(request)
         return await self._answer(request, await self.plans.create(caller_of(request), body.draft()), status=201)
 
     @with_etag
     async def get_plan(self, request: Request, plan: str, query: Annotated[IncludeQuery, Query()]) -> Response:
-        """Show one plan, an archived one too."""
+        """Return a plan with its phases and tasks, also if it is archived."""
         with_tasks = "tasks" in query.include
         view = await self.plans.get(caller_of(request), plan, with_phases=with_tasks or "phases" in query.include, with_tasks=with_tasks)
         return await self._answer(request, view)
 
     @describe(media=("text/markdown",))
     async def get_markdown(self, request: Request, plan: str) -> Response:
-        """Show one plan as a page to read."""
+        """Return a plan with its phases and tasks as a Markdown document."""
         view = await self.plans.get(caller_of(request), plan)
         return Response(await shaped(view, lambda: markdown(view)), media_type="text/markdown")
 
@@ -75,12 +90,12 @@ class PlanRoutes:
     @by_etag
     @describe(errors=(PlanArchived, SlugTaken))
     async def patch_plan(self, request: Request, plan: str, body: PlanPatch) -> Response:
-        """Change what is said of a plan."""
+        """Change the title, description and other fields of a plan. Fields that are left out keep their value."""
         return await self._answer(request, await self.plans.change(caller_of(request), plan, body.change(), expected=expected(request)))
 
     @by_etag
     async def delete_plan(self, request: Request, plan: str) -> Response:
-        """Put a plan away; it can be restored."""
+        """Archive a plan. It is not deleted and can be restored."""
         await self.plans.archive(caller_of(request), plan, expected=expected(request))
         return Response(status_code=204)
 
@@ -88,7 +103,7 @@ class PlanRoutes:
     @by_etag
     @describe(errors=(PlanArchived, PlanHasOpenPhases, WrongTransition))
     async def patch_status(self, request: Request, plan: str, body: PlanStatusBody) -> Response:
-        """Bring a plan into a status."""
+        """Change the status of a plan. A change that the current status does not allow is 409, with the allowed ones."""
         caller, wanted = caller_of(request), body.wanted()
         return await self._answer(
             request,
@@ -98,7 +113,7 @@ class PlanRoutes:
     @with_etag
     @by_etag
     async def post_archive(self, request: Request, plan: str, body: ArchiveBody) -> Response:
-        """Put a plan away, with the reason."""
+        """Archive a plan and record the reason. It becomes read-only and can be restored."""
         caller = caller_of(request)
         return await self._answer(request, await self.plans.archive(caller, plan, reason=body.reason, expected=expected(request)))
 
@@ -106,19 +121,19 @@ class PlanRoutes:
     @by_etag
     @describe(errors=(WrongTransition,))
     async def post_restore(self, request: Request, plan: str) -> Response:
-        """Bring a plan back to where it stood."""
+        """Restore an archived plan to the status that it had before."""
         return await self._answer(request, await self.plans.restore(caller_of(request), plan, expected=expected(request)))
 
     @describe(media=("text/plain",))
     async def get_graph(self, request: Request, plan: str, query: Annotated[GraphQuery, Query()]) -> Response:
-        """Show a plan as nodes and edges, or as a Mermaid flowchart."""
+        """Return the dependencies between phases and tasks as nodes and edges, or as a Mermaid flowchart."""
         view = await self.plans.get(caller_of(request), plan)
         if query.format == "mermaid":
             return Response(await shaped(view, lambda: mermaid(view)), media_type="text/plain")
         return await shaped(view, lambda: reply(graph_answer(view)))
 
     async def get_events(self, request: Request, plan: str, query: Annotated[EventsAfterQuery, Query()]) -> Response:
-        """List the changes of a plan and of all that is in it."""
+        """List the changes of a plan, its phases and its tasks, oldest first."""
         found, total = await self.plans.events(caller_of(request), plan, after=query.after, limit=query.per_page, offset=query.offset)
         return page(request, [event_answer(each) for each in found], query=query, total=total)
 

@@ -48,20 +48,49 @@ class SessionRoutes:
         """Return one row per endpoint."""
         one = "/sessions/{session_id}"
         return [
-            _route("GET /sessions", self.get_sessions, READ, Page[SessionAnswer], "List sessions, newest first"),
-            _route("POST /sessions", self.post_session, WRITE, StartedAnswer, "Start a session", status=201, once=True),
-            _route(f"GET {one}", self.get_session, READ, SessionAnswer, "Show a session"),
-            _route(f"PATCH {one}", self.patch_session, WRITE, SessionAnswer, "Change, pause or go on with a session"),
-            _route(f"GET {one}/events", self.get_events, READ, Page[SessionEventAnswer], "List what happened in a session"),
-            _route(f"POST {one}/events", self.post_event, WRITE, SessionEventAnswer, "Note what happened", status=201, once=True),
-            _route(f"POST {one}/heartbeat", self.post_heartbeat, WRITE, HeartbeatAnswer, "Say that you are still there", spends=False),
-            _route(f"POST {one}/end", self.post_end, WRITE, SessionAnswer, "End a session", may_be_empty=True),
+            _route("GET /sessions", self.get_sessions, READ, Page[SessionAnswer], "list_sessions", summary="List sessions, newest first"),
+            _route(
+                "POST /sessions", self.post_session, WRITE, StartedAnswer, "start_session", summary="Start a session", status=201, once=True
+            ),
+            _route(f"GET {one}", self.get_session, READ, SessionAnswer, "get_session", summary="Show a session"),
+            _route(
+                f"PATCH {one}", self.patch_session, WRITE, SessionAnswer, "update_session", summary="Change, pause or continue a session"
+            ),
+            _route(
+                f"GET {one}/events",
+                self.get_events,
+                READ,
+                Page[SessionEventAnswer],
+                "list_session_events",
+                summary="List the events of a session",
+            ),
+            _route(
+                f"POST {one}/events",
+                self.post_event,
+                WRITE,
+                SessionEventAnswer,
+                "add_session_event",
+                summary="Add an event to a session",
+                status=201,
+                once=True,
+            ),
+            _route(
+                f"POST {one}/heartbeat",
+                self.post_heartbeat,
+                WRITE,
+                HeartbeatAnswer,
+                "heartbeat_session",
+                summary="Keep a session alive",
+                spends=False,
+            ),
+            _route(f"POST {one}/end", self.post_end, WRITE, SessionAnswer, "end_session", summary="End a session", may_be_empty=True),
             _route(
                 f"POST {one}/resume",
                 self.post_resume,
                 WRITE,
                 StartedAnswer,
-                "Go on from a session",
+                "resume_session",
+                summary="Start the successor of a session",
                 status=201,
                 once=True,
                 may_be_empty=True,
@@ -70,7 +99,7 @@ class SessionRoutes:
 
     @describe(errors=(NotFound,))
     async def get_sessions(self, request: Request, query: Annotated[SessionsQuery, Query()]) -> Response:
-        """List those that the key may know of."""
+        """List the sessions that the key may see, newest first."""
         caller = caller_of(request)
         found, total = await self.sessions.working.page(caller, query.wanted(), plan=query.plan, limit=query.per_page, offset=query.offset)
         return page(request, [session_answer(caller, each) for each in found], query=query, total=total)
@@ -79,14 +108,18 @@ class SessionRoutes:
     @by_etag
     @describe(errors=(NotFound, PlanArchived, SessionActive))
     async def post_session(self, request: Request, body: StartBody) -> Response:
-        """Start a session; the answer has what to begin with."""
+        """
+        Start a session of an agent.
+
+        `boot` in the answer has what the agent starts with: plan, phase, tasks, hand-off, checkpoint and memories.
+        """
         require_unconditional(request)
         caller = caller_of(request)
         return await self._started(caller, await self.sessions.starting.start(caller, body.new()))
 
     @with_etag
     async def get_session(self, request: Request, session_id: str) -> Response:
-        """Show one session."""
+        """Return one session."""
         caller = caller_of(request)
         return _answer(caller, await self.sessions.working.get(caller, session_id))
 
@@ -94,13 +127,13 @@ class SessionRoutes:
     @by_etag
     @describe(errors=(NothingOffered, SessionEnded, WrongTransition))
     async def patch_session(self, request: Request, session_id: str, body: SessionPatch) -> Response:
-        """Change an open session."""
+        """Change the goal or context of an open session, pause it, or continue it."""
         caller = caller_of(request)
         changed = await self.sessions.working.change(caller, session_id, body.change(), expected=expected(request))
         return _answer(caller, await self.sessions.working.shown(changed))
 
     async def get_events(self, request: Request, session_id: str, query: Annotated[EventsQuery, Query()]) -> Response:
-        """List events, in order."""
+        """List the events of a session, in the order of `seq`."""
         found, total = await self.sessions.working.events(
             caller_of(request), session_id, after=query.after, kind=query.kind(), limit=query.per_page, offset=query.offset
         )
@@ -109,21 +142,21 @@ class SessionRoutes:
     @by_etag
     @describe(errors=(NothingOffered, SessionEnded, SessionFull))
     async def post_event(self, request: Request, session_id: str, body: EventBody) -> Response:
-        """Write down what happened."""
+        """Append an event to a session: a note, action, decision, checkpoint, question, answer, artifact or error."""
         event = await self.sessions.working.append(caller_of(request), session_id, body.happening(), expected=expected(request))
         return reply(event_answer(event), status=201)
 
     @by_etag
     @describe(errors=(SessionEnded,))
     async def post_heartbeat(self, request: Request, session_id: str) -> Response:
-        """Keep a session from being abandoned; spends nothing of the key's limit."""
+        """Record activity, so that the session is not marked as abandoned."""
         return reply(heartbeat_answer(await self.sessions.working.heartbeat(caller_of(request), session_id, expected=expected(request))))
 
     @with_etag
     @by_etag
     @describe(errors=(SessionEnded,))
     async def post_end(self, request: Request, session_id: str, body: EndBody) -> Response:
-        """End a session; again with the same status is as once."""
+        """End a session as completed, failed or handed over. Ending it again with the same status changes nothing."""
         caller = caller_of(request)
         ended = await self.sessions.endings.end(caller, session_id, body.ending(), expected=expected(request))
         return _answer(caller, await self.sessions.working.shown(ended))
@@ -132,7 +165,7 @@ class SessionRoutes:
     @by_etag
     @describe(errors=(PlanArchived, SessionActive, SessionResumed))
     async def post_resume(self, request: Request, session_id: str, body: ResumeBody) -> Response:
-        """Start the successor of a session; the answer has what to begin with."""
+        """Start a session that continues an ended one. `boot` in the answer has what the agent starts with."""
         caller = caller_of(request)
         return await self._started(
             caller, await self.sessions.starting.resume(caller, session_id, body.resumption(), expected=expected(request))

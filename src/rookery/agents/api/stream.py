@@ -40,7 +40,8 @@ class StreamRoutes:
                 path="/sessions/{session_id}/stream",
                 handler=self.get_stream,
                 needs=READ,
-                summary="Follow a session as it goes on",
+                operation_id="stream_session",
+                summary="Follow a session",
                 description="Server-sent events: one for each event of the session, named after its type and numbered by its seq; "
                 "`status` when the session is paused or goes on; `end` when it has ended, after which the stream closes. "
                 "A client that comes back says with `Last-Event-ID` what it has seen.",

@@ -59,34 +59,52 @@ class TaskRoutes:
         """Return one row per endpoint."""
         one = "/tasks/{task}"
         return [
-            row("GET /tasks", self.get_tasks, READ, TasksAnswer, "List tasks of all plans; state=ready: what may be claimed, best first"),
+            row("GET /tasks", self.get_tasks, READ, TasksAnswer, "list_tasks", summary="List tasks of all plans"),
             row(
                 "POST /tasks/claim-next",
                 self.post_claim_next,
                 WORK,
                 ClaimedAnswer,
-                "Claim the best ready task, or wait for one",
+                "claim_next_task",
+                summary="Claim the best ready task, or wait for one",
                 once=True,
                 may_be_empty=True,
             ),
-            row(f"GET {one}", self.get_task, READ, TaskAnswer, "Show a task"),
-            row(f"PATCH {one}", self.patch_task, WORK, TaskAnswer, "Change a task"),
-            row(f"DELETE {one}", self.delete_task, WORK, None, "Delete a task", status=204),
-            row(f"POST {one}/claim", self.post_claim, WORK, ClaimedAnswer, "Claim a task", once=True, may_be_empty=True),
-            row(f"POST {one}/heartbeat", self.post_heartbeat, WORK, TaskAnswer, "Keep a lease", spends=False),
-            row(f"POST {one}/release", self.post_release, WORK, TaskAnswer, "Give a task back"),
-            row(f"POST {one}/complete", self.post_complete, WORK, EndedAnswer, "Complete a task, and claim the next", once=True),
-            row(f"POST {one}/fail", self.post_fail, WORK, TaskAnswer, "Say that a task cannot be done"),
+            row(f"GET {one}", self.get_task, READ, TaskAnswer, "get_task", summary="Show a task"),
+            row(f"PATCH {one}", self.patch_task, WORK, TaskAnswer, "update_task", summary="Change a task"),
+            row(f"DELETE {one}", self.delete_task, WORK, None, "delete_task", summary="Delete a task", status=204),
+            row(
+                f"POST {one}/claim",
+                self.post_claim,
+                WORK,
+                ClaimedAnswer,
+                "claim_task",
+                summary="Claim a task",
+                once=True,
+                may_be_empty=True,
+            ),
+            row(
+                f"POST {one}/heartbeat",
+                self.post_heartbeat,
+                WORK,
+                TaskAnswer,
+                "extend_task_lease",
+                summary="Extend the lease of a task",
+                spends=False,
+            ),
+            row(f"POST {one}/release", self.post_release, WORK, TaskAnswer, "release_task", summary="Release a claimed task"),
+            row(f"POST {one}/complete", self.post_complete, WORK, EndedAnswer, "complete_task", summary="Complete a task", once=True),
+            row(f"POST {one}/fail", self.post_fail, WORK, TaskAnswer, "fail_task", summary="Mark a task as failed"),
         ]
 
     async def get_tasks(self, request: Request, query: Annotated[TasksQuery, Query()]) -> Response:
-        """List tasks."""
+        """List tasks of all plans. `status=ready` lists what can be claimed now, the best first."""
         found, total = await self.tasks.page(caller_of(request), query.query(), limit=query.per_page, offset=query.offset)
         return page(request, [task_answer(view) for view in found], query=query, total=total)
 
     @with_etag
     async def get_task(self, request: Request, task: str) -> Response:
-        """Show one task."""
+        """Return a task with its claim, if it has one."""
         view = await self.tasks.get(caller_of(request), task)
         return tagged(task_answer(view), view.task.version)
 
@@ -94,14 +112,14 @@ class TaskRoutes:
     @by_etag
     @describe(errors=(PlanArchived, PlanNotActive, PhaseBlocked, PhaseClosed, TaskBlocked, TaskClaimed, WrongTransition))
     async def patch_task(self, request: Request, task: str, body: TaskPatch) -> Response:
-        """Change what is said of a task, where it stands, what it depends on, and its status without a lease."""
+        """Change the name, description, priority, position or dependencies of a task, or its status while nobody holds a lease on it."""
         view = await self.tasks.change(caller_of(request), task, body.change(), expected=expected(request))
         return tagged(task_answer(view), view.task.version)
 
     @by_etag
     @describe(errors=(PlanArchived, TaskClaimed))
     async def delete_task(self, request: Request, task: str, query: Annotated[ForceQuery, Query()]) -> Response:
-        """Delete a task; `force` also while somebody works on it."""
+        """Delete a task. If it is claimed, `force` is needed."""
         await self.tasks.remove(caller_of(request), task, force=query.force, expected=expected(request))
         return Response(status_code=204)
 
@@ -109,7 +127,11 @@ class TaskRoutes:
     @by_etag
     @describe(answers={204: _NOTHING}, errors=(NotFound, PlanArchived, SessionEnded, TaskClaimed), sends=("X-Reason", "Retry-After"))
     async def post_claim_next(self, request: Request, body: ClaimNextBody) -> Response:
-        """Claim what is best; 204 with X-Reason and Retry-After where there is nothing. Who leaves while waiting claims nothing."""
+        """
+        Claim the best ready task and return it with its `claim_token`.
+
+        If there is none, the answer is 204 with the reason in `X-Reason`; `wait_s` waits for one.
+        """
         require_unconditional(request)
         waiting = self.claims.claim_next(caller_of(request), body.plan, body.wish(), wait_s=body.wait_s)
         found = await (waiting if body.wait_s <= 0 else _unless_left(waiting, request.receive))
@@ -121,7 +143,7 @@ class TaskRoutes:
     @by_etag
     @describe(errors=(PlanArchived, SessionEnded, PlanNotActive, PhaseClosed, PhaseBlocked, TaskBlocked, TaskClaimed, WrongTransition))
     async def post_claim(self, request: Request, task: str, body: ClaimBody) -> Response:
-        """Claim one task."""
+        """Claim a task: it gets a lease, and the answer has the `claim_token` that the holder needs."""
         view = await self.claims.claim(caller_of(request), task, body.wish(), expected=expected(request))
         return tagged(claimed_answer(view), view.task.version)
 
@@ -129,7 +151,7 @@ class TaskRoutes:
     @by_etag
     @describe(errors=(PlanArchived, LeaseLost, WrongTransition))
     async def post_heartbeat(self, request: Request, task: str, body: HeartbeatBody) -> Response:
-        """Let a lease last."""
+        """Extend the lease of a claimed task."""
         view = await self.claims.heartbeat(caller_of(request), task, body.claim_token, ttl_s=body.ttl_s, expected=expected(request))
         return tagged(task_answer(view), view.task.version)
 
@@ -137,7 +159,7 @@ class TaskRoutes:
     @by_etag
     @describe(errors=(PlanArchived, LeaseLost, TaskClaimed, WrongTransition))
     async def post_release(self, request: Request, task: str, body: ReleaseBody) -> Response:
-        """End a lease without a result."""
+        """End the lease of a task without a result. Others can claim it again."""
         view = await self.claims.release(caller_of(request), task, body.proof(), reason=body.reason, expected=expected(request))
         return tagged(task_answer(view), view.task.version)
 
@@ -145,7 +167,7 @@ class TaskRoutes:
     @by_etag
     @describe(errors=(PlanArchived, LeaseLost, TaskClaimed, WrongTransition))
     async def post_complete(self, request: Request, task: str, body: CompleteBody) -> Response:
-        """End a lease with its result."""
+        """Complete a claimed task with its result. `claim_next` claims the next task in the same request."""
         ended = await self.claims.complete(
             caller_of(request),
             task,
@@ -161,7 +183,7 @@ class TaskRoutes:
     @by_etag
     @describe(errors=(PlanArchived, LeaseLost, TaskClaimed, WrongTransition))
     async def post_fail(self, request: Request, task: str, body: FailBody) -> Response:
-        """End a lease with the reason why there is no result."""
+        """End the lease of a task with the reason why it could not be done."""
         view = await self.claims.fail(
             caller_of(request), task, body.proof(), error=body.error, result=body.result, expected=expected(request)
         )

@@ -55,19 +55,61 @@ class TemplateRoutes:
         """Return one row per endpoint."""
         one = "/templates/{slug}"
         return [
-            _route("GET /templates", self.get_templates, READ, Page[TemplateSummary], "List templates of plans"),
-            _route("POST /templates", self.post_template, WRITE, TemplateAnswer, "Add a template", status=201, once=True),
-            _route(f"GET {one}", self.get_template, READ, TemplateAnswer, "Show a template"),
-            _route(f"PUT {one}", self.put_template, WRITE, TemplateAnswer, "Put another version of a template in use"),
-            _route(f"DELETE {one}", self.delete_template, WRITE, None, "Delete a template with its versions", status=204),
-            _route(f"GET {one}/versions", self.get_versions, READ, VersionsAnswer, "List the versions of a template"),
-            _route(f"POST {one}/copies", self.post_copy, WRITE, TemplateAnswer, "Copy a template", status=201, once=True),
-            _route(f"POST {one}/plans", self.post_plan, USE, PlanAnswer, "Make a plan of a template", status=201, once=True),
-            _route(f"POST {one}/preview", self.post_preview, READ, PreviewAnswer, "Show what a template would make"),
+            _route("GET /templates", self.get_templates, READ, Page[TemplateSummary], "list_templates", summary="List plan templates"),
+            _route(
+                "POST /templates",
+                self.post_template,
+                WRITE,
+                TemplateAnswer,
+                "create_template",
+                summary="Create a template",
+                status=201,
+                once=True,
+            ),
+            _route(f"GET {one}", self.get_template, READ, TemplateAnswer, "get_template", summary="Show a template"),
+            _route(f"PUT {one}", self.put_template, WRITE, TemplateAnswer, "replace_template", summary="Replace a template"),
+            _route(
+                f"DELETE {one}",
+                self.delete_template,
+                WRITE,
+                None,
+                "delete_template",
+                summary="Delete a template with its versions",
+                status=204,
+            ),
+            _route(
+                f"GET {one}/versions",
+                self.get_versions,
+                READ,
+                VersionsAnswer,
+                "list_template_versions",
+                summary="List the versions of a template",
+            ),
+            _route(
+                f"POST {one}/copies",
+                self.post_copy,
+                WRITE,
+                TemplateAnswer,
+                "copy_template",
+                summary="Copy a template",
+                status=201,
+                once=True,
+            ),
+            _route(
+                f"POST {one}/plans",
+                self.post_plan,
+                USE,
+                PlanAnswer,
+                "create_plan_from_template",
+                summary="Create a plan from a template",
+                status=201,
+                once=True,
+            ),
+            _route(f"POST {one}/preview", self.post_preview, READ, PreviewAnswer, "preview_template", summary="Preview a template"),
         ]
 
     async def get_templates(self, request: Request, query: Annotated[TemplatesQuery, Query()]) -> Response:
-        """List those that come with Rookery and those of the workspace, by slug."""
+        """List the templates that come with Rookery and those of the workspace, by slug."""
         found, total = await self.templates.page(
             caller_of(request).workspace_id, category=query.category, words=query.q, limit=query.per_page, offset=query.offset
         )
@@ -77,33 +119,33 @@ class TemplateRoutes:
     @by_etag
     @describe(errors=(SlugTaken, TooMany))
     async def post_template(self, request: Request, body: TemplateBody) -> Response:
-        """Keep a new template."""
+        """Create a plan template in the workspace."""
         require_unconditional(request)
         body.must_work()
         return _answer(await self.templates.add(Author.of(caller_of(request)), body.slug, body.document()), status=201)
 
     @with_etag
     async def get_template(self, request: Request, slug: str, query: Annotated[TemplateQuery, Query()]) -> Response:
-        """Show a template, in the version in use or in another one that is kept."""
+        """Return a template, in the current version or in the one that `version` names."""
         return _answer(await self.templates.get(caller_of(request).workspace_id, slug, version=query.version))
 
     @with_etag
     @by_etag
     @describe(errors=(TemplateReadOnly,))
     async def put_template(self, request: Request, slug: str, body: TemplateFields) -> Response:
-        """Put another version in use; the same again changes nothing."""
+        """Make a new version of a template the current one. The same content again changes nothing."""
         body.must_work()
         return _answer(await self.templates.replace(Author.of(caller_of(request)), slug, body.document(), expected=expected(request)))
 
     @by_etag
     @describe(errors=(TemplateReadOnly,))
     async def delete_template(self, request: Request, slug: str) -> Response:
-        """Forget a template; the plans made of it stay."""
+        """Delete a template with all its versions. Plans that were created from it stay."""
         await self.templates.remove(Author.of(caller_of(request)), slug, expected=expected(request))
         return Response(status_code=204)
 
     async def get_versions(self, request: Request, slug: str) -> Response:
-        """List the versions that are kept, the one in use first."""
+        """List the versions of a template, the current one first."""
         caller = caller_of(request)
         kept = await self.templates.get(caller.workspace_id, slug)
         return reply(versions_shown(kept, await self.templates.versions(caller.workspace_id, slug)))
@@ -112,7 +154,7 @@ class TemplateRoutes:
     @by_etag
     @describe(errors=(SlugTaken, TooMany))
     async def post_copy(self, request: Request, slug: str, body: CopyBody) -> Response:
-        """Make a template of the workspace's own of another one, for example of one that comes with Rookery."""
+        """Copy a template to a new one of the workspace, for example one that comes with Rookery."""
         caller = caller_of(request)
         kept = await self.templates.get(caller.workspace_id, slug)
         require_match("template", kept.version, expected(request))
@@ -123,7 +165,7 @@ class TemplateRoutes:
 
     @by_etag
     async def post_preview(self, request: Request, slug: str, body: PreviewBody) -> Response:
-        """Fill a template in, and keep nothing."""
+        """Return the plan that a template would create, and store nothing."""
         filled = await self._filled(request, slug, body)
         return reply(previewed(filled))
 
@@ -131,7 +173,11 @@ class TemplateRoutes:
     @by_etag
     @describe(errors=(SlugTaken,))
     async def post_plan(self, request: Request, slug: str, body: UseBody) -> Response:
-        """Make a plan, with all that is in it, in one transaction; it keeps the template, its version and the values."""
+        """
+        Create a plan with its phases and tasks from a template, in one transaction.
+
+        The plan records the template, its version and the variables.
+        """
         caller = caller_of(request)
         filled = await self._filled(request, slug, body)
         view = await self.plans.create(caller, body.draft(filled))

@@ -39,13 +39,14 @@ class MetricsPage:
                 path="/metrics",
                 handler=self.show,
                 needs="platform:metrics",
-                summary="The figures of this process, for Prometheus",
+                operation_id="get_metrics",
+                summary="Show metrics for Prometheus",
             )
         ]
 
     @describe(media=("text/plain", "application/openmetrics-text"))
     async def show(self, request: Request) -> Response:
-        """Answer in Prometheus' text format, or as OpenMetrics if that is asked for."""
+        """Return the metrics of this process in Prometheus' text format, or as OpenMetrics if `Accept` asks for it."""
         text, media_type = await self._metrics.scrape(request.headers.get("accept", ""))
         return Response(text, headers={"Content-Type": media_type})
 

@@ -29,13 +29,11 @@ class ErrorFormat:
         body: Returns the body, given the error and the state of the request.
         name: The name of its schema in the API document.
         schema: The schema of any body.
-        with_codes: Given the schema of D-10's body with certain codes, returns the schema of the body that carries it.
     """
 
     body: Callable[[RookeryError, State], Mapping[str, object]]
     name: str
     schema: Mapping[str, object]
-    with_codes: Callable[[Mapping[str, object]], Mapping[str, object]]
 
 
 ERROR_FORMAT = "error_format"

@@ -77,6 +77,9 @@ class Route:
         spends: Whether a call counts against the key's rate limit.
         once: Whether the route takes an Idempotency-Key (D-14): each POST that creates or sends does. Others pass over the header.
         secrets: Names of fields of its answer that are shown this once; an answer that has one is kept without it.
+        operation_id: The name of the operation in the API description: a verb and its object in snake_case, such as `list_plans`. Routes
+            with the same method, handler and name are one operation; the first is documented, the others are its aliases.
+        description: What the operation does, beyond the docstring of its handler.
         errors: Refusals that it may answer with beyond those that follow from the row, for the documentation.
         may_be_empty: Whether a request without a body is one with an empty object.
         refuse: Turns an error raised before or in the handler into the one to send; beside it is given the body as far as
@@ -96,6 +99,7 @@ class Route:
     secrets: Sequence[str] = ()
     status: int = 200
     answers: type[BaseModel] | None = None
+    operation_id: str = ""
     summary: str = ""
     description: str = ""
     tags: Sequence[str] = ()

@@ -51,7 +51,8 @@ class AnalyticsRoutes:
                 handler=self.get_report,
                 needs=READ,
                 answers=AnalyticsAnswer,
-                summary="How often, how fast and how well tools were called",
+                operation_id="get_tool_analytics",
+                summary="Show the number, errors and duration of tool calls",
                 tags=tags,
             ),
             Route(
@@ -60,7 +61,8 @@ class AnalyticsRoutes:
                 handler=self.get_tool,
                 needs=READ,
                 answers=AnalyticsAnswer,
-                summary="The same of one tool, by day",
+                operation_id="get_tool_analytics_by_day",
+                summary="Show the calls of one tool by day",
                 tags=tags,
             ),
             Route(
@@ -69,13 +71,18 @@ class AnalyticsRoutes:
                 handler=self.get_calls,
                 needs=READ,
                 answers=CallList,
-                summary="List the calls that were made, the latest first",
+                operation_id="list_tool_calls",
+                summary="List tool calls",
                 tags=tags,
             ),
         ]
 
     async def get_report(self, request: Request, query: Annotated[AnalyticsQuery, Query()]) -> Response:
-        """Count the calls of any range, in groups."""
+        """
+        Return the number of calls, the error rate and the duration percentiles of tools.
+
+        The range is free; the calls are grouped by tool, server, key, session or day.
+        """
         caller = caller_of(request)
         chosen = _selection(caller, query, server=query.server, tool=query.tool)
         report = await self.analytics.report(caller, chosen, query.by, limit=query.limit)
@@ -83,7 +90,7 @@ class AnalyticsRoutes:
 
     @describe(errors=(PermissionDenied, ServerNotFound, ToolNotFound))
     async def get_tool(self, request: Request, server_id: str, tool: str, query: Annotated[ToolAnalyticsQuery, Query()]) -> Response:
-        """Count one tool's; one that was never called must be there at least, or a mistyped name would look like a quiet tool."""
+        """Return the number of calls, the error rate and the duration percentiles of one tool. A tool that does not exist is 404."""
         caller = caller_of(request)
         chosen = _selection(caller, query, server=server_id, tool=tool)
         report = await self.analytics.report(caller, chosen, query.by, limit=query.limit)
@@ -95,7 +102,7 @@ class AnalyticsRoutes:
         return reply(_answer(report, chosen, query.by))
 
     async def get_calls(self, request: Request, query: Annotated[CallListQuery, Query()]) -> Response:
-        """List them."""
+        """List the tool calls of the workspace, newest first."""
         caller = caller_of(request)
         chosen = _selection(caller, query, server=query.server, tool=query.tool, code=query.code, success=query.success)
         rows, total = await self.analytics.calls(caller, chosen, limit=query.per_page, offset=query.offset)

@@ -85,6 +85,7 @@ class CallRoutes:
                 handler=self.post_call,
                 needs=WRITE,
                 answers=ToolCallResponse,
+                operation_id="call_tool",
                 summary="Call a tool",
                 description=_STREAMS,
                 tags=execution,
@@ -96,6 +97,7 @@ class CallRoutes:
                 handler=self.post_tool,
                 needs=WRITE,
                 answers=ToolCallResponse,
+                operation_id="call_server_tool",
                 summary="Call a tool with the bare arguments",
                 description=_STREAMS,
                 tags=execution,
@@ -107,6 +109,7 @@ class CallRoutes:
                 handler=self.get_resource,
                 needs=READ,
                 answers=ResourceResponse,
+                operation_id="read_resource",
                 summary="Read a resource",
                 tags=execution,
             ),
@@ -128,7 +131,11 @@ class CallRoutes:
         reads=("X-Session-ID",),
     )
     async def get_resource(self, request: Request, uri: str) -> Response:
-        """Read a resource by the gateway's uri, raw in the path or percent-encoded."""
+        """
+        Return the contents of a resource.
+
+        The URI is part of the path, either as it is or percent-encoded once; a URI with `?` must be encoded.
+        """
         content = await self.resources.read(caller_of(request), uri, manner=Manner(session_id=session_of(request)))
         return reply({"uri": uri, "content": content})
 

@@ -69,6 +69,7 @@ class DiscoveryRoutes:
                 handler=self.get_search,
                 needs=READ,
                 answers=FoundTools,
+                operation_id="search_tools",
                 summary="Find tools by meaning and by word",
                 tags=_TAGS,
             ),
@@ -78,6 +79,7 @@ class DiscoveryRoutes:
                 handler=self.get_openapi,
                 needs=READ,
                 answers=OpenApi,
+                operation_id="get_server_openapi",
                 summary="Describe a server's tools in OpenAPI 3.1",
                 tags=_TAGS,
             ),
@@ -85,16 +87,34 @@ class DiscoveryRoutes:
 
     def host_routes(self) -> list[Route]:
         """Return the routes at the root of {mcp_url}."""
-        told: list[tuple[str, Handler, str, type[BaseModel] | None]] = [
-            ("/.well-known/mcp-servers.json", self.get_registry, "Tell of the tool servers, in our own shape", None),
-            ("/.well-known/ai-catalog.json", self.get_ai_catalog, "Tell of the tool servers as an AI Catalog", None),
-            ("/mcp/server-card", self.get_own_card, "Show the card of all tool servers at once", None),
-            ("/mcp/{server_id}/server-card", self.get_card, "Show a server's card", None),
-            ("/v0.1/servers", self.get_entries, "List the tool servers as the official registry does", None),
-            ("/v0.1/servers/{name:path}/versions", self.get_versions, "List a server's versions as the official registry does", None),
-            ("/v0.1/servers/{name:path}/versions/{version}", self.get_version, "Show a server as the official registry does", None),
-            ("/servers", self.get_servers, "Show the tool servers: a page for a browser, else JSON", ServerList),
-            ("/connect", self.get_connect, "Show how clients are set up: a page, or JSON when asked", ConnectAnswer),
+        told: list[tuple[str, Handler, str, str, type[BaseModel] | None]] = [
+            (
+                "/.well-known/mcp-servers.json",
+                self.get_registry,
+                "get_server_registry",
+                "List the tool servers in Rookery's own discovery format",
+                None,
+            ),
+            ("/.well-known/ai-catalog.json", self.get_ai_catalog, "get_ai_catalog", "List the tool servers as an AI Catalog", None),
+            ("/mcp/server-card", self.get_own_card, "get_gateway_card", "Show the server card of `/mcp`", None),
+            ("/mcp/{server_id}/server-card", self.get_card, "get_server_card", "Show the server card of one tool server", None),
+            ("/v0.1/servers", self.get_entries, "list_registry_servers", "List the tool servers in the format of the MCP registry", None),
+            (
+                "/v0.1/servers/{name:path}/versions",
+                self.get_versions,
+                "list_registry_versions",
+                "List a server's versions in the format of the MCP registry",
+                None,
+            ),
+            (
+                "/v0.1/servers/{name:path}/versions/{version}",
+                self.get_version,
+                "get_registry_version",
+                "Show a server's version in the format of the MCP registry",
+                None,
+            ),
+            ("/servers", self.get_servers, "browse_servers", "Show the tool servers as a page or as JSON", ServerList),
+            ("/connect", self.get_connect, "get_connect_guide", "Show how to connect an MCP client", ConnectAnswer),
         ]
         return [
             Route(
@@ -105,15 +125,16 @@ class DiscoveryRoutes:
                 public=self.is_public,
                 greets=self.is_public,
                 answers=answers,
+                operation_id=operation_id,
                 summary=summary,
                 tags=_TAGS,
             )
-            for path, handler, summary, answers in told
+            for path, handler, operation_id, summary, answers in told
         ]
 
     @describe(errors=(PermissionDenied, Disabled, ServerNotFound))
     async def get_search(self, request: Request, query: Annotated[ToolSearchQuery, Query()]) -> Response:
-        """Answer from memory: no upstream is asked."""
+        """Return the tools that fit a description best, compared by meaning and by words. No tool server is contacted."""
         started = time.perf_counter()
         found = await self.search.find(caller_of(request), query.q, query.limit, query.server)
         tools = [{**_shown(each.tool.definition), "server": each.server.id, "score": each.score} for each in found]
@@ -122,7 +143,11 @@ class DiscoveryRoutes:
 
     @describe(errors=(PermissionDenied, Disabled, ServerNotFound), sends=("Deprecation",))
     async def get_openapi(self, request: Request, server_id: str) -> Response:
-        """Wait, 5 seconds at most, for a server never seen before."""
+        """
+        Return an OpenAPI 3.1 document with one operation per tool of the server.
+
+        Waits up to 5 seconds if the server was never listed before.
+        """
         caller = caller_of(request)
         server = self.catalogue.server(caller, server_id)
         await self.catalogue.seen(server)
@@ -131,28 +156,32 @@ class DiscoveryRoutes:
         return reply(described, headers=deprecation(self.catalogue, server))
 
     async def get_registry(self, request: Request) -> Response:
-        """Answer in our own shape: this path is nobody's standard."""
+        """Return the tool servers that this key, or a caller without a key, may discover."""
         caller = caller_if_any(request)
         return self._told(caller, self.discovery.registry(self.discovery.servers(caller)))
 
     async def get_ai_catalog(self, request: Request) -> Response:
-        """Answer an AI Catalog 1.0."""
+        """Return the tool servers in the format of AI Catalog 1.0."""
         caller = caller_if_any(request)
         return self._told(caller, self.discovery.ai_catalog(self.discovery.servers(caller)))
 
     @describe(media=(_CARD,))
     async def get_own_card(self, request: Request) -> Response:
-        """Answer for `/mcp`."""
+        """Return the MCP server card of `/mcp`, which serves the tools of all servers."""
         return self._told(caller_if_any(request), self.discovery.own_card(), kind=_CARD)
 
     @describe(media=(_CARD,), errors=(ServerNotFound,))
     async def get_card(self, request: Request, server_id: str) -> Response:
-        """Answer for `/mcp/{server_id}`."""
+        """Return the MCP server card of `/mcp/{server_id}`, which serves the tools of one server."""
         caller = caller_if_any(request)
         return self._told(caller, self.discovery.card(self.discovery.server(caller, server_id)), kind=_CARD)
 
     async def get_entries(self, request: Request, query: Annotated[RegistryQuery, Query()]) -> Response:
-        """Answer a page; the order is that of names, so that a cursor stays good when servers come and go."""
+        """
+        Return a page of tool servers in the format of the official MCP registry, ordered by name.
+
+        `cursor` continues after the last one.
+        """
         caller = caller_if_any(request)
         named = sorted(
             ((self.discovery.name_of(each.server.id), each) for each in self.discovery.servers(caller)), key=lambda pair: pair[0]
@@ -165,12 +194,12 @@ class DiscoveryRoutes:
         return self._told(caller, {"servers": [self.discovery.entry(each) for _, each in page], "metadata": metadata})
 
     async def get_versions(self, request: Request, name: str) -> Response:
-        """Answer the one version that each server has."""
+        """Return the versions of a tool server. Each server has one."""
         caller = caller_if_any(request)
         return self._told(caller, {"servers": [self.discovery.entry(self._named(caller, name))], "metadata": {"count": 1}})
 
     async def get_version(self, request: Request, name: str, version: str) -> Response:
-        """Answer one version, or the latest."""
+        """Return one version of a tool server, or the latest."""
         caller = caller_if_any(request)
         entry = self.discovery.entry(self._named(caller, name))
         if version not in {"latest", version_here()}:
@@ -179,7 +208,7 @@ class DiscoveryRoutes:
 
     @describe(media=("text/html",))
     async def get_servers(self, request: Request) -> Response:
-        """Answer a page to a browser, the ServerList to everybody else."""
+        """Return an HTML page to a browser, and the list of tool servers as JSON to any other client."""
         caller = caller_if_any(request)
         listed = self.discovery.servers(caller)
         if wants_html(request, default=False):
@@ -195,7 +224,7 @@ class DiscoveryRoutes:
 
     @describe(media=("text/html",), errors=(ServerNotFound,))
     async def get_connect(self, request: Request, query: Annotated[ConnectQuery, Query()]) -> Response:
-        """Answer a page, unless JSON is what is asked for."""
+        """Return the set-up of each supported MCP client as an HTML page, or as JSON if `Accept` asks for JSON."""
         caller = caller_if_any(request)
         listed = None if query.server is None else self.discovery.server(caller, query.server)
         target = self._target(query)

@@ -53,6 +53,7 @@ class ListingRoutes:
                 handler=self.get_servers,
                 needs=READ,
                 answers=ServerList,
+                operation_id="list_servers",
                 summary="List the tool servers",
                 tags=discovery,
             ),
@@ -62,6 +63,7 @@ class ListingRoutes:
                 handler=self.get_server,
                 needs=READ,
                 answers=ServerAnswer,
+                operation_id="get_server",
                 summary="Show one server with its tools and resources",
                 tags=discovery,
             ),
@@ -71,6 +73,7 @@ class ListingRoutes:
                 handler=self.get_tools,
                 needs=READ,
                 answers=ToolList,
+                operation_id="list_tools",
                 summary="List a server's tools",
                 tags=discovery,
             ),
@@ -80,6 +83,7 @@ class ListingRoutes:
                 handler=self.get_resources,
                 needs=READ,
                 answers=ResourceList,
+                operation_id="list_resources",
                 summary="List a server's resources",
                 tags=discovery,
             ),
@@ -89,7 +93,8 @@ class ListingRoutes:
                 handler=self.get_templates,
                 needs=READ,
                 answers=TemplateList,
-                summary="List a server's templates of resources",
+                operation_id="list_resource_templates",
+                summary="List a server's resource templates",
                 tags=discovery,
             ),
             Route(
@@ -98,6 +103,7 @@ class ListingRoutes:
                 handler=self.get_prompts,
                 needs=READ,
                 answers=PromptList,
+                operation_id="list_prompts",
                 summary="List a server's prompts",
                 tags=discovery,
             ),
@@ -107,13 +113,18 @@ class ListingRoutes:
                 handler=self.post_prompt,
                 needs=READ,
                 answers=PromptAnswer,
+                operation_id="get_prompt",
                 summary="Fill in a prompt",
                 tags=discovery,
             ),
         ]
 
     async def get_servers(self, request: Request) -> Response:
-        """Never waits for an upstream."""
+        """
+        List the tool servers that the key may use, built-in ones included.
+
+        Answered from the stored catalogue: no server is contacted.
+        """
         caller = caller_of(request)
         found = self.catalogue.servers(caller)
         known = {server.id for server in found}
@@ -123,7 +134,7 @@ class ListingRoutes:
     @_of_server
     @describe(sends=("Deprecation",))
     async def get_server(self, request: Request, server_id: str) -> Response:
-        """Waits 5 seconds at most for a server never seen before."""
+        """Return a tool server with its tools and resources. Waits up to 5 seconds if the server was never listed before."""
         caller, server = await self._seen(request, server_id)
         answer = self._portraits.whole(caller, server, with_standing=caller.may("servers:read"))
         return reply(answer, headers=deprecation(self.catalogue, server))
@@ -131,7 +142,11 @@ class ListingRoutes:
     @_of_server
     @describe(sends=("Deprecation",))
     async def get_tools(self, request: Request, server_id: str) -> Response:
-        """Waits as `get_server`."""
+        """
+        List the tools of a server, each with the JSON Schema of its arguments.
+
+        Waits up to 5 seconds if the server was never listed before.
+        """
         caller, server = await self._seen(request, server_id)
         tools = definitions(self.catalogue.tools(caller, server))
         return reply(ToolList(server=server.id, tools=tools, count=len(tools)), headers=deprecation(self.catalogue, server))
@@ -139,21 +154,21 @@ class ListingRoutes:
     @_of_server
     @describe(sends=("Deprecation",))
     async def get_resources(self, request: Request, server_id: str) -> Response:
-        """Waits as `get_server`."""
+        """List the resources of a server. Waits up to 5 seconds if the server was never listed before."""
         caller, server = await self._seen(request, server_id)
         resources = self.resources.listed(server, caller)
         return reply(ResourceList(server=server.id, resources=resources, count=len(resources)), headers=deprecation(self.catalogue, server))
 
     @_of_server
     async def get_templates(self, request: Request, server_id: str) -> Response:
-        """Waits as `get_server`."""
+        """List the URI templates of a server's resources. Waits up to 5 seconds if the server was never listed before."""
         _, server = await self._seen(request, server_id)
         templates = self.resources.templates(server)
         return reply(TemplateList(server=server.id, resource_templates=templates, count=len(templates)))
 
     @_of_server
     async def get_prompts(self, request: Request, server_id: str) -> Response:
-        """Waits as `get_server`."""
+        """List the prompts of a server, each with its arguments. Waits up to 5 seconds if the server was never listed before."""
         _, server = await self._seen(request, server_id)
         prompts = [dict(prompt) for prompt in self.catalogue.offer(server).prompts]
         return reply(PromptList(server=server.id, prompts=prompts, count=len(prompts)))
@@ -161,7 +176,7 @@ class ListingRoutes:
     @_of_server
     @describe(errors=(PromptNotFound, PromptFailed, ServerUnavailable, SessionNotOpen, ServerBusy), reads=("X-Session-ID",))
     async def post_prompt(self, request: Request, server_id: str, name: str, body: PromptRequest) -> Response:
-        """Ask the upstream for a prompt."""
+        """Return the messages of a prompt, filled in by its server with the arguments of the body."""
         caller = caller_of(request)
         server = self.catalogue.server(caller, server_id)
         result = await self.resources.prompt(caller, server, name, body.arguments, manner=Manner(session_id=session_of(request)))

@@ -98,11 +98,11 @@ class LoginRoutes:
         one, tags = "/servers/{server_id}/login", ("Tool servers",)
         return [
             Route(method="GET", path=one, handler=self.get_login, needs=READ, answers=LoginAnswer,
-                  summary="Tell whether somebody has logged in at a tool server", tags=tags),
+                  operation_id="get_server_login", summary="Show whether the workspace is logged in at a tool server", tags=tags),
             Route(method="POST", path=one, handler=self.post_login, needs=WRITE, answers=LoginBegun,
-                  summary="Begin a login at a tool server, for the workspace", tags=tags),
+                  operation_id="start_server_login", summary="Start a login at a tool server", tags=tags),
             Route(method="DELETE", path=one, handler=self.delete_login, needs=WRITE, status=204,
-                  summary="Forget the workspace's login at a tool server", tags=tags),
+                  operation_id="delete_server_login", summary="Log out at a tool server", tags=tags),
         ]  # fmt: skip
 
     def host_routes(self) -> list[Route]:
@@ -110,16 +110,16 @@ class LoginRoutes:
         tags = ("Tool servers",)
         return [
             Route(method="GET", path=CALLBACK, handler=self.get_callback, needs=None, public=True,
-                  summary="Where the answer to a login arrives, in a browser", tags=tags),
+                  operation_id="confirm_login", summary="Receive the redirect of an OAuth login", tags=tags),
             Route(method="POST", path=CALLBACK, handler=self.post_callback, needs=None, public=True,
-                  summary="Finish a login, from that page", tags=tags),
+                  operation_id="finish_login", summary="Finish an OAuth login", tags=tags),
             Route(method="GET", path=DOCUMENT, handler=self.get_document, needs=None, public=True,
-                  summary="What we are as a client of authorisation servers", tags=tags),
+                  operation_id="get_oauth_client", summary="Show Rookery's OAuth client metadata", tags=tags),
         ]  # fmt: skip
 
     @_of_server
     async def get_login(self, request: Request, server_id: str) -> Response:
-        """Tell nothing of the login but that it is there."""
+        """Return whether there is a login at the tool server. Tokens are never returned."""
         caller = caller_of(request)
         server = self.catalogue.server(caller, server_id)
         return reply(LoginAnswer(server=server.id, logged_in=await self.logins.has(server, _whose(caller, server))))
@@ -127,7 +127,7 @@ class LoginRoutes:
     @_of_server
     @describe(errors=(AddressRefused, LoginFailed, NoLogin, TestKeyRefused))
     async def post_login(self, request: Request, server_id: str) -> Response:
-        """Find the authorisation server, which takes some requests to it."""
+        """Discover the authorisation server of a tool server, and return the address to open in a browser."""
         caller = _must_be_live(caller_of(request))
         server = self.catalogue.server(caller, server_id)
         document = self.address + DOCUMENT if urlsplit(self.address).scheme == "https" else None
@@ -141,7 +141,7 @@ class LoginRoutes:
     @_of_server
     @describe(errors=(TestKeyRefused,))
     async def delete_login(self, request: Request, server_id: str) -> Response:
-        """Log out; the tokens are no longer used, here and in every other process within a second."""
+        """Delete the workspace's tokens of a tool server. Every process stops using them within a second."""
         caller = _must_be_live(caller_of(request))
         server = self.catalogue.server(caller, server_id)
         if not await self.logins.forget(server, _whose(caller, server), Actor.of(caller)):
@@ -150,7 +150,7 @@ class LoginRoutes:
 
     @_page_that_says_why
     async def get_callback(self, query: Annotated[CallbackQuery, FromQuery()]) -> Response:
-        """Ask whoever sits there whether they want it; nothing is done yet."""
+        """Return a page that asks the user to confirm the login at a tool server. The login is finished by the form on that page."""
         begun = await self.logins.begun(query.state, take=False)
         if begun is None:
             return _unknown()
@@ -168,7 +168,7 @@ class LoginRoutes:
     @_page_that_says_why
     @describe(takes=("application/x-www-form-urlencoded",))
     async def post_callback(self, request: Request) -> Response:
-        """Exchange the code, once."""
+        """Exchange the authorisation code for tokens. A code works once."""
         fields = _fields((await read_body(request.receive, limit=_MAX_FORM)).decode("ascii", "replace"))
         begun = await self.logins.begun(fields.get("state", ""), take=True)
         server = None if begun is None else self.catalogue.known(begun.server_key)
@@ -181,7 +181,7 @@ class LoginRoutes:
         return _page("Logged in", f"{begun.server_name} can be used now. You may close this page.")
 
     async def get_document(self) -> Response:
-        """Describe us, as far as an authorisation server needs to know (client id metadata document)."""
+        """Return the client metadata document that authorisation servers read."""
         return reply(
             {
                 "client_id": self.address + DOCUMENT,

@@ -39,21 +39,21 @@ class ServerRoutes:
         base, one, tags = "/servers", "/servers/{id}", ("Tool servers",)
         return [
             Route(method="GET", path=base, handler=self.get_servers, needs=READ, answers=Page[shapes.AddedServerAnswer],
-                  summary="List the tool servers that the workspace added", tags=tags),
+                  operation_id="list_added_servers", summary="List the tool servers that the workspace added", tags=tags),
             Route(method="POST", path=base, handler=self.post_server, needs=WRITE, status=201, answers=shapes.AddedServerAnswer,
-                  once=True, summary="Add a tool server to the workspace", tags=tags),
+                  once=True, operation_id="add_server", summary="Add a tool server to the workspace", tags=tags),
             Route(method="GET", path=one, handler=self.get_server, needs=READ, answers=shapes.AddedServerAnswer,
-                  summary="Show a tool server of the workspace", tags=tags),
+                  operation_id="get_added_server", summary="Show a tool server that the workspace added", tags=tags),
             Route(method="PATCH", path=one, handler=self.patch_server, needs=WRITE, answers=shapes.AddedServerAnswer,
-                  summary="Change a tool server of the workspace; the next call goes by it", tags=tags),
+                  operation_id="update_added_server", summary="Change a tool server that the workspace added", tags=tags),
             Route(method="DELETE", path=one, handler=self.delete_server, needs=DELETE, status=204,
-                  summary="Remove a tool server of the workspace, and its secrets", tags=tags),
+                  operation_id="remove_server", summary="Remove a tool server that the workspace added", tags=tags),
             Route(method="POST", path=f"{one}/check", handler=self.post_check, needs=WRITE, answers=shapes.CheckAnswer,
-                  summary="Reach a tool server of the workspace now, and say what is wrong", tags=tags),
+                  operation_id="check_server", summary="Check a tool server that the workspace added", tags=tags),
         ]  # fmt: skip
 
     async def get_servers(self, request: Request, query: Annotated[PageQuery, Query()]) -> Response:
-        """List the workspace's own servers, by id; to a test key those of the sandbox (D-25)."""
+        """List the tool servers that the workspace added over the API, by id. A test key sees those of the sandbox."""
         caller = caller_of(request)
         found = await self.owned.list(caller)
         shown = found[query.offset : query.offset + query.per_page]
@@ -61,33 +61,33 @@ class ServerRoutes:
 
     @describe(errors=(AddressRefused, Conflict, PermissionDenied))
     async def post_server(self, request: Request, body: shapes.NewServerBody) -> Response:
-        """Add a server, and look at it in the background."""
+        """Add a tool server to the workspace. Its tools are listed in the background."""
         caller = caller_of(request)
         made = await self.owned.create(caller, body.new())
         self._look_at(made)
         return reply(self._answer(caller, made), status=201)
 
     async def get_server(self, request: Request, id: str) -> Response:
-        """Show a server, its secrets by name alone."""
+        """Return the settings of a tool server. Of its secrets, only the names are returned."""
         caller = caller_of(request)
         return reply(self._answer(caller, await self.owned.get(caller, id)))
 
     @describe(errors=(AddressRefused, Conflict, PermissionDenied))
     async def patch_server(self, request: Request, body: shapes.ServerChangeBody, id: str) -> Response:
-        """Change a server; what is left out stays."""
+        """Change settings of a tool server. Fields that are left out keep their value; the next call uses the new settings."""
         caller = caller_of(request)
         changed = await self.owned.change(caller, id, body.change())
         self._look_at(changed)
         return reply(self._answer(caller, changed))
 
     async def delete_server(self, request: Request, id: str) -> Response:
-        """Remove a server; its calls stay in the log."""
+        """Remove a tool server and its secrets. Its calls stay in the log."""
         await self.owned.remove(caller_of(request), id)
         return Response(status_code=204)
 
     @describe(errors=(ServerBusy,))
     async def post_check(self, request: Request, id: str) -> Response:
-        """Reach a server in a session of its own."""
+        """Connect to a tool server in a separate session and return the tools it lists, or what is wrong."""
         owned = await self.owned.get(caller_of(request), id)
         checked = await self.checker.check(owned.server)
         return reply(

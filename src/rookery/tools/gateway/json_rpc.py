@@ -40,10 +40,6 @@ def _body(error: RookeryError, state: State) -> Mapping[str, object]:
     }
 
 
-def _with_codes(inner: Mapping[str, object]) -> Mapping[str, object]:
-    return {"type": "object", "properties": {"error": {"type": "object", "properties": {"data": inner}}}}
-
-
 JSON_RPC_ERRORS = ErrorFormat(
     body=_body,
     name="JsonRpcError",
@@ -69,5 +65,4 @@ JSON_RPC_ERRORS = ErrorFormat(
             },
         },
     },
-    with_codes=_with_codes,
 )

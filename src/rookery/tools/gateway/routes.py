@@ -72,55 +72,78 @@ class GatewayRoutes:
                 path="/mcp",
                 handler=self.post_all,
                 needs=_READ,
-                summary="Speak MCP: all servers",
+                operation_id="send_mcp_message",
+                summary="Send an MCP message",
                 description=_ERRORS,
                 tags=_TAGS,
                 max_body=MAX_BODY,
                 error_format=JSON_RPC_ERRORS,
                 allows_slash=True,
             ),
-            self._without_body("GET", "/mcp", self.open_all, "Hear what a session is told"),
-            self._without_body("DELETE", "/mcp", self.open_all, "End a session"),
+            self._without_body("GET", "/mcp", self.open_all, "open_mcp_stream", summary="Open the event stream of an MCP session"),
+            self._without_body("DELETE", "/mcp", self.open_all, "end_mcp_session", summary="End an MCP session"),
             Route(
                 method="POST",
                 path="/mcp/{server_id}",
                 handler=self.post_one,
                 needs=_READ,
-                summary="Speak MCP: one server, by its own names and uris",
+                operation_id="send_server_mcp_message",
+                summary="Send an MCP message to one server",
                 description=_ERRORS,
                 tags=_TAGS,
                 max_body=MAX_BODY,
                 error_format=JSON_RPC_ERRORS,
                 allows_slash=True,
             ),
-            self._without_body("GET", "/mcp/{server_id}", self.open_one, "Hear what a session is told"),
-            self._without_body("DELETE", "/mcp/{server_id}", self.open_one, "End a session"),
+            self._without_body(
+                "GET",
+                "/mcp/{server_id}",
+                self.open_one,
+                "open_server_mcp_stream",
+                summary="Open the event stream of an MCP session with one server",
+            ),
+            self._without_body(
+                "DELETE", "/mcp/{server_id}", self.open_one, "end_server_mcp_session", summary="End an MCP session with one server"
+            ),
         ]
 
     @staticmethod
-    def _without_body(method: str, path: str, handler: Handler, summary: str) -> Route:
-        return Route(method=method, path=path, handler=handler, needs=_READ, summary=summary, tags=_TAGS, allows_slash=True)
+    def _without_body(method: str, path: str, handler: Handler, operation_id: str, *, summary: str) -> Route:
+        return Route(
+            method=method,
+            path=path,
+            handler=handler,
+            needs=_READ,
+            operation_id=operation_id,
+            summary=summary,
+            tags=_TAGS,
+            allows_slash=True,
+        )
 
     @_posts
     async def post_all(self, request: Request, query: Annotated[Mode, FromQuery()]) -> Response:
-        """Take one message for any server."""
+        """
+        Process one JSON-RPC message of the Model Context Protocol.
+
+        Tools, resources and prompts of all servers are served under gateway names.
+        """
         return await self._posted(request, View(is_search=query.mode is not None))
 
     @_posts
     @_of_server
     async def post_one(self, request: Request, server_id: str, query: Annotated[Mode, FromQuery()]) -> Response:
-        """Take one message for a server."""
+        """Process one JSON-RPC message of the Model Context Protocol for one tool server, with its own names and URIs."""
         return await self._posted(request, View(server_id=server_id, is_search=query.mode is not None))
 
     @_opens
     async def open_all(self, request: Request, query: Annotated[Mode, FromQuery()]) -> Response:
-        """Pass on what has no body."""
+        """Open the event stream of an MCP session (GET), or end the session (DELETE)."""
         return self._passed(request, View(is_search=query.mode is not None), None)
 
     @_opens
     @_of_server
     async def open_one(self, request: Request, server_id: str, query: Annotated[Mode, FromQuery()]) -> Response:
-        """Pass on what has no body."""
+        """Open the event stream of an MCP session with one server (GET), or end the session (DELETE)."""
         return self._passed(request, View(server_id=server_id, is_search=query.mode is not None), None)
 
     async def _posted(self, request: Request, view: View) -> Response:
