@@ -429,6 +429,60 @@ async def test_a_killed_rookery_leaves_no_server_behind() -> None:
     await eventually(lambda: not any(is_alive(pid) for pid in pids))
 
 
+@pytest.mark.parametrize("stopped", ["server", "guard", "both"])
+async def test_a_killed_rookery_leaves_no_stopped_process_behind(stopped: str) -> None:
+    """Issue 14: after kill -9 of Rookery a guard process that was stopped (SIGSTOP) lived on; D-32: no orphan, ever."""
+    code = (
+        "import asyncio\n"
+        "from tests.engines.test_upstreams import connect, odd\n"
+        "async def main():\n"
+        "    async with connect(odd()) as session:\n"
+        "        print(session.facts.pid, flush=True)\n"
+        "        await asyncio.sleep(60)\n"
+        "asyncio.run(main())\n"
+    )
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE, cwd=SERVERS.parents[2])
+    assert process.stdout is not None
+    server = int(await process.stdout.readline())
+    guard = psutil.Process(server).ppid()
+    for pid in {"server": [server], "guard": [guard], "both": [server, guard]}[stopped]:
+        os.kill(pid, signal.SIGSTOP)
+
+    process.kill()
+    await process.wait()
+
+    await eventually(lambda: not is_alive(server) and not is_alive(guard), within_s=5)
+
+
+async def test_a_program_that_downloads_is_asked_to_end_and_given_time(tmp_path: Path) -> None:
+    """Issue 14: npx was killed in mid-install, and its half-installed package failed for ever; D-32."""
+    mark, npx = tmp_path / "mark", tmp_path / "npx"
+    npx.write_text(
+        f"#!{sys.executable}\n"
+        "import pathlib, signal, sys, time\n"
+        "def end(number, frame):\n"
+        "    time.sleep(2.5)\n"
+        f"    pathlib.Path({str(mark)!r}).write_text('undone')\n"
+        "    sys.exit(1)\n"
+        "signal.signal(signal.SIGTERM, end)\n"
+        f"pathlib.Path({str(mark)!r}).write_text('half')\n"
+        "while True:\n"
+        "    time.sleep(0.1)\n"
+    )
+    npx.chmod(0o755)
+
+    async def start() -> None:
+        async with connect(Server(id="fetched", name="fetched", target=Command(command=str(npx)))):
+            pytest.fail("it answers nothing")
+
+    starting = asyncio.create_task(start())
+    await eventually(lambda: mark.exists() and mark.read_text() == "half")
+    starting.cancel()
+    await asyncio.gather(starting, return_exceptions=True)
+
+    await eventually(lambda: mark.read_text() == "undone")
+
+
 async def test_twenty_restarts_leave_no_process_and_no_descriptor() -> None:
     """Notes on MCP 3.1: what every tracker complains of."""
     async with connect(odd()) as session:

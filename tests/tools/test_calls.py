@@ -352,6 +352,16 @@ async def test_another_workspace_never_gets_into_an_agents_session(start: Start)
     assert len({outcome.result for outcome in outcomes}) == 2
 
 
+async def test_another_key_never_gets_into_an_agents_session(start: Start) -> None:
+    """Issue 14: two keys share no session that is opened per session, whichever id the other one names; D-32."""
+    tools = await start({"odd": entry(isolation="per_session")})
+    second = make_caller(key_id="key-2")
+
+    outcomes = [await tools.calls.call(each, "odd", "pid", {}, manner=Manner(session_id="sess_1")) for each in (CALLER, second)]
+
+    assert len({outcome.result for outcome in outcomes}) == 2
+
+
 async def test_calls_that_run_while_their_servers_entry_changes_are_finished(start: Start, file: Path, tmp_path: Path) -> None:
     """D-31: an edit applies without a restart; what was taken before it is answered, in line too, by the session it was taken by."""
     tools = await start({"odd": entry(max_concurrency=2)})

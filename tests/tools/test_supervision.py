@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from rookery.access.models import Caller
 from rookery.kernel.config import Settings
 from rookery.tools.errors import ServerBusy
-from rookery.tools.models import Health, Isolation, Lifecycle, Outcome
+from rookery.tools.models import Command, Health, Isolation, Lifecycle, Outcome, Server
 from rookery.tools.supervision.breaker import Breaker, Timing
 from rookery.tools.supervision.sessions import Sessions
 from rookery.tools.supervision.standing import percentile
@@ -299,6 +300,28 @@ async def test_a_start_that_hangs_is_given_up_and_leaves_nothing(start: Start) -
     assert outcome.code == "server_unavailable"
     assert "did not answer within 0.4 s" in str(outcome.error)
     await eventually(lambda: {each.pid for each in children()} <= before)
+
+
+async def test_a_start_may_take_as_long_as_the_entry_says(start: Start) -> None:
+    """Issue 14: `start_timeout_s`; the error names it; D-32."""
+    tools = await start({"dead": entry("--hang", start_timeout_s=1)}, timing=Timing(connect_s=60, first_delay_s=60))
+
+    error = await eventually(lambda: tools.sessions.condition(tools.catalogue.server(CALLER, "dead")).last_error)
+
+    assert "within 1 s" in error
+    assert "start_timeout_s" in error
+
+
+@pytest.mark.parametrize(
+    ("command", "limit_s"),
+    [("npx", 120), ("/usr/bin/uvx", 120), ("C:\\node\\npx.cmd", 120), ("docker", 120), ("python3", None), ("mcp-npx", None)],
+)
+def test_a_program_that_downloads_has_longer_to_start(command: str, limit_s: float | None) -> None:
+    """Issue 14: `npx -y …` that needs more than 30 s to install was killed; D-32."""
+    server = Server(id="a", name="a", target=Command(command=command))
+
+    assert server.start_limit_s == limit_s
+    assert replace(server, start_timeout_s=5).start_limit_s == 5
 
 
 async def test_a_server_that_answers_nothing_any_more_is_started_anew(start: Start, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 JsonObject: TypeAlias = dict[str, object]
 """An object of JSON as it came over the wire; passed through unchanged."""
@@ -64,6 +64,16 @@ class Command:
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     cwd: str | None = None
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
+
+    @property
+    def fetches(self) -> bool:
+        """Whether the program is one that may download the server before it starts it."""
+        program = self.command.replace("\\", "/").rpartition("/")[2].lower()
+        return program.removesuffix(".cmd").removesuffix(".exe") in _FETCHING_PROGRAMS
+
+
+_FETCHED_START_S = 120.0
+_FETCHING_PROGRAMS = frozenset("npx npm pnpm pnpx yarn bun bunx deno uv uvx pipx docker podman nerdctl".split())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +172,20 @@ class BuiltIn:
 
 Target: TypeAlias = Command | Address | BuiltIn
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Root:
+    """A folder that a server may work in, as the protocol's `roots/list` gives it."""
+
+    uri: str
+    name: str | None = None
+
+
+CALLER_ROOTS: Final = "caller"
+"""In the place of a list of roots: those of the caller's own client."""
+
+Roots: TypeAlias = tuple[Root, ...] | Literal["caller"]
+
 Kind: TypeAlias = Literal["stdio", "http", "sse", "builtin"]
 
 
@@ -191,6 +215,8 @@ class Server:
         max_concurrency: Calls at once in one session; more queue.
         forward_headers: Of the caller's headers, which go on to it; see `headers.forwarded`.
         auth: That we log in at it, and how; None: whatever its headers say is enough.
+        roots: The folders announced to it; none by default, because a session that keys share must not take one key's.
+        start_timeout_s: How long a start may take; None: the default of its kind.
         fault: Why it cannot be reached at all, for example a variable that is not set.
         owner: The workspace that added it over HTTP, which alone sees it; None: it is of the file or built in.
     """
@@ -218,12 +244,21 @@ class Server:
     max_concurrency: int = 64
     forward_headers: tuple[str, ...] = ()
     auth: OAuth | None = None
+    roots: Roots = ()
+    start_timeout_s: float | None = None
     fault: str | None = None
 
     @property
     def key(self) -> str:
         """Its name among the servers of all workspaces: two workspaces may each have added one of the same id."""
         return self.id if self.owner is None else f"{self.owner}/{self.id}"
+
+    @property
+    def start_limit_s(self) -> float | None:
+        """How many seconds a start may take; None: as long as supervision allows any server."""
+        if self.start_timeout_s is not None:
+            return self.start_timeout_s
+        return _FETCHED_START_S if isinstance(self.target, Command) and self.target.fetches else None
 
     @property
     def kind(self) -> Kind:

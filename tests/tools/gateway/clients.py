@@ -31,14 +31,16 @@ async def client(
         yield opened
 
 
-async def later(nest: Server, method: str, params: Mapping[str, object], path: str = "/mcp", **capabilities: object) -> Json:
+async def later(
+    nest: Server, method: str, params: Mapping[str, object], path: str = "/mcp", *, key: str | None = None, **capabilities: object
+) -> Json:
     """Send one message of the later era by hand; return the JSON-RPC answer."""
     meta = {f"{_PREFIX}protocolVersion": LATER, f"{_PREFIX}clientCapabilities": capabilities}
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
     headers = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": LATER, "Mcp-Method": method}
     if "name" in params:
         headers["Mcp-Name"] = str(params["name"])
-    headers["Authorization"] = f"Bearer {nest.keys['agent_key']}"
+    headers["Authorization"] = f"Bearer {key or nest.keys['agent_key']}"
     async with httpx2.AsyncClient(timeout=30) as http:
         answer = await http.post(nest.url + path, json=body, headers=headers)
     return cast("Json", answer.json())

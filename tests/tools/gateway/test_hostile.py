@@ -29,7 +29,7 @@ META: Json = {"io.modelcontextprotocol/protocolVersion": LATER, "io.modelcontext
 def nest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server with a misbehaving upstream alone."""
     folder = tmp_path_factory.mktemp("hostile")
-    (folder / "servers.json").write_text(json.dumps({"mcpServers": {"odd": entry(isolation="shared")}}))
+    (folder / "servers.json").write_text(json.dumps({"mcpServers": {"odd": entry(isolation="shared"), "own": entry(isolation="per_key")}}))
     with running(folder) as server:
         server.client.post("/api/v1/mcp/tools/call", json={"server": "odd", "tool": "echo", "arguments": {"text": "hi"}})
         yield server
@@ -97,7 +97,7 @@ async def test_a_server_that_asks_without_end_reaches_its_client_a_few_times(nes
             "jsonrpc": "2.0",
             "id": 2,
             "method": "tools/call",
-            "params": {"name": "odd__ask", "arguments": {"count": 200}, "_meta": {}},
+            "params": {"name": "own__ask", "arguments": {"count": 200}, "_meta": {}},
         }
         async with http.stream("POST", "/mcp", json=call, headers={**headers, **session}) as answer:
             async for line in answer.aiter_lines():

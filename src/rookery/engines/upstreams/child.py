@@ -36,6 +36,8 @@ _LEAVE_S = 1.0
 """How long a server may take to end by itself once its stdin is closed."""
 _TERM_S = 1.0
 """How long it may take after SIGTERM; the warden then kills it."""
+_INSTALL_LEAVE_S = 10.0
+"""How long a program that fetches the server may take after SIGTERM while it starts: killed in mid-install, it leaves half a package."""
 _KILL_S = 2.0
 _EXIT_S = 0.3
 """How long after the end of its stdout we wait for its exit code."""
@@ -56,6 +58,7 @@ class Child(asyncio.SubprocessProtocol):
     One running server: reads its stdout as messages, keeps the end of its stderr.
 
     Attributes:
+        has_spoken: It has sent a message, so its start is over.
         pid: The server's own process, not its warden's; see `Wire`.
         direct: Our own requests to it.
     """
@@ -63,6 +66,7 @@ class Child(asyncio.SubprocessProtocol):
     def __init__(self, secrets: tuple[str, ...], lifeline: socket.socket) -> None:
         self._lifeline = lifeline
         self.ended = asyncio.Event()
+        self.has_spoken = False
         self.pid: int | None = None
         self.messages: deque[SessionMessage] = deque()
         self.direct = Direct(self)
@@ -275,6 +279,7 @@ class Child(asyncio.SubprocessProtocol):
             self._put(SessionMessage(JSONRPCError(jsonrpc="2.0", id=number, error=ErrorData(code=code, message=text))))
 
     def _put(self, message: SessionMessage) -> None:
+        self.has_spoken = True
         # What came before comes first: a log line must not find its caller gone. A flood of anything but answers waits its turn.
         if self.messages or not self.direct.answers(message.message):
             self.messages.append(message)
@@ -392,14 +397,18 @@ async def run_child(command: Command) -> AsyncGenerator[tuple[Child, Incoming, O
             yield child, Incoming(child), Outgoing(child)
         finally:
             with anyio.CancelScope(shield=True):
-                await _stop(child, ours)
+                await _stop(child, ours, has_installer=command.fetches)
 
 
-async def _stop(child: Child, lifeline: socket.socket) -> None:
+async def _stop(child: Child, lifeline: socket.socket, *, has_installer: bool) -> None:
     """End the server: by its stdin, then by the warden; should we be cut short, the lifeline's end still does it."""
     try:
         child.stop_reading()
         child.close_stdin()
+        if has_installer and not child.has_spoken and not await _ends_within(child, _LEAVE_S):
+            with contextlib.suppress(OSError):
+                lifeline.send(b"\n")  # SIGTERM, and no SIGKILL yet
+            await _ends_within(child, _INSTALL_LEAVE_S)
         if not await _ends_within(child, _LEAVE_S):
             lifeline.shutdown(socket.SHUT_RDWR)
             if not await _ends_within(child, _TERM_S + _KILL_S):

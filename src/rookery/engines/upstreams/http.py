@@ -55,7 +55,7 @@ class HttpConnector:
         )
         try:
             streams = patient(_streams(address, client, wire), wire, httpx2.URL(address.url).host)
-            async with client, open_relay(streams, wire, on_changed=on_changed) as relay:
+            async with client, open_relay(streams, wire, on_changed=on_changed, roots=server.roots) as relay:
                 yield _Forwarding(relay) if server.forward_headers else relay
         except ConnectFailed as failed:
             raise ConnectFailed(str(failed), needs_login=failed.needs_login or wire.needs_login) from failed

@@ -1,16 +1,15 @@
 """
-Who is being served over one session: what an upstream of the older era says and asks on its own does not tell for whom it is.
+The callers of one session, and the routing of what a server of the older era asks and logs on its own.
 
-It can only be for whoever is being served just then. While two keys are, it is for nobody: one tenant's question must never
-come to another. A key that left a call unanswered counts as served for as long as a call may take: the server need not have
-heard that it left. Servers that ask questions are best given `isolation: per_key` or `per_session`.
+Such a server does not say for whom it asks or logs, and may do so long after the call that made it. So its questions and log
+notices reach a caller only in a session that one key alone has used since it was opened. From the second key on they are
+refused: one key must never see or answer what belongs to another. `isolation: per_key` and `per_session` give each key its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Generator
 from typing import TypeVar, cast
 
@@ -18,26 +17,37 @@ import mcp_types as types
 from mcp.client.session import ClientRequestContext
 from pydantic import BaseModel, ValidationError
 
+from rookery.engines.upstreams import roots as root_lists
 from rookery.tools.errors import UpstreamRefused
-from rookery.tools.models import JsonObject
+from rookery.tools.models import JsonObject, Roots
 from rookery.tools.ports import Asking, OnRequest, OnUpdate
 
 AnswerT = TypeVar("AnswerT", bound=BaseModel)
 
 _NOBODY = "Nobody can be asked: "
-_LINGERS_S = 600.0
-"""The longest that a call takes (D-34), so that what a server says of one that was left is over then."""
 _MOST_QUESTIONS = 32
 """Of one session that wait for an answer: a server that asks without end is told to stop."""
-_MOST_LEFT = 1000
+_CALLER_WAIT_S = 2.0
+"""How long `roots/list`, which servers send when their session opens, waits for the call that the session was opened for."""
 
 
 class Line:
-    """The callers of a session, in the order in which they came."""
+    """
+    The callers of a session, in the order in which they came.
 
-    def __init__(self) -> None:
+    Attributes:
+        roots_requested: Set once the server has asked for the caller's roots while a caller could answer.
+        roots_answered: Set once it has the answer, or was refused one.
+    """
+
+    def __init__(self, roots: Roots = ()) -> None:
+        self.roots_requested = asyncio.Event()
+        self.roots_answered = asyncio.Event()
+        self._roots = roots
         self._askings: list[Asking] = []
-        self._left: dict[str, float] = {}
+        self._key_id: str | None = None
+        self._is_shared = False
+        self._has_caller = asyncio.Event()
         self._questions = 0
         self._watching: dict[str, list[OnUpdate]] = {}
 
@@ -73,21 +83,22 @@ class Line:
 
     @contextlib.contextmanager
     def taken_by(self, asking: Asking) -> Generator[None]:
-        """Serve a caller while the block runs; what ends it but an answer leaves the server at work."""
+        """Serve a caller while the block runs."""
+        key_id = asking.caller.key_id
+        self._is_shared = self._is_shared or self._key_id not in {None, key_id}
+        self._key_id = key_id
         self._askings.append(asking)
+        if asking.on_request is not None:
+            self._has_caller.set()
         try:
             yield
-        except (asyncio.CancelledError, TimeoutError):
-            if len(self._left) < _MOST_LEFT or asking.caller.key_id in self._left:
-                self._left[asking.caller.key_id] = time.monotonic() + _LINGERS_S
-            raise
         finally:
             self._askings.remove(asking)
 
     async def log(self, notice: JsonObject) -> None:
-        """Pass a log notice on, if it is sure whose it is."""
+        """Pass on a log notice, if one key alone uses the session."""
         asking = next((each for each in reversed(self._askings) if each.on_log is not None), None)
-        if self._is_one_callers() and asking is not None and asking.on_log is not None:
+        if not self._is_shared and asking is not None and asking.on_log is not None:
             await asking.on_log(notice)
 
     async def elicit(self, context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult | types.ErrorData:
@@ -104,9 +115,24 @@ class Line:
         return cast("types.CreateMessageResult", await self._asked("sampling/createMessage", params, shape))
 
     async def roots(self, context: ClientRequestContext) -> types.ListRootsResult | types.ErrorData:
-        """Ask which folders the caller works in."""
+        """Return the roots of the server's entry, or ask the caller for theirs if the entry says so."""
         del context
-        return await self._asked("roots/list", None, types.ListRootsResult)
+        if not isinstance(self._roots, str):
+            return root_lists.list_result(self._roots)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._has_caller.wait(), _CALLER_WAIT_S)
+        if self._askings:
+            self.roots_requested.set()
+        try:
+            return await self._asked(root_lists.METHOD, None, types.ListRootsResult)
+        finally:
+            if self.roots_requested.is_set():
+                self.roots_answered.set()
+
+    def must_request_roots(self, asking: Asking) -> bool:
+        """Return whether the server is still to ask for the roots of *asking*'s client, which has some."""
+        can_answer = asking.on_request is not None and root_lists.CAPABILITY in (asking.capabilities or {})
+        return isinstance(self._roots, str) and can_answer and not self.roots_answered.is_set()
 
     async def _asked(self, method: str, params: BaseModel | None, shape: type[AnswerT]) -> AnswerT | types.ErrorData:
         on_request = self._on_request()
@@ -135,13 +161,10 @@ class Line:
             return _NOBODY + "no call is under way."
         if self._questions >= _MOST_QUESTIONS:
             return _NOBODY + f"{_MOST_QUESTIONS} questions wait for an answer already."
-        if not self._is_one_callers():
-            return _NOBODY + "several callers are being served, and this request does not say for whom it is."
+        if self._is_shared:
+            return _NOBODY + (
+                "several keys have used this session, and the request does not say for whom it is. "
+                'Give the server "isolation": "per_key" in its entry.'
+            )
         answering = next((each.on_request for each in reversed(self._askings) if each.on_request is not None), None)
         return _NOBODY + "the caller does not speak MCP." if answering is None else answering
-
-    def _is_one_callers(self) -> bool:
-        now = time.monotonic()
-        for key_id in [key_id for key_id, until in self._left.items() if until <= now]:
-            del self._left[key_id]
-        return len({*self._left, *(each.caller.key_id for each in self._askings)}) == 1

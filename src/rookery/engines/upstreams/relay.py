@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import cache
 from typing import Protocol, TypeAlias, TypeVar, cast
+from weakref import WeakValueDictionary
 
 import anyio
 import mcp_types as types
@@ -27,10 +28,11 @@ from mcp_types import methods
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
+from rookery.engines.upstreams import roots as root_lists
 from rookery.engines.upstreams.line import Line
 from rookery.tools.errors import ConnectFailed, ConnectionLost, ResultInvalid, ResultTooLarge, UpstreamError, UpstreamRefused
-from rookery.tools.models import Facts, JsonObject, Offer
-from rookery.tools.ports import Asking, Method, OnProgress
+from rookery.tools.models import Facts, JsonObject, Offer, Roots
+from rookery.tools.ports import Asking, Method, OnProgress, OnUpdate
 
 _log = structlog.stdlib.get_logger("rookery.tools")
 
@@ -50,8 +52,14 @@ UNREADABLE = -32094
 """Our own JSON-RPC code: an answer came that is no JSON we can read."""
 
 _MAX_PAGES = 100
+_MAX_ROOTS_ROUNDS = 10
 _LIST_S = 30.0
 _REASON_S = 0.5
+_ROOTS_REQUEST_S = 1.0
+"""How long the first call of a session waits for the server to ask for the caller's roots."""
+_ROOTS_ANSWER_S = 30.0
+_ROOTS_SETTLE_S = 0.2
+"""Servers look at the folders that they are given before they use them, and do not say when they have."""
 _SESSION_GONE = ("Session not found", "Session terminated")
 """What legacy HTTP upstreams answer, with -32600, to a session that they forgot, without looking at the request."""
 
@@ -102,8 +110,10 @@ class Requests(Protocol):
 class Relay:
     """One session; see `Connection`."""
 
-    def __init__(self, client: Client, wire: Wire, line: Line, tasks: TaskGroup, requests: Requests | None) -> None:
+    def __init__(self, client: Client, wire: Wire, line: Line, tasks: TaskGroup, *, requests: Requests | None, roots: Roots) -> None:
         self._client = client
+        self._roots: Roots = roots
+        self._capabilities = root_lists.announce(_CAPABILITIES, roots)
         self._tasks = tasks
         self._session = client.session
         self._version = client.protocol_version
@@ -114,6 +124,7 @@ class Relay:
         self._wire = wire
         self._line = line
         self._listening: dict[str, anyio.CancelScope] = {}
+        self._subscription_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._closed = asyncio.Event()
         about = client.server_info
         self._facts = Facts(
@@ -133,6 +144,8 @@ class Relay:
         if method in {"resources/subscribe", "resources/unsubscribe"}:
             return await self._watched(method, params, asking)
         with self._line.taken_by(asking):
+            if not self._is_modern and self._line.must_request_roots(asking):
+                await self._have_roots_requested()
             try:
                 return await self._translated(lambda: self._ask(method, params, asking))
             except UpstreamRefused as refused:
@@ -142,11 +155,27 @@ class Relay:
                 await self._listed("tools/list", "tools")
                 return await self._translated(lambda: self._ask(method, params, asking))
 
+    async def _have_roots_requested(self) -> None:
+        """Have a server of the older era ask for the caller's roots before the caller's first call; not all of them do."""
+        if not self._line.roots_requested.is_set():
+            with contextlib.suppress(MCPError, Unsent, anyio.ClosedResourceError, anyio.BrokenResourceError, RuntimeError):
+                await self._session.send_notification(types.RootsListChangedNotification())
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._line.roots_requested.wait(), _ROOTS_REQUEST_S)
+            await asyncio.wait_for(self._line.roots_answered.wait(), _ROOTS_ANSWER_S)
+            await asyncio.sleep(_ROOTS_SETTLE_S)
+        self._line.roots_answered.set()
+
     async def _watched(self, method: Method, params: JsonObject, asking: Asking) -> JsonObject:
         """Have one subscription upstream for all who hear of a resource; in the later era it is a stream of its own."""
         uri, on_update = str(params.get("uri")), asking.on_update
         if on_update is None:
             raise UpstreamRefused(types.INVALID_PARAMS, "Nobody is there to hear of the resource.")
+        # One change of a resource's subscription at a time: a key that leaves while it subscribes must not take it from the next one.
+        async with self._subscription_locks.setdefault(uri, asyncio.Lock()):
+            return await self._change_subscription(method, uri, on_update)
+
+    async def _change_subscription(self, method: Method, uri: str, on_update: OnUpdate) -> JsonObject:
         is_on = method == "resources/subscribe"
         if not (self._line.watch if is_on else self._line.unwatch)(uri, on_update):
             return {}
@@ -159,7 +188,7 @@ class Relay:
                 self._listening.pop(uri).cancel()
             return {}
         try:
-            await self._translated(lambda: self._sent(method, {"uri": uri}, {}, _CAPABILITIES))
+            await self._translated(lambda: self._sent(method, {"uri": uri}, {}, self._capabilities))
         except BaseException:
             if is_on:
                 self._line.unwatch(uri, on_update)
@@ -209,9 +238,21 @@ class Relay:
         else:
             params.pop("inputResponses", None)
             params.pop("requestState", None)
-        result = await self._sent(method, params, opts, _CAPABILITIES if asking.capabilities is None else asking.capabilities)
-        self._must_be_of_the_protocol(method, result)
-        return result
+        capabilities = self._capabilities if asking.capabilities is None else root_lists.announce(asking.capabilities, self._roots)
+        if self._is_modern:
+            root_lists.add_own_answers(params, self._roots)
+        for _ in range(_MAX_ROOTS_ROUNDS):
+            result = await self._sent(method, params, opts, capabilities)
+            self._must_be_of_the_protocol(method, result)
+            result, answers = root_lists.split_requests(result, self._roots)
+            if answers is None:
+                return result
+            # What the server asks can be answered here: its caller need not come again.
+            params["inputResponses"] = answers
+            params.pop("requestState", None)
+            if isinstance(state := result.get("requestState"), str):
+                params["requestState"] = state
+        raise UpstreamRefused(types.INTERNAL_ERROR, f"The server asked for its roots {_MAX_ROOTS_ROUNDS} times in one call.")
 
     async def _sent(self, method: str, params: JsonObject, opts: CallOptions, capabilities: JsonObject) -> JsonObject:
         message: dict[str, object] = {"method": method, "params": params}
@@ -234,7 +275,7 @@ class Relay:
             params: JsonObject = {} if cursor is None else {"cursor": cursor}
             try:
                 async with asyncio.timeout(_LIST_S):
-                    page = await self._translated(lambda params=params: self._sent(method, params, {}, _CAPABILITIES))
+                    page = await self._translated(lambda params=params: self._sent(method, params, {}, self._capabilities))
             except UpstreamRefused as refused:
                 if refused.number == types.METHOD_NOT_FOUND:
                     return ()
@@ -337,19 +378,20 @@ def _problem(error: ValidationError) -> str:
 
 @contextlib.asynccontextmanager
 async def open_relay(
-    transport: Transport, wire: Wire, *, on_changed: Callable[[], None], requests: Requests | None = None
+    transport: Transport, wire: Wire, *, on_changed: Callable[[], None], requests: Requests | None = None, roots: Roots = ()
 ) -> AsyncGenerator[Relay]:
     """
     Open a session over *transport*, speaking whichever revision the upstream does.
 
     Args:
         requests: Takes what is asked through the session, in the place of the SDK's dispatcher.
+        roots: The folders to announce.
 
     Raises:
         ConnectFailed: The upstream is none, or speaks no revision of ours.
         ConnectionLost: On leaving: the transport itself broke, which ended the body.
     """
-    line = Line()
+    line = Line(roots)
 
     async def heard(message: IncomingMessage) -> None:
         if isinstance(message, _CHANGES):
@@ -367,13 +409,13 @@ async def open_relay(
         cache=None,
         elicitation_callback=line.elicit,
         sampling_callback=line.sample,
-        list_roots_callback=line.roots,
+        list_roots_callback=line.roots if roots else None,
     )
     entered = False
     try:
         async with client, anyio.create_task_group() as tasks:
             entered = True
-            relay = Relay(client, wire, line, tasks, requests)
+            relay = Relay(client, wire, line, tasks, requests=requests, roots=roots)
             tasks.start_soon(_watch, relay, wire)
             if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
                 tasks.start_soon(_listen, client, on_changed)

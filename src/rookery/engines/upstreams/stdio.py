@@ -24,7 +24,7 @@ class StdioConnector:
             raise TypeError(msg)
         async with (
             run_child(server.target) as (child, incoming, outgoing),
-            open_relay(_pipes(incoming, outgoing), child, on_changed=on_changed, requests=child.direct) as relay,
+            open_relay(_pipes(incoming, outgoing), child, on_changed=on_changed, requests=child.direct, roots=server.roots) as relay,
         ):
             yield relay
 

@@ -42,6 +42,13 @@ class OAuthBody(Body):
     scope: Line | None = None
 
 
+class RootBody(Body):
+    """A folder that the server may work in."""
+
+    uri: Annotated[Line, Field(description=f"A file URI; {_FILLED}.", examples=["file:///srv/files"])]
+    name: Line | None = None
+
+
 class _Fields(Body):
     """What an entry has; null is as if it were left out, but for idle_s."""
 
@@ -72,6 +79,11 @@ class _Fields(Body):
     forward_headers: Lines | None = None
     tools: ToolRulesBody | None = None
     auth: Literal["oauth"] | OAuthBody | None = None
+    roots: Annotated[
+        Literal["caller"] | Annotated[list[Line | RootBody], Field(max_length=_MOST)] | None,
+        Field(description="Folders announced to it: file URIs, or `caller`, which needs a session per key; null: none."),
+    ] = None
+    start_timeout_s: Annotated[float | None, Field(ge=1, le=600, description="How long a start may take.")] = None
 
     def entry(self) -> JsonObject:
         """Return the fields that were given, as a file would have them."""
@@ -136,6 +148,8 @@ class AddedServerAnswer(Answer):
     forward_headers: list[str]
     tools: dict[str, object] | None = None
     auth: object = None
+    roots: object = None
+    start_timeout_s: float | None = None
     health: Annotated[str, one_of(Health)]
     last_error: str | None = None
     tool_count: int
@@ -192,6 +206,8 @@ def answer(
         forward_headers=list(server.forward_headers),
         tools=cast("dict[str, object] | None", entry.get("tools")),
         auth=entry.get("auth"),
+        roots=entry.get("roots"),
+        start_timeout_s=server.start_timeout_s,
         health=health,
         last_error=server.fault or last_error,
         tool_count=counts[0],

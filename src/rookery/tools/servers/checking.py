@@ -17,7 +17,7 @@ from rookery.tools.offers import MOST_OF_A_KIND, passed_over
 from rookery.tools.ports import Connector
 
 PATIENCE_S = 30.0
-"""For all of it; a program that is fetched at its first start takes long."""
+"""For all of it, unless the entry or its kind of program gives the start longer."""
 
 AT_ONCE = 4
 """Checks of one workspace's servers."""
@@ -82,9 +82,10 @@ class Checker:
 
     async def _check(self, server: Server, workspace_id: int | None) -> Checked:
         started = time.perf_counter()
+        patience_s = server.start_limit_s or self._patience_s
         try:
             async with (
-                asyncio.timeout(self._patience_s),
+                asyncio.timeout(patience_s),
                 self._connectors[server.kind].connect(server, on_changed=_nothing, workspace_id=workspace_id or server.owner) as connection,
             ):
                 offer = await connection.offer()
@@ -95,7 +96,7 @@ class Checker:
             said = f"It was reached, but does not tell what it offers: {error}"
             return Checked(server_id=server.id, error=said, took_ms=_ms(started))
         except TimeoutError:
-            said = f"It did not answer within {self._patience_s:g} s."
+            said = f"It did not answer within {patience_s:g} s."
             return Checked(server_id=server.id, error=said, advice=_advice(server, None), took_ms=_ms(started))
         return Checked(server_id=server.id, warnings=tuple(_warnings(server, offer)), facts=facts, offer=offer, took_ms=_ms(started))
 

@@ -12,7 +12,21 @@ from difflib import get_close_matches
 from typing import TypeVar, cast
 from urllib.parse import urlsplit
 
-from rookery.tools.models import BUILTIN_IDS, Address, Command, Isolation, Lifecycle, OAuth, Server, Status, Target, ToolRules
+from rookery.tools.models import (
+    BUILTIN_IDS,
+    CALLER_ROOTS,
+    Address,
+    Command,
+    Isolation,
+    Lifecycle,
+    OAuth,
+    Root,
+    Roots,
+    Server,
+    Status,
+    Target,
+    ToolRules,
+)
 from rookery.tools.servers.headers import why_not
 
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
@@ -29,9 +43,11 @@ _HEADER_VALUE = re.compile(r"[\x21-\x7e]?|[\x21-\x7e][\t\x20-\x7e]*[\x21-\x7e]")
 _MAX_S = 600.0
 """The longest call (D-34)."""
 
+_MAX_ROOTS = 64
+
 _OURS = (
     "command args env cwd url headers type name tagline description icon status use_when related_servers enabled private sandbox "
-    "workspaces isolation replicas lifecycle idle_s timeout_s tools max_concurrency forward_headers auth"
+    "workspaces isolation replicas lifecycle idle_s timeout_s start_timeout_s tools max_concurrency forward_headers auth roots"
 ).split()
 _OURS_OF_TOOLS = ["allow", "deny", "timeouts", "cache_s"]
 _OURS_OF_AUTH = ["type", "client_id", "client_secret", "scope"]
@@ -103,7 +119,7 @@ class Entry:
             private=self._claim("private"),
             sandbox=self._claim("sandbox"),
             workspaces=None if workspaces is None else self._workspaces(workspaces),
-            isolation=default.isolation if self._text("isolation") is None else self._one_of("isolation", Isolation),
+            isolation=self._isolation(),
             replicas=int(self._number("replicas", default.replicas, least=1, most=64, whole=True)),
             lifecycle=default.lifecycle if self._text("lifecycle") is None else self._one_of("lifecycle", Lifecycle),
             idle_s=self._idle(default.idle_s),
@@ -112,7 +128,50 @@ class Entry:
             max_concurrency=int(self._number("max_concurrency", default.max_concurrency, least=1, most=10_000, whole=True)),
             forward_headers=self._forward_headers(),
             auth=self._auth(),
+            roots=self._roots(),
+            start_timeout_s=None
+            if self._fields.get("start_timeout_s") is None
+            else self._number("start_timeout_s", 0, least=1, most=_MAX_S),
         )
+
+    def _isolation(self) -> Isolation:
+        """Return who shares a session; roots of callers demand that no two keys do."""
+        takes_callers_roots = self._fields.get("roots") == CALLER_ROOTS
+        if self._text("isolation") is None:
+            return Isolation.PER_KEY if takes_callers_roots else Isolation.PER_WORKSPACE
+        isolation = self._one_of("isolation", Isolation)
+        if takes_callers_roots and isolation not in {Isolation.PER_KEY, Isolation.PER_SESSION}:
+            raise EntryBroken(
+                f'roots "caller" needs isolation per_key (its default) or per_session, not {isolation.value}: '
+                "keys that share a session would set each other's folders.",
+                field="isolation",
+            )
+        return isolation
+
+    def _roots(self) -> Roots:
+        """Return the folders to announce: "caller", or a list of file URIs or {uri, name}."""
+        raw = self._fields.get("roots")
+        if raw is None or raw == CALLER_ROOTS:
+            return () if raw is None else CALLER_ROOTS
+        if not isinstance(raw, list):
+            raise EntryBroken(
+                f'roots must be "caller" or a list of file URIs, for example ["file:///srv/files"], not {raw!r}.', field="roots"
+            )
+        listed = cast("list[object]", raw)
+        if len(listed) > _MAX_ROOTS:
+            raise EntryBroken(f"roots has {len(listed)} entries; at most {_MAX_ROOTS} are allowed.", field="roots")
+        return tuple(self._root(number, each) for number, each in enumerate(listed))
+
+    def _root(self, number: int, raw: object) -> Root:
+        where = f"roots[{number}]"
+        fields = cast("dict[str, object]", raw) if isinstance(raw, dict) else {"uri": raw}
+        uri, name = fields.get("uri"), fields.get("name")
+        if not isinstance(uri, str) or not (name is None or isinstance(name, str)) or not fields.keys() <= {"uri", "name"}:
+            raise EntryBroken(f"{where} must be a file URI or an object of uri and name, not {raw!r}.", field="roots")
+        filled = self._filled(uri, where)
+        if not filled.startswith("file:///") or any(mark.isspace() for mark in filled):
+            raise EntryBroken(f"{where} must be a file URI such as file:///srv/files, not {uri!r}.", field="roots")
+        return Root(uri=filled, name=name)
 
     def _forward_headers(self) -> tuple[str, ...]:
         names = self._texts("forward_headers")

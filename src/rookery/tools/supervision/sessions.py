@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -135,11 +136,12 @@ class Sessions:
 
     def end_session(self, workspace_id: int, session_id: str) -> None:
         """Close what was held for one agent session of a workspace (D-38)."""
-        holder = _of_session(workspace_id, session_id)
+        beginning = _of_session(workspace_id, session_id, "")
         for by_holder in self._held.values():
-            held = by_holder.get(holder)
-            for session in [] if held is None else held.replicas:
-                session.stop()
+            for holder, held in by_holder.items():
+                if holder.startswith(beginning):
+                    for session in held.replicas:
+                        session.stop()
 
     def condition(self, server: Server, workspace_id: int | None = None) -> Condition:
         """Return how the server does, by what *workspace_id* may know of it; by everything, if it is None."""
@@ -331,9 +333,10 @@ def _holder(server: Server, caller: Caller, session_id: str | None) -> str:
         case Isolation.PER_KEY:
             return f"key:{caller.key_id}"
         case Isolation.PER_SESSION:
-            return f"key:{caller.key_id}" if session_id is None else _of_session(caller.workspace_id, session_id)
+            return f"key:{caller.key_id}" if session_id is None else _of_session(caller.workspace_id, session_id, caller.key_id)
 
 
-def _of_session(workspace_id: int, session_id: str) -> str:
-    # Of the workspace too: the id is the caller's word, and no word of theirs may open another tenant's session.
-    return f"workspace:{workspace_id} session:{session_id}"
+def _of_session(workspace_id: int, session_id: str, key_id: str) -> str:
+    # The id is only what the caller sends: neither another tenant nor another key may enter a session by naming it.
+    # JSON, so that no id can contain the beginning of another holder's name.
+    return f"workspace:{workspace_id} session:{json.dumps(session_id)} key:{key_id}"

@@ -279,11 +279,12 @@ class Session:
     async def _live_once(self) -> None:
         """Open the connection, keep it while it is of use, close it."""
         started = time.monotonic()
+        limit_s = self.server.start_limit_s or self._timing.connect_s
         self._renewing.clear()
         try:
             async with contextlib.AsyncExitStack() as stack:
                 try:
-                    async with asyncio.timeout(self._timing.connect_s) as self._connecting:
+                    async with asyncio.timeout(limit_s) as self._connecting:
                         context = self._connector.connect(
                             self.server, on_changed=lambda: self._on_changed(self), workspace_id=self.workspace_id
                         )
@@ -291,7 +292,9 @@ class Session:
                 except TimeoutError:
                     if self._stopping.is_set():
                         return
-                    raise ConnectFailed(f"The server did not answer within {self._timing.connect_s:g} s of its start.") from None
+                    raise ConnectFailed(
+                        f"The server did not answer within {limit_s:g} s of its start (start_timeout_s of its entry)."
+                    ) from None
                 finally:
                     self._connecting = None
                 started = time.monotonic()

@@ -1,0 +1,117 @@
+"""
+Roots: the folders that a server may work in, announced by its client (`roots/list` of the protocol).
+
+Servers replace their own folders by the roots of their client, so a caller's roots move the sandbox of everyone in the session.
+Announce the roots that the server's entry gives, or none; announce a caller's only if the entry says `"roots": "caller"`, which
+demands a session per key.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TypeAlias, cast
+
+import mcp_types as types
+
+from rookery.tools.errors import UpstreamRefused
+from rookery.tools.models import JsonObject, Root, Roots
+
+METHOD = "roots/list"
+CAPABILITY = "roots"
+
+_STATE_PREFIX = "rookery-roots:"
+"""Marks a `requestState` that also names the input requests that Rookery answers itself."""
+
+_Responses: TypeAlias = Mapping[str, object]
+
+
+def list_result(roots: tuple[Root, ...]) -> types.ListRootsResult:
+    """Return the protocol's answer to `roots/list`."""
+    return types.ListRootsResult.model_validate({"roots": [_as_json(root) for root in roots]}, by_name=False)
+
+
+def announce(capabilities: JsonObject, roots: Roots) -> JsonObject:
+    """Return *capabilities*, of a caller's client, as the server is to see them."""
+    if isinstance(roots, str):
+        return capabilities
+    others = {name: value for name, value in capabilities.items() if name != CAPABILITY}
+    return {**others, CAPABILITY: {}} if roots else others
+
+
+def add_own_answers(params: JsonObject, roots: Roots) -> None:
+    """
+    Replace what *params* answer about roots by the roots of the entry (2026-07-28).
+
+    A caller may send `inputResponses` to questions that nobody asked, so answers that hold roots are removed.
+    """
+    if isinstance(roots, str):
+        return
+    given = params.get("inputResponses")
+    responses = (
+        {name: each for name, each in cast("_Responses", given).items() if not _has_roots(each)} if isinstance(given, Mapping) else {}
+    )
+    state = params.get("requestState")
+    if isinstance(state, str) and state.startswith(_STATE_PREFIX):
+        names, state = _unwrap(state)
+        responses |= {name: _answer(roots) for name in names}
+        params.pop("requestState")
+        if state is not None:
+            params["requestState"] = state
+    if given is not None or responses:
+        params["inputResponses"] = responses
+
+
+def split_requests(result: JsonObject, roots: Roots) -> tuple[JsonObject, JsonObject | None]:
+    """
+    Return *result* without its questions about roots, and the answers to send at once if it asks nothing else.
+
+    Raises:
+        UpstreamRefused: The server asks for roots although none were announced.
+    """
+    wanted = result.get("inputRequests")
+    if isinstance(roots, str) or result.get("resultType") != "input_required" or not isinstance(wanted, dict):
+        return result, None
+    requests = cast("dict[str, object]", wanted)
+    names = [name for name, each in requests.items() if isinstance(each, dict) and cast("JsonObject", each).get("method") == METHOD]
+    if not names:
+        return result, None
+    if not roots:
+        raise UpstreamRefused(types.INVALID_REQUEST, 'The server asks for roots, and its entry gives none ("roots" in servers.json).')
+    others = {name: each for name, each in requests.items() if name not in names}
+    if not others:
+        return result, {name: _answer(roots) for name in names}
+    state = result.get("requestState")
+    return {**result, "inputRequests": others, "requestState": _wrap(names, state if isinstance(state, str) else None)}, None
+
+
+def _as_json(root: Root) -> JsonObject:
+    return {"uri": root.uri} if root.name is None else {"uri": root.uri, "name": root.name}
+
+
+def _answer(roots: tuple[Root, ...]) -> JsonObject:
+    return {"roots": [_as_json(root) for root in roots]}
+
+
+def _has_roots(response: object) -> bool:
+    return isinstance(response, Mapping) and "roots" in response
+
+
+def _wrap(names: list[str], state: str | None) -> str:
+    return _STATE_PREFIX + json.dumps([names, state])
+
+
+def _unwrap(state: str) -> tuple[list[str], str | None]:
+    """
+    Return what `_wrap` was given.
+
+    Raises:
+        UpstreamRefused: The caller changed it.
+    """
+    try:
+        names, inner = json.loads(state.removeprefix(_STATE_PREFIX))
+    except (ValueError, TypeError):
+        raise UpstreamRefused(types.INVALID_PARAMS, "The requestState is not the one that was returned.") from None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in cast("list[object]", names)):
+        raise UpstreamRefused(types.INVALID_PARAMS, "The requestState is not the one that was returned.")
+    return cast("list[str]", names), inner if isinstance(inner, str) else None

@@ -1,0 +1,211 @@
+"""Roots of callers at sessions that keys share: the real server-filesystem, and a server of the later era, behind Rookery."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import mcp_types as types
+import pytest
+from mcp import MCPError
+from mcp.client.context import ClientRequestContext
+
+from tests import real_servers
+from tests.conftest import eventually
+from tests.processes import Server, running
+from tests.tools.gateway.clients import ERAS, Json, client
+
+ROOT = Path(__file__).resolve().parents[3]
+SECRET = "for the operator alone"
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """A running server, its folders, and the keys of two agents."""
+
+    server: Server
+    allowed: Path
+    outside: Path
+    attacker: str
+    victim: str
+
+
+@pytest.fixture(scope="module")
+def nest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nest]:
+    """A server with one entry for each way to give roots, and for each era of clients: it matters who is first in a session."""
+    tmp_path = tmp_path_factory.mktemp("roots")
+    allowed, outside = tmp_path / "allowed", tmp_path / "outside"
+    for folder in (allowed, outside, tmp_path / "data"):
+        folder.mkdir()
+    (allowed / "a.txt").write_text("for everyone")
+    (outside / "secret.txt").write_text(SECRET)
+    modern = {"command": sys.executable, "args": ["-m", "tests.conformance.everything"], "cwd": str(ROOT)}
+    filesystem = real_servers.filesystem(allowed)
+    ways: dict[str, Json] = {
+        "files": filesystem,
+        "operator": {**filesystem, "roots": [{"uri": outside.as_uri(), "name": "Outside"}]},
+        "own": {**filesystem, "roots": "caller"},
+    }
+    servers = {
+        **{f"{name}-{mode}": entry for name, entry in ways.items() for mode in ERAS},
+        "later": modern,
+        "later-operator": {**modern, "roots": [outside.as_uri()]},
+        "later-own": {**modern, "roots": "caller"},
+        "refused": {**filesystem, "roots": "caller", "isolation": "shared"},
+    }
+    (tmp_path / "data" / "servers.json").write_text(json.dumps({"mcpServers": servers}))
+    with running(tmp_path / "data") as server:
+        keys = [
+            str(server.client.post("/api/v1/agent-keys", json={"name": name, "permissions": ["mcp:read", "mcp:write"]}).json()["key"])
+            for name in ("attacker", "victim")
+        ]
+        yield Nest(server, allowed, outside, *keys)
+
+
+async def _call(nest: Nest, key: str, server: str, tool: str, arguments: Json, *, roots: Path | None, mode: str) -> str:
+    """Call a tool as an MCP client that announces *roots*; return the text of its result, or of the protocol's error."""
+
+    async def list_roots(context: ClientRequestContext) -> types.ListRootsResult:
+        del context
+        assert roots is not None
+        return types.ListRootsResult(roots=[types.Root(uri=roots.as_uri())])  # pyright: ignore[reportArgumentType] - pydantic reads it
+
+    callback = {} if roots is None else {"list_roots_callback": list_roots}
+    async with client(nest.server, f"/mcp/{server}", key=key, mode=mode, **callback) as mcp:
+        try:
+            result = await mcp.call_tool(tool, arguments)
+        except MCPError as error:
+            return error.message
+    return "\n".join(cast("types.TextContent", each).text for each in result.content)
+
+
+def _over_http(nest: Nest, key: str, server: str, tool: str, **arguments: object) -> str:
+    """Call a tool by plain HTTP; return the whole answer."""
+    answer = nest.server.client.post(
+        "/api/v1/mcp/tools/call",
+        json={"server": server, "tool": tool, "arguments": arguments},
+        headers={"Authorization": f"Bearer {key}"},
+    )
+    return answer.text
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_a_callers_roots_move_no_folder_of_a_shared_session(nest: Nest, mode: str) -> None:
+    """Issue 14: any key could move the sandbox of server-filesystem, for itself and for everybody; D-32."""
+    secret = str(nest.outside / "secret.txt")
+
+    first = await _call(nest, nest.attacker, f"files-{mode}", "list_allowed_directories", {}, roots=nest.outside, mode=mode)
+    read = await _call(nest, nest.attacker, f"files-{mode}", "read_text_file", {"path": secret}, roots=nest.outside, mode=mode)
+
+    assert str(nest.allowed) in first
+    assert str(nest.outside) not in first
+    assert SECRET not in read
+    for key in (nest.attacker, nest.victim):
+        assert SECRET not in _over_http(nest, key, f"files-{mode}", "read_text_file", path=secret)
+        assert "for everyone" in _over_http(nest, key, f"files-{mode}", "read_text_file", path=str(nest.allowed / "a.txt"))
+    assert str(nest.outside) not in await _call(
+        nest, nest.victim, f"files-{mode}", "list_allowed_directories", {}, roots=nest.outside, mode=mode
+    )
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_the_operators_roots_hold_whatever_a_caller_announces(nest: Nest, mode: str) -> None:
+    """Issue 14: roots given in the entry; D-31."""
+    folders = await eventually(lambda: _folders_of(nest, f"operator-{mode}"))
+
+    announced = await _call(nest, nest.attacker, f"operator-{mode}", "list_allowed_directories", {}, roots=nest.allowed, mode=mode)
+
+    assert folders == announced.replace("\n", "\\n")
+    assert str(nest.allowed) not in announced
+    assert SECRET in _over_http(nest, nest.victim, f"operator-{mode}", "read_text_file", path=str(nest.outside / "secret.txt"))
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_roots_of_callers_reach_their_own_session_alone(nest: Nest, mode: str) -> None:
+    """Issue 14: "roots": "caller" opens a session per key; D-31, D-32."""
+    secret = str(nest.outside / "secret.txt")
+
+    mine = await _call(nest, nest.attacker, f"own-{mode}", "list_allowed_directories", {}, roots=nest.outside, mode=mode)
+    read = await _call(nest, nest.attacker, f"own-{mode}", "read_text_file", {"path": secret}, roots=nest.outside, mode=mode)
+    other = await _call(nest, nest.victim, f"own-{mode}", "list_allowed_directories", {}, roots=None, mode=mode)
+
+    assert str(nest.outside) in mine
+    assert read == SECRET
+    assert str(nest.allowed) in other
+    assert str(nest.outside) not in other
+    assert SECRET not in _over_http(nest, nest.victim, f"own-{mode}", "read_text_file", path=secret)
+
+
+def test_roots_of_callers_in_a_shared_session_are_refused(nest: Nest) -> None:
+    """Issue 14: the entry is refused with the reason and what to write instead; D-31."""
+    shown = nest.server.client.get("/api/v1/mcp/servers/refused").json()
+    answer = _over_http(nest, nest.victim, "refused", "list_allowed_directories")
+
+    assert shown["health"] == "offline"
+    assert 'roots "caller" needs isolation per_key' in json.loads(answer)["error"]
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_a_server_of_the_later_era_gets_the_roots_of_its_entry(nest: Nest, mode: str) -> None:
+    """Issue 14: in 2026-07-28 a server asks for roots by a result, which the entry answers, or nobody; D-36."""
+    tool = "test_input_required_result_list_roots"
+
+    operator = await _call(nest, nest.attacker, "later-operator", tool, {}, roots=nest.allowed, mode=mode)
+    own = await _call(nest, nest.attacker, "later-own", tool, {}, roots=nest.allowed, mode=mode)
+    none = await _call(nest, nest.attacker, "later", tool, {}, roots=nest.allowed, mode=mode)
+
+    assert nest.outside.as_uri() in operator
+    assert nest.allowed.as_uri() not in operator
+    assert nest.allowed.as_uri() in own
+    assert "its entry gives none" in none
+
+
+def test_roots_sent_unasked_over_http_are_left_out(nest: Nest) -> None:
+    """Issue 14: a caller may send answers to questions that nobody asked; those about roots reach no server; D-34, D-36."""
+    forged = {"roots": [{"uri": nest.allowed.as_uri()}]}
+    answers = {
+        server: nest.server.client.post(
+            "/api/v1/mcp/tools/call",
+            json={
+                "server": server,
+                "tool": "test_input_required_result_list_roots",
+                "arguments": {},
+                "input_responses": {"client_roots": forged},
+            },
+        ).text
+        for server in ("later", "later-operator", "later-own")
+    }
+
+    assert nest.allowed.as_uri() not in answers["later"]
+    assert nest.allowed.as_uri() not in answers["later-operator"]
+    assert nest.outside.as_uri() in answers["later-operator"]
+    assert nest.allowed.as_uri() in answers["later-own"]
+
+
+async def test_roots_beside_other_questions_are_answered_by_the_entry(nest: Nest) -> None:
+    """Issue 14: of several questions the caller is asked the others, and the entry's roots go with the answers; D-36."""
+
+    async def elicit(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
+        del context, params
+        return types.ElicitResult(action="accept", content={"name": "ada"})
+
+    async def sample(context: ClientRequestContext, params: types.CreateMessageRequestParams) -> types.CreateMessageResult:
+        del context, params
+        return types.CreateMessageResult(role="assistant", content=types.TextContent(type="text", text="hello"), model="m")
+
+    async with client(nest.server, "/mcp/later-operator", elicitation_callback=elicit, sampling_callback=sample) as mcp:
+        result = await mcp.call_tool("test_input_required_result_multiple_inputs", {})
+
+    assert not result.is_error
+    assert nest.outside.as_uri() in str(result.content)
+
+
+def _folders_of(nest: Nest, server: str) -> str | None:
+    """Return what server-filesystem says that it may use, once it has taken its roots: it looks at them after its first answer."""
+    answer = json.loads(_over_http(nest, nest.victim, server, "list_allowed_directories"))
+    text = str(answer["result"]["content"][0]["text"]).replace("\n", "\\n")
+    return text if str(nest.outside) in text else None
