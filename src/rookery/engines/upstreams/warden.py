@@ -5,7 +5,8 @@ Run as a script of its own (python -I -S warden.py LIFELINE GRACE -- command arg
 so it imports little and nothing of ours: 20 ms to start. The command gets our stdin, stdout and stderr
 themselves, so no message passes through here. LIFELINE is one end of a socket pair whose other end Rookery holds: we write
 the command's process id to it, and when it ends, because Rookery closed it or was killed (kill -9 too: the kernel closes
-it), the command's process group gets SIGTERM, and after GRACE seconds SIGKILL. When the command ends by itself, whatever it
+it), the command's process group gets SIGTERM, and after GRACE seconds SIGKILL. A byte written to our end of the socket pair sends
+SIGTERM alone, for a command that needs more time to end. When the command ends by itself, whatever it
 started is killed too, also what moved to another process group (on Linux, where orphans come to us).
 """
 
@@ -21,7 +22,8 @@ import time
 _PARENT_POLL_S = 2.0
 """Beside the lifeline, which another child of a forking parent might hold open: is our parent still our parent?"""
 
-_REAP_ROUNDS = 50
+_REAP_S = 1.0
+_SET_PDEATHSIG = 1
 _SET_CHILD_SUBREAPER = 36
 """prctl(2); linux/prctl.h."""
 
@@ -36,14 +38,14 @@ def main(lifeline: int, grace_s: float, command: list[str]) -> int:
         signal.signal(number, _wake_up)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     os.set_inheritable(lifeline, False)
-    _adopt_orphans()
+    _prepare_process()
     try:
         child = os.posix_spawnp(command[0], command, os.environ, setpgroup=0)
     except OSError as error:
         sys.stderr.write(f"{command[0]}: {error.strerror}\n")
         return 127
     _let_go_of_the_pipes()
-    os.write(lifeline, b"%d\n" % child)
+    _send_pid(lifeline, child)
     kill_at: float | None = None
     while True:
         status = _reap(child)
@@ -59,9 +61,11 @@ def main(lifeline: int, grace_s: float, command: list[str]) -> int:
         ready = select.select(watched, [], [], wait)[0]
         if woken in ready:
             os.read(woken, 4096)
-        if kill_at is None and ((lifeline in ready and not _is_held(lifeline)) or os.getppid() != parent):
+        has_message = lifeline in ready
+        has_ended = (has_message and not _is_held(lifeline)) or os.getppid() != parent
+        if kill_at is None and (has_message or has_ended):
             _signal_group(child, signal.SIGTERM)
-            kill_at = time.monotonic() + grace_s
+            kill_at = time.monotonic() + grace_s if has_ended else None
 
 
 def _wake_up(number: int, frame: object) -> None:
@@ -69,7 +73,15 @@ def _wake_up(number: int, frame: object) -> None:
     del number, frame
 
 
+def _send_pid(lifeline: int, child: int) -> None:
+    try:
+        os.write(lifeline, b"%d\n" % child)
+    except OSError:
+        return  # Rookery is gone already: the lifeline has ended, and the loop sees that
+
+
 def _is_held(lifeline: int) -> bool:
+    """Read what woke us; return whether Rookery still holds the other end."""
     try:
         return os.read(lifeline, 64) != b""
     except OSError:
@@ -84,11 +96,14 @@ def _let_go_of_the_pipes() -> None:
     os.close(null)
 
 
-def _adopt_orphans() -> None:
+def _prepare_process() -> None:
+    """Adopt orphans of the command; be continued when our parent dies, because a stopped process sees no lifeline end."""
     if sys.platform != "linux":
         return
     try:
-        ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        library = ctypes.CDLL(None)
+        library.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        library.prctl(_SET_PDEATHSIG, signal.SIGCONT, 0, 0, 0)
     except (OSError, AttributeError):
         return
 
@@ -116,7 +131,8 @@ def _signal_group(group: int, number: int) -> None:
 
 def _kill_what_is_left(group: int) -> None:
     _signal_group(group, signal.SIGKILL)
-    for _ in range(_REAP_ROUNDS):
+    deadline = time.monotonic() + _REAP_S
+    while time.monotonic() < deadline:
         orphans = _descendants()
         if not orphans:
             return
