@@ -69,10 +69,15 @@ class AgentKeys(Keyring):
             NotFound: There is no such workspace.
             ScopeMissing, PermissionDenied, NotHeld: It would have more than *by* has (D-24).
         """
-        return (await self.create_many(workspace_id, [new], by=by))[0]
+        work = self._creation(workspace_id, [new], by=by)
+        return await self._db.write(lambda tx: work(tx)[0])
 
     async def create_many(self, workspace_id: int, new: Sequence[NewAgentKey], *, by: Actor) -> list[Minted]:
         """Make several keys, all or none; raises as `create` does."""
+        return await self._db.write(self._creation(workspace_id, new, by=by))
+
+    def _creation(self, workspace_id: int, new: Sequence[NewAgentKey], *, by: Actor) -> Callable[[Tx], list[Minted]]:
+        """Return the work that stores the new keys; their secrets are drawn before it."""
         now = self._clock()
         checked = [_checked(each, now, platform=by.kind == "operator") for each in new]
         coins = [coin() for _ in checked]
@@ -93,7 +98,7 @@ class AgentKeys(Keyring):
                 self._note(tx, by, "created", None, minted.key)
             return made
 
-        return await self._db.write(work)
+        return work
 
     async def revoke(self, workspace_id: int, key_id: str, *, by: Actor) -> Key:
         """

@@ -58,12 +58,19 @@ class ApiKeys(Keyring):
             NotFound: There is no such workspace.
             ScopeMissing, PermissionDenied, NotHeld: It would have more than *by* has (D-24).
         """
-        return (await self.create_many(workspace_id, [new], by=by))[0]
+        work = await self._creation(workspace_id, [new], by=by)
+        return await self._db.write(lambda tx: work(tx)[0])
 
     async def create_many(
         self, workspace_id: int, new: Sequence[NewApiKey], *, by: Actor, progress: Callable[[int], None] = lambda _: None
     ) -> list[Minted]:
         """Make several keys, all or none; raises as `create` does. *progress* is told how many are hashed: that takes the time."""
+        return await self._db.write(await self._creation(workspace_id, new, by=by, progress=progress))
+
+    async def _creation(
+        self, workspace_id: int, new: Sequence[NewApiKey], *, by: Actor, progress: Callable[[int], None] = lambda _: None
+    ) -> Callable[[Tx], list[Minted]]:
+        """Return the work that stores the new keys; their secrets are drawn and hashed before it."""
         checked = [_checked(each, self._clock(), platform=by.kind == "operator") for each in new]
         coins = list[Coined]()
         for start in range(0, len(checked), _AT_ONCE):
@@ -84,7 +91,7 @@ class ApiKeys(Keyring):
                 self._note(tx, by, "created", None, minted.key)
             return made
 
-        return await self._db.write(work)
+        return work
 
     async def _coin(self, environment: Environment) -> Coined:
         return await coin(self._bcrypt, environment)

@@ -1,8 +1,9 @@
 """
 Requests that a caller marked with a key of their own, so that a repetition is answered and not done again (D-14).
 
-One row a marked request: reserved before it is worked, under a lease, and kept with its answer for a day after. What a row
-holds is sealed: an answer may repeat what the caller wrote.
+One row per marked request. The row is reserved, under a lease, before the request is worked. The transaction that does the work stores
+the response in it, so a crash leaves both or neither. The row is kept for a day. Its content is sealed, because a response may repeat what
+the caller wrote.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from rookery.kernel.clock import Clock, to_micros
 from rookery.kernel.db import Database, Row, Tx, metadata, upsert
 from rookery.kernel.errors import Conflict, RookeryError
 from rookery.kernel.ids import Ids
+from rookery.kernel.owners import dead, owner
 from rookery.kernel.sealing import Place, SealedColumn, Sealer
 
 KEPT = timedelta(hours=24)
@@ -56,12 +58,14 @@ _TAKE_OVER = (
 )
 _RENEW = update(kept_answers).where(*_MINE).values(until=bindparam("end"))
 _KEEP = update(kept_answers).where(*_MINE).values(owner=None, until=bindparam("end"), sealed=bindparam("text"))
+_STORED = (kept_answers.c.id == bindparam("of_id"), kept_answers.c.owner.is_(None), kept_answers.c.until == bindparam("stored_until"))
+_REPLACE = update(kept_answers).where(*_STORED).values(sealed=bindparam("text"))
 _FREE = delete(kept_answers).where(*_MINE)
 _OVER = select(kept_answers.c.id).where(kept_answers.c.until <= bindparam("now")).limit(bindparam("at_most"))
 _FORGET = delete(kept_answers).where(kept_answers.c.id.in_(bindparam("ids", expanding=True)), kept_answers.c.until <= bindparam("now"))
 _PURGE = delete(kept_answers).where(kept_answers.c.workspace_id == bindparam("of_workspace"))
 
-Shown = Literal["whole", "secret", "large"]
+Shown = Literal["whole", "secret", "large", "made"]
 
 
 class IdempotencyMismatch(RookeryError):
@@ -105,8 +109,9 @@ class Kept:
     An answer as it is kept.
 
     Attributes:
-        shown: Whether *body* is the whole; of an answer that shows a secret, and of one too large, it is left out.
-        made: Ids of what the request made, of an answer that showed a secret.
+        shown: Whether *body* is the whole response. It is left out of a response that shows a secret, of one that is too large, and
+            of one that the route builds again from the id of what the request made.
+        made: Ids of what the request made, if *shown* is `secret` or `made`.
     """
 
     status: int
@@ -142,7 +147,7 @@ class KeptAnswers:
             StillRunning: Somebody has that right, and is not done.
             Unreadable: What is kept cannot be opened, or a new row not sealed.
         """
-        claim, now = Claim(request, self._ids()), to_micros(self._clock())
+        claim, now = Claim(request, owner(self._ids())), to_micros(self._clock())
 
         def work(tx: Tx) -> Claim | Kept:
             end, text = now + _micros(LEASE), self._seal(tx, request, b"")
@@ -152,7 +157,7 @@ class KeptAnswers:
             row = tx.one(_HELD, {"of_id": request.id})
             if row is None:  # freed between the two statements, as PostgreSQL may
                 raise _still_running()
-            if row.integer("until") <= now:
+            if row.integer("until") <= now or _is_orphaned(row):
                 tx.run(_TAKE_OVER, {"of_id": request.id, "workspace": request.workspace_id, "me": claim.owner, "end": end, "text": text})
                 return claim
             return self._answer(row, request)
@@ -171,6 +176,28 @@ class KeptAnswers:
         def work(tx: Tx) -> int:
             sealed = self._seal(tx, claim.asked, text)
             return tx.run(_KEEP, {"of_id": claim.asked.id, "me": claim.owner, "end": end, "text": sealed})
+
+        return await self._db.write(work) == 1
+
+    def store(self, tx: Tx, claim: Claim, answer: Kept) -> int:
+        """
+        Store the response as a part of the transaction *tx* that does the work; return until when it is kept, in microseconds.
+
+        Raises:
+            StillRunning: The claim was lost to another process. *tx* must be undone.
+        """
+        end = to_micros(self._clock() + KEPT)
+        sealed = self._seal(tx, claim.asked, _written(answer))
+        if tx.run(_KEEP, {"of_id": claim.asked.id, "me": claim.owner, "end": end, "text": sealed}) != 1:
+            raise _still_running()
+        return end
+
+    async def replace(self, request: Asked, answer: Kept, *, until: int) -> bool:
+        """Replace the response that `store` kept *until* then; return false if it is no longer there."""
+        text = _written(answer)
+
+        def work(tx: Tx) -> int:
+            return tx.run(_REPLACE, {"of_id": request.id, "stored_until": until, "text": self._seal(tx, request, text)})
 
         return await self._db.write(work) == 1
 
@@ -209,6 +236,12 @@ def purge(tx: Tx, workspace_id: int) -> int:
 def _forget(tx: Tx, now: int) -> int:
     ids = [row.text("id") for row in tx.all(_OVER, {"now": now, "at_most": _AT_ONCE})]
     return tx.run(_FORGET, {"ids": ids, "now": now}) if ids else 0
+
+
+def _is_orphaned(row: Row) -> bool:
+    """Return whether the process that holds the claim ended without storing a response: nothing of its work was committed."""
+    name = row.maybe_text("owner")
+    return name is not None and bool(dead([name]))
 
 
 def _still_running() -> StillRunning:

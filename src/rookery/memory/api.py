@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, cast
 
 from fastapi import Query
 from pydantic import BaseModel, ValidationError
@@ -14,7 +14,7 @@ from starlette.responses import Response
 from rookery.access.guard import caller_of
 from rookery.access.models import Caller
 from rookery.kernel.errors import Conflict, RookeryError, ValidationFailed
-from rookery.kernel.http import Described, Route, describe, page, reply
+from rookery.kernel.http import Described, Route, describe, page, reply, respond_with
 from rookery.kernel.http.pages import PageQuery
 from rookery.kernel.wire import refusal
 from rookery.memory.answers import (
@@ -38,7 +38,7 @@ from rookery.memory.context import Context
 from rookery.memory.errors import AlreadySuperseded, BacklogFull, MemoriesFull, NotEmbeddable
 from rookery.memory.feedback import Feedback
 from rookery.memory.listing import Listing
-from rookery.memory.models import Draft, Mode
+from rookery.memory.models import Draft, Mode, Remembered
 from rookery.memory.recall import Recall
 from rookery.memory.records import Records
 from rookery.memory.remember import Outcome, Remember
@@ -159,8 +159,10 @@ class MemoryApi:
         `duplicate: true` instead of stored again.
         """
         caller = caller_of(request)
-        done = await self.remember.one(caller, body.draft(), wait_s=body.wait_s)
-        return reply(self.answers.remembered(caller, done), status=200 if done.is_duplicate else 201)
+        answer = respond_with(
+            Remembered, lambda done: reply(self.answers.remembered(caller, done), status=200 if done.is_duplicate else 201)
+        )
+        return answer(await self.remember.one(caller, body.draft(), wait_s=body.wait_s))
 
     @describe(errors=(MemoriesFull, BacklogFull))
     async def post_batch(self, request: Request, body: BatchBody) -> Response:
@@ -171,9 +173,8 @@ class MemoryApi:
         """
         caller = caller_of(request)
         read = [_read(item) for item in body.memories]
-        outcomes = iter(await self.remember.many(caller, [each for each in read if isinstance(each, Draft)]))
-        results = [next(outcomes) if isinstance(each, Draft) else each for each in read]
-        return reply(BatchAnswer.model_construct(results=[self._item(caller, index, each) for index, each in enumerate(results)]))
+        answer = respond_with(cast("type[list[Outcome]]", list), lambda outcomes: self._batch(caller, read, outcomes))
+        return answer(await self.remember.many(caller, [each for each in read if isinstance(each, Draft)]))
 
     @describe(errors=(NotEmbeddable,))
     async def post_recall(self, request: Request, body: RecallBody) -> Response:
@@ -258,6 +259,11 @@ class MemoryApi:
         """Return an archived memory to recall and search."""
         caller = caller_of(request)
         return reply(self.answers.memory(caller, await self.records.restore(caller, _folded(memory_id))))
+
+    def _batch(self, caller: Caller, read: Sequence[Draft | ValidationFailed], outcomes: Sequence[Outcome]) -> Response:
+        stored = iter(outcomes)
+        results = [next(stored) if isinstance(each, Draft) else each for each in read]
+        return reply(BatchAnswer.model_construct(results=[self._item(caller, index, each) for index, each in enumerate(results)]))
 
     def _item(self, caller: Caller, index: int, outcome: Outcome) -> BatchItem:
         if isinstance(outcome, RookeryError):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from rookery.access.models import Caller
 from rookery.kernel.clock import Clock
-from rookery.kernel.db import Database, Tx
+from rookery.kernel.db import COMPLETION, Completion, Database, Tx
 from rookery.kernel.errors import EngineUnavailable, RookeryError, ValidationFailed
 from rookery.kernel.events import Bus, MemoryStored, MemorySuperseded
 from rookery.kernel.ids import Ids
@@ -44,6 +44,8 @@ class _Drawn(NamedTuple):
     caller: Caller
     memory: Memory | RookeryError
     dedupe: bool
+    complete: Completion | None = None
+    """Stores the response to a request with an Idempotency-Key, in the transaction that stores the memory."""
 
 
 class Remember:
@@ -91,7 +93,7 @@ class Remember:
         """
         memory = self._draw(caller, draft, await self._lasting(caller, [draft]))
         await self._capacity.admit(caller.workspace_id, 1)
-        storing = self._alone(_Drawn(caller, memory, draft.dedupe))
+        storing = self._alone(_Drawn(caller, memory, draft.dedupe, COMPLETION.get()))
         if self._job_after_s:
             done = await storing
         else:
@@ -183,7 +185,7 @@ class Remember:
 
     def _store_all(self, tx: Tx, all_drawn: Sequence[_Drawn]) -> list[Outcome]:
         outcomes, new = list[Outcome](), dict[str, list[Memory]]()
-        for caller, memory, dedupe in all_drawn:
+        for caller, memory, dedupe, _ in all_drawn:
             if isinstance(memory, RookeryError):
                 outcomes.append(memory)
                 continue
@@ -202,6 +204,9 @@ class Remember:
                 same.append(memory)
             outcomes.append(done)
         self._add(tx, new)
+        for drawn, outcome in zip(all_drawn, outcomes, strict=True):
+            if drawn.complete is not None:
+                drawn.complete(tx, outcome)
         return outcomes
 
     def _store(self, tx: Tx, caller: Caller, memory: Memory, *, dedupe: bool) -> tuple[str, Remembered]:

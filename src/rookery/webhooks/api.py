@@ -12,7 +12,7 @@ from starlette.responses import Response
 from rookery.access.guard import caller_of
 from rookery.kernel.clock import Clock
 from rookery.kernel.errors import Conflict
-from rookery.kernel.http import Route, describe, page, reply
+from rookery.kernel.http import Route, describe, page, reply, respond_with
 from rookery.kernel.http.pages import Page, PageQuery
 from rookery.webhooks import schemas as shapes
 from rookery.webhooks import shown
@@ -20,7 +20,7 @@ from rookery.webhooks.catalogue import TYPES
 from rookery.webhooks.deliveries import Deliveries
 from rookery.webhooks.endpoints import Endpoints
 from rookery.webhooks.errors import DeliveriesFull
-from rookery.webhooks.models import Tenant
+from rookery.webhooks.models import Delivery, Minted, Tenant
 
 READ, WRITE, DELETE = "webhooks:read", "webhooks:write", "webhooks:delete"
 
@@ -75,8 +75,8 @@ class WebhooksApi:
     @describe(errors=(Conflict,))
     async def post_webhook(self, request: Request, body: shapes.NewWebhookBody) -> Response:
         """Create a webhook endpoint. `secret` is shown in this answer only. The address is checked by the same rules as each delivery."""
-        made = await self.endpoints.create(Tenant.of(caller_of(request)), body.new())
-        return reply(shown.minted(made, self.clock()), status=201)
+        answer = respond_with(Minted, lambda made: reply(shown.minted(made, self.clock()), status=201))
+        return answer(await self.endpoints.create(Tenant.of(caller_of(request)), body.new()))
 
     async def get_webhook(self, request: Request, webhook_id: str) -> Response:
         """Return a webhook endpoint without its secret."""
@@ -94,15 +94,15 @@ class WebhooksApi:
     @describe(errors=(Conflict,))
     async def post_rotate_secret(self, request: Request, body: shapes.RotateSecretBody, webhook_id: str) -> Response:
         """Replace the signing secret. During the grace period, deliveries are signed with both secrets."""
-        made = await self.endpoints.rotate_secret(
-            Tenant.of(caller_of(request)), webhook_id, grace_hours=body.grace_period_hours, secret=body.secret
-        )
-        return reply(shown.minted(made, self.clock()))
+        answer = respond_with(Minted, lambda made: reply(shown.minted(made, self.clock())))
+        tenant, grace = Tenant.of(caller_of(request)), body.grace_period_hours
+        return answer(await self.endpoints.rotate_secret(tenant, webhook_id, grace_hours=grace, secret=body.secret))
 
     @describe(errors=(Conflict, DeliveriesFull))
     async def post_test(self, request: Request, webhook_id: str) -> Response:
         """Send a `webhook.test` event to the endpoint. The log of deliveries shows the outcome."""
-        return reply(shown.delivery(await self.deliveries.test(Tenant.of(caller_of(request)), webhook_id)), status=202)
+        answer = respond_with(Delivery, _sent)
+        return answer(await self.deliveries.test(Tenant.of(caller_of(request)), webhook_id))
 
     async def get_deliveries(self, request: Request, webhook_id: str, query: Annotated[shapes.DeliveriesQuery, Query()]) -> Response:
         """List the deliveries of an endpoint, newest first."""
@@ -118,8 +118,8 @@ class WebhooksApi:
     @describe(errors=(Conflict, DeliveriesFull))
     async def post_resend(self, request: Request, webhook_id: str, delivery_id: str) -> Response:
         """Send the event of a delivery again. The event keeps its id."""
-        made = await self.deliveries.resend(Tenant.of(caller_of(request)), webhook_id, delivery_id)
-        return reply(shown.delivery(made), status=202)
+        answer = respond_with(Delivery, _sent)
+        return answer(await self.deliveries.resend(Tenant.of(caller_of(request)), webhook_id, delivery_id))
 
     @describe(errors=(Conflict, DeliveriesFull))
     async def post_resend_failed(self, request: Request, body: shapes.ResendFailedBody, webhook_id: str) -> Response:
@@ -132,3 +132,7 @@ class WebhooksApi:
         caller_of(request)
         some = TYPES[query.offset : query.offset + query.per_page]
         return page(request, [shown.event_type(each) for each in some], query=query, total=len(TYPES))
+
+
+def _sent(delivery: Delivery) -> Response:
+    return reply(shown.delivery(delivery), status=202)

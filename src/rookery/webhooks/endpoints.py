@@ -106,16 +106,16 @@ class Endpoints:
             updated_at=now,
         )
 
-        def work(tx: Tx) -> Endpoint:
+        def work(tx: Tx) -> Minted:
             must_exist(tx, tenant.shown_workspace_id)
             if store.count(tx, tenant.workspace_id) >= MAX_ENDPOINTS:
                 raise Conflict(f"A workspace may have {MAX_ENDPOINTS} webhooks, and this one has.")
             whole = replace(endpoint, sealed_secret=self._seal(tx, endpoint, SECRET, secret))
             store.add(tx, whole)
             self._note(tx, tenant, "created", whole, (None, _audited(whole)))
-            return whole
+            return Minted(endpoint=whole, secret=secret)
 
-        return Minted(endpoint=await self._db.write(work), secret=secret)
+        return await self._db.write(work)
 
     async def change(self, tenant: Tenant, endpoint_id: str, change: EndpointChange) -> EndpointChanged:
         """
@@ -187,7 +187,7 @@ class Endpoints:
         given = _made() if secret is None else asked.must_be_secret(Secret(secret))
         now = self._clock()
 
-        def work(tx: Tx) -> Endpoint:
+        def work(tx: Tx) -> Minted:
             must_exist(tx, tenant.shown_workspace_id)
             old = must_find(tx, tenant, endpoint_id, to_change=True)
             if grace_hours and old.grace_until(now) is not None:
@@ -203,9 +203,9 @@ class Endpoints:
             )
             store.change(tx, new)
             self._note(tx, tenant, "secret_rotated", new, ({}, {"grace_period_hours": grace_hours}))
-            return new
+            return Minted(endpoint=new, secret=given)
 
-        return Minted(endpoint=await self._db.write(work), secret=given)
+        return await self._db.write(work)
 
     def secrets(self, endpoint: Endpoint, now: datetime) -> Secrets | None:
         """

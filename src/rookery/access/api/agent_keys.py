@@ -12,7 +12,7 @@ from starlette.responses import Response
 from rookery.access.agent_keys import AgentKeys
 from rookery.access.api.keys import DELETE, READ, WRITE, KeyRoutes, environment_of
 from rookery.access.guard import caller_of
-from rookery.access.models import Actor, Caller, Key
+from rookery.access.models import Actor, Caller, Key, Minted
 from rookery.access.schemas import (
     AddressesAnswer,
     AddressesBody,
@@ -26,7 +26,7 @@ from rookery.access.schemas import (
     PermissionsBody,
 )
 from rookery.access.scopes import ADDRESSES, grants, grants_all, grants_any
-from rookery.kernel.http import Route, reply
+from rookery.kernel.http import Route, reply, respond_with
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,8 @@ class AgentKeyRoutes(KeyRoutes):
         `key` is shown in this answer only. The caller must hold every permission and limit that it gives to the key.
         """
         caller = caller_of(request)
-        return self.minted(caller, await self._keys.create(caller.shown_workspace_id, body.new(), by=Actor.of(caller)))
+        answer = respond_with(Minted, lambda made: self.minted(caller, made))
+        return answer(await self._keys.create(caller.shown_workspace_id, body.new(), by=Actor.of(caller)))
 
     async def patch_key(self, request: Request, body: AgentKeyChangeBody, key_id: str) -> Response:
         """Change the name, limits or lists of an agent key. The change applies from the next request on; `agent_id` cannot change."""

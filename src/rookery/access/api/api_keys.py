@@ -11,9 +11,9 @@ from starlette.responses import Response
 from rookery.access.api.keys import WRITE, KeyRoutes
 from rookery.access.api_keys import ApiKeys
 from rookery.access.guard import caller_of
-from rookery.access.models import Actor
+from rookery.access.models import Actor, Minted
 from rookery.access.schemas import ApiKeyAnswer, ApiKeyChangeBody, NewApiKeyAnswer, NewApiKeyBody
-from rookery.kernel.http import Route
+from rookery.kernel.http import Route, respond_with
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,8 @@ class ApiKeyRoutes(KeyRoutes):
         `plaintext_key` is shown in this answer only. The caller must hold every scope and limit that it gives to the key.
         """
         caller = caller_of(request)
-        made = await self._keys.create(caller.shown_workspace_id, body.new(caller.environment), by=Actor.of(caller))
-        return self.minted(caller, made)
+        answer = respond_with(Minted, lambda made: self.minted(caller, made))
+        return answer(await self._keys.create(caller.shown_workspace_id, body.new(caller.environment), by=Actor.of(caller)))
 
     async def patch_key(self, request: Request, body: ApiKeyChangeBody, key_id: str) -> Response:
         """Change the name, scopes, limits or expiry of an API key. The change applies from the next request on."""

@@ -22,7 +22,7 @@ from rookery.access.sheets import call_columns, sum_columns
 from rookery.access.usage import Usage
 from rookery.kernel.clock import Clock
 from rookery.kernel.errors import ValidationFailed
-from rookery.kernel.http import Route, describe, page, reply
+from rookery.kernel.http import Route, describe, page, reply, respond_with
 from rookery.kernel.http.pages import Page
 from rookery.kernel.wire import Answer, Moment
 
@@ -101,8 +101,9 @@ class KeyRoutes:
     async def post_rotate(self, request: Request, body: RotateBody, key_id: str) -> Response:
         """Create a successor with the same settings. Both keys work until the grace period ends, then the old one is deleted."""
         caller = caller_of(request)
-        made = await self.keyring.rotate(caller.shown_workspace_id, key_id, grace_hours=body.grace_period_hours, by=Actor.of(caller))
-        return self.minted(caller, made)
+        answer = respond_with(Minted, lambda made: self.minted(caller, made))
+        grace = body.grace_period_hours
+        return answer(await self.keyring.rotate(caller.shown_workspace_id, key_id, grace_hours=grace, by=Actor.of(caller)))
 
     async def post_suspend(self, request: Request, key_id: str) -> Response:
         """Suspend a key: its requests are rejected until it is resumed."""

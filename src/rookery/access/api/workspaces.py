@@ -13,7 +13,7 @@ from rookery.access import shown
 from rookery.access.api_keys import ApiKeys
 from rookery.access.errors import NameTaken, NotHeld
 from rookery.access.guard import caller_of
-from rookery.access.models import TEST, Actor, Caller
+from rookery.access.models import TEST, Actor, Caller, Minted, Workspace
 from rookery.access.schemas import (
     DeleteWorkspaceQuery,
     DeletionAnswer,
@@ -26,7 +26,7 @@ from rookery.access.scopes import ADDRESSES, ALL_WORKSPACES
 from rookery.access.workspaces import Workspaces
 from rookery.kernel.clock import Clock
 from rookery.kernel.errors import NotFound
-from rookery.kernel.http import Route, describe, page, reply
+from rookery.kernel.http import Route, describe, page, reply, respond_with
 from rookery.kernel.http.pages import Page, PageQuery
 
 _LARGEST = 2**63 - 1
@@ -73,7 +73,8 @@ class WorkspaceRoutes:
     async def post_workspace(self, request: Request, body: NewWorkspaceBody) -> Response:
         """Create a workspace, a tenant with its own keys, memories, plans and servers."""
         caller = _live(caller_of(request))
-        return reply(shown.workspace(await self.workspaces.create(body.name, by=Actor.of(caller))), status=201)
+        answer = respond_with(Workspace, lambda made: reply(shown.workspace(made), status=201))
+        return answer(await self.workspaces.create(body.name, by=Actor.of(caller)))
 
     async def get_workspace(self, request: Request, workspace_id: str) -> Response:
         """Return a workspace. Other workspaces than the key's own need the scope `platform:workspaces`."""
@@ -104,8 +105,9 @@ class WorkspaceRoutes:
         `plaintext_key` is shown in this answer only.
         """
         caller = _live(caller_of(request))
-        made = await self.api_keys.create(_number(workspace_id), body.new(caller.environment), by=Actor.of(caller))
-        return reply(shown.minted(made, self.clock(), with_addresses=caller.may(ADDRESSES)), status=201)
+        with_addresses = caller.may(ADDRESSES)
+        answer = respond_with(Minted, lambda made: reply(shown.minted(made, self.clock(), with_addresses=with_addresses), status=201))
+        return answer(await self.api_keys.create(_number(workspace_id), body.new(caller.environment), by=Actor.of(caller)))
 
 
 def _live(caller: Caller) -> Caller:

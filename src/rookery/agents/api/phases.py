@@ -21,6 +21,8 @@ from rookery.agents.errors import (
     TooMany,
     WrongTransition,
 )
+from rookery.agents.models.plans import Checkpoint
+from rookery.agents.models.views import PhaseView, TaskView
 from rookery.agents.plans.phases import Phases
 from rookery.agents.plans.tasks import Tasks
 from rookery.agents.schemas.plan_answers import (
@@ -35,7 +37,7 @@ from rookery.agents.schemas.plan_answers import (
 )
 from rookery.agents.schemas.plans import CheckpointBody, NewPhaseBody, NewTaskBody, PhasePatch, PhaseStatusBody
 from rookery.agents.schemas.queries import ForceQuery, PhaseTasksQuery
-from rookery.kernel.http import Route, describe, page, reply
+from rookery.kernel.http import Route, describe, page, reply, respond_with
 from rookery.kernel.http.pages import PageQuery
 
 
@@ -99,8 +101,8 @@ class PhaseRoutes:
     @describe(errors=(PlanArchived, PlanNotActive, TooMany))
     async def post_phase(self, request: Request, plan: str, body: NewPhaseBody) -> Response:
         """Add a phase to a plan, with its tasks."""
-        view = await self.phases.add(caller_of(request), plan, body.draft(body.position), expected=expected(request))
-        return tagged(phase_answer(view), view.phase.version, status=201)
+        answer = respond_with(PhaseView, lambda view: tagged(phase_answer(view), view.phase.version, status=201))
+        return answer(await self.phases.add(caller_of(request), plan, body.draft(body.position), expected=expected(request)))
 
     @with_etag
     async def get_phase(self, request: Request, plan: str, phase: str) -> Response:
@@ -135,10 +137,11 @@ class PhaseRoutes:
     @describe(errors=(PlanArchived, TooMany))
     async def post_checkpoint(self, request: Request, plan: str, phase: str, body: CheckpointBody) -> Response:
         """Add a note to a phase. It is shown with the phase."""
-        kept = await self.phases.add_checkpoint(
+        answer = respond_with(Checkpoint, lambda checkpoint: reply(checkpoint_answer(checkpoint), status=201))
+        added = await self.phases.add_checkpoint(
             caller_of(request), plan, phase, note=body.note, context=body.context or {}, expected=expected(request)
         )
-        return reply(checkpoint_answer(kept), status=201)
+        return answer(added)
 
     async def get_tasks(self, request: Request, plan: str, phase: str, query: Annotated[PhaseTasksQuery, Query()]) -> Response:
         """List the tasks of a phase, in their order."""
@@ -150,5 +153,5 @@ class PhaseRoutes:
     @describe(errors=(PlanArchived, PlanNotActive, PhaseClosed, TooMany))
     async def post_task(self, request: Request, plan: str, phase: str, body: NewTaskBody) -> Response:
         """Add a task to a phase."""
-        view = await self.tasks.add(caller_of(request), plan, phase, body.draft(body.position), expected=expected(request))
-        return tagged(task_answer(view), view.task.version, status=201)
+        answer = respond_with(TaskView, lambda view: tagged(task_answer(view), view.task.version, status=201))
+        return answer(await self.tasks.add(caller_of(request), plan, phase, body.draft(body.position), expected=expected(request)))

@@ -18,7 +18,7 @@ from rookery.agents.plans.plans import Plans
 from rookery.agents.schemas.plan_answers import EventsAnswer, GraphAnswer, PlanAnswer, PlansAnswer, event_answer, graph_answer, plan_answer
 from rookery.agents.schemas.plans import ArchiveBody, PlanBody, PlanPatch, PlanStatusBody
 from rookery.agents.schemas.queries import EventsAfterQuery, GraphQuery, IncludeQuery, PlansQuery
-from rookery.kernel.http import Route, describe, page, reply
+from rookery.kernel.http import Route, describe, page, reply, respond_with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,10 @@ class PlanRoutes:
     async def post_plan(self, request: Request, body: PlanBody) -> Response:
         """Create a plan with its phases and tasks, in one transaction."""
         require_unconditional(request)
-        return await self._answer(request, await self.plans.create(caller_of(request), body.draft()), status=201)
+        caller = caller_of(request)
+        answer = respond_with(PlanView, lambda view: tagged(plan_answer(caller, view), view.plan.version, status=201))
+        view = await self.plans.create(caller, body.draft())
+        return await shaped(view, lambda: answer(view))
 
     @with_etag
     async def get_plan(self, request: Request, plan: str, query: Annotated[IncludeQuery, Query()]) -> Response:

@@ -14,7 +14,7 @@ from rookery.access.guard import caller_of
 from rookery.access.models import Caller
 from rookery.agents.api.rows import by_etag, expected, require_unconditional, row, tagged, with_etag
 from rookery.agents.errors import PlanArchived, WrongTransition
-from rookery.agents.models.sessions import Session, Shown
+from rookery.agents.models.sessions import Session, SessionEvent, Shown
 from rookery.agents.schemas.boot import StartedAnswer, boot_answer
 from rookery.agents.schemas.session_events import EventBody, EventsQuery, SessionEventAnswer, event_answer
 from rookery.agents.schemas.sessions import (
@@ -31,7 +31,7 @@ from rookery.agents.schemas.sessions import (
 from rookery.agents.sessions.errors import NothingOffered, SessionActive, SessionEnded, SessionFull, SessionResumed
 from rookery.agents.sessions.verbs import SessionServices
 from rookery.kernel.errors import NotFound
-from rookery.kernel.http import Route, describe, page, reply
+from rookery.kernel.http import Route, describe, page, record_made, reply, respond_with
 from rookery.kernel.http.pages import Page
 
 READ, WRITE = "sessions.read", "sessions.write"
@@ -50,7 +50,15 @@ class SessionRoutes:
         return [
             _route("GET /sessions", self.get_sessions, READ, Page[SessionAnswer], "list_sessions", summary="List sessions, newest first"),
             _route(
-                "POST /sessions", self.post_session, WRITE, StartedAnswer, "start_session", summary="Start a session", status=201, once=True
+                "POST /sessions",
+                self.post_session,
+                WRITE,
+                StartedAnswer,
+                "start_session",
+                summary="Start a session",
+                status=201,
+                once=True,
+                rebuild=self._started_again,
             ),
             _route(f"GET {one}", self.get_session, READ, SessionAnswer, "get_session", summary="Show a session"),
             _route(
@@ -93,6 +101,7 @@ class SessionRoutes:
                 summary="Start the successor of a session",
                 status=201,
                 once=True,
+                rebuild=self._started_again,
                 may_be_empty=True,
             ),
         ]
@@ -115,6 +124,7 @@ class SessionRoutes:
         """
         require_unconditional(request)
         caller = caller_of(request)
+        record_made(Session, lambda session: session.id)
         return await self._started(caller, await self.sessions.starting.start(caller, body.new()))
 
     @with_etag
@@ -143,8 +153,8 @@ class SessionRoutes:
     @describe(errors=(NothingOffered, SessionEnded, SessionFull))
     async def post_event(self, request: Request, session_id: str, body: EventBody) -> Response:
         """Append an event to a session: a note, action, decision, checkpoint, question, answer, artifact or error."""
-        event = await self.sessions.working.append(caller_of(request), session_id, body.happening(), expected=expected(request))
-        return reply(event_answer(event), status=201)
+        answer = respond_with(SessionEvent, lambda event: reply(event_answer(event), status=201))
+        return answer(await self.sessions.working.append(caller_of(request), session_id, body.happening(), expected=expected(request)))
 
     @by_etag
     @describe(errors=(SessionEnded,))
@@ -167,9 +177,16 @@ class SessionRoutes:
     async def post_resume(self, request: Request, session_id: str, body: ResumeBody) -> Response:
         """Start a session that continues an ended one. `boot` in the answer has what the agent starts with."""
         caller = caller_of(request)
+        record_made(Session, lambda session: session.id)
+        record_made(Session, lambda session: session.id)
         return await self._started(
             caller, await self.sessions.starting.resume(caller, session_id, body.resumption(), expected=expected(request))
         )
+
+    async def _started_again(self, request: Request, session_id: str) -> Response:
+        """Return the answer to a start whose process died before it was stored."""
+        caller = caller_of(request)
+        return await self._started(caller, (await self.sessions.working.get(caller, session_id)).session)
 
     async def _started(self, caller: Caller, session: Session) -> Response:
         shown, boot = await self.sessions.working.shown(session), await self.sessions.booting.boot(caller, session)

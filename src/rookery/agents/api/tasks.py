@@ -24,7 +24,8 @@ from rookery.agents.errors import (
     TaskClaimed,
     WrongTransition,
 )
-from rookery.agents.plans.claims import Claims, Nothing
+from rookery.agents.models.views import TaskView
+from rookery.agents.plans.claims import Claims, Ended, Nothing
 from rookery.agents.plans.tasks import Tasks
 from rookery.agents.schemas.claims import ClaimBody, ClaimNextBody, CompleteBody, FailBody, HeartbeatBody, ReleaseBody
 from rookery.agents.schemas.plan_answers import (
@@ -40,7 +41,7 @@ from rookery.agents.schemas.plans import TaskPatch
 from rookery.agents.schemas.queries import ForceQuery, TasksQuery
 from rookery.agents.sessions.errors import SessionEnded
 from rookery.kernel.errors import NotFound
-from rookery.kernel.http import Described, Route, describe, page
+from rookery.kernel.http import Described, Route, describe, page, respond_with
 from rookery.kernel.http.bodies import ClientLeft
 
 T = TypeVar("T")
@@ -133,19 +134,20 @@ class TaskRoutes:
         If there is none, the answer is 204 with the reason in `X-Reason`; `wait_s` waits for one.
         """
         require_unconditional(request)
+        answer = respond_with(TaskView, _claimed)
         waiting = self.claims.claim_next(caller_of(request), body.plan, body.wish(), wait_s=body.wait_s)
         found = await (waiting if body.wait_s <= 0 else _unless_left(waiting, request.receive))
         if isinstance(found, Nothing):
             return Response(status_code=204, headers={"X-Reason": found.reason, "Retry-After": str(found.retry_after_s)})
-        return tagged(claimed_answer(found), found.task.version)
+        return answer(found)
 
     @with_etag
     @by_etag
     @describe(errors=(PlanArchived, SessionEnded, PlanNotActive, PhaseClosed, PhaseBlocked, TaskBlocked, TaskClaimed, WrongTransition))
     async def post_claim(self, request: Request, task: str, body: ClaimBody) -> Response:
         """Claim a task: it gets a lease, and the answer has the `claim_token` that the holder needs."""
-        view = await self.claims.claim(caller_of(request), task, body.wish(), expected=expected(request))
-        return tagged(claimed_answer(view), view.task.version)
+        answer = respond_with(TaskView, _claimed)
+        return answer(await self.claims.claim(caller_of(request), task, body.wish(), expected=expected(request)))
 
     @with_etag
     @by_etag
@@ -168,6 +170,7 @@ class TaskRoutes:
     @describe(errors=(PlanArchived, LeaseLost, TaskClaimed, WrongTransition))
     async def post_complete(self, request: Request, task: str, body: CompleteBody) -> Response:
         """Complete a claimed task with its result. `claim_next` claims the next task in the same request."""
+        answer = respond_with(Ended, lambda ended: tagged(ended_answer(ended), ended.task.task.version))
         ended = await self.claims.complete(
             caller_of(request),
             task,
@@ -177,7 +180,7 @@ class TaskRoutes:
             then=body.then(),
             expected=expected(request),
         )
-        return tagged(ended_answer(ended), ended.task.task.version)
+        return answer(ended)
 
     @with_etag
     @by_etag
@@ -188,6 +191,10 @@ class TaskRoutes:
             caller_of(request), task, body.proof(), error=body.error, result=body.result, expected=expected(request)
         )
         return tagged(task_answer(view), view.task.version)
+
+
+def _claimed(view: TaskView) -> Response:
+    return tagged(claimed_answer(view), view.task.version)
 
 
 async def _unless_left(waiting: Awaitable[T], receive: Receive) -> T:

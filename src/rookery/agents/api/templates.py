@@ -14,6 +14,7 @@ from rookery.access.guard import caller_of
 from rookery.agents.api.rows import by_etag, expected, require_unconditional, row, tagged, with_etag
 from rookery.agents.errors import SlugTaken, TemplateReadOnly, TooMany
 from rookery.agents.models.templates import Filled, KeptTemplate
+from rookery.agents.models.views import PlanView
 from rookery.agents.plans.plans import Plans
 from rookery.agents.schemas.plan_answers import PlanAnswer, plan_answer
 from rookery.agents.schemas.templates import (
@@ -36,7 +37,7 @@ from rookery.agents.schemas.templates import (
     versions_shown,
 )
 from rookery.agents.templates.library import Author, Templates
-from rookery.kernel.http import Route, describe, page, reply
+from rookery.kernel.http import Route, describe, page, reply, respond_with
 from rookery.kernel.http.pages import Page
 from rookery.kernel.preconditions import etag, require_match
 
@@ -122,7 +123,8 @@ class TemplateRoutes:
         """Create a plan template in the workspace."""
         require_unconditional(request)
         body.must_work()
-        return _answer(await self.templates.add(Author.of(caller_of(request)), body.slug, body.document()), status=201)
+        answer = respond_with(KeptTemplate, _added)
+        return answer(await self.templates.add(Author.of(caller_of(request)), body.slug, body.document()))
 
     @with_etag
     async def get_template(self, request: Request, slug: str, query: Annotated[TemplateQuery, Query()]) -> Response:
@@ -161,7 +163,8 @@ class TemplateRoutes:
         named = {} if body.name is None else {"name": body.name}
         copy = {**kept.template.document, **named}
         must_work(copy)
-        return _answer(await self.templates.add(Author.of(caller), body.slug, copy), status=201)
+        answer = respond_with(KeptTemplate, _added)
+        return answer(await self.templates.add(Author.of(caller), body.slug, copy))
 
     @by_etag
     async def post_preview(self, request: Request, slug: str, body: PreviewBody) -> Response:
@@ -180,13 +183,17 @@ class TemplateRoutes:
         """
         caller = caller_of(request)
         filled = await self._filled(request, slug, body)
-        view = await self.plans.create(caller, body.draft(filled))
-        return tagged(plan_answer(caller, view), view.plan.version, status=201)
+        answer = respond_with(PlanView, lambda view: tagged(plan_answer(caller, view), view.plan.version, status=201))
+        return answer(await self.plans.create(caller, body.draft(filled)))
 
     async def _filled(self, request: Request, slug: str, body: PreviewBody) -> Filled:
         filled = await self.templates.fill(caller_of(request).workspace_id, slug, body.variables, version=body.version)
         require_match("template", filled.kept.version, expected(request))
         return filled
+
+
+def _added(kept: KeptTemplate) -> Response:
+    return _answer(kept, status=201)
 
 
 def _answer(kept: KeptTemplate, *, status: int = 200) -> Response:

@@ -9,6 +9,19 @@ microseconds, flags 0 or 1, JSON is text.
 from rookery.kernel.db.database import Database, open_database
 from rookery.kernel.db.rows import Row, Value
 from rookery.kernel.db.statements import PerDialect, Statement, metadata, upsert
-from rookery.kernel.db.transaction import Dialect, Tx
+from rookery.kernel.db.transaction import COMPLETION, Completion, Dialect, Tx
 
-__all__ = ["Database", "Dialect", "PerDialect", "Row", "Statement", "Tx", "Value", "metadata", "open_database", "upsert"]
+__all__ = [
+    "COMPLETION",
+    "Completion",
+    "Database",
+    "Dialect",
+    "PerDialect",
+    "Row",
+    "Statement",
+    "Tx",
+    "Value",
+    "metadata",
+    "open_database",
+    "upsert",
+]

@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from rookery.kernel.db.rows import Row, Value
 from rookery.kernel.db.statements import PerDialect, Statement
-from rookery.kernel.db.transaction import Tx
+from rookery.kernel.db.transaction import COMPLETION, Completion, Tx
 from rookery.kernel.errors import Conflict, EngineUnavailable, StorageFull
 
 T = TypeVar("T")
@@ -91,9 +91,10 @@ class PostgresDatabase:
         self._moment = self._engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
     async def write(self, work: Callable[[Tx], T]) -> T:
+        complete = COMPLETION.get()
         for attempt in range(1, _TRIES + 1):
             try:
-                return await _once(self._engine, work)
+                return await _once(self._engine, work, complete)
             except DBAPIError as error:
                 if attempt == _TRIES or _state(error) not in _AGAIN:
                     _translate(error)
@@ -125,18 +126,20 @@ def sqlalchemy_url(url: str, driver: str = "postgresql+psycopg") -> URL:
     return make_url(url.replace("postgres://", "postgresql://", 1)).set(drivername=driver)
 
 
-async def _once(engine: AsyncEngine, work: Callable[[Tx], T]) -> T:
+async def _once(engine: AsyncEngine, work: Callable[[Tx], T], complete: Completion | None = None) -> T:
     async with engine.begin() as connection:
-        tx, result = await connection.run_sync(_run, work)
+        tx, result = await connection.run_sync(_run, work, complete)
     for callback in tx.callbacks:
         callback()
     return result
 
 
-def _run(connection: Connection, work: Callable[[Tx], T]) -> tuple[PostgresTx, T]:
+def _run(connection: Connection, work: Callable[[Tx], T], complete: Completion | None) -> tuple[PostgresTx, T]:
     tx = PostgresTx(connection)
     result = work(tx)
     tx.finish()
+    if complete is not None:
+        complete(tx, result)
     return tx, result
 
 

@@ -12,7 +12,7 @@ from typing import Literal, NoReturn, TypeVar
 
 from rookery.kernel.db.rows import Row, Value
 from rookery.kernel.db.statements import Compiled, Compiler, Statement
-from rookery.kernel.db.transaction import Tx
+from rookery.kernel.db.transaction import COMPLETION, Tx
 from rookery.kernel.errors import Conflict, EngineUnavailable, StorageFull
 from rookery.kernel.sqlite import Writer, connect
 
@@ -94,12 +94,15 @@ class SqliteDatabase:
 
     async def write(self, work: Callable[[Tx], T]) -> T:
         callbacks: list[Callable[[], None]] = []
+        complete = COMPLETION.get()
 
         def piece(connection: sqlite3.Connection) -> T:
             tx = SqliteTx(connection, self._compiler)
             tx.callbacks = callbacks
             result = work(tx)
             tx.finish()
+            if complete is not None:
+                complete(tx, result)
             return result
 
         def committed() -> None:

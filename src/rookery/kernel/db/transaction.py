@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Literal, Protocol
 
 from rookery.kernel.db.rows import Row, Value
@@ -48,3 +49,13 @@ class Tx(Protocol):
     def after_commit(self, callback: Callable[[], None]) -> None:
         """Call *callback* on the event loop once this transaction has been committed, before its caller goes on."""
         ...
+
+
+Completion = Callable[[Tx, object], None]
+
+COMPLETION: ContextVar[Completion | None] = ContextVar("rookery_completion", default=None)
+"""
+A function that each write transaction of this context calls last, with the result of its work.
+
+What it raises undoes the transaction. The response to a request with an Idempotency-Key is stored this way (D-14).
+"""

@@ -3,7 +3,7 @@
 from rookery.kernel.http.bodies import read_json
 from rookery.kernel.http.describing import Described, describe, hide, tag
 from rookery.kernel.http.event_stream import EventStream, event, wants_events
-from rookery.kernel.http.idempotency import Once
+from rookery.kernel.http.idempotency import Once, record_made, respond_with
 from rookery.kernel.http.pages import page
 from rookery.kernel.http.replies import error_reply, reply
 from rookery.kernel.http.routes import Admission, Admit, Route, mount
@@ -24,7 +24,9 @@ __all__ = [
     "mount",
     "page",
     "read_json",
+    "record_made",
     "reply",
+    "respond_with",
     "tag",
     "wants_events",
 ]

@@ -6,15 +6,21 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
-from typing import Protocol, cast, runtime_checkable
+from contextvars import ContextVar
+from typing import Protocol, TypeVar, cast, runtime_checkable
 
 import orjson
 import structlog
 from starlette.responses import Response
 from starlette.types import Scope
 
+from rookery.kernel.db import COMPLETION, Tx
 from rookery.kernel.errors import Conflict, EngineUnavailable, RookeryError, ValidationFailed
 from rookery.kernel.kept_answers import LEASE, Asked, Claim, Kept, KeptAnswers, asked
+
+T = TypeVar("T")
+Rebuild = Callable[[str], Awaitable[Response]]
+"""Builds the response to a request again from the id of what the request made."""
 
 _log = structlog.stdlib.get_logger("rookery.http")
 
@@ -91,6 +97,93 @@ def asked_by(caller: object, scope: Scope, mark: str, body: object) -> Asked:
     )
 
 
+class PendingResponse:
+    """
+    The response to a marked request, stored by the transaction that does the work.
+
+    The handler names, before it calls its verb, the type that the transaction returns and how to render it. The first write transaction
+    of the request that returns such a value stores the response.
+    """
+
+    def __init__(self, kept: KeptAnswers, claim: Claim, secrets: frozenset[str]) -> None:
+        self._kept = kept
+        self._claim = claim
+        self._secrets = secrets
+        self._kind: type[object] | None = None
+        self._render: Callable[[object], Response | Kept] | None = None
+        self._rendered: tuple[object, Response] | None = None
+        self.stored: Kept | None = None
+        self.until = 0
+
+    def expect(self, kind: type[T], render: Callable[[T], Response | Kept]) -> None:
+        """Render the result of the transaction that returns a *kind*."""
+        self._kind, self._render = kind, cast("Callable[[object], Response | Kept]", render)
+
+    def response_of(self, result: object) -> Response | None:
+        """Return the response that was rendered of *result*, if the transaction returned exactly this object."""
+        return self._rendered[1] if self._rendered is not None and self._rendered[0] is result else None
+
+    def complete(self, tx: Tx, result: object) -> None:
+        """
+        Store the response in *tx*, if *result* is what the handler expects.
+
+        Raises:
+            StillRunning: Another process took the claim over; the work of *tx* is undone.
+        """
+        if self._kind is None or self._render is None or self.stored is not None or not isinstance(result, self._kind):
+            return
+        response = self._render(result)
+        if isinstance(response, Response):
+            if not 200 <= response.status_code < 300:
+                return
+            kept = _kept(response, self._secrets)
+        else:
+            kept = response
+        until = self._kept.store(tx, self._claim, kept)
+
+        def committed() -> None:
+            self.stored, self.until = kept, until
+            self._rendered = (result, response) if isinstance(response, Response) else None
+
+        tx.after_commit(committed)
+
+
+_PENDING: ContextVar[PendingResponse | None] = ContextVar("rookery_pending_response", default=None)
+
+
+def respond_with(kind: type[T], render: Callable[[T], Response]) -> Callable[[T], Response]:
+    """
+    Return *render*; for a marked request the transaction that returns a *kind* also stores the response rendered of it.
+
+    Call this before the verb. Without an Idempotency-Key it does nothing.
+
+    Args:
+        kind: The type that the work of the transaction returns.
+        render: A quick pure function: it runs inside the transaction.
+    """
+    pending = _PENDING.get()
+    if pending is None:
+        return render
+    pending.expect(kind, render)
+
+    def rendered(result: T) -> Response:
+        return pending.response_of(result) or render(result)
+
+    return rendered
+
+
+def record_made(kind: type[T], id_of: Callable[[T], str], *, status: int = 201) -> None:
+    """
+    Have the transaction that returns a *kind* store the id of what a marked request made.
+
+    For a response that needs more than the transaction has. If the process dies before the whole response is stored, the repetition is
+    answered by the route's `rebuild`, with this id.
+    """
+    pending = _PENDING.get()
+    if pending is not None:
+        pending.expect(kind, lambda made: Kept(status=status, shown="made", made=(id_of(made),)))
+
+
 class Once:
     """
     Does marked requests once.
@@ -103,37 +196,60 @@ class Once:
         self._kept = kept
         self._renew_s = renew_s
 
-    async def answer(self, request: Asked, work: Callable[[], Awaitable[Response]], *, secrets: Collection[str] = ()) -> Response:
+    async def answer(
+        self,
+        request: Asked,
+        work: Callable[[], Awaitable[Response]],
+        *,
+        secrets: Collection[str] = (),
+        rebuild: Rebuild | None = None,
+    ) -> Response:
         """
-        Return the answer kept for *request*; if there is none, do *work*, and keep its answer if it is 2xx.
+        Return the response stored for *request*; if there is none, do *work*, and store its response if it is 2xx.
 
-        The caller gets what *work* returns or raises, also when it cannot be kept. Then, and after a crash, the request stays
-        claimed until the lease is over, and may be done again after that.
+        Handlers have the response stored by the transaction that does the work (`respond_with`, `record_made`), so a crash leaves both or
+        neither. A response that the handler does not announce, such as one without a change, is stored after it.
 
         Args:
-            secrets: Fields of the answer that are shown once.
+            secrets: Fields of the response that are shown once.
+            rebuild: Builds the response again, for a route that stores the id of what it made.
 
         Raises:
             IdempotencyMismatch, StillRunning: As `KeptAnswers.claim`.
-            SecretAlreadyShown, AnswerNotKept: It was done, but its answer was not one to keep.
+            SecretAlreadyShown, AnswerNotKept: The request was done, but its response was not one to store.
             EngineUnavailable: The record store is down; nothing was done.
         """
         found = await self._kept.claim(request)
         if isinstance(found, Kept):
-            return _replay(found)
+            return await _replay(found, rebuild)
+        pending = PendingResponse(self._kept, found, frozenset(secrets))
         async with self._renewed(found):
+            ours, completion = _PENDING.set(pending), COMPLETION.set(pending.complete)
             try:
                 response = await work()
             except Exception as error:
                 # A store that went away may have done the work all the same: then the lease runs out before it is tried again.
-                if not (isinstance(error, EngineUnavailable) and error.engine == "database"):
+                if pending.stored is None and not (isinstance(error, EngineUnavailable) and error.engine == "database"):
                     await self._free(found)
                 raise
+            finally:
+                _PENDING.reset(ours)
+                COMPLETION.reset(completion)
             if 200 <= response.status_code < 300:
-                await self._keep(found, _kept(response, frozenset(secrets)))
+                await self._settle(pending, found, _kept(response, frozenset(secrets)))
             else:
                 await self._free(found)
         return response
+
+    async def _settle(self, pending: PendingResponse, claim: Claim, answer: Kept) -> None:
+        """Store the response as it is sent, unless the transaction stored the same."""
+        if pending.stored is None:
+            await self._keep(claim, answer)
+        elif pending.stored != answer:
+            try:
+                await self._kept.replace(claim.asked, answer, until=pending.until)
+            except Exception:  # noqa: BLE001 - the work is done and its response is stored; the caller gets the newer one
+                _log.exception("idempotency.not_replaced", id=claim.asked.id)
 
     @asynccontextmanager
     async def _renewed(self, claim: Claim) -> AsyncGenerator[None]:
@@ -202,11 +318,16 @@ def _made(answer: object, secrets: frozenset[str]) -> list[str] | None:
     return made if shows else None
 
 
-def _replay(kept: Kept) -> Response:
+async def _replay(kept: Kept, rebuild: Rebuild | None) -> Response:
     if kept.shown == "secret":
         told = "This request was done, and its answer showed a secret, which is shown once only."
         raise SecretAlreadyShown(told, id=kept.made[0]) if len(kept.made) == 1 else SecretAlreadyShown(told, ids=list(kept.made))
-    if kept.shown == "large":
+    if kept.shown == "made" and rebuild is not None:
+        response = await rebuild(kept.made[0])
+        response.status_code = kept.status
+        response.raw_headers.append(_REPLAY)
+        return response
+    if kept.shown != "whole":
         raise AnswerNotKept(f"This request was done, with status {kept.status}; its answer was too large to be kept.", answered=kept.status)
     response = Response(kept.body, kept.status)
     response.raw_headers = [*((name.encode("latin-1"), value.encode("latin-1")) for name, value in kept.headers), _REPLAY]

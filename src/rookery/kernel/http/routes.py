@@ -26,7 +26,7 @@ from starlette.types import Receive, Scope, Send
 
 from rookery.kernel.errors import RookeryError, ValidationFailed
 from rookery.kernel.http.bodies import ClientLeft, UnsupportedMediaType, read_body, read_json
-from rookery.kernel.http.idempotency import Once, asked_by, mark_of
+from rookery.kernel.http.idempotency import Once, Rebuild, asked_by, mark_of
 from rookery.kernel.http.replies import ERROR_FORMAT, ErrorFormat, MethodNotAllowed, error_reply
 from rookery.kernel.wire import refusal
 
@@ -80,6 +80,7 @@ class Route:
         operation_id: The name of the operation in the API description: a verb and its object in snake_case, such as `list_plans`. Routes
             with the same method, handler and name are one operation; the first is documented, the others are its aliases.
         description: What the operation does, beyond the docstring of its handler.
+        rebuild: Builds the answer again from the id of what the route made, if its transaction stores only that id (`record_made`).
         errors: Refusals that it may answer with beyond those that follow from the row, for the documentation.
         may_be_empty: Whether a request without a body is one with an empty object.
         refuse: Turns an error raised before or in the handler into the one to send; beside it is given the body as far as
@@ -97,6 +98,7 @@ class Route:
     spends: bool = True
     once: bool = False
     secrets: Sequence[str] = ()
+    rebuild: Callable[[Request, str], Awaitable[Response]] | None = None
     status: int = 200
     answers: type[BaseModel] | None = None
     operation_id: str = ""
@@ -209,7 +211,8 @@ class Endpoint:
         if self.once is None or mark is None:
             return await self.route.handler(**arguments)
         asked = asked_by(cast("dict[str, object]", scope["state"]).get("caller"), scope, mark, seen[0])
-        return await self.once.answer(asked, partial(self.route.handler, **arguments), secrets=self.route.secrets)
+        rebuild: Rebuild | None = None if self.route.rebuild is None else partial(self.route.rebuild, request)
+        return await self.once.answer(asked, partial(self.route.handler, **arguments), secrets=self.route.secrets, rebuild=rebuild)
 
     def _read_query(self, raw: bytes, arguments: dict[str, object]) -> None:
         pairs = _pairs(raw)

@@ -13,11 +13,12 @@ from rookery.access.guard import caller_of
 from rookery.access.models import Caller
 from rookery.kernel.egress import AddressRefused
 from rookery.kernel.errors import Conflict, PermissionDenied
-from rookery.kernel.http import Route, describe, page, reply
+from rookery.kernel.http import Route, describe, page, record_made, reply
 from rookery.kernel.http.pages import Page, PageQuery
 from rookery.tools.api import server_shapes as shapes
 from rookery.tools.catalogue import Catalogue
 from rookery.tools.errors import ServerBusy
+from rookery.tools.models import Added
 from rookery.tools.servers.checking import Checker
 from rookery.tools.servers.owned import Owned, OwnedServer
 from rookery.tools.supervision.sessions import Sessions
@@ -41,7 +42,8 @@ class ServerRoutes:
             Route(method="GET", path=base, handler=self.get_servers, needs=READ, answers=Page[shapes.AddedServerAnswer],
                   operation_id="list_added_servers", summary="List the tool servers that the workspace added", tags=tags),
             Route(method="POST", path=base, handler=self.post_server, needs=WRITE, status=201, answers=shapes.AddedServerAnswer,
-                  once=True, operation_id="add_server", summary="Add a tool server to the workspace", tags=tags),
+                  once=True, rebuild=self.get_server, operation_id="add_server",
+                  summary="Add a tool server to the workspace", tags=tags),
             Route(method="GET", path=one, handler=self.get_server, needs=READ, answers=shapes.AddedServerAnswer,
                   operation_id="get_added_server", summary="Show a tool server that the workspace added", tags=tags),
             Route(method="PATCH", path=one, handler=self.patch_server, needs=WRITE, answers=shapes.AddedServerAnswer,
@@ -63,6 +65,7 @@ class ServerRoutes:
     async def post_server(self, request: Request, body: shapes.NewServerBody) -> Response:
         """Add a tool server to the workspace. Its tools are listed in the background."""
         caller = caller_of(request)
+        record_made(Added, lambda added: added.server_id)
         made = await self.owned.create(caller, body.new())
         self._look_at(made)
         return reply(self._answer(caller, made), status=201)

@@ -1,0 +1,167 @@
+"""Idempotency-Key and the work are one transaction: no crash leaves the one without the other (D-14)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+from sqlalchemy import func, select, text
+
+from rookery.app import mounted_routes
+from rookery.kernel.db import metadata
+from rookery.wiring import build
+from tests.conftest import Caller, House, Settings, eventually
+
+_HOOK = "http://[2a00:ffff::1]/hook"
+_PHASE = {"name": "build", "tasks": [{"name": "one"}, {"name": "two"}, {"name": "three"}]}
+
+BODIES: dict[str, object] = {
+    "POST /v1/brain/remember": {"type": "fact", "content": "a"},
+    "POST /v1/brain/remember/batch": {"memories": [{"type": "fact", "content": "b"}, {"content": 1}]},
+    "POST /api/v1/api-keys": {"name": "made", "scopes": ["brain:read"]},
+    "POST /api/v1/api-keys/{api_key}/rotate": {"grace_period_hours": 1},
+    "POST /api/v1/agent-keys": {"name": "made", "permissions": ["brain:read"]},
+    "POST /api/v1/agent-keys/{agent_key}/rotate": {"grace_period_hours": 1},
+    "POST /api/v1/servers": {"id": "made", "url": "http://[2a00:ffff::1]/mcp", "enabled": False},
+    "POST /api/v1/workspaces": {"name": "made"},
+    "POST /api/v1/workspaces/{workspace}/api-keys": {"name": "made", "scopes": ["brain:read"]},
+    "POST /api/v1/webhooks": {"url": _HOOK, "events": ["key.created"], "enabled": False},
+    "POST /api/v1/webhooks/{webhook}/rotate-secret": {"grace_period_hours": 1},
+    "POST /api/v1/webhooks/{webhook}/test": None,
+    "POST /api/v1/webhooks/{webhook}/deliveries/{delivery}/resend": None,
+    "POST /v1/plans": {"title": "made", "phases": [_PHASE]},
+    "POST /v1/plans/{plan}/phases": {"name": "made"},
+    "POST /v1/plans/{plan}/phases/1/checkpoints": {"note": "made"},
+    "POST /v1/plans/{plan}/phases/1/tasks": {"name": "made"},
+    "POST /v1/tasks/claim-next": {"plan": "whole"},
+    "POST /v1/tasks/{task}/claim": {},
+    "POST /v1/tasks/{task}/complete": {"force": True},
+    "POST /v1/templates": {"slug": "made", "name": "made", "phases": [{"name": "a"}]},
+    "POST /v1/templates/{template}/copies": {"slug": "copied"},
+    "POST /v1/templates/{template}/plans": {"variables": {}},
+    "POST /v1/sessions": {"agent_type": "made", "agent_id": "made"},
+    "POST /v1/sessions/{session}/events": {"message": "made"},
+    "POST /v1/sessions/{session}/resume": {"takeover": True},
+}
+"""One request for each route that takes the header; /api/agent has the same handlers as /v1."""
+
+_MANY_TRANSACTIONS = {"POST /api/v1/webhooks/{webhook_id}/resend-failed"}
+"""It sends again what failed, some at a time. A repetition finds only what is still failed, so it is safe without a stored response."""
+
+_MOVING = {"kept_answers", "access_calls", "access_days", "access_use", "webhook_attempts", "jobs"}
+"""Tables that change beside the requests: claims, usage, attempts to deliver, work in the background."""
+
+
+def _shape(name: str) -> str:
+    """Return a route's name with every parameter alike."""
+    return "/".join("{}" if part.startswith("{") or part == "1" else part for part in name.split("/"))
+
+
+def test_every_route_that_takes_the_header_is_tried_here(settings: Settings) -> None:
+    """D-14: the list above is complete."""
+    real = {f"POST {each.path}" for each in mounted_routes(build(settings)).endpoints if each.once is not None}
+    alike = {_shape(name) for name in real - _MANY_TRANSACTIONS if not name.startswith("POST /api/agent/")}
+
+    assert {_shape(name) for name in BODIES} == alike
+
+
+@asynccontextmanager
+async def _unable_to_store(house: House, which: str = "NEW") -> AsyncGenerator[None]:
+    """
+    Let the record store refuse responses to marked requests until the block ends.
+
+    Args:
+        which: NEW: every response. OLD: one that replaces what the transaction stored, as if the process had died before.
+    """
+    db = house.rookery.db
+    if db.dialect == "sqlite":
+        made = [
+            f"CREATE TRIGGER refuse BEFORE UPDATE ON kept_answers WHEN {which}.owner IS NULL BEGIN SELECT abs(-9223372036854775808); END"
+        ]
+        gone = ["DROP TRIGGER refuse"]
+    else:
+        made = [
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'refused by the test' USING ERRCODE = '53400'; END $$",
+            f"CREATE TRIGGER refuse BEFORE UPDATE ON kept_answers FOR EACH ROW WHEN ({which}.owner IS NULL) EXECUTE FUNCTION refuse()",
+        ]
+        gone = ["DROP TRIGGER refuse ON kept_answers", "DROP FUNCTION refuse()"]
+    for statement in made:
+        await db.write(lambda tx, statement=statement: tx.run(text(statement)))
+    try:
+        yield
+    finally:
+        gone.append("UPDATE kept_answers SET until = 0 WHERE owner IS NOT NULL")  # as if the lease were over
+        for statement in gone:
+            await db.write(lambda tx, statement=statement: tx.run(text(statement)))
+
+
+async def _counts(house: House) -> dict[str, int]:
+    """Return how many rows each table has."""
+    tables = [table for table in metadata.tables.values() if table.name not in _MOVING]
+    counted = {table.name: select(func.count().label("n")).select_from(table) for table in tables}
+    return await house.rookery.db.read(lambda tx: {name: tx.all(statement)[0].integer("n") for name, statement in counted.items()})
+
+
+async def _is_held(caller: Caller, webhook: str, delivery: str) -> bool:
+    return (await caller.get(f"/api/v1/webhooks/{webhook}/deliveries/{delivery}")).json()["state"] == "held"
+
+
+async def _things(house: House) -> dict[str, str]:
+    """Make what the paths name."""
+    admin = house.admin
+    plan = (await admin.post("/v1/plans", {"title": "whole", "status": "active", "phases": [_PHASE]})).json()
+    tasks = [task["id"] for task in plan["phases"][0]["tasks"]]
+    webhook = (await admin.post("/api/v1/webhooks", {"url": _HOOK, "events": ["key.created"]})).json()["id"]
+    delivery = (await admin.post(f"/api/v1/webhooks/{webhook}/test")).json()["id"]
+    await admin.send("PATCH", f"/api/v1/webhooks/{webhook}", {"enabled": False})
+    await eventually(lambda: _is_held(admin, webhook, delivery))
+    await admin.send("PATCH", f"/api/v1/webhooks/{webhook}", {"enabled": True})
+    await admin.post("/v1/templates", {"slug": "given", "name": "given", "phases": [{"name": "a"}]})
+    return {
+        "plan": plan["id"],
+        "task": tasks[2],
+        "webhook": webhook,
+        "delivery": delivery,
+        "template": "given",
+        "workspace": str(house.workspace_id),
+        "session": (await admin.post("/v1/sessions", {"agent_type": "x", "agent_id": "x"})).json()["session"]["id"],
+        "api_key": (await admin.post("/api/v1/api-keys", {"name": "old", "scopes": ["brain:read"]})).json()["id"],
+        "agent_key": (await admin.post("/api/v1/agent-keys", {"name": "old", "permissions": ["brain:read"]})).json()["id"],
+    }
+
+
+async def test_no_work_is_committed_without_its_response(house: House) -> None:
+    """D-14; issue 14 (attack 1): the response is stored by the transaction that does the work, on every route that takes the header."""
+    made = await _things(house)
+    house.admin = await house.api_key("*", "platform:workspaces")
+    for number, (name, body) in enumerate(BODIES.items()):
+        path, marked = name.split()[1].format(**made), {"Idempotency-Key": f"m{number}"}
+        before = await _counts(house)
+        async with _unable_to_store(house):
+            refused = await house.admin.post(path, body, **marked)
+        assert refused.status_code >= 400, name
+        assert await _counts(house) == before, name
+
+        done, again = [await house.admin.post(path, body, **marked) for _ in range(2)]
+
+        assert done.is_success, (name, done.text)
+        assert "idempotent-replay" not in done.headers, name
+        if again.status_code == 409:
+            assert again.json()["error"] == "secret_already_shown", name
+            assert again.json()["id"] == done.json()["id"], name
+        else:
+            assert (again.headers["idempotent-replay"], again.text) == ("true", done.text), name
+
+
+@pytest.mark.parametrize("path", ["/v1/sessions", "/api/v1/servers"])
+async def test_what_a_dead_process_made_is_answered_from_what_there_is(house: House, path: str) -> None:
+    """D-14: where the transaction stores only the id of what it made, a repetition after a crash builds the response again from it."""
+    body, marked = BODIES[f"POST {path}"], {"Idempotency-Key": "m"}
+    async with _unable_to_store(house, "OLD"):
+        done = await house.admin.post(path, body, **marked)
+    again = await house.admin.post(path, body, **marked)
+
+    assert done.status_code == 201, done.text
+    assert (again.status_code, again.headers["idempotent-replay"]) == (201, "true")
+    assert again.json() == done.json()
