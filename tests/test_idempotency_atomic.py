@@ -82,7 +82,8 @@ async def _unable_to_store(house: House, which: str = "NEW") -> AsyncGenerator[N
         gone = ["DROP TRIGGER refuse"]
     else:
         made = [
-            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'refused by the test' USING ERRCODE = '53400'; END $$",
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
+            " $$ BEGIN RAISE EXCEPTION 'refused by the test' USING ERRCODE = '53400'; END $$",
             f"CREATE TRIGGER refuse BEFORE UPDATE ON kept_answers FOR EACH ROW WHEN ({which}.owner IS NULL) EXECUTE FUNCTION refuse()",
         ]
         gone = ["DROP TRIGGER refuse ON kept_answers", "DROP FUNCTION refuse()"]
