@@ -32,13 +32,12 @@ import httpx2
 _START_S = 60.0
 _MOST_KILLS = 1_000
 _WRITERS = 8
-_PATHS = ("/v1/brain/remember", "/v1/plans", "/v1/brain/remember/batch", "/v1/sessions", "/v1/templates")
+_PATHS = ("/v1/brain/remember", "/v1/plans", "/v1/brain/remember/batch", "/v1/sessions")
 _COUNTS = {
     "/v1/brain/remember": "SELECT content FROM memories WHERE content LIKE 'one %'",
     "/v1/brain/remember/batch": "SELECT content FROM memories WHERE content LIKE 'batch %'",
     "/v1/plans": "SELECT title FROM plans",
     "/v1/sessions": "SELECT goal FROM agent_sessions",
-    "/v1/templates": "SELECT slug FROM plan_templates",
 }
 
 
@@ -158,9 +157,7 @@ def _body(path: str, name: str) -> dict[str, object]:
         return {"memories": [{"type": "fact", "content": f"batch {name} {each}"} for each in "ab"]}
     if path == "/v1/plans":
         return {"title": name}
-    if path == "/v1/sessions":
-        return {"agent_type": "writer", "agent_id": f"writer-{name}", "goal": name}
-    return {"slug": f"t{name}", "name": name, "phases": [{"name": "a"}]}
+    return {"agent_type": "writer", "agent_id": f"writer-{name}", "goal": name}
 
 
 if __name__ == "__main__":

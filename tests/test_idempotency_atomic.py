@@ -46,6 +46,7 @@ BODIES: dict[str, object] = {
 }
 """One request for each route that takes the header; /api/agent has the same handlers as /v1."""
 
+_RAISE = "RAISE EXCEPTION 'refused by the test' USING ERRCODE = '53400'"
 _MANY_TRANSACTIONS = {"POST /api/v1/webhooks/{webhook_id}/resend-failed"}
 """It sends again what failed, some at a time. A repetition finds only what is still failed, so it is safe without a stored response."""
 
@@ -82,8 +83,7 @@ async def _unable_to_store(house: House, which: str = "NEW") -> AsyncGenerator[N
         gone = ["DROP TRIGGER refuse"]
     else:
         made = [
-            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
-            " $$ BEGIN RAISE EXCEPTION 'refused by the test' USING ERRCODE = '53400'; END $$",
+            f"CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {_RAISE}; END $$",
             f"CREATE TRIGGER refuse BEFORE UPDATE ON kept_answers FOR EACH ROW WHEN ({which}.owner IS NULL) EXECUTE FUNCTION refuse()",
         ]
         gone = ["DROP TRIGGER refuse ON kept_answers", "DROP FUNCTION refuse()"]
