@@ -20,9 +20,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from rookery.backup import Order, commands, make
+from rookery.backup import Order, make
 from rookery.backup.stores import look
-from rookery.cli import prepare
+from rookery.cli import add_commands
+from rookery.cli.platform import prepare
 from rookery.doctor import Finding, examine
 from rookery.kernel.clock import utc_now
 from rookery.kernel.config import Settings
@@ -55,7 +56,7 @@ class Context:
 def rookery(settings: Settings, *arguments: str) -> tuple[int, str]:
     """Type a command, off a terminal; return its exit code, and what it printed or why it failed."""
     app = typer.Typer()
-    commands.register(app)
+    add_commands(app, "backup", "restore")
     done = CliRunner().invoke(app, arguments, obj=Context(settings))
     if isinstance(done.exception, RookeryError):
         return 1, done.exception.message

@@ -2,9 +2,54 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
 import pytest
 
-from rookery.cli import with_spaces
+from rookery.cli import COMMANDS, load_command, split_group
+
+HEAVY = {
+    "fastapi",
+    "starlette",
+    "uvicorn",
+    "sqlalchemy.orm",
+    "alembic",
+    "numpy",
+    "onnxruntime",
+    "tokenizers",
+    "mcp",
+    "httpx2",
+    "rookery.wiring",
+}
+"""What only a server, or a command on memories, needs; each takes 50 ms or more to import."""
+
+_LIST_MODULES = """
+import sys
+from rookery.cli import main
+sys.argv = ["rookery", *sys.argv[1:]]
+try:
+    main()
+finally:
+    print("\\n" + " ".join(sys.modules))
+"""
+
+
+def rookery(*arguments: str, data_dir: Path | None = None, **settings: str) -> subprocess.CompletedProcess[str]:
+    """Type a command, off a terminal."""
+    folder = [] if data_dir is None else ["--data-dir", str(data_dir)]
+    command = [sys.executable, "-m", "rookery", *folder, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=settings, timeout=60)
+
+
+def modules_of(data_dir: Path, *arguments: str) -> set[str]:
+    """Type a command and return the modules that it imported."""
+    command = [sys.executable, "-c", _LIST_MODULES, "--data-dir", str(data_dir), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    return set(done.stdout.splitlines()[-1].split())
 
 
 @pytest.mark.parametrize(
@@ -21,4 +66,76 @@ from rookery.cli import with_spaces
 )
 def test_the_specs_spelling_of_a_command_is_known(given: list[str], read: list[str]) -> None:
     """D-04: `rookery brain:reindex` is `rookery brain reindex`; a scope of the same look stays one."""
-    assert with_spaces(given, ["brain"]) == read
+    assert split_group(given) == read
+
+
+def test_the_table_of_commands_says_what_the_commands_say() -> None:
+    """Issue 14: commands start quickly; D-04: `rookery --help` shows the help of each command without importing it."""
+    assert {entry.name: entry.help for entry in COMMANDS} == {entry.name: load_command(entry.name).help for entry in COMMANDS}
+
+
+def test_what_people_begin_with_stands_first() -> None:
+    """Issue 14: the list of commands begins with serve; D-04."""
+    names = [entry.name for entry in COMMANDS]
+
+    assert names[:4] == ["serve", "init", "doctor", "connect"]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"]])
+def test_help_and_version_import_no_library_of_the_server(tmp_path: Path, arguments: list[str]) -> None:
+    """Issue 14: commands start quickly; D-04. Typer and Rich are what help needs."""
+    imported = modules_of(tmp_path, *arguments)
+
+    assert imported & (HEAVY | {"sqlalchemy", "pydantic", "cryptography", "structlog"}) == set()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "not_needed"),
+    [
+        (["connect", "claude-code"], {"sqlalchemy", "cryptography", "bcrypt", "jsonschema_rs"}),
+        (["servers", "list"], {"sqlalchemy", "cryptography", "bcrypt", "jsonschema_rs"}),
+        (["keys", "list"], {"jsonschema_rs"}),
+        (["keys", "create", "--name", "ci", "--scope", "brain:read"], {"jsonschema_rs"}),
+        (["workspace", "list"], {"jsonschema_rs"}),
+        (["audit", "verify"], {"jsonschema_rs"}),
+    ],
+)
+def test_a_command_imports_what_it_needs_and_no_more(tmp_path: Path, arguments: list[str], not_needed: set[str]) -> None:
+    """Issue 14: commands start quickly; D-04. Keys need the record store, but not the web framework, the models or the tool servers."""
+    assert rookery("init", data_dir=tmp_path).returncode == 0
+
+    assert modules_of(tmp_path, *arguments) & (HEAVY | not_needed) == set()
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["-V"], ["version"]])
+def test_the_version_is_shown(arguments: list[str]) -> None:
+    """Issue 14: no --version; D-04: the installed package's version, on standard output."""
+    done = rookery(*arguments)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"rookery {version('rookery')}\n", "")
+
+
+def test_the_version_is_shown_to_programs() -> None:
+    """D-04: what prints data takes --json."""
+    assert json.loads(rookery("version", "--json").stdout)["version"] == version("rookery")
+
+
+@pytest.mark.parametrize(("typed", "offered"), [("ke", {"keys"}), ("keys li", {"list"}), ("keys list --st", {"--status"})])
+def test_a_shell_completes_commands_and_options(typed: str, offered: set[str]) -> None:
+    """Issue 14: no completion; D-04: what `--install-completion` installs asks the command itself."""
+    words = f"rookery {typed}"
+    done = rookery(_ROOKERY_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=str(len(words.split()) - 1))
+
+    assert set(done.stdout.split()) == offered
+
+
+def test_the_completion_of_a_shell_is_shown() -> None:
+    """Issue 14: no completion; D-04."""
+    assert "_ROOKERY_COMPLETE=complete_bash" in rookery("--show-completion", "bash").stdout
+
+
+def test_no_help_shows_a_type_behind_a_flag() -> None:
+    """Issue 14: `--help <bool>`; D-04: a flag takes no value."""
+    for arguments in (["--help"], ["keys", "--help"], ["keys", "list", "--help"], ["serve", "--help"]):
+        assert "<bool>" not in rookery(*arguments).stdout

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import cast, get_args
 
 import pytest
-import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 import rookery
@@ -24,7 +23,7 @@ from rookery.agents.schemas.templates import read_template
 from rookery.agents.templates.files import read_file
 from rookery.agents.templates.filling import idle
 from rookery.app import mounted_routes
-from rookery.cli import app
+from rookery.cli import COMMANDS, load_command
 from rookery.kernel import events
 from rookery.kernel.config import Settings, load
 from rookery.kernel.errors import RookeryError, WrongSettings
@@ -281,7 +280,7 @@ def _needs(endpoint: Endpoint) -> str:
 
 def _commands() -> Iterator[tuple[str, frozenset[str]]]:
     """Yield every command: its words and arguments, and its options."""
-    waiting = [(["rookery"], cast("object", typer.main.get_command(app)))]
+    waiting = [(["rookery", entry.name], cast("object", load_command(entry.name))) for entry in COMMANDS]
     for names, command in waiting:
         if isinstance(command, TyperGroup):
             waiting += [([*names, name], inner) for name, inner in command.commands.items()]

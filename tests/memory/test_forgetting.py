@@ -13,10 +13,11 @@ import typer
 from sqlalchemy import func, select
 from typer.testing import CliRunner
 
+from rookery.cli import add_commands
 from rookery.kernel.db import Tx, open_database
 from rookery.kernel.errors import NotFound
 from rookery.kernel.events import MemoryDeleted
-from rookery.memory import commands, merging
+from rookery.memory import merging
 from rookery.memory.maintenance import consolidation
 from rookery.memory.maintenance.forgetting import Wanted
 from rookery.memory.maintenance.tidying import Tidying
@@ -206,7 +207,7 @@ class _Opens:
 
 def _type(opens: _Opens, *words: str) -> tuple[int, str]:
     app = typer.Typer()
-    commands.register(app)
+    add_commands(app, "brain", "export")
     done = CliRunner().invoke(app, ["brain", "forget", *words], obj=opens)
     return done.exit_code, done.stdout
 

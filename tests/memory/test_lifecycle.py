@@ -11,9 +11,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from rookery.cli import add_commands
 from rookery.kernel.db import open_database
 from rookery.kernel.events import ReindexCompleted
-from rookery.memory import commands
 from rookery.memory.maintenance.lifecycle import Lifecycle, Wanted
 from rookery.memory.maintenance.tidying import Tidying
 from rookery.memory.models import Change, Passage, Question, Vector
@@ -206,7 +206,7 @@ async def _fill(folder: Path, clock: FakeClock) -> None:
 
 def _run(opens: _Opens, *arguments: str) -> tuple[int, str]:
     app = typer.Typer()
-    commands.register(app)
+    add_commands(app, "brain", "export")
 
     @app.callback()
     def main(context: typer.Context) -> None:

@@ -19,9 +19,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from rookery.cli import add_commands
 from rookery.kernel.config import Settings
 from rookery.kernel.db import open_database
-from rookery.memory import commands
 from rookery.memory.maintenance.lifecycle import Lifecycle
 from rookery.memory.maintenance.tidying import Tidying
 from rookery.memory.models import Memory
@@ -92,7 +92,7 @@ async def _fill(opens: _Opens) -> None:
 
 def _run(opens: _Opens, *arguments: str) -> tuple[int, str]:
     app = typer.Typer()
-    commands.register(app)
+    add_commands(app, "brain")
 
     @app.callback()
     def main(context: typer.Context) -> None:

@@ -16,8 +16,8 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+from rookery.cli import add_commands
 from rookery.kernel.db import open_database
-from rookery.memory import commands
 from rookery.memory.models import Filters, Memory, Mode, Question
 from rookery.memory.past import Schooling, Taught
 from rookery.memory.purge import Purge
@@ -258,7 +258,7 @@ def opens(data_dir: Path) -> _Opens:
 
 def _run(opens: _Opens, *words: str) -> Result:
     app = typer.Typer()
-    commands.register(app)
+    add_commands(app, "brain", "export")
     return CliRunner().invoke(app, ["brain", *words], obj=opens)
 
 

@@ -21,10 +21,10 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+from rookery.cli import add_commands
 from rookery.kernel.clock import utc_now
 from rookery.kernel.config import Settings
 from rookery.kernel.db import open_database
-from rookery.memory import commands
 from rookery.memory.capacity import Capacity, Limits
 from rookery.memory.store import transfer
 from rookery.memory.store.transfer import Choice
@@ -91,7 +91,7 @@ class _Opens:
     def run(self, *arguments: str, given: bytes = b"") -> Result:
         """Type a command."""
         app = typer.Typer()
-        commands.register(app)
+        add_commands(app, "brain", "export", "import")
 
         @app.callback()
         def main(context: typer.Context) -> None:

@@ -21,11 +21,10 @@ from rookery.kernel.errors import NotFound
 from rookery.kernel.sealing import KeySource, Sealer
 from rookery.kernel.secret import Secret
 from rookery.tools.errors import ConnectFailed, LoginFailed, NoLogin
-from rookery.tools.models import Address, Isolation, OAuth, Server
+from rookery.tools.models import EVERYBODY, Address, Isolation, OAuth, Server
 from rookery.tools.ports import Asking
 from rookery.tools.servers.logins import CONSENT, Begun, Logins
 from rookery.tools.store import logins as store
-from rookery.tools.store.logins import EVERYBODY
 from tests.conftest import OPERATOR, SECRET_KEY, FakeClock, eventually
 from tests.tools.guarding import Guarded, consent, guarded
 from tests.tools.makers import make_caller

@@ -13,9 +13,9 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+from rookery.cli import add_commands
 from rookery.kernel.config import Settings
 from rookery.kernel.errors import Conflict, NotFound, ValidationFailed
-from rookery.webhooks import commands
 from rookery.wiring import Rookery, build
 from tests.conftest import open_house
 from tests.webhooks.receiver import Reply, receiver
@@ -42,7 +42,7 @@ class Line:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.app = typer.Typer()
-        commands.register(self.app)
+        add_commands(self.app, "webhooks", "tools")
 
     def run(self, *arguments: str, text: str | None = None) -> Result:
         """Type it."""
@@ -125,7 +125,7 @@ def test_an_endpoint_without_events_or_a_change_without_a_change_is_wrong_usage(
 def test_the_types_of_events_are_listed_without_any_store() -> None:
     """D-80: as `GET /api/v1/events` does."""
     app = typer.Typer()
-    commands.register(app)
+    add_commands(app, "webhooks", "tools")
     rows = json.loads(CliRunner().invoke(app, ["webhooks", "events", "--json"]).stdout)
 
     assert {"memory.stored", "tool.called", "webhook.test"} <= {row["name"] for row in rows}

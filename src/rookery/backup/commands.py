@@ -44,12 +44,6 @@ class Context(Protocol):
     def settings(self) -> Settings: ...
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands to the command line."""
-    app.command()(backup)
-    app.command()(restore)
-
-
 def backup(
     context: typer.Context,
     *,

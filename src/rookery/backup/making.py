@@ -21,8 +21,9 @@ from rookery.backup import snapshot
 from rookery.backup.archive import ENDINGS, Progress, Writer, writing
 from rookery.backup.errors import FileTaken
 from rookery.backup.manifest import Manifest
-from rookery.backup.stores import RECORDS, RESTORING, Content, look
+from rookery.backup.stores import RECORDS, Content, look
 from rookery.kernel.clock import Clock, iso, utc_now
+from rookery.kernel.data_folder import RESTORING
 from rookery.kernel.errors import EngineUnavailable, RookeryError, StorageFull
 
 _WORKROOM = ".rookery-backup-"

@@ -26,7 +26,8 @@ from rookery.backup import snapshot
 from rookery.backup.archive import Progress, Sink, unpack
 from rookery.backup.errors import ArchiveUnfit, FolderTaken
 from rookery.backup.manifest import Manifest
-from rookery.backup.stores import DATABASES, PLAIN, RECORDS, RESTORING, SECRET_KEY
+from rookery.backup.stores import DATABASES, PLAIN, RECORDS, SECRET_KEY
+from rookery.kernel.data_folder import RESTORING
 from rookery.kernel.errors import RookeryError, StorageFull
 from rookery.migrations import HEAD
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from rookery.kernel.data_folder import CONFIG, LISTENING, RESTORING
+
 RECORDS = "records.db"
 
 DATABASES = (RECORDS, "texts.db", "vectors.db")
@@ -19,9 +21,6 @@ PLAIN = ("servers.json",)
 SECRET_KEY = "secret.key"  # noqa: S105 - the name of its file
 """Only when it is asked for: whoever has it and the backup can read what is sealed (D-07)."""
 
-RESTORING = ".restoring"
-"""The folder in a data folder in which a restore gets ready; while it is there, the rest is not to be used."""
-
 LEFT_OUT: Mapping[str, str] = {
     "counters.db": "what rate limits count at this moment",
     "texts.cache": "a cache of texts.db",
@@ -29,6 +28,8 @@ LEFT_OUT: Mapping[str, str] = {
     "models": "what the embedder makes of its package when it is missing",
     "first-run.json": "the first keys, as they are",
     "server.log": "a log",
+    LISTENING: "where the server listens",
+    CONFIG: "settings, which may hold secrets; copy it yourself",
 }
 _BESIDE = ("-wal", "-shm", "-journal")
 
@@ -38,7 +39,6 @@ KNOWN = frozenset(
         SECRET_KEY,
         RESTORING,
         *LEFT_OUT,
-        "rookery.toml",
         *(f"{name}{ending}" for name in (*DATABASES, "counters.db") for ending in ("", *_BESIDE)),
     }
 )

@@ -1,4 +1,4 @@
-"""The data folder: created for its owner alone, and tightened if others may read it."""
+"""The data folder: created for its owner alone, and tightened if others may read it; and names that several modules must know."""
 
 from __future__ import annotations
 
@@ -7,6 +7,15 @@ from collections.abc import Collection
 from pathlib import Path
 
 from rookery.kernel.errors import WrongSettings
+
+RESTORING = ".restoring"
+"""The folder in a data folder in which a restore gets ready; while it is there, the rest is not to be used."""
+
+LISTENING = "listening.json"
+"""The note of a running server: its address and its process."""
+
+CONFIG = "rookery.toml"
+"""The settings that the server and all commands on this data folder read."""
 
 _OWNER_ONLY = 0o700
 _FORBIDDEN = 0o027

@@ -33,6 +33,10 @@ class Health(StrEnum):
     UNKNOWN = "unknown"
 
 
+EVERYBODY = 0
+"""Stands for all workspaces where a workspace's number is expected; no workspace has it."""
+
+
 class Isolation(StrEnum):
     """Who shares one session with an upstream (D-32)."""
 

@@ -13,8 +13,8 @@ from typing import TypeVar, cast
 import typer
 from typer.testing import CliRunner, Result
 
-from rookery.access import commands
 from rookery.access.errors import Unauthorised
+from rookery.cli import add_commands
 from rookery.engines.counters import open_counter
 from rookery.kernel.db import open_database
 from tests.access.makers import Access, build
@@ -46,6 +46,12 @@ class Platform:
         return self._open()
 
     @asynccontextmanager
+    async def open_keys(self) -> AsyncGenerator[Access]:
+        """Open keys, workspaces and the audit log."""
+        async with self._open() as opened:
+            yield opened.access
+
+    @asynccontextmanager
     async def _open(self) -> AsyncGenerator[Opened]:
         database, counter = open_database("embedded:", data_dir=self.data_dir), open_counter("embedded:", data_dir=self.data_dir)
         access = build(database, counter, self.clock)
@@ -63,7 +69,7 @@ class Line:
     def __init__(self, data_dir: Path) -> None:
         self.platform = Platform(data_dir)
         self.app = typer.Typer()
-        commands.register(self.app)
+        add_commands(self.app, "workspace", "keys", "agent-keys", "audit")
 
     def run(self, *arguments: str, text: str | None = None) -> Result:
         """Type it."""

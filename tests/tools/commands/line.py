@@ -11,8 +11,8 @@ from typing import cast
 import typer
 from typer.testing import CliRunner, Result
 
+from rookery.cli import add_commands
 from rookery.kernel.config import Settings
-from rookery.tools import commands
 from rookery.wiring import Rookery, build
 
 
@@ -33,7 +33,7 @@ class Line:
     def __init__(self, data_dir: Path) -> None:
         self.settings = replace(Settings(), data_dir=data_dir, bcrypt_cost=4, min_free_disk_mb=0)
         self.app = typer.Typer()
-        commands.register(self.app)
+        add_commands(self.app, "servers", "tools", "connect")
 
     @property
     def file(self) -> Path:

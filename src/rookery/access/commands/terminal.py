@@ -8,17 +8,20 @@ import os
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Annotated, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Protocol, TypeVar, cast
 
 import typer
 
-from rookery.access.agent_keys import AgentKeys
-from rookery.access.api_keys import ApiKeys
-from rookery.access.audit import Audit
 from rookery.access.commands.reading import usage_error
 from rookery.access.models import Actor, Workspace
-from rookery.access.usage import Usage
-from rookery.access.workspaces import Workspaces
+
+if TYPE_CHECKING:  # a command that opens nothing need not import what it would work with
+    from rookery.access.agent_keys import AgentKeys
+    from rookery.access.api_keys import ApiKeys
+    from rookery.access.audit import Audit
+    from rookery.access.usage import Usage
+    from rookery.access.workspaces import Workspaces
+    from rookery.kernel.config import Settings
 
 T = TypeVar("T")
 
@@ -74,20 +77,37 @@ class Opened(Protocol):
 
 
 class Context(Protocol):
-    """What the command line hands every command as `typer.Context.obj`."""
+    """What the command line passes to every command as `typer.Context.obj`."""
+
+    @property
+    def settings(self) -> Settings: ...
 
     def open(self) -> AbstractAsyncContextManager[Opened]:
         """Open the platform on its store."""
         ...
 
+    def open_keys(self) -> AbstractAsyncContextManager[Services]:
+        """Open keys, workspaces and the audit log alone; a workspace cannot be deleted there."""
+        ...
+
+
+def settings_of(context: typer.Context) -> Settings:
+    """Return the settings."""
+    return cast("Context", context.obj).settings
+
 
 def run(context: typer.Context, work: Callable[[Services], Awaitable[T]]) -> T:
-    """Open the platform, do *work*, close it."""
-    return run_opened(context, lambda opened: work(opened.access))
+    """Open keys, workspaces and the audit log, do *work*, close them."""
+
+    async def inside() -> T:
+        async with cast("Context", context.obj).open_keys() as services:
+            return await work(services)
+
+    return asyncio.run(inside())
 
 
 def run_opened(context: typer.Context, work: Callable[[Opened], Awaitable[T]]) -> T:
-    """Do as `run`, with all of the platform that the commands know."""
+    """Open the whole platform, do *work*, close it."""
 
     async def inside() -> T:
         async with cast("Context", context.obj).open() as opened:

@@ -39,12 +39,6 @@ Scope = Annotated[Literal["project", "agent", "session", "shared"] | None, typer
 StripPii = Annotated[bool, typer.Option("--strip-pii", help="Put marks for personal data and secrets.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command("export")(export)
-    app.command("import")(import_)
-
-
 def export(
     context: typer.Context,
     *,

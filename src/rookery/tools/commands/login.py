@@ -23,9 +23,8 @@ from rookery.access.commands.terminal import Json, operator, workspace_of
 from rookery.kernel.errors import NotFound
 from rookery.tools.commands.opening import Opened, run, settings_of
 from rookery.tools.errors import LoginFailed
-from rookery.tools.models import Server
+from rookery.tools.models import EVERYBODY, Server
 from rookery.tools.servers.servers_file import FileBroken, read_file
-from rookery.tools.store.logins import EVERYBODY
 
 _HOST = "127.0.0.1"
 _PATH = "/callback"

@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 import typer
 
-from rookery.access.commands.terminal import Services as AccessServices
-from rookery.kernel.config import Settings
-from rookery.kernel.db import Database
-from rookery.tools.servers.brakes import Brakes
-from rookery.tools.servers.checking import Checker
-from rookery.tools.servers.logins import Logins
-from rookery.tools.servers.owned import Owned
+from rookery.access.commands.terminal import settings_of
+
+if TYPE_CHECKING:  # a command that opens nothing need not import what it would work with
+    from rookery.access.commands.terminal import Services as AccessServices
+    from rookery.kernel.config import Settings
+    from rookery.kernel.db import Database
+    from rookery.tools.servers.brakes import Brakes
+    from rookery.tools.servers.checking import Checker
+    from rookery.tools.servers.logins import Logins
+    from rookery.tools.servers.owned import Owned
+
+__all__ = ["Context", "Opened", "ToolServices", "run", "settings_of"]
 
 T = TypeVar("T")
 
@@ -68,8 +73,3 @@ def run(context: typer.Context, work: Callable[[Opened], Awaitable[T]]) -> T:
             return await work(opened)
 
     return asyncio.run(inside())
-
-
-def settings_of(context: typer.Context) -> Settings:
-    """Return the settings."""
-    return cast("Context", context.obj).settings

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, cast
 from urllib.parse import urlsplit
 
 import typer
@@ -18,13 +18,16 @@ from rookery.access.commands.printing import Fields, print_json, print_many, say
 from rookery.access.commands.reading import usage_error
 from rookery.access.commands.terminal import DryRun, Json, Yes, confirm, operator, workspace_of
 from rookery.kernel.errors import RookeryError
+from rookery.tools.commands import login
 from rookery.tools.commands.opening import Opened, run, settings_of
 from rookery.tools.models import JsonObject, Server
-from rookery.tools.servers.checking import Checked
 from rookery.tools.servers.entries import ID, RESERVED_IDS
 from rookery.tools.servers.file_edits import edit, read_entries
 from rookery.tools.servers.importing import Found, NotUnderstood, of_address, of_command, of_document
 from rookery.tools.servers.servers_file import FileBroken, ServersFile, parse, read_file
+
+if TYPE_CHECKING:
+    from rookery.tools.servers.checking import Checked
 
 app = typer.Typer(help="Tool servers.", no_args_is_help=True)
 
@@ -336,3 +339,6 @@ def _print_checked(checked: Sequence[Checked]) -> None:
     for each in checked:
         for warning in each.warnings:
             say(f"{each.server_id}: {warning}")
+
+
+login.register(app)

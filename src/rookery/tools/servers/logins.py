@@ -27,11 +27,11 @@ from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.sealing import Place, Sealer
 from rookery.tools.errors import ConnectFailed, LoginFailed, LoginOver, NoLogin
-from rookery.tools.models import Address, Isolation, Login, LoginStart, Party, Server
+from rookery.tools.models import EVERYBODY, Address, Isolation, Login, LoginStart, Party, Server
 from rookery.tools.ports import Authorities
 from rookery.tools.store import logins as store
 from rookery.tools.store import servers as revisions
-from rookery.tools.store.logins import EVERYBODY, SealedLogin
+from rookery.tools.store.logins import SealedLogin
 
 _log = structlog.stdlib.get_logger("rookery.tools")
 

@@ -14,9 +14,7 @@ from sqlalchemy import BigInteger, Column, Index, LargeBinary, Table, Text, bind
 
 from rookery.kernel.db import Row, Tx, metadata, upsert
 from rookery.kernel.sealing import Place, SealedColumn
-
-EVERYBODY = 0
-"""No workspace has this number."""
+from rookery.tools.models import EVERYBODY
 
 _LOGIN = "login "
 _START = "start "

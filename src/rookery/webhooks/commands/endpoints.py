@@ -15,6 +15,7 @@ from rookery.kernel.clock import utc_now
 from rookery.kernel.secret import Secret
 from rookery.webhooks import shown
 from rookery.webhooks.catalogue import TYPES
+from rookery.webhooks.commands import deliveries
 from rookery.webhooks.commands.opening import WebhookId, WebhookServices, run
 from rookery.webhooks.models import Endpoint, EndpointChange, EndpointChanged, Minted, NewEndpoint, Tenant
 
@@ -207,3 +208,6 @@ def _print_minted(made: Minted, *, as_json: bool) -> None:
 
 def _shown(endpoint: Endpoint) -> Fields:
     return shown.webhook(endpoint, utc_now())
+
+
+deliveries.register(app)

@@ -1,0 +1,365 @@
+"""
+The command line (D-04).
+
+A command's module is imported when the command runs. Until then a table has its name and its help, so that `rookery --help` is quick.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+import typer.main
+from typer.core import TyperCommand, TyperGroup, TyperOption
+
+from rookery.kernel.config import Settings, load
+from rookery.kernel.errors import RookeryError, ValidationFailed
+
+if TYPE_CHECKING:
+    from rookery.cli.keys import KeyServices
+    from rookery.wiring import Rookery
+
+__all__ = ["COMMANDS", "Context", "add_commands", "app", "load_command", "main", "split_group"]
+
+_YOUNG_OBJECTS = 20_000
+"""Objects before the garbage collector looks at new ones, instead of 700: imports create many and leave hardly any garbage."""
+
+_COLON_GROUPS = ("brain",)
+"""Groups whose commands the spec writes with a colon, such as `brain:reindex`."""
+
+Command = Callable[..., None]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A command or a group of commands: *load* imports it."""
+
+    name: str
+    help: str
+    load: Callable[[], typer.Typer | Command]
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What every command receives as `typer.Context.obj`: the settings, and ways to open what it works on."""
+
+    settings: Settings
+
+    def open(self) -> AbstractAsyncContextManager[Rookery]:
+        """Migrate and open the whole platform for one command: no worker and no tool server runs in it."""
+        from rookery.cli.platform import prepare
+
+        return prepare(self.settings).for_command()
+
+    def open_keys(self) -> AbstractAsyncContextManager[KeyServices]:
+        """Migrate and open keys, workspaces and the audit log alone, which takes a third of the time."""
+        from rookery.cli.keys import open_keys
+
+        return open_keys(self.settings)
+
+
+def _serve() -> Command:
+    from rookery.cli.server import serve
+
+    return serve
+
+
+def _init() -> Command:
+    from rookery.cli.server import init
+
+    return init
+
+
+def _doctor() -> Command:
+    from rookery.cli.diagnosis import doctor
+
+    return doctor
+
+
+def _connect() -> Command:
+    from rookery.tools.commands.connect import connect
+
+    return connect
+
+
+def _workspace() -> typer.Typer:
+    from rookery.access.commands.workspaces import app as group
+
+    return group
+
+
+def _keys() -> typer.Typer:
+    from rookery.access.commands.keys import app as group
+
+    return group
+
+
+def _agent_keys() -> typer.Typer:
+    from rookery.access.commands.agent_keys import app as group
+
+    return group
+
+
+def _audit() -> typer.Typer:
+    from rookery.access.commands.audit import app as group
+
+    return group
+
+
+def _servers() -> typer.Typer:
+    from rookery.tools.commands.servers import app as group
+
+    return group
+
+
+def _tools() -> typer.Typer:
+    from rookery.tools.commands.stops import app as group
+
+    return group
+
+
+def _templates() -> typer.Typer:
+    from rookery.agents.commands.templates import app as group
+
+    return group
+
+
+def _webhooks() -> typer.Typer:
+    from rookery.webhooks.commands.endpoints import app as group
+
+    return group
+
+
+def _brain() -> typer.Typer:
+    from rookery.memory.commands.brain import app as group
+
+    return group
+
+
+def _export() -> Command:
+    from rookery.memory.commands.moving import export
+
+    return export
+
+
+def _import() -> Command:
+    from rookery.memory.commands.moving import import_
+
+    return import_
+
+
+def _backup() -> Command:
+    from rookery.backup.commands import backup
+
+    return backup
+
+
+def _restore() -> Command:
+    from rookery.backup.commands import restore
+
+    return restore
+
+
+def _migrate() -> Command:
+    from rookery.cli.migration import migrate
+
+    return migrate
+
+
+def _secrets() -> typer.Typer:
+    from rookery.cli.secrets import app as group
+
+    return group
+
+
+def _version() -> Command:
+    from rookery.cli.version import version
+
+    return version
+
+
+COMMANDS = (
+    Entry("serve", "Serve everything; the first time, make a workspace and two keys, and show them once.", _serve),
+    Entry("init", "Make the first workspace and keys, as the first `serve` does; again, it makes none.", _init),
+    Entry("doctor", "Look for what is wrong, and say what to do; exit code 1 if something does not work.", _doctor),
+    Entry(
+        "connect",
+        "Show how a client is set up for this server, or write it; the key stays in a variable, and goes into no file and no command.",
+        _connect,
+    ),
+    Entry("workspace", "Workspaces: the tenants.", _workspace),
+    Entry("keys", "API keys.", _keys),
+    Entry("agent-keys", "Agent keys.", _agent_keys),
+    Entry("audit", "The audit log: every change to keys and workspaces.", _audit),
+    Entry("servers", "Tool servers.", _servers),
+    Entry("tools", "Stop tools at once, and let them go on.", _tools),
+    Entry("templates", "Templates of plans.", _templates),
+    Entry("webhooks", "Webhooks: who is told of events, and how that went.", _webhooks),
+    Entry("brain", "Look after the shared memory.", _brain),
+    Entry(
+        "export",
+        "Write the memories of a workspace, all of each of them, for `rookery import` or for people to read; safe while the server runs.",
+        _export,
+    ),
+    Entry(
+        "import",
+        "Store memories that were exported, Markdown notes, agents' instructions or mem0's memories; twice is as once.",
+        _import,
+    ),
+    Entry("backup", "Save everything in one file, while the server runs.", _backup),
+    Entry("restore", "Bring a backup back into an empty folder; nothing is written before all of it was checked.", _restore),
+    Entry("migrate", "Bring the record store to this version's schema; `serve` does it by itself.", _migrate),
+    Entry("secrets", "Look after the key that seals secrets.", _secrets),
+    Entry("version", "Show the version, as `rookery --version` does; with --json that of Python too.", _version),
+)
+"""In the order in which `rookery --help` lists them."""
+
+_ENTRIES = {entry.name: entry for entry in COMMANDS}
+
+
+class LazyGroup(TyperGroup):
+    """The group of all commands, which lists them from the table and imports the one that runs."""
+
+    def __init__(self, **attributes: Any) -> None:  # noqa: ANN401 - whatever Typer passes on
+        super().__init__(**attributes)
+        for entry in COMMANDS:
+            self.add_command(TyperCommand(entry.name, help=entry.help))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - Typer exports no name for these types
+        """Return the name, the command, which is loaded now, and the arguments left."""
+        name, listed, rest = super().resolve_command(ctx, args)
+        return name, None if listed is None else load_command(listed.name or ""), rest
+
+
+app = typer.Typer(
+    name="rookery",
+    cls=LazyGroup,
+    help="The shared home of AI agents: tool servers behind one HTTP API, and a shared memory.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+def _print_version(is_asked: bool) -> None:  # noqa: FBT001 - a flag of the command line
+    if is_asked:
+        from importlib.metadata import version
+
+        typer.echo(f"rookery {version('rookery')}")
+        raise typer.Exit
+
+
+@app.callback()
+def settings(
+    context: typer.Context,
+    *,
+    data_dir: Annotated[Path | None, typer.Option(help="Where everything is kept.", show_default=False)] = None,
+    version: Annotated[  # noqa: ARG001 - its callback answers
+        bool, typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Read the settings before any command."""
+    import structlog
+
+    from rookery.kernel import logs
+
+    overrides = {} if data_dir is None else {"data_dir": str(data_dir)}
+    loaded = load(os.environ, overrides=overrides)
+    logs.configure(loaded.settings.log_level, sys.stderr, form=loaded.settings.log_format)
+    logs.watch_process()
+    for warning in loaded.warnings:
+        structlog.stdlib.get_logger("rookery.cli").warning("settings", message=warning)
+    context.obj = Context(loaded.settings)
+
+
+def add_commands(group: typer.Typer, *names: str) -> None:
+    """Import the commands of these names, and add them to *group*."""
+    for name in names:
+        loaded = _ENTRIES[name].load()
+        if isinstance(loaded, typer.Typer):
+            group.add_typer(loaded, name=name)
+        else:
+            group.command(name)(loaded)
+
+
+def load_command(name: str) -> TyperCommand | TyperGroup:
+    """Import the command or the group of that name and return it."""
+    alone = typer.Typer(add_completion=False)
+    alone.callback()(_nothing)
+    add_commands(alone, name)
+    command = typer.main.get_group(alone).commands[name]
+    if not isinstance(command, TyperCommand | TyperGroup):
+        msg = f"the command {name} is of an unknown class"
+        raise TypeError(msg)
+    _hide_types_of_flags(command)
+    return command
+
+
+def split_group(arguments: Sequence[str], groups: Iterable[str] = _COLON_GROUPS) -> list[str]:
+    """Return *arguments* with a command that is written as in the spec, `brain:reindex`, as `brain reindex`, for *groups* (D-04)."""
+    changed = list(arguments)
+    place = 0
+    while place < len(changed) and changed[place].startswith("-"):
+        place += 2 if changed[place] == "--data-dir" else 1
+    group, colon, name = changed[place].partition(":") if place < len(changed) else ("", "", "")
+    if colon and group in groups:
+        changed[place : place + 1] = [group, name]
+    return changed
+
+
+def main() -> None:
+    """Run the command line; an error is one line on standard error: exit code 2 for wrong usage, 1 for what failed."""
+    gc.set_threshold(_YOUNG_OBJECTS, *gc.get_threshold()[1:])
+    command = typer.main.get_command(app)
+    _hide_types_of_flags(command)
+    try:
+        code = command.main(split_group(sys.argv[1:]), prog_name="rookery", standalone_mode=False)
+    except RookeryError as error:
+        _fail(error.message, 2 if isinstance(error, ValidationFailed) else 1)
+    except typer.TyperException as error:
+        _fail(_usage_message(error), error.exit_code)
+    except typer.Abort:
+        _fail("Aborted.", 1)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    """End the process; without a message the help has been shown instead."""
+    if message:
+        from rich.console import Console
+        from rich.markup import escape
+
+        Console(stderr=True).print(f"[bold red]error:[/] {escape(message)}", highlight=False, soft_wrap=True)
+    sys.exit(code)
+
+
+def _usage_message(error: typer.TyperException) -> str:
+    """Return what was wrong with the arguments, in one line, with the command that explains them."""
+    if isinstance(error, typer.BadParameter) and error.param is None and error.param_hint is None and error.ctx is None:
+        return error.message  # by a command itself: it says what to do
+    message = " ".join(error.format_message().split())
+    context = getattr(error, "ctx", None)
+    if not message or context is None:
+        return message
+    return f"{message}{'' if message.endswith(('.', '?')) else '.'} See: {context.command_path} --help"
+
+
+def _hide_types_of_flags(command: Any) -> None:  # noqa: ANN401 - Typer exports no name for its base class
+    """Have the help of a command, and of those in its group, show no `<bool>` behind flags, which take no value."""
+    options = [*command.params, command.get_help_option(typer.Context(command))]
+    for option in options:
+        if isinstance(option, TyperOption) and option.is_flag:
+            option.metavar = ""
+    if isinstance(command, TyperGroup) and not isinstance(command, LazyGroup):
+        for each in command.commands.values():
+            _hide_types_of_flags(each)
+
+
+def _nothing() -> None:
+    """Make a group of a Typer that has one command."""

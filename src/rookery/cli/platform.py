@@ -1,0 +1,18 @@
+"""The whole platform on a prepared store."""
+
+from __future__ import annotations
+
+from rookery.cli.store import prepare_store
+from rookery.kernel.config import Settings
+from rookery.wiring import Rookery, build
+
+
+def prepare(settings: Settings) -> Rookery:
+    """
+    Return the platform on a data folder and a record store that are ready.
+
+    Every engine's address is read before anything is created.
+    """
+    rookery = build(settings)
+    prepare_store(settings)
+    return rookery

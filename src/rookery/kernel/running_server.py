@@ -1,0 +1,88 @@
+"""The note in the data folder of where its server listens, by which commands find a running server."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+from urllib.parse import urlsplit
+
+from rookery.kernel.data_folder import LISTENING
+
+_PROBE_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunningServer:
+    """A server that answers on this data folder; *url* is where it listens, such as `http://127.0.0.1:8400`."""
+
+    url: str
+    pid: int
+
+
+def note_server(folder: Path, url: str) -> None:
+    """Note where this process listens, so that commands on the same data folder find it; a note of another process is replaced."""
+    path = folder / LISTENING
+    new = path.with_name(f"{LISTENING}.{os.getpid()}")
+    new.write_text(json.dumps({"url": url, "pid": os.getpid()}) + "\n", encoding="utf-8")
+    new.replace(path)
+
+
+def remove_note(folder: Path) -> None:
+    """Remove the note if it is this process's."""
+    noted = _read_note(folder)
+    if noted is not None and noted.pid == os.getpid():
+        (folder / LISTENING).unlink(missing_ok=True)
+
+
+def find_server(folder: Path) -> RunningServer | None:
+    """
+    Return the server that runs on a data folder, if it answers.
+
+    A note that a killed server left behind is recognised by its address, which does not answer. Its process id alone would not do:
+    it may be another program's by now, and a server in a container has an id of its own.
+    """
+    noted = _read_note(folder)
+    return noted if noted is not None and _answers(noted.url) else None
+
+
+def _read_note(folder: Path) -> RunningServer | None:
+    try:
+        note = cast("object", json.loads((folder / LISTENING).read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(note, dict):
+        return None
+    fields = cast("dict[str, object]", note)
+    url, pid = fields.get("url"), fields.get("pid")
+    return RunningServer(url, pid) if isinstance(url, str) and isinstance(pid, int) else None
+
+
+def _answers(url: str) -> bool:
+    """Tell whether a Rookery answers at *url*; its certificate does not matter, as nothing is sent that must stay secret."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port or 0
+        with socket.create_connection((host, port), timeout=_PROBE_S) as plain:
+            connection = _unverified().wrap_socket(plain) if parts.scheme == "https" else plain
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            head = b""
+            while len(head) < len(_HEALTHY) and (part := connection.recv(64)):
+                head += part
+            return head.startswith(_HEALTHY)
+    except (OSError, ValueError):
+        return False
+
+
+def _unverified() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+_HEALTHY = b"HTTP/1.1 200"
