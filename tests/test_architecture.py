@@ -86,12 +86,12 @@ def test_every_arrow_points_the_way_the_contracts_say(capsys: pytest.CaptureFixt
 
 LATER = (
     *("kernel/db/database.py", "memory/maintenance/cleaning/__init__.py", "migrations/__init__.py", "tools/gateway/door.py"),
-    *("engines/upstreams/__init__.py", "memory/transfer/forms.py"),
+    *("engines/upstreams/__init__.py", "memory/transfer/forms.py", "rookery/cli/__init__.py"),
 )
 """
 PostgreSQL's driver where there is none, alembic where nothing is to migrate, the world's numbering plans where nothing is cleaned, the
 server of the protocol's SDK where no MCP client comes, and its client of authorisation servers where nobody logs in at one (`authorities`,
-which is there before `open`, for that takes the logins): more than 0.9 s of the 2 s that a start may take.
+which is there before `open`, for that takes the logins): more than 0.9 s of the 2 s that a start may take. The command line imports the modules of the command that runs.
 """
 
 
