@@ -91,7 +91,8 @@ LATER = (
 """
 PostgreSQL's driver where there is none, alembic where nothing is to migrate, the world's numbering plans where nothing is cleaned, the
 server of the protocol's SDK where no MCP client comes, and its client of authorisation servers where nobody logs in at one (`authorities`,
-which is there before `open`, for that takes the logins): more than 0.9 s of the 2 s that a start may take. The command line imports the modules of the command that runs.
+which is there before `open`, for that takes the logins): more than 0.9 s of the 2 s that a start may take.
+The command line imports the modules of the command that runs.
 """
 
 
