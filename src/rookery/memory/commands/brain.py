@@ -8,5 +8,7 @@ from rookery.memory.commands import forgetting, indexes, tidying, training
 
 app = typer.Typer(help="Look after the shared memory.", no_args_is_help=True)
 
-for _part in (indexes, tidying, forgetting, training):
-    _part.register(app)
+indexes.register(app)
+tidying.register(app)
+forgetting.register(app)
+training.register(app)
