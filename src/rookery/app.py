@@ -254,6 +254,7 @@ def shell(settings: Settings, mounted: Mounted, admit: Admit | None = None, obse
                 "Retry-After",
                 "ETag",
                 "X-Reason",
+                "X-Plan",
                 "Idempotent-Replay",
             ],
         )

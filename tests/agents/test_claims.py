@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import cast
 
 import pytest
@@ -12,14 +11,7 @@ from rookery.agents.models.plans import MAX_ATTEMPTS
 from rookery.app import create_app
 from rookery.wiring import build
 from tests.agents.makers import Json, claim, claim_next, complete, events_of, make_plan, phase, set_status, shown, task, tasks_of
-from tests.conftest import Caller, FakeClock, House, Settings, eventually, open_house
-
-
-@pytest.fixture
-async def timed(settings: Settings, clock: FakeClock) -> AsyncIterator[House]:
-    """A server by a clock that stands until it is moved."""
-    async with open_house(settings, clock=clock) as opened:
-        yield opened
+from tests.conftest import Caller, FakeClock, House, Settings, eventually
 
 
 async def test_a_task_is_claimed_by_one(house: House) -> None:

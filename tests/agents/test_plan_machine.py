@@ -157,7 +157,7 @@ class PlanMachine(RuleBasedStateMachine):
         proof, id = Proof(token=self.tokens.get(task, "none")), self.ids[task]
         match verb:
             case "heartbeat":
-                done = self.run(self.claims.heartbeat(self.caller, id, proof.token or "", ttl_s=TTL_S))
+                done = self.run(self.claims.heartbeat(self.caller, id, proof, ttl_s=TTL_S))
             case "release":
                 done = self.run(self.claims.release(self.caller, id, proof))
             case "complete":

@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
-import pytest
-
 from tests.agents.session_makers import SESSIONS, Json, end, inside, items, refused, start, started, told
-from tests.conftest import Caller, FakeClock, House, Settings, eventually, open_house
+from tests.conftest import Caller, FakeClock, House, eventually
 
 MEMORIES = "/v1/brain/memories"
-
-
-@pytest.fixture
-async def timed(settings: Settings, clock: FakeClock) -> AsyncIterator[House]:
-    """A running server whose clock is the test's."""
-    async with open_house(settings, clock) as opened:
-        yield opened
 
 
 async def jot(caller: Caller, session: str, content: str, **fields: object) -> str:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
-import pytest
 from sqlalchemy import func, select
 
 from rookery.access.models import Reach
@@ -12,14 +9,7 @@ from rookery.agents.store.session_tables import handoffs, session_events, sessio
 from rookery.kernel.clock import iso
 from rookery.kernel.events import AgentSessionEnded, AgentSessionStarted
 from tests.agents.session_makers import SESSIONS, end, inside, items, make_plan, note, refused, show, start, started, told
-from tests.conftest import OPERATOR, FakeClock, House, Settings, open_house
-
-
-@pytest.fixture
-async def timed(settings: Settings, clock: FakeClock) -> AsyncIterator[House]:
-    """A running server whose clock is the test's."""
-    async with open_house(settings, clock) as opened:
-        yield opened
+from tests.conftest import OPERATOR, FakeClock, House
 
 
 async def test_a_session_starts_with_what_its_agent_needs_and_is_announced(house: House) -> None:

@@ -116,13 +116,42 @@ class TaskClaimed(Conflict):
 
 
 class LeaseLost(Conflict):
-    """The token is of a lease that ended: it ran out, was given back, or somebody took the task by force."""
+    """What the caller sent is not the proof of the task's present claim: that claim ended, or the proof is of another one."""
 
     code = "lease_lost"
 
-    def __init__(self, name: str, status: str) -> None:
-        todo = "claim it again" if status == "pending" else "look at it before you go on"
-        super().__init__(f"Your lease of the task {name!r} has ended; the task is {status}: {todo}.", task_status=status)
+    def __init__(self, name: str, status: str, message: str | None = None, detail: Mapping[str, object] | None = None) -> None:
+        todo = "claim it again" if status == "pending" else "read it before you go on"
+        ended = f"Your lease of the task {name!r} has ended; the task is {status}: {todo}."
+        super().__init__(message or ended, task_status=status)
+        self.detail |= detail or {}
+
+    @classmethod
+    def of_other_task(cls, name: str, status: str, token_task_id: str, token_task_name: str) -> LeaseLost:
+        """Return the refusal of a token that belongs to the claim of another task."""
+        message = (
+            f"This claim_token belongs to the claim of the task {token_task_name!r} ({token_task_id}), not to a claim of {name!r}; "
+            "send the token that claiming this task gave."
+        )
+        return cls(name, status, message, {"token_task_id": token_task_id})
+
+    @classmethod
+    def of_other_claim(cls, name: str, status: str, expires_at: datetime) -> LeaseLost:
+        """Return the refusal of a token that is not that of the task's present claim."""
+        message = (
+            f"This claim_token belongs to another claim than the present one of the task {name!r}, which lasts until {iso(expires_at)}: "
+            "your claim has ended, or the token is wrong. Read the task before you go on."
+        )
+        return cls(name, status, message, {"expires_at": iso(expires_at)})
+
+    @classmethod
+    def not_of_session(cls, name: str, status: str, session_id: str) -> LeaseLost:
+        """Return the refusal of a session in which the task is not claimed."""
+        message = (
+            f"The task {name!r} is {status} and not claimed in the session {session_id!r}; "
+            "send the claim_token, or claim it in the session."
+        )
+        return cls(name, status, message, {"session_id": session_id})
 
 
 class WrongTransition(Conflict):

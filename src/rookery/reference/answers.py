@@ -58,6 +58,7 @@ HEADERS: Mapping[str, tuple[str, Schema]] = {
     "ETag": ("The version that was answered; to be sent back in If-Match or If-None-Match.", {"type": "string"}),
     "Idempotent-Replay": ("`true`: this was answered before, to the same Idempotency-Key.", {"type": "string", "enum": ["true"]}),
     "X-Reason": ("Why there is nothing.", {"type": "string"}),
+    "X-Plan": ("The slug of the plan that X-Reason is about.", {"type": "string"}),
     "Deprecation": ("The server is deprecated, since `@` and a Unix time (RFC 9745).", {"type": "string"}),
     "X-Rookery-Cache": ("Whether a kept result was answered.", {"type": "string"}),
     "Age": ("How old a kept result is, in seconds.", {"type": "integer"}),

@@ -52,9 +52,10 @@ class PlanRoutes:
                 PlanAnswer,
                 "archive_plan",
                 summary="Archive a plan with a reason",
+                once=True,
                 may_be_empty=True,
             ),
-            row(f"POST {one}/restore", self.post_restore, WRITE, PlanAnswer, "restore_plan", summary="Restore an archived plan"),
+            row(f"POST {one}/restore", self.post_restore, WRITE, PlanAnswer, "restore_plan", summary="Restore an archived plan", once=True),
             row(f"GET {one}/graph", self.get_graph, READ, GraphAnswer, "get_plan_graph", summary="Show the dependencies in a plan"),
             row(f"GET {one}/events", self.get_events, READ, EventsAnswer, "list_plan_events", summary="List the changes of a plan"),
         ]

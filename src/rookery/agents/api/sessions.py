@@ -91,7 +91,9 @@ class SessionRoutes:
                 summary="Keep a session alive",
                 spends=False,
             ),
-            _route(f"POST {one}/end", self.post_end, WRITE, SessionAnswer, "end_session", summary="End a session", may_be_empty=True),
+            _route(
+                f"POST {one}/end", self.post_end, WRITE, SessionAnswer, "end_session", summary="End a session", once=True, may_be_empty=True
+            ),
             _route(
                 f"POST {one}/resume",
                 self.post_resume,

@@ -46,7 +46,10 @@ from rookery.kernel.http.bodies import ClientLeft
 
 T = TypeVar("T")
 
-_NOTHING = Described(says="There is nothing to claim, and `X-Reason` says why; `Retry-After` is when to ask again.")
+_NOTHING = Described(
+    says="There is nothing to claim, and `X-Reason` says why: `all_claimed`, `blocked`, `plan_paused`, `plan_draft` (the draft "
+    "that `X-Plan` names has tasks; set its status to active, or name it) or `plan_done`. `Retry-After` is when to ask again."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,9 +96,9 @@ class TaskRoutes:
                 summary="Extend the lease of a task",
                 spends=False,
             ),
-            row(f"POST {one}/release", self.post_release, WORK, TaskAnswer, "release_task", summary="Release a claimed task"),
+            row(f"POST {one}/release", self.post_release, WORK, TaskAnswer, "release_task", summary="Release a claimed task", once=True),
             row(f"POST {one}/complete", self.post_complete, WORK, EndedAnswer, "complete_task", summary="Complete a task", once=True),
-            row(f"POST {one}/fail", self.post_fail, WORK, TaskAnswer, "fail_task", summary="Mark a task as failed"),
+            row(f"POST {one}/fail", self.post_fail, WORK, TaskAnswer, "fail_task", summary="Mark a task as failed", once=True),
         ]
 
     async def get_tasks(self, request: Request, query: Annotated[TasksQuery, Query()]) -> Response:
@@ -126,7 +129,9 @@ class TaskRoutes:
 
     @with_etag
     @by_etag
-    @describe(answers={204: _NOTHING}, errors=(NotFound, PlanArchived, SessionEnded, TaskClaimed), sends=("X-Reason", "Retry-After"))
+    @describe(
+        answers={204: _NOTHING}, errors=(NotFound, PlanArchived, SessionEnded, TaskClaimed), sends=("X-Reason", "X-Plan", "Retry-After")
+    )
     async def post_claim_next(self, request: Request, body: ClaimNextBody) -> Response:
         """
         Claim the best ready task and return it with its `claim_token`.
@@ -135,10 +140,11 @@ class TaskRoutes:
         """
         require_unconditional(request)
         answer = respond_with(TaskView, _claimed)
-        waiting = self.claims.claim_next(caller_of(request), body.plan, body.wish(), wait_s=body.wait_s)
+        waiting = self.claims.claim_next(caller_of(request), body.plan_ref, body.wish(), any_plan=body.any_plan, wait_s=body.wait_s)
         found = await (waiting if body.wait_s <= 0 else _unless_left(waiting, request.receive))
         if isinstance(found, Nothing):
-            return Response(status_code=204, headers={"X-Reason": found.reason, "Retry-After": str(found.retry_after_s)})
+            plan = {} if found.plan is None else {"X-Plan": found.plan}
+            return Response(status_code=204, headers={"X-Reason": found.reason, "Retry-After": str(found.retry_after_s), **plan})
         return answer(found)
 
     @with_etag

@@ -15,6 +15,7 @@ _PLAN = text(255, "The plan, by slug or id.")
 _PHASE = text(255, "The phase, by id or by its position from 1.")
 _TASK = text(100, "The task's id.")
 _TOKEN = text(100, "The token that claiming the task gave you.")
+_PROOF = text(100, "The session that you claimed it in: enough without claim_token.")
 _SESSION = text(100, "The session that you work in, so that its tasks are freed when it ends.")
 _TTL = number(1, 86_400, "Seconds until the task is free again unless you call task_heartbeat; 900 by default.")
 _ORG, _PROJECT = text(100, "The organisation."), text(255, "The project within the org.")
@@ -167,7 +168,7 @@ TASKS: Sequence[AgentsTool] = (
         "and when to ask again; plan_done means that you are finished.",
         [],
         {
-            "plan": {**_PLAN, "description": "Of this plan, by slug or id; by default of any active one."},
+            "plan": {**_PLAN, "description": "Slug or id; by default the session's plan. any: of any active plan."},
             "session_id": _SESSION,
             "ttl_s": _TTL,
             "wait_s": number(0, LONGEST_WAIT_S, "Wait so long for one to become ready."),
@@ -184,17 +185,18 @@ TASKS: Sequence[AgentsTool] = (
         "task_heartbeat",
         WORK,
         "Keep a task that you work on; call it well before its lease ends, or the task goes to somebody else.",
-        ["task_id", "claim_token"],
-        {"task_id": _TASK, "claim_token": _TOKEN, "ttl_s": _TTL},
+        ["task_id"],
+        {"task_id": _TASK, "claim_token": _TOKEN, "session_id": _PROOF, "ttl_s": _TTL},
     ),
     adds(
         "task_complete",
         WORK,
         "Say that a task is done, with what came of it; only when its acceptance criteria hold. With claim_next you get the next one.",
-        ["task_id", "claim_token"],
+        ["task_id"],
         {
             "task_id": _TASK,
             "claim_token": _TOKEN,
+            "session_id": _PROOF,
             "result": {"description": "What came of it: a sentence, or any JSON."},
             "notes": _PROSE,
             "claim_next": flag("Take the plan's best ready task in the same step."),
@@ -204,15 +206,15 @@ TASKS: Sequence[AgentsTool] = (
         "task_fail",
         WORK,
         "Say that a task cannot be done, and why; a planner decides what becomes of it. To let somebody else try, use task_release.",
-        ["task_id", "claim_token", "error"],
-        {"task_id": _TASK, "claim_token": _TOKEN, "error": text(10_000, "Why, and what you tried."), "result": {}},
+        ["task_id", "error"],
+        {"task_id": _TASK, "claim_token": _TOKEN, "session_id": _PROOF, "error": text(10_000, "Why, and what you tried."), "result": {}},
     ),
     adds(
         "task_release",
         WORK,
         "Give a task back unfinished, so that somebody else may take it.",
-        ["task_id", "claim_token"],
-        {"task_id": _TASK, "claim_token": _TOKEN, "reason": text(1_000, "Why.")},
+        ["task_id"],
+        {"task_id": _TASK, "claim_token": _TOKEN, "session_id": _PROOF, "reason": text(1_000, "Why.")},
     ),
     adds(
         "task_add",

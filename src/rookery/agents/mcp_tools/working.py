@@ -50,7 +50,7 @@ class TaskTools:
         match tool:
             case "task_heartbeat":
                 beat = valid(HeartbeatBody, arguments, "task_id")
-                return plain(task_answer(await self.claims.heartbeat(caller, _id(arguments), beat.claim_token, ttl_s=beat.ttl_s)))
+                return plain(task_answer(await self.claims.heartbeat(caller, _id(arguments), beat.proof(), ttl_s=beat.ttl_s)))
             case "task_release":
                 body = valid(ReleaseBody, arguments, "task_id")
                 return plain(task_answer(await self.claims.release(caller, _id(arguments), body.proof(), reason=body.reason)))
@@ -70,9 +70,9 @@ class TaskTools:
     async def _next(self, arguments: Mapping[str, object], caller: Caller) -> Answer:
         """Return the task, or why there is none: what the twin says by 204 and its headers."""
         body = valid(ClaimNextBody, arguments)
-        found = await self.claims.claim_next(caller, body.plan, body.wish(), wait_s=body.wait_s)
+        found = await self.claims.claim_next(caller, body.plan_ref, body.wish(), any_plan=body.any_plan, wait_s=body.wait_s)
         if isinstance(found, Nothing):
-            return {"task": None, "reason": found.reason, "retry_after_s": found.retry_after_s}
+            return {"task": None, "reason": found.reason, "plan": found.plan, "retry_after_s": found.retry_after_s}
         return {"task": plain(claimed_answer(found))}
 
 

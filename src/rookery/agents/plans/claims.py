@@ -35,9 +35,13 @@ _AT_ONCE = 100
 _MOST_ROUNDS = 1_000
 _TOKEN = 24
 
-Reason = Literal["plan_done", "all_claimed", "blocked", "plan_paused"]
-Check = Callable[[Tx, Caller, str], None]
-"""Raises if the session, by its id, is not one that the caller may work in."""
+Reason = Literal["plan_done", "all_claimed", "blocked", "plan_paused", "plan_draft"]
+EnterSession = Callable[[Tx, Caller, str], str | None]
+"""
+Record that the session of an id is being worked in, and return the id of its plan, if it has one.
+
+It raises if there is no such open session that the caller may work in.
+"""
 
 Listener = Callable[[Tx, Task, By, datetime], None]
 """Hears, in the same transaction, that a task was completed."""
@@ -53,10 +57,16 @@ class Wish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nothing:
-    """There is no task to be had, why, and in how many seconds to ask again."""
+    """
+    There is no task to be had, why, and in how many seconds to ask again.
+
+    Attributes:
+        plan: The slug of the plan that was looked in, or for `plan_draft` of the oldest draft; None: all active plans were.
+    """
 
     reason: Reason
     retry_after_s: int
+    plan: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,10 +80,24 @@ class Ended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What entitles to end a lease: its token, or *force*, which is recorded."""
+    """
+    What entitles to renew or end a lease: its token, the session that it was taken in, or *force*, which is recorded.
+
+    Attributes:
+        session_id: Counts only without a token and without force, for a caller who may work in that session while it is open.
+    """
 
     token: str | None = None
+    session_id: str | None = None
     force: bool = False
+
+    def holds(self, claim: Claim | None) -> bool:
+        """Whether it proves that its bearer holds *claim*."""
+        if claim is None:
+            return False
+        if self.token is not None:
+            return claim.token == self.token
+        return not self.force and self.session_id is not None and claim.session_id == self.session_id
 
 
 class Claims:
@@ -81,7 +105,7 @@ class Claims:
     Who works on what.
 
     Attributes:
-        checks: What a session must pass that somebody claims in.
+        enter_session: What the session must pass that somebody claims in; None: sessions are not looked at.
         listeners: Who hears of completed tasks.
     """
 
@@ -91,7 +115,7 @@ class Claims:
         self._bell = bell
         self._clock = clock
         self._ids = ids
-        self.checks: list[Check] = []
+        self.enter_session: EnterSession | None = None
         self.listeners: list[Listener] = []
 
     async def claim(self, caller: Caller, task_id: str, wish: Wish, *, expected: Expected = None) -> TaskView:
@@ -107,7 +131,7 @@ class Claims:
         now, by = self._clock(), By.of(caller, wish.session_id)
 
         def write(tx: Tx) -> TaskView:
-            self._check(tx, caller, wish)
+            self._enter(tx, caller, wish.session_id)
             plan, task = writable_task(tx, Within.of(caller), task_id, self._journal, now)
             require_match("task", task.version, expected)
             if task.claim is not None:
@@ -119,11 +143,14 @@ class Claims:
 
         return await self._db.write(write)
 
-    async def claim_next(self, caller: Caller, plan_ref: str | None, wish: Wish, *, wait_s: float = 0) -> TaskView | Nothing:
+    async def claim_next(
+        self, caller: Caller, plan_ref: str | None, wish: Wish, *, any_plan: bool = False, wait_s: float = 0
+    ) -> TaskView | Nothing:
         """
         Take the best task that is ready: the most urgent, then of the oldest plan, then the first in it.
 
-        Naming a plan that is a draft makes it active; who names none is given tasks of active plans only.
+        Without *plan_ref* it is a task of the session's plan; without that, or with *any_plan*, of any active plan.
+        A draft becomes active if it is the plan that is named, or the session's.
 
         Args:
             wait_s: Wait so long for one to become ready; not for a plan that is done.
@@ -135,9 +162,9 @@ class Claims:
         while True:
             ring = self._bell.listen(caller.workspace_id)
             try:
-                found = await self._db.write(lambda tx: self._next(tx, caller, plan_ref, wish))
+                found = await self._db.write(lambda tx: self._next(tx, caller, plan_ref, wish, any_plan=any_plan))
                 left_s = deadline - asyncio.get_running_loop().time()
-                is_final = isinstance(found, Nothing) and found.reason == "plan_done" and plan_ref is not None
+                is_final = isinstance(found, Nothing) and found.reason == "plan_done" and found.plan is not None
                 if isinstance(found, TaskView) or is_final or left_s <= 0 or self._bell.is_closed:
                     return found
                 # Some earlier, some later, so that many who wait do not look all at once.
@@ -145,25 +172,28 @@ class Claims:
             finally:
                 ring.cancel()
 
-    async def heartbeat(self, caller: Caller, task_id: str, token: str, *, ttl_s: int = TTL_S, expected: Expected = None) -> TaskView:
+    async def heartbeat(self, caller: Caller, task_id: str, proof: Proof, *, ttl_s: int = TTL_S, expected: Expected = None) -> TaskView:
         """
         Let a lease last *ttl_s* seconds from now.
 
         Raises:
             NotFound, PlanArchived: There is no such task, or it is read-only.
-            LeaseLost: The lease has ended.
+            LeaseLost: The lease has ended, or is not that of *proof*.
         """
+        _require_proof(proof)
         now = self._clock()
 
         def write(tx: Tx) -> TaskView:
+            self._enter_by(tx, caller, proof)
             plan, task = the_task(tx, Within.of(caller), task_id)
             if plan.status is PlanStatus.ARCHIVED:
                 plan, task = writable_task(tx, Within.of(caller), task_id, self._journal, now)
             require_match("task", task.version, expected)
             until = now + timedelta(seconds=ttl_s)
-            if task.claim is None or not claims.renew(tx, caller.workspace_id, task_id, token, now=now, until=until):
-                raise LeaseLost(task.name, task.at(now).status)
-            return task_view(tx, replace(task, claim=replace(task.claim, expires_at=until)), now)
+            held = task.claim if proof.holds(task.claim) else None
+            if held is None or not claims.renew(tx, caller.workspace_id, task_id, held.token, now=now, until=until):
+                raise _lease_lost(tx, task.at(now), proof)
+            return task_view(tx, replace(task, claim=replace(held, expires_at=until)), now)
 
         return await self._db.write(write)
 
@@ -195,7 +225,8 @@ class Claims:
         Say that a task is done, with what came of it.
 
         Args:
-            then: Take the best task of the same plan that is ready now, in the same transaction.
+            then: Take the best task of the same plan that is ready now, in the same transaction; in the session of the
+                task's own claim, unless it names another one.
 
         Raises:
             NotFound, PlanArchived, LeaseLost, WrongTransition: As `release`.
@@ -244,14 +275,20 @@ class Claims:
             self._journal.task(tx, freed[-1], "released", by=by, at=now, data={"reason": reason, "holder": task.claim.holder()})
         return freed
 
-    def _check(self, tx: Tx, caller: Caller, wish: Wish) -> None:
-        if wish.session_id is not None:
-            for check in self.checks:
-                check(tx, caller, wish.session_id)
+    def _enter(self, tx: Tx, caller: Caller, session_id: str | None) -> str | None:
+        """Record that the session is being worked in, and return the id of its plan."""
+        return None if session_id is None or self.enter_session is None else self.enter_session(tx, caller, session_id)
 
-    def _next(self, tx: Tx, caller: Caller, plan_ref: str | None, wish: Wish) -> TaskView | Nothing:
+    def _enter_by(self, tx: Tx, caller: Caller, proof: Proof) -> None:
+        """Enter the session of *proof* where it is what proves a claim."""
+        if proof.token is None and not proof.force:
+            self._enter(tx, caller, proof.session_id)
+
+    def _next(self, tx: Tx, caller: Caller, plan_ref: str | None, wish: Wish, *, any_plan: bool) -> TaskView | Nothing:
         now, within, by = self._clock(), Within.of(caller), By.of(caller, wish.session_id)
-        self._check(tx, caller, wish)
+        plan_of_session = self._enter(tx, caller, wish.session_id)
+        if plan_ref is None and not any_plan:
+            plan_ref = plan_of_session
         claims.alone(tx, caller.workspace_id)
         plan = None if plan_ref is None else writable(tx, within, plan_ref)
         if plan is not None and plan.status is PlanStatus.DRAFT:
@@ -268,7 +305,9 @@ class Claims:
             is_still = its_plan is not None and its_plan.status is PlanStatus.ACTIVE
             if its_plan is not None and is_still and now_there is not None and now_there.status is TaskStatus.PENDING:
                 return task_view(tx, self._take(tx, its_plan, now_there, wish, by=by, now=now), now)
-        return _nothing(claims.left(tx, within, plan_id), plan, now)
+        found = _nothing(claims.left(tx, within, plan_id), plan, now)
+        draft = claims.oldest_draft(tx, within) if plan is None and found.reason == "plan_done" else None
+        return found if draft is None else Nothing(reason="plan_draft", retry_after_s=30, plan=draft)
 
     def _take(self, tx: Tx, plan: Plan, task: Task, wish: Wish, *, by: By, now: datetime) -> Task:
         phase = phases.find(tx, plan.id, task.phase_id)
@@ -309,17 +348,19 @@ class Claims:
         then: Wish | None = None,
         expected: Expected = None,
     ) -> Ended:
-        if proof.token is None and not proof.force:
-            raise ValidationFailed({"claim_token": ["is required: it came with the claim; or use force"]})
+        _require_proof(proof)
         now, within = self._clock(), Within.of(caller)
 
         def write(tx: Tx) -> Ended:
-            if then is not None:
-                self._check(tx, caller, then)
+            next_wish = None if then is None else _in_same_session(tx, caller, task_id, proof, then)
+            # Sessions are locked before plans, here and where they end.
+            self._enter_by(tx, caller, proof)
+            if next_wish is not None:
+                self._enter(tx, caller, next_wish.session_id)
                 claims.alone(tx, caller.workspace_id)
             plan, task = writable_task(tx, within, task_id, self._journal, now)
             require_match("task", task.version, expected)
-            wanted, recorded = _wanted(task, proof, verb)
+            wanted, recorded = _wanted(tx, task, proof, verb)
             # Who does it by force does it in no session: that of the holder did not do it.
             by = By.of(caller, None if task.claim is None or recorded else task.claim.session_id)
             changed = self._change(tx, replace(task if ended is None else ended(task, now), status=wanted, claim=None), now)
@@ -327,10 +368,10 @@ class Claims:
             if verb is Verb.COMPLETE:
                 for listener in self.listeners:
                     listener(tx, changed, by, now)
-            if then is None:
+            if next_wish is None:
                 return Ended(task=task_view(tx, changed, now))
             self._settle(tx, caller.workspace_id, now)
-            found = self._best(tx, within, plan, then, by=By.of(caller, then.session_id), now=now)
+            found = self._best(tx, within, plan, next_wish, by=By.of(caller, next_wish.session_id), now=now)
             view = task_view(tx, changed, now)
             return Ended(task=view, left=found) if isinstance(found, Nothing) else Ended(task=view, next=found)
 
@@ -354,12 +395,40 @@ class Claims:
 _SAID = {Verb.RELEASE: "released", Verb.COMPLETE: "completed", Verb.FAIL: "failed"}
 
 
-def _wanted(task: Task, proof: Proof, verb: Verb) -> tuple[TaskStatus, Mapping[str, object]]:
+def _require_proof(proof: Proof) -> None:
+    if proof.token is None and proof.session_id is None and not proof.force:
+        missing = "is required: it came with the claim; or send the session_id of the session that the task was claimed in, or use force"
+        raise ValidationFailed({"claim_token": [missing]})
+
+
+def _in_same_session(tx: Tx, caller: Caller, task_id: str, proof: Proof, then: Wish) -> Wish:
+    """Return *then* in the session of the claim that *caller* ends by *proof*, unless it names a session."""
+    if then.session_id is not None:
+        return then
+    task = tasks.find(tx, caller.workspace_id, task_id)
+    claim = None if task is None else task.claim
+    is_own = claim is not None and proof.holds(claim) and claim.key_id == caller.key_id
+    return replace(then, session_id=claim.session_id) if claim is not None and is_own else then
+
+
+def _lease_lost(tx: Tx, task: Task, proof: Proof) -> LeaseLost:
+    """Return why *proof* is not that of the task's claim."""
+    if proof.token is None and proof.session_id is not None:
+        return LeaseLost.not_of_session(task.name, task.status, proof.session_id)
+    other = None if proof.token is None else claims.of_token(tx, task.workspace_id, proof.token)
+    if other is not None and other[0] != task.id:
+        return LeaseLost.of_other_task(task.name, task.status, *other)
+    if task.claim is not None and not proof.holds(task.claim):
+        return LeaseLost.of_other_claim(task.name, task.status, task.claim.expires_at)
+    return LeaseLost(task.name, task.status)
+
+
+def _wanted(tx: Tx, task: Task, proof: Proof, verb: Verb) -> tuple[TaskStatus, Mapping[str, object]]:
     """Return the status that *verb* brings the task into, and what is recorded of force."""
-    if task.claim is not None and task.claim.token == proof.token:
+    if proof.holds(task.claim):
         return VERBS[verb][task.status], {}
     if not proof.force:
-        raise LeaseLost(task.name, task.status)
+        raise _lease_lost(tx, task, proof)
     wanted = FORCED[verb].get(task.status)
     if wanted is None:
         raise WrongTransition("task", task.name, task.status, _TO[verb], allowed=())
@@ -376,13 +445,14 @@ def _claimable(task: Task) -> Sequence[str]:
 
 def _nothing(left: claims.Left, plan: Plan | None, now: datetime) -> Nothing:
     """Return why there is no task to be had; when somebody works, the first end of a lease is when to ask again, at the latest."""
+    slug = None if plan is None else plan.slug
     if plan is None and left.is_paused and not left.open:
         return Nothing(reason="plan_paused", retry_after_s=30)
     if plan is not None and plan.status is PlanStatus.PAUSED:
-        return Nothing(reason="plan_paused", retry_after_s=30)
+        return Nothing(reason="plan_paused", retry_after_s=30, plan=slug)
     if not left.open:
-        return Nothing(reason="plan_done", retry_after_s=60)
+        return Nothing(reason="plan_done", retry_after_s=60, plan=slug)
     if not left.claimed:
-        return Nothing(reason="blocked", retry_after_s=30)
+        return Nothing(reason="blocked", retry_after_s=30, plan=slug)
     ends_in_s = 30 if left.next_end is None else int((left.next_end - now).total_seconds()) + 1
-    return Nothing(reason="all_claimed", retry_after_s=max(1, min(30, ends_in_s)))
+    return Nothing(reason="all_claimed", retry_after_s=max(1, min(30, ends_in_s)), plan=slug)

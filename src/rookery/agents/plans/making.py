@@ -15,7 +15,7 @@ from rookery.agents.models.views import PlanView
 from rookery.agents.plans.graphs import cycle
 from rookery.agents.plans.holding import must_reach
 from rookery.agents.plans.journal import PlanJournal
-from rookery.agents.plans.naming import Names, free_slug, slug_of
+from rookery.agents.plans.naming import ANY_PLAN, Names, free_slug, slug_of
 from rookery.agents.plans.reading import whole
 from rookery.agents.store import needs, phases, plans, tasks
 from rookery.kernel.db import Tx
@@ -220,7 +220,7 @@ def _slug(tx: Tx, workspace_id: int, draft: PlanDraft) -> str:
     taken = plans.slugs_like(tx, workspace_id, wanted)
     if draft.slug is not None and wanted in taken:
         raise SlugTaken("plan", wanted)
-    return free_slug(wanted, taken)
+    return wanted if draft.slug is not None else free_slug(wanted, {*taken, ANY_PLAN})
 
 
 def _short(ref: str | int) -> str:

@@ -11,6 +11,9 @@ from rookery.kernel.ids import is_uuid
 
 MAX_SLUG = 80
 
+ANY_PLAN = "any"
+"""What stands for any active plan where a plan may be named; no slug that is made of a title is this word."""
+
 _BETWEEN = re.compile(r"[^a-z0-9]+")
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from rookery.agents.plans.claims import TTL_S, Proof, Wish
+from rookery.agents.plans.naming import ANY_PLAN
 from rookery.agents.schemas.plans import Force, PlanRef, Reason, Result, SessionId, Text, Token, Ttl, Why
 from rookery.kernel.wire import Body
 
@@ -24,30 +25,61 @@ class ClaimBody(Body):
         return Wish(session_id=self.session_id, ttl_s=self.ttl_s)
 
 
+ProvingSession = Annotated[
+    str,
+    Field(min_length=1, max_length=100, description="The session that the task was claimed in: proves the claim in place of claim_token."),
+]
+
+
 class ClaimNextBody(ClaimBody):
     """Which task is wanted, and how long to wait for one."""
 
-    plan: PlanRef | None = None
+    plan: (
+        Annotated[
+            PlanRef,
+            Field(
+                description="The plan to take a task of, by slug or id; by default that of the session. `any` or null: any active plan, "
+                "which is the default without a session and in a session without a plan."
+            ),
+        ]
+        | None
+    ) = None
     wait_s: Annotated[float, Field(ge=0, le=MAX_WAIT_S, description="Wait so many seconds for a task to become ready.")] = 0
+
+    @property
+    def plan_ref(self) -> str | None:
+        """Return the plan that is named."""
+        return None if self.plan == ANY_PLAN else self.plan
+
+    @property
+    def any_plan(self) -> bool:
+        """Return whether tasks of any active plan are asked for, also in a session that has a plan."""
+        return self.plan == ANY_PLAN or (self.plan is None and "plan" in self.model_fields_set)
 
 
 class HeartbeatBody(Body):
     """A lease that is to last."""
 
-    claim_token: Token
+    claim_token: Token | None = None
+    session_id: ProvingSession | None = None
     ttl_s: Ttl = TTL_S
+
+    def proof(self) -> Proof:
+        """Return what entitles to it."""
+        return Proof(token=self.claim_token, session_id=self.session_id)
 
 
 class ReleaseBody(Body):
     """A lease that is given back."""
 
     claim_token: Token | None = None
+    session_id: ProvingSession | None = None
     force: Force = False
     reason: Reason | None = None
 
     def proof(self) -> Proof:
         """Return what entitles to it."""
-        return Proof(token=self.claim_token, force=self.force)
+        return Proof(token=self.claim_token, session_id=self.session_id, force=self.force)
 
 
 class CompleteBody(Body):
@@ -58,12 +90,23 @@ class CompleteBody(Body):
     result: Result = None
     notes: Text | None = None
     claim_next: Annotated[bool, Field(description="Take the best ready task of the same plan at the same moment.")] = False
-    session_id: Annotated[str, Field(min_length=1, max_length=100, description="For the next one.")] | None = None
+    session_id: (
+        Annotated[
+            str,
+            Field(
+                min_length=1,
+                max_length=100,
+                description="The session that the task was claimed in: proves the claim in place of claim_token. The next task is "
+                "claimed in it; by default in that of the task.",
+            ),
+        ]
+        | None
+    ) = None
     ttl_s: Ttl = TTL_S
 
     def proof(self) -> Proof:
         """Return what entitles to it."""
-        return Proof(token=self.claim_token, force=self.force)
+        return Proof(token=self.claim_token, session_id=self.session_id, force=self.force)
 
     def then(self) -> Wish | None:
         """Return how the next task is to be held, if one is wanted."""
@@ -74,10 +117,11 @@ class FailBody(Body):
     """Why a task cannot be done."""
 
     claim_token: Token | None = None
+    session_id: ProvingSession | None = None
     force: Force = False
     error: Why
     result: Result = None
 
     def proof(self) -> Proof:
         """Return what entitles to it."""
-        return Proof(token=self.claim_token, force=self.force)
+        return Proof(token=self.claim_token, session_id=self.session_id, force=self.force)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal, Self, cast
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from rookery.agents.models.sessions import Handoff, Notes, Offered
 from rookery.agents.schemas.objects import Object
@@ -17,9 +17,23 @@ def _listed(value: object) -> object:
 
 
 def _refs(value: object) -> object:
+    """Take a list of names for files; an empty list for no refs."""
     if isinstance(value, list):
-        return {"files": cast("list[object]", value)}
+        return {"files": cast("list[object]", value)} if value else {}
     return value
+
+
+def _is_filled(value: object) -> bool:
+    if isinstance(value, str):
+        return bool(value.strip())
+    if isinstance(value, list):
+        return any(_is_filled(each) for each in cast("list[object]", value))
+    return bool(value)
+
+
+def _summarised(value: object) -> object:
+    """Take a text alone for a hand-off that has nothing but a summary."""
+    return {"summary": value} if isinstance(value, str) else value
 
 
 Line = Annotated[str, Field(min_length=1, max_length=10_000)]
@@ -27,7 +41,7 @@ Lines = Annotated[list[Line], BeforeValidator(_listed, json_schema_input_type=st
 
 
 class NotesBody(Body):
-    """A hand-off: what the next one must know; a list of one sentence may be given as that sentence."""
+    """A hand-off: what the next session must know, in at least one field; a list of one sentence may be given as that sentence."""
 
     summary: Annotated[str, Field(max_length=50_000, description="How things stand.")] | None = None
     completed: Annotated[Lines, Field(description="What is done.")] | None = None
@@ -36,6 +50,14 @@ class NotesBody(Body):
     decisions: Annotated[Lines, Field(description="What was decided, and why.")] | None = None
     next_steps: Annotated[Lines, Field(description="What to do first.")] | None = None
     refs: Annotated[Object, BeforeValidator(_refs), Field(description="Branch, commit, files: what the notes speak of.")] | None = None
+
+    @model_validator(mode="after")
+    def _has_content(self) -> Self:
+        fields = type(self).model_fields
+        if not any(_is_filled(getattr(self, name)) for name in fields):
+            msg = f"is empty; fill at least one of {', '.join(fields)}"
+            raise ValueError(msg)
+        return self
 
     def notes(self) -> Notes:
         """Return the notes."""
@@ -48,6 +70,10 @@ class NotesBody(Body):
             next_steps=tuple(self.next_steps or ()),
             refs=self.refs or {},
         )
+
+
+HandoffNotes = Annotated[NotesBody, BeforeValidator(_summarised, json_schema_input_type=str | NotesBody)]
+"""A hand-off as it is written: an object, or its summary alone."""
 
 
 class HandoffAnswer(Answer):

@@ -19,7 +19,7 @@ from rookery.agents.models.sessions import (
     Shown,
     Taken,
 )
-from rookery.agents.schemas.handoffs import HandoffAnswer, NotesBody, handoff_answer
+from rookery.agents.schemas.handoffs import HandoffAnswer, HandoffNotes, handoff_answer
 from rookery.agents.schemas.objects import Object
 from rookery.kernel.http.pages import PageQuery
 from rookery.kernel.wire import Answer, Body, Moment
@@ -89,7 +89,10 @@ class SessionPatch(Body):
     goal: Goal | None = None
     context: Object | None = None
     summary: Summary | None = None
-    handoff: Annotated[NotesBody, Field(description="The session's own hand-off, written or written anew.")] | None = None
+    handoff: (
+        Annotated[HandoffNotes, Field(description="The session's own hand-off, written or written anew; a text alone is its summary.")]
+        | None
+    ) = None
     acknowledge_handoff: Annotated[
         Literal["loaded", "ignored_stale"], Field(description="Take the hand-off that was offered at the start: it is offered no more.")
     ] = "loaded"
@@ -121,7 +124,7 @@ class EndBody(Body):
         | None
     ) = None
     summary: Summary | None = None
-    handoff: NotesBody | None = None
+    handoff: Annotated[HandoffNotes, Field(description="What the next session must know; a text alone is its summary.")] | None = None
     promote: Annotated[
         bool | Annotated[list[str], Field(max_length=500)],
         Field(description="Which of its session memories become the project's: true, false, or their ids."),

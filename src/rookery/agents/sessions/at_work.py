@@ -21,16 +21,16 @@ class AtWork:
 
     clock: Clock
 
-    def check(self, tx: Tx, caller: Caller, session_id: str) -> None:
+    def enter(self, tx: Tx, caller: Caller, session_id: str) -> str | None:
         """
-        Note that the session is being worked in.
+        Record that the session is being worked in, and return the id of its plan, if it has one.
 
         Raises:
             NotFound: There is none that *caller* may know of.
             PermissionDenied: It is another agent's.
             SessionEnded: It is over.
         """
-        touched(tx, caller, session_id, at=self.clock())
+        return touched(tx, caller, session_id, at=self.clock()).plan_id
 
     def completed(self, tx: Tx, task: Task, by: By, at: datetime) -> None:
         """Offer the hand-off no more that the session was offered, now that its reader goes on with the work."""

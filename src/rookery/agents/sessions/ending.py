@@ -87,12 +87,12 @@ class Endings:
 
     async def end(self, caller: Caller, session_id: str, ending: Ending, *, expected: Expected = None) -> Session:
         """
-        End a session and return it; once more with the same status changes nothing.
+        End a session and return it; the same once more changes nothing.
 
         Raises:
             NotFound: There is none that *caller* may know of.
             PermissionDenied: It is another agent's, or *caller* may not write memories and wants some promoted.
-            SessionEnded: It ended otherwise.
+            SessionEnded: It ended with another status, summary or hand-off.
             PreconditionFailed: *expected* names another version of it.
             ValidationFailed: What is to be promoted is no memory of the session.
         """
@@ -102,9 +102,9 @@ class Endings:
             session = held(tx, caller, session_id)
             require_match("session", session.version, expected)
             if not session.is_open:
-                if session.status is ending.status and session.end_reason is None:
-                    return session
-                raise SessionEnded(session)
+                if not _is_repeated(tx, session, ending):
+                    raise SessionEnded(session)
+                return session
             self._promote(tx, caller, session, ending, now)
             notes = ending.handoff
             if notes is None and ending.status is SessionStatus.HANDED_OFF and ending.summary is not None:
@@ -129,6 +129,18 @@ class Endings:
             if unknown:
                 raise ValidationFailed({"promote": [f"{each!r} is no session memory of this session" for each in unknown[:10]]})
         self._memories.promote(tx, session.workspace_id, session.id, ids=ids, org=session.org, project=session.project, at=at)
+
+
+def _is_repeated(tx: Tx, session: Session, ending: Ending) -> bool:
+    """Return whether *session* ended just as *ending* asks for, so that nothing of it would be lost."""
+    if session.status is not ending.status or session.end_reason is not None:
+        return False
+    if ending.summary is not None and ending.summary != session.summary:
+        return False
+    if ending.handoff is None:
+        return True
+    written = handoffs.of_session(tx, session.workspace_id, session.id)
+    return written is not None and written.notes == ending.handoff
 
 
 def held(tx: Tx, caller: Caller, session_id: str) -> Session:

@@ -49,7 +49,7 @@ def build_sessions(
         claims: Of tasks; from now on a session that somebody claims in must be open.
     """
     closing = Closing(memories=memories, claims=claims, bus=bus)
-    claims.checks.append(AtWork(clock).check)
+    claims.enter_session = AtWork(clock).enter
     claims.listeners.append(AtWork(clock).completed)
     starting = Starting(db=db, bus=bus, clock=clock, ids=ids, closing=closing)
     return SessionServices(

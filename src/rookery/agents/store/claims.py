@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 
-from sqlalchemy import BigInteger, ColumnElement, bindparam, case, cast, func, select, update
+from sqlalchemy import BigInteger, ColumnElement, bindparam, case, cast, exists, func, select, update
 
 from rookery.agents.models.plans import Claim, PlanStatus, Task, TaskStatus, Within
 from rookery.agents.store.needs import OPEN
@@ -63,6 +63,11 @@ _OF_SESSION = (
     select(_c.id, _c.plan_id)
     .where(_c.claim_session_id == bindparam("session"), _c.workspace_id + 0 == bindparam("workspace"))
     .order_by(_c.plan_id, _c.id)
+)
+_OF_TOKEN = (
+    select(_c.id, _c.name)
+    .where(_c.claim_expires_at.is_not(None), _c.claim_token == bindparam("token"), _c.workspace_id + 0 == bindparam("workspace"))
+    .limit(1)
 )
 
 
@@ -172,6 +177,19 @@ def _left(*, has_plan: bool, has_orgs: bool, has_projects: bool) -> tuple[Statem
     )
 
 
+def oldest_draft(tx: Tx, within: Within) -> str | None:
+    """Return the slug of the oldest draft that has a task to be done; None: there is none."""
+    row = tx.one(_oldest_draft(has_orgs=within.orgs is not None, has_projects=within.projects is not None), _params(within, None))
+    return None if row is None else row.text("slug")
+
+
+@lru_cache
+def _oldest_draft(*, has_orgs: bool, has_projects: bool) -> Statement:
+    scope = _scope(has_plan=False, has_orgs=has_orgs, has_projects=has_projects)
+    has_task = exists().where(_c.plan_id == plans.c.id, _c.status == _PENDING).correlate(plans)
+    return select(plans.c.slug).where(*scope, plans.c.status == PlanStatus.DRAFT.value, has_task).order_by(plans.c.id).limit(1)
+
+
 def _scope(*, has_plan: bool, has_orgs: bool, has_projects: bool) -> list[ColumnElement[bool]]:
     conditions: list[ColumnElement[bool]] = [plans.c.workspace_id == bindparam("workspace")]
     if has_plan:
@@ -212,6 +230,12 @@ def renew(tx: Tx, workspace_id: int, task_id: str, token: str, *, now: datetime,
     """Let the lease of *token* last until *until*, if it has not ended."""
     params = {"workspace": workspace_id, "task": task_id, "token": token, "now": to_micros(now), "until": to_micros(until)}
     return tx.run(_RENEW, params) == 1
+
+
+def of_token(tx: Tx, workspace_id: int, token: str) -> tuple[str, str] | None:
+    """Return the id and the name of the task whose claim has the token; None: no claim has it."""
+    row = tx.one(_OF_TOKEN, {"token": token, "workspace": workspace_id})
+    return None if row is None else (row.text("id"), row.text("name"))
 
 
 def over(tx: Tx, now: datetime, *, workspace_id: int | None, most: int) -> list[tuple[str, str, int]]:

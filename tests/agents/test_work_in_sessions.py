@@ -1,0 +1,170 @@
+"""Claims in a session: whose plan they are of, what proves them, and how a session is handed over (D-61, D-62)."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from tests.agents.makers import claim, claim_next, make_plan, phase, shown, tasks_of
+from tests.agents.session_makers import end, refused, show, start, started, told
+from tests.conftest import Caller, FakeClock, House
+
+TASKS = "/api/agent/tasks"
+SESSIONS = "/api/agent/sessions"
+Json = dict[str, object]
+
+
+async def _call(by: Caller, tool: str, **arguments: object) -> Json:
+    answer = await by.post("/api/v1/mcp/tools/call", {"server": "agents", "tool": tool, "arguments": arguments})
+    assert answer.status_code == 200, answer.text
+    return answer.json()["result"]["structuredContent"]
+
+
+async def test_claim_next_in_a_session_takes_tasks_of_its_plan(house: House) -> None:
+    """Issue 14: the session's plan is the default of claim-next, over HTTP and MCP; D-61."""
+    await make_plan(house.agent, phase("Old", "foreign 1", "foreign 2", "foreign 3"), title="Older plan")
+    await make_plan(house.agent, phase("New", "mine 1", "mine 2", "mine 3"), title="Newsletter")
+    session = await started(house.agent, plan="newsletter")
+
+    first = await claim_next(house.agent, session_id=session)
+    assert first is not None
+    assert first["name"] == "mine 1"
+    ended = told(await house.agent.post(f"{TASKS}/{first['id']}/complete", {"claim_token": first["claim_token"], "claim_next": True}))
+    following = cast("Json", ended["next"])
+    assert (following["name"], cast("Json", cast("Json", following["claim"])["holder"])["session_id"]) == ("mine 2", session)
+    by_tool = cast("Json", (await _call(house.agent, "task_claim_next", session_id=session))["task"])
+    assert by_tool["name"] == "mine 3"
+    left = await house.agent.post(f"{TASKS}/claim-next", {"session_id": session})
+    assert (left.status_code, left.headers["x-reason"], left.headers["x-plan"]) == (204, "all_claimed", "newsletter")
+
+
+async def test_claim_next_takes_tasks_of_any_plan_if_it_is_told_so(house: House) -> None:
+    """Issue 14: null or `any` as plan, or a session without a plan, mean any active plan; D-61."""
+    await make_plan(house.agent, phase("Old", "a", "b", "c", "d"), title="Older plan")
+    await make_plan(house.agent, phase("New", "mine"), title="Newsletter")
+    session, free = await started(house.agent, plan="newsletter"), await started(house.agent)
+
+    found = [
+        await claim_next(house.agent, session_id=session, plan=None),
+        await claim_next(house.agent, session_id=session, plan="any"),
+        cast("Json", (await _call(house.agent, "task_claim_next", session_id=session, plan="any"))["task"]),
+        await claim_next(house.agent, session_id=free),
+        await claim_next(house.agent, session_id=free, plan="newsletter"),
+    ]
+    assert [each and each["name"] for each in found] == ["a", "b", "c", "d", "mine"]
+
+
+async def test_a_draft_is_begun_by_a_session_on_it_and_named_to_others(house: House) -> None:
+    """Issue 14: a draft stays a draft until somebody names it; claim-next without a plan says which draft has tasks; D-60, D-61."""
+    made = told(await house.agent.post("/api/agent/plans", {"title": "Newsletter", "phases": [phase("One", "write it")]}), 201)
+    assert made["status"] == "draft"
+    nothing = await house.agent.post(f"{TASKS}/claim-next", {})
+    assert (nothing.status_code, nothing.headers["x-reason"], nothing.headers["x-plan"]) == (204, "plan_draft", "newsletter")
+    by_tool = await _call(house.agent, "task_claim_next")
+    assert (by_tool["reason"], by_tool["plan"]) == ("plan_draft", "newsletter")
+
+    session = await started(house.agent, plan="newsletter")
+    taken = await claim_next(house.agent, session_id=session)
+    assert taken is not None
+    assert taken["name"] == "write it"
+    assert (await shown(house.agent, "/plans/newsletter"))["status"] == "active"
+
+
+async def test_the_session_of_a_claim_proves_it(house: House) -> None:
+    """Issue 14: heartbeat, release, fail and complete take the session that the task was claimed in, in place of the token; D-61."""
+    await make_plan(house.agent, phase("One", "a", "b"), title="Newsletter")
+    session = await started(house.agent, plan="newsletter")
+    taken = await claim_next(house.agent, session_id=session)
+    assert taken is not None
+    path, proof = f"{TASKS}/{taken['id']}", {"session_id": session}
+    assert told(await house.agent.post(f"{path}/heartbeat", proof))["status"] == "in_progress"
+    assert told(await house.agent.post(f"{path}/release", proof))["status"] == "pending"
+    await claim(house.agent, taken["id"], session_id=session)
+    assert told(await house.agent.post(f"{path}/complete", {**proof, "claim_next": True}))["status"] == "completed"
+    second = f"{TASKS}/{tasks_of(await shown(house.agent, '/plans/newsletter'))['b']['id']}"
+    failed = await _call(house.agent, "task_fail", task_id=second.rsplit("/", 1)[1], session_id=session, error="no ink")
+    assert failed["status"] == "failed"
+    neither = await house.agent.post(f"{second}/complete", {})
+    assert refused(neither) == (422, "validation_error")
+    assert "session_id" in neither.json()["errors"]["claim_token"][0]
+
+
+async def test_another_session_proves_nothing(house: House) -> None:
+    """Issue 14: a session of another agent, or one that did not make the claim, ends no lease; D-61."""
+    made = await make_plan(house.agent, phase("One", "a"), title="Newsletter")
+    mine, other = await started(house.agent, plan="newsletter"), await started(house.agent)
+    stranger = await house.agent_key("phases.write", "sessions.write", agent_id="stranger")
+    path = f"{TASKS}/{tasks_of(made)['a']['id']}"
+    await claim(house.agent, tasks_of(made)["a"]["id"], session_id=mine)
+
+    assert refused(await house.agent.post(f"{path}/complete", {"session_id": other})) == (409, "lease_lost")
+    assert refused(await stranger.post(f"{path}/complete", {"session_id": mine})) == (403, "permission_denied")
+    forced = await stranger.post(f"{path}/complete", {"session_id": mine, "force": True})
+    assert forced.status_code == 200, forced.text
+    events = cast("list[Json]", (await shown(house.agent, "/plans/newsletter/events"))["data"])
+    assert cast("Json", events[-1]["data"] if events[-1]["type"] == "task.completed" else events[-2]["data"])["forced"] is True
+
+
+async def test_a_wrong_token_is_told_from_an_ended_lease(timed: House, clock: FakeClock) -> None:
+    """Issue 14: a token of another claim is not `your lease has ended`, at each verb; the code stays lease_lost; D-61."""
+    made = await make_plan(timed.agent, phase("One", "a", "b"), title="Newsletter")
+    first, second = [await claim(timed.agent, tasks_of(made)[name]["id"], ttl_s=600) for name in ("a", "b")]
+    path = f"{TASKS}/{first['id']}"
+    for verb, body in (("heartbeat", {}), ("complete", {}), ("release", {}), ("fail", {"error": "x"})):
+        of_other = await timed.agent.post(f"{path}/{verb}", {"claim_token": second["claim_token"], **body})
+        unknown = await timed.agent.post(f"{path}/{verb}", {"claim_token": "guessed", **body})
+        assert refused(of_other) == refused(unknown) == (409, "lease_lost")
+        assert "belongs to the claim of the task 'b'" in of_other.json()["message"]
+        assert of_other.json()["token_task_id"] == second["id"]
+        assert "belongs to another claim" in unknown.json()["message"]
+        assert "has ended;" not in of_other.json()["message"] + unknown.json()["message"]
+    clock.advance(seconds=601)
+    late = await timed.agent.post(f"{path}/complete", {"claim_token": first["claim_token"]})
+    assert "Your lease of the task 'a' has ended" in late.json()["message"]
+
+
+async def test_an_empty_handoff_is_refused(house: House) -> None:
+    """Issue 14: a hand-off without content hands nothing over: 422, at the end and in a change; D-62."""
+    session = await started(house.agent)
+    for empty in ({}, "", "  ", {"summary": " "}, {"completed": []}, {"refs": []}):
+        for answer in (
+            await house.agent.post(f"{SESSIONS}/{session}/end", {"handoff": empty}),
+            await house.agent.send("PATCH", f"{SESSIONS}/{session}", {"handoff": empty}),
+        ):
+            assert refused(answer) == (422, "validation_error"), empty
+            assert "summary" in str(answer.json()["errors"]), empty
+    assert (await show(house.agent, session))["status"] == "active"
+
+
+async def test_a_text_is_a_handoff_with_a_summary(house: House) -> None:
+    """Issue 14: `"handoff": "text"` is its summary; `refs: []` stays empty; D-62."""
+    session, other = await started(house.agent), await started(house.agent)
+    ended = await end(house.agent, session, handoff="The kettle is on.")
+    assert (ended["status"], cast("Json", ended["handoff"])["summary"]) == ("handed_off", "The kettle is on.")
+    assert cast("Json", (await end(house.agent, other, handoff={"summary": "x", "refs": []}))["handoff"])["refs"] == {}
+
+
+async def test_an_end_that_would_be_dropped_is_refused(house: House) -> None:
+    """Issue 14: the same end again is as once; another hand-off or summary is 409 session_ended, and nothing is lost in silence; D-62."""
+    session = await started(house.agent)
+    first = await end(house.agent, session, handoff={"summary": "hi"}, summary="done")
+    assert await end(house.agent, session, handoff="hi") == first
+    for body in ({"handoff": "else"}, {"summary": "else", "status": "handed_off"}):
+        assert refused(await house.agent.post(f"{SESSIONS}/{session}/end", body)) == (409, "session_ended")
+    assert await show(house.agent, session) == first
+
+
+async def test_release_fail_and_end_are_replayed_by_their_key(house: House) -> None:
+    """Issue 14: with an Idempotency-Key the same release, failure or end is answered again, as complete is; D-14."""
+    made = await make_plan(house.agent, phase("One", "a", "b"), title="Newsletter")
+    session = str(cast("Json", (await start(house.agent))["session"])["id"])
+    for number, (verb, body) in enumerate((("release", {}), ("fail", {"error": "no ink"}), ("complete", {}))):
+        held = await claim(house.agent, tasks_of(made)["b" if verb == "complete" else "a"]["id"])
+        sent = {"claim_token": held["claim_token"], **body}
+        answers = [
+            await house.agent.send("POST", f"{TASKS}/{held['id']}/{verb}", sent, **{"Idempotency-Key": f"k{number}"}) for _ in range(2)
+        ]
+        assert [each.status_code for each in answers] == [200, 200], verb
+        assert (answers[0].content, answers[1].headers["idempotent-replay"]) == (answers[1].content, "true")
+    for path, body in ((f"{SESSIONS}/{session}/end", {"summary": "x"}), ("/api/agent/plans/newsletter/archive", {"reason": "x"})):
+        answers = [await house.agent.send("POST", path, body, **{"Idempotency-Key": "k9"}) for _ in range(2)]
+        assert answers[1].headers["idempotent-replay"] == "true", path
