@@ -24,7 +24,7 @@ from rookery.agents.schemas.templates import (
     PreviewBody,
     TemplateAnswer,
     TemplateBody,
-    TemplateFields,
+    TemplatePut,
     TemplateQuery,
     TemplatesQuery,
     TemplateSummary,
@@ -34,11 +34,11 @@ from rookery.agents.schemas.templates import (
     previewed,
     shown,
     summary,
-    versions_shown,
+    version_answers,
 )
 from rookery.agents.templates.library import Author, Templates
 from rookery.kernel.http import Route, describe, page, reply, respond_with
-from rookery.kernel.http.pages import Page
+from rookery.kernel.http.pages import Page, PageQuery
 from rookery.kernel.preconditions import etag, require_match
 
 READ, WRITE, USE = "templates.read", "templates.write", "templates.instantiate"
@@ -134,8 +134,9 @@ class TemplateRoutes:
     @with_etag
     @by_etag
     @describe(errors=(TemplateReadOnly,))
-    async def put_template(self, request: Request, slug: str, body: TemplateFields) -> Response:
+    async def put_template(self, request: Request, slug: str, body: TemplatePut) -> Response:
         """Make a new version of a template the current one. The same content again changes nothing."""
+        body.must_be_of(slug)
         body.must_work()
         return _answer(await self.templates.replace(Author.of(caller_of(request)), slug, body.document(), expected=expected(request)))
 
@@ -146,11 +147,13 @@ class TemplateRoutes:
         await self.templates.remove(Author.of(caller_of(request)), slug, expected=expected(request))
         return Response(status_code=204)
 
-    async def get_versions(self, request: Request, slug: str) -> Response:
+    async def get_versions(self, request: Request, slug: str, query: Annotated[PageQuery, Query()]) -> Response:
         """List the versions of a template, the current one first."""
         caller = caller_of(request)
         kept = await self.templates.get(caller.workspace_id, slug)
-        return reply(versions_shown(kept, await self.templates.versions(caller.workspace_id, slug)))
+        found = version_answers(kept, await self.templates.versions(caller.workspace_id, slug))
+        shown = found[query.offset : query.offset + query.per_page]
+        return page(request, shown, query=query, total=len(found), aliases={"versions": found, "count": len(found)})
 
     @with_etag
     @by_etag

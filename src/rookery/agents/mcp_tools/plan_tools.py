@@ -87,6 +87,9 @@ PLANS: Sequence[AgentsTool] = (
             "project": _PROJECT,
             "metadata": free("Whatever you want to keep with it."),
             "phases": _PHASES,
+            "tasks": listed(
+                {"anyOf": [fields(["name"], _TASK_FIELDS), text(255)]}, 500, "In place of phases: the tasks of a single phase."
+            ),
         },
     ),
     sets(

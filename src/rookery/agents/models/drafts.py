@@ -45,6 +45,7 @@ class PlanDraft:
     Attributes:
         slug: None: made of the title.
         status: draft, or active from the start.
+        is_flat: Whether its author gave tasks without phases, which are now those of one phase; for the names of wrong fields.
     """
 
     title: str
@@ -58,6 +59,7 @@ class PlanDraft:
     variables: Object | None = None
     metadata: Object = field(default_factory=dict[str, object])
     phases: tuple[PhaseDraft, ...] = ()
+    is_flat: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

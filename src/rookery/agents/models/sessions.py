@@ -176,11 +176,12 @@ class NewSession:
     What starting a session asks for.
 
     Attributes:
+        agent_type: None: the agent's id.
         plan: By id or slug.
         takeover: End the agent's open session on the same plan, if there is one, and go on from it.
     """
 
-    agent_type: str
+    agent_type: str | None = None
     agent_id: str | None = None
     plan: str | None = None
     org: str | None = None

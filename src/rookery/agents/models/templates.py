@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Literal, cast
@@ -59,6 +59,10 @@ class Template:
     plan: JsonObject
     phases: Sequence[JsonObject]
     document: JsonObject
+
+    def says_as(self, other: Template) -> bool:
+        """Return whether both say the same, though defaults are written out in one of them."""
+        return replace(self, document={}) == replace(other, document={})
 
     @classmethod
     def of(cls, slug: str, document: JsonObject) -> Template:

@@ -56,7 +56,7 @@ def make(tx: Tx, caller: Caller, draft: PlanDraft, *, journal: PlanJournal, ids:
         [task_of(phase, each, position, ids=ids, now=now) for position, each in enumerate(of.tasks, 1)]
         for phase, of in zip(made, draft.phases, strict=True)
     ]
-    depends = _needs(draft.phases, made, inside)
+    depends = _needs(draft, made, inside)
     plans.add(tx, plan)
     phases.add(tx, made)
     tasks.add(tx, [task for each in inside for task in each])
@@ -111,7 +111,7 @@ def must_hang_together(draft: PlanDraft) -> None:
         [task_of(phase, each, position, ids=ids.__next__, now=now) for position, each in enumerate(of.tasks, 1)]
         for phase, of in zip(made, draft.phases, strict=True)
     ]
-    _needs(draft.phases, made, inside)
+    _needs(draft, made, inside)
 
 
 def phase_of(plan: Plan, draft: PhaseDraft, position: int, *, ids: Ids, now: datetime) -> Phase:
@@ -184,7 +184,8 @@ def must_not_circle(shown: Mapping[str, str], of_phase: Mapping[str, str], depen
         raise ValidationFailed({field: [f"would wait for itself: {names}"]})
 
 
-def _needs(drafts: Sequence[PhaseDraft], made: Sequence[Phase], inside: Sequence[Sequence[Task]]) -> dict[str, list[str]]:
+def _needs(plan: PlanDraft, made: Sequence[Phase], inside: Sequence[Sequence[Task]]) -> dict[str, list[str]]:
+    drafts = plan.phases
     among, everywhere, here = Names(), Names(), list[Names]()
     for draft, phase, listed in zip(drafts, made, inside, strict=True):
         among.add(phase.id, phase.position, [draft.key, draft.name])
@@ -199,7 +200,7 @@ def _needs(drafts: Sequence[PhaseDraft], made: Sequence[Phase], inside: Sequence
             depends[phase.id] = resolved(draft.depends_on, among, field=f"phases.{index}.depends_on")
         for number, (of, task) in enumerate(zip(draft.tasks, listed, strict=True)):
             if of.depends_on:
-                field = f"phases.{index}.tasks.{number}.depends_on"
+                field = f"tasks.{number}.depends_on" if plan.is_flat else f"phases.{index}.tasks.{number}.depends_on"
                 depends[task.id] = resolved(of.depends_on, here[index], everywhere, field=field)
     if depends:
         of_phase = {task.id: task.phase_id for each in inside for task in each}

@@ -168,7 +168,9 @@ class Phases:
 
     async def set_status(self, caller: Caller, plan_ref: str, ref: str, move: PhaseMove, *, expected: Expected = None) -> PhaseView:
         """
-        Bring a phase into a status; if it is there already, nothing happens. With the last open one the plan is completed.
+        Bring a phase into a status; if it is there already, only a reason to hold it is stored.
+
+        With the last open one the plan is completed.
 
         Raises:
             NotFound, PlanArchived, PreconditionFailed: As `change`.
@@ -183,6 +185,11 @@ class Phases:
             phase = the_phase(tx, plan, ref)
             require_match("phase", phase.version, expected)
             if phase.status is wanted:
+                if wanted is PhaseStatus.ON_HOLD and move.reason not in {None, phase.hold_reason}:
+                    changes = differing(phase, replace(phase, hold_reason=move.reason), "hold_reason")
+                    phase = replace(phase, hold_reason=move.reason, updated_at=now, version=phase.version + 1)
+                    phases.change(tx, phase)
+                    self._journal.phase(tx, phase, "updated", by=by, at=now, data={"changed": changes})
                 return phase_view(tx, phase, now, with_tasks=True)
             must_become("phase", phase.name, phase.status, wanted, PHASE[phase.status])
             data: dict[str, object] = {} if move.reason is None else {"reason": move.reason}

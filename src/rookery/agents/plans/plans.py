@@ -160,7 +160,7 @@ class Plans:
 
     async def archive(self, caller: Caller, ref: str, *, reason: str | None = None, expected: Expected = None) -> PlanView:
         """
-        Put a plan away, read-only; twice is as once.
+        Archive a plan, which makes it read-only; an archived one only gets the reason, if it is another one.
 
         Raises:
             NotFound, PreconditionFailed: As `change`.
@@ -182,6 +182,11 @@ class Plans:
                 )
                 plans.change(tx, plan)
                 self._journal.plan(tx, plan, "archived", by=By.of(caller), at=now, data={} if reason is None else {"reason": reason})
+            elif reason not in {None, plan.archive_reason}:
+                changes = differing(plan, replace(plan, archive_reason=reason), "archive_reason")
+                plan = replace(plan, archive_reason=reason, updated_at=now, version=plan.version + 1)
+                plans.change(tx, plan)
+                self._journal.plan(tx, plan, "updated", by=By.of(caller), at=now, data={"changed": changes})
             return _shown(tx, plan, now)
 
         return await self._db.write(write)

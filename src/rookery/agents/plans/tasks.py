@@ -43,7 +43,7 @@ _NAMES = {
     TaskStatus.FAILED: "failed",
     TaskStatus.ON_HOLD: "held",
 }
-_FIELDS = ("name", "description", "notes", "priority", "position", "acceptance_criteria", "metadata", "result")
+_FIELDS = ("name", "description", "notes", "priority", "position", "acceptance_criteria", "metadata", "result", "hold_reason", "error")
 
 
 class Tasks:
@@ -145,7 +145,7 @@ class Tasks:
         def write(tx: Tx) -> TaskView:
             plan, task = writable_task(tx, Within.of(caller), task_id, self._journal, now)
             require_match("task", task.version, expected)
-            changed = _changed(task, change)
+            changed = _with_reason(_changed(task, change), change)
             if "position" in change.given:
                 changed = _moved(tx, changed, change.position)
             fields = dict(differing(task, changed, *_FIELDS))
@@ -239,6 +239,19 @@ def _changed(task: Task, change: TaskChange) -> Task:
         metadata=change.metadata if "metadata" in given else task.metadata,
         result=change.result if "result" in given else task.result,
     )
+
+
+def _with_reason(task: Task, change: TaskChange) -> Task:
+    """Return *task* with the reason of *change*, if it is in the status already that the reason is of."""
+    if change.reason is None or ("status" in change.given and change.status is not task.status):
+        return task
+    match task.status:
+        case TaskStatus.ON_HOLD:
+            return replace(task, hold_reason=change.reason)
+        case TaskStatus.FAILED:
+            return replace(task, error=change.reason)
+        case _:
+            return task
 
 
 def _names(tx: Tx, plan: Plan, phase_id: str) -> Sequence[Names]:

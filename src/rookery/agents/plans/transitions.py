@@ -16,14 +16,14 @@ from rookery.agents.models.plans import PhaseStatus, PlanStatus, TaskStatus
 
 PLAN: Mapping[PlanStatus, frozenset[PlanStatus]] = MappingProxyType(
     {
-        PlanStatus.DRAFT: frozenset({PlanStatus.ACTIVE}),
-        PlanStatus.ACTIVE: frozenset({PlanStatus.PAUSED, PlanStatus.COMPLETED}),
-        PlanStatus.PAUSED: frozenset({PlanStatus.ACTIVE, PlanStatus.COMPLETED}),
-        PlanStatus.COMPLETED: frozenset({PlanStatus.ACTIVE}),
+        PlanStatus.DRAFT: frozenset({PlanStatus.ACTIVE, PlanStatus.ARCHIVED}),
+        PlanStatus.ACTIVE: frozenset({PlanStatus.PAUSED, PlanStatus.COMPLETED, PlanStatus.ARCHIVED}),
+        PlanStatus.PAUSED: frozenset({PlanStatus.ACTIVE, PlanStatus.COMPLETED, PlanStatus.ARCHIVED}),
+        PlanStatus.COMPLETED: frozenset({PlanStatus.ACTIVE, PlanStatus.ARCHIVED}),
         PlanStatus.ARCHIVED: frozenset(),
     }
 )
-"""By the verb of change; archiving, possible from each, and restoring are verbs of their own."""
+"""By the verb of change; restoring an archived plan is a verb of its own."""
 
 PHASE: Mapping[PhaseStatus, frozenset[PhaseStatus]] = MappingProxyType(
     {

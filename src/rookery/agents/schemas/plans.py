@@ -1,12 +1,12 @@
-"""What callers send of plans, phases and tasks (D-60, D-61, D-65), with its bounds. Null is as not given, but where it means none."""
+"""What callers send of plans, phases and tasks (D-60, D-61, D-65), with its bounds. Null clears in a change; else it is as not given."""
 
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, cast
 
 import orjson
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
 from rookery.agents.models.drafts import (
     PhaseChange,
@@ -143,6 +143,9 @@ class NewTaskBody(TaskBody):
     position: Place | None = None
 
 
+Tasks = Annotated[list[Annotated[TaskBody, BeforeValidator(_named, json_schema_input_type=str | TaskBody)]], Field(max_length=MAX_TASKS)]
+
+
 class PhaseBody(Body):
     """A phase to be, with its tasks."""
 
@@ -152,10 +155,7 @@ class PhaseBody(Body):
     depends_on: PhaseRefs | None = None
     acceptance_criteria: Criteria | None = None
     metadata: Metadata | None = None
-    tasks: (
-        Annotated[list[Annotated[TaskBody, BeforeValidator(_named, json_schema_input_type=str | TaskBody)]], Field(max_length=MAX_TASKS)]
-        | None
-    ) = None
+    tasks: Tasks | None = None
 
     def draft(self, position: int | None = None) -> PhaseDraft:
         """Return the draft, with its defaults."""
@@ -177,8 +177,12 @@ class NewPhaseBody(PhaseBody):
     position: Place | None = None
 
 
+ONLY_PHASE = "Tasks"
+"""The name of the phase of a plan that is made of tasks alone."""
+
+
 class PlanBody(Body):
-    """A plan to be, with its phases and their tasks."""
+    """A plan to be, with its phases and their tasks, or with tasks alone."""
 
     title: Title
     description: Text | None = None
@@ -191,9 +195,21 @@ class PlanBody(Body):
         Annotated[list[Annotated[PhaseBody, BeforeValidator(_named, json_schema_input_type=str | PhaseBody)]], Field(max_length=MAX_PHASES)]
         | None
     ) = None
+    tasks: Annotated[Tasks, Field(description=f"In place of phases: the tasks of one phase, which is called {ONLY_PHASE}.")] | None = None
+
+    @field_validator("tasks")
+    @classmethod
+    def _in_place_of_phases(cls, tasks: list[TaskBody] | None, info: ValidationInfo) -> list[TaskBody] | None:
+        if tasks and info.data.get("phases"):
+            msg = "must not be given beside phases; put them into one of the phases"
+            raise ValueError(msg)
+        return tasks
 
     def draft(self) -> PlanDraft:
         """Return the draft, with its defaults."""
+        phases = tuple(phase.draft() for phase in self.phases or ())
+        if self.tasks:
+            phases = (PhaseDraft(name=ONLY_PHASE, tasks=tuple(task.draft() for task in self.tasks)),)
         return PlanDraft(
             title=self.title,
             description=self.description or "",
@@ -202,14 +218,29 @@ class PlanBody(Body):
             org=self.org,
             project=self.project,
             metadata=self.metadata or {},
-            phases=tuple(phase.draft() for phase in self.phases or ()),
+            phases=phases,
+            is_flat=bool(self.tasks),
         )
 
 
-class PlanPatch(Body):
-    """What to change of a plan; what is left out stays, org and project may be null: none."""
+def _not_null(value: object) -> object:
+    if value is None:
+        msg = "must not be null; leave it out to keep what is there"
+        raise ValueError(msg)
+    return value
 
-    title: Title | None = None
+
+NotNull = BeforeValidator(_not_null)
+"""Of a field of a change that the resource always has: left out it stays, and null is refused."""
+
+LEFT_OUT = cast("Any", None)
+"""The default of such a field, which is never read: `model_fields_set` says whether the field was given."""
+
+
+class PlanPatch(Body):
+    """What to change of a plan; what is left out stays, null clears what may be empty."""
+
+    title: Annotated[Title, NotNull] = LEFT_OUT
     description: Text | None = None
     org: Org | None = None
     project: Project | None = None
@@ -218,7 +249,7 @@ class PlanPatch(Body):
     def change(self) -> PlanChange:
         """Return the change."""
         return PlanChange(
-            given=_given(self, "org", "project"),
+            given=frozenset(self.model_fields_set),
             title=self.title or "",
             description=self.description or "",
             org=self.org,
@@ -246,11 +277,11 @@ class ArchiveBody(Body):
 
 
 class PhasePatch(Body):
-    """What to change of a phase; what is left out stays."""
+    """What to change of a phase; what is left out stays, null clears what may be empty."""
 
-    name: Title | None = None
+    name: Annotated[Title, NotNull] = LEFT_OUT
     description: Text | None = None
-    position: Place | None = None
+    position: Annotated[Place, NotNull] = LEFT_OUT
     depends_on: PhaseRefs | None = None
     acceptance_criteria: Criteria | None = None
     metadata: Metadata | None = None
@@ -258,7 +289,7 @@ class PhasePatch(Body):
     def change(self) -> PhaseChange:
         """Return the change."""
         return PhaseChange(
-            given=_given(self),
+            given=frozenset(self.model_fields_set),
             name=self.name or "",
             description=self.description or "",
             position=self.position or 1,
@@ -288,17 +319,21 @@ class CheckpointBody(Body):
 
 
 class TaskPatch(Body):
-    """What to change of a task; what is left out stays. The status of a claimed task is changed with its token, or by force."""
+    """
+    What to change of a task; what is left out stays, null clears what may be empty.
 
-    name: Title | None = None
+    The status of a claimed task is changed with its token, or by force.
+    """
+
+    name: Annotated[Title, NotNull] = LEFT_OUT
     description: Text | None = None
     notes: Text | None = None
-    priority: Priority | None = None
-    position: Place | None = None
+    priority: Annotated[Priority, NotNull] = LEFT_OUT
+    position: Annotated[Place, NotNull] = LEFT_OUT
     depends_on: TaskRefs | None = None
     acceptance_criteria: Criteria | None = None
     metadata: Metadata | None = None
-    status: Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold"] | None = None
+    status: Annotated[Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold"], NotNull] = LEFT_OUT
     result: Result = None
     reason: Reason | None = None
     claim_token: Token | None = None
@@ -307,11 +342,11 @@ class TaskPatch(Body):
     def change(self) -> TaskChange:
         """Return the change."""
         return TaskChange(
-            given=_given(self, "result"),
+            given=frozenset(self.model_fields_set),
             name=self.name or "",
             description=self.description or "",
             notes=self.notes or "",
-            priority=2 if self.priority is None else self.priority,
+            priority=self.priority if "priority" in self.model_fields_set else 2,
             position=self.position or 1,
             depends_on=tuple(self.depends_on or ()),
             acceptance_criteria=criteria(self.acceptance_criteria),
@@ -327,7 +362,3 @@ class TaskPatch(Body):
 def criteria(bodies: list[CriterionBody] | None) -> tuple[Criterion, ...]:
     """Return the criteria that were sent."""
     return tuple(Criterion(text=each.text, checked=each.checked) for each in bodies or ())
-
-
-def _given(body: Body, *nullable: str) -> frozenset[str]:
-    return frozenset(name for name in body.model_fields_set if name in nullable or getattr(body, name) is not None)

@@ -21,6 +21,7 @@ from rookery.agents.models.sessions import (
 )
 from rookery.agents.schemas.handoffs import HandoffAnswer, HandoffNotes, handoff_answer
 from rookery.agents.schemas.objects import Object
+from rookery.agents.schemas.plans import LEFT_OUT, NotNull
 from rookery.kernel.http.pages import PageQuery
 from rookery.kernel.wire import Answer, Body, Moment
 
@@ -45,7 +46,9 @@ Summary = Annotated[str, Field(max_length=50_000, description="What came of it."
 class StartBody(Body):
     """A session to start."""
 
-    agent_type: AgentType
+    agent_type: (
+        Annotated[AgentType, Field(description="What kind of agent works, such as claude-code; by default its agent_id.")] | None
+    ) = None
     agent_id: AgentId | None = None
     plan: PlanName | None = None
     org: Annotated[str, Field(min_length=1, max_length=100, description="Of a session without a plan.")] | None = None
@@ -89,10 +92,9 @@ class SessionPatch(Body):
     goal: Goal | None = None
     context: Object | None = None
     summary: Summary | None = None
-    handoff: (
-        Annotated[HandoffNotes, Field(description="The session's own hand-off, written or written anew; a text alone is its summary.")]
-        | None
-    ) = None
+    handoff: Annotated[
+        HandoffNotes, NotNull, Field(description="The session's own hand-off, written or written anew; a text alone is its summary.")
+    ] = LEFT_OUT
     acknowledge_handoff: Annotated[
         Literal["loaded", "ignored_stale"], Field(description="Take the hand-off that was offered at the start: it is offered no more.")
     ] = "loaded"
@@ -108,7 +110,7 @@ class SessionPatch(Body):
             goal=self.goal,
             context=self.context or {},
             summary=self.summary,
-            handoff=None if self.handoff is None else self.handoff.notes(),
+            handoff=self.handoff.notes() if "handoff" in given else None,
             acknowledge=Taken(self.acknowledge_handoff),
         )
 

@@ -23,7 +23,7 @@ from rookery.agents.templates.filling import faults, tried
 from rookery.agents.templates.placeholders import NAME
 from rookery.agents.templates.variables import LONGEST_PATTERN
 from rookery.kernel.errors import ValidationFailed
-from rookery.kernel.http.pages import PageQuery
+from rookery.kernel.http.pages import Links, Meta, PageQuery
 from rookery.kernel.wire import Answer, Body, Moment, Query, refusal
 
 SLUG = r"^[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?$"
@@ -74,6 +74,9 @@ Values = Annotated[
 
 
 Ref = Annotated[object, AfterValidator(_reference)]
+
+
+Ignored = Annotated[object, Field(description="Read-only; ignored.")]
 
 
 class VariableBody(Body):
@@ -153,7 +156,7 @@ class TemplateFields(Body):
 
     def document(self) -> JsonObject:
         """Return it as it is kept: what was not said is left out, so that the version is of what was."""
-        return self.model_dump(mode="json", exclude_none=True, exclude_unset=True, exclude={"slug"})
+        return self.model_dump(mode="json", exclude_none=True, exclude_unset=True, include=set(TemplateFields.model_fields))
 
     def must_work(self) -> None:
         """
@@ -169,6 +172,28 @@ class TemplateBody(TemplateFields):
     """A new template."""
 
     slug: Slug
+
+
+class TemplatePut(TemplateFields):
+    """A template as GET shows it, or without the read-only fields, which are ignored; only the slug must be that of the address."""
+
+    slug: str | None = None
+    source: Ignored = None
+    version: Ignored = None
+    phase_names: Ignored = None
+    tasks: Ignored = None
+    created_at: Ignored = None
+    updated_at: Ignored = None
+
+    def must_be_of(self, slug: str) -> None:
+        """
+        Do nothing if it names no other template than the one of *slug*.
+
+        Raises:
+            ValidationFailed: It does.
+        """
+        if self.slug not in {None, slug}:
+            raise ValidationFailed({"slug": [f"must be {slug!r}, the template of the address, or be left out; a slug never changes"]})
 
 
 def must_work(document: JsonObject) -> None:
@@ -273,14 +298,15 @@ class TemplateSummary(Answer):
     source: Annotated[str, Field(description="shipped with Rookery, and read-only, or the workspace's own.")]
     version: str
     variables: dict[str, VariableAnswer]
-    phases: Annotated[list[str], Field(description="Their names.")]
+    phases: Annotated[list[str], Field(description="As phase_names.", deprecated=True)]
+    phase_names: list[str]
     tasks: Annotated[int, Field(description="How many there are.")]
     created_at: Moment | None
     updated_at: Moment | None
 
 
 class TemplateAnswer(Answer):
-    """A template, whole; without slug, source, version and times it is what a template is written as."""
+    """A template, whole; it can be sent back with PUT."""
 
     slug: str
     name: str
@@ -292,6 +318,8 @@ class TemplateAnswer(Answer):
     guidelines: list[str]
     plan: dict[str, object]
     phases: list[dict[str, object]]
+    phase_names: list[str]
+    tasks: Annotated[int, Field(description="How many there are.")]
     created_at: Moment | None
     updated_at: Moment | None
 
@@ -305,10 +333,13 @@ class VersionAnswer(Answer):
 
 
 class VersionsAnswer(Answer):
-    """The versions that are kept, the one in use first."""
+    """A page of the versions that are kept, the one in use first (D-12)."""
 
-    versions: list[VersionAnswer]
-    count: int
+    data: list[VersionAnswer]
+    links: Links
+    meta: Meta
+    versions: Annotated[list[VersionAnswer], Field(description="All of them, whatever the page; read data.", deprecated=True)]
+    count: Annotated[int, Field(description="As meta.total.", deprecated=True)]
 
 
 class PreviewAnswer(Answer):
@@ -323,7 +354,6 @@ class PreviewAnswer(Answer):
 def summary(kept: KeptTemplate) -> TemplateSummary:
     """Return a template as lists show it."""
     template = kept.template
-    tasks = sum(len(cast("list[object]", phase.get("tasks", ()))) for phase in template.phases)
     return TemplateSummary.model_construct(
         slug=template.slug,
         name=template.name,
@@ -332,8 +362,9 @@ def summary(kept: KeptTemplate) -> TemplateSummary:
         source=kept.source.value,
         version=kept.version,
         variables=_variables(template),
-        phases=[str(phase["name"]) for phase in template.phases],
-        tasks=tasks,
+        phases=_phase_names(template),
+        phase_names=_phase_names(template),
+        tasks=_task_count(template),
         created_at=kept.created_at,
         updated_at=kept.updated_at,
     )
@@ -353,18 +384,19 @@ def shown(kept: KeptTemplate) -> TemplateAnswer:
         guidelines=list(template.guidelines),
         plan=cast("dict[str, object]", template.plan),
         phases=cast("list[dict[str, object]]", list(template.phases)),
+        phase_names=_phase_names(template),
+        tasks=_task_count(template),
         created_at=kept.created_at,
         updated_at=kept.updated_at,
     )
 
 
-def versions_shown(kept: KeptTemplate, versions: Sequence[TemplateVersion]) -> VersionsAnswer:
+def version_answers(kept: KeptTemplate, versions: Sequence[TemplateVersion]) -> list[VersionAnswer]:
     """Return the versions of a template."""
-    found = [
+    return [
         VersionAnswer.model_construct(version=each.version, created_at=each.created_at, in_use=each.version == kept.version)
         for each in versions
     ]
-    return VersionsAnswer.model_construct(versions=found, count=len(found))
 
 
 def previewed(filled: Filled) -> PreviewAnswer:
@@ -396,6 +428,14 @@ def _draft(plan: JsonObject, *, under: str = "") -> PlanDraft:
     must_fit(draft)
     must_hang_together(draft)
     return draft
+
+
+def _phase_names(template: Template) -> list[str]:
+    return [str(phase["name"]) for phase in template.phases]
+
+
+def _task_count(template: Template) -> int:
+    return sum(len(cast("list[object]", phase.get("tasks", ()))) for phase in template.phases)
 
 
 def _variables(template: Template) -> dict[str, VariableAnswer]:

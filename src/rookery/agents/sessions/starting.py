@@ -57,6 +57,8 @@ class Starting:
 
         def write(tx: Tx) -> Session:
             agent_id = new.agent_id or caller.agent_id or new.agent_type
+            if agent_id is None:
+                raise ValidationFailed({"agent_type": ["is required, or an agent_id: this key belongs to no agent"]})
             must_speak_for(caller, agent_id)
             plan = None if new.plan is None else _living(tx, caller, new.plan)
             org, project = (new.org, new.project) if plan is None else _place(plan, new)
@@ -68,7 +70,7 @@ class Starting:
                     id=f"sess_{self._ids()}",
                     workspace_id=caller.workspace_id,
                     agent_id=agent_id,
-                    agent_type=new.agent_type,
+                    agent_type=new.agent_type or agent_id,
                     key_id=caller.key_id,
                     plan_id=None if plan is None else plan.id,
                     org=org,

@@ -146,7 +146,7 @@ class Templates:
             must_exist(tx, author.shown_workspace_id)
             was = _found(store.find(tx, author.workspace_id, slug, to_change=True), slug)
             require_match("template", was.version, expected)
-            if was.version == kept.version:
+            if was.version == kept.version or was.template.says_as(kept.template):
                 return was
             store.change(tx, author.workspace_id, kept, now, keep=MAX_VERSIONS - 1)
             self._note(tx, author, "template.changed", before=was, after=kept)

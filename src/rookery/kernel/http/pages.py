@@ -55,8 +55,20 @@ class Page(BaseModel, Generic[T]):
     meta: Meta
 
 
-def page(request: Request, items: Sequence[BaseModel | Mapping[str, object]], *, query: PageQuery, total: int) -> Response:
-    """Return *items* as one page of *total*; links keep the request's other query fields, under our own address."""
+def page(
+    request: Request,
+    items: Sequence[BaseModel | Mapping[str, object]],
+    *,
+    query: PageQuery,
+    total: int,
+    aliases: Mapping[str, object] | None = None,
+) -> Response:
+    """
+    Return *items* as one page of *total*; links keep the request's other query fields, under our own address.
+
+    Args:
+        aliases: Deprecated fields that the list had before it was a page, sent beside the page's own.
+    """
     last = max(1, -(-total // query.per_page))
     base = cast("str", request.scope["state"]["address"]) + request.url.path
     kept = [(name, value) for name, value in parse_qsl(request.url.query, keep_blank_values=True) if name != "page"]
@@ -71,4 +83,4 @@ def page(request: Request, items: Sequence[BaseModel | Mapping[str, object]], *,
         next=link(query.page + 1) if query.page < last else None,
     )
     meta = Meta(current_page=query.page, per_page=query.per_page, total=total)
-    return reply({"data": list(items), "links": links, "meta": meta})
+    return reply({"data": list(items), "links": links, "meta": meta, **(aliases or {})})
