@@ -33,7 +33,7 @@ async def test_null_clears_what_may_be_empty_and_is_refused_elsewhere(house: Hou
     made = await make_plan(house.agent, phase("One", "a"), description="d", metadata={"a": 1}, org="acme")
     ids = {"plan": f"/plans/{made['slug']}", "phase": f"/plans/{made['slug']}/phases/1", "task": f"/tasks/{tasks_of(made)['a']['id']}"}
     session = f"/sessions/{await started(house.agent, goal='g', context={'a': 1})}"
-    for path, clears, required in (
+    cases: list[tuple[str, Json, tuple[str, ...]]] = [
         (ids["plan"], {"description": "", "metadata": {}, "org": None, "project": None}, ("title",)),
         (ids["phase"], {"description": "", "metadata": {}, "acceptance_criteria": [], "depends_on": []}, ("name", "position")),
         (
@@ -42,7 +42,8 @@ async def test_null_clears_what_may_be_empty_and_is_refused_elsewhere(house: Hou
             ("name", "position", "priority", "status"),
         ),
         (session, {"goal": None, "context": {}, "summary": None}, ("status", "handoff", "acknowledge_handoff")),
-    ):
+    ]
+    for path, clears, required in cases:
         filled = {name: {"a": 1} if value == {} else ["x"] if name == "acceptance_criteria" else "x" for name, value in clears.items()}
         filled.pop("depends_on", None)
         assert (await house.admin.send("PATCH", f"/api/agent{path}", filled)).status_code == 200

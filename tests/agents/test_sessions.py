@@ -234,7 +234,6 @@ async def test_ending_gives_the_tasks_back(house: House) -> None:
 
 
 WRONG: list[tuple[dict[str, object], str]] = [
-    ({}, "agent_type"),
     ({"agent_type": ""}, "agent_type"),
     ({"agent_type": "x" * 101}, "agent_type"),
     ({"agent_type": "a\nb"}, "agent_type"),

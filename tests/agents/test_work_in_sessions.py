@@ -125,7 +125,7 @@ async def test_a_wrong_token_is_told_from_an_ended_lease(timed: House, clock: Fa
 async def test_an_empty_handoff_is_refused(house: House) -> None:
     """Issue 14: a hand-off without content hands nothing over: 422, at the end and in a change; D-62."""
     session = await started(house.agent)
-    for empty in ({}, "", "  ", {"summary": " "}, {"completed": []}, {"refs": []}):
+    for empty in cast("list[object]", [{}, "", "  ", {"summary": " "}, {"completed": []}, {"refs": []}]):
         for answer in (
             await house.agent.post(f"{SESSIONS}/{session}/end", {"handoff": empty}),
             await house.agent.send("PATCH", f"{SESSIONS}/{session}", {"handoff": empty}),
@@ -157,7 +157,8 @@ async def test_release_fail_and_end_are_replayed_by_their_key(house: House) -> N
     """Issue 14: with an Idempotency-Key the same release, failure or end is answered again, as complete is; D-14."""
     made = await make_plan(house.agent, phase("One", "a", "b"), title="Newsletter")
     session = str(cast("Json", (await start(house.agent))["session"])["id"])
-    for number, (verb, body) in enumerate((("release", {}), ("fail", {"error": "no ink"}), ("complete", {}))):
+    verbs: list[tuple[str, Json]] = [("release", {}), ("fail", {"error": "no ink"}), ("complete", {})]
+    for number, (verb, body) in enumerate(verbs):
         held = await claim(house.agent, tasks_of(made)["b" if verb == "complete" else "a"]["id"])
         sent = {"claim_token": held["claim_token"], **body}
         answers = [

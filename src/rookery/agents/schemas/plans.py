@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 import orjson
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
@@ -233,14 +233,16 @@ def _not_null(value: object) -> object:
 NotNull = BeforeValidator(_not_null)
 """Of a field of a change that the resource always has: left out it stays, and null is refused."""
 
-LEFT_OUT = cast("Any", None)
-"""The default of such a field, which is never read: `model_fields_set` says whether the field was given."""
+
+def left_out() -> Any:  # noqa: ANN401 - the default of a field of any type
+    """Return the default of such a field, which is never read: `model_fields_set` says whether the field was given."""
+    return Field(default_factory=lambda: None)
 
 
 class PlanPatch(Body):
     """What to change of a plan; what is left out stays, null clears what may be empty."""
 
-    title: Annotated[Title, NotNull] = LEFT_OUT
+    title: Annotated[Title, NotNull] = left_out()
     description: Text | None = None
     org: Org | None = None
     project: Project | None = None
@@ -279,9 +281,9 @@ class ArchiveBody(Body):
 class PhasePatch(Body):
     """What to change of a phase; what is left out stays, null clears what may be empty."""
 
-    name: Annotated[Title, NotNull] = LEFT_OUT
+    name: Annotated[Title, NotNull] = left_out()
     description: Text | None = None
-    position: Annotated[Place, NotNull] = LEFT_OUT
+    position: Annotated[Place, NotNull] = left_out()
     depends_on: PhaseRefs | None = None
     acceptance_criteria: Criteria | None = None
     metadata: Metadata | None = None
@@ -325,15 +327,15 @@ class TaskPatch(Body):
     The status of a claimed task is changed with its token, or by force.
     """
 
-    name: Annotated[Title, NotNull] = LEFT_OUT
+    name: Annotated[Title, NotNull] = left_out()
     description: Text | None = None
     notes: Text | None = None
-    priority: Annotated[Priority, NotNull] = LEFT_OUT
-    position: Annotated[Place, NotNull] = LEFT_OUT
+    priority: Annotated[Priority, NotNull] = left_out()
+    position: Annotated[Place, NotNull] = left_out()
     depends_on: TaskRefs | None = None
     acceptance_criteria: Criteria | None = None
     metadata: Metadata | None = None
-    status: Annotated[Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold"], NotNull] = LEFT_OUT
+    status: Annotated[Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold"], NotNull] = left_out()
     result: Result = None
     reason: Reason | None = None
     claim_token: Token | None = None

@@ -21,7 +21,7 @@ from rookery.agents.models.sessions import (
 )
 from rookery.agents.schemas.handoffs import HandoffAnswer, HandoffNotes, handoff_answer
 from rookery.agents.schemas.objects import Object
-from rookery.agents.schemas.plans import LEFT_OUT, NotNull
+from rookery.agents.schemas.plans import NotNull, left_out
 from rookery.kernel.http.pages import PageQuery
 from rookery.kernel.wire import Answer, Body, Moment
 
@@ -94,7 +94,7 @@ class SessionPatch(Body):
     summary: Summary | None = None
     handoff: Annotated[
         HandoffNotes, NotNull, Field(description="The session's own hand-off, written or written anew; a text alone is its summary.")
-    ] = LEFT_OUT
+    ] = left_out()
     acknowledge_handoff: Annotated[
         Literal["loaded", "ignored_stale"], Field(description="Take the hand-off that was offered at the start: it is offered no more.")
     ] = "loaded"
