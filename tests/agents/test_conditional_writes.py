@@ -106,4 +106,4 @@ def test_a_writing_route_without_if_match_is_refused_at_the_start() -> None:
         return Response(status_code=204 if request else 500)
 
     with pytest.raises(ValueError, match="If-Match"):
-        row("POST /plans/{plan}/sing", write, "plans.write", None, "Sing")
+        row("POST /plans/{plan}/sing", write, "plans.write", None, "sing", summary="Sing")

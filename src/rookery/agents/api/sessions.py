@@ -168,7 +168,7 @@ class SessionRoutes:
     @by_etag
     @describe(errors=(SessionEnded,))
     async def post_end(self, request: Request, session_id: str, body: EndBody) -> Response:
-        """End a session as completed, failed or handed over. Ending it again with the same status changes nothing."""
+        """End a session as completed, failed or handed over. Ending it again in the same way changes nothing."""
         caller = caller_of(request)
         ended = await self.sessions.endings.end(caller, session_id, body.ending(), expected=expected(request))
         return _answer(caller, await self.sessions.working.shown(ended))

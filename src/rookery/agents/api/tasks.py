@@ -160,7 +160,7 @@ class TaskRoutes:
     @describe(errors=(PlanArchived, LeaseLost, WrongTransition))
     async def post_heartbeat(self, request: Request, task: str, body: HeartbeatBody) -> Response:
         """Extend the lease of a claimed task."""
-        view = await self.claims.heartbeat(caller_of(request), task, body.claim_token, ttl_s=body.ttl_s, expected=expected(request))
+        view = await self.claims.heartbeat(caller_of(request), task, body.proof(), ttl_s=body.ttl_s, expected=expected(request))
         return tagged(task_answer(view), view.task.version)
 
     @with_etag
