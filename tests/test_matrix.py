@@ -18,7 +18,7 @@ from rookery.app import mounted_routes
 from rookery.kernel.http.routes import Endpoint, Mounted
 from rookery.kernel.ids import random_text, uuid7
 from rookery.wiring import build
-from tests.conftest import OPERATOR, Caller, House, Settings
+from tests.conftest import OPERATOR, Caller, House, Settings, open_house
 from tests.refusals import error_body, unwrapped
 
 _MARK = "zanzibar"
@@ -417,3 +417,64 @@ async def test_a_key_that_names_another_workspace_is_refused(house: House, mount
     for endpoint in _guarded(mounted):
         status, body, _ = await _try(house.admin, endpoint, things, **{"X-Workspace-ID": str(house.workspace_id + 1)})
         assert (status, body["error"]) == (403, "permission_denied"), _named(endpoint)
+
+
+# --- a disk that is nearly full
+
+
+_ALLOWED_ON_FULL_DISK = {
+    "POST /mcp",
+    "POST /mcp/{server_id}",
+    "POST /mcp/tools/call",
+    "POST /api/v1/mcp/tools/call",
+    "POST /api/v1/mcp/servers/{server_id}/tools/{tool:path}",
+    "POST /api/v1/mcp/servers/{server_id}/prompts/{name:path}",
+    "POST /api/v1/servers/{id}/check",
+    "POST /v1/brain/recall",
+    "POST /api/v1/api-keys/{key_id}/suspend",
+    "POST /api/v1/agent-keys/{key_id}/suspend",
+    "POST /api/v1/agent-keys/{key_id}/revoke",
+    *(f"POST {prefix}/templates/{{slug}}/preview" for prefix in ("/v1", "/api/agent")),
+    *(f"POST {prefix}/sessions/{{session_id}}/heartbeat" for prefix in ("/v1", "/api/agent")),
+    *(f"POST {prefix}/tasks/{{task}}/{verb}" for prefix in ("/v1", "/api/agent") for verb in ("heartbeat", "release")),
+}
+"""They read, keep a lease, or take rights away."""
+
+
+@pytest.mark.parametrize("database_url", ["embedded:"])
+async def test_a_nearly_full_disk_refuses_every_write(settings: Settings) -> None:
+    """D-17; issue 14 (specification 1): every POST, PUT and PATCH is 507, but those above; reads and deletions go on."""
+    async with open_house(replace(settings, min_free_disk_mb=1_000_000)) as house:
+        mounted = mounted_routes(house.rookery)
+        caller = await house.api_key("*", *_platform(mounted))
+        for endpoint in _guarded(mounted):
+            status, body, _ = await _try(caller, endpoint, _NOBODYS)
+            name = _named(endpoint)
+            if endpoint.route.method in {"POST", "PUT", "PATCH"} and name not in _ALLOWED_ON_FULL_DISK:
+                assert (status, body["error"]) == (507, "storage_full"), name
+            else:
+                assert status != 507, name
+
+
+@pytest.mark.parametrize("database_url", ["embedded:"])
+async def test_a_nearly_full_disk_refuses_the_built_in_tools_that_write(settings: Settings) -> None:
+    """D-17; issue 14 (specification 1): what a tool of ours would store is refused too; its reads and its deletions are not."""
+    async with open_house(replace(settings, min_free_disk_mb=1_000_000)) as house:
+        tools = [
+            (server, tool)
+            for server in ("brain", "agents")
+            for tool in (await house.admin.get(f"/api/v1/mcp/servers/{server}/tools")).json()["tools"]
+        ]
+        arguments = {"remember": {"content": "a"}, "plan_create": {"title": "a"}}
+        hints = {tool["name"]: tool["annotations"] for _, tool in tools}
+        called = {
+            tool["name"]: await house.admin.post(f"/api/v1/mcp/servers/{server}/tools/{tool['name']}", arguments[tool["name"]])
+            for server, tool in tools
+            if tool["name"] in arguments
+        }
+        forgotten = await house.admin.post("/api/v1/mcp/servers/brain/tools/forget", {"ids": [uuid7()]})
+        recalled = await house.admin.post("/api/v1/mcp/servers/brain/tools/recall", {"query": "a"})
+
+        assert {name: answer.status_code for name, answer in called.items()} == dict.fromkeys(arguments, 507)
+        assert not any(hints[name]["readOnlyHint"] for name in called)
+        assert (forgotten.status_code == 507, recalled.status_code) == (False, 200)

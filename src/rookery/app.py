@@ -53,7 +53,7 @@ PLAIN = "/v1"
 def mounted_routes(rookery: Rookery) -> Mounted:
     """Return every route of the server; the one table of prefixes."""
     app = FastAPI(title="Rookery", version="1.0.0", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
-    mounted = Mounted(app)
+    mounted = Mounted(app, disk=rookery.disk_space)
     memory, tools = rookery.memory, rookery.tools
     access = AccessApi(
         guard=rookery.access.guard,

@@ -11,6 +11,7 @@ from rookery.engines.meanings.embedded import Nearness
 from rookery.kernel.clock import Clock
 from rookery.kernel.config import Settings
 from rookery.kernel.db import Database
+from rookery.kernel.disk_space import DiskSpace
 from rookery.kernel.egress import EgressGuard
 from rookery.kernel.events import AgentSessionEnded, Bus
 from rookery.kernel.ids import Ids
@@ -70,6 +71,7 @@ def build_tools(
     keys: Keys,
     sealer: Sealer,
     agent_sessions: AgentSessions,
+    disk_space: DiskSpace,
     environment: Mapping[str, str],
 ) -> ToolServices:
     """
@@ -114,6 +116,7 @@ def build_tools(
         agent_sessions=agent_sessions,
         brakes=brakes,
         keep_arguments=settings.tool_arguments,
+        disk_space=disk_space,
         clock=clock,
         ids=ids,
     )

@@ -30,6 +30,7 @@ from rookery.kernel.clock import Clock, utc_now
 from rookery.kernel.config import Settings
 from rookery.kernel.db import Database, open_database
 from rookery.kernel.db.observed import ObservedDatabase
+from rookery.kernel.disk_space import DiskSpace
 from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.events import Bus
 from rookery.kernel.ids import Ids, uuid7
@@ -100,6 +101,7 @@ class Rookery:
     texts: texts.Engine
     counter: Counter
     observation: Observation
+    disk_space: DiskSpace
     probes: Mapping[str, Callable[[], Awaitable[str]]]
     chores: Sequence[Chore]
     _running: AsyncExitStack = field(default_factory=AsyncExitStack)
@@ -277,6 +279,7 @@ def build(settings: Settings, *, clock: Clock = utc_now, ids: Ids = uuid7, envir
         context=memory.context,
         answers=memory.answers,
     )
+    disk_space = DiskSpace(settings.data_dir if db.dialect == "sqlite" else None, min_free_bytes=settings.min_free_disk_mb * _MIB)
     tools = build_tools(
         settings,
         builtins=[brain, AgentsServer.of(agents)],
@@ -290,6 +293,7 @@ def build(settings: Settings, *, clock: Clock = utc_now, ids: Ids = uuid7, envir
         keys=access.guard,
         sealer=sealing.sealer,
         agent_sessions=open_sessions,
+        disk_space=disk_space,
         environment=os.environ if environment is None else environment,
     )
     webhooks = build_webhooks(
@@ -325,6 +329,7 @@ def build(settings: Settings, *, clock: Clock = utc_now, ids: Ids = uuid7, envir
         texts=text_index,
         counter=counter,
         observation=observation,
+        disk_space=disk_space,
         probes=probes,
         chores=[
             *_chores(settings, db, access, sealing=sealing, tools=tools, clock=clock),

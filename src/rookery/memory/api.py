@@ -14,7 +14,7 @@ from starlette.responses import Response
 from rookery.access.guard import caller_of
 from rookery.access.models import Caller
 from rookery.kernel.errors import Conflict, RookeryError, ValidationFailed
-from rookery.kernel.http import Described, Route, describe, page, reply, respond_with
+from rookery.kernel.http import Described, Route, allowed_on_full_disk, describe, page, reply, respond_with
 from rookery.kernel.http.pages import PageQuery
 from rookery.kernel.wire import refusal
 from rookery.memory.answers import (
@@ -176,6 +176,7 @@ class MemoryApi:
         answer = respond_with(cast("type[list[Outcome]]", list), lambda outcomes: self._batch(caller, read, outcomes))
         return answer(await self.remember.many(caller, [each for each in read if isinstance(each, Draft)]))
 
+    @allowed_on_full_disk
     @describe(errors=(NotEmbeddable,))
     async def post_recall(self, request: Request, body: RecallBody) -> Response:
         """Return the memories that fit a question best, by meaning, by words, or by both. `recall_id` names the answer, for feedback."""

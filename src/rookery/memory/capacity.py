@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rookery.kernel.db import Database
-from rookery.kernel.errors import StorageFull
+from rookery.kernel.disk_space import DiskSpace
 from rookery.kernel.jobs import Jobs
 from rookery.memory.errors import BacklogFull, MemoriesFull
 from rookery.memory.indexing import EMBED
@@ -72,8 +71,7 @@ class Capacity:
         self._monotonic = monotonic
         self._memories: dict[int, _Known] = {}
         self._backlogs: dict[int, _Known] = {}
-        self._disk_at_s = float("-inf")
-        self._is_disk_full = False
+        self._disk = DiskSpace(limits.folder, min_free_bytes=limits.min_free_bytes, monotonic=monotonic)
 
     async def admit(self, workspace_id: int, number: int) -> None:
         """
@@ -132,16 +130,7 @@ class Capacity:
         Raises:
             StorageFull: It has not.
         """
-        folder = self._limits.folder
-        if folder is None:
-            return
-        now_s = self._monotonic()
-        if now_s - self._disk_at_s >= _RECOUNT_S:
-            self._disk_at_s = now_s
-            self._is_disk_full = shutil.disk_usage(folder).free < self._limits.min_free_bytes
-        if self._is_disk_full:
-            least = self._limits.min_free_bytes // (1024 * 1024)
-            raise StorageFull(f"Less than {least} MiB are free on the disk; reading goes on, writing waits for room.")
+        self._disk.require()
 
     async def _count_memories(self, workspace_id: int, number: int) -> None:
         known = self._memories.setdefault(workspace_id, _Known())

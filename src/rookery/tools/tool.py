@@ -41,6 +41,12 @@ class Tool:
         annotations = self.definition.get("annotations")
         return isinstance(annotations, dict) and annotations.get("readOnlyHint") is True  # pyright: ignore[reportUnknownMemberType] - an object of JSON
 
+    @property
+    def is_destructive(self) -> bool:
+        """Whether its server says that it deletes, and does not add."""
+        annotations = self.definition.get("annotations")
+        return isinstance(annotations, dict) and annotations.get("destructiveHint") is True  # pyright: ignore[reportUnknownMemberType] - as above
+
 
 def is_off(server: Server, tool: str) -> bool:
     """Tell whether the operator left a tool out (D-33)."""

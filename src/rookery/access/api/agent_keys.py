@@ -26,7 +26,7 @@ from rookery.access.schemas import (
     PermissionsBody,
 )
 from rookery.access.scopes import ADDRESSES, grants, grants_all, grants_any
-from rookery.kernel.http import Route, reply, respond_with
+from rookery.kernel.http import Route, allowed_on_full_disk, reply, respond_with
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,7 @@ class AgentKeyRoutes(KeyRoutes):
         await self._keys.alter(caller.shown_workspace_id, key_id, body.changes(), by=Actor.of(caller))
         return await self.answer(caller, key_id)
 
+    @allowed_on_full_disk
     async def post_revoke(self, request: Request, key_id: str) -> Response:
         """Revoke a key for good. Its requests are rejected with `key_revoked` from then on. Revoking it again changes nothing."""
         caller = caller_of(request)

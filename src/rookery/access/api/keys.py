@@ -22,7 +22,7 @@ from rookery.access.sheets import call_columns, sum_columns
 from rookery.access.usage import Usage
 from rookery.kernel.clock import Clock
 from rookery.kernel.errors import ValidationFailed
-from rookery.kernel.http import Route, describe, page, reply, respond_with
+from rookery.kernel.http import Route, allowed_on_full_disk, describe, page, reply, respond_with
 from rookery.kernel.http.pages import Page
 from rookery.kernel.wire import Answer, Moment
 
@@ -105,6 +105,7 @@ class KeyRoutes:
         grace = body.grace_period_hours
         return answer(await self.keyring.rotate(caller.shown_workspace_id, key_id, grace_hours=grace, by=Actor.of(caller)))
 
+    @allowed_on_full_disk
     async def post_suspend(self, request: Request, key_id: str) -> Response:
         """Suspend a key: its requests are rejected until it is resumed."""
         caller = caller_of(request)

@@ -31,7 +31,7 @@ from rookery.agents.schemas.sessions import (
 from rookery.agents.sessions.errors import NothingOffered, SessionActive, SessionEnded, SessionFull, SessionResumed
 from rookery.agents.sessions.verbs import SessionServices
 from rookery.kernel.errors import NotFound
-from rookery.kernel.http import Route, describe, page, record_made, reply, respond_with
+from rookery.kernel.http import Route, allowed_on_full_disk, describe, page, record_made, reply, respond_with
 from rookery.kernel.http.pages import Page
 
 READ, WRITE = "sessions.read", "sessions.write"
@@ -158,6 +158,7 @@ class SessionRoutes:
         answer = respond_with(SessionEvent, lambda event: reply(event_answer(event), status=201))
         return answer(await self.sessions.working.append(caller_of(request), session_id, body.happening(), expected=expected(request)))
 
+    @allowed_on_full_disk
     @by_etag
     @describe(errors=(SessionEnded,))
     async def post_heartbeat(self, request: Request, session_id: str) -> Response:

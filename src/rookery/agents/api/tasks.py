@@ -41,7 +41,7 @@ from rookery.agents.schemas.plans import TaskPatch
 from rookery.agents.schemas.queries import ForceQuery, TasksQuery
 from rookery.agents.sessions.errors import SessionEnded
 from rookery.kernel.errors import NotFound
-from rookery.kernel.http import Described, Route, describe, page, respond_with
+from rookery.kernel.http import Described, Route, allowed_on_full_disk, describe, page, respond_with
 from rookery.kernel.http.bodies import ClientLeft
 
 T = TypeVar("T")
@@ -155,6 +155,7 @@ class TaskRoutes:
         answer = respond_with(TaskView, _claimed)
         return answer(await self.claims.claim(caller_of(request), task, body.wish(), expected=expected(request)))
 
+    @allowed_on_full_disk
     @with_etag
     @by_etag
     @describe(errors=(PlanArchived, LeaseLost, WrongTransition))
@@ -163,6 +164,7 @@ class TaskRoutes:
         view = await self.claims.heartbeat(caller_of(request), task, body.proof(), ttl_s=body.ttl_s, expected=expected(request))
         return tagged(task_answer(view), view.task.version)
 
+    @allowed_on_full_disk
     @with_etag
     @by_etag
     @describe(errors=(PlanArchived, LeaseLost, TaskClaimed, WrongTransition))

@@ -37,7 +37,7 @@ from rookery.agents.schemas.templates import (
     version_answers,
 )
 from rookery.agents.templates.library import Author, Templates
-from rookery.kernel.http import Route, describe, page, reply, respond_with
+from rookery.kernel.http import Route, allowed_on_full_disk, describe, page, reply, respond_with
 from rookery.kernel.http.pages import Page, PageQuery
 from rookery.kernel.preconditions import etag, require_match
 
@@ -169,6 +169,7 @@ class TemplateRoutes:
         answer = respond_with(KeptTemplate, _added)
         return answer(await self.templates.add(Author.of(caller), body.slug, copy))
 
+    @allowed_on_full_disk
     @by_etag
     async def post_preview(self, request: Request, slug: str, body: PreviewBody) -> Response:
         """Return the plan that a template would create, and store nothing."""

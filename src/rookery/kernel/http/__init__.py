@@ -6,7 +6,7 @@ from rookery.kernel.http.event_stream import EventStream, event, wants_events
 from rookery.kernel.http.idempotency import Once, record_made, respond_with
 from rookery.kernel.http.pages import page
 from rookery.kernel.http.replies import error_reply, reply
-from rookery.kernel.http.routes import Admission, Admit, Route, mount
+from rookery.kernel.http.routes import Admission, Admit, Route, allowed_on_full_disk, mount
 from rookery.kernel.http.shell import Shell
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Once",
     "Route",
     "Shell",
+    "allowed_on_full_disk",
     "describe",
     "error_reply",
     "event",

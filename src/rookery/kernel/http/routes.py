@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Protocol, cast, get_args, get_origin
+from typing import Annotated, Protocol, TypeVar, cast, get_args, get_origin
 from urllib.parse import parse_qsl
 
 import structlog
@@ -24,6 +24,7 @@ from starlette.responses import Response
 from starlette.routing import Route as BaseRoute
 from starlette.types import Receive, Scope, Send
 
+from rookery.kernel.disk_space import DiskSpace
 from rookery.kernel.errors import RookeryError, ValidationFailed
 from rookery.kernel.http.bodies import ClientLeft, UnsupportedMediaType, read_body, read_json
 from rookery.kernel.http.idempotency import Once, Rebuild, asked_by, mark_of
@@ -39,6 +40,7 @@ _CLIENT_LEFT = 499
 """What the usage log says of a request whose caller was gone before the answer, as proxies do; it is never sent."""
 
 Handler = Callable[..., Awaitable[Response]]
+H = TypeVar("H", bound=Handler)
 
 
 class Admission(Protocol):
@@ -127,11 +129,26 @@ class InternalError(RookeryError):
     """A mistake of ours; the log has the rest under the same request id."""
 
 
+_ALLOWED_ON_FULL_DISK = "__rookery_allowed_on_full_disk__"
+
+
+def allowed_on_full_disk(handler: H) -> H:
+    """Serve the route also when the disk is nearly full: it reads, or it takes rights or memories away (D-17)."""
+    setattr(handler, _ALLOWED_ON_FULL_DISK, True)
+    return handler
+
+
+def needs_disk_space(route: Route) -> bool:
+    """Return whether the route is refused with 507 while the disk is nearly full: POST, PUT and PATCH are, unless they say otherwise."""
+    return route.method in {"POST", "PUT", "PATCH"} and not route.public and not hasattr(route.handler, _ALLOWED_ON_FULL_DISK)
+
+
 class Endpoint:
     """A route as an ASGI application: admit, read, call, answer, record."""
 
-    def __init__(self, route: Route, path: str, admit: Admit, once: Once | None = None) -> None:
+    def __init__(self, route: Route, path: str, admit: Admit, once: Once | None = None, disk: DiskSpace | None = None) -> None:
         self.route = route
+        self._disk = disk if needs_disk_space(route) else None
         self.path = path
         self.once = once if route.once else None
         self._admit = admit
@@ -162,6 +179,8 @@ class Endpoint:
                 admission = await self._admit.admit(scope, needs=self.route.needs, spend=self.route.spends)
                 state["caller"] = admission.caller
                 state["headers"] = admission.headers
+            if self._disk is not None:
+                self._disk.require()
             response = await self._answer(Request(scope, receive, send), receive, seen)
         except ClientLeft:
             if admission is not None:
@@ -263,9 +282,15 @@ def refuse_method(methods: Iterable[str]) -> Response:
 
 @dataclass(slots=True)
 class Mounted:
-    """All routes of a server: those of a fixed path by a look-up, the rest by the router of *app*."""
+    """
+    All routes of a server: those of a fixed path by a look-up, the rest by the router of *app*.
+
+    Attributes:
+        disk: Refuses writes while the disk is nearly full; None: nothing is checked.
+    """
 
     app: FastAPI
+    disk: DiskSpace | None = None
     exact: dict[str, dict[str, Endpoint]] = field(default_factory=dict[str, dict[str, Endpoint]])
     endpoints: list[Endpoint] = field(default_factory=list[Endpoint])
     methods: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
@@ -293,7 +318,7 @@ def mount(mounted: Mounted, prefix: str, routes: Iterable[Route], admit: Admit, 
             msg = f"{route.method} {path} cannot take an Idempotency-Key: only a POST by somebody known can"
             raise ValueError(msg)
         methods.add(route.method)
-        endpoint = Endpoint(route, path, admit, once)
+        endpoint = Endpoint(route, path, admit, once, mounted.disk)
         mounted.endpoints.append(endpoint)
         for served in (path, f"{path}/") if route.allows_slash else (path,):
             at = _Mounted(served, endpoint, methods)

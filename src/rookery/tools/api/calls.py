@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from rookery.access.guard import caller_of
 from rookery.kernel.errors import PermissionDenied, RookeryError, ValidationFailed
-from rookery.kernel.http import Described, EventStream, Route, describe, event, reply, wants_events
+from rookery.kernel.http import Described, EventStream, Route, allowed_on_full_disk, describe, event, reply, wants_events
 from rookery.kernel.http.bodies import ClientLeft, InvalidJson
 from rookery.tools.api.listing import READ, deprecation, session_of
 from rookery.tools.calling.asked import Manner
@@ -115,12 +115,14 @@ class CallRoutes:
             ),
         ]
 
+    @allowed_on_full_disk
     @_calls
     async def post_call(self, request: Request, body: ToolCallRequest) -> Response:
         """Call the tool that the body names; `input_responses` and `request_state` answer what it asked before."""
         manner = replace(_manner(request), input_responses=body.input_responses, request_state=body.request_state)
         return await self._call(request, body.server, body.tool, body.arguments or {}, manner)
 
+    @allowed_on_full_disk
     @_calls
     async def post_tool(self, request: Request, server_id: str, tool: str, body: ToolArguments) -> Response:
         """Call the tool that the path names."""

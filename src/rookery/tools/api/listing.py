@@ -11,7 +11,7 @@ from starlette.responses import Response
 from rookery.access.guard import caller_of
 from rookery.access.models import Caller
 from rookery.kernel.errors import PermissionDenied
-from rookery.kernel.http import Route, describe, reply
+from rookery.kernel.http import Route, allowed_on_full_disk, describe, reply
 from rookery.tools.calling.asked import Manner
 from rookery.tools.catalogue import Catalogue
 from rookery.tools.errors import Disabled, PromptFailed, PromptNotFound, ServerBusy, ServerNotFound, ServerUnavailable, SessionNotOpen
@@ -173,6 +173,7 @@ class ListingRoutes:
         prompts = [dict(prompt) for prompt in self.catalogue.offer(server).prompts]
         return reply(PromptList(server=server.id, prompts=prompts, count=len(prompts)))
 
+    @allowed_on_full_disk
     @_of_server
     @describe(errors=(PromptNotFound, PromptFailed, ServerUnavailable, SessionNotOpen, ServerBusy), reads=("X-Session-ID",))
     async def post_prompt(self, request: Request, server_id: str, name: str, body: PromptRequest) -> Response:

@@ -13,7 +13,7 @@ from rookery.access.guard import caller_of
 from rookery.access.models import Caller
 from rookery.kernel.egress import AddressRefused
 from rookery.kernel.errors import Conflict, PermissionDenied
-from rookery.kernel.http import Route, describe, page, record_made, reply
+from rookery.kernel.http import Route, allowed_on_full_disk, describe, page, record_made, reply
 from rookery.kernel.http.pages import Page, PageQuery
 from rookery.tools.api import server_shapes as shapes
 from rookery.tools.catalogue import Catalogue
@@ -88,6 +88,7 @@ class ServerRoutes:
         await self.owned.remove(caller_of(request), id)
         return Response(status_code=204)
 
+    @allowed_on_full_disk
     @describe(errors=(ServerBusy,))
     async def post_check(self, request: Request, id: str) -> Response:
         """Connect to a tool server in a separate session and return the tools it lists, or what is wrong."""

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from rookery.access.models import TEST, Caller
 from rookery.kernel.clock import Clock, utc_now
+from rookery.kernel.disk_space import DiskSpace
 from rookery.kernel.errors import PermissionDenied, RookeryError
 from rookery.kernel.ids import Ids, uuid7
 from rookery.tools.calling.asked import PLAINLY, Asked, Manner
@@ -19,7 +20,7 @@ from rookery.tools.calling.keeping import kept_arguments, kept_error, kept_text
 from rookery.tools.calling.results import Failed, Result, as_json, read_result
 from rookery.tools.catalogue import Catalogue
 from rookery.tools.errors import ConnectFailed, Disabled, ServerNotFound, SessionNotOpen, TestKeyRefused, ToolNotFound, UpstreamRefused
-from rookery.tools.models import CallRow, JsonObject, Outcome, ProtocolError
+from rookery.tools.models import BuiltIn, CallRow, JsonObject, Outcome, ProtocolError
 from rookery.tools.ports import AgentSessions, ToolLimits
 from rookery.tools.servers.brakes import Brakes
 from rookery.tools.supervision.sessions import Sessions
@@ -45,6 +46,7 @@ class Calls:
         agent_sessions: AgentSessions | None = None,
         brakes: Brakes | None = None,
         keep_arguments: bool = False,
+        disk_space: DiskSpace | None = None,
         clock: Clock = utc_now,
         ids: Ids = uuid7,
     ) -> None:
@@ -54,6 +56,7 @@ class Calls:
         Args:
             agent_sessions: None: any session id is taken, and kept with the row.
             keep_arguments: Rows have the arguments too, redacted.
+            disk_space: Refuses the built-in tools that write while the disk is nearly full (D-17).
         """
         self._catalogue = catalogue
         self._sessions = sessions
@@ -63,6 +66,7 @@ class Calls:
         self._agent_sessions = agent_sessions
         self._brakes = brakes
         self._keep_arguments = keep_arguments
+        self._disk_space = disk_space
         self._clock = clock
         self._ids = ids
 
@@ -113,6 +117,8 @@ class Calls:
                 await self._brakes.must_be_free(asked.caller, asked.server.id, asked.tool)
             tool = self._catalogue.tool(asked.server, asked.tool) or await self._found(asked)
             _must_be_allowed(asked, tool)
+            if self._disk_space is not None and isinstance(asked.server.target, BuiltIn) and not (tool.is_read_only or tool.is_destructive):
+                self._disk_space.require()
             await self._must_be_of_a_session(asked)
             tool.arguments.check(asked.arguments)
             await self._limits.spend_tool_limit(asked.caller, asked.server.id, tool.name)

@@ -15,7 +15,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from rookery.access.guard import caller_of
 from rookery.kernel.errors import PermissionDenied, RookeryError
-from rookery.kernel.http import Described, Route, describe
+from rookery.kernel.http import Described, Route, allowed_on_full_disk, describe
 from rookery.kernel.http.bodies import read_body, read_json
 from rookery.kernel.http.replies import BadRequest, CrossSite, error_reply
 from rookery.kernel.http.routes import Handler, InternalError
@@ -120,6 +120,7 @@ class GatewayRoutes:
             allows_slash=True,
         )
 
+    @allowed_on_full_disk
     @_posts
     async def post_all(self, request: Request, query: Annotated[Mode, FromQuery()]) -> Response:
         """
@@ -129,6 +130,7 @@ class GatewayRoutes:
         """
         return await self._posted(request, View(is_search=query.mode is not None))
 
+    @allowed_on_full_disk
     @_posts
     @_of_server
     async def post_one(self, request: Request, server_id: str, query: Annotated[Mode, FromQuery()]) -> Response:
