@@ -153,7 +153,7 @@ _OWNED: dict[str, Callable[[Endpoint, Things], str]] = {
 
 _SHARED = {
     "{phase}": "1",
-    "{agent_id}": "kim",
+    "{agent_id:path}": "kim",
     "{server_id}": "brain",
     "{digest}": "0",
     "{name}": "page.css",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from urllib.parse import urlsplit
 
 import structlog
@@ -37,7 +37,7 @@ from rookery.tools.api.logins import CALLBACK, LoginRoutes
 from rookery.tools.gateway.routes import GatewayRoutes
 from rookery.webhooks.api import WebhooksApi
 from rookery.webhooks.catalogue import TYPES
-from rookery.wiring import Rookery
+from rookery.wiring import STARTING, Rookery
 
 _log = structlog.stdlib.get_logger("rookery.app")
 
@@ -199,7 +199,7 @@ class Health:
         names = list(self._probes)
         states = dict(zip(names, await asyncio.gather(*(self._state(name) for name in names)), strict=True))
         is_up = states.get("database") == "ok"
-        status = "unavailable" if not is_up else "ok" if all(state == "ok" for state in states.values()) else "degraded"
+        status = "unavailable" if not is_up else _status(states.values())
         return reply({"status": status, "engines": states}, status=200 if is_up else 503)
 
     async def _state(self, name: str) -> str:
@@ -213,6 +213,13 @@ class Health:
         except Exception as error:
             _log.exception("health.probe_failed", engine=name)
             return type(error).__name__
+
+
+def _status(states: Collection[str]) -> str:
+    """Return the state of the whole: as good as its worst engine."""
+    if all(state == "ok" for state in states):
+        return "ok"
+    return STARTING if all(state in {"ok", STARTING} for state in states) else "degraded"
 
 
 def shell(settings: Settings, mounted: Mounted, admit: Admit | None = None, observation: Observation | None = None) -> ASGIApp:

@@ -58,6 +58,9 @@ from rookery.webhook_wiring import PURGERS as WEBHOOK_PURGERS
 from rookery.webhook_wiring import WebhookServices, build_webhooks
 from rookery.webhooks.store.tables import SEALED as WEBHOOK_SECRETS
 
+STARTING = "starting"
+"""The state of an engine that is being made ready, as /readyz shows it."""
+
 _log = structlog.stdlib.get_logger("rookery.wiring")
 
 _ALIVE = select(literal(1).label("one"))
@@ -403,6 +406,8 @@ def _probes(
         return "ok"
 
     async def embedder() -> str:
+        if indexes.embedder.is_starting:
+            return STARTING
         await indexes.embedder.warm()
         return "ok"
 

@@ -51,14 +51,20 @@ async def test_remember_answers_before_indexing(api: httpx2.AsyncClient) -> None
         "memory_scope": "project",
         "tags": ["ops"],
         "confidence": 0.8,
+        "effective_confidence": 0.8,
         "source": "manual",
         "supersedes_id": None,
+        "superseded_by": None,
         "expires_at": None,
+        "archived_at": None,
+        "archived_reason": None,
         "indexed": False,
+        "indexed_at": None,
         "state": "pending_embed",
         "duplicate": False,
         "duplicates": [],
         "created_at": NOW,
+        "updated_at": NOW,
     }
 
 
@@ -87,6 +93,7 @@ async def test_recall_answers_in_the_specs_shape(api: httpx2.AsyncClient, rig: R
         "session_id": None,
         "memory_scope": "project",
         "tags": [],
+        "metadata": {},
         "source": "manual",
         "score": IsFloat(),
         "similarity": IsFloat(),
@@ -197,7 +204,7 @@ async def test_superseding_twice_is_a_conflict_that_names_the_head(api: httpx2.A
 
 WRONG: list[tuple[str, object]] = [
     *[("content", value) for value in (None, "", "  \n", "\u200b\u2060 \ufeff", "x" * 50_001, 7, ["x"])],
-    *[("type", value) for value in (None, "", "Decision", "1st", "a" * 65, "a b", "fact\n", 7)],
+    *[("type", value) for value in ("", "Decision", "1st", "a" * 65, "a b", "fact\n", 7)],
     *[("org", value) for value in ("", "x" * 101, 7)],
     *[("project", value) for value in ("", "x" * 256)],
     *[("agent_id", value) for value in ("", "x" * 101)],
@@ -324,7 +331,7 @@ async def test_recall_refuses_what_is_out_of_bounds_by_field(api: httpx2.AsyncCl
     "address",
     [
         *("/search", "/search?q=", "/search?q=a&limit=0", "/search?q=a&limit=101", "/search?q=a&offset=-1", "/search?q=a&top_k=1"),
-        *("/tags?org=", "/scopes?limit=1", "/memories?per_page=101", "/memories?page=0", "/memories?state=created", "/memories?since=now"),
+        *("/tags?org=", "/scopes?limit=1", "/memories?per_page=101", "/memories?page=0", "/memories?state=gone", "/memories?since=now"),
     ],
 )
 async def test_queries_refuse_what_is_out_of_bounds(api: httpx2.AsyncClient, address: str) -> None:

@@ -105,8 +105,8 @@ async def test_another_model_makes_all_stale_and_a_reindex_makes_them_current(ri
     found = await newer.brain.recall.ask(make_caller(), Question(query="heron"))
     await newer.close()
 
-    assert (before, blind.is_by_words_for_now, [hit.similarity for hit in blind.hits], after) == (1, True, [None], 0)
-    assert not found.is_by_words_for_now
+    assert (before, blind.notice is not None, [hit.similarity for hit in blind.hits], after) == (1, True, [None], 0)
+    assert found.notice is None
     assert [hit.memory.id for hit in found.hits] == [memory.id]
 
 

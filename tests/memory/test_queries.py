@@ -15,6 +15,7 @@ from rookery.kernel.db import Database, Row, Statement, Tx, Value, open_database
 from rookery.kernel.db.sqlite import SqliteTx
 from rookery.kernel.db.statements import Compiler
 from rookery.kernel.sqlite import connect
+from rookery.memory.metadata import label
 from rookery.memory.models import Counted, Memory, MemoryScope, MemoryState, OrgCount, Within, state_of
 from rookery.memory.store import indexing, queries, records
 from rookery.memory.store.rows import fingerprint
@@ -44,6 +45,7 @@ memories = st.builds(
     memory_scope=st.sampled_from(MemoryScope),
     type=st.sampled_from(["decision", "context"]),
     tags=st.lists(st.sampled_from(["a", "b"]), max_size=2, unique=True).map(tuple),
+    metadata=st.fixed_dictionaries({}, optional={"user": st.sampled_from(["u1", 1, 1.0, True, None]), "deep": st.just({"user": "u1"})}),
     confidence=st.sampled_from([0.3, 0.8, 0.1 + 0.2]),
     source=st.sampled_from(["manual", "import"]),
     created_at=_MOMENTS,
@@ -57,10 +59,12 @@ withins = st.builds(
     org=_maybe("acme", "Acme"),
     project=_maybe("api", "web"),
     agent_id=_maybe("kim", "nobody"),
+    of_all_agents=st.booleans(),
     session_id=_maybe("s1", "s3"),
     scopes=st.none() | st.frozensets(st.sampled_from(MemoryScope)),
     type=_maybe("decision", "unheard"),
     tags=st.frozensets(st.sampled_from(["a", "b", "unheard"]), max_size=2),
+    labels=st.frozensets(st.sampled_from([label("user", "u1"), label("user", "1"), label("deep", "u1")]), max_size=2),
     source=_maybe("manual", "unheard"),
     since=st.none() | _MOMENTS,
     until=st.none() | _MOMENTS,
@@ -209,7 +213,7 @@ async def test_no_function_of_the_store_reaches_another_workspace(database: Data
             records.by_id(tx, 2, mine.id),
             records.locked(tx, 2, mine.id),
             records.by_ids(tx, 2, [mine.id]),
-            records.is_current(tx, 2, mine.id),
+            records.not_current(tx, 2, [mine.id]),
             records.tombstone(tx, 2, old.id),
             records.count(tx, 2),
             records.bury(tx, fake, at=clock()),
@@ -220,7 +224,7 @@ async def test_no_function_of_the_store_reaches_another_workspace(database: Data
             queries.scan(tx, after="", limit=10, at=clock(), workspace_id=2, org=None, project=None, stale_for=None),
         ]
 
-    assert await database.write(as_stranger) == [None, None, [], None, None, 0, False, None, ([], 0), [], [], []]
+    assert await database.write(as_stranger) == [None, None, [], [], None, 0, False, None, ([], 0), [], [], []]
     assert await database.read(lambda tx: records.by_id(tx, 1, mine.id)) == mine
 
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from rookery.access.models import Caller
-from rookery.kernel.errors import EngineUnavailable, PermissionDenied
+from rookery.kernel.errors import PermissionDenied
 from rookery.kernel.events import MemoryRecalled
 from rookery.memory.models import Filters, Hit, MemoryScope, Mode, Question
 from rookery.memory.store import records
@@ -120,14 +120,16 @@ async def test_the_band_of_equals_is_complete_however_large(rig: Rig) -> None:
     assert [hit.memory.id for hit in hits] == [own.id]
 
 
-async def test_an_agents_memories_are_seen_when_it_is_named(rig: Rig) -> None:
-    """D-43: agent_id names whose own count; include_scopes agent names the key's own."""
+async def test_an_agent_sees_its_own_memories_without_naming_itself(rig: Rig) -> None:
+    """Issue 14; D-43: agent_id names whose own memories count; by default those of the key's agent."""
     kim = make_agent("kim")
     await rig.remember("kim knows", kim, memory_scope=MemoryScope.AGENT)
     await rig.remember("all know", kim)
     await rig.index()
 
-    assert _contents(await _ask(rig, "know", kim)) == ["all know"]
+    assert set(_contents(await _ask(rig, "know", kim))) == {"all know", "kim knows"}
+    assert _contents(await _ask(rig, "know", make_agent("lee"))) == ["all know"]
+    assert _contents(await _ask(rig, "know", make_caller())) == ["all know"]
     assert set(_contents(await _ask(rig, "know", kim, Filters(agent_id="kim")))) == {"all know", "kim knows"}
     assert _contents(await _ask(rig, "know", kim, Filters(scopes=frozenset({MemoryScope.AGENT})))) == ["kim knows"]
     assert _contents(await _ask(rig, "know", make_caller(), Filters(agent_id="kim", scopes=frozenset({MemoryScope.AGENT})))) == [
@@ -240,15 +242,16 @@ async def test_an_empty_memory_answers_with_nothing(rig: Rig) -> None:
 
 
 async def test_words_alone_need_no_embedder(rig: Rig) -> None:
-    """D-44, mode keyword; other modes say which engine is down."""
+    """Issue 14: without its embedder recall goes by words, and its notice says why; D-44, mode keyword."""
     await rig.remember("heron")
     await rig.index()
     rig.embedder.is_down = True
 
     assert _contents(await _ask(rig, "heron", mode="keyword")) == ["heron"]
     for mode in ("semantic", "hybrid"):
-        with pytest.raises(EngineUnavailable):
-            await _ask(rig, "heron", mode=mode)
+        recalled = await rig.brain.recall.ask(make_caller(), Question(query="heron", mode=mode))
+        assert ([hit.memory.content for hit in recalled.hits], [hit.similarity for hit in recalled.hits]) == (["heron"], [None])
+        assert recalled.notice == "Found by words alone: the embedder is unavailable: it is switched off"
 
 
 async def test_recalls_run_beside_each_other(rig: Rig) -> None:

@@ -41,13 +41,13 @@ async def test_recall_is_by_words_until_the_lists_of_a_large_workspace_are_built
     with building.alone(data_dir / "vectors.lists"):
         for mode in ("semantic", "hybrid", "keyword"):
             recalled = await ask(later, mode)
-            assert recalled.is_by_words_for_now == (mode != "keyword")
+            assert (recalled.notice is not None) == (mode != "keyword")
             assert sorted(hit.memory.content for hit in recalled.hits) == ["heron boat", "heron roof"]
     await eventually(lambda: later.vectors.is_ready(1), within_s=30)
     recalled = await ask(later, "semantic")
 
     await later.close()
-    assert not recalled.is_by_words_for_now
+    assert recalled.notice is None
     near = [hit.memory.content for hit in recalled.hits if hit.similarity is not None and hit.similarity > 0.5]
     assert sorted(near) == ["heron boat", "heron roof"]
 

@@ -25,7 +25,7 @@ async def test_a_memory_has_the_defaults_of_the_decision(rig: Rig, clock: FakeCl
 
     expected = make_memory(clock, id=done.memory.id, org=None, project=None, agent_id="kim", type="fact", content="c")
     assert done == Remembered(memory=expected)
-    assert rig.events == [MemoryStored(workspace_id=1, memory_id=done.memory.id, at=clock())]
+    assert rig.events == [MemoryStored(workspace_id=1, memory=done.memory, at=clock())]
     assert await rig.jobs.backlog(EMBED, 1) == 1
 
 

@@ -103,6 +103,10 @@ def _run(opens: _Opens, *arguments: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
+def _yes(command: list[str]) -> list[str]:
+    return ["--yes"] if "--strip-pii" in command else []
+
+
 COMMANDS = (["clean", "--strip-pii"], ["prune", "--deduplicate"], ["consolidate"], ["backfill-org"])
 
 
@@ -123,15 +127,16 @@ def test_the_workspace_must_be_named_once_there_are_two(opens: _Opens, command: 
 def test_every_command_ends_with_its_report(opens: _Opens, command: list[str]) -> None:
     """Issue: a closing report with total, successes, failures, duration; --json is one document; a dry run has every item."""
     told = json.loads(_run(opens, *command, "--dry-run", "--json")[1])
-    status, printed = _run(opens, *command, "--json")
+    status, printed = _run(opens, *command, *_yes(command), "--json")
     done = json.loads(printed)
 
     assert status == 0
     assert told.pop("dry_run")
-    assert {item["id"] for item in told.pop("items")}
-    assert {**told, "duration_s": 0} == {**done, "duration_s": 0}
+    assert len({item["id"] for item in told.pop("items")}) == told.pop("would_be_done") > 0
+    assert told.pop("successes") == 0, "nothing was done"
+    assert {**told, "duration_s": 0} == {name: 0 if name == "duration_s" else value for name, value in done.items() if name != "successes"}
     assert (done["total"], done["failures"], done["stopped"]) == (done["successes"], 0, None)
-    assert _run(opens, *command)[1].startswith("total ")
+    assert _run(opens, *command, *_yes(command))[1].startswith("total ")
 
 
 def test_a_dry_run_into_a_pipe_is_a_line_a_memory(opens: _Opens) -> None:
@@ -150,8 +155,12 @@ def test_a_command_without_anything_to_do_is_wrong_usage(opens: _Opens) -> None:
     assert _run(opens, "consolidate", "--threshold", "2")[0] == 2
 
 
-def test_deleting_needs_a_yes(opens: _Opens) -> None:
-    """D-04: what destroys asks, and off a terminal needs --yes; archiving can be undone, and does not ask."""
+def test_what_cannot_be_undone_needs_a_yes(opens: _Opens) -> None:
+    """Issue 14: clean --strip-pii overwrote texts without a question; D-04: what destroys asks, and off a terminal needs --yes."""
+    assert _run(opens, "clean", "--strip-pii")[0] == 2
+    assert json.loads(_run(opens, "clean", "--strip-pii", "--dry-run", "--json")[1])["would_be_done"] == 1
+    assert json.loads(_run(opens, "clean", "--strip-pii", "--yes", "--json")[1])["changed"] == 1
+    assert _run(opens, "clean", "--normalise")[0] == 0
     assert _run(opens, "prune", "--min-confidence", "0.2", "--delete")[0] == 2
     assert json.loads(_run(opens, "prune", "--min-confidence", "0.2", "--delete", "--yes", "--json")[1])["deleted"] == 1
 
@@ -171,12 +180,12 @@ def test_a_run_that_is_killed_goes_on(opens: _Opens, data_dir: Path) -> None:
     """Issue: killed in the middle and run again: nothing lost, nothing twice; --resume begins where it was."""
     asyncio.run(_make_workspace(data_dir))
     asyncio.run(_add(opens, MANY))
-    command = [sys.executable, "-m", "rookery", "--data-dir", str(data_dir), "brain:clean", "--strip-pii", "--workspace", "1"]
+    command = [sys.executable, "-m", "rookery", "--data-dir", str(data_dir), "brain:clean", "--strip-pii", "--yes", "--workspace", "1"]
     with subprocess.Popen(command, env=_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         done = asyncio.run(_wait_until_begun(opens, process))
         process.send_signal(signal.SIGKILL)
     between = asyncio.run(_contents(opens))
-    report = json.loads(_run(opens, "clean", "--strip-pii", "--resume", "--json")[1])
+    report = json.loads(_run(opens, "clean", "--strip-pii", "--resume", "--yes", "--json")[1])
 
     assert 0 < done < MANY
     assert 0 < between.count(PRIVATE) < MANY

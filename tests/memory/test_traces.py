@@ -112,7 +112,7 @@ def test_what_is_pruned_or_stripped_or_goes_with_its_workspace_is_in_no_file_any
     doubts = _holding(folder, doubted)
     pruned = _rookery(folder, "brain:prune", "--min-confidence", "0.2", "--delete", "--yes", "--json")
     pruned_after = _holding(folder, doubted)
-    cleaned = _rookery(folder, "brain:clean", "--strip-pii", "--json")
+    cleaned = _rookery(folder, "brain:clean", "--strip-pii", "--yes", "--json")
     at_once = _holding(folder, mail)
     stale = _rookery(folder, "brain:reindex", "--stale", "--json")
     after = _holding(folder, mail)

@@ -513,6 +513,10 @@ class Nest:
             raise PermissionDenied("brain:admin")
         return {"tool": tool, "workspace": caller.workspace_id}
 
+    def text(self, tool: str, answer: Mapping[str, object]) -> str:
+        """Return all of it."""
+        return json.dumps(answer)
+
 
 async def test_a_built_in_server_acts_as_its_caller(start: Start) -> None:
     """D-92."""

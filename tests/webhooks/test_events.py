@@ -44,16 +44,18 @@ async def test_memories_are_told_without_their_content_unless_it_is_asked_for(ho
 
     assert (stored["type"], stored["workspace_id"]) == ("memory.stored", house.workspace_id)
     assert str(stored["id"]).startswith("evt_")
-    assert without(stored["data"], _OF_INDEXING) == without(shown, {*_OF_INDEXING, "content"})
+    assert without(stored["data"], _OF_INDEXING) == without(shown, {*_OF_INDEXING, "content", "metadata"})
     assert without(in_full["data"], _OF_INDEXING) == without(shown, _OF_INDEXING)
     assert in_full["id"] == stored["id"]  # one event, told in two ways
 
     await told(house.admin, "POST", f"{_MEMORIES}/{made['id']}/archive")
     archived = await get(house.admin, f"{_MEMORIES}/{made['id']}")
-    assert without(await plain.only("memory.archived"), {"effective_confidence"}) == without(archived, {"effective_confidence", "content"})
+    assert without(await plain.only("memory.archived"), {"effective_confidence"}) == without(
+        archived, {"effective_confidence", "content", "metadata"}
+    )
     await told(house.admin, "POST", f"{_MEMORIES}/{made['id']}/restore")
     restored = await get(house.admin, f"{_MEMORIES}/{made['id']}")
-    assert without(await plain.only("memory.restored"), _OF_INDEXING) == without(restored, {*_OF_INDEXING, "content"})
+    assert without(await plain.only("memory.restored"), _OF_INDEXING) == without(restored, {*_OF_INDEXING, "content", "metadata"})
 
     new = await house.admin.remember("Ships on Wednesday.", supersedes_id=made["id"])
     history = await get(house.admin, f"{_MEMORIES}/{new['id']}/history")

@@ -17,6 +17,7 @@ from rookery.webhooks.models import Delivery, DeliveryState
 from rookery.webhooks.recording import BACKLOG_FULL, HELD, Recorder, Told
 from rookery.webhooks.store import deliveries, endpoints, events
 from tests.conftest import FakeClock
+from tests.memory.makers import make_memory
 from tests.webhooks.makers import AT, WORKSPACE, keep_endpoint, log_of, portrait, tell
 
 _NAMES = [each.name for each in TYPES]
@@ -132,7 +133,7 @@ async def test_what_is_undone_is_not_told_and_what_is_done_is(database: Database
 async def test_a_recorder_of_the_bus_undoes_what_it_cannot_write_down_and_listeners_hear_of_what_is_done(database: Database) -> None:
     """Issue 7: `announce` is in the transaction for recorders and after it for listeners."""
     bus, heard, wrong = Bus(), list[str](), [True]
-    event = MemoryStored(workspace_id=WORKSPACE, memory_id="m", at=AT)
+    event = MemoryStored(workspace_id=WORKSPACE, memory=make_memory(FakeClock(AT), workspace_id=WORKSPACE), at=AT)
     endpoint = await keep_endpoint(database)
 
     def recorder(tx: Tx, event: MemoryStored) -> None:
@@ -150,7 +151,7 @@ async def test_a_recorder_of_the_bus_undoes_what_it_cannot_write_down_and_listen
     wrong.append(False)
     await database.write(lambda tx: bus.announce(tx, event))
 
-    assert (await database.read(lambda tx: endpoints.count(tx, WORKSPACE)), heard) == (0, ["m"])
+    assert (await database.read(lambda tx: endpoints.count(tx, WORKSPACE)), heard) == (0, [event.memory_id])
 
 
 async def test_a_disabled_endpoint_is_told_later_and_one_that_it_is_about_not_at_all(database: Database, recorder: Recorder) -> None:

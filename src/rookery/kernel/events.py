@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TypeVar, cast
+from typing import Protocol, TypeVar, cast
 
 import structlog
 
@@ -21,13 +21,41 @@ E = TypeVar("E")
 _log = structlog.stdlib.get_logger("rookery.events")
 
 
+class StoredMemory(Protocol):
+    """The memory that an event carries, for listeners that know no more of memory than this."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def workspace_id(self) -> int: ...
+    @property
+    def org(self) -> str | None: ...
+    @property
+    def project(self) -> str | None: ...
+    @property
+    def agent_id(self) -> str | None: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def tags(self) -> tuple[str, ...]: ...
+    @property
+    def content(self) -> str: ...
+    @property
+    def created_at(self) -> datetime: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryStored:
     """A memory was stored (spec 6.1); raised once its transaction is committed."""
 
     workspace_id: int
-    memory_id: str
+    memory: StoredMemory
     at: datetime
+
+    @property
+    def memory_id(self) -> str:
+        """The id of the memory."""
+        return self.memory.id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

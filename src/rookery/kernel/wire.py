@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from difflib import get_close_matches
 from enum import StrEnum
@@ -48,7 +49,11 @@ Moment = Annotated[
 
 
 class Body(BaseModel):
-    """A JSON body: no unknown field, no silent conversion, no NaN."""
+    """
+    A JSON body: no unknown field, no silent conversion, no NaN.
+
+    A model may declare `hints`: names that other products have for a field, each with the field that an error then suggests.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -124,6 +129,9 @@ def refusal(error: ValidationError, model: type[BaseModel]) -> ValidationFailed:
 
 
 def _unknown(name: str, model: type[BaseModel] | None) -> str:
+    hints = cast("Mapping[str, str]", getattr(model, "hints", {}))
+    if name in hints:
+        return f"unknown field; did you mean {hints[name]!r}?"
     known = [info.alias or field_name for field_name, info in model.model_fields.items()] if model else []
     near = get_close_matches(name, known, n=1, cutoff=0.5)
     return f"unknown field; did you mean {near[0]!r}?" if near else "unknown field"

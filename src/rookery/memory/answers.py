@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
+from pydantic import WithJsonSchema
+
 from rookery.access.models import Caller
 from rookery.kernel.clock import Clock
 from rookery.kernel.http.pages import Links, Meta
 from rookery.kernel.wire import Answer, Moment, Seldom, one_of
 from rookery.memory.models import (
+    SHOWN_DIGITS,
     Boot,
     Counted,
     Hit,
@@ -25,9 +28,22 @@ from rookery.memory.models import (
 from rookery.memory.past import Judged
 from rookery.memory.ranking import HALF_LIVES_DAYS, remaining
 
+AUTHORS_TEXT = frozenset({"content", "metadata"})
+"""The fields of a memory that must be nowhere once it is deleted (D-41): no stored response has them, and webhooks only if asked to."""
 
-class MemoryAnswer(Answer):
-    """A memory (spec 2.5, D-50)."""
+
+def rounded(number: float) -> float:
+    """Return a score or a confidence as answers show it."""
+    return round(number, SHOWN_DIGITS)
+
+
+class MemoryWithoutText(Answer):
+    """
+    All of a memory but its author's text.
+
+    *superseded_by* names the memory that replaced this one, or that it was merged into; *archived_reason* is `merged` in the
+    second case, and null if it was archived by itself.
+    """
 
     id: str
     workspace_id: int
@@ -41,15 +57,23 @@ class MemoryAnswer(Answer):
     confidence: float
     effective_confidence: float
     source: str
-    content: str
     supersedes_id: str | None
+    superseded_by: str | None
     expires_at: Moment | None
     archived_at: Moment | None
+    archived_reason: Annotated[str, WithJsonSchema({"type": "string", "enum": ["merged"]})] | None
     indexed: bool
     indexed_at: Moment | None
     state: Annotated[str, one_of(MemoryState)]
     created_at: Moment
     updated_at: Moment
+
+
+class MemoryAnswer(MemoryWithoutText):
+    """A memory (spec 2.5, D-50)."""
+
+    content: str
+    metadata: dict[str, object]
 
 
 class MemoriesAnswer(Answer):
@@ -68,6 +92,7 @@ class VersionAnswer(Answer):
     superseded_by: str | None
     created_at: Moment
     ended_at: Moment | None
+    state: Annotated[str, one_of(MemoryState)]
     memory: MemoryAnswer | None
 
 
@@ -79,27 +104,16 @@ class HistoryAnswer(Answer):
     meta: Meta
 
 
-class RememberAnswer(Answer):
-    """What was stored (spec 4.3, D-40): without the content, which the caller has."""
+class RememberAnswer(MemoryWithoutText):
+    """
+    The memory that was stored (spec 4.3, D-40), and others with the same content in the same space.
 
-    id: str
-    workspace_id: int
-    type: str
-    org: str | None
-    project: str | None
-    agent_id: str | None
-    session_id: str | None
-    memory_scope: str
-    tags: Sequence[str]
-    confidence: float
-    source: str
-    supersedes_id: str | None
-    expires_at: Moment | None
-    indexed: bool
-    state: Annotated[str, one_of(MemoryState)]
+    It has neither content nor metadata, which the caller has: responses are stored for repeated Idempotency-Keys, and what is
+    deleted must be nowhere (D-14, D-41).
+    """
+
     duplicate: bool
     duplicates: Sequence[str]
-    created_at: Moment
 
 
 class BatchItem(Answer):
@@ -151,6 +165,7 @@ class RecalledMemory(Answer):
     session_id: str | None
     memory_scope: str
     tags: Sequence[str]
+    metadata: dict[str, object]
     source: str
     score: float
     similarity: float | None
@@ -164,9 +179,6 @@ class ExplainedMemory(RecalledMemory):
     """A recalled memory with the why of its place."""
 
     explain: Explanation
-
-
-_BY_WORDS = "Found by words alone: what finds memories of this workspace by meaning is being built anew, and cannot be asked until then."
 
 
 class RecallAnswer(Answer):
@@ -271,15 +283,17 @@ class Answers:
     def version(self, caller: Caller, version: Memory | Tombstone) -> VersionAnswer:
         """Shape one memory of a lineage, or what stayed of it."""
         if isinstance(version, Tombstone):
-            ended, by, memory = version.ended_at, version.superseded_by, None
+            ended, by, memory, state = version.ended_at, version.superseded_by, None, MemoryState.DELETED
         else:
             ended, by, memory = None, version.superseded_by, self.memory(caller, version)
+            state = state_of(version, model=self._model)
         return VersionAnswer(
             id=version.id,
             supersedes_id=version.supersedes_id,
             superseded_by=by,
             created_at=version.created_at,
             ended_at=ended,
+            state=state.value,
             memory=memory,
         )
 
@@ -289,32 +303,13 @@ class Answers:
 
     def remembered(self, caller: Caller, done: Remembered) -> RememberAnswer:
         """Return what came of a draft."""
-        memory = done.memory
-        state = state_of(memory, model=self._model)
         return RememberAnswer.model_construct(
-            id=memory.id,
-            workspace_id=caller.shown_workspace_id,
-            type=memory.type,
-            org=memory.org,
-            project=memory.project,
-            agent_id=memory.agent_id,
-            session_id=memory.session_id,
-            memory_scope=memory.memory_scope.value,
-            tags=memory.tags,
-            confidence=memory.confidence,
-            source=memory.source,
-            supersedes_id=memory.supersedes_id,
-            expires_at=memory.expires_at,
-            indexed=state is MemoryState.INDEXED,
-            state=state.value,
-            duplicate=done.is_duplicate,
-            duplicates=done.duplicates,
-            created_at=memory.created_at,
+            None, **self._without_text(caller, done.memory), duplicate=done.is_duplicate, duplicates=done.duplicates
         )
 
     def recalled(self, recalled: Recalled, *, explain: bool) -> RecallAnswer | ExplainedAnswer:
         """Return the answer to a question."""
-        took_ms, notice = round(recalled.took_ms), _BY_WORDS if recalled.is_by_words_for_now else None
+        took_ms, notice = round(recalled.took_ms), recalled.notice
         if explain:
             whys = [ExplainedMemory.model_construct(None, **_recalled(hit), explain=_explanation(hit)) for hit in recalled.hits]
             return ExplainedAnswer.model_construct(recall_id=recalled.recall_id, memories=whys, took_ms=took_ms, notice=notice)
@@ -342,12 +337,15 @@ class Answers:
     def searched(self, caller: Caller, searched: Searched) -> SearchAnswer:
         """Return what a search found."""
         hits = [
-            SearchHitAnswer.model_construct(None, **self._fields(caller, hit.memory), score=hit.score, highlight=hit.highlight)
+            SearchHitAnswer.model_construct(None, **self._fields(caller, hit.memory), score=float(f"{hit.score:.{SHOWN_DIGITS}g}"), highlight=hit.highlight)
             for hit in searched.hits
         ]
         return SearchAnswer.model_construct(hits=hits, total=searched.total, took_ms=round(searched.took_ms))
 
     def _fields(self, caller: Caller, memory: Memory) -> dict[str, object]:
+        return {**self._without_text(caller, memory), "content": memory.content, "metadata": memory.metadata}
+
+    def _without_text(self, caller: Caller, memory: Memory) -> dict[str, object]:
         state = state_of(memory, model=self._model)
         left = remaining(memory, at=self._clock(), half_lives_days=self._half_lives_days)
         return {
@@ -361,12 +359,13 @@ class Answers:
             "type": memory.type,
             "tags": memory.tags,
             "confidence": memory.confidence,
-            "effective_confidence": memory.confidence * left,
+            "effective_confidence": rounded(memory.confidence * left),
             "source": memory.source,
-            "content": memory.content,
             "supersedes_id": memory.supersedes_id,
+            "superseded_by": memory.superseded_by,
             "expires_at": memory.expires_at,
             "archived_at": memory.archived_at,
+            "archived_reason": "merged" if memory.archived_at is not None and memory.superseded_by is not None else None,
             "indexed": state is MemoryState.INDEXED,
             "indexed_at": memory.indexed_at,
             "state": state.value,
@@ -404,11 +403,12 @@ def _recalled(hit: Hit) -> dict[str, object]:
         "session_id": memory.session_id,
         "memory_scope": memory.memory_scope.value,
         "tags": memory.tags,
+        "metadata": memory.metadata,
         "source": memory.source,
-        "score": hit.score,
-        "similarity": hit.similarity,
+        "score": rounded(hit.score),
+        "similarity": None if hit.similarity is None else rounded(hit.similarity),
         "confidence": memory.confidence,
-        "effective_confidence": hit.effective_confidence,
+        "effective_confidence": rounded(hit.effective_confidence),
         "created_at": memory.created_at,
         "updated_at": memory.updated_at,
     }
@@ -418,13 +418,13 @@ def _explanation(hit: Hit) -> Explanation:
     why = hit.why
     return Explanation.model_construct(
         place=why.place,
-        relevance=why.relevance,
+        relevance=rounded(why.relevance),
         ranks=Ranks.model_construct(semantic=why.semantic_rank, keyword=why.keyword_rank),
-        similarity=why.similarity,
-        text_score=why.text_score,
+        similarity=None if why.similarity is None else rounded(why.similarity),
+        text_score=None if why.text_score is None else rounded(why.text_score),
         matched_keywords=why.matched,
-        keyword_share=why.keyword_share,
+        keyword_share=rounded(why.keyword_share),
         scope=hit.memory.memory_scope.value,
-        decay=why.decay,
-        effective_confidence=hit.effective_confidence,
+        decay=rounded(why.decay),
+        effective_confidence=rounded(hit.effective_confidence),
     )

@@ -105,7 +105,7 @@ class MemoryApi:
                 summary="Send feedback on a recall",
             ),
             _route(
-                "GET /agent/{agent_id}/context",
+                "GET /agent/{agent_id:path}/context",
                 self.get_context,
                 READ,
                 MemoriesAnswer,
@@ -113,7 +113,7 @@ class MemoryApi:
                 summary="List an agent's own memories",
             ),
             _route(
-                "GET /agent/{agent_id}/boot",
+                "GET /agent/{agent_id:path}/boot",
                 self.get_boot,
                 READ,
                 BootAnswer,
@@ -174,7 +174,7 @@ class MemoryApi:
         caller = caller_of(request)
         read = [_read(item) for item in body.memories]
         answer = respond_with(cast("type[list[Outcome]]", list), lambda outcomes: self._batch(caller, read, outcomes))
-        return answer(await self.remember.many(caller, [each for each in read if isinstance(each, Draft)]))
+        return answer(await self.remember.many(caller, [each for each in read if isinstance(each, Draft)], wait_s=body.wait_s))
 
     @allowed_on_full_disk
     @describe(errors=(NotEmbeddable,))

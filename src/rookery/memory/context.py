@@ -61,7 +61,9 @@ class Context:
             PermissionDenied: It is another agent than the key's own.
         """
         at = self._clock()
-        kinds = [MemoryScope.AGENT, MemoryScope.SHARED, MemoryScope.PROJECT, *([MemoryScope.SESSION] if filters.session_id else [])]
+        owned = {MemoryScope.AGENT: filters.agent_id or caller.agent_id, MemoryScope.SESSION: filters.session_id}
+        order = (MemoryScope.AGENT, MemoryScope.SHARED, MemoryScope.PROJECT, MemoryScope.SESSION)
+        kinds = [kind for kind in order if kind not in owned or owned[kind] is not None]
         insides = {kind: within(caller, replace(filters, scopes=frozenset({kind})), at=at) for kind in kinds}
 
         def read(tx: Tx) -> dict[MemoryScope, list[Memory]]:
@@ -75,7 +77,7 @@ class Context:
 
         found = await self._db.read(read)
         return Boot(
-            agent=tuple(found[MemoryScope.AGENT]),
+            agent=tuple(found.get(MemoryScope.AGENT, ())),
             shared=tuple(found[MemoryScope.SHARED]),
             project=tuple(found[MemoryScope.PROJECT]),
             session=tuple(found.get(MemoryScope.SESSION, ())),

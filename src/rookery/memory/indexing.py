@@ -13,6 +13,7 @@ from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.tracing import span
+from rookery.memory.metadata import labels
 from rookery.memory.models import Document, Memory, Passage, Vectored
 from rookery.memory.ports import Embedder, TextIndex, VectorIndex
 from rookery.memory.precedence import Precedence
@@ -265,6 +266,7 @@ def document(memory: Memory) -> Document:
         created_at=memory.created_at,
         updated_at=memory.updated_at,
         expires_at=memory.expires_at,
+        labels=labels(memory.metadata) if memory.metadata else frozenset(),
     )
 
 

@@ -27,15 +27,15 @@ class Listing:
         self, caller: Caller, filters: Filters, *, state: MemoryState | None, limit: int, offset: int
     ) -> tuple[list[Memory], int]:
         """Return a stretch of memories, newest first, and how many there are in all; *state* None: all but archived ones."""
-        inside = within(caller, filters, at=self._clock())
+        inside = within(caller, filters, at=self._clock(), is_list=True)
         return await self._db.read(lambda tx: queries.page(tx, inside, state, model=self._model, limit=limit, offset=offset))
 
     async def tags(self, caller: Caller, filters: Filters) -> list[Counted]:
         """Return tags with the number of memories that have them, most frequent first."""
-        inside = within(caller, filters, at=self._clock())
+        inside = within(caller, filters, at=self._clock(), is_list=True)
         return await self._db.read(lambda tx: queries.tags(tx, inside))
 
     async def scopes(self, caller: Caller, filters: Filters) -> list[OrgCount]:
         """Return orgs and their projects with the number of memories in each, most first."""
-        inside = within(caller, filters, at=self._clock())
+        inside = within(caller, filters, at=self._clock(), is_list=True)
         return await self._db.read(lambda tx: queries.scopes(tx, inside))

@@ -7,8 +7,17 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Literal
 
+from rookery.memory.metadata import Metadata
+
 Vector = bytes
 """Little-endian float32, unit length, in the embedder's native width: engines pad or not as they like (D-54)."""
+
+
+SHOWN_DIGITS = 4
+"""Decimals of the scores and confidences that answers show; further ones say nothing."""
+
+DEFAULT_TYPE = "observation"
+"""The type of a memory whose author gives none."""
 
 
 class MemoryScope(StrEnum):
@@ -21,7 +30,12 @@ class MemoryScope(StrEnum):
 
 
 class MemoryState(StrEnum):
-    """Where a memory stands: spec 3.4's states that a record can be seen in, and `failed` (D-50)."""
+    """
+    The state of a memory: spec 3.4's six, and `failed` (D-50).
+
+    A memory and its indexing job are stored in one transaction, so `created` and `pending_embed` are one state, shown as the
+    second. A `deleted` memory is in no store; its tombstone is shown in histories.
+    """
 
     CREATED = "created"
     PENDING_EMBED = "pending_embed"
@@ -29,6 +43,7 @@ class MemoryState(StrEnum):
     STALE = "stale"
     FAILED = "failed"
     ARCHIVED = "archived"
+    DELETED = "deleted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +68,7 @@ class Memory:
     base_confidence: float
     source: str
     content: str
+    metadata: Metadata = field(default_factory=dict[str, object])
     supersedes_id: str | None = None
     expires_at: datetime | None = None
     archived_at: datetime | None = None
@@ -84,6 +100,13 @@ class Document:
     created_at: datetime
     updated_at: datetime
     expires_at: datetime | None
+    labels: frozenset[str] = frozenset()
+    """Of its metadata, for `Within.labels`."""
+
+    @property
+    def facets(self) -> tuple[str, ...]:
+        """Its tags and labels as one set of names, for an engine that filters by both alike; no tag begins with NUL."""
+        return (*self.tags, *(f"\0{label}" for label in sorted(self.labels)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,9 +120,11 @@ class Within:
         org: That org, or no org and scope agent or session.
         project: That project (in any org, when org is None), or no project and scope shared, agent or session.
         agent_id: Names the agent whose own (scope agent) memories count; None: no agent's.
+        of_all_agents: Every agent's own memories count; for the record store alone.
         session_id: Names the session whose (scope session) memories count; None: no session's.
         scopes: Only these scopes; None: all that the rule lets through.
         tags: All of them.
+        labels: All of these pairs of metadata, as `metadata.label` writes each.
         since: Created at or after; *until*: created before.
         orgs: The key's allow-list (D-23): an org of it, or no org as for *org*; None: any.
         projects: The same for projects, as for *project*.
@@ -111,16 +136,23 @@ class Within:
     org: str | None = None
     project: str | None = None
     agent_id: str | None = None
+    of_all_agents: bool = False
     session_id: str | None = None
     scopes: frozenset[MemoryScope] | None = None
     type: str | None = None
     tags: frozenset[str] = field(default_factory=frozenset[str])
+    labels: frozenset[str] = field(default_factory=frozenset[str])
     source: str | None = None
     since: datetime | None = None
     until: datetime | None = None
     min_confidence: float | None = None
     orgs: frozenset[str] | None = None
     projects: frozenset[str] | None = None
+
+    @property
+    def facets(self) -> frozenset[str]:
+        """The tags and labels asked for, as `Document.facets` names them."""
+        return self.tags | {f"\0{label}" for label in self.labels}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,13 +221,14 @@ class Draft:
     """
 
     content: str
-    type: str
+    type: str = DEFAULT_TYPE
     org: str | None = None
     project: str | None = None
     agent_id: str | None = None
     session_id: str | None = None
     memory_scope: MemoryScope = MemoryScope.PROJECT
     tags: tuple[str, ...] = ()
+    metadata: Metadata = field(default_factory=dict[str, object])
     confidence: float = 0.8
     source: str = "manual"
     supersedes_id: str | None = None
@@ -233,6 +266,7 @@ class Change:
     org: str | None = None
     project: str | None = None
     tags: tuple[str, ...] = ()
+    metadata: Metadata = field(default_factory=dict[str, object])
     confidence: float = 0.8
     source: str = "manual"
     expires_in_h: float | None = None
@@ -266,6 +300,7 @@ class Filters:
     scopes: frozenset[MemoryScope] | None = None
     type: str | None = None
     tags: frozenset[str] = field(default_factory=frozenset[str])
+    labels: frozenset[str] = field(default_factory=frozenset[str])
     source: str | None = None
     since: datetime | None = None
     until: datetime | None = None
@@ -279,6 +314,7 @@ class Question:
 
     Attributes:
         boost: The weight of *keywords*, 0..1.
+        min_relevance: Leave out memories whose score is below it.
         max_tokens: Fill so many tokens in order, skipping what does not fit; None: no budget.
     """
 
@@ -288,6 +324,7 @@ class Question:
     mode: Mode = "semantic"
     keywords: tuple[str, ...] = ()
     boost: float = 0.2
+    min_relevance: float | None = None
     max_tokens: int | None = None
 
 
@@ -330,12 +367,12 @@ class Hit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recalled:
-    """The answer to a question, best first; *is_by_words_for_now*: though it was to be by meaning (D-54)."""
+    """The answer to a question, best first; *notice*: why it is by words alone, though it was to be by meaning (D-54)."""
 
     recall_id: str
     hits: tuple[Hit, ...]
     took_ms: float
-    is_by_words_for_now: bool = False
+    notice: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from rookery.access.models import Caller
 from rookery.kernel.clock import iso
 from rookery.kernel.db import Tx
 from rookery.kernel.wire import plain
-from rookery.memory.answers import Answers
+from rookery.memory.answers import AUTHORS_TEXT, Answers
 from rookery.memory.store import records
 
 
@@ -26,7 +26,7 @@ class MemoryPortraits:
         if memory is None:
             return self.ended(tx, viewer, memory_id, at=None)
         fields = plain(self.answers.memory(viewer, memory))
-        return fields if with_content else {name: value for name, value in fields.items() if name != "content"}
+        return fields if with_content else {name: value for name, value in fields.items() if name not in AUTHORS_TEXT}
 
     def ended(self, tx: Tx, viewer: Caller, memory_id: str, *, at: datetime | None) -> Mapping[str, object]:
         """Return what stays of a memory that is nowhere any more: its place in its lineage, as its history tells it (D-41)."""

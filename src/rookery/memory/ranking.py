@@ -133,7 +133,7 @@ def with_keywords(relevance: float, *, share: float, boost: float, is_bounded: b
     return raised / (1 + boost) if is_bounded else raised
 
 
-def fuse(similarities: Mapping[str, float], scores: Mapping[str, float]) -> dict[str, float]:
+def fuse(similarities: Mapping[str, float], scores: Mapping[str, float], *, best: float | None = None) -> dict[str, float]:
     """
     Return the relevance, in 0..1, of each memory that was found by meaning or by words (D-44, hybrid).
 
@@ -143,8 +143,9 @@ def fuse(similarities: Mapping[str, float], scores: Mapping[str, float]) -> dict
     Args:
         similarities: Cosine similarity, as far as it is known, of those found either way.
         scores: Above 0, of those found by words.
+        best: The best score; None: the highest of *scores*.
     """
-    best = max(scores.values(), default=1.0)
+    best = max(scores.values(), default=1.0) if best is None else best
     relevances = {
         memory_id: SIMILARITY_WEIGHT * min(max(similarity / FULL_SIMILARITY, 0.0), 1.0) for memory_id, similarity in similarities.items()
     }

@@ -5,36 +5,50 @@ from __future__ import annotations
 from datetime import datetime
 
 from rookery.access.models import Caller
-from rookery.kernel.errors import PermissionDenied
+from rookery.kernel.errors import PermissionDenied, ValidationFailed
 from rookery.memory.models import Filters, Memory, MemoryScope, Within
 from rookery.memory.visibility import sees
 
 ADMIN = "brain:admin"
 
+ALL_AGENTS = "*"
+"""In place of an agent's id, in lists: every agent's own memories."""
 
-def within(caller: Caller, filters: Filters, *, at: datetime) -> Within:
+
+def within(caller: Caller, filters: Filters, *, at: datetime, is_list: bool = False) -> Within:
     """
     Return what *caller* may see of what *filters* ask for.
 
-    Asking for the scope agent by name without naming an agent asks for the key's own.
+    Where no agent is named, the key's own is meant: an agent's key sees the agent's own memories.
+
+    Args:
+        is_list: Whether `ALL_AGENTS` may stand for every agent; the indexes cannot search for that.
 
     Raises:
-        PermissionDenied: They name another agent than the key's own.
+        PermissionDenied: They name another agent than the key's own, or all of them.
+        ValidationFailed: They ask only for memories of an agent or a session, and name none.
     """
-    agent_id = filters.agent_id
-    if agent_id is None and filters.scopes is not None and MemoryScope.AGENT in filters.scopes:
-        agent_id = caller.agent_id
-    _must_name(caller, agent_id)
+    agent_id = caller.agent_id if filters.agent_id is None else filters.agent_id
+    of_all = agent_id == ALL_AGENTS
+    if of_all and not is_list:
+        raise ValidationFailed({"agent_id": [f"{ALL_AGENTS!r} stands for all agents in lists, tags and scopes only; name one agent here"]})
+    if of_all and not caller.may(ADMIN):
+        raise PermissionDenied(ADMIN, f"Listing the own memories of all agents needs {ADMIN!r}.")
+    if not of_all:
+        _must_name(caller, agent_id)
+    _must_have_owners(filters, agent_id)
     return Within(
         workspace_id=caller.workspace_id,
         at=at,
         org=filters.org,
         project=filters.project,
-        agent_id=agent_id,
+        agent_id=None if of_all else agent_id,
+        of_all_agents=of_all,
         session_id=filters.session_id,
         scopes=filters.scopes,
         type=filters.type,
         tags=filters.tags,
+        labels=filters.labels,
         source=filters.source,
         since=filters.since,
         until=filters.until,
@@ -63,6 +77,19 @@ def must_write(caller: Caller, memory: Memory, *, at: datetime) -> None:
         outside = "orgs" if caller.orgs is not None and memory.org not in caller.orgs else "projects"
         shown = ", ".join(sorted(caller.orgs if outside == "orgs" and caller.orgs is not None else caller.projects or ())) or "none"
         raise PermissionDenied(outside, f"This key may write only in these {outside}: {shown}.")
+
+
+def _must_have_owners(filters: Filters, agent_id: str | None) -> None:
+    """Raise ValidationFailed if *filters* ask for private memories alone and name nobody whose they are."""
+    if filters.scopes is None:
+        return
+    missing = dict[str, list[str]]()
+    if MemoryScope.AGENT in filters.scopes and agent_id is None:
+        missing["agent_id"] = ["is required for the scope agent, unless the key is an agent's"]
+    if MemoryScope.SESSION in filters.scopes and filters.session_id is None:
+        missing["session_id"] = ["is required for the scope session"]
+    if missing and len(missing) == len(filters.scopes):
+        raise ValidationFailed(missing)
 
 
 def _must_name(caller: Caller, agent_id: str | None) -> None:

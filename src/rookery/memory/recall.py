@@ -16,7 +16,7 @@ from rookery.kernel.ids import Ids
 from rookery.kernel.tracing import span
 from rookery.memory.both import both
 from rookery.memory.journal import Journal
-from rookery.memory.models import Hit, Matched, Memory, Mode, Near, Question, Recalled, Vector, Why, Within, Words
+from rookery.memory.models import SHOWN_DIGITS, Hit, Matched, Memory, Mode, Near, Question, Recalled, Vector, Why, Within, Words
 from rookery.memory.past import PastQuestion, PastRecall
 from rookery.memory.ports import TextIndex
 from rookery.memory.ranking import HALF_LIVES_DAYS, Candidate, Ranked, band, fuse, place, remaining, with_keywords
@@ -36,6 +36,9 @@ _BUDGET_CHOICE = 3
 
 _CHARACTERS_A_TOKEN = 4
 
+_REBUILDING = "Found by words alone: the vectors of this workspace are being rebuilt, and cannot be searched until then."
+_NO_EMBEDDER = "Found by words alone: the embedder is unavailable: {reason}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arms:
@@ -47,10 +50,12 @@ class Arms:
         is_all: They have no more.
         similarities: As far as they are known.
         text_scores: Shares of the best word score, best first.
+        ceiling: The highest relevance, without keywords, that a memory which is not among them can have.
     """
 
     relevances: Mapping[str, float]
     is_all: bool
+    ceiling: float
     similarities: Mapping[str, float] = field(default_factory=dict[str, float])
     text_scores: Mapping[str, float] = field(default_factory=dict[str, float])
     semantic_ranks: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -74,8 +79,9 @@ class _Asked:
     A question on its way: what is asked, and what was read for it so far.
 
     Attributes:
-        mode: As asked, or `keyword` where meaning cannot be asked for while vectors are built anew (D-54).
+        mode: As asked, or `keyword` while vectors cannot be searched, or the embedder cannot be asked (D-54).
         side: Who knows of meaning; None: nobody is asked.
+        notice: Why the mode is not as asked.
     """
 
     question: Question
@@ -83,6 +89,7 @@ class _Asked:
     mode: Mode
     side: Side | None = None
     vector: Vector | None = None
+    notice: str | None = None
     read: dict[str, Memory] = field(default_factory=dict[str, Memory])
     looked_for: set[str] = field(default_factory=set[str])
 
@@ -125,7 +132,7 @@ class Recall:
 
         Raises:
             PermissionDenied: It names another agent than the key's own.
-            EngineUnavailable: An index or the embedder that its mode needs is down.
+            EngineUnavailable: An index that its mode needs is down. Without an embedder it goes by words, and says so.
             NotEmbeddable: The embedder gives no vector for the question.
         """
         started_s = self._timer()
@@ -163,7 +170,7 @@ class Recall:
                 mode=state.mode,
             )
         )
-        return Recalled(recall_id=recall_id, hits=hits, took_ms=took_ms, is_by_words_for_now=state.mode != question.mode)
+        return Recalled(recall_id=recall_id, hits=hits, took_ms=took_ms, notice=state.notice)
 
     async def _choose(self, state: _Asked) -> None:
         """Choose who is asked of meaning: the model of now, or the former one until its vectors are rebuilt, or, if it is gone, nobody."""
@@ -177,21 +184,37 @@ class Recall:
             except EngineUnavailable:
                 state.side = None
         if state.side is None:
-            state.mode = "keyword"
+            state.mode, state.notice = "keyword", _REBUILDING
 
     async def _rank(self, state: _Asked) -> list[Ranked]:
         """Return the best of what can be seen, in order; more candidates are fetched while records drop too many (D-46)."""
         question = state.question
         wanted = question.top_k * (_BUDGET_CHOICE if question.max_tokens is not None else 1)
         limit = max(_HYBRID_LEAST, 10 * question.top_k) if state.mode == "hybrid" else 2 * wanted + 20
+        least = question.min_relevance
         ranked = list[Ranked]()
         for _ in range(_ROUNDS):
-            arms = await self._arms(state, limit)
+            arms = await self._arms_or_words(state, limit)
             ranked, is_settled = await self._settle(state, arms, wanted)
-            if is_settled or arms.is_all:
+            if is_settled or arms.is_all or (least is not None and self._boosted(state, arms.ceiling) < least):
                 break
             limit *= _MORE
-        return ranked
+        return ranked if least is None else [each for each in ranked if _shown(each.relevance) >= least]
+
+    async def _arms_or_words(self, state: _Asked, limit: int) -> Arms:
+        """Do as `_arms`; go by words alone, from here on, where there is no embedder."""
+        try:
+            return await self._arms(state, limit)
+        except EngineUnavailable as error:
+            if error.engine != "embedder" or state.side is None:
+                raise
+            state.side, state.mode, state.notice = None, "keyword", _NO_EMBEDDER.format(reason=error.reason)
+        return await self._arms(state, limit)
+
+    def _boosted(self, state: _Asked, relevance: float) -> float:
+        """Return the relevance of a memory with all of the keywords."""
+        question = state.question
+        return with_keywords(relevance, share=1.0, boost=question.boost if question.keywords else 0.0, is_bounded=state.mode != "semantic")
 
     async def _arms(self, state: _Asked, limit: int) -> Arms:
         """Ask the indexes that the mode needs, at once where one does not need the other's answer (D-44)."""
@@ -288,7 +311,8 @@ class Recall:
 
 def _by_meaning(near: Sequence[Near], similarities: Mapping[str, float], extra: Sequence[Matched], *, is_all: bool) -> Arms:
     relevances = {each.memory_id: 0.0 for each in extra} | dict(similarities)
-    return Arms(relevances=relevances, similarities=similarities, semantic_ranks=_ranks(near), is_all=is_all)
+    ceiling = near[-1].similarity if near else 0.0
+    return Arms(relevances=relevances, similarities=similarities, semantic_ranks=_ranks(near), is_all=is_all, ceiling=ceiling)
 
 
 def _by_words(matched: Sequence[Matched], extra: Sequence[Matched], limit: int) -> Arms:
@@ -298,20 +322,29 @@ def _by_words(matched: Sequence[Matched], extra: Sequence[Matched], limit: int) 
         text_scores=shares,
         keyword_ranks=_ranks(matched),
         is_all=len(matched) < limit and len(extra) < limit,
+        ceiling=min(shares.values(), default=0.0),
     )
 
 
 def _byboth(
     near: Sequence[Near], similarities: Mapping[str, float], matched: Sequence[Matched], extra: Sequence[Matched], *, is_all: bool
 ) -> Arms:
+    shares = _shares(matched)
+    last = {"": min(shares.values(), default=0.0)}
     return Arms(
         relevances={each.memory_id: 0.0 for each in extra} | fuse(similarities, {each.memory_id: each.score for each in matched}),
+        ceiling=fuse({"": near[-1].similarity if near else 0.0}, last if last[""] > 0 else {}, best=1.0)[""],
         similarities=similarities,
-        text_scores=_shares(matched),
+        text_scores=shares,
         semantic_ranks=_ranks(near),
         keyword_ranks=_ranks(matched),
         is_all=is_all,
     )
+
+
+def _shown(relevance: float) -> float:
+    """Return *relevance* as answers show it, so that what is left out is what would have been shown below the limit."""
+    return round(relevance, SHOWN_DIGITS)
 
 
 def _ranks(hits: Sequence[Near] | Sequence[Matched]) -> dict[str, int]:

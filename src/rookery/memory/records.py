@@ -133,6 +133,7 @@ class Records:
             merge = merges.of(tx, was.workspace_id, was.id)
             if merge is not None:
                 take_back(tx, self._jobs, [merge], at=now)
+                _unlink(tx, merge)
             self._jobs.enqueue(tx, EMBED, workspace_id=was.workspace_id, payload={"memory_id": was.id})
             event = MemoryArchived(workspace_id=was.workspace_id, memory_id=was.id, at=now, restored=True)
             self._bus.announce(tx, event)
@@ -198,6 +199,14 @@ def take_back(tx: Tx, jobs: Jobs, undone: Sequence[Merge], *, at: datetime) -> N
         records.change(tx, primary, replace(without, updated_at=updated_at, index_failed_at=None))
         if primary.archived_at is None:
             jobs.enqueue(tx, EMBED, workspace_id=primary.workspace_id, payload={"memory_id": primary.id})
+
+
+def _unlink(tx: Tx, merge: Merge) -> None:
+    """Let a primary no longer name what was merged into it and came back; another one that was merged takes its place."""
+    primary = records.locked(tx, merge.workspace_id, merge.primary_id)
+    if primary is not None and primary.supersedes_id == merge.memory_id:
+        others = [each.memory_id for each in merges.into(tx, merge.workspace_id, merge.primary_id) if each.is_done]
+        records.change(tx, primary, replace(primary, supersedes_id=others[0] if others else None))
 
 
 def take_out(tx: Tx, jobs: Jobs, memory: Memory, *, at: datetime) -> str | None:
@@ -283,6 +292,8 @@ def _changed(was: Memory, change: Change) -> Memory:
         changed = replace(changed, source=change.source)
     if "tags" in change.given:
         changed = replace(changed, tags=normal(change.tags))
+    if "metadata" in change.given:
+        changed = replace(changed, metadata=change.metadata)
     if "confidence" in change.given:
         changed = replace(changed, confidence=change.confidence, base_confidence=change.confidence)
     return changed

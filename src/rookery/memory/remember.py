@@ -103,14 +103,16 @@ class Remember:
         if self._job_after_s:
             await self._index([done])
         elif wait_s > 0:
-            await self._wait(done.memory, wait_s)
+            await self._wait([done.memory], wait_s)
         else:
             return done
         return (await self._fresh(caller.workspace_id, [done]))[0]
 
-    async def many(self, caller: Caller, drafts: Sequence[Draft]) -> list[Outcome]:
+    async def many(self, caller: Caller, drafts: Sequence[Draft], *, wait_s: float = 0.0) -> list[Outcome]:
         """
         Store *drafts* in one transaction and return for each what came of it, or why it was refused, in their order.
+
+        With *wait_s*, return when all of them are indexed or that time is over.
 
         Raises:
             BacklogFull, MemoriesFull, StorageFull: There is no room for all of them; none is stored.
@@ -124,9 +126,12 @@ class Remember:
         outcomes = await (self._indexer.offered(memories, storing, stored=_stored) if memories and not self._job_after_s else storing)
         done = [each for each in outcomes if isinstance(each, Remembered)]
         self._capacity.accepted(caller.workspace_id, sum(not each.is_duplicate for each in done))
-        if not self._job_after_s:
+        if self._job_after_s:
+            await self._index(done)
+        elif wait_s > 0 and done:
+            await self._wait([each.memory for each in done], wait_s)
+        else:
             return outcomes
-        await self._index(done)
         fresh = {each.memory.id: each for each in await self._fresh(caller.workspace_id, done)}
         return [replace(each, memory=fresh[each.memory.id].memory) if isinstance(each, Remembered) else each for each in outcomes]
 
@@ -153,6 +158,7 @@ class Remember:
             memory_scope=draft.memory_scope,
             type=draft.type,
             tags=normal(draft.tags),
+            metadata=draft.metadata,
             confidence=draft.confidence,
             base_confidence=draft.confidence,
             source=draft.source,
@@ -231,7 +237,7 @@ class Remember:
         wanted = [(memory.workspace_id, {"memory_id": memory.id}) for memory in memories]
         self._jobs.enqueue_all(tx, EMBED, wanted, delay_s=self._job_after_s)
         for memory in memories:
-            self._bus.announce(tx, MemoryStored(workspace_id=memory.workspace_id, memory_id=memory.id, at=memory.created_at))
+            self._bus.announce(tx, MemoryStored(workspace_id=memory.workspace_id, memory=memory, at=memory.created_at))
 
     def _superseded(self, tx: Tx, caller: Caller, memory_id: str, *, at: datetime) -> Memory:
         """Return the memory to supersede, held until this transaction ends."""
@@ -257,13 +263,14 @@ class Remember:
         except EngineUnavailable:
             return  # the record is kept, and its job tries again (D-51)
 
-    async def _wait(self, memory: Memory, wait_s: float) -> None:
-        """Return when *memory* is indexed, by whichever process, or *wait_s* is over."""
+    async def _wait(self, memories: Sequence[Memory], wait_s: float) -> None:
+        """Return when *memories*, all of one workspace, are indexed, by whichever process, or *wait_s* is over."""
+        workspace_id, waiting = memories[0].workspace_id, [memory.id for memory in memories]
         loop = asyncio.get_running_loop()
         deadline, pause_s = loop.time() + wait_s, _FIRST_LOOK_S
         while (left_s := deadline - loop.time()) > 0:
-            is_current = await self._db.quick(lambda tx: records.is_current(tx, memory.workspace_id, memory.id))
-            if is_current is not False:
+            waiting = await self._db.quick(lambda tx, ids=waiting: records.not_current(tx, workspace_id, ids))
+            if not waiting:
                 return
             await asyncio.sleep(min(pause_s, left_s))
             pause_s = min(2 * pause_s, _LAST_LOOK_S)

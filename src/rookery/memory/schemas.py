@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal, cast
 from unicodedata import category
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from rookery.kernel.http.pages import PageQuery
 from rookery.kernel.ids import is_uuid
 from rookery.kernel.wire import Body, Moment, Query
-from rookery.memory.models import Change, Draft, Filters, MemoryScope, MemoryState, Mode, Question
+from rookery.memory.metadata import MAX_BYTES, MAX_KEYS, MAX_VALUE, as_text, check, label
+from rookery.memory.models import DEFAULT_TYPE, Change, Draft, Filters, MemoryScope, MemoryState, Mode, Question
+from rookery.memory.reach import ALL_AGENTS
 
 MAX_CONTENT = 50_000
 MAX_BATCH = 500
@@ -22,7 +25,7 @@ _UNSEEN = frozenset({"Cc", "Cf", "Zl", "Zp", "Zs"})
 """Of which Unicode calls white space, controls, and what has no width: a text of nothing else is blank."""
 
 ScopeName = Literal["project", "agent", "session", "shared"]
-StateName = Literal["pending_embed", "indexed", "stale", "failed", "archived"]
+StateName = Literal["created", "pending_embed", "indexed", "stale", "failed", "archived", "deleted"]
 
 
 def _not_blank(text: str) -> str:
@@ -47,6 +50,80 @@ def _sound(text: str) -> str:
     return text
 
 
+def _bounded(metadata: dict[str, object]) -> dict[str, object]:
+    check(metadata)
+    return metadata
+
+
+def _comparable(pairs: dict[str, object]) -> dict[str, object]:
+    for key, value in pairs.items():
+        if as_text(value) is None:
+            msg = f"the value of {key!r} must be a text of at most {MAX_VALUE} characters, a number, true, false or null"
+            raise ValueError(msg)
+    return pairs
+
+
+_OF_OTHERS: Mapping[str, str] = {
+    "text": "content",
+    "memory": "content",
+    "data": "content",
+    "message": "content",
+    "messages": "content",
+    "document": "content",
+    "user_id": "agent_id",
+    "user": "agent_id",
+    "agent": "agent_id",
+    "run_id": "session_id",
+    "thread_id": "session_id",
+    "conversation_id": "session_id",
+    "app_id": "project",
+    "namespace": "org",
+    "organization": "org",
+    "org_id": "org",
+    "project_id": "project",
+    "category": "type",
+    "kind": "type",
+    "memory_type": "type",
+    "categories": "tags",
+    "labels": "tags",
+    "scope": "memory_scope",
+    "ttl": "expires_in",
+    "expiration_date": "expires_in",
+    "importance": "confidence",
+    "payload": "metadata",
+    "properties": "metadata",
+    "attributes": "metadata",
+    "custom": "metadata",
+}
+"""The names that mem0, Letta, Zep and vector stores have for a field of ours."""
+
+_OF_OTHERS_TO_ASK: Mapping[str, str] = {
+    **_OF_OTHERS,
+    "text": "query",
+    "q": "query",
+    "question": "query",
+    "prompt": "query",
+    "query_text": "query",
+    "limit": "top_k",
+    "k": "top_k",
+    "n": "top_k",
+    "n_results": "top_k",
+    "max_results": "top_k",
+    "num_results": "top_k",
+    "per_page": "top_k",
+    "threshold": "min_relevance",
+    "min_score": "min_relevance",
+    "score_threshold": "min_relevance",
+    "similarity_threshold": "min_relevance",
+    "filters": "metadata",
+    "filter": "metadata",
+    "where": "metadata",
+    "scope": "include_scopes",
+    "scopes": "include_scopes",
+    "memory_scope": "include_scopes",
+    "search_mode": "mode",
+}
+
 Content = Annotated[str, Field(min_length=1, max_length=MAX_CONTENT, description="The text to remember."), AfterValidator(_not_blank)]
 Type = Annotated[
     str,
@@ -67,22 +144,52 @@ Confidence = Annotated[float, Field(ge=0, le=1, description="How sure the author
 Source = Annotated[str, Field(min_length=1, max_length=100, description="Where it comes from.")]
 Scope = Annotated[ScopeName, Field(description="Who it is for: the project, the agent alone, the session, or the whole org.")]
 Hours = Annotated[float, Field(gt=0, le=_TEN_YEARS_H, description="Hours until it expires and is deleted.")]
+Metadata = Annotated[
+    dict[str, object],
+    Field(
+        description="A JSON object of your own, stored and returned as it is. At most "
+        f"{MAX_BYTES // 1024} KiB and {MAX_KEYS} keys. It is not searched, but can be filtered by.",
+        examples=[{"user_id": "u_17", "ticket": 4211}],
+    ),
+    AfterValidator(_bounded),
+]
+Pairs = Annotated[
+    dict[str, object],
+    Field(
+        max_length=MAX_KEYS,
+        description="Only memories whose metadata has all of these values at its top level. Values are compared as text: "
+        '`42` and `"42"` are equal.',
+        examples=[{"user_id": "u_17"}],
+    ),
+    AfterValidator(_comparable),
+]
 Text = Annotated[str, Field(min_length=1, max_length=2000), AfterValidator(_not_blank)]
+WaitMs = Annotated[int, Field(ge=0, le=5000, description="Milliseconds to wait until it is indexed, before answering.")]
 Keyword = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_not_blank)]
 MemoryId = Annotated[str, AfterValidator(_uuid)]
+
+
+def _one_agent(agent_id: str) -> str:
+    if agent_id == ALL_AGENTS:
+        msg = f"{ALL_AGENTS!r} stands for all agents in lists, so no agent can have it for an id"
+        raise ValueError(msg)
+    return agent_id
 
 
 class DraftBody(Body):
     """One memory to store, as part of a batch; null is as not given."""
 
+    hints: ClassVar[Mapping[str, str]] = _OF_OTHERS
+
     content: Content
-    type: Type
+    type: Annotated[Type, Field(description=f"{DEFAULT_TYPE} if it is not given.")] | None = None
     org: Org | None = None
     project: Project | None = None
-    agent_id: AgentId | None = None
+    agent_id: Annotated[AgentId, AfterValidator(_one_agent)] | None = None
     session_id: SessionId | None = None
     memory_scope: Scope | None = None
     tags: Tags | None = None
+    metadata: Metadata | None = None
     confidence: Confidence | None = None
     source: Source | None = None
     supersedes_id: Annotated[MemoryId, Field(description="The memory that this one replaces; it is deleted.")] | None = None
@@ -93,13 +200,14 @@ class DraftBody(Body):
         """Return the draft, with D-40's defaults."""
         return Draft(
             content=self.content,
-            type=self.type,
+            type=self.type or DEFAULT_TYPE,
             org=self.org,
             project=self.project,
             agent_id=self.agent_id,
             session_id=self.session_id,
             memory_scope=MemoryScope.PROJECT if self.memory_scope is None else MemoryScope(self.memory_scope),
             tags=tuple(self.tags or ()),
+            metadata=self.metadata or {},
             confidence=0.8 if self.confidence is None else self.confidence,
             source=self.source or "manual",
             supersedes_id=self.supersedes_id,
@@ -111,7 +219,7 @@ class DraftBody(Body):
 class RememberBody(DraftBody):
     """One memory to store; null is as not given."""
 
-    wait_ms: Annotated[int, Field(ge=0, le=5000, description="Wait so long for it to be indexed before answering.")] | None = None
+    wait_ms: WaitMs | None = None
 
     @property
     def wait_s(self) -> float:
@@ -123,34 +231,44 @@ class BatchBody(Body):
     """Many memories to store at once; each is judged by itself."""
 
     memories: Annotated[list[dict[str, object]], Field(min_length=1, max_length=MAX_BATCH, description="Each as the body of /remember.")]
+    wait_ms: Annotated[WaitMs, Field(description="Milliseconds to wait until all of them are indexed, before answering.")] | None = None
+
+    @property
+    def wait_s(self) -> float:
+        """Seconds to wait."""
+        return (self.wait_ms or 0) / 1000
 
 
 class ChangeBody(Body):
-    """What to change; a field that is left out stays. org, project and expires_in may be null: none."""
+    """What to change; a field that is left out stays. org, project, tags, metadata and expires_in may be null, which empties them."""
 
-    content: Content | None = None
-    type: Type | None = None
+    hints: ClassVar[Mapping[str, str]] = _OF_OTHERS
+
+    content: Content = Field(default_factory=str)
+    type: Type = Field(default_factory=str)
     org: Org | None = None
     project: Project | None = None
     tags: Tags | None = None
-    confidence: Confidence | None = None
-    source: Source | None = None
+    metadata: Annotated[Metadata, Field(description="In the place of the old one; null: none.")] | None = None
+    confidence: Confidence = Field(default_factory=float)
+    source: Source = Field(default_factory=str)
     expires_in: Hours | None = None
 
     def change(self) -> Change:
-        """Return the change; null for a field that every memory has is as not given."""
-        given = {name for name in self.model_fields_set if name in ("org", "project", "expires_in") or getattr(self, name) is not None}
+        """Return the change."""
+        given = set(self.model_fields_set)
         if "expires_in" in given:
             given = given - {"expires_in"} | {"expires_in_h"}
         return Change(
             given=frozenset(given),
-            content=self.content or "",
-            type=self.type or "",
+            content=self.content,
+            type=self.type,
             org=self.org,
             project=self.project,
             tags=tuple(self.tags or ()),
-            confidence=0.8 if self.confidence is None else self.confidence,
-            source=self.source or "manual",
+            metadata=self.metadata or {},
+            confidence=self.confidence,
+            source=self.source,
             expires_in_h=self.expires_in,
         )
 
@@ -158,19 +276,30 @@ class ChangeBody(Body):
 class RecallBody(Body):
     """A question to memory; null is as not given."""
 
+    hints: ClassVar[Mapping[str, str]] = _OF_OTHERS_TO_ASK
+
     query: Annotated[Text, Field(description="What you want to know, in plain language.")]
     top_k: Annotated[int, Field(ge=1, le=100, description="How many memories at most.")] | None = None
     org: Org | None = None
     project: Project | None = None
     agent_id: AgentId | None = None
     session_id: SessionId | None = None
-    include_scopes: Annotated[list[ScopeName], Field(max_length=4, description="Only memories of these scopes.")] | None = None
+    include_scopes: Annotated[list[ScopeName], Field(min_length=1, max_length=4, description="Only memories of these scopes.")] | None = (
+        None
+    )
     type: Type | None = None
     tags: Annotated[list[Tag], Field(max_length=100, description="Only memories with all of these tags.")] | None = None
+    metadata: Pairs | None = None
     source: Source | None = None
     since: Annotated[Moment, Field(description="Only memories created at or after this time.")] | None = None
     until: Annotated[Moment, Field(description="Only memories created before this time.")] | None = None
     min_confidence: Confidence | None = None
+    min_relevance: (
+        Annotated[
+            float, Field(ge=0, le=1, description="Leave out memories whose `score` is below it; what a score means depends on the mode.")
+        ]
+        | None
+    ) = None
     keywords: Annotated[list[Keyword], Field(max_length=32, description="Words that raise a memory that has them.")] | None = None
     boost_keywords: Annotated[float, Field(ge=0, le=1, description="By how much, when it has all of them.")] | None = None
     mode: Annotated[Mode, Field(description="By meaning, by words, or by both; hybrid finds best.")] | None = None
@@ -189,6 +318,7 @@ class RecallBody(Body):
             mode=self.mode or default_mode,
             keywords=tuple(dict.fromkeys(self.keywords or ())),
             boost=0.2 if self.boost_keywords is None else self.boost_keywords,
+            min_relevance=self.min_relevance,
             max_tokens=self.max_tokens,
         )
 
@@ -219,10 +349,27 @@ class NarrowQuery(SpaceQuery):
     memory_scope: Scope | None = None
     type: Type | None = None
     tags: Annotated[list[Tag], Field(max_length=100, description="All of them; repeat the field for more than one.")] | None = None
+    metadata: Pairs | None = None
     source: Source | None = None
     since: Moment | None = None
     until: Moment | None = None
     min_confidence: Confidence | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_metadata(cls, values: object) -> object:
+        """Gather `metadata.key=value` and `metadata[key]=value`, as a query string has them, into one object."""
+        if not isinstance(values, dict):
+            return values
+        given, pairs = dict[str, object](), dict[str, object]()
+        for name, value in cast("dict[str, object]", values).items():
+            if name.startswith("metadata.") and len(name) > len("metadata."):
+                pairs[name.removeprefix("metadata.")] = value
+            elif name.startswith("metadata[") and name.endswith("]") and len(name) > len("metadata[]"):
+                pairs[name.removeprefix("metadata[").removesuffix("]")] = value
+            else:
+                given[name] = value
+        return given | {"metadata": pairs} if pairs else given
 
     def filters(self) -> Filters:
         """Return the filters."""
@@ -231,6 +378,8 @@ class NarrowQuery(SpaceQuery):
 
 class SearchQuery(NarrowQuery):
     """A full-text search."""
+
+    hints: ClassVar[Mapping[str, str]] = {"query": "q", "text": "q", "search": "q", "top_k": "limit", "per_page": "limit", "k": "limit"}
 
     q: Annotated[Text, Field(description='Words, a "quoted phrase", -without this.')]
     limit: Annotated[int, Field(ge=1, le=100)] = 20
@@ -288,6 +437,7 @@ def _filters(asked: RecallBody | NarrowQuery, scopes: frozenset[MemoryScope] | N
         scopes=scopes,
         type=asked.type,
         tags=frozenset(tag.lower() for tag in asked.tags or ()),
+        labels=frozenset(label(key, as_text(value) or "") for key, value in (asked.metadata or {}).items()),
         source=asked.source,
         since=asked.since,
         until=asked.until,

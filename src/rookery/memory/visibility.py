@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rookery.memory.metadata import labels
 from rookery.memory.models import Document, Memory, MemoryScope, Within
 
 _ORGLESS = frozenset({MemoryScope.AGENT, MemoryScope.SESSION})
@@ -35,7 +36,7 @@ def _is_theirs(within: Within, memory: Memory | Document) -> bool:
         return False
     match memory.memory_scope:
         case MemoryScope.AGENT:
-            return within.agent_id is not None and memory.agent_id == within.agent_id
+            return within.of_all_agents or (within.agent_id is not None and memory.agent_id == within.agent_id)
         case MemoryScope.SESSION:
             return within.session_id is not None and memory.session_id == within.session_id
         case MemoryScope.PROJECT | MemoryScope.SHARED:
@@ -48,6 +49,7 @@ def _passes(within: Within, memory: Memory | Document) -> bool:
         and (within.type is None or memory.type == within.type)
         and (within.source is None or memory.source == within.source)
         and within.tags.issubset(memory.tags)
+        and (not within.labels or within.labels.issubset(labels(memory.metadata) if isinstance(memory, Memory) else memory.labels))
         and (within.since is None or memory.created_at >= within.since)
         and (within.until is None or memory.created_at < within.until)
         and (within.min_confidence is None or memory.confidence >= within.min_confidence)

@@ -111,6 +111,8 @@ class BuiltinServer(Protocol):
             def tools(self) -> Sequence[BrainTool]: ...
 
             async def call(self, tool: str, arguments: Mapping[str, object], caller: Caller) -> Mapping[str, object]: ...
+
+            def text(self, tool: str, answer: Mapping[str, object]) -> str: ...
     """
 
     @property
@@ -133,10 +135,14 @@ class BuiltinServer(Protocol):
         """
         Run *tool* as *caller* and return its result as a JSON-ready object, the body of the REST twin's answer.
 
-        It becomes the protocol's result: structuredContent, and the same as JSON text in content. *arguments* fit the
+        It becomes the structuredContent of the protocol's result, and `text` makes the content of it. *arguments* fit the
         tool's input_schema. A `RookeryError` of status 403 or 429 is the caller's answer as it is; any other becomes
         the tool's own failure, its message the text. What else is raised is an internal error.
         """
+        ...
+
+    def text(self, tool: str, answer: Mapping[str, object]) -> str:
+        """Return what a model reads of an *answer* of `call`: JSON, from which fields that tell it nothing may be left out."""
         ...
 
 

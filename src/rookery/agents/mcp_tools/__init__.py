@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import orjson
+
 from rookery.access.models import Caller
 from rookery.agents.mcp_tools.plan_tools import PLANS, TASKS
 from rookery.agents.mcp_tools.planning import PlanTools
@@ -88,3 +90,8 @@ class AgentsServer:
             if answer is not None:
                 return answer
         raise NotFound("tool", tool)
+
+    def text(self, tool: str, answer: Mapping[str, object]) -> str:
+        """Return what a model reads of an answer: all of it."""
+        del tool
+        return orjson.dumps(answer).decode()

@@ -27,6 +27,11 @@ _EMBEDDED_WIDTH = 384
 class Engine(Embedder, Protocol):
     """An opened embedder: the port, and its beginning and end."""
 
+    @property
+    def is_starting(self) -> bool:
+        """Whether it is being made ready for the first time, and has neither succeeded nor failed yet."""
+        ...
+
     async def check(self) -> None:
         """
         Find out, within seconds, whether its vectors are as wide as they must be; raises `EngineUnavailable`, too.

@@ -55,6 +55,12 @@ class EmbeddedEmbedder:
         self._is_closed = False
         self._questions = Questions(self._answer, kept=cached_queries)
 
+    @property
+    def is_starting(self) -> bool:
+        """Whether the model is being loaded."""
+        loading = self._loading
+        return loading is not None and not loading.done()
+
     async def check(self) -> None:
         """Do nothing: its width is known."""
 

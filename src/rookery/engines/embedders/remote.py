@@ -68,6 +68,11 @@ class RemoteEmbedder:
         self._answered_at_s = float("-inf")
         self._is_closed = False
 
+    @property
+    def is_starting(self) -> bool:
+        """Never: a service is asked, not loaded."""
+        return False
+
     async def check(self) -> None:
         """See `Engine`."""
         try:

@@ -96,6 +96,7 @@ def tokens(document: Document) -> str:
             *(_token(document.workspace_id, "space", *owner, *org, *project) for org, project in names),
             _token(document.workspace_id, "type", document.type),
             *(_token(document.workspace_id, "tag", tag) for tag in sorted(set(document.tags))),
+            *(_token(document.workspace_id, "label", label) for label in sorted(document.labels)),
         )
     )
 
@@ -115,6 +116,7 @@ def ask(words: Words, within: Within) -> Asked | None:
     if within.type is not None:
         needed.append((_token(within.workspace_id, "type", within.type),))
     needed += [(_token(within.workspace_id, "tag", tag),) for tag in sorted(within.tags)]
+    needed += [(_token(within.workspace_id, "label", label),) for label in sorted(within.labels)]
     sides = [_tokens_of(tokens) for tokens in needed]
     seen = sides[0]
     sides += [f"content : {phrase}" for phrase in phrases]

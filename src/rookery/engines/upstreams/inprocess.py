@@ -7,8 +7,6 @@ import contextlib
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import cast
 
-import orjson
-
 from rookery.access.models import Caller
 from rookery.kernel.errors import RookeryError, ValidationFailed
 from rookery.tools.errors import ConnectFailed, UpstreamRefused
@@ -81,7 +79,7 @@ class InProcess:
                 raise
             return {"content": [{"type": "text", "text": _told(error)}], "structuredContent": error.body(), "isError": True}
         content = dict(found)
-        return {"content": [{"type": "text", "text": orjson.dumps(content).decode()}], "structuredContent": content, "isError": False}
+        return {"content": [{"type": "text", "text": self._builtin.text(tool, content)}], "structuredContent": content, "isError": False}
 
     async def offer(self) -> Offer:
         """Return its tools in the protocol's words."""

@@ -335,7 +335,7 @@ class VectorFile:
                     document.memory_scope.value,
                     document.type,
                     document.source,
-                    orjson.dumps(document.tags).decode(),
+                    orjson.dumps(document.facets).decode(),
                     document.confidence,
                     to_micros(document.created_at),
                     to_micros(document.updated_at),

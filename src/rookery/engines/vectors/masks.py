@@ -109,7 +109,7 @@ class Facets:
         """Decide *within* for every group and set of tags known so far."""
         return Sieve(
             groups=self._seen(within),
-            tagsets=self._holding(within.tags) if within.tags else None,
+            tagsets=self._holding(within.facets) if within.tags or within.labels else None,
             at=to_micros(within.at),
             since=None if within.since is None else to_micros(within.since),
             until=None if within.until is None else to_micros(within.until),

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from dataclasses import replace
 from typing import Annotated
 
 import typer
 
-from rookery.memory.commands.opening import DryRun, Json, Opens, Org, Project, Where, one, opens, wrong
+from rookery.memory.commands.opening import DryRun, Json, Opens, Org, Project, Where, Yes, confirm, one, opens, wrong
 from rookery.memory.commands.showing import Screen
 from rookery.memory.maintenance.forgetting import Wanted
 from rookery.memory.runs import Report
@@ -32,7 +31,7 @@ def forget(
         bool, typer.Option("--traces", help="Leave no trace in files, also of what was deleted by others; alone, only this.")
     ] = False,
     workspace: Where = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Yes = False,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
@@ -42,10 +41,8 @@ def forget(
     )
     if not (wanted.has_criteria or traces):
         wrong("Say what to forget: ids, --agent, --session, --org, --project; or --traces.")
-    if wanted.has_criteria and not dry_run and not yes:
-        if not sys.stdin.isatty():
-            wrong("What is forgotten cannot be brought back. Say --yes to do it.")
-        typer.confirm("This deletes memories for good.", abort=True, err=True)
+    if wanted.has_criteria and not dry_run:
+        confirm("This deletes memories for good.", yes=yes)
     screen = Screen(as_json=as_json, lists=dry_run, dry_run=dry_run)
     screen.close(asyncio.run(_forget(opens(context), workspace, wanted, screen)))
 

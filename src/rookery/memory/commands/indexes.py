@@ -69,4 +69,4 @@ async def _reindex(platform: Opens, wanted: Wanted, workspace: str | None, scree
 async def _preview(opened: Opened, wanted: Wanted, screen: Screen) -> Report:
     started_s = time.perf_counter()
     total = await opened.lifecycle.preview(wanted, screen.item)
-    return Report(total=total, successes=total, failures=0, duration_s=time.perf_counter() - started_s)
+    return Report(total=total, successes=0, failures=0, duration_s=time.perf_counter() - started_s)

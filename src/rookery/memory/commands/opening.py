@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Annotated, NoReturn, Protocol, cast
@@ -16,6 +17,7 @@ from rookery.memory.transfer.moving import Moving
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would be done, to which memories and why.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on where the same command was ended in the middle.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 Org = Annotated[str | None, typer.Option(help="Only memories of this org.", show_default=False)]
 Project = Annotated[str | None, typer.Option(help="Only memories of this project.", show_default=False)]
 Where = Annotated[
@@ -80,6 +82,15 @@ async def one(opened: Opened, where: str | None) -> int:
 async def one_or_all(opened: Opened, where: str | None) -> int | None:
     """Return the number of the workspace named; None: no name was given, so all."""
     return None if where is None else _named(await opened.workspaces(), where)
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Go on if the operator agrees; off a terminal only --yes agrees (D-04)."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        wrong(f"{question} Add --yes to do it, or --dry-run to see what it would do.")
+    typer.confirm(question, abort=True, err=True)
 
 
 def wrong(says: str) -> NoReturn:

@@ -54,7 +54,7 @@ class Screen:
         """Print the report; exit code 1 if a memory failed or the run was stopped."""
         says = _fields(report)
         if self.dry_run:
-            says["dry_run"] = True
+            says |= {"successes": 0, "would_be_done": self.seen, "dry_run": True}
         if self.as_json:
             text = json.dumps(says)
             _write(f"], {text[1:]}\n" if self.lists else text + "\n")
@@ -79,7 +79,8 @@ class Screen:
     def _for_people(self, report: Report, says: Mapping[str, object], advice: str | None) -> None:
         if not sys.stdout.isatty():
             counts = "".join(f", {_word(name)} {number}" for name, number in report.counts.items())
-            start = f"total {report.total}, successes {report.successes}, failures {report.failures}"
+            done = f"would be done {self.seen}" if self.dry_run else f"successes {report.successes}, failures {report.failures}"
+            start = f"total {report.total}, {done}"
             _write(f"{start}{counts}, duration {report.duration_s:.1f} s\n")
         else:
             self._tables(says)

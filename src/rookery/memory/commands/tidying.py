@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Annotated
 
 import typer
 
-from rookery.memory.commands.opening import DryRun, Json, Opened, Opens, Org, Project, Resume, Where, one, opens, wrong
+from rookery.memory.commands.opening import DryRun, Json, Opened, Opens, Org, Project, Resume, Where, Yes, confirm, one, opens, wrong
 from rookery.memory.commands.showing import Screen
 from rookery.memory.maintenance import backfill, consolidation, pruning, scrubbing
 from rookery.memory.runs import Report, Watch
@@ -32,6 +31,7 @@ def clean(
     *,
     strip_pii: Annotated[bool, typer.Option("--strip-pii", help=r"Put marks such as \[email] for personal data and secrets.")] = False,
     normalise: Annotated[bool, typer.Option("--normalise", help="One form for letters (NFC), white space and tags.")] = False,
+    yes: Yes = False,
     dry_run: DryRun = False,
     resume: Resume = False,
     as_json: Json = False,
@@ -39,6 +39,8 @@ def clean(
     """Clean the stored texts of a workspace, archived ones too; a stale re-index then brings it to the vectors."""
     if not (strip_pii or normalise):
         wrong("Say what to clean: --strip-pii, --normalise, or both.")
+    if strip_pii and not dry_run:
+        confirm("This overwrites personal data and secrets in stored memories; the texts cannot be brought back.", yes=yes)
     wanted = scrubbing.Wanted(workspace_id=0, strip_pii=strip_pii, normalise=normalise, dry_run=dry_run, resume=resume)
 
     async def work(opened: Opened, workspace_id: int, watch: Watch) -> Report:
@@ -60,7 +62,7 @@ def prune(
     deduplicate: Annotated[bool, typer.Option("--deduplicate", help="Duplicates but for the one of highest confidence.")] = False,
     unused: Annotated[bool, typer.Option("--unused", help="Those that no recall returned for 180 days, effective under 0.3.")] = False,
     delete: Annotated[bool, typer.Option("--delete", help="Delete for good instead of archive.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Yes = False,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
@@ -77,7 +79,7 @@ def prune(
     if not wanted.has_criteria:
         wrong("Say what to prune: --min-confidence, --min-effective-confidence, --deduplicate, --unused.")
     if delete and not dry_run:
-        _confirm("This deletes memories for good.", yes=yes)
+        confirm("This deletes memories for good.", yes=yes)
 
     async def work(opened: Opened, workspace_id: int, watch: Watch) -> Report:
         return await opened.tidying.pruning.run(replace(wanted, workspace_id=workspace_id), watch=watch)
@@ -134,12 +136,3 @@ def _run(
 
     report = asyncio.run(inside())
     screen.close(report, advice=advice if report.counts.get("changed") else None)
-
-
-def _confirm(question: str, *, yes: bool) -> None:
-    """Go on if the operator agrees; off a terminal only --yes agrees (D-04)."""
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        wrong(f"{question} Say --yes to do it.")
-    typer.confirm(question, abort=True, err=True)

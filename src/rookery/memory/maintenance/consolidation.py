@@ -244,6 +244,9 @@ class Consolidation:
                 put_away(tx, self._jobs, self._bus, other, at=now, superseded_by=merge.primary_id)
                 merges.finish(tx, merge)
                 done.append(merge)
+                if primary.supersedes_id is None:
+                    held[primary.id] = replace(primary, supersedes_id=other.id)
+                    records.change(tx, primary, replace(primary, supersedes_id=other.id))
             else:
                 undone.append(merge)
         self._take_back(tx, undone)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import cast
 
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
@@ -18,6 +19,7 @@ from rookery.memory.maintenance.cleaning.marks import Finder, strip
 from rookery.memory.maintenance.cleaning.normal import normal_tags, normal_text
 from rookery.memory.maintenance.erasing import CLEANED, Erasing
 from rookery.memory.maintenance.rounds import Course, Rounds, batches
+from rookery.memory.metadata import Metadata
 from rookery.memory.models import Memory
 from rookery.memory.runs import Item, Report, Watch, unwatched
 from rookery.memory.store import records
@@ -121,9 +123,9 @@ class Scrubbing:
 
 
 def clean(memory: Memory, known: Sequence[Finder], *, normalise: bool) -> Cleaned:
-    """Return *memory* clean in its content, source and tags: what *known* find marked, and if asked for normalised."""
+    """Return *memory* clean in its content, source, tags and metadata: what *known* find marked, and if asked for normalised."""
     counts = Counter[str]()
-    content, source, tags = memory.content, memory.source, memory.tags
+    content, source, tags, metadata = memory.content, memory.source, memory.tags, memory.metadata
     if normalise:
         content, tags = normal_text(content) or content, normal_tags(tags)
         counts["white space"] += content != memory.content
@@ -133,7 +135,21 @@ def clean(memory: Memory, known: Sequence[Finder], *, normalise: bool) -> Cleane
         for each in texts:
             counts.update({kind.value: number for kind, number in each.counts.items()})
         content, source, tags = texts[0].text, texts[1].text, tuple(dict.fromkeys(each.text for each in texts[2:]))
-    return Cleaned(memory=replace(memory, content=content, source=source, tags=tags), counts=+counts)
+        metadata = cast("Metadata", _stripped(metadata, known, counts))
+    return Cleaned(memory=replace(memory, content=content, source=source, tags=tags, metadata=metadata), counts=+counts)
+
+
+def _stripped(value: object, known: Sequence[Finder], counts: Counter[str]) -> object:
+    """Return a JSON *value* with marks in its texts; keys stay."""
+    if isinstance(value, str):
+        each = strip(value, known)
+        counts.update({kind.value: number for kind, number in each.counts.items()})
+        return each.text
+    if isinstance(value, list):
+        return [_stripped(item, known, counts) for item in cast("list[object]", value)]
+    if isinstance(value, dict):
+        return {key: _stripped(item, known, counts) for key, item in cast("dict[str, object]", value).items()}
+    return value
 
 
 def _said(counts: Counter[str]) -> str:

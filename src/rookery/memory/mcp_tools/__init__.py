@@ -15,6 +15,7 @@ from rookery.memory.answers import Answers, scopes_answer, tags_answer
 from rookery.memory.context import Context
 from rookery.memory.feedback import Feedback
 from rookery.memory.listing import Listing
+from rookery.memory.mcp_tools import texts
 from rookery.memory.mcp_tools.table import TOOLS, BrainTool
 from rookery.memory.models import Filters
 from rookery.memory.recall import Recall
@@ -89,6 +90,10 @@ class BrainServer:
                 return await self._forget(arguments, caller)
             case _:
                 return await self._one(tool, arguments, caller)
+
+    def text(self, tool: str, answer: Mapping[str, object]) -> str:
+        """Return what a model reads of an answer; see `texts`."""
+        return texts.text(tool, answer)
 
     async def _one(self, tool: str, arguments: Mapping[str, object], caller: Caller) -> Mapping[str, object]:
         """Do what is done with one memory."""

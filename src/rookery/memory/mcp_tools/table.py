@@ -46,6 +46,9 @@ _TAGS: Mapping[str, object] = {"type": "array", "maxItems": 100, "items": {"type
 _SCOPE: Mapping[str, object] = {"type": "string", "enum": ["project", "agent", "session", "shared"]}
 _SHARE: Mapping[str, object] = {"type": "number", "minimum": 0, "maximum": 1}
 
+_METADATA: Mapping[str, object] = {"type": "object", "description": "A JSON object of your own, to filter by later."}
+_PAIRS: Mapping[str, object] = {"type": "object", "description": "Only memories whose metadata has these values."}
+
 _WHEN: Mapping[str, object] = {
     "since": {"type": "string", "description": "Only memories from then on: 2026-11-21, or 2026-11-21T09:30:00Z."},
     "until": {"type": "string", "description": "Only memories from before then."},
@@ -62,16 +65,17 @@ TOOLS: Sequence[BrainTool] = (
         needs="brain:write",
         annotations={"title": "Remember", "readOnlyHint": False, "destructiveHint": False, "idempotentHint": False, "openWorldHint": False},
         input_schema=_object(
-            ["content", "type"],
+            ["content"],
             {
                 "content": _text(MAX_CONTENT, "The memory, in plain words."),
-                "type": _TYPE,
+                "type": {**_TYPE, "description": f"{_TYPE['description']} observation by default."},
                 "org": _ORG,
                 "project": _PROJECT,
                 "agent_id": _text(100, "The agent it belongs to; by default you."),
                 "session_id": _text(100, "The session it belongs to; required for scope session."),
                 "memory_scope": {**_SCOPE, "description": "Who it is for; project by default, agent for you alone, shared for the org."},
                 "tags": {**_TAGS, "description": "A few words to find it by."},
+                "metadata": _METADATA,
                 "confidence": {**_SHARE, "description": "How sure you are; 0.8 by default."},
                 "source": _text(100, "Where it comes from."),
                 "supersedes_id": {"type": "string", "format": "uuid", "description": "The memory that this one replaces; it is deleted."},
@@ -96,11 +100,19 @@ TOOLS: Sequence[BrainTool] = (
                 "project": _PROJECT,
                 "agent_id": _text(100, "Whose own memories count too; by default yours."),
                 "session_id": _SESSION,
-                "include_scopes": {"type": "array", "maxItems": 4, "items": _SCOPE, "description": "Only memories of these scopes."},
+                "include_scopes": {
+                    "type": "array",
+                    "minItems": 1,
+                    "maxItems": 4,
+                    "items": _SCOPE,
+                    "description": "Only memories of these scopes.",
+                },
                 "type": _TYPE,
                 "tags": {**_TAGS, "description": "Only memories with all of these."},
+                "metadata": _PAIRS,
                 "source": _text(100, "Only memories from there."),
                 **_WHEN,
+                "min_relevance": {**_SHARE, "description": "Only memories whose score is at least this."},
                 "min_confidence": {**_SHARE, "description": "Only memories whose author was at least so sure."},
                 "keywords": {
                     "type": "array",
@@ -133,6 +145,7 @@ TOOLS: Sequence[BrainTool] = (
                 "session_id": _SESSION,
                 "type": _TYPE,
                 "tags": {**_TAGS, "description": "Only memories with all of these."},
+                "metadata": _PAIRS,
                 **_WHEN,
                 "limit": {"type": "integer", "minimum": 1, "maximum": 100, "description": "20 by default."},
                 "offset": {"type": "integer", "minimum": 0, "maximum": 100_000},
@@ -195,6 +208,7 @@ TOOLS: Sequence[BrainTool] = (
                 "memory_scope": _SCOPE,
                 "type": _TYPE,
                 "tags": {**_TAGS, "description": "Only memories with all of these."},
+                "metadata": _PAIRS,
                 **_WHEN,
                 "state": {"type": "string", "enum": ["pending_embed", "indexed", "stale", "failed", "archived"]},
                 "page": {"type": "integer", "minimum": 1, "maximum": 100_000},
@@ -217,6 +231,7 @@ TOOLS: Sequence[BrainTool] = (
                 "org": _or_none(_ORG, "The organisation; null: none."),
                 "project": _or_none(_PROJECT, "The project within the org; null: none."),
                 "tags": {**_TAGS, "description": "In the place of the old ones."},
+                "metadata": {**_METADATA, "type": ["object", "null"], "description": "In the place of the old one; null: none."},
                 "confidence": _SHARE,
                 "source": _text(100, "Where it comes from."),
                 "expires_in": {

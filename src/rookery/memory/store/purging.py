@@ -7,6 +7,7 @@ from sqlalchemy import bindparam, delete, select
 from rookery.kernel.db import Tx
 from rookery.memory.store.tables import (
     memories,
+    memory_labels,
     memory_tags,
     merges,
     recall_feedback,
@@ -20,7 +21,18 @@ from rookery.memory.store.tables import (
 _IDS = select(memories.c.id).where(memories.c.workspace_id == bindparam("of_workspace"))
 _TABLES = [
     delete(table).where(table.c.workspace_id == bindparam("of_workspace"))
-    for table in (memory_tags, tombstones, recall_feedback, recalls, merges, runs, training_rows, training_workspaces, memories)
+    for table in (
+        memory_tags,
+        memory_labels,
+        tombstones,
+        recall_feedback,
+        recalls,
+        merges,
+        runs,
+        training_rows,
+        training_workspaces,
+        memories,
+    )
 ]
 
 

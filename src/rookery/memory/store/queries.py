@@ -12,7 +12,7 @@ from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db import Row, Tx
 from rookery.memory.models import Counted, Memory, MemoryScope, MemoryState, OrgCount, Standing, Within
 from rookery.memory.store.rows import to_memory
-from rookery.memory.store.tables import ALL_LIVE, LIVE, memories, memory_tags
+from rookery.memory.store.tables import ALL_LIVE, LIVE, memories, memory_labels, memory_tags
 
 Columns = TypeVarTuple("Columns")
 
@@ -49,7 +49,13 @@ def visible(within: Within) -> ColumnElement[bool]:
     if within.min_confidence is not None:
         conditions.append(c.confidence >= within.min_confidence)
     conditions += [c.id.in_(_tagged(within.workspace_id, tag)) for tag in sorted(within.tags)]
+    conditions += [c.id.in_(_labelled(within.workspace_id, label)) for label in sorted(within.labels)]
     return and_(*conditions)
+
+
+def _labelled(workspace_id: int, label: str) -> Select[str]:
+    c = memory_labels.c
+    return select(c.memory_id).where(c.workspace_id == workspace_id, c.label == label)
 
 
 def _tagged(workspace_id: int, tag: str) -> Select[str]:
@@ -82,7 +88,9 @@ def _theirs(within: Within) -> ColumnElement[bool]:
     asked = set(MemoryScope) if within.scopes is None else within.scopes
     everyones = asked & {MemoryScope.PROJECT, MemoryScope.SHARED}
     owned: dict[MemoryScope, ColumnElement[bool]] = {}
-    if within.agent_id is not None and MemoryScope.AGENT in asked:
+    if within.of_all_agents and MemoryScope.AGENT in asked:
+        owned[MemoryScope.AGENT] = true()
+    elif within.agent_id is not None and MemoryScope.AGENT in asked:
         owned[MemoryScope.AGENT] = c.agent_id == within.agent_id
     if within.session_id is not None and MemoryScope.SESSION in asked:
         owned[MemoryScope.SESSION] = c.session_id == within.session_id
@@ -107,6 +115,8 @@ def in_state(state: MemoryState | None, *, model: str) -> ColumnElement[bool]:
             return archived
         case MemoryState.FAILED:
             return and_(~archived, failed)
+        case MemoryState.DELETED:
+            return false()
         case MemoryState.CREATED | MemoryState.PENDING_EMBED:
             return and_(~archived, ~failed, pending)
         case MemoryState.STALE:
@@ -130,7 +140,7 @@ def page(tx: Tx, within: Within, state: MemoryState | None, *, model: str, limit
 
 def _is_covered(within: Within) -> bool:
     """Tell whether all that *within* asks of a live memory is in `LIVE`."""
-    return not within.tags and {within.source, within.since, within.until, within.min_confidence} == {None}
+    return not within.tags and not within.labels and {within.source, within.since, within.until, within.min_confidence} == {None}
 
 
 def _are_few(tx: Tx, within: Within) -> bool:

@@ -9,9 +9,10 @@ from sqlalchemy import BigInteger, bindparam, delete, func, insert, or_, select,
 
 from rookery.kernel.clock import to_micros
 from rookery.kernel.db import Tx, Value
+from rookery.memory.metadata import labels
 from rookery.memory.models import Memory, Tombstone
 from rookery.memory.store.rows import to_memory, to_row, to_tombstone
-from rookery.memory.store.tables import THEIRS, memories, memory_tags, tombstones, training_rows
+from rookery.memory.store.tables import THEIRS, memories, memory_labels, memory_tags, tombstones, training_rows
 
 MAX_DUPLICATES = 10
 
@@ -23,6 +24,7 @@ _THIS = (memories.c.workspace_id == bindparam("workspace"), memories.c.id == bin
 
 _ADD = insert(memories)
 _ADD_TAG = insert(memory_tags)
+_ADD_LABEL = insert(memory_labels)
 _BY_ID = select(*_KEPT).where(*_THIS)
 _LOCKED = _BY_ID.with_for_update()
 _BY_IDS = select(*_KEPT).where(THEIRS, memories.c.id.in_(bindparam("ids", expanding=True)))
@@ -38,8 +40,9 @@ _SAME = (
     .limit(MAX_DUPLICATES)
 )
 _CHANGED = (
-    "org", "project", "type", "tags", "confidence", "base_confidence", "source", "content", "fingerprint",
-    "expires_at", "archived_at", "index_failed_at", "indexed_at", "indexed_model", "superseded_by", "content_at", "updated_at",
+    "org", "project", "type", "tags", "confidence", "base_confidence", "source", "content", "metadata", "fingerprint",
+    "expires_at", "archived_at", "index_failed_at", "indexed_at", "indexed_model",
+    "supersedes_id", "superseded_by", "content_at", "updated_at",
 )  # fmt: skip
 _CHANGE = update(memories).where(*_THIS).values({name: bindparam(f"new_{name}") for name in _CHANGED})
 _DELETE = delete(memories).where(*_THIS)
@@ -47,6 +50,11 @@ _DELETE_TAG = delete(memory_tags).where(
     memory_tags.c.workspace_id == bindparam("workspace"),
     memory_tags.c.tag == bindparam("name"),
     memory_tags.c.memory_id == bindparam("memory"),
+)
+_DELETE_LABEL = delete(memory_labels).where(
+    memory_labels.c.workspace_id == bindparam("workspace"),
+    memory_labels.c.label == bindparam("name"),
+    memory_labels.c.memory_id == bindparam("memory"),
 )
 _UNTRAIN = delete(training_rows).where(
     training_rows.c.workspace_id == bindparam("workspace"), training_rows.c.memory_id == bindparam("memory")
@@ -60,7 +68,11 @@ _OF_AGENT = (
     .where(memories.c.workspace_id == bindparam("workspace"), memories.c.agent_id == bindparam("agent"), memories.c.memory_scope == "agent")
     .limit(1)
 )
-_INDEXED_SINCE = select(memories.c.indexed_at, memories.c.updated_at).where(*_THIS)
+_NOT_CURRENT = select(memories.c.id).where(
+    THEIRS,
+    memories.c.id.in_(bindparam("ids", expanding=True)),
+    or_(memories.c.indexed_at.is_(None), memories.c.indexed_at < memories.c.updated_at),
+)
 
 
 def alone(tx: Tx, fingerprint: str) -> None:
@@ -74,6 +86,7 @@ def add(tx: Tx, *new: Memory) -> None:
     """Store memories and their tags; their ids must be new."""
     tx.many(_ADD, [to_row(memory) for memory in new])
     _add_tags(tx, *new)
+    add_labels(tx, *new)
 
 
 def duplicates(tx: Tx, workspace_id: int, fingerprint: str, *, at: datetime) -> list[str]:
@@ -109,6 +122,9 @@ def change(tx: Tx, was: Memory, now: Memory) -> None:
     if was.tags != now.tags:
         _drop_tags(tx, was)
         _add_tags(tx, now)
+    if was.metadata != now.metadata:
+        _drop_labels(tx, was)
+        add_labels(tx, now)
 
 
 def bury(tx: Tx, memory: Memory, *, at: datetime, superseded_by: str | None = None) -> bool:
@@ -120,6 +136,7 @@ def bury(tx: Tx, memory: Memory, *, at: datetime, superseded_by: str | None = No
     if tx.run(_DELETE, {"workspace": memory.workspace_id, "memory": memory.id}) == 0:
         return False
     _drop_tags(tx, memory)
+    _drop_labels(tx, memory)
     tx.run(_UNTRAIN, {"workspace": memory.workspace_id, "memory": memory.id})
     superseded_by = superseded_by or memory.superseded_by
     if superseded_by is not None or memory.supersedes_id is not None:
@@ -165,13 +182,9 @@ def knows_agent(tx: Tx, workspace_id: int, agent_id: str) -> bool:
     return tx.one(_OF_AGENT, {"workspace": workspace_id, "agent": agent_id}) is not None
 
 
-def is_current(tx: Tx, workspace_id: int, memory_id: str) -> bool | None:
-    """Tell whether the memory as it is now is indexed; None: there is no such memory."""
-    row = tx.one(_INDEXED_SINCE, {"workspace": workspace_id, "memory": memory_id})
-    if row is None:
-        return None
-    indexed_at = row.maybe_integer("indexed_at")
-    return indexed_at is not None and indexed_at >= row.integer("updated_at")
+def not_current(tx: Tx, workspace_id: int, ids: Sequence[str]) -> list[str]:
+    """Return those of *ids*, at least one, that are there and not indexed as they are now."""
+    return [row.text("id") for row in tx.all(_NOT_CURRENT, {"workspace": workspace_id, "ids": ids})]
 
 
 def _add_tags(tx: Tx, *added: Memory) -> None:
@@ -180,3 +193,20 @@ def _add_tags(tx: Tx, *added: Memory) -> None:
 
 def _drop_tags(tx: Tx, memory: Memory) -> None:
     tx.many(_DELETE_TAG, [{"workspace": memory.workspace_id, "name": tag, "memory": memory.id} for tag in memory.tags])
+
+
+def add_labels(tx: Tx, *added: Memory) -> None:
+    """Store by which pairs of their metadata memories are found; most have none."""
+    rows = [{"workspace_id": each.workspace_id, "label": name, "memory_id": each.id} for each in added for name in _labels(each)]
+    if rows:
+        tx.many(_ADD_LABEL, rows)
+
+
+def _drop_labels(tx: Tx, memory: Memory) -> None:
+    rows = [{"workspace": memory.workspace_id, "name": name, "memory": memory.id} for name in _labels(memory)]
+    if rows:
+        tx.many(_DELETE_LABEL, rows)
+
+
+def _labels(memory: Memory) -> list[str]:
+    return sorted(labels(memory.metadata)) if memory.metadata else []

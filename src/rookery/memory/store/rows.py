@@ -10,6 +10,7 @@ import orjson
 
 from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db import Row, Value
+from rookery.memory.metadata import dumped
 from rookery.memory.models import Memory, MemoryScope, Mode, Tombstone
 from rookery.memory.past import PastQuestion, PastRecall
 
@@ -47,6 +48,7 @@ def to_row(memory: Memory) -> dict[str, Value]:
         "base_confidence": memory.base_confidence,
         "source": memory.source,
         "content": memory.content,
+        "metadata": dumped(memory.metadata).decode() if memory.metadata else None,
         "fingerprint": fingerprint(memory),
         "supersedes_id": memory.supersedes_id,
         "expires_at": None if expires_at is None else to_micros(expires_at),
@@ -79,6 +81,7 @@ def to_memory(row: Row) -> Memory:
         base_confidence=row.number("base_confidence"),
         source=row.text("source"),
         content=row.text("content"),
+        metadata={} if (metadata := row.maybe_text("metadata")) is None else cast("dict[str, object]", orjson.loads(metadata)),
         supersedes_id=row.maybe_text("supersedes_id"),
         expires_at=None if expires_at is None else from_micros(expires_at),
         archived_at=None if archived_at is None else from_micros(archived_at),

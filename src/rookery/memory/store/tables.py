@@ -22,6 +22,7 @@ memories = Table(
     Column("base_confidence", Double, nullable=False),
     Column("source", Text, nullable=False),
     Column("content", Text, nullable=False),
+    Column("metadata", Text),
     Column("fingerprint", Text, nullable=False),
     Column("supersedes_id", Text),
     Column("expires_at", BigInteger),
@@ -76,6 +77,16 @@ memory_tags = Table(
     Column("memory_id", Text, primary_key=True),
     sqlite_with_rowid=False,
 )
+
+memory_labels = Table(
+    "memory_labels",
+    metadata,
+    Column("workspace_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("label", Text, primary_key=True),
+    Column("memory_id", Text, primary_key=True),
+    sqlite_with_rowid=False,
+)
+"""Which memories have a pair of metadata, by its digest (`metadata.label`)."""
 
 tombstones = Table(
     "memory_tombstones",

@@ -12,6 +12,7 @@ from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db import Row, Tx
 from rookery.memory.merging import Merge
 from rookery.memory.models import Memory, Tombstone
+from rookery.memory.store.records import add_labels
 from rookery.memory.store.rows import texts, to_memory, to_row, to_tombstone
 from rookery.memory.store.tables import memories, memory_tags, merges, tombstones
 
@@ -112,6 +113,7 @@ def add(tx: Tx, those: Sequence[Kept]) -> None:
             for tag in dict.fromkeys(each.memory.tags)
         ],
     )
+    add_labels(tx, *(each.memory for each in those))
 
 
 def bury(tx: Tx, those: Sequence[Tombstone]) -> None:

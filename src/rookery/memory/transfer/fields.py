@@ -11,6 +11,7 @@ from rookery.kernel.clock import parse_iso, to_micros
 from rookery.kernel.errors import ValidationFailed
 from rookery.kernel.ids import is_uuid
 from rookery.memory.merging import MAX_CONTENT, MAX_TAGS
+from rookery.memory.metadata import check as check_metadata
 from rookery.memory.models import Memory, MemoryScope
 from rookery.memory.records import must_own_up
 
@@ -117,6 +118,17 @@ class Fields:
             raise wrong(name, "must be a list of texts")
         return tuple(cast("Sequence[str]", items))
 
+    def maybe_object(self, name: str) -> dict[str, object]:
+        """Return an object with texts for keys; an empty one where there is none."""
+        value = self._values.get(name)
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            raise wrong(name, f"must be an object, and is {_shown(value)}")
+        if not all(isinstance(key, str) for key in cast("dict[object, object]", value)):
+            raise wrong(name, "must have texts for keys")
+        return cast("dict[str, object]", value)
+
     def scope(self, name: str, default: MemoryScope | None = None) -> MemoryScope:
         """Return a scope; *default* where there is none."""
         value = self._values.get(name)
@@ -155,6 +167,10 @@ def must_fit(memory: Memory) -> None:
             _must_be_named(name, value, longest=longest)
     for text in (memory.content, memory.source, *memory.tags):
         _must_be_storable(text)
+    try:
+        check_metadata(memory.metadata)
+    except ValueError as error:
+        raise wrong("metadata", str(error)) from error
     must_own_up(memory)
 
 

@@ -170,7 +170,7 @@ class Import:
         for kept in basket.kept.values():
             if kept.memory.archived_at is None:
                 self._jobs.enqueue(tx, EMBED_MOVED, workspace_id=wanted.workspace_id, payload={"memory_id": kept.id})
-            self._announce(tx, wanted, MemoryStored(workspace_id=wanted.workspace_id, memory_id=kept.id, at=now))
+            self._announce(tx, wanted, MemoryStored(workspace_id=wanted.workspace_id, memory=kept.memory, at=now))
         for grave in basket.ended.values():
             memory = records.locked(tx, wanted.workspace_id, grave.id)
             if memory is not None and records.bury(tx, memory, at=grave.ended_at, superseded_by=grave.superseded_by):

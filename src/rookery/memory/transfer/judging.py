@@ -22,7 +22,7 @@ _SAID = ("org", "project", "agent_id", "session_id", "memory_scope", "type", "co
 
 _ALL = (
     *_SAID,
-    *("tags", "confidence", "base_confidence", "source", "supersedes_id", "superseded_by"),
+    *("tags", "metadata", "confidence", "base_confidence", "source", "supersedes_id", "superseded_by"),
     *("created_at", "updated_at", "content_at", "expires_at", "archived_at"),
 )
 """But not when a recall last returned it, which is no change of it."""

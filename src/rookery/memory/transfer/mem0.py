@@ -117,6 +117,7 @@ def _arrived(values: Mapping[str, object], *, at: datetime) -> Arrived:
         base_confidence=_CONFIDENCE,
         source="mem0",
         content=content,
+        metadata=metadata,
         expires_at=row.maybe_moment("expiration_date"),
         archived_at=(row.maybe_moment("archived_at") or updated_at) if is_archived else None,
         content_at=updated_at,

@@ -14,6 +14,7 @@ from markdown_it.token import Token
 
 from rookery.kernel.errors import RookeryError
 from rookery.memory.merging import MAX_CONTENT, MAX_TAGS
+from rookery.memory.metadata import dumped
 from rookery.memory.models import Memory, MemoryScope
 from rookery.memory.store.transfer import Kept
 from rookery.memory.transfer import whole
@@ -41,9 +42,10 @@ _BETWEEN = re.compile(r"[,\s]+")
 
 def written(kept: Kept) -> str:
     """Return a memory as a note that `Notes` reads back as it was."""
-    said = {name: value for name, value in whole.written(kept).items() if value not in (None, [])}
+    said = {name: value for name, value in whole.written(kept).items() if value not in (None, [], {})}
     # As it looks for people; but not with letters that end a line for YAML alone (U+0085): its writer loses them.
-    is_plain = all(text.isprintable() for text in (*kept.memory.tags, *map(str, said.values())))
+    texts = (*kept.memory.tags, dumped(kept.memory.metadata).decode(), *map(str, said.values()))
+    is_plain = all(text.isprintable() for text in texts)
     text = yaml.safe_dump({"rookery": 1, **said}, sort_keys=False, allow_unicode=is_plain, width=10_000)
     return f"---\n{text}---\n\n{kept.memory.content}\n"
 
@@ -120,6 +122,7 @@ class Notes:
             base_confidence=confidence,
             source=row.maybe_text("source") or note.name[-LONGEST_NAME:],
             content="",
+            metadata=row.maybe_object("metadata"),
             content_at=updated_at,
             created_at=created_at,
             updated_at=updated_at,

@@ -101,7 +101,8 @@ def blank(tx: Tx, workspace_id: int, memory_id: str) -> None:
 
 def _blanked(body: bytes) -> bytes:
     told = orjson.loads(body)
-    told["data"].pop("content", None)
+    for name in ("content", "metadata"):
+        told["data"].pop(name, None)
     return orjson.dumps(told)
 
 

@@ -1,0 +1,80 @@
+"""
+Metadata of a memory: a JSON object of its author's, and what it may be filtered by. Pure.
+
+A filter compares a value at the top of the object as text, so that `42` and `"42"` are equal: a query string has no types.
+Indexes hold a digest of each such pair, its label; objects and lists are stored and not filtered by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import blake2b
+
+import orjson
+
+MAX_BYTES = 16 * 1024
+MAX_KEYS = 64
+MAX_KEY = 100
+MAX_VALUE = 1_000
+"""Characters of a text that may be filtered by; a longer one is stored alone."""
+
+_DIGEST_BYTES = 12
+
+Metadata = Mapping[str, object]
+
+
+def check(metadata: Metadata) -> None:
+    """
+    Check the bounds of *metadata*.
+
+    Raises:
+        ValueError: It has too many keys, a key that is empty or too long, or too many bytes.
+    """
+    if len(metadata) > MAX_KEYS:
+        msg = f"may have at most {MAX_KEYS} keys, not {len(metadata)}"
+        raise ValueError(msg)
+    for key in metadata:
+        if not 0 < len(key) <= MAX_KEY:
+            msg = f"each key must have 1 to {MAX_KEY} characters, not {len(key)}"
+            raise ValueError(msg)
+    written = dumped(metadata)
+    if len(written) > MAX_BYTES:
+        msg = f"may have at most {MAX_BYTES:,} bytes as JSON, not {len(written):,}"
+        raise ValueError(msg)
+    if b"\\u0000" in written:
+        msg = "must not contain the character NUL (U+0000)"
+        raise ValueError(msg)
+
+
+def dumped(metadata: Metadata) -> bytes:
+    """
+    Return *metadata* as JSON.
+
+    Raises:
+        ValueError: It holds what JSON has not, such as an integer of more than 64 bits.
+    """
+    try:
+        return orjson.dumps(metadata)
+    except TypeError as error:
+        raise ValueError(str(error)) from error
+
+
+def as_text(value: object) -> str | None:
+    """Return the text by which *value* is compared; None: it cannot be filtered by."""
+    if isinstance(value, str):
+        return value if len(value) <= MAX_VALUE else None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if value is None or isinstance(value, bool | int | float):
+        return orjson.dumps(value).decode() if not isinstance(value, int) or isinstance(value, bool) else str(value)
+    return None
+
+
+def label(key: str, text: str) -> str:
+    """Return what indexes hold of one pair: a digest of fixed length."""
+    return blake2b(orjson.dumps((key, text)), digest_size=_DIGEST_BYTES).hexdigest()
+
+
+def labels(metadata: Metadata) -> frozenset[str]:
+    """Return the labels of all pairs of *metadata* that can be filtered by."""
+    return frozenset(label(key, text) for key, value in metadata.items() if (text := as_text(value)) is not None)
