@@ -337,7 +337,9 @@ class Answers:
     def searched(self, caller: Caller, searched: Searched) -> SearchAnswer:
         """Return what a search found."""
         hits = [
-            SearchHitAnswer.model_construct(None, **self._fields(caller, hit.memory), score=float(f"{hit.score:.{SHOWN_DIGITS}g}"), highlight=hit.highlight)
+            SearchHitAnswer.model_construct(
+                None, **self._fields(caller, hit.memory), score=float(f"{hit.score:.{SHOWN_DIGITS}g}"), highlight=hit.highlight
+            )
             for hit in searched.hits
         ]
         return SearchAnswer.model_construct(hits=hits, total=searched.total, took_ms=round(searched.took_ms))
