@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
-from pydantic import WithJsonSchema
-
 from rookery.access.models import Caller
 from rookery.kernel.clock import Clock
 from rookery.kernel.http.pages import Links, Meta
 from rookery.kernel.wire import Answer, Moment, Seldom, one_of
 from rookery.memory.models import (
     SHOWN_DIGITS,
+    ArchivedReason,
     Boot,
     Counted,
     Hit,
@@ -61,7 +60,7 @@ class MemoryWithoutText(Answer):
     superseded_by: str | None
     expires_at: Moment | None
     archived_at: Moment | None
-    archived_reason: Annotated[str, WithJsonSchema({"type": "string", "enum": ["merged"]})] | None
+    archived_reason: Annotated[str, one_of(ArchivedReason)] | None
     indexed: bool
     indexed_at: Moment | None
     state: Annotated[str, one_of(MemoryState)]
@@ -367,7 +366,7 @@ class Answers:
             "superseded_by": memory.superseded_by,
             "expires_at": memory.expires_at,
             "archived_at": memory.archived_at,
-            "archived_reason": "merged" if memory.archived_at is not None and memory.superseded_by is not None else None,
+            "archived_reason": ArchivedReason.MERGED.value if memory.archived_at is not None and memory.superseded_by is not None else None,
             "indexed": state is MemoryState.INDEXED,
             "indexed_at": memory.indexed_at,
             "state": state.value,

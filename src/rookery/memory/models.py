@@ -46,6 +46,12 @@ class MemoryState(StrEnum):
     DELETED = "deleted"
 
 
+class ArchivedReason(StrEnum):
+    """Why a memory is archived, where it was not archived by itself."""
+
+    MERGED = "merged"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
     """
