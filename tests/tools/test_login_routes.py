@@ -19,6 +19,7 @@ from rookery.kernel.config import Settings
 from tests.conftest import Caller, House, eventually, open_house
 from tests.processes import Server, running
 from tests.tools.guarding import Guarded, consent, form_of, guarded
+from tests.tools.makers import entry as odd
 
 LOGIN = "/api/v1/servers/guarded/login"
 
@@ -79,6 +80,21 @@ async def audited(house: House) -> list[AuditEntry]:
     """Return what the audit log of the first workspace says of logins."""
     found = [entry async for entry in house.rookery.access.audit.entries(house.workspace_id)]
     return [entry for entry in found if entry.action.startswith("server.logged")]
+
+
+def test_the_first_login_may_come_while_tool_servers_start(tmp_path: Path) -> None:
+    """Issue 14: a login just after the start loads the protocol's library beside the first sessions; neither fails. D-31, D-16."""
+    (tmp_path / "servers.json").write_text(json.dumps({"mcpServers": {"odd": odd()}}))
+    with running(tmp_path, egress_allow="127.0.0.0/8") as server:
+        added = server.client.post("/api/v1/servers", json={"id": "down", "url": "http://127.0.0.1:9/mcp", "auth": "oauth"})
+        login = server.client.post("/api/v1/servers/down/login")
+        listed = server.client.get("/api/v1/mcp/servers/odd/tools").json()
+
+        assert added.status_code == 201
+        assert (login.status_code, login.json()["error"]) == (422, "login_failed")
+        assert "No connection to 127.0.0.1" in login.json()["message"]
+        assert listed["count"] > 0
+        assert "DeadlockError" not in server.log()
 
 
 async def test_a_workspace_logs_in_with_a_browser_and_its_calls_work(house: House, there: Guarded) -> None:

@@ -190,7 +190,8 @@ async def test_an_authorisation_server_that_is_down_or_says_no_is_told_in_words(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"metadata": "http://[::1"}, "an address that is none"),
+        ({"metadata": "http://[::1"}, "an invalid URL"),
+        ({"metadata": "http://127.0.0.1:9/caf\u00e9"}, "No connection"),
         ({"metadata": "file:///etc/passwd"}, "No connection"),
         ({"token": "a\r\nX-Evil: 1"}, "cannot be sent"),
         ({"token": "caf\u00e9"}, "cannot be sent"),

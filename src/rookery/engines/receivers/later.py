@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
+from rookery.kernel.imports import import_in_thread
 from rookery.webhooks.models import Answer
 from rookery.webhooks.ports import Receiver
 
@@ -19,7 +20,7 @@ class Later:
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
         """Post; the first ones wait for the import, in a thread, so that nothing else does."""
         if self._loading is None:
-            self._loading = asyncio.ensure_future(asyncio.to_thread(self._load))
+            self._loading = asyncio.ensure_future(import_in_thread(self._load))
         loading = self._loading
         receiver = loading.result() if loading.done() else await asyncio.shield(loading)
         return await receiver.post(url, headers, body)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
+from rookery.kernel.imports import import_in_thread
 from rookery.tools.models import Login, LoginStart, Server
 from rookery.tools.ports import Authorities, Connection, Connector
 
@@ -24,7 +24,7 @@ class Later:
     ) -> AsyncGenerator[Connection]:
         """Open a session; the first one waits for the import, in a thread, so that nothing else does."""
         if self._connector is None:
-            self._connector = await asyncio.to_thread(self._load)
+            self._connector = await import_in_thread(self._load)
             # What was imported stays: every full look for garbage would walk all of it, 50 ms in which nobody is answered.
             gc.freeze()
         async with self._connector.connect(server, on_changed=on_changed, workspace_id=workspace_id) as connection:
@@ -52,5 +52,5 @@ class LaterAuthorities:
 
     async def _there(self) -> Authorities:
         if self._loaded is None:
-            self._loaded = await asyncio.to_thread(self._load)
+            self._loaded = await import_in_thread(self._load)
         return self._loaded

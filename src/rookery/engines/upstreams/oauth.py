@@ -169,7 +169,7 @@ class OAuthAuthorities:
             try:
                 yield _Asking(client, must_be_https=urlsplit(address.url).scheme == "https")
             except httpx2.InvalidURL as error:
-                raise LoginFailed(f"The way to log in leads to an address that is none: {str(error)[:_MAX_WORDS]}") from error
+                raise LoginFailed(f"The login redirects to an invalid URL: {str(error)[:_MAX_WORDS]}") from error
 
 
 class _Asking:
@@ -214,7 +214,7 @@ class _Asking:
             raise LoginFailed(f"{request.url.host} did not answer within {_STEP_S:g} s.") from None
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise LoginFailed(f"No connection to {request.url.host}: {str(error) or type(error).__name__}") from error
-        kept = {name: value for name, value in answer.headers.items() if name in {"content-type", "www-authenticate"}}
+        kept = [(name, value) for name, value in answer.headers.raw if name.lower() in {b"content-type", b"www-authenticate"}]
         return httpx2.Response(answer.status_code, headers=kept, content=body, request=request)
 
 

@@ -9,6 +9,7 @@ from typing import Protocol as Shape
 
 from starlette.types import Receive, Scope, Send
 
+from rookery.kernel.imports import import_in_thread
 from rookery.tools.calling.calls import Calls
 from rookery.tools.catalogue import Catalogue
 from rookery.tools.finding.tool_search import ToolSearch
@@ -76,7 +77,7 @@ class Gateway:
     async def _own(self, ready: asyncio.Future[Served]) -> None:
         """Own the SDK's tasks: they must be begun and ended by one task."""
         try:
-            protocol = await asyncio.to_thread(self._load)
+            protocol = await import_in_thread(self._load)
             async with protocol.running():
                 ready.set_result(protocol)
                 await self._stopping.wait()
