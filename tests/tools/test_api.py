@@ -100,10 +100,10 @@ async def test_a_call_answers_by_the_specs_names_and_leaves_a_row(nest: House) -
 @pytest.mark.parametrize(
     ("body", "status", "code", "called"),
     [
-        ("{", 400, "invalid_request", {}),
-        ([], 400, "invalid_request", {}),
-        ({"server": "odd"}, 400, "invalid_request", {"server": "odd"}),
-        ({"server": "odd", "tool": 5}, 400, "invalid_request", {"server": "odd"}),
+        ("{", 400, "invalid_request", {"server": None, "tool": None}),
+        ([], 400, "invalid_request", {"server": None, "tool": None}),
+        ({"server": "odd"}, 400, "invalid_request", {"server": "odd", "tool": None}),
+        ({"server": "odd", "tool": 5}, 400, "invalid_request", {"server": "odd", "tool": None}),
         ({"server": "odd", "tool": "echo", "args": {}}, 400, "invalid_request", {"server": "odd", "tool": "echo"}),
         ({"server": "odd", "tool": "echo", "arguments": []}, 400, "invalid_request", {"server": "odd", "tool": "echo"}),
         ({"server": "odd", "tool": "echo", "arguments": {"text": 5}}, 400, "invalid_arguments", {"server": "odd", "tool": "echo"}),
@@ -112,7 +112,7 @@ async def test_a_call_answers_by_the_specs_names_and_leaves_a_row(nest: House) -
     ],
 )
 async def test_a_call_that_is_refused_says_what_was_to_be_called(
-    nest: House, body: object, status: int, code: str, called: dict[str, str]
+    nest: House, body: object, status: int, code: str, called: dict[str, str | None]
 ) -> None:
     """D-34: every 4xx is D-10's body plus success:false, server, tool."""
     content = body if isinstance(body, str) else json.dumps(body)
@@ -120,7 +120,8 @@ async def test_a_call_that_is_refused_says_what_was_to_be_called(
 
     found = answer.json()
     assert (answer.status_code, found["error"], found["success"]) == (status, code, False)
-    assert {name: found[name] for name in ("server", "tool") if name in found} == called
+    assert {name: found[name] for name in ("server", "tool")} == called
+    assert found["code"] == code
     assert isinstance(found["message"], str)
     if code == "invalid_arguments":
         assert set(found["errors"]) == {"/text"}
@@ -141,9 +142,57 @@ async def test_what_a_tool_does_wrong_is_a_500_with_its_code(nest: House) -> Non
         "duration_ms": found["duration_ms"],
         "error": "it did not work",
         "code": "tool_execution_error",
+        "message": "The tool odd/error answered with an error; `error` is its text. Change the arguments before you call it again.",
     }
     assert down.json()["code"] == "server_unavailable"
+    assert "'gone'" in down.json()["message"]
     assert "result" not in down.json()
+
+
+@pytest.mark.parametrize("path", [f"{BASE}/tools/call", "/mcp/tools/call"])
+async def test_a_call_refused_before_its_body_is_read_has_the_same_fields(nest: House, path: str) -> None:
+    """Issue 14: 401, 403 and 429 too have success, server and tool, null since nobody read what was to be called; D-34."""
+    weak, limited = await nest.api_key("mcp:read"), await nest.agent_key("mcp:write", rate_limit=1)
+    body = {"server": "odd", "tool": "pid"}
+    await limited.post(path, body)
+    refused = [await caller.post(path, body) for caller in (nest.caller(None), weak, limited)]
+
+    assert [answer.status_code for answer in refused] == [401, 403, 429]
+    for answer in refused:
+        found = answer.json()
+        assert (found["success"], found["server"], found["tool"]) == (False, None, None)
+        assert found["code"] == found["error"]
+
+
+@pytest.mark.parametrize("prefer", ["tool-errors=200", 'wait=5, Tool-Errors="200"; x'])
+async def test_a_caller_may_have_a_tools_own_error_with_200(nest: House, prefer: str) -> None:
+    """Issue 14: clients that repeat every 5xx ask for 200; what is no word of the tool's stays a 500, and so do refusals; D-34."""
+    wish = {"Prefer": prefer}
+    failed = await nest.admin.post(f"{BASE}/servers/odd/tools/error", {}, **wish)
+    plain = await nest.admin.post(f"{BASE}/servers/odd/tools/error", {}, Prefer="tool-errors=500")
+    streamed = await nest.admin.post(f"{BASE}/servers/odd/tools/error", {}, Accept="text/event-stream", **wish)
+    down = await nest.admin.post(f"{BASE}/servers/gone/tools/any", {}, **wish)
+    refused = await nest.admin.post(f"{BASE}/servers/odd/tools/ecco", {}, **wish)
+
+    assert (failed.status_code, failed.headers["preference-applied"]) == (200, "tool-errors=200")
+    assert {**failed.json(), "duration_ms": 0} == {**plain.json(), "duration_ms": 0}
+    assert failed.json()["success"] is False
+    assert (plain.status_code, "preference-applied" in plain.headers) == (500, False)
+    assert (streamed.status_code, streamed.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+    assert (down.status_code, down.json()["code"]) == (500, "server_unavailable")
+    assert refused.status_code == 404
+
+
+async def test_what_tools_get_wrong_is_no_failure_of_rookerys(nest: House) -> None:
+    """Issue 14: the figure behind "Failures of ours" and its alert leaves out failed tools and servers that are down; D-05."""
+    await nest.admin.post(f"{BASE}/tools/call", {"server": "odd", "tool": "error"})
+    await nest.admin.post(f"{BASE}/tools/call", {"server": "gone", "tool": "any"})
+    await nest.admin.get(f"{BASE}/resources/odd://demo/broken")
+
+    page = (await nest.admin.get("/metrics")).text
+    assert 'rookery_http_errors_total{code="tool_execution_error"}' in page
+    assert 'rookery_http_errors_total{code="resource_error"}' in page
+    assert "rookery_http_failures_total{" not in page
 
 
 async def test_resources_and_prompts_are_read_raw_or_encoded(nest: House) -> None:

@@ -36,7 +36,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, gate: Path) -> Iterator[Ser
     folder = tmp_path_factory.mktemp("streaming")
     talker = {"command": sys.executable, "args": [str(SERVERS / "talker.py")]}
     gated = entry(env={"ODD_GATE": str(gate)})
-    servers = {"talker": talker, "odd": entry(tools={"timeouts": {"progress": 0.5}}), "gated": gated}
+    servers = {"talker": talker, "odd": entry(tools={"timeouts": {"progress": 1.5}}), "gated": gated}
     (folder / "servers.json").write_text(json.dumps({"mcpServers": servers}))
     with running(folder) as started:
         yield started
@@ -137,17 +137,23 @@ def test_what_refuses_a_call_is_a_plain_answer(client: httpx2.Client, call: dict
     assert answer.json()["success"] is False
 
 
-@pytest.mark.parametrize(
-    ("call", "code"), [(body("error", "odd"), "tool_execution_error"), (body("progress", "odd", steps=1, pause=30), "tool_timeout")]
-)
-def test_a_tool_that_fails_ends_the_stream_with_what_it_came_to(client: httpx2.Client, call: dict[str, object], code: str) -> None:
+def test_a_tool_that_fails_ends_the_stream_with_what_it_came_to(client: httpx2.Client) -> None:
     """D-34: the status is sent by then; the last event is the body that the plain answer has."""
-    with client.stream("POST", CALL, json=call, headers=STREAM) as response:
+    with client.stream("POST", CALL, json=body("progress", "odd", steps=1, pause=30), headers=STREAM) as response:
         last = list(events(response))[-1]
 
     assert (response.status_code, last.name) == (200, "result")
-    assert (last.data["success"], last.data["code"]) == (False, code)
+    assert (last.data["success"], last.data["code"]) == (False, "tool_timeout")
     assert last.data["error"]
+
+
+def test_a_tool_that_fails_before_it_tells_anything_is_a_plain_answer(client: httpx2.Client) -> None:
+    """Issue 14: as long as nothing was streamed, the status is that of a call without a stream; D-34."""
+    streamed = client.post(CALL, json=body("error", "odd"), headers=STREAM)
+    plain = client.post(CALL, json=body("error", "odd"))
+
+    assert (streamed.status_code, streamed.headers["content-type"]) == (500, "application/json")
+    assert {**streamed.json(), "duration_ms": 0} == {**plain.json(), "duration_ms": 0}
 
 
 def test_a_refusal_that_comes_late_is_an_event(client: httpx2.Client, gate: Path) -> None:

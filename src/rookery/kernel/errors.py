@@ -26,12 +26,14 @@ class RookeryError(Exception):
     Attributes:
         status: The HTTP status; on the class.
         code: The word of D-10's `error` field, part of the contract; on the class.
+        is_upstream: The failure is a tool server's, not Rookery's; on the class.
         detail: Further fields of the body, JSON-ready.
         headers: Headers of the answer, for example Retry-After.
     """
 
     status: ClassVar[int] = 500
     code: ClassVar[str] = "internal_error"
+    is_upstream: ClassVar[bool] = False
 
     def __init__(self, message: str, *, headers: Mapping[str, str] | None = None, **detail: object) -> None:
         super().__init__(message)

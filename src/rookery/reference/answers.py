@@ -61,6 +61,7 @@ HEADERS: Mapping[str, tuple[str, Schema]] = {
     "X-Plan": ("The slug of the plan that X-Reason is about.", {"type": "string"}),
     "Deprecation": ("The server is deprecated, since `@` and a Unix time (RFC 9745).", {"type": "string"}),
     "X-Rookery-Cache": ("Whether a kept result was answered.", {"type": "string"}),
+    "Preference-Applied": ("The preference of `Prefer` that was followed.", {"type": "string"}),
     "Age": ("How old a kept result is, in seconds.", {"type": "integer"}),
     "Location": ("Where to go on.", {"type": "string"}),
     "Content-Disposition": ("A name to save it under.", {"type": "string"}),

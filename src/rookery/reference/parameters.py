@@ -52,7 +52,10 @@ _HEADERS: Mapping[str, tuple[str, Schema]] = {
     ),
     "If-Match": ("The ETag that the caller has seen, or several: if it is another one by now, nothing is changed.", _TEXT),
     "If-None-Match": ("The ETag of what the caller has: if it is the same still, 304 and no body.", _TEXT),
-    "Prefer": ("`wait=N`: the answer may come up to N seconds later, when there is something to say.", _TEXT),
+    "Prefer": (
+        "Preferences of RFC 7240. `tool-errors=200`, of calls of tools: a tool's own error is answered with the status 200.",
+        _TEXT,
+    ),
     "Last-Event-ID": ("The id of the last event that a client of the stream has seen; it goes on after that.", _TEXT),
     "Cache-Control": ("`no-cache`: no kept result will do.", _TEXT),
 }

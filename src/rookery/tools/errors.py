@@ -127,18 +127,21 @@ class ResourceFailed(RookeryError):
     """The upstream could not give a resource it was asked for (D-30)."""
 
     status, code = 500, "resource_error"
+    is_upstream = True
 
 
 class PromptFailed(RookeryError):
     """The upstream could not give a prompt it was asked for."""
 
     status, code = 500, "prompt_error"
+    is_upstream = True
 
 
 class ServerUnavailable(RookeryError):
     """No session with the upstream could be had in time (D-32)."""
 
     status, code = 500, "server_unavailable"
+    is_upstream = True
 
 
 class LoginFailed(RookeryError):

@@ -197,7 +197,15 @@ class PromptAnswer(Answer):
 
 
 class ToolCallResponse(Answer):
-    """What a call came to; of a failure also code and error; of one that asks for input first, code `input_required`."""
+    """
+    What a call came to.
+
+    Attributes:
+        error: Of a failed call: the text of the tool, or why it could not be called.
+        code: Of a failed call: tool_execution_error, tool_timeout, server_unavailable or result_too_large. `input_required`: the tool
+            asks for something first, in `result`.
+        message: Of a failed call: a sentence that says what failed and what to do.
+    """
 
     success: bool
     server: str
@@ -207,6 +215,7 @@ class ToolCallResponse(Answer):
     cached: bool | None = None
     error: str | None = None
     code: str | None = None
+    message: str | None = None
 
 
 class ResourceResponse(Answer):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -35,6 +35,9 @@ class ErrorFormat:
     name: str
     schema: Mapping[str, object]
 
+
+UPSTREAM = "is_upstream_error"
+"""The key in a request's state that tells whether its error is a tool server's."""
 
 ERROR_FORMAT = "error_format"
 """The key in a request's state under which its `ErrorFormat` is kept."""
@@ -86,8 +89,13 @@ def error_reply(error: RookeryError) -> Response:
     return _ErrorResponse(error)
 
 
+def note_error(state: MutableMapping[str, object], code: str, *, is_upstream: bool) -> None:
+    """Store the code of a request's error in its state, for metrics, log lines and traces; *is_upstream*: it is a tool server's."""
+    state["error"], state[UPSTREAM] = code, is_upstream
+
+
 class _ErrorResponse(Response):
-    """The answer for an error. It leaves the error's code in the request's state, for metrics, log lines and traces."""
+    """The answer for an error."""
 
     def __init__(self, error: RookeryError) -> None:
         super().__init__(b"", error.status)
@@ -97,7 +105,7 @@ class _ErrorResponse(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         state = cast("dict[str, object] | None", scope.get("state"))
         if state is not None:
-            state["error"] = self._error.code
+            note_error(state, self._error.code, is_upstream=self._error.is_upstream)
             chosen = state.get(ERROR_FORMAT)
             if isinstance(chosen, ErrorFormat):
                 self._write(chosen.body(self._error, state))

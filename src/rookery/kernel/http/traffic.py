@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl
 import structlog
 from starlette.types import Scope
 
+from rookery.kernel.http.replies import UPSTREAM
 from rookery.kernel.metrics import Described, Metrics, Sample, Source
 from rookery.kernel.request import Identified
 
@@ -22,6 +23,7 @@ CLIENT_LEFT = 499
 
 _METHODS = frozenset("GET HEAD POST PUT PATCH DELETE OPTIONS".split())
 _LONGEST_PATH = 500
+_FIRST_SERVER_ERROR = 500
 
 
 class Traffic:
@@ -43,7 +45,13 @@ class Traffic:
         self._address = address or _peer
         self._statuses: dict[tuple[str, str, int], int] = {}
         self._errors = metrics.counter(
-            "rookery_http_errors_total", "Requests answered with an error body, by its code: refusals (4xx), and failures of ours.", "code"
+            "rookery_http_errors_total", "Requests answered with an error, by its code: refusals (4xx) and failures (5xx), those of tools too.", "code"
+        )
+        self._failures = metrics.counter(
+            "rookery_http_failures_total",
+            "Requests that Rookery failed to serve (5xx), by the code of the error; failures of tools and tool servers are not among them.",
+            "route",
+            "code",
         )
         self._durations = metrics.histogram(
             "rookery_http_request_duration_seconds", "From the request's head to the end of its answer.", "method", "route"
@@ -70,6 +78,8 @@ class Traffic:
             code = state.get("error")
             if code is not None:
                 self._errors.add(cast("str", code))
+            if status >= _FIRST_SERVER_ERROR and not state.get(UPSTREAM):
+                self._failures.add(route, cast("str", code or "none"))
         if self._is_logged:
             self._write(scope, method, route, status, seconds)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -16,9 +16,12 @@ from rookery.access.guard import caller_of
 from rookery.kernel.errors import PermissionDenied, RookeryError, ValidationFailed
 from rookery.kernel.http import Described, EventStream, Route, allowed_on_full_disk, describe, event, reply, wants_events
 from rookery.kernel.http.bodies import ClientLeft, InvalidJson
+from rookery.kernel.http.preferences import APPLIED, PREFER, preference
+from rookery.kernel.http.replies import note_error
 from rookery.tools.api.listing import READ, deprecation, session_of
 from rookery.tools.calling.asked import Manner
 from rookery.tools.calling.calls import Calls
+from rookery.tools.calling.results import failure_message
 from rookery.tools.calling.streaming import RunningCall
 from rookery.tools.catalogue import Catalogue
 from rookery.tools.errors import (
@@ -39,19 +42,26 @@ from rookery.tools.resources import Resources
 from rookery.tools.schemas import ResourceResponse, ToolArguments, ToolCallRequest, ToolCallResponse
 
 WRITE = "mcp:write"
+_TOOL_ERRORS = "tool-errors"
+"""The preference of callers who want the status 200 for a tool's own error."""
 _WATCH_AFTER_S = 0.1
 """A call that takes longer is watched for its caller leaving; most are over by then, and watching costs a task."""
 
 _STREAMS = (
     "With `Accept: text/event-stream` the answer is a stream of server-sent events: `progress` and `log` while the tool runs, "
-    "then `result` with the same body as the plain answer. What refuses the call before it runs is a plain answer."
+    "then `result` with the same body as the plain answer. A call that is refused, or fails before anything was streamed, "
+    "is a plain answer.\n\n"
+    "A tool's own error is a 500 with `success: false`. `Prefer: tool-errors=200` asks for a 200 instead, with the same body. "
+    "Do not repeat a failed call blindly: the tool may have acted."
 )
 
+_FAILED = "The call failed: `tool_execution_error`, `tool_timeout`, `server_unavailable` or `result_too_large`."
+
 _calls = describe(
-    answers={500: Described(says="The tool failed, and `code` says how.", model=ToolCallResponse)},
+    answers={500: Described(says=_FAILED, model=ToolCallResponse)},
     media=("text/event-stream",),
-    reads=("X-Session-ID", "Cache-Control"),
-    sends=("X-Rookery-Cache", "Age", "Deprecation"),
+    reads=("X-Session-ID", "Cache-Control", "Prefer"),
+    sends=("X-Rookery-Cache", "Age", "Deprecation", "Preference-Applied"),
     errors=(
         ArgumentsInvalid,
         CallInvalid,
@@ -146,11 +156,20 @@ class CallRoutes:
             return await self._streamed(request, server_id, tool, arguments, manner)
         async with _while_connected(request):
             outcome = await self.calls.call(caller_of(request), server_id, tool, arguments, manner=manner)
+        return self._plain(request, outcome)
+
+    def _plain(self, request: Request, outcome: Outcome) -> Response:
+        """Return the answer that is no stream."""
         headers = deprecation(self.catalogue, outcome.server) or {}
         if outcome.cache is not None:
             headers["X-Rookery-Cache"] = outcome.cache
             headers["Age"] = str(int(outcome.age_s))
-        return reply(_shown(outcome), status=500 if outcome.error is not None else 200, headers=headers)
+        status = 200 if outcome.error is None else 500
+        if _is_tools_own(outcome) and _prefers_200(request):
+            status, headers[APPLIED] = 200, f"{_TOOL_ERRORS}=200"
+        if status != 200 and outcome.code is not None:
+            note_error(cast("MutableMapping[str, object]", request.scope["state"]), outcome.code, is_upstream=True)
+        return reply(_shown(outcome), status=status, headers=headers)
 
     async def _streamed(self, request: Request, server_id: str, tool: str, arguments: Mapping[str, object], manner: Manner) -> Response:
         caller = caller_of(request)
@@ -167,8 +186,21 @@ class CallRoutes:
         except BaseException:
             await running.stop()
             raise
+        failed = running.failed_at_once()
+        if failed is not None and not (_is_tools_own(failed) and _prefers_200(request)):
+            await running.stop()
+            return self._plain(request, failed)
         headers = None if server is None else deprecation(self.catalogue, server)
         return EventStream(_events(running, {"server": server_id, "tool": tool}), headers=headers)
+
+
+def _is_tools_own(outcome: Outcome) -> bool:
+    return outcome.code == "tool_execution_error"
+
+
+def _prefers_200(request: Request) -> bool:
+    """Return whether the caller wants a tool's own error with the status 200 (RFC 7240)."""
+    return preference(request.headers.getlist(PREFER), _TOOL_ERRORS) == "200"
 
 
 def _manner(request: Request) -> Manner:
@@ -204,17 +236,20 @@ def _shown(outcome: Outcome) -> JsonObject:
         shown["error"] = outcome.error
     if outcome.code is not None:
         shown["code"] = outcome.code
+    if outcome.error is not None:
+        shown["message"] = failure_message(outcome.code or "", outcome.server.id, outcome.tool, outcome.error)
     return shown
 
 
 def _refusal_of_call(error: RookeryError, body: object, path: Mapping[str, str]) -> RookeryError:
-    """Return *error* as D-34 wants it: 400 for a body of the wrong form, and what was to be called beside every one."""
+    """
+    Return *error* as D-34 wants it: 400 for a body of the wrong form; `success`, `server` and `tool` beside every error.
+
+    The server and the tool are null when the body was not read (401, 403, 429), or does not name them.
+    """
     del path
-    called: dict[str, object] = {}
-    if isinstance(body, dict):
-        fields = cast("dict[object, object]", body)
-        called = {name: value for name in ("server", "tool") if isinstance(value := fields.get(name), str)}
-    return _refusal(error, called)
+    fields = cast("dict[object, object]", body) if isinstance(body, dict) else {}
+    return _refusal(error, {name: value if isinstance(value := fields.get(name), str) else None for name in ("server", "tool")})
 
 
 def _refusal_of_tool(error: RookeryError, body: object, path: Mapping[str, str]) -> RookeryError:
@@ -227,7 +262,7 @@ def _refusal(error: RookeryError, called: Mapping[str, object]) -> RookeryError:
         refused = CallInvalid(error.message)
         refused.detail.update(error.detail)
         error = refused
-    error.detail.update({**called, "success": False})
+    error.detail.update({**called, "success": False, "code": error.code})
     return error
 
 

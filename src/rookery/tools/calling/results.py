@@ -44,6 +44,18 @@ class Result:
     is_personal: bool = False
 
 
+def failure_message(code: str, server_id: str, tool: str, error: str) -> str:
+    """Return the sentence for a failed call: what failed, and what the caller can do."""
+    name = f"{server_id}/{tool}"
+    if code == "tool_timeout":
+        return f"{error} {name} may still have acted: look before you call it again."
+    if code == "server_unavailable":
+        return f"The server {server_id!r} could not be reached, or ended during the call: {error}"
+    if code == "result_too_large":
+        return f"{error} Ask {name} for less."
+    return f"The tool {name} answered with an error; `error` is its text. Change the arguments before you call it again."
+
+
 def read_result(result: JsonObject) -> Result:
     """
     Return what the upstream answered, without the wire's own fields.

@@ -57,6 +57,13 @@ class RunningCall:
         if self._task.done() and not self._notices:
             self._task.result()
 
+    def failed_at_once(self) -> Outcome | None:
+        """Return the outcome of a call that has failed already, with nothing to be told before; None: it has not."""
+        if not self._task.done() or self._notices or self._left_out:
+            return None
+        outcome = self._task.result()
+        return outcome if outcome.error is not None else None
+
     async def notices(self) -> AsyncGenerator[Notice]:
         """Yield each notice when it comes, until the call is over."""
         while True:
