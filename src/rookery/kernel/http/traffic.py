@@ -45,7 +45,9 @@ class Traffic:
         self._address = address or _peer
         self._statuses: dict[tuple[str, str, int], int] = {}
         self._errors = metrics.counter(
-            "rookery_http_errors_total", "Requests answered with an error, by its code: refusals (4xx) and failures (5xx), those of tools too.", "code"
+            "rookery_http_errors_total",
+            "Requests answered with an error, by its code: refusals (4xx) and failures (5xx), those of tools too.",
+            "code",
         )
         self._failures = metrics.counter(
             "rookery_http_failures_total",
