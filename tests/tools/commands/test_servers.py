@@ -119,6 +119,148 @@ def test_a_clients_file_gives_all_its_servers(line: Line, tmp_path: Path, name: 
     assert (made["a"]["command"], made["b"]["url"]) == ("a", "https://b.example/mcp")
 
 
+FILES: list[tuple[str, str, JsonObject]] = [
+    (
+        "mcp_config.json",  # Windsurf
+        '{"mcpServers": {"s": {"serverUrl": "https://s.example/mcp", "headers": {"Authorization": "Bearer ${env:AUTH_TOKEN}"}}}}',
+        {"url": "https://s.example/mcp", "headers": {"Authorization": "Bearer ${AUTH_TOKEN}"}},
+    ),
+    (
+        "settings.json",  # Gemini CLI
+        """{"mcp": {"allowed": ["s"]}, "mcpServers": {"s": {"httpUrl": "https://s.example/mcp", "headers": {"X-Key": "$MY_KEY"},
+            "timeout": 5000, "trust": true, "includeTools": ["a"], "excludeTools": ["b"]}}}""",
+        {"url": "https://s.example/mcp", "headers": {"X-Key": "${MY_KEY}"}, "timeout": 5000, "tools": {"allow": ["a"], "deny": ["b"]}},
+    ),
+    (
+        "opencode.jsonc",
+        """{// local
+            "mcp": {"s": {"type": "local", "command": ["npx", "-y", "x"], "environment": {"A": "{env:A_KEY}"}, "enabled": true,},},
+        }""",
+        {"command": "npx", "args": ["-y", "x"], "env": {"A": "${A_KEY}"}, "enabled": True},
+    ),
+    (
+        "opencode.json",
+        '{"mcp": {"s": {"type": "remote", "url": "https://s.example/mcp", "oauth": {"clientId": "me", "scope": "a b"}}}}',
+        {"url": "https://s.example/mcp", "auth": {"type": "oauth", "client_id": "me", "scope": "a b"}},
+    ),
+    (
+        "mcp.json",  # VS Code, whose file may have comments
+        """{
+            "inputs": [{"id": "k", "type": "promptString", "password": true}], /* asked */
+            "servers": {"s": {"type": "http", "url": "https://s.example/mcp?a=//b,]", "headers": {"X-Key": "${input:k}"}}}, // one
+        }""",
+        {"type": "http", "url": "https://s.example/mcp?a=//b,]", "headers": {"X-Key": "${K}"}},
+    ),
+    (
+        "config.toml",  # Codex
+        """[mcp_servers.s]
+        url = "https://s.example/mcp"
+        bearer_token_env_var = "S_TOKEN"
+        http_headers = { X-Team = "t" }
+        env_http_headers = { X-Key = "S_KEY" }
+        tool_timeout_sec = 90
+        startup_timeout_sec = 20
+        enabled_tools = ["a"]
+        """,
+        {
+            "url": "https://s.example/mcp",
+            "headers": {"X-Team": "t", "X-Key": "${S_KEY}", "Authorization": "Bearer ${S_TOKEN}"},
+            "timeout_s": 90,
+            "tools": {"allow": ["a"]},
+        },
+    ),
+    (
+        "config.toml",
+        '[mcp_servers.s]\ncommand = "x"\nenv = { A = "1" }\nenv_vars = ["B", { name = "C", source = "local" }]\n',
+        {"command": "x", "env": {"A": "1", "B": "${B}", "C": "${C}"}},
+    ),
+    (
+        "settings.json",  # Zed, as it was and as it is
+        '{"context_servers": {"s": {"source": "custom", "command": {"path": "x", "args": ["y"], "env": {"A": "1"}}}}}',
+        {"command": "x", "args": ["y"], "env": {"A": "1"}},
+    ),
+    (
+        "zed.json",
+        '{"context_servers": {"s": {"command": "x", "args": ["y"], "env": {"PORT": 1}}}}',
+        {"command": "x", "args": ["y"], "env": {"PORT": "1"}},
+    ),
+    (
+        "config.yaml",  # Continue
+        """
+        name: Mine
+        mcpServers:
+          - name: s
+            type: streamable-http
+            url: https://s.example/mcp
+            apiKey: ${{ secrets.S_KEY }}
+            requestOptions: {headers: {X-Team: t}}
+        """,
+        {
+            "name": "s",
+            "type": "streamable-http",
+            "url": "https://s.example/mcp",
+            "headers": {"X-Team": "t", "Authorization": "Bearer ${S_KEY}"},
+        },
+    ),
+    (
+        "config.json",  # Continue, as it was
+        '{"experimental": {"modelContextProtocolServers": [{"transport": {"type": "stdio", "command": "x", "name": "s"}}]}}',
+        {"type": "stdio", "command": "x", "name": "s"},
+    ),
+    (
+        "mcp.json",  # Cursor
+        '{"mcpServers": {"s": {"url": "https://s.example/mcp", "auth": {"CLIENT_ID": "${env:ID}", "scopes": ["a", "b"]}}}}',
+        {"url": "https://s.example/mcp", "auth": {"type": "oauth", "client_id": "${ID}", "scope": "a b"}},
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "made"), FILES)
+def test_each_clients_own_words_are_understood(line: Line, tmp_path: Path, name: str, text: str, made: JsonObject) -> None:
+    """Issue 14: Windsurf, Gemini CLI, opencode, VS Code, Codex, Zed, Continue and Cursor; no token is lost on the way; D-37."""
+    assert added(line, given(tmp_path / name, text)) == {"s": made}
+
+
+def test_what_is_good_in_a_file_is_added_and_the_rest_is_named(line: Line, tmp_path: Path) -> None:
+    """Issue 14: one entry that cannot be used costs that entry alone, with its reason, and the exit code says so; D-37, D-04."""
+    added(line, "--id", "old", "--", "one")
+    entries: JsonObject = {
+        "good": {"command": "x"},
+        "brain": {"command": "x"},
+        "old": {"command": "two"},
+        "nothing": {"description": "no more than that"},
+        "extension": {"source": "extension", "settings": {}},
+        "hidden": {"command": "x", "envFile": "${workspaceFolder}/.env"},
+        "kept": {"command": "x", "env": {"TOKEN": "{file:~/.token}"}},
+        "editor": {"command": "x", "args": ["${workspaceFolder}/a"]},
+        "text": "x",
+    }
+
+    result = line.run("servers", "add", "--json", given(tmp_path / "mcp.json", {"mcpServers": entries}))
+    told = cast("dict[str, dict[str, object]]", json.loads(result.stdout))
+    nothing = line.run("servers", "add", given(tmp_path / "none.json", {"mcpServers": {"nothing": {}}}))
+
+    assert result.exit_code == 1
+    assert told["added"] == {"good": {"command": "x"}}
+    assert told["refused"].keys() == entries.keys() - {"good"}
+    reasons = {"brain": "reserved", "old": "--replace", "nothing": "neither", "extension": "extension", "hidden": "envFile",
+               "kept": "~/.token", "editor": "workspaceFolder", "text": "object"}  # fmt: skip
+    assert {name for name, part in reasons.items() if part not in str(told["refused"][name])} == set()
+    assert set(line.entries()) == {"old", "good"}
+    assert (nothing.exit_code, isinstance(nothing.exception, RookeryError)) == (1, True)
+
+
+def test_variables_that_are_not_set_are_named(line: Line, tmp_path: Path) -> None:
+    """Issue 14: an entry without its token starts and is refused later; so each name is told when it is added; D-37."""
+    entry = {"url": "https://b.example/mcp", "headers": {"A": "${NOT_SET_HERE}", "B": "${ALSO_NOT_SET:-default}"}}
+
+    answer = cast("JsonObject", line.answer("servers", "add", "--json", given(tmp_path / "mcp.json", {"mcpServers": {"b": entry}})))
+    listed = cast("list[JsonObject]", line.answer("servers", "list", "--json"))
+
+    assert answer["needs"] == {"NOT_SET_HERE": ""}
+    assert "NOT_SET_HERE" in str(listed[0]["fault"])
+
+
 def test_variables_of_other_clients_become_ours(line: Line, tmp_path: Path) -> None:
     """D-37: VS Code asks its user, Cursor reads the environment; Rookery does the latter."""
     entry = {"url": "https://b.example/mcp", "headers": {"Authorization": "Bearer ${input:gh-token}", "X-Team": "${env:TEAM}"}}
@@ -139,6 +281,9 @@ def test_variables_of_other_clients_become_ours(line: Line, tmp_path: Path) -> N
         (["--", "npx", "-y", "@acme/server-maps@2"], {"maps": {"command": "npx", "args": ["-y", "@acme/server-maps@2"]}}),
         (["--", "python", "/srv/my tools.py"], {"my-tools": {"command": "python", "args": ["/srv/my tools.py"]}}),
         (["--env", "A=b=c", "--id", "me", "--", "run-me"], {"me": {"command": "run-me", "env": {"A": "b=c"}}}),
+        (["npx", "-y", "mcp-maps", "--id", "m"], {"m": {"command": "npx", "args": ["-y", "mcp-maps"]}}),
+        (["npx -y mcp-maps"], {"maps": {"command": "npx", "args": ["-y", "mcp-maps"]}}),
+        (["python3 '/x/my odd.py' -v", "--id", "a"], {"a": {"command": "python3", "args": ["/x/my odd.py", "-v"]}}),
     ],
 )
 def test_an_address_or_a_command_becomes_an_entry_with_a_name(line: Line, words: list[str], made: object) -> None:
@@ -200,6 +345,10 @@ def test_a_broken_file_is_left_as_it_is(line: Line) -> None:
         ["https://a.b/mcp", "--env", "A=b"],
         ["no-such-file.json"],
         ["https://a.b/mcp", "--header", "A: ü"],
+        ["https://a.b/mcp", "--hedaer", "A: b"],
+        ["--hedaer", "A: b", "https://a.b/mcp"],
+        ["npx 'x"],
+        ["  "],
     ],
 )
 def test_what_cannot_be_added_is_refused_and_nothing_is_written(line: Line, words: list[str]) -> None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Tool servers.", no_args_is_help=True)
 
 _AT_ONCE = 4
+_DOCUMENTS = frozenset({".json", ".jsonc", ".json5", ".toml", ".yaml", ".yml"})
 _LONGEST_FILE = 4 * 1024 * 1024
 _COLUMNS = ("id", "kind", "status", "where", "workspaces", "fault")
 _CHECKED = ("id", "ok", "tools", "took_ms", "says", "advice")
@@ -62,12 +63,12 @@ def list_(context: typer.Context, *, workspace: Of = None, as_json: Json = False
         say("There are none; `rookery servers add` adds one.")
 
 
-@app.command()
+@app.command(context_settings={"ignore_unknown_options": True})  # they are the command's: `servers add npx -y x`
 def add(
     context: typer.Context,
     source: Annotated[
         list[str],
-        typer.Argument(help="An address; a server.json or another client's file; or, after --, a command with its arguments."),
+        typer.Argument(help="An address; a server.json or another client's file; or a command with its arguments, best after --."),
     ],
     *,
     server_id: Annotated[str | None, typer.Option("--id", help="Its id; by default made of the source.", show_default=False)] = None,
@@ -80,21 +81,33 @@ def add(
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    """Add servers to servers.json; a running Rookery takes them up within a second."""
+    """
+    Add servers to servers.json; a running Rookery takes them up within a second.
+
+    Of a file with several servers those that can be used are added. The others are named with the reason, and the exit code is 1.
+    """
     path = settings_of(context).servers_file
-    found = _found(source, env=env or [], headers=header or [], sse=sse)
+    found, refused = _found(source, env=env or [], headers=header or [], sse=sse)
     if server_id is not None:
-        if len(found) > 1:
-            usage_error(f"--id names one server, and {source[0]} has {len(found)}.")
-        found = [Found(id=server_id, entry=found[0].entry, needs=found[0].needs)]
+        if len(found) + len(refused) > 1:
+            usage_error(f"--id names one server, and {source[0]} has {len(found) + len(refused)}.")
+        found = [Found(id=server_id, entry=each.entry, needs=each.needs) for each in found]
+    there, good = _entries_of(path), list[Found]()
     for each in found:
-        _must_be_good(each)
-    taken = [each.id for each in found if each.id in _entries_of(path)]
-    if taken and not replace:
-        raise _Unusable(f"{path.name} has {', '.join(taken)} already; choose another --id, or say --replace.")
+        reason = _why_not(each)
+        if reason is None and each.id in there and not replace:
+            reason = f"{path.name} has {each.id} already; choose another --id, or say --replace."
+        if reason is None:
+            good.append(each)
+        else:
+            refused[each.id] = reason
+    if not good:
+        raise _Unusable("; ".join(f"{name}: {reason}" for name, reason in refused.items()) or f"{source[0]} has no servers.")
     if not dry_run:
-        _edit(path, {each.id: each.entry for each in found})
-    _tell(found, path, dry_run=dry_run, as_json=as_json)
+        _edit(path, {each.id: each.entry for each in good})
+    _tell(good, refused, path, dry_run=dry_run, as_json=as_json)
+    if refused:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -217,16 +230,21 @@ def _edit(path: Path, changes: Mapping[str, JsonObject | None]) -> None:
         raise _Unusable(str(error)) from None
 
 
-def _found(source: Sequence[str], *, env: Sequence[str], headers: Sequence[str], sse: bool) -> list[Found]:
+def _found(source: Sequence[str], *, env: Sequence[str], headers: Sequence[str], sse: bool) -> tuple[list[Found], dict[str, str]]:
+    """Return the servers of what was typed, and why others of the same file are refused."""
     first = source[0]
-    if len(source) == 1 and urlsplit(first).scheme in {"http", "https"}:
+    is_address = urlsplit(first).scheme in {"http", "https"}
+    if first.startswith("-") or (is_address and len(source) > 1):
+        wrong = first if first.startswith("-") else source[1]
+        usage_error(f"No such option: {wrong}." if wrong.startswith("-") else f"After an address comes nothing: {wrong}.")
+    if is_address:
         if env:
             usage_error("--env is for commands.")
-        return [of_address(first, kind="sse" if sse else None, headers=_pairs(headers, ":", "--header"))]
+        return [of_address(first, kind="sse" if sse else None, headers=_pairs(headers, ":", "--header"))], {}
     if headers or sse:
         usage_error("--header and --sse are for addresses.")
     path = Path(first).expanduser()
-    if len(source) == 1 and (path.suffix in {".json", ".toml"} or path.name.startswith(".claude")):
+    if len(source) == 1 and (path.suffix in _DOCUMENTS or path.name.startswith(".claude")):
         try:
             with path.open(encoding="utf-8") as file:
                 return of_document(file.read(_LONGEST_FILE), name=path.name)
@@ -234,7 +252,18 @@ def _found(source: Sequence[str], *, env: Sequence[str], headers: Sequence[str],
             raise _Unusable(f"{first} cannot be read: {error}") from None
         except NotUnderstood as error:
             raise _Unusable(str(error)) from None
-    return [of_command(source, env=_pairs(env, "=", "--env"))]
+    return [of_command(_words(source), env=_pairs(env, "=", "--env"))], {}
+
+
+def _words(source: Sequence[str]) -> Sequence[str]:
+    """Return the words of a command; one quoted text is taken apart as a shell would, unless it is the path of a program."""
+    if len(source) > 1 or not any(mark.isspace() for mark in source[0]) or Path(source[0]).expanduser().exists():
+        return source
+    try:
+        words = shlex.split(source[0])
+    except ValueError as error:
+        usage_error(f"{source[0]!r} is not a command: {error}. Write its words after --, each by itself.")
+    return words or usage_error("The command is empty.")
 
 
 def _pairs(texts: Sequence[str], mark: str, option: str) -> dict[str, str]:
@@ -247,19 +276,20 @@ def _pairs(texts: Sequence[str], mark: str, option: str) -> dict[str, str]:
     return pairs
 
 
-def _must_be_good(found: Found) -> None:
-    """Do nothing if the entry could be used once its variables are set; else refuse, so that the file stays whole."""
+def _why_not(found: Found) -> str | None:
+    """Return why the entry could not be used, even if its variables are set; None: it could."""
     if found.id in RESERVED_IDS:
-        raise _Unusable(f"The id {found.id!r} is reserved; choose another --id.")
+        return f"The id {found.id!r} is reserved; choose another --id."
     if not ID.fullmatch(found.id):
         say(f"{found.id!r} is no id, so it will be served under one made of it; --id chooses another.")
     anything = _Anything()
     document = parse(json.dumps({"mcpServers": {found.id: found.entry}}).encode(), anything)
     for server in document.servers.values():
         if server.fault is not None:
-            raise _Unusable(f"{found.id}: {server.fault}")
+            return server.fault
     for warning in document.warnings:
         say(warning)
+    return None
 
 
 class _Anything(dict[str, str]):
@@ -272,16 +302,18 @@ class _Anything(dict[str, str]):
         return "https://x"  # good for an address, too
 
 
-def _tell(found: Sequence[Found], path: Path, *, dry_run: bool, as_json: bool) -> None:
+def _tell(found: Sequence[Found], refused: Mapping[str, str], path: Path, *, dry_run: bool, as_json: bool) -> None:
     unset = {name: says for each in found for name, says in each.needs.items() if name not in os.environ}
     if as_json:
         shown = {"added": {each.id: each.entry for each in found}, "needs": unset, "file": str(path), "dry_run": dry_run}
-        print_json(shown)
+        print_json({**shown, "refused": dict(refused)} if refused else shown)
         return
     for each in found:
         print(f"{'Would add' if dry_run else 'Added'} {each.id}: {_where(each.entry)}")  # noqa: T201 - the command's answer
     for name, says in unset.items():
         say(f"Set the environment variable {name} where Rookery runs" + (f": {says}" if says else "."))
+    for name, reason in refused.items():
+        say(f"Not added: {name}: {reason}")
     if not dry_run:
         say(f"To see whether it works: rookery servers check {' '.join(shlex.quote(each.id) for each in found)}")
 

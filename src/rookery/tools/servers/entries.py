@@ -36,6 +36,8 @@ RESERVED_IDS = BUILTIN_IDS | {"server-card"}
 """Ids that no entry gets: the built-in servers', and one that would make a path of ours ambiguous."""
 
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_WITH_DEFAULT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*):-([^}]*)\}")
+"""As Claude Code's files have it."""
 
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
 _HEADER_VALUE = re.compile(r"[\x21-\x7e]?|[\x21-\x7e][\t\x20-\x7e]*[\x21-\x7e]")
@@ -73,6 +75,7 @@ class Entry:
         fields: As they were written.
         environment: What `${NAME}` stands for.
         missing: What is said of a name that is not in it.
+        has_defaults: Whether `${NAME:-default}` is filled in too.
         within: What the fields' names begin with when they are told, for example "tools.".
     """
 
@@ -82,11 +85,13 @@ class Entry:
         environment: Mapping[str, str],
         *,
         missing: str = "The environment variable {name} is not set.",
+        has_defaults: bool = False,
         within: str = "",
     ) -> None:
         self._fields = fields
         self._environment = environment
         self._missing = missing
+        self._has_defaults = has_defaults
         self._within = within
         self._filled_in: set[str] = set()
 
@@ -270,6 +275,8 @@ class Entry:
             self._filled_in.add(self._environment[name])
             return self._environment[name]
 
+        if self._has_defaults:
+            text = _WITH_DEFAULT.sub(lambda found: f"${{{found[1]}}}" if self._environment.get(found[1]) else found[2], text)
         return VARIABLE.sub(value, text)
 
     def _broken(self, name: str, words: str) -> EntryBroken:

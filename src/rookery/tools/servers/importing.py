@@ -6,9 +6,7 @@ What a server.json asks its user for becomes `${NAME}`, to be set in our environ
 
 from __future__ import annotations
 
-import json
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -16,9 +14,7 @@ from typing import cast
 from urllib.parse import urlsplit
 
 from rookery.tools.models import JsonObject
-
-_SECTIONS = ("mcpServers", "servers", "mcp_servers", "context_servers")
-"""Where clients keep their servers: most of them, VS Code, Codex, Zed."""
+from rookery.tools.servers.client_entries import NotUnderstood, client_entries, is_entry, read_document, variable
 
 _RUNNERS: Mapping[str, Sequence[str]] = {
     "npm": ("npx", "-y"),
@@ -29,7 +25,6 @@ _RUNNERS: Mapping[str, Sequence[str]] = {
 _JOINED = {"npm": "@", "pypi": "==", "oci": ":", "nuget": "@"}
 """How each runner is told a version."""
 
-_OF_OTHERS = re.compile(r"\$\{(?:env|input):([^}]+)\}")
 _BRACED = re.compile(r"(?<!\$)\{([A-Za-z_][A-Za-z0-9_-]*)\}")
 _NOISE = re.compile(r"^(?:mcp[-_]server[-_]|server[-_]|mcp[-_])|(?:[-_]mcp[-_]server|[-_]mcp|[-_]server)$")
 _NOT_OF_AN_ID = re.compile(r"[^A-Za-z0-9]+")
@@ -39,10 +34,6 @@ _SAYS_NOTHING = frozenset("www mcp api com co org net gov ac".split())
 _RUNNER_NAMES = frozenset(
     "npx uvx uv bunx pnpm yarn docker podman node deno bun python python3 py sh bash env dnx run dlx tool exec -m".split()
 )
-
-
-class NotUnderstood(Exception):
-    """What was given is nothing that an entry can be made of; the text says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,45 +74,25 @@ def of_command(words: Sequence[str], *, env: Mapping[str, str] | None = None) ->
     return Found(id=_id(_bare(telling[0])), entry=entry, needs={})
 
 
-def of_document(text: str, *, name: str) -> list[Found]:
+def of_document(text: str, *, name: str) -> tuple[list[Found], dict[str, str]]:
     """
-    Return the entries of a file that is called *name*: a registry's server.json, or any client's file.
+    Return the entries of a file that is called *name*, a registry's server.json or any client's file, and why others are refused.
 
     Raises:
         NotUnderstood: It is neither.
     """
-    document = _read(text, name)
+    document = read_document(text, name)
     if isinstance(document.get("server"), dict):  # as a registry's API has it
         document = cast("JsonObject", document["server"])
     if isinstance(document.get("packages"), list) or isinstance(document.get("remotes"), list):
-        return [_of_registry(document)]
-    inner = document.get("mcp")
-    for section in _SECTIONS:
-        for place in (document, cast("JsonObject", inner) if isinstance(inner, dict) else {}):
-            entries = place.get(section)
-            if isinstance(entries, dict):
-                return [_of_client(key, entry) for key, entry in cast("JsonObject", entries).items()]
-    if "command" in document or "url" in document:
-        return [_of_client(PurePath(name).stem, document)]
-    raise NotUnderstood(f"{name} is neither a server.json (packages, remotes) nor a client's file (mcpServers, servers).")
-
-
-def _read(text: str, name: str) -> JsonObject:
-    try:
-        document: object = tomllib.loads(text) if name.endswith(".toml") else json.loads(text)
-    except ValueError as error:
-        raise NotUnderstood(f"{name} cannot be read: {error}") from None
-    if not isinstance(document, dict):
-        raise NotUnderstood(f"{name} is no object.")
-    return cast("JsonObject", document)
-
-
-def _of_client(key: str, entry: object) -> Found:
-    if not isinstance(entry, dict):
-        raise NotUnderstood(f"The entry {key!r} must be an object.")
-    renamed = json.loads(_OF_OTHERS.sub(lambda found: f"${{{_variable(found[1])}}}", json.dumps(entry)))
-    needs = {_variable(name): "" for name in _OF_OTHERS.findall(json.dumps(entry))}
-    return Found(id=key, entry=cast("JsonObject", renamed), needs=needs)
+        return [_of_registry(document)], {}
+    entries = client_entries(document, name=name)
+    if entries is None and is_entry(document):
+        entries = client_entries({"mcpServers": {PurePath(name).stem: document}}, name=name)
+    if entries is None:
+        raise NotUnderstood(f"{name} is neither a server.json (packages, remotes) nor a client's file (mcpServers, servers).")
+    found = [Found(id=each.key, entry=each.entry, needs=dict.fromkeys(each.needs, "")) for each in entries if each.entry is not None]
+    return found, {each.key: each.reason for each in entries if each.entry is None}
 
 
 def _of_registry(document: JsonObject) -> Found:
@@ -198,7 +169,7 @@ def _value(thing: JsonObject, needs: dict[str, str]) -> str:
     default = thing.get("default")
     if default is not None and _either(thing, "isSecret", "is_secret") is not True:
         return str(default)
-    name = _variable(str(_either(thing, "valueHint", "value_hint") or thing.get("name") or "VALUE"))
+    name = _named_variable(str(_either(thing, "valueHint", "value_hint") or thing.get("name") or "VALUE"))
     needs[name] = str(thing.get("description") or "")
     return f"${{{name}}}"
 
@@ -240,7 +211,6 @@ def _id(text: str) -> str:
     return _NOT_OF_AN_ID.sub("-", text).strip("-")[:64].rstrip("-") or "server"
 
 
-def _variable(name: str) -> str:
-    """Return *name* as the name of a variable of the environment."""
-    made = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_").upper() or "VALUE"
-    return made if not made[0].isdigit() else f"V_{made}"
+def _named_variable(name: str) -> str:
+    """Return *name* as the name of a variable of the environment, in capitals."""
+    return variable(name).upper()

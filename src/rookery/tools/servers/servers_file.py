@@ -103,7 +103,7 @@ def _id_of(key: str, taken: Mapping[str, Server]) -> str:
 def _server(server_id: str, key: str, entry: object, environment: Mapping[str, str]) -> tuple[Server, list[str]]:
     if not isinstance(entry, dict):
         return Server(id=server_id, name=key, target=Command(command=""), fault="The entry must be an object."), []
-    reading = Entry(cast("dict[str, object]", entry), environment)
+    reading = Entry(cast("dict[str, object]", entry), environment, has_defaults=True)
     warnings = reading.unknown()
     if key in RESERVED_IDS:
         warnings.append(f"the id is reserved for a built-in server; it is served as {server_id!r}")

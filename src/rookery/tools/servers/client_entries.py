@@ -1,0 +1,313 @@
+"""
+Servers in the files of other MCP clients, as entries of ours (D-37).
+
+Read are Claude Desktop and Code, Cursor, VS Code, Windsurf, Gemini CLI, Codex, opencode, Zed, Continue, and whatever writes as they do.
+An entry that would lose something, a token for example, is refused with the reason.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from dataclasses import dataclass
+from typing import cast
+
+from rookery.tools.models import JsonObject
+
+_SECTIONS = ("mcpServers", "servers", "mcp_servers", "context_servers")
+"""Most clients; VS Code; Codex; Zed."""
+
+_NAMED = ("command", "url", "serverUrl", "httpUrl")
+"""Fields of which an entry has at least one."""
+
+_PASSED_OVER = frozenset("source dev gallery version trust autoApprove alwaysAllow watchPaths startup_timeout_sec oauth_resource".split())
+"""Fields that mean something to their client alone."""
+
+_VARIABLES = re.compile(r"\$\{\{\s*(?:secrets|inputs)\.([^}\s]+)\s*\}\}|\$\{env:([^}]+)\}|(?<!\$)\{env:([^}]+)\}")
+"""Continue's secrets; variables of Cursor, VS Code and Windsurf; opencode's."""
+
+_INPUT = re.compile(r"\$\{input:([^}]+)\}")
+"""What VS Code asks its user for."""
+
+_BARE_VARIABLE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
+"""Gemini CLI's."""
+
+_FILE_CONTENT = re.compile(r"\{file:([^}]*)\}")
+_OF_THE_EDITOR = re.compile(r"\$\{(workspaceFolder\w*|pathSeparator|/)\}")
+_OURS = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(:-[^}]*)?\}")
+
+
+class NotUnderstood(Exception):
+    """What was given is nothing that an entry can be made of; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientEntry:
+    """
+    An entry of a client's file.
+
+    Attributes:
+        entry: It, in our form; None: it is refused.
+        reason: Why it is refused.
+        needs: Names of variables that must be set for it.
+    """
+
+    key: str
+    entry: JsonObject | None = None
+    reason: str = ""
+    needs: tuple[str, ...] = ()
+
+
+def read_document(text: str, name: str) -> JsonObject:
+    """
+    Parse a file that is called *name*: TOML, YAML, or JSON, also with comments and trailing commas.
+
+    Raises:
+        NotUnderstood: It is none of them.
+    """
+    try:
+        if name.endswith(".toml"):
+            document: object = tomllib.loads(text)
+        elif name.endswith((".yaml", ".yml")):
+            document = _read_yaml(text)
+        else:
+            document = _read_json(text)
+    except ValueError as error:
+        raise NotUnderstood(f"{name} cannot be read: {error}") from None
+    if not isinstance(document, dict):
+        raise NotUnderstood(f"{name} is not an object.")
+    return cast("JsonObject", document)
+
+
+def client_entries(document: JsonObject, *, name: str) -> list[ClientEntry] | None:
+    """Return the servers of a client's file that is called *name*; None: it has no section of servers."""
+    found = _section(document)
+    if found is None:
+        return None
+    has_bare = name == "settings.json" or any("httpUrl" in each for _, each in found if isinstance(each, dict))
+    return [_converted(key, each, has_bare_variables=has_bare) for key, each in found]
+
+
+def is_entry(document: JsonObject) -> bool:
+    """Return whether *document* is one entry, without a section around it."""
+    return any(field in document for field in _NAMED)
+
+
+def _section(document: JsonObject) -> list[tuple[str, object]] | None:
+    inner = document.get("mcp")
+    places = [document, *([cast("JsonObject", inner)] if isinstance(inner, dict) else [])]
+    for section in _SECTIONS:
+        for place in places:
+            entries = place.get(section)
+            if isinstance(entries, dict):
+                return list(cast("JsonObject", entries).items())
+            if isinstance(entries, list):
+                return _of_list(cast("list[object]", entries))
+    listed = _dict(document.get("experimental")).get("modelContextProtocolServers")
+    if isinstance(listed, list):  # Continue's config.json
+        return _of_list([_dict(each).get("transport") for each in cast("list[object]", listed)])
+    if len(places) > 1 and all(isinstance(each, dict) for each in places[1].values()):  # opencode
+        return list(places[1].items())
+    return None
+
+
+def _of_list(entries: list[object]) -> list[tuple[str, object]]:
+    """Return the servers of a list, as Continue has them, by their names."""
+    found = list[tuple[str, object]]()
+    for place, each in enumerate(entries, 1):
+        name = _dict(each).get("name")
+        found.append((name if isinstance(name, str) and name else f"server-{place}", each))
+    return found
+
+
+def _converted(key: str, entry: object, *, has_bare_variables: bool) -> ClientEntry:
+    if not isinstance(entry, dict):
+        return ClientEntry(key=key, reason="The entry must be an object.")
+    try:
+        text = json.dumps(entry)
+        _must_be_complete(text, cast("JsonObject", entry))
+        made = _Conversion(cast("JsonObject", json.loads(_with_our_variables(text, has_bare=has_bare_variables)))).entry()
+    except NotUnderstood as error:
+        return ClientEntry(key=key, reason=str(error))
+    needs = [found[1] for found in _OURS.finditer(json.dumps(made)) if not found[2]]
+    return ClientEntry(key=key, entry=made, needs=tuple(dict.fromkeys(needs)))
+
+
+def _must_be_complete(text: str, entry: JsonObject) -> None:
+    """
+    Do nothing if all of the entry is in its text.
+
+    Raises:
+        NotUnderstood: A part is in another file, or known to an editor alone.
+    """
+    if "envFile" in entry:
+        raise NotUnderstood(
+            "Its variables are in an envFile, which would be lost. Write them as env: ${NAME} is read from the environment."
+        )
+    if (found := _FILE_CONTENT.search(text)) is not None:
+        raise NotUnderstood(f"A value is read from the file {found[1]!r}. Set it as a variable of the environment and write ${{NAME}}.")
+    if (found := _OF_THE_EDITOR.search(text)) is not None:
+        raise NotUnderstood(f"${{{found[1]}}} is known to the editor alone. Write the path itself.")
+    if not is_entry(entry):
+        by = " Its client starts it by an extension." if entry.get("source") == "extension" or "settings" in entry else ""
+        raise NotUnderstood(f"The entry has neither a command nor a url.{by}")
+
+
+def _with_our_variables(text: str, *, has_bare: bool) -> str:
+    def named(found: re.Match[str]) -> str:
+        return f"${{{variable(next(group for group in found.groups() if group))}}}"
+
+    text = _VARIABLES.sub(named, text).replace("${userHome}", "${HOME}")
+    text = _INPUT.sub(lambda found: f"${{{variable(found[1]).upper()}}}", text)
+    return _BARE_VARIABLE.sub(r"${\1}", text) if has_bare else text
+
+
+def variable(name: str) -> str:
+    """Return *name* as the name of a variable of the environment."""
+    made = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_") or "VALUE"
+    made = made if name == made else made.upper()
+    return made if not made[0].isdigit() else f"V_{made}"
+
+
+class _Conversion:
+    """One entry on its way to our form."""
+
+    def __init__(self, fields: JsonObject) -> None:
+        self._fields = fields
+
+    def entry(self) -> JsonObject:
+        """Return it; what it has beside stays, and is named when the entry is read."""
+        self._take_command()
+        self._take_address()
+        self._take_environment()
+        self._take_headers()
+        self._take_login()
+        self._take_tools()
+        self._move("tool_timeout_sec", "timeout_s")
+        if isinstance(self._fields.get("sandbox"), dict):  # VS Code's, about the file system
+            del self._fields["sandbox"]
+        return {name: value for name, value in self._fields.items() if name not in _PASSED_OVER}
+
+    def _take_command(self) -> None:
+        command = self._fields.get("command")
+        if isinstance(command, dict):  # Zed's older form
+            inner = cast("JsonObject", self._fields.pop("command"))
+            self._fields |= {("command" if name == "path" else name): value for name, value in inner.items()}
+        elif isinstance(command, list):  # opencode's
+            words = [str(word) for word in cast("list[object]", command)]
+            if not words:
+                raise NotUnderstood("The command is an empty list.")
+            self._fields["command"] = words[0]
+            self._fields["args"] = [*words[1:], *cast("list[str]", self._fields.get("args") or [])]
+        if self._fields.get("type") in {"local", "remote", "custom"}:
+            del self._fields["type"]
+
+    def _take_address(self) -> None:
+        for name in ("serverUrl", "httpUrl"):  # Windsurf's; Gemini CLI's, which comes before its url
+            if name in self._fields:
+                self._fields["url"] = self._fields.pop(name)
+
+    def _take_environment(self) -> None:
+        env = {**self._object("env"), **self._object("environment", "environment")}
+        for each in self._list("env_vars"):  # Codex: variables that are passed on
+            name = cast("JsonObject", each).get("name") if isinstance(each, dict) else each
+            if isinstance(name, str):
+                env.setdefault(name, f"${{{name}}}")
+        if env:
+            self._fields["env"] = {name: _as_text(value) for name, value in env.items() if value is not None}
+
+    def _take_headers(self) -> None:
+        options = self._object("requestOptions", "requestOptions")  # Continue's
+        headers = {**self._object("headers"), **self._object("http_headers", "http_headers"), **_dict(options.get("headers"))}
+        for name, source in self._object("env_http_headers", "env_http_headers").items():
+            headers[name] = f"${{{source}}}"
+        token = self._fields.pop("bearer_token", None) or self._fields.pop("apiKey", None)
+        source = self._fields.pop("bearer_token_env_var", None)
+        if isinstance(source, str) and source:
+            token = f"${{{source}}}"
+        if token is not None and "authorization" not in {name.lower() for name in headers}:
+            headers["Authorization"] = f"Bearer {token}"
+        if headers:
+            self._fields["headers"] = {name: _as_text(value) for name, value in headers.items()}
+
+    def _take_login(self) -> None:
+        """Take what a client knows of a login: opencode, Gemini CLI and Claude Code say `oauth`, Cursor says `auth`, Codex `scopes`."""
+        scopes = self._fields.pop("scopes", None)
+        told = self._fields.pop("oauth", None)
+        auth = self._fields.get("auth")
+        if isinstance(auth, dict) and "CLIENT_ID" in auth:
+            told = cast("JsonObject", self._fields.pop("auth"))
+        if told is None and scopes is None:
+            return
+        inner = _dict(told)
+        if told is False or inner.get("enabled") is False:
+            return
+        scope = next((inner[name] for name in ("scope", "scopes") if inner.get(name)), scopes)
+        login: JsonObject = {
+            "type": "oauth",
+            "client_id": inner.get("clientId") or inner.get("CLIENT_ID"),
+            "client_secret": inner.get("clientSecret") or inner.get("CLIENT_SECRET"),
+            "scope": " ".join(map(str, cast("list[object]", scope))) if isinstance(scope, list) else scope,
+        }
+        self._fields["auth"] = {name: value for name, value in login.items() if value is not None}
+
+    def _take_tools(self) -> None:
+        rules = JsonObject()
+        for ours, names in (("allow", ("includeTools", "enabled_tools")), ("deny", ("excludeTools", "disabled_tools"))):
+            for name in names:
+                if name in self._fields:
+                    rules[ours] = self._fields.pop(name)
+        if rules and not isinstance(self._fields.get("tools"), (list, dict)):
+            self._fields["tools"] = rules
+
+    def _move(self, old: str, new: str) -> None:
+        if old in self._fields:
+            self._fields.setdefault(new, self._fields.pop(old))
+
+    def _object(self, name: str, drop: str | None = None) -> JsonObject:
+        found = _dict(self._fields.get(name))
+        if drop is not None:
+            self._fields.pop(drop, None)
+        return found
+
+    def _list(self, name: str) -> list[object]:
+        found = self._fields.pop(name, None)
+        return cast("list[object]", found) if isinstance(found, list) else []
+
+
+def _dict(value: object) -> JsonObject:
+    return cast("JsonObject", value) if isinstance(value, dict) else {}
+
+
+def _as_text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _read_yaml(text: str) -> object:
+    import yaml
+
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from None
+
+
+def _read_json(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return json.loads(without_comments(text))
+
+
+_COMMENT_OR_TEXT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+_TEXT_OR_COMMA = re.compile(r'"(?:\\.|[^"\\])*"|,(?=\s*[}\]])', re.DOTALL)
+
+
+def without_comments(text: str) -> str:
+    """Return JSON with comments and trailing commas (JSONC) as plain JSON; lines and columns stay as they are."""
+
+    def blank(found: re.Match[str]) -> str:
+        return found[0] if found[0].startswith('"') else re.sub(r"[^\n]", " ", found[0])
+
+    return _TEXT_OR_COMMA.sub(blank, _COMMENT_OR_TEXT.sub(blank, text))
