@@ -183,6 +183,14 @@ async def test_a_caller_may_have_a_tools_own_error_with_200(nest: House, prefer:
     assert refused.status_code == 404
 
 
+async def test_a_raw_question_mark_in_a_uri_is_told_how_to_be_written(nest: House) -> None:
+    """Issue 14: what follows a raw `?` is a query, which no resource takes; the error says how to encode it. D-30, D-10."""
+    answer = await nest.admin.get(f"{BASE}/resources/odd://memo/insights?x=1")
+
+    assert answer.status_code == 422
+    assert "%3F" in answer.json()["errors"]["x"][0]
+
+
 async def test_what_tools_get_wrong_is_no_failure_of_rookerys(nest: House) -> None:
     """Issue 14: the figure behind "Failures of ours" and its alert leaves out failed tools and servers that are down; D-05."""
     await nest.admin.post(f"{BASE}/tools/call", {"server": "odd", "tool": "error"})

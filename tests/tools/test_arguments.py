@@ -72,3 +72,16 @@ def test_a_schema_may_name_its_dialect() -> None:
     }
 
     assert set(errors_of(schema, {"a": 1})) == {"/a"}
+
+
+def test_an_unknown_argument_names_the_nearest_known_one() -> None:
+    """Issue 14: as the fields of a body do; D-34, D-10."""
+    arguments = Arguments({"type": "object", "properties": {"id": {}, "content": {}}, "additionalProperties": False})
+
+    with pytest.raises(ArgumentsInvalid) as near:
+        arguments.check({"memory_id": 1, "contents": "x"})
+    with pytest.raises(ArgumentsInvalid) as far:
+        arguments.check({"zzzz": 1})
+
+    assert "'content' instead of 'contents'" in near.value.message
+    assert "It takes id, content." in far.value.message

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import cast
 
 import jsonschema_rs
 
@@ -22,6 +24,8 @@ class Arguments:
 
     def __init__(self, schema: Mapping[str, object]) -> None:
         self.fault: str | None = None
+        properties = schema.get("properties")
+        self._names = list(cast("Mapping[str, object]", properties)) if isinstance(properties, Mapping) else []
         self._validator: jsonschema_rs.Validator | None = None
         try:
             # Schemas name their dialect by $schema; 2020-12 is the protocol's default.
@@ -43,8 +47,19 @@ class Arguments:
         for count, error in enumerate(self._validator.iter_errors(arguments)):
             if count == _MAX_ERRORS:
                 break
-            errors.setdefault(_pointer(error.instance_path), []).append(_short(error.message))
+            errors.setdefault(_pointer(error.instance_path), []).append(_short(self._text(error, arguments)))
         raise ArgumentsInvalid(errors)
+
+    def _text(self, error: jsonschema_rs.ValidationError, arguments: Mapping[str, object]) -> str:
+        """Return what is wrong; unknown arguments are named, each with the nearest known one."""
+        unknown = [name for name in arguments if name not in self._names]
+        if error.instance_path or error.schema_path != ["additionalProperties"] or not unknown:
+            return error.message
+        near = {name: found for name in unknown if (found := get_close_matches(name, self._names, n=1, cutoff=0.5))}
+        if not near:
+            return f"{error.message}. It takes {', '.join(self._names) or 'none'}."
+        meant = ", ".join(f"{found[0]!r} instead of {name!r}" for name, found in near.items())
+        return f"{error.message}. Did you mean {meant}?"
 
 
 def _pointer(path: list[str | int]) -> str:

@@ -239,7 +239,7 @@ class FoundTools(Answer):
     query: str
     tools: list[dict[str, object]]
     count: int
-    took_ms: float
+    took_ms: int
 
 
 class OpenApi(RootModel[dict[str, object]]):
@@ -405,7 +405,8 @@ class CallShown(Answer):
     code: str | None
     error: str | None
     cached: bool
-    duration_ms: float
+    duration_ms: int
+    duration_exact_ms: float
     arguments_bytes: int
     result_bytes: int
     arguments: str | None

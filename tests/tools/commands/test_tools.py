@@ -25,6 +25,7 @@ def stopped(line: Line) -> list[tuple[object, object, object]]:
 
 def test_tools_are_stopped_and_go_on_by_the_same_words(nest: Line) -> None:
     """D-33: a workspace, a server, a tool; of one workspace or of all."""
+    nest.file.write_text('{"mcpServers": {"git": {"command": "git"}}}', encoding="utf-8")
     for words in (["stop"], ["stop", "git"], ["stop", "git/push"], ["stop", "--all-workspaces", "git"]):
         assert nest.run("tools", *words).exit_code == 0
     assert stopped(nest) == [("all", "git", "all"), (1, "all", "all"), (1, "git", "all"), (1, "git", "push")]
@@ -53,6 +54,19 @@ def test_a_brake_on_what_is_not_there_says_so(nest: Line) -> None:
     """D-33: a name that was typed wrong must not look like a server that is stopped."""
     nest.file.write_text('{"mcpServers": {"git": {"command": "git"}}}', encoding="utf-8")
 
-    said = {name: nest.run("tools", "stop", name).stderr for name in ("git", "brain", "gti")}
+    tried = {name: nest.run("tools", "stop", name) for name in ("git", "brain", "gti", "nope/x", "all")}
 
-    assert ["No server" in said[name] for name in ("git", "brain", "gti")] == [False, False, True]
+    assert {name: result.exit_code for name, result in tried.items()} == {"git": 0, "brain": 0, "gti": 1, "nope/x": 1, "all": 1}
+    assert "'git'" in str(tried["gti"].exception)
+    assert "leave the name out" in str(tried["all"].exception)
+    assert stopped(nest) == [(1, "brain", "all"), (1, "git", "all")]
+
+
+def test_a_server_called_all_is_not_all_servers(nest: Line) -> None:
+    """Issue 14: a stop of everything and one of a server that is called "all" are told apart in the list; D-33."""
+    nest.file.write_text('{"mcpServers": {"all": {"command": "x"}}}', encoding="utf-8")
+
+    for words in (["stop"], ["stop", "all"]):
+        assert nest.run("tools", *words).exit_code == 0
+
+    assert stopped(nest) == [(1, "all", "all"), (1, "'all'", "all")]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import metadata
 from typing import cast
 
 import httpx2
 import pytest
 from mcp import MCPError
 
+from tests.conftest import eventually
 from tests.processes import Server
 from tests.tools.gateway.clients import ERAS, Json, client
 from tests.tools.gateway.test_hostile import ACCEPT, OPENING
@@ -61,10 +63,13 @@ async def test_the_official_client_shows_why_it_was_refused(nest: Server, mode: 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_a_slash_at_the_end_changes_nothing(nest: Server, mode: str, path: str) -> None:
     """Issue 14: other clients' documentation writes the address with a slash; D-36."""
+    name = "odd__echo" if path == "/mcp/" else "echo"
     async with client(nest, path, mode=mode) as mcp:
-        tools = [tool.name for tool in (await mcp.list_tools()).tools]
 
-    assert ("odd__echo" if path == "/mcp/" else "echo") in tools
+        async def is_listed() -> bool:
+            return name in [tool.name for tool in (await mcp.list_tools()).tools]
+
+        assert await eventually(is_listed)
 
 
 @pytest.mark.parametrize(
@@ -104,3 +109,13 @@ def test_without_a_message_the_error_body_is_ours(nest: Server) -> None:
     ended = httpx2.delete(nest.url + "/mcp/odd/", headers=headers)
 
     assert [each.json()["error"] for each in (opened, ended)] == ["unauthorised", "unauthorised"]
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_the_gateway_has_the_version_of_the_package(nest: Server, mode: str) -> None:
+    """Issue 14: one thing has one version: what MCP clients are told is what the registry, the cards and backups say; D-35, D-36."""
+    told = {each["server"]["version"] for each in nest.client.get("/v0.1/servers").json()["servers"]}
+    async with client(nest, mode=mode) as mcp:
+        info = mcp.server_info
+
+    assert {info.version if info else None} == told == {metadata.version("rookery")}

@@ -12,6 +12,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import cache
+from importlib import metadata
 from typing import Protocol, TypeAlias, TypeVar, cast
 from weakref import WeakValueDictionary
 
@@ -66,7 +67,7 @@ _SESSION_GONE = ("Session not found", "Session terminated")
 _CAPABILITIES: JsonObject = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}
 """Of callers over HTTP: what a server of the later era asks of them is their answer, which they can come back to (D-34)."""
 
-_ABOUT_US = types.Implementation(name="rookery", version="1.0.0")
+_ABOUT_US = types.Implementation(name="rookery", version=metadata.version("rookery"))
 _CHANGES = (types.ToolListChangedNotification, types.ResourceListChangedNotification, types.PromptListChangedNotification)
 
 T = TypeVar("T")

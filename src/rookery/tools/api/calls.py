@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Mapping, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -121,6 +121,7 @@ class CallRoutes:
                 answers=ResourceResponse,
                 operation_id="read_resource",
                 summary="Read a resource",
+                refuse=_refusal_of_resource,
                 tags=execution,
             ),
         ]
@@ -255,6 +256,16 @@ def _refusal_of_call(error: RookeryError, body: object, path: Mapping[str, str])
 def _refusal_of_tool(error: RookeryError, body: object, path: Mapping[str, str]) -> RookeryError:
     del body
     return _refusal(error, {"server": path["server_id"], "tool": path["tool"]})
+
+
+def _refusal_of_resource(error: RookeryError, body: object, path: Mapping[str, str]) -> RookeryError:
+    """Return *error*; a query is most likely a part of the uri that was not encoded."""
+    del body
+    if not isinstance(error, ValidationFailed) or path["uri"] == "":
+        return error
+    fields = cast("Mapping[str, Sequence[str]]", error.detail["errors"])
+    hint = "; if it is part of the uri, write '?' as %3F"
+    return ValidationFailed({name: [text + hint * text.endswith("no query") for text in texts] for name, texts in fields.items()})
 
 
 def _refusal(error: RookeryError, called: Mapping[str, object]) -> RookeryError:

@@ -138,7 +138,7 @@ class DiscoveryRoutes:
         started = time.perf_counter()
         found = await self.search.find(caller_of(request), query.q, query.limit, query.server)
         tools = [{**_shown(each.tool.definition), "server": each.server.id, "score": each.score} for each in found]
-        took_ms = round((time.perf_counter() - started) * 1000, 2)
+        took_ms = round((time.perf_counter() - started) * 1000)
         return reply(FoundTools(query=query.q, tools=tools, count=len(tools), took_ms=took_ms))
 
     @describe(errors=(PermissionDenied, Disabled, ServerNotFound), sends=("Deprecation",))

@@ -75,7 +75,12 @@ def login(
             "error": checked.error,
         }
 
-    print_thing(run(context, work), as_json=as_json)
+    told = run(context, work)
+    print_thing(told, as_json=as_json)
+    if told["error"] is None:
+        say(f"Logged in at {server_id}: it has {told['tools']} tools.")
+    else:
+        say(f"Logged in at {server_id}, but it cannot be used: {told['error']}")
 
 
 def logout(context: typer.Context, server_id: ServerId, *, workspace: Whose = None, as_json: Json = False) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from typing import Annotated
 
 import typer
@@ -12,6 +14,7 @@ from rookery.access.commands.printing import print_json, print_many, print_thing
 from rookery.access.commands.reading import usage_error
 from rookery.access.commands.terminal import Json, Where, operator, workspace_of
 from rookery.kernel.clock import iso
+from rookery.kernel.errors import RookeryError
 from rookery.tools.commands.opening import Opened, run, settings_of
 from rookery.tools.models import BUILTIN_IDS, Stop
 from rookery.tools.servers.brakes import EVERYWHERE
@@ -21,6 +24,17 @@ app = typer.Typer(help="Stop tools at once, and let them go on.", no_args_is_hel
 
 _AT = datetime.fromtimestamp(0, UTC)
 _COLUMNS = ("workspace", "server", "tool", "reason", "stopped_at")
+
+
+class UnknownServer(RookeryError):
+    """A stop names a server that does not exist; nothing was stopped. A command's error, exit code 1."""
+
+    def __init__(self, server_id: str, known: Collection[str]) -> None:
+        near = get_close_matches(server_id, known, n=1, cutoff=0.5)
+        hint = f"Did you mean {near[0]!r}?" if near else "`rookery servers list` shows what there is."
+        everything = " To stop all servers, leave the name out." if server_id.lower() in {"all", "*"} else ""
+        super().__init__(f"There is no server {server_id!r}; nothing was stopped. {hint}{everything}")
+
 
 Target = Annotated[str, typer.Argument(help="A server, or server/tool; all servers if left out.", show_default=False)]
 Everywhere = Annotated[bool, typer.Option("--all-workspaces", help="For every workspace.")]
@@ -40,8 +54,9 @@ def stop(
 
     async def work(opened: Opened) -> Stop:
         what = await _what(opened, target, workspace, everywhere=everywhere, reason=reason)
-        if what.server_id and not await _is_there(context, opened, what):
-            say(f"No server is called {what.server_id!r} now; one that will be is stopped. `rookery servers list` shows what there is.")
+        known = await _known(context, opened, what)
+        if what.server_id and known is not None and what.server_id not in known:
+            raise UnknownServer(what.server_id, known)
         return await opened.tools.brakes.stop(what, by=operator())
 
     print_thing(_shown(run(context, work)), as_json=as_json)
@@ -99,15 +114,16 @@ async def _what(opened: Opened, target: str, workspace: str | None, *, everywher
     return Stop(workspace_id=workspace_id, server_id=server_id, tool=tool, reason=reason, stopped_at=_AT)
 
 
-async def _is_there(context: typer.Context, opened: Opened, what: Stop) -> bool:
-    """Tell whether a server has that id, or if that cannot be told: a slip of the pen should not look like a brake."""
+async def _known(context: typer.Context, opened: Opened, what: Stop) -> frozenset[str] | None:
+    """Return the ids of the servers that a stop can name; None: servers.json cannot be read."""
     try:
         of_all = read_file(settings_of(context).servers_file, os.environ).servers
     except FileBroken:
-        return True
-    if what.server_id in BUILTIN_IDS or what.server_id in of_all:
-        return True
-    return any(each.server.id == what.server_id for each in await opened.tools.owned.all_of(what.workspace_id))
+        return None
+    is_everywhere = what.workspace_id == EVERYWHERE
+    owners = [each.id for each in await opened.access.workspaces.list()] if is_everywhere else [what.workspace_id]
+    owned = [each.server.id for owner in owners for each in await opened.tools.owned.all_of(owner)]
+    return frozenset((*BUILTIN_IDS, *of_all, *owned))
 
 
 def _covers(stop: Stop, what: Stop) -> bool:
@@ -119,11 +135,16 @@ def _covers(stop: Stop, what: Stop) -> bool:
     )
 
 
+def _name(name: str) -> str:
+    """Return the name of what is stopped; a server or tool that is called "all" is quoted, to be told from all of them."""
+    return repr(name) if name == "all" else name or "all"
+
+
 def _shown(stop: Stop) -> dict[str, object]:
     return {
         "workspace": "all" if stop.workspace_id == EVERYWHERE else stop.workspace_id,
-        "server": stop.server_id or "all",
-        "tool": stop.tool or "all",
+        "server": _name(stop.server_id),
+        "tool": _name(stop.tool),
         "reason": stop.reason,
         "stopped_at": iso(stop.stopped_at),
     }

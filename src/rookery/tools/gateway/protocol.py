@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
+from importlib import metadata
 from typing import TypeVar, cast
 
 import mcp_types as types
@@ -100,7 +101,7 @@ class Protocol:
         hint = CacheHint(ttl_ms=_TTL_MS, scope="private")
         server: Server[None] = Server(
             "rookery",
-            version="1.0.0",
+            version=metadata.version("rookery"),
             title="Rookery",
             cache_hints={**dict.fromkeys(_LISTS, hint), "resources/read": CacheHint(ttl_ms=0, scope="private")},
             lifespan=_no_lifespan,
