@@ -13,6 +13,8 @@ import tomllib
 from dataclasses import dataclass
 from typing import cast
 
+import yaml
+
 from rookery.tools.models import JsonObject
 
 _SECTIONS = ("mcpServers", "servers", "mcp_servers", "context_servers")
@@ -285,8 +287,6 @@ def _as_text(value: object) -> str:
 
 
 def _read_yaml(text: str) -> object:
-    import yaml
-
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
