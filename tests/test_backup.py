@@ -63,6 +63,20 @@ def rookery(settings: Settings, *arguments: str) -> tuple[int, str]:
     return done.exit_code, done.stdout + done.stderr
 
 
+def test_a_backup_is_named_as_an_argument(data_dir: Path, tmp_path: Path) -> None:
+    """Issue 14: `backup FILE`; D-04: a name without a known ending gets .tar.zst; --out stays, but names the file once."""
+    settings = Settings(data_dir=data_dir)
+    prepare(settings)
+    bare, other = tmp_path / "saved", tmp_path / "other.tar"
+
+    assert rookery(settings, "backup", str(bare))[0] == 0
+    assert rookery(settings, "backup", "--out", str(other))[0] == 0
+    assert {each.name for each in tmp_path.iterdir() if each.is_file()} == {"saved.tar.zst", "other.tar"}
+    assert rookery(settings, "backup", str(bare), "--out", str(other))[0] == 2
+    assert rookery(settings, "restore", str(tmp_path / "nope.tar"))[0] == 2
+    assert "no file" in rookery(settings, "restore", str(tmp_path / "nope.tar"))[1]
+
+
 def _started(script: str, *paths: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", script, *map(str, paths)])
 
@@ -275,7 +289,6 @@ def test_what_cannot_be_saved_is_said_in_one_line(data_dir: Path, tmp_path: Path
 
     assert rookery(here, "backup", "--out", str(there)) == (1, f"{there} is there already; a backup is never written over a file.")
     assert there.read_bytes() == b"mine"
-    assert rookery(here, "backup", "--out", str(tmp_path / "x.zip"))[0] == 2
     assert rookery(here, "backup", "--out", str(tmp_path / "no" / "x.tar"))[0] == 2
     assert rookery(here, "backup", "--out", str(tmp_path / "x.tar"), "--keep", "3")[0] == 2
     assert rookery(here, "backup", "--out", str(tmp_path / "x.tar"), "--without-records")[0] == 2

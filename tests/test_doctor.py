@@ -38,6 +38,7 @@ async def test_a_healthy_installation_is_well(house: House) -> None:
         "counters",
         "memory",
         "jobs",
+        "server",
         "disk",
         "secrets",
         "tool servers",

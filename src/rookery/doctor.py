@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from rookery.access.scopes import ALL
 from rookery.kernel.clock import iso
 from rookery.kernel.errors import EngineUnavailable, RookeryError
 from rookery.kernel.http.crowd import OTHER_FILES, room
+from rookery.kernel.running_server import find_server
 from rookery.memory.maintenance.lifecycle import Wanted
 from rookery.tools.servers.servers_file import FileBroken, read_file
 from rookery.webhooks.models import DisabledReason
@@ -58,12 +60,18 @@ async def examine(rookery: Rookery) -> list[Finding]:
         found.append(await _audit(rookery))
         found += await _tool_servers(rookery)
         found += await _webhooks(rookery)
-    return [*found, _disk(rookery), *_connections(rookery), *_servers_file(rookery)]
+    return [*found, await _server(rookery), _disk(rookery), *_connections(rookery), *_servers_file(rookery)]
 
 
 def is_well(findings: Sequence[Finding]) -> bool:
     """Tell whether there is no problem; warnings are none."""
     return all(finding.grade != "problem" for finding in findings)
+
+
+async def _server(rookery: Rookery) -> Finding:
+    running = await asyncio.to_thread(find_server, rookery.settings.data_dir)
+    says = f"runs at {running.url}, process {running.pid}" if running else "none answers on this data folder"
+    return Finding(about="server", grade="ok", says=says)
 
 
 async def _engines(rookery: Rookery) -> list[Finding]:

@@ -27,6 +27,7 @@ from rookery.kernel.errors import WrongSettings
 from rookery.kernel.http.connection import Connection
 from rookery.kernel.http.crowd import Crowd, make_room
 from rookery.kernel.http.tls import TlsServer
+from rookery.kernel.running_server import note_server, remove_note
 from rookery.wiring import Rookery
 
 _log = structlog.stdlib.get_logger("rookery.serving")
@@ -89,10 +90,22 @@ def run(rookery: Rookery, listening: socket.socket) -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         server = _Server(config) if tls is None else _TlsServer(config, crowd, tls)
         server.on_exit = rookery.hang_up
-        runner.run(server.serve(sockets=[listening]))
+        server.on_start = lambda: _note(settings)
+        try:
+            runner.run(server.serve(sockets=[listening]))
+        finally:
+            remove_note(settings.data_dir)
     if not server.started:
         raise WrongSettings("The server did not start; the log above says why.")
     _log.info("stopped")
+
+
+def _note(settings: Settings) -> None:
+    """Note where the server listens; without the note commands show the address of their own settings."""
+    try:
+        note_server(settings.data_dir, settings.listening_url)
+    except OSError as error:
+        _log.warning("server.not_noted", folder=str(settings.data_dir), reason=error.strerror)
 
 
 def owner_of(trusted_proxies: Sequence[str]) -> Callable[[str], str | None]:
@@ -137,6 +150,8 @@ class _Server(uvicorn.Server):
 
     on_exit: Callable[[], None] | None = None
     """Ends what would never end by itself."""
+    on_start: Callable[[], None] | None = None
+    """Called once requests are answered."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """
@@ -145,6 +160,8 @@ class _Server(uvicorn.Server):
         Measured on tool calls of 16 clients: p99 55 and 60 ms in the place of 89 and 152, and a sixth more of them.
         """
         await super().startup(sockets)
+        if self.on_start is not None and self.started:
+            self.on_start()
         gc.freeze()
         gc.set_threshold(_YOUNG, *gc.get_threshold()[1:])
 

@@ -144,9 +144,7 @@ class Rookery:
         """Open everything and begin to work; `close` must follow, also when this raises."""
         await self.observation.start(self._running)
         await self._open()
-        await self.sealing.sealer.start()
-        await self.worker.start()
-        self._running.push_async_callback(self.worker.stop)
+        await self._start_jobs()
         await self.tools.sessions.start()
         self._running.push_async_callback(self.tools.sessions.aclose)
         await self.tools.catalogue.start()
@@ -154,14 +152,39 @@ class Rookery:
         self._running.push_async_callback(self.tools.logins.aclose)
         self._running.push_async_callback(self.tools.gateway.aclose)
         self._running.push_async_callback(self.tools.nearness.aclose)
-        await self.webhooks.dispatcher.start()
-        self._running.push_async_callback(self.webhooks.dispatcher.stop)
+        await self._start_webhooks()
         brain = (self.memory.journal.run(), self.memory.training.run(), self.memory.upkeep.run())
         rest = (self.observation.figures.run(), self.tools.logins.run(), self.server_news.run(), self._warm())
         for work in (*brain, run_chores(self.chores), *rest):
             self._tasks.append(asyncio.create_task(work))
         self._running.push_async_callback(self.agents.sessions.following.aclose)
         self._running.push_async_callback(self._end_tasks)
+
+    async def start_worker(self) -> None:
+        """
+        Open everything and run jobs, webhooks and periodic tasks, without HTTP; `close` must follow, also when this raises.
+
+        No tool server is started, so what is learned from tool servers is left to processes that serve.
+        """
+        await self.observation.start(self._running)
+        await self._open()
+        await self._start_jobs()
+        self._running.push_async_callback(self.tools.nearness.aclose)
+        await self._start_webhooks()
+        chores = [chore for chore in self.chores if chore.work != self.tools.search.learn]
+        brain = (self.memory.journal.run(), self.memory.training.run(), self.memory.upkeep.run())
+        for work in (*brain, run_chores(chores), self._warm()):
+            self._tasks.append(asyncio.create_task(work))
+        self._running.push_async_callback(self._end_tasks)
+
+    async def _start_jobs(self) -> None:
+        await self.sealing.sealer.start()
+        await self.worker.start()
+        self._running.push_async_callback(self.worker.stop)
+
+    async def _start_webhooks(self) -> None:
+        await self.webhooks.dispatcher.start()
+        self._running.push_async_callback(self.webhooks.dispatcher.stop)
 
     def hang_up(self) -> None:
         """End what would keep requests in work for long: the server stops. From any thread or signal."""

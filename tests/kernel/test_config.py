@@ -22,6 +22,20 @@ def test_the_environment_wins_over_the_file_and_the_command_line_over_both(tmp_p
     assert (loaded.async_embedding, loaded.trusted_proxies) == (False, ("10.0.0.0/8", "::1"))
 
 
+def test_the_file_in_the_data_folder_is_read_by_default(tmp_path: Path) -> None:
+    """Issue 14: no settings file is read by default; D-02: ROOKERY_CONFIG wins over it, and the environment over both."""
+    (tmp_path / "rookery.toml").write_text("port = 1\nmax_backlog = 7\n", encoding="utf-8")
+    (tmp_path / "other.toml").write_text("port = 2\n", encoding="utf-8")
+    folder = {"ROOKERY_DATA_DIR": str(tmp_path)}
+
+    assert load(folder).settings.port == 1
+    assert load({}, overrides={"data_dir": str(tmp_path)}).settings.port == 1
+    assert load({**folder, "ROOKERY_PORT": "3"}).settings.port == 3
+    assert load({**folder, "ROOKERY_CONFIG": str(tmp_path / "other.toml")}).settings.max_backlog == 100_000
+    with pytest.raises(WrongSettings, match="nowhere"):
+        load({**folder, "ROOKERY_CONFIG": str(tmp_path / "nowhere.toml")})
+
+
 @pytest.mark.parametrize(
     ("variable", "value"),
     [

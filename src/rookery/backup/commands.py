@@ -26,6 +26,8 @@ from rookery.kernel.config import Settings
 from rookery.kernel.sealing import KeySource
 
 _MIB = 1024 * 1024
+_DEFAULT_ENDING = ".tar.zst"
+"""Added to a name that has none of the endings."""
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 
 _ON_POSTGRESQL = (
@@ -46,10 +48,15 @@ class Context(Protocol):
 
 def backup(
     context: typer.Context,
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            help=f"A new file, {', '.join(ENDINGS)}; or a folder, by default this one, in which it is named after the time.",
+            show_default=False,
+        ),
+    ] = None,
     *,
-    out: Annotated[
-        Path, typer.Option(help=f"A new file, {', '.join(ENDINGS)}; or a folder, in which it is named after the time.", show_default=False)
-    ] = Path(),
+    out: Annotated[Path | None, typer.Option(help="The same as FILE.", show_default=False)] = None,
     keep: Annotated[
         int | None, typer.Option(min=1, help="Delete all but the newest so many backups in that folder.", show_default=False)
     ] = None,
@@ -58,20 +65,23 @@ def backup(
     as_json: Json = False,
 ) -> None:
     """Save everything in one file, while the server runs."""
+    if file is not None and out is not None:
+        usage_error("Name the file once: as FILE or with --out.")
+    target = file or out or Path()
     settings = _settings(context)
     is_elsewhere = settings.database_url.reveal() != "embedded:"
     if is_elsewhere and not without_records:
         usage_error(_ON_POSTGRESQL)
     if without_records and not is_elsewhere:
         usage_error("--without-records is for records on a PostgreSQL; these are in the data folder.")
-    if not out.is_dir():
+    if not target.is_dir():
         if keep is not None:
-            usage_error("--keep is for a folder: name one with --out.")
-        if not out.name.endswith(ENDINGS):
-            usage_error(f"{out} is no folder, and as a file its name must end in {', '.join(ENDINGS)}.")
-        if not out.absolute().parent.is_dir():
-            usage_error(f"There is no folder {out.parent}.")
-    order = Order(folder=settings.data_dir, out=out, with_records=not is_elsewhere, with_secret_key=with_secret_key, keep=keep)
+            usage_error("--keep is for a folder: name one instead of a file.")
+        if not target.name.endswith(ENDINGS):
+            target = target.with_name(f"{target.name}{_DEFAULT_ENDING}")
+        if not target.absolute().parent.is_dir():
+            usage_error(f"There is no folder {target.parent}.")
+    order = Order(folder=settings.data_dir, out=target, with_records=not is_elsewhere, with_secret_key=with_secret_key, keep=keep)
     with _bar("Backing up", making.total(order) if settings.data_dir.is_dir() else 0) as progress:
         made = making.make(order, progress=progress)
     _show_made(made, settings, as_json=as_json)
@@ -90,6 +100,8 @@ def restore(
     settings = _settings(context)
     if sha256 is not None and _SHA256.fullmatch(sha256) is None:
         usage_error("--sha256 takes 64 hexadecimal digits.")
+    if not archive.exists():
+        usage_error(f"There is no file {archive}.")
     folder = (data_dir or settings.data_dir).expanduser().absolute()
     with _bar("Checking" if verify_only else "Restoring", None) as progress:
         if verify_only:

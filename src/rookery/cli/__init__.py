@@ -89,6 +89,24 @@ def _connect() -> Command:
     return connect
 
 
+def _remember() -> Command:
+    from rookery.memory.commands.using import remember
+
+    return remember
+
+
+def _recall() -> Command:
+    from rookery.memory.commands.using import recall
+
+    return recall
+
+
+def _search() -> Command:
+    from rookery.memory.commands.using import search
+
+    return search
+
+
 def _workspace() -> typer.Typer:
     from rookery.access.commands.workspaces import app as group
 
@@ -167,6 +185,12 @@ def _restore() -> Command:
     return restore
 
 
+def _worker() -> Command:
+    from rookery.cli.worker import worker
+
+    return worker
+
+
 def _migrate() -> Command:
     from rookery.cli.migration import migrate
 
@@ -194,6 +218,13 @@ COMMANDS = (
         "Show how a client is set up for this server, or write it; the key stays in a variable, and goes into no file and no command.",
         _connect,
     ),
+    Entry(
+        "remember",
+        "Store a memory and print its id; it is found by its words at once, and by its meaning once a running server has indexed it.",
+        _remember,
+    ),
+    Entry("recall", "Show the memories that answer a question, best first.", _recall),
+    Entry("search", "Show the memories that have these words, best first.", _search),
     Entry("workspace", "Workspaces: the tenants.", _workspace),
     Entry("keys", "API keys.", _keys),
     Entry("agent-keys", "Agent keys.", _agent_keys),
@@ -215,6 +246,9 @@ COMMANDS = (
     ),
     Entry("backup", "Save everything in one file, while the server runs.", _backup),
     Entry("restore", "Bring a backup back into an empty folder; nothing is written before all of it was checked.", _restore),
+    Entry(
+        "worker", "Run jobs, webhooks and periodic tasks without serving HTTP, beside servers on the same data; several may run.", _worker
+    ),
     Entry("migrate", "Bring the record store to this version's schema; `serve` does it by itself.", _migrate),
     Entry("secrets", "Look after the key that seals secrets.", _secrets),
     Entry("version", "Show the version, as `rookery --version` does; with --json that of Python too.", _version),
@@ -341,9 +375,9 @@ def _fail(message: str, code: int) -> NoReturn:
 
 def _usage_message(error: typer.TyperException) -> str:
     """Return what was wrong with the arguments, in one line, with the command that explains them."""
-    if isinstance(error, typer.BadParameter) and error.param is None and error.param_hint is None and error.ctx is None:
+    if isinstance(error, typer.BadParameter) and error.param is None and error.param_hint is None:
         return error.message  # by a command itself: it says what to do
-    message = " ".join(error.format_message().split())
+    message = " ".join(error.format_message().split()).replace("Value error, ", "")  # pydantic's words, by which Typer reads values
     context = getattr(error, "ctx", None)
     if not message or context is None:
         return message

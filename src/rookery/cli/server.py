@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
+import shutil
 import sys
 from dataclasses import replace
 from typing import Annotated
@@ -60,19 +62,53 @@ async def _first_run(rookery: Rookery, *, to_serve: bool = False) -> FirstRun:
 
 
 def _welcome(settings: Settings, made: FirstRun) -> None:
-    """Say where the server is; the first time the keys too, on a terminal or into a file that only we may read."""
+    """Say where the server listens; the first time show the keys on a terminal, or else write them into a file for its owner alone."""
     console = Console()
-    address = settings.address_of("/")
-    if made.api_key is None or sys.stdout.isatty():
-        console.print(f"Rookery serves on [bold]{address}[/], with its data in {settings.data_dir}", highlight=False, soft_wrap=True)
-        if made.api_key is not None:
-            console.print()
-            _show(made, console)
-            _show_requests(address, made.api_key, console)
+    is_first = made.api_key is not None
+    listening = f"Rookery serves on {settings.listening_url}"
+    if not is_first or sys.stdout.isatty():
+        console.print(f"{listening}, with its data in {settings.data_dir}", highlight=False, soft_wrap=True, markup=False)
+    else:
+        path = first_run.write(settings.data_dir, made, url=settings.address_of("/"))
+        console.print(f"{listening}; its first keys are in {path}", highlight=False, soft_wrap=True, markup=False)
+        console.print(
+            "Copy the keys, then delete that file. The server deletes it once both keys were used, and after 7 days.", soft_wrap=True
+        )
+    if settings.has_public_urls:
+        console.print(f"Clients reach it at {', '.join(_public_urls(settings))}", highlight=False, soft_wrap=True, markup=False)
+    if not sys.stdout.isatty():
         return
-    path = first_run.write(settings.data_dir, made, url=address)
-    console.print(f"Rookery serves on {address}; its first keys are in {path}", highlight=False, soft_wrap=True)
-    console.print("Copy the keys, then delete that file. The server deletes it once both keys were used, and after 7 days.", soft_wrap=True)
+    console.print()
+    if made.api_key is not None:
+        _show(made, console)
+        _show_requests(settings.address_of("/"), made.api_key, console)
+    for title, text in _first_steps(settings, is_first=is_first):
+        console.print(f"{title:16}{text}", highlight=False, soft_wrap=True, markup=False)
+    console.print("Ctrl-C stops it.", style="dim")
+
+
+def _public_urls(settings: Settings) -> list[str]:
+    return sorted({settings.address_of(path) for path in ("/api/v1/mcp", "/mcp", "/")})
+
+
+def _first_steps(settings: Settings, *, is_first: bool) -> list[tuple[str, str]]:
+    """Return where to go next, each with its title."""
+    steps = [
+        ("Set up a client", f"{settings.address_of('/connect')}/connect"),
+        ("Tool servers", f"{settings.address_of('/servers')}/servers"),
+    ]
+    if settings.has_api_docs:
+        steps.append(("The API", f"{settings.address_of('/api/docs')}/api/docs (sign in with a key as the user name)"))
+    if not is_first:
+        command = [_program(), "--data-dir", str(settings.data_dir), "keys", "create", "--name", "NAME", "--scope", "*"]
+        steps.append(("Another key", shlex.join(command)))
+    return steps
+
+
+def _program() -> str:
+    """Return how this program is called: by its path, unless a shell finds it."""
+    called = sys.argv[0]
+    return "rookery" if not called.endswith("rookery") or shutil.which("rookery") == called else called
 
 
 def _show(made: FirstRun, console: Console) -> None:

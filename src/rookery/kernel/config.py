@@ -1,7 +1,7 @@
 """
 Settings: frozen, read once, one address per engine (D-02).
 
-From `ROOKERY_…` variables, over `rookery.toml` (the file named by `ROOKERY_CONFIG`), over defaults.
+From `ROOKERY_…` variables, over `rookery.toml` (in the data folder, or the file named by `ROOKERY_CONFIG`), over defaults.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal, cast
 
 from platformdirs import user_data_path
 
+from rookery.kernel.data_folder import CONFIG
 from rookery.kernel.errors import WrongSettings
 from rookery.kernel.secret import Secret, must_be_random, must_be_strong
 
@@ -230,6 +231,11 @@ class Settings:
         """Whether the generated documentation is served (spec 4.5)."""
         return self.environment != "production" if self.api_docs_enabled is None else self.api_docs_enabled
 
+    @property
+    def has_public_urls(self) -> bool:
+        """Whether clients reach the server at another address than the one where it listens."""
+        return bool(self.base_url or self.api_url or self.mcp_url)
+
     def address_of(self, path: str) -> str:
         """Return the scheme and host under which *path* is shown to others (D-01)."""
         if path.startswith("/api/v1/mcp"):
@@ -238,9 +244,15 @@ class Settings:
             chosen = self.mcp_url
         else:
             chosen = self.api_url
-        chosen = chosen or self.base_url or self.api_url or self.mcp_url
-        if chosen is not None:
-            return chosen
+        return chosen or self.base_url or self.api_url or self.mcp_url or self.listening_url
+
+    def at(self, url: str) -> Settings:
+        """Return the settings with *url* as the address at which clients reach the server."""
+        return replace(self, base_url=url, api_url=url, mcp_url=url)
+
+    @property
+    def listening_url(self) -> str:
+        """The scheme, host and port at which a server with these settings listens."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         shown = "127.0.0.1" if host in {"0.0.0.0", "[::]"} else host  # noqa: S104 - compared, not listened on
         return f"{'https' if self.tls_cert else 'http'}://{shown}:{self.port}"
@@ -275,10 +287,13 @@ def load(environ: Mapping[str, str], *, overrides: Mapping[str, object] | None =
     """
     known = {each.name: cast("Callable[[object], object]", each.metadata["read"]) for each in fields(Settings)}
     warnings = list[str]()
+    path = _settings_file(environ, overrides or {})
     given: dict[str, tuple[str, object]] = {
-        **{name: (f"{name} in {environ['ROOKERY_CONFIG']}", raw) for name, raw in _from_file(environ, known).items()},
+        **({} if path is None else {name: (f"{name} in {path}", raw) for name, raw in _read_file(path, known).items()}),
         **{variable.lower(): (variable, environ[variable]) for variable in _PLAIN & environ.keys()},
     }
+    if path is not None and "data_dir" in given and "ROOKERY_CONFIG" not in environ:
+        raise WrongSettings(f"data_dir cannot be set in {path}, which is in the data folder: use --data-dir or ROOKERY_DATA_DIR.")
     unknown = list[str]()
     for variable, raw in environ.items():
         if not variable.startswith(PREFIX) or variable in _NO_SETTINGS:
@@ -312,14 +327,24 @@ _SECRET = frozenset(
 """Settings that are never printed, and may name other variables or files."""
 
 
-def _from_file(environ: Mapping[str, str], known: Mapping[str, object]) -> Mapping[str, object]:
-    where = environ.get("ROOKERY_CONFIG")
-    if where is None:
-        return {}
+def _settings_file(environ: Mapping[str, str], overrides: Mapping[str, object]) -> Path | None:
+    """Return the file of settings: the one that ROOKERY_CONFIG names, which must exist, or rookery.toml in the data folder."""
+    if "ROOKERY_CONFIG" in environ:
+        return Path(environ["ROOKERY_CONFIG"]).expanduser()
+    raw = overrides.get("data_dir", environ.get("ROOKERY_DATA_DIR"))
     try:
-        values = tomllib.loads(Path(where).read_text(encoding="utf-8"))
+        path = (user_data_path("rookery") if raw is None else _path(raw)) / CONFIG
+    except ValueError:
+        return None  # reported where the setting itself is read
+    return path if path.exists() else None
+
+
+def _read_file(where: Path, known: Mapping[str, object]) -> Mapping[str, object]:
+    try:
+        values = tomllib.loads(where.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        msg = f"ROOKERY_CONFIG = {where!r} cannot be read: {error}"
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        msg = f"The settings in {where} cannot be read: {reason}"
         raise WrongSettings(msg) from error
     for name in values:
         if name not in known:

@@ -61,7 +61,8 @@ class NotFound(RookeryError):
     status, code = 404, "resource_not_found"
 
     def __init__(self, kind: str, name: str) -> None:
-        super().__init__(f"There is no {kind} {name!r} in this workspace.", resource=kind)
+        where = "" if kind == "workspace" else " in this workspace"
+        super().__init__(f"There is no {kind} {name!r}{where}.", resource=kind)
 
 
 class Conflict(RookeryError):

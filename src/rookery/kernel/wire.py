@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from difflib import get_close_matches
 from enum import StrEnum
-from typing import Annotated, cast
+from typing import Annotated, TypeVar, cast
 
 import orjson
 from pydantic import (
@@ -24,6 +24,8 @@ from pydantic_core import CoreSchema
 
 from rookery.kernel.clock import iso, parse_iso
 from rookery.kernel.errors import ValidationFailed
+
+M = TypeVar("M", bound=BaseModel)
 
 
 def _moment(value: object) -> object:
@@ -94,6 +96,19 @@ def one_of(kind: type[StrEnum]) -> WithJsonSchema:
 def plain(answer: Answer) -> dict[str, object]:
     """Return *answer* as whoever asks by HTTP reads it."""
     return cast("dict[str, object]", orjson.loads(answer.__pydantic_serializer__.to_json(answer, by_alias=True)))
+
+
+def read_fields(model: type[M], fields: Mapping[str, object]) -> M:
+    """
+    Return *fields* read as *model*.
+
+    Raises:
+        ValidationFailed: A field is missing, unknown or invalid.
+    """
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        raise refusal(error, model) from error
 
 
 def _is_none(value: object) -> bool:

@@ -8,6 +8,7 @@ import pytest
 
 from rookery.access.commands.terminal import operator
 from rookery.access.errors import NameTaken, Unauthorised
+from rookery.kernel.errors import NotFound
 from tests.access.commands.line import Line
 
 
@@ -57,10 +58,18 @@ def test_without_a_workspace_init_is_named(data_dir: Path) -> None:
     assert "rookery init" in result.output
 
 
-@pytest.mark.parametrize("arguments", [["delete", "nowhere", "--yes"], ["show", "9"], ["rename", "nowhere", "x"], ["rename", "nest"]])
-def test_what_cannot_be_meant_of_workspaces_is_exit_code_2(line: Line, arguments: list[str]) -> None:
+@pytest.mark.parametrize("arguments", [["delete", "nowhere", "--yes"], ["show", "9"], ["rename", "nowhere", "x"]])
+def test_an_unknown_workspace_is_exit_code_1(line: Line, arguments: list[str]) -> None:
+    """Issue 14: a thing that is not found is exit code 1 everywhere; D-04."""
+    result = line.run("workspace", *arguments)
+
+    assert (result.exit_code, type(result.exception)) == (1, NotFound)
+    assert "in this workspace" not in str(result.exception)
+
+
+def test_a_missing_name_of_a_workspace_is_exit_code_2(line: Line) -> None:
     """D-04: a usage error, and nothing done."""
-    assert line.run("workspace", *arguments).exit_code == 2
+    assert line.run("workspace", "rename", "nest").exit_code == 2
 
 
 def test_plain_output_has_a_line_a_thing(line: Line) -> None:

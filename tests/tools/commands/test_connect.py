@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rookery.kernel.errors import RookeryError
 from rookery.tools.finding.client_files import FILES, ClientFileBroken, with_ours
 from rookery.tools.finding.client_setups import Target, setups
 from tests.tools.commands.line import Line
@@ -120,7 +121,8 @@ def test_what_cannot_be_done_is_said_and_changes_nothing(
 
     ran = line.run("connect", *arguments)
 
-    assert (ran.exit_code, says in " ".join(ran.stderr.replace("│", "").split())) == (code, True), ran.stderr
+    told = ran.exception.message if isinstance(ran.exception, RookeryError) else " ".join(ran.stderr.replace("│", "").split())
+    assert (ran.exit_code, says in told) == (code, True), told
     assert {name: (project / name).read_text() for name in files} == files
 
 

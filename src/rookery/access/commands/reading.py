@@ -18,6 +18,7 @@ from rookery.access.models import Reach
 from rookery.access.scopes import PRESETS
 from rookery.access.settings import KEPT, Changes, Kept
 from rookery.kernel.clock import parse_iso, utc_now
+from rookery.kernel.errors import RookeryError
 
 _DAYS = re.compile(r"([1-9]\d{0,4})d")
 
@@ -154,8 +155,7 @@ def new_file(path: Path | None, *, keeps_part: bool = False) -> Generator[TextIO
             yield file
         is_whole = True
     except OSError as error:
-        typer.echo(f"error: cannot write {path}: {error.strerror}", err=True)
-        raise typer.Exit(1) from error
+        raise RookeryError(f"{path} cannot be written: {error.strerror}") from error
     finally:
         if not is_whole and not (keeps_part and path.stat().st_size):
             path.unlink(missing_ok=True)

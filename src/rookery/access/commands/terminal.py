@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Protocol, TypeVar, cast
 import typer
 
 from rookery.access.commands.reading import usage_error
-from rookery.access.models import Actor, Workspace
+from rookery.access.models import Actor, Caller, Workspace
+from rookery.kernel.errors import NotFound
 
 if TYPE_CHECKING:  # a command that opens nothing need not import what it would work with
     from rookery.access.agent_keys import AgentKeys
@@ -44,6 +45,27 @@ def operator() -> Actor:
         name = f"user {os.getuid()}"
     # From the environment, so it may be any bytes; the audit log is hashed as UTF-8.
     return Actor(kind="operator", name=name.encode("utf-8", "replace").decode("utf-8")[:_LONGEST_NAME])
+
+
+def operator_caller(workspace_id: int) -> Caller:
+    """Return the operator as the caller of a verb: everything in the workspace may be read and changed."""
+    return Caller(
+        key_id="",
+        key_kind="api",
+        key_name=operator().name,
+        workspace_id=workspace_id,
+        shown_workspace_id=workspace_id,
+        scopes=frozenset({"*"}),
+        agent_id=None,
+        environment="live",
+        servers=None,
+        tools=None,
+        orgs=None,
+        projects=None,
+        tool_limits={},
+        address="unknown",
+        request_id="",
+    )
 
 
 class Services(Protocol):
@@ -117,7 +139,12 @@ def run_opened(context: typer.Context, work: Callable[[Opened], Awaitable[T]]) -
 
 
 async def workspace_of(services: Services, where: str | None) -> Workspace:
-    """Return the workspace named, or the only one; exit code 2 if that is not clear."""
+    """
+    Return the workspace named, or the only one; exit code 2 if that is not clear.
+
+    Raises:
+        NotFound: There is no workspace of that name or number.
+    """
     known = await services.workspaces.list()
     if where is None:
         if len(known) == 1:
@@ -127,7 +154,7 @@ async def workspace_of(services: Services, where: str | None) -> Workspace:
     if len(found) > 1:
         usage_error(f"One workspace is called {where!r} and another has that number: name the one by its number, the other by its name.")
     if not found:
-        usage_error(f"There is no workspace {where!r}.")
+        raise NotFound("workspace", where)
     return found[0]
 
 

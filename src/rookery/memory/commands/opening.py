@@ -9,6 +9,7 @@ from typing import Annotated, NoReturn, Protocol, cast
 
 import typer
 
+from rookery.kernel.errors import NotFound
 from rookery.memory.maintenance.lifecycle import Lifecycle
 from rookery.memory.maintenance.tidying import Tidying
 from rookery.memory.training import Training
@@ -103,5 +104,5 @@ def _named(known: Mapping[int, str], where: str) -> int:
     if len(found) > 1:
         wrong(f"One workspace is called {where!r} and another has that number: name the one by its number, the other by its name.")
     if not found:
-        wrong(f"There is no workspace {where!r}.")
+        raise NotFound("workspace", where)
     return found[0]

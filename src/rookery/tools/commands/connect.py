@@ -7,9 +7,12 @@ from typing import Annotated
 
 import typer
 
-from rookery.access.commands.printing import print_json
+from rookery.access.commands.printing import print_json, say
 from rookery.access.commands.reading import usage_error
 from rookery.access.commands.terminal import Json
+from rookery.kernel.config import Settings
+from rookery.kernel.errors import RookeryError
+from rookery.kernel.running_server import find_server
 from rookery.tools.commands.opening import settings_of
 from rookery.tools.finding.client_files import FILES, Client, ClientFileBroken, read, with_ours, write
 from rookery.tools.finding.client_setups import KEY_VARIABLE, Setup, Target, setups
@@ -33,6 +36,7 @@ def connect(
     setup = next((each for each in setups(target) if each.client == client), None)
     if setup is None:
         usage_error(f"There is no client {client!r}; use {', '.join(each.client for each in setups(target))}.")
+    _warn_if_nothing_runs(settings_of(context), target)
     if not to_write and file is None:
         _show(setup, as_json=as_json)
         return
@@ -49,8 +53,16 @@ def _target(context: typer.Context, server: str | None, *, search: bool) -> Targ
     if server is not None and not ID.fullmatch(server):
         usage_error(f"{server!r} is no server's id; see `rookery servers list`.")
     settings = settings_of(context)
+    running = None if settings.has_public_urls else find_server(settings.data_dir)
+    if running is not None:
+        settings = settings.at(running.url)
     url = settings.address_of("/mcp") + "/mcp" + (f"/{server}" if server else "") + ("?mode=search" if search else "")
     return Target(name=server or "rookery", url=url, api=settings.address_of("/api/v1/mcp") + "/api/v1/mcp", server=server)
+
+
+def _warn_if_nothing_runs(settings: Settings, target: Target) -> None:
+    if not settings.has_public_urls and find_server(settings.data_dir) is None:
+        say(f"No server answers on {settings.data_dir}. {target.url} is its address if it is started with these settings.")
 
 
 def _show(setup: Setup, *, as_json: bool) -> None:
@@ -66,8 +78,7 @@ def _write(client: Client, path: Path, target: Target, *, as_json: bool) -> None
     try:
         write(path, with_ours(client, read(path), target))
     except ClientFileBroken as error:
-        typer.echo(f"{path}: {error}", err=True)
-        raise typer.Exit(1) from error
+        raise RookeryError(f"{path}: {error}") from error
     if as_json:
         print_json({"client": client, "file": str(path), "name": target.name, "url": target.url, "key_variable": KEY_VARIABLE})
     else:

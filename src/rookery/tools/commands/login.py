@@ -18,7 +18,6 @@ from urllib.parse import parse_qs, urlsplit
 import typer
 
 from rookery.access.commands.printing import print_thing, say
-from rookery.access.commands.reading import usage_error
 from rookery.access.commands.terminal import Json, operator, workspace_of
 from rookery.kernel.errors import NotFound
 from rookery.tools.commands.opening import Opened, run, settings_of
@@ -112,10 +111,10 @@ async def _found(context: typer.Context, opened: Opened, server_id: str, workspa
     try:
         server = read_file(settings_of(context).servers_file, os.environ).servers.get(server_id)
     except FileBroken as broken:
-        usage_error(str(broken))
+        raise LoginFailed(str(broken)) from broken
     if server is None:
         where = "" if workspace is not None else "; one that a workspace added is named with --workspace"
-        usage_error(f"There is no server {server_id!r}{where}. `rookery servers list` shows what there is.")
+        raise LoginFailed(f"There is no server {server_id!r}{where}. `rookery servers list` shows what there is.")
     return server, owner
 
 

@@ -1,0 +1,99 @@
+"""The exit codes of commands, and their errors: one line on standard error."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+WRONG_USAGE = [
+    "keys create --name a --scope foo:bar",
+    "keys create --name a --scope brain:read --expires-at 2020-01-01",
+    "keys create --name a --scope brain:read --expires-at soon",
+    "keys create --name a --scope brain:read --tier gold",
+    "keys create --name a --preset king",
+    "keys create --name a",
+    "keys create",
+    "keys list --status zzz",
+    "keys list --nonsense",
+    "agent-keys create --name a --permission foo.bar",
+    "agent-keys create --name a --preset agent --ip 300.0.0.1",
+    "webhooks add https://example.org/ --event zzz",
+    "webhooks add https://example.org/",
+    "workspace create a/b",
+    "workspace delete default",
+    "connect netscape",
+    "brain:prune",
+    "restore nope.tar",
+    "backup nowhere/x.tar",
+    "nonsense",
+]
+NOT_FOUND = [
+    "keys show 0190b3d2-0000-7000-8000-000000000000",
+    "keys list --workspace nowhere",
+    "agent-keys revoke 0190b3d2-0000-7000-8000-000000000000 --yes",
+    "workspace show nowhere",
+    "servers remove nowhere --yes",
+    "servers check nowhere",
+    "servers login nowhere",
+    "webhooks show 0190b3d2-0000-7000-8000-000000000000",
+    "templates show nowhere",
+    "brain:reindex --workspace nowhere",
+    "export --out nowhere.jsonl --workspace nowhere",
+]
+DONE = ["keys list", "workspace list", "servers list", "webhooks events", "audit verify", "version", "keys --help"]
+
+_RUN_ALL = """
+import contextlib, io, json, sys
+from rookery.cli import main
+folder, lines, results = sys.argv[1], json.loads(sys.argv[2]), {}
+for line in lines:
+    sys.argv = ["rookery", "--data-dir", folder, *line.split()]
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main()
+        except SystemExit as end:
+            results[line] = (end.code, err.getvalue())
+        except Exception as error:
+            results[line] = (-1, repr(error))
+print(json.dumps(results))
+"""
+"""All commands in one process: importing the platform once is most of the time."""
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str]]:
+    """What each command ended with, and what it wrote to standard error."""
+    folder = tmp_path_factory.mktemp("data")
+    settings = {"ROOKERY_BCRYPT_COST": "4", "ROOKERY_MIN_FREE_DISK_MB": "0", "COLUMNS": "80"}
+    subprocess.run(
+        [sys.executable, "-m", "rookery", "--data-dir", str(folder), "init"], env=settings, check=True, capture_output=True, timeout=60
+    )
+    command = [sys.executable, "-c", _RUN_ALL, str(folder), json.dumps([*WRONG_USAGE, *NOT_FOUND, *DONE])]
+    done = subprocess.run(
+        command, env=settings, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return {line: (code, err) for line, (code, err) in json.loads(done.stdout).items()}
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(("line", "code"), [*((line, 2) for line in WRONG_USAGE), *((line, 1) for line in NOT_FOUND)])
+def test_a_refused_command_says_why_in_one_line(results: dict[str, tuple[int, str]], line: str, code: int) -> None:
+    """Issue 14: exit codes and two styles of error; D-04: 2 is wrong usage, 1 is what failed or was not found."""
+    found, err = results[line]
+
+    assert found == code, err
+    assert err.startswith("error: "), err
+    assert len(err.splitlines()) == 1, err
+    assert "Invalid value:" not in err
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("line", DONE)
+def test_what_is_done_is_exit_code_0(results: dict[str, tuple[int, str]], line: str) -> None:
+    """D-04: exit codes: 0 done."""
+    assert results[line][0] == 0, results[line][1]
