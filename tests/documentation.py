@@ -290,10 +290,13 @@ def open_terminal(model_folder: Path) -> Generator[Terminal]:
 _OPERATOR = """
 import json, os, sys
 from pathlib import Path
-from rookery.cli import main
+import rookery.cli.keys
+from rookery.cli import COMMANDS, load_command, main
 from rookery.kernel.config import Settings
 from rookery.wiring import build
 build(Settings(data_dir=Path(sys.argv[1])))
+for entry in COMMANDS:
+    load_command(entry.name)
 for line in sys.stdin:
     arguments, out = json.loads(line)
     if (child := os.fork()) == 0:
