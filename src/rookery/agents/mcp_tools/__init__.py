@@ -11,8 +11,9 @@ import orjson
 from rookery.access.models import Caller
 from rookery.agents.mcp_tools.plan_tools import PLANS, TASKS
 from rookery.agents.mcp_tools.planning import PlanTools
+from rookery.agents.mcp_tools.reading import without_empty
 from rookery.agents.mcp_tools.session_tools import SESSIONS
-from rookery.agents.mcp_tools.shapes import AgentsTool
+from rookery.agents.mcp_tools.shapes import AgentsTool, parsed
 from rookery.agents.mcp_tools.sitting import SessionTools
 from rookery.agents.mcp_tools.working import TaskTools
 from rookery.agents.plans.claims import Claims
@@ -25,6 +26,8 @@ from rookery.kernel.errors import NotFound
 
 TOOLS: Sequence[AgentsTool] = (*SESSIONS, *TASKS, *PLANS)
 """In the order in which an agent needs them."""
+
+_BY_NAME = {tool.name: tool for tool in TOOLS}
 
 
 class Services(Protocol):
@@ -85,6 +88,9 @@ class AgentsServer:
             NotFound: There is no such tool.
             RookeryError: What the verb raises.
         """
+        known = _BY_NAME.get(tool)
+        if known is not None:
+            arguments = parsed(known, arguments)
         for part in (self.sitting, self.working, self.planning):
             answer = await part.call(tool, arguments, caller)
             if answer is not None:
@@ -92,6 +98,6 @@ class AgentsServer:
         raise NotFound("tool", tool)
 
     def text(self, tool: str, answer: Mapping[str, object]) -> str:
-        """Return what a model reads of an answer: all of it."""
+        """Return what a model reads of an answer: all of it but null and empty fields."""
         del tool
-        return orjson.dumps(answer).decode()
+        return orjson.dumps(without_empty(answer)).decode()

@@ -5,34 +5,36 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rookery.agents.mcp_tools.shapes import AgentsTool, Schema, adds, choice, fields, flag, free, listed, number, reads, sets, text
+from rookery.agents.schemas.plans import MAX_TTL_S
 
 READ, PLAN, WORK, SHELF, USE = "plans.read", "plans.write", "phases.write", "templates.read", "templates.instantiate"
 
 LONGEST_WAIT_S = 25
 """A call that waits longer may be cut off by what is between, which takes the task and loses the answer."""
 
-_PLAN = text(255, "The plan, by slug or id.")
-_PHASE = text(255, "The phase, by id or by its position from 1.")
-_TASK = text(100, "The task's id.")
-_TOKEN = text(100, "The token that claiming the task gave you.")
-_PROOF = text(100, "The session that you claimed it in: enough without claim_token.")
-_SESSION = text(100, "The session that you work in, so that its tasks are freed when it ends.")
-_TTL = number(1, 86_400, "Seconds until the task is free again unless you call task_heartbeat; 900 by default.")
-_ORG, _PROJECT = text(100, "The organisation."), text(255, "The project within the org.")
-_NAME, _PROSE = text(255), {"type": "string", "maxLength": 50_000}
-_AFTER = listed({"type": ["string", "integer"]}, 100, "Keys, names, ids or positions of those that must be done before.")
-_CRITERIA = listed({"type": "string", "minLength": 1, "maxLength": 1_000}, 50, "What must be true of finished work.")
-_PRIORITY = number(0, 4, "0 is the most urgent, 4 the least; 2 by default.")
+_PLAN = text("Slug or id.")
+_PHASE = text("Id, or position from 1.")
+_TASK = text()
+_TOKEN = text("From the claim.")
+_PROOF = text("The session of the claim: enough without claim_token.")
+_SESSION = text("Your session; its tasks are freed when it ends.")
+_TTL = number(1, MAX_TTL_S, "Lease in seconds; 900 by default.")
+_ORG, _PROJECT = text(), text()
+_NAME, _PROSE = text(), text()
+_AFTER = listed({"anyOf": [{"type": "string"}, {"type": "integer"}]}, "Those that come first.")
+_CRITERIA = listed(text())
+_PRIORITY = number(0, 4, "0 is most urgent; 2 by default.")
+_REASON = text()
+_PAGE: Schema = {"page": {"type": "integer"}, "per_page": {"type": "integer"}}
 
 _TASK_FIELDS: Schema = {
     "name": _NAME,
     "description": _PROSE,
     "priority": _PRIORITY,
     "notes": _PROSE,
-    "key": text(100, "A short word by which others may depend on it."),
+    "key": text(),
     "depends_on": _AFTER,
     "acceptance_criteria": _CRITERIA,
-    "metadata": free("Whatever you want to keep with it."),
 }
 _PHASES = listed(
     fields(
@@ -40,93 +42,87 @@ _PHASES = listed(
         {
             "name": _NAME,
             "description": _PROSE,
-            "key": text(100, "A short word by which others may depend on it."),
+            "key": text(),
             "depends_on": _AFTER,
             "acceptance_criteria": _CRITERIA,
-            "tasks": listed({"anyOf": [fields(["name"], _TASK_FIELDS), text(255)]}, 500, "Each whole, or just its name."),
+            "tasks": listed({"anyOf": [fields(["name"], _TASK_FIELDS), text()]}, "Each as an object, or only its name."),
         },
     ),
-    100,
-    "What to do, in phases; a phase may wait for others.",
+    "key: a short name for depends_on of others.",
 )
-_PAGE: Schema = {"page": number(1, 100_000), "per_page": number(1, 100, "15 by default.")}
 
 PLANS: Sequence[AgentsTool] = (
     reads(
         "plan_list",
         READ,
-        "List plans, newest first, with how far each is. Do this before you make one: the work may be planned already.",
+        "List plans, newest first, with their progress. Look here before you make one.",
         [],
         {
-            "status": choice(["draft", "active", "paused", "completed", "archived"], "Archived ones are listed by this alone."),
+            "status": choice(["draft", "active", "paused", "completed", "archived"]),
             "org": _ORG,
             "project": _PROJECT,
-            "q": text(200, "Words of its title, slug or description."),
+            "q": text("Words of title or description."),
             **_PAGE,
         },
     ),
     reads(
         "plan_show",
         READ,
-        "Show a plan with its phases and tasks: what is done, what is ready, what is blocked and by what, who works on what.",
+        "Show a plan with its phases and tasks: done, ready, blocked, and by whom.",
         ["plan"],
         {"plan": _PLAN},
     ),
     adds(
         "plan_create",
         PLAN,
-        "Make a plan with its phases and tasks at once. Small tasks that one agent finishes in a sitting, each with acceptance criteria; "
-        "depends_on where the order matters, else they are worked on at the same time. If a template fits, use plan_from_template.",
+        "Make a plan with phases and tasks. Keep tasks small, with acceptance criteria; without depends_on they run in parallel. "
+        "If a template fits, use plan_from_template.",
         ["title"],
         {
             "title": _NAME,
             "description": _PROSE,
-            "slug": text(64, "Its name in addresses; by default made of the title."),
-            "status": choice(["draft", "active"], "active: work may begin at once; draft by default."),
+            "slug": text(),
+            "status": choice(["draft", "active"], "active: work may begin; draft by default."),
             "org": _ORG,
             "project": _PROJECT,
-            "metadata": free("Whatever you want to keep with it."),
+            "metadata": free(),
             "phases": _PHASES,
-            "tasks": listed(
-                {"anyOf": [fields(["name"], _TASK_FIELDS), text(255)]}, 500, "In place of phases: the tasks of a single phase."
-            ),
+            "tasks": listed({"anyOf": [text(), {"type": "object"}]}, "In place of phases: tasks of a single phase."),
         },
     ),
     sets(
         "plan_status",
         PLAN,
-        "Begin, pause, go on with, complete or archive a plan. Completing one with open phases is refused and names them. "
-        "An archived one is read-only until plan_restore.",
+        "Start, pause, complete or archive a plan. An archived plan is read-only until plan_restore.",
         ["plan", "status"],
         {
             "plan": _PLAN,
             "status": choice(["draft", "active", "paused", "completed", "archived"]),
-            "reason": text(1_000, "Why, for the record."),
-            "force": flag("Complete it although phases are open; that is recorded."),
+            "reason": _REASON,
+            "force": flag("Complete it with open phases."),
         },
     ),
-    sets("plan_restore", PLAN, "Take a plan out of the archive again, in the status that it had before.", ["plan"], {"plan": _PLAN}),
+    sets("plan_restore", PLAN, "Restore an archived plan.", ["plan"], {"plan": _PLAN}),
     reads(
         "templates",
         SHELF,
-        "List templates of plans with what each asks: bug fix, feature, refactor, dependency update, test gaps, docs sync, incident, "
-        "release, and those of this workspace.",
+        "List templates of plans (bug fix, feature, refactor, release and others) with their variables.",
         [],
-        {"q": text(200, "Words of its slug, name or description."), "category": text(64), **_PAGE},
+        {"q": text(), "category": text(), **_PAGE},
     ),
-    reads("template_show", SHELF, "Show a template whole: its variables, guidelines, phases and tasks.", ["slug"], {"slug": text(64)}),
+    reads("template_show", SHELF, "Show a template with its phases and tasks.", ["slug"], {"slug": text()}),
     adds(
         "plan_from_template",
         USE,
-        "Make a plan of a template. Give its variables; those without a default are required, and what is wrong is told by name.",
+        "Make a plan from a template, with values for its variables.",
         ["template"],
         {
-            "template": text(64, "The template's slug."),
-            "variables": free("A value for each variable."),
-            "version": text(64, "A version of the template; by default the one in use."),
-            "title": text(255, "Instead of the template's."),
-            "slug": text(64, "Its name in addresses; by default made of the title."),
-            "status": choice(["draft", "active"], "active: work may begin at once; draft by default."),
+            "template": text("Slug."),
+            "variables": free("Name and value of each."),
+            "version": text(),
+            "title": text(),
+            "slug": text(),
+            "status": choice(["draft", "active"]),
             "org": _ORG,
             "project": _PROJECT,
         },
@@ -134,22 +130,22 @@ PLANS: Sequence[AgentsTool] = (
     sets(
         "phase_status",
         WORK,
-        "Begin, complete, skip, hold or reopen a phase. Completing the last one completes the plan.",
+        "Start, complete, skip, hold or reopen a phase.",
         ["plan", "phase", "status"],
         {
             "plan": _PLAN,
             "phase": _PHASE,
             "status": choice(["pending", "in_progress", "completed", "skipped", "on_hold"]),
-            "reason": text(1_000, "Why, for the record."),
-            "force": flag("Do it although tasks are open or other phases are not done; that is recorded."),
+            "reason": _REASON,
+            "force": flag("With open tasks or before other phases."),
         },
     ),
     adds(
         "phase_checkpoint",
         WORK,
-        "Note where a phase stands, for whoever looks at the plan.",
+        "Write a note on the progress of a phase.",
         ["plan", "phase", "note"],
-        {"plan": _PLAN, "phase": _PHASE, "note": text(10_000, "Where it stands."), "context": free("The same for machines.")},
+        {"plan": _PLAN, "phase": _PHASE, "note": text(), "context": free()},
     ),
 )
 
@@ -157,88 +153,85 @@ TASKS: Sequence[AgentsTool] = (
     reads(
         "task_ready",
         READ,
-        "List tasks that may be claimed now, the best first. To just get to work, call task_claim_next instead.",
+        "List tasks that can be claimed now, best first. To get work, call task_claim_next.",
         [],
         {"plan": _PLAN, **_PAGE},
     ),
-    reads(
-        "task_show", READ, "Show a task: what to do, when it is done, what it waits for, who works on it.", ["task_id"], {"task_id": _TASK}
-    ),
+    reads("task_show", READ, "Show a task: what to do, its criteria, dependencies and holder.", ["task_id"], {"task_id": _TASK}),
     adds(
         "task_claim_next",
         WORK,
-        "Take the best task that is ready, so that nobody else works on it: the normal way to get work. If there is none, it says why "
-        "and when to ask again; plan_done means that you are finished.",
+        "Claim the best ready task: the normal way to get work. If there is none, reason says why; plan_done: you are finished.",
         [],
         {
-            "plan": {**_PLAN, "description": "Slug or id; by default the session's plan. any: of any active plan."},
+            "plan": text("By default the session's plan; any: every active plan."),
             "session_id": _SESSION,
             "ttl_s": _TTL,
-            "wait_s": number(0, LONGEST_WAIT_S, "Wait so long for one to become ready."),
+            "wait_s": number(0, LONGEST_WAIT_S, "Wait for one to become ready."),
         },
     ),
     adds(
         "task_claim",
         WORK,
-        "Take one particular task. Refused if somebody has it, telling who and until when.",
+        "Claim one particular task.",
         ["task_id"],
         {"task_id": _TASK, "session_id": _SESSION, "ttl_s": _TTL},
     ),
     sets(
         "task_heartbeat",
         WORK,
-        "Keep a task that you work on; call it well before its lease ends, or the task goes to somebody else.",
+        "Renew the lease of your task before it ends.",
         ["task_id"],
         {"task_id": _TASK, "claim_token": _TOKEN, "session_id": _PROOF, "ttl_s": _TTL},
     ),
     adds(
         "task_complete",
         WORK,
-        "Say that a task is done, with what came of it; only when its acceptance criteria hold. With claim_next you get the next one.",
+        "Complete your task, once its acceptance criteria hold; with claim_next you get the next one.",
         ["task_id"],
         {
             "task_id": _TASK,
             "claim_token": _TOKEN,
             "session_id": _PROOF,
-            "result": {"description": "What came of it: a sentence, or any JSON."},
+            "result": {"description": "Text or JSON."},
             "notes": _PROSE,
-            "claim_next": flag("Take the plan's best ready task in the same step."),
+            "claim_next": flag(),
         },
     ),
     adds(
         "task_fail",
         WORK,
-        "Say that a task cannot be done, and why; a planner decides what becomes of it. To let somebody else try, use task_release.",
+        "Report that your task cannot be done. To let somebody else try, use task_release.",
         ["task_id", "error"],
-        {"task_id": _TASK, "claim_token": _TOKEN, "session_id": _PROOF, "error": text(10_000, "Why, and what you tried."), "result": {}},
+        {"task_id": _TASK, "claim_token": _TOKEN, "session_id": _PROOF, "error": text("Why, and what you tried."), "result": {}},
     ),
     adds(
         "task_release",
         WORK,
-        "Give a task back unfinished, so that somebody else may take it.",
+        "Give your task back for somebody else.",
         ["task_id"],
-        {"task_id": _TASK, "claim_token": _TOKEN, "session_id": _PROOF, "reason": text(1_000, "Why.")},
+        {"task_id": _TASK, "claim_token": _TOKEN, "session_id": _PROOF, "reason": _REASON},
     ),
     adds(
         "task_add",
         WORK,
-        "Add a task to a phase, such as work that you found on the way.",
+        "Add a task to a phase, such as work found on the way.",
         ["plan", "phase", "name"],
-        {"plan": _PLAN, "phase": _PHASE, **_TASK_FIELDS},
+        {"plan": _PLAN, "phase": _PHASE, **_TASK_FIELDS, "metadata": free()},
     ),
     sets(
         "task_update",
         WORK,
-        "Change a task: its words, priority, dependencies, criteria, or its status by a planner's hand. Who works on it uses "
-        "task_complete, task_fail or task_release instead.",
+        "Change a task as its planner. If you hold it, use task_complete, task_fail or task_release.",
         ["task_id"],
         {
             "task_id": _TASK,
             **{name: schema for name, schema in _TASK_FIELDS.items() if name != "key"},
             "status": choice(["pending", "in_progress", "completed", "skipped", "failed", "on_hold"]),
-            "reason": text(1_000, "Why, for the record."),
+            "reason": _REASON,
             "claim_token": _TOKEN,
-            "force": flag("Change the status although somebody works on it; that is recorded."),
+            "force": flag("Although somebody works on it."),
+            "metadata": free(),
         },
     ),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 
@@ -36,3 +36,26 @@ def plain(answer: BaseModel) -> Answer:
 def paged(name: str, answers: Sequence[BaseModel], query: PageQuery, total: int) -> Answer:
     """Return one page of a list under *name*."""
     return {name: [plain(each) for each in answers], "page": query.page, "total": total}
+
+
+def without_empty(content: Mapping[str, object]) -> dict[str, object]:
+    """
+    Return *content* for a model to read: without null, and without empty texts, lists and objects.
+
+    The empty lists of *content* itself stay: "tasks": [] is an answer.
+    """
+    filled = {name: _filled(value) for name, value in content.items()}
+    return {name: each for name, each in filled.items() if isinstance(each, list) or not _is_empty(each)}
+
+
+def _filled(value: object) -> object:
+    if isinstance(value, Mapping):
+        filled = {name: _filled(each) for name, each in cast("Mapping[str, object]", value).items()}
+        return {name: each for name, each in filled.items() if not _is_empty(each)}
+    if isinstance(value, list):
+        return [_filled(each) for each in cast("list[object]", value)]
+    return value
+
+
+def _is_empty(value: object) -> bool:
+    return value is None or (isinstance(value, (str, list, dict)) and not value)

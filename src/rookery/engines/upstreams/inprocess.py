@@ -9,6 +9,7 @@ from typing import cast
 
 from rookery.access.models import Caller
 from rookery.kernel.errors import RookeryError, ValidationFailed
+from rookery.tools.builtin_schemas import publish
 from rookery.tools.errors import ConnectFailed, UpstreamRefused
 from rookery.tools.models import BuiltIn, Facts, JsonObject, Offer, Server
 from rookery.tools.ports import Asking, BuiltinServer, Method
@@ -89,8 +90,8 @@ class InProcess:
                 {
                     "name": tool.name,
                     "description": tool.description,
-                    "inputSchema": dict(tool.input_schema),
-                    "annotations": dict(tool.annotations),
+                    "inputSchema": publish(tool.input_schema),
+                    "annotations": {name: hint for name, hint in tool.annotations.items() if name != "title"},
                 }
                 for tool in tools
             ),

@@ -21,8 +21,8 @@ class BrainTool:
     needs: str
 
 
-def _text(most: int, says: str) -> Mapping[str, object]:
-    return {"type": "string", "minLength": 1, "maxLength": most, "description": says}
+def _text(most: int, says: str = "") -> Mapping[str, object]:
+    return {"type": "string", "minLength": 1, "maxLength": most, **({"description": says} if says else {})}
 
 
 def _or_none(schema: Mapping[str, object], says: str) -> Mapping[str, object]:
@@ -33,25 +33,27 @@ def _object(required: Sequence[str], properties: Mapping[str, object]) -> Mappin
     return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
 
 
-_ORG = _text(100, "The organisation, as used before; ask without it to look everywhere.")
-_PROJECT = _text(255, "The project within the org.")
-_SESSION = _text(100, "The session whose own memories count too.")
+_ORG = _text(100)
+_PROJECT = _text(255)
+_SESSION = _text(100, "Adds the memories of this session.")
 _TYPE: Mapping[str, object] = {
     "type": "string",
     "pattern": "^[a-z][a-z0-9_-]{0,63}$",
-    "description": "observation, context, decision, convention, architecture, procedure, fact, research, plan, bug, documentation, "
-    "service, pattern, or a word of your own. Conventions and architecture never fade; observations do within weeks.",
 }
+_TYPES = (
+    "observation, context, decision, convention, architecture, procedure, fact, research, plan, bug, documentation, service, pattern, "
+    "or a word of your own. Conventions and architecture never fade; observations do within weeks."
+)
 _TAGS: Mapping[str, object] = {"type": "array", "maxItems": 100, "items": {"type": "string", "minLength": 1, "maxLength": 128}}
 _SCOPE: Mapping[str, object] = {"type": "string", "enum": ["project", "agent", "session", "shared"]}
 _SHARE: Mapping[str, object] = {"type": "number", "minimum": 0, "maximum": 1}
 
-_METADATA: Mapping[str, object] = {"type": "object", "description": "A JSON object of your own, to filter by later."}
-_PAIRS: Mapping[str, object] = {"type": "object", "description": "Only memories whose metadata has these values."}
+_METADATA: Mapping[str, object] = {"type": "object", "description": "Your own fields, to filter by."}
+_PAIRS: Mapping[str, object] = {"type": "object", "description": "With these values."}
 
 _WHEN: Mapping[str, object] = {
-    "since": {"type": "string", "description": "Only memories from then on: 2026-11-21, or 2026-11-21T09:30:00Z."},
-    "until": {"type": "string", "description": "Only memories from before then."},
+    "since": {"type": "string", "description": "From then on, as 2026-11-21 or 2026-11-21T09:30:00Z."},
+    "until": {"type": "string", "description": "Before then."},
 }
 
 _ONE: Mapping[str, object] = {"type": "string", "format": "uuid"}
@@ -60,28 +62,28 @@ _IDS: Mapping[str, object] = {"type": "array", "maxItems": 100, "items": _ONE}
 TOOLS: Sequence[BrainTool] = (
     BrainTool(
         name="remember",
-        description="Store one memory: a decision, convention, fact or observation worth knowing in a later session. One idea a memory, "
-        "in full sentences that make sense on their own. If it replaces a memory that is no longer true, pass its id as supersedes_id.",
+        description="Store one memory worth knowing in a later session: a decision, convention, fact or observation. One idea, "
+        "in full sentences that make sense on their own. If it replaces an untrue memory, pass that id as supersedes_id.",
         needs="brain:write",
         annotations={"title": "Remember", "readOnlyHint": False, "destructiveHint": False, "idempotentHint": False, "openWorldHint": False},
         input_schema=_object(
             ["content"],
             {
                 "content": _text(MAX_CONTENT, "The memory, in plain words."),
-                "type": {**_TYPE, "description": f"{_TYPE['description']} observation by default."},
+                "type": {**_TYPE, "description": f"{_TYPES} observation by default."},
                 "org": _ORG,
                 "project": _PROJECT,
-                "agent_id": _text(100, "The agent it belongs to; by default you."),
-                "session_id": _text(100, "The session it belongs to; required for scope session."),
-                "memory_scope": {**_SCOPE, "description": "Who it is for; project by default, agent for you alone, shared for the org."},
-                "tags": {**_TAGS, "description": "A few words to find it by."},
+                "agent_id": _text(100, "By default you."),
+                "session_id": _text(100, "Required for scope session."),
+                "memory_scope": {**_SCOPE, "description": "project by default; agent: you alone; shared: the org."},
+                "tags": {**_TAGS, "description": "Words to find it by."},
                 "metadata": _METADATA,
                 "confidence": {**_SHARE, "description": "How sure you are; 0.8 by default."},
                 "source": _text(100, "Where it comes from."),
-                "supersedes_id": {"type": "string", "format": "uuid", "description": "The memory that this one replaces; it is deleted."},
+                "supersedes_id": {"type": "string", "format": "uuid", "description": "The memory that this one replaces."},
                 "expires_in": {"type": "number", "exclusiveMinimum": 0, "maximum": 87600, "description": "Hours until it expires."},
-                "dedupe": {"type": "boolean", "description": "Return an identical memory instead of storing another."},
-                "wait_ms": {"type": "integer", "minimum": 0, "maximum": 5000, "description": "Wait so long until it can be recalled."},
+                "dedupe": {"type": "boolean", "description": "Return an identical memory if there is one."},
+                "wait_ms": {"type": "integer", "minimum": 0, "maximum": 5000, "description": "Wait until it can be recalled."},
             },
         ),
     ),
@@ -95,38 +97,38 @@ TOOLS: Sequence[BrainTool] = (
             ["query"],
             {
                 "query": _text(2000, "What you want to know."),
-                "top_k": {"type": "integer", "minimum": 1, "maximum": 100, "description": "How many memories at most; 5 by default."},
+                "top_k": {"type": "integer", "minimum": 1, "maximum": 100, "description": "5 by default."},
                 "org": _ORG,
                 "project": _PROJECT,
-                "agent_id": _text(100, "Whose own memories count too; by default yours."),
+                "agent_id": _text(100, "Adds an agent's own memories; by default yours."),
                 "session_id": _SESSION,
                 "include_scopes": {
                     "type": "array",
                     "minItems": 1,
                     "maxItems": 4,
                     "items": _SCOPE,
-                    "description": "Only memories of these scopes.",
+                    "description": "Only these.",
                 },
                 "type": _TYPE,
-                "tags": {**_TAGS, "description": "Only memories with all of these."},
+                "tags": {**_TAGS, "description": "With all of these."},
                 "metadata": _PAIRS,
-                "source": _text(100, "Only memories from there."),
+                "source": _text(100, "Where they come from."),
                 **_WHEN,
-                "min_relevance": {**_SHARE, "description": "Only memories whose score is at least this."},
-                "min_confidence": {**_SHARE, "description": "Only memories whose author was at least so sure."},
+                "min_relevance": {**_SHARE, "description": "Least score."},
+                "min_confidence": {**_SHARE, "description": "How sure the author was."},
                 "keywords": {
                     "type": "array",
                     "maxItems": 32,
                     "items": {"type": "string", "minLength": 1, "maxLength": 200},
-                    "description": "Words that raise a memory that has them.",
+                    "description": "Words that raise a memory.",
                 },
-                "boost_keywords": {**_SHARE, "description": "By how much, with all of them; 0.2 by default."},
+                "boost_keywords": {**_SHARE, "description": "By how much; 0.2 by default."},
                 "mode": {
                     "type": "string",
                     "enum": ["semantic", "keyword", "hybrid"],
-                    "description": "hybrid by default, which finds best.",
+                    "description": "hybrid by default.",
                 },
-                "max_tokens": {"type": "integer", "minimum": 1, "maximum": 1_000_000, "description": "At most so many tokens in all."},
+                "max_tokens": {"type": "integer", "minimum": 1, "maximum": 1_000_000, "description": "For all memories together."},
             },
         ),
     ),
@@ -138,13 +140,13 @@ TOOLS: Sequence[BrainTool] = (
         input_schema=_object(
             ["query"],
             {
-                "query": _text(2000, 'Words, a "quoted phrase", -without this.'),
+                "query": _text(2000, 'Words, "a phrase", -without this.'),
                 "org": _ORG,
                 "project": _PROJECT,
-                "agent_id": _text(100, "Whose own memories count too; by default yours."),
+                "agent_id": _text(100, "Adds an agent's own memories; by default yours."),
                 "session_id": _SESSION,
                 "type": _TYPE,
-                "tags": {**_TAGS, "description": "Only memories with all of these."},
+                "tags": {**_TAGS, "description": "With all of these."},
                 "metadata": _PAIRS,
                 **_WHEN,
                 "limit": {"type": "integer", "minimum": 1, "maximum": 100, "description": "20 by default."},
@@ -171,8 +173,7 @@ TOOLS: Sequence[BrainTool] = (
     ),
     BrainTool(
         name="context",
-        description="Load what to begin with: your own memories, what the org shares, the project's latest, and those of a session you "
-        "resume. Do this once, when you start.",
+        description="Load what to begin with, if you start no session: your own memories, what the org shares, the project's latest.",
         needs="brain:read",
         annotations={"title": "Context", "readOnlyHint": True, "openWorldHint": False},
         input_schema=_object(
@@ -180,7 +181,7 @@ TOOLS: Sequence[BrainTool] = (
             {
                 "org": _ORG,
                 "project": _PROJECT,
-                "agent_id": _text(100, "Whose own memories; by default yours."),
+                "agent_id": _text(100, "By default you."),
                 "session_id": _SESSION,
                 "max_memories": {"type": "integer", "minimum": 1, "maximum": 500, "description": "In all; 50 by default."},
             },
@@ -203,11 +204,11 @@ TOOLS: Sequence[BrainTool] = (
             {
                 "org": _ORG,
                 "project": _PROJECT,
-                "agent_id": _text(100, "Whose own memories count too; by default yours."),
+                "agent_id": _text(100, "Adds an agent's own memories; by default yours."),
                 "session_id": _SESSION,
                 "memory_scope": _SCOPE,
                 "type": _TYPE,
-                "tags": {**_TAGS, "description": "Only memories with all of these."},
+                "tags": {**_TAGS, "description": "With all of these."},
                 "metadata": _PAIRS,
                 **_WHEN,
                 "state": {"type": "string", "enum": ["pending_embed", "indexed", "stale", "failed", "archived"]},
@@ -218,27 +219,26 @@ TOOLS: Sequence[BrainTool] = (
     ),
     BrainTool(
         name="change",
-        description="Correct a memory in place: its text, type, tags, org, project, confidence or expiry. If it is no longer true, "
-        "remember the new state with supersedes_id instead.",
+        description="Correct a memory in place. If it is no longer true, remember the new state with supersedes_id instead.",
         needs="brain:write",
         annotations={"title": "Change", "readOnlyHint": False, "destructiveHint": True, "idempotentHint": True, "openWorldHint": False},
         input_schema=_object(
             ["id"],
             {
                 "id": _ONE,
-                "content": _text(MAX_CONTENT, "The text in the place of the old one."),
+                "content": _text(MAX_CONTENT, "The new text."),
                 "type": _TYPE,
                 "org": _or_none(_ORG, "The organisation; null: none."),
                 "project": _or_none(_PROJECT, "The project within the org; null: none."),
-                "tags": {**_TAGS, "description": "In the place of the old ones."},
-                "metadata": {**_METADATA, "type": ["object", "null"], "description": "In the place of the old one; null: none."},
+                "tags": {**_TAGS, "description": "Replace the old ones."},
+                "metadata": {**_METADATA, "type": ["object", "null"], "description": "Replaces the old one; null: none."},
                 "confidence": _SHARE,
                 "source": _text(100, "Where it comes from."),
                 "expires_in": {
                     "type": ["number", "null"],
                     "exclusiveMinimum": 0,
                     "maximum": 87600,
-                    "description": "Hours from now until it expires; null: never.",
+                    "description": "Hours; null: never.",
                 },
             },
         ),

