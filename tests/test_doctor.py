@@ -66,6 +66,17 @@ async def test_the_doctor_names_what_is_wrong(settings: Settings) -> None:
     )
 
 
+async def test_a_tool_server_that_cannot_start_is_told(settings: Settings) -> None:
+    """Issue 14: a server whose program is missing is no "ok", though nobody has started it yet; D-33, D-04."""
+    servers = {"gone": {"command": "no-such-program-anywhere"}, "off": {"command": "nor-this-one", "enabled": False}}
+    settings.servers_file.write_text(json.dumps({"mcpServers": servers}), encoding="utf-8")
+    async with open_house(settings) as house:
+        told = [each for each in await examine(house.rookery) if each.about == "tool servers"]
+
+    assert [each.grade for each in told] == ["warning"]
+    assert "'gone' cannot start: There is no program 'no-such-program-anywhere'" in told[0].says
+
+
 async def test_keys_that_expire_soon_or_may_do_everything_and_lie_idle_are_told(settings: Settings) -> None:
     """D-04, D-21: seven days and ninety; what is suspended, expired already, narrow or in use is not worth a word."""
     clock = FakeClock()

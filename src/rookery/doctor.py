@@ -18,6 +18,7 @@ from rookery.kernel.errors import EngineUnavailable, RookeryError
 from rookery.kernel.http.crowd import OTHER_FILES, room
 from rookery.kernel.running_server import find_server
 from rookery.memory.maintenance.lifecycle import Wanted
+from rookery.tools.servers.programs import why_not_startable
 from rookery.tools.servers.servers_file import FileBroken, read_file
 from rookery.webhooks.models import DisabledReason
 from rookery.wiring import Rookery
@@ -270,5 +271,11 @@ def _servers_file(rookery: Rookery) -> list[Finding]:
         advice = "A running server keeps the last good one until this is mended."
         return [Finding(about="tool servers", grade="problem", says=f"{path}: {error}", advice=advice)]
     notes = [Finding(about="tool servers", grade="warning", says=f"{path}: {warning}") for warning in found.warnings]
+    advice = "Mend its entry or install the program, then: rookery servers check"
+    notes += [
+        Finding(about="tool servers", grade="warning", says=f"{server.id!r} cannot start: {reason}", advice=advice)
+        for server in found.servers.values()
+        if server.enabled and server.fault is None and (reason := why_not_startable(server, os.environ)) is not None
+    ]
     named = ", ".join(sorted(found.servers)) or "none but the built-in ones"
     return notes or [Finding(about="tool servers", grade="ok", says=f"{path}: {named}")]

@@ -419,3 +419,15 @@ def test_what_a_killed_edit_left_behind_stands_in_nobodys_way(line: Line) -> Non
 
     assert line.run("servers", "add", "http://127.0.0.1:9/mcp", "--id", "it").exit_code == 0
     assert list(line.entries()) == ["it"]
+
+
+def test_a_server_whose_program_is_missing_is_listed_as_offline(line: Line) -> None:
+    """Issue 14: a list that calls it available says nothing of what everybody will meet; D-33."""
+    added(line, "--id", "here", "--", sys.executable, "-V")
+    added(line, "--id", "gone", "--", "no-such-program-anywhere")
+    added(line, "--id", "far", "https://a.b/mcp")
+
+    listed = cast("list[JsonObject]", line.answer("servers", "list", "--json"))
+
+    assert {str(each["id"]): each["health"] for each in listed} == {"here": "unknown", "gone": "offline", "far": "unknown"}
+    assert "no-such-program-anywhere" in str(next(each["says"] for each in listed if each["id"] == "gone"))

@@ -24,6 +24,7 @@ from rookery.tools.models import JsonObject, Server
 from rookery.tools.servers.entries import ID, RESERVED_IDS
 from rookery.tools.servers.file_edits import edit, read_entries
 from rookery.tools.servers.importing import Found, NotUnderstood, of_address, of_command, of_document
+from rookery.tools.servers.programs import why_not_startable
 from rookery.tools.servers.servers_file import FileBroken, ServersFile, parse, read_file
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ app = typer.Typer(help="Tool servers.", no_args_is_help=True)
 _AT_ONCE = 4
 _DOCUMENTS = frozenset({".json", ".jsonc", ".json5", ".toml", ".yaml", ".yml"})
 _LONGEST_FILE = 4 * 1024 * 1024
-_COLUMNS = ("id", "kind", "status", "where", "workspaces", "fault")
+_COLUMNS = ("id", "kind", "status", "health", "where", "workspaces", "says")
 _CHECKED = ("id", "ok", "tools", "took_ms", "says", "advice")
 
 Of = Annotated[
@@ -49,7 +50,11 @@ class _Unusable(RookeryError):
 
 @app.command("list")
 def list_(context: typer.Context, *, workspace: Of = None, as_json: Json = False) -> None:
-    """List the servers of servers.json, or those that a workspace added."""
+    """
+    List the servers of servers.json, or those that a workspace added.
+
+    Nothing is started: `health` is offline if a server cannot start, and unknown else. `rookery servers check` tries it.
+    """
     registered = _registered(context, workspace)
     shown = [_shown(each) for each in registered]
     for warning in _file(settings_of(context).servers_file).warnings if workspace is None else ():
@@ -328,13 +333,16 @@ def _where(entry: Mapping[str, object]) -> str:
 
 def _shown(each: _Registered) -> Fields:
     server = each.server
+    reason = why_not_startable(server, os.environ)
     return {
         "id": server.id,
         "kind": server.kind if server.fault is None or each.entry.get("command") else str(each.entry.get("type") or "http"),
         "status": server.status if server.enabled else "switched off",
+        "health": "unknown" if reason is None else "offline",
         "where": _where(each.entry),
         "workspaces": "all" if server.workspaces is None and server.owner is None else sorted(server.workspaces or {server.owner or 0}),
         "fault": server.fault,
+        "says": reason,
     }
 
 
