@@ -128,7 +128,7 @@ def build_tools(
         catalogue=catalogue,
         owned=owned,
         brakes=brakes,
-        checker=Checker(connectors),
+        checker=Checker(connectors, keep=catalogue.keep_checked),
         logins=logins,
         egress=egress,
         calls=calls,

@@ -10,7 +10,10 @@ from typing import cast
 
 import pytest
 
+from rookery.engines import upstreams
+from rookery.tools.errors import Disabled
 from rookery.tools.models import JsonObject, Server
+from rookery.tools.servers.checking import Checker
 from rookery.tools.supervision.breaker import Timing
 from tests import real_servers
 from tests.conftest import eventually
@@ -162,3 +165,16 @@ async def test_the_memory_server_keeps_its_graph(start: Start, folder: Path) -> 
 
     assert "tall trees" in await said(tools, "search_nodes", query="trees")
     assert "Rookery" in json.dumps(await tools.resources.read(CALLER, "memory://knowledge-graph"))
+
+
+async def test_a_tool_that_runs_only_as_a_task_is_hidden_with_its_reason(start: Start, folder: Path) -> None:
+    """Issue 14: everything's simulate-research-query was offered, and every call of it failed; D-33."""
+    tools = await began(start, "everything", folder)
+    server, hidden = server_of(tools), "simulate-research-query"
+
+    assert hidden not in [tool.name for tool in tools.catalogue.tools(CALLER, server)]
+    assert tools.catalogue.task_tools(CALLER, server) == [hidden]
+    with pytest.raises(Disabled, match="only as a task"):
+        await tools.calls.call(CALLER, server.id, hidden, {"topic": "kettles"})
+    checked = await Checker(upstreams.open([])).check(server)
+    assert any(hidden in warning and "only as a task" in warning for warning in checked.warnings)

@@ -17,7 +17,7 @@ import structlog
 
 from rookery.access.models import Caller
 from rookery.kernel.clock import Clock, utc_now
-from rookery.kernel.db import Database
+from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import PermissionDenied, RookeryError
 from rookery.tools.errors import ConnectFailed, ConnectionLost, Disabled, ServerNotFound, UpstreamError
 from rookery.tools.models import Address, Command, Health, Isolation, JsonObject, Offer, Server, Snapshot
@@ -39,6 +39,12 @@ _WATCH_S = 0.5
 _TTL_S = 600.0
 _UNKNOWN_TOOL_S = 10.0
 """A name that is not listed makes us look again, at most so often."""
+_RETRY_DELAYS_S = (5.0, 30.0, 120.0, 600.0)
+"""How long until a server that could not be listed is tried again, after the first failure, the second, …; the last one repeats."""
+_DEMAND_INTERVAL_S = 10.0
+"""A client that lists tools has such a server tried at once, at most so often."""
+_ADOPT_INTERVAL_S = 2.0
+"""How often the store is read for what another process has listed."""
 _CLOSE_S = 5.0
 _MOST_OWN = 1000
 """Of so many workspaces and servers the workspace's own resources are kept; the longest unseen are those of nobody again."""
@@ -56,6 +62,15 @@ class _Listed:
     tools: dict[str, Tool]
     refreshed: float
     changed_at: datetime
+
+
+@dataclass(slots=True)
+class _Retry:
+    """When a server that was never listed is tried again; times are of the loop's clock."""
+
+    failures: int
+    tried_at: float
+    retry_at: float
 
 
 class Catalogue:
@@ -86,6 +101,9 @@ class Catalogue:
         """Servers whose resources are known of workspaces only."""
         self._refreshing: dict[_Whose, asyncio.Task[None]] = {}
         self._changed: dict[_Whose, float] = {}
+        self._retries: dict[str, _Retry] = {}
+        """By key, of servers that were tried and never listed."""
+        self._adopt_at = 0.0
         self._owner: asyncio.Task[None] | None = None
         self._tasks: asyncio.TaskGroup | None = None
         self._stopping = asyncio.Event()
@@ -172,6 +190,11 @@ class Catalogue:
         listed = self._listed.get(server.key)
         return [] if listed is None else [tool for tool in listed.tools.values() if self.may_see(caller, server, tool)]
 
+    def task_tools(self, caller: Caller, server: Server) -> list[str]:
+        """Return the names of the tools that *caller* would see if Rookery could run them as tasks."""
+        listed = self._listed.get(server.key)
+        return [] if listed is None else [name for name, tool in listed.tools.items() if tool.needs_task and reaches(caller, server, name)]
+
     def offer(self, server: Server, caller: Caller | None = None) -> Offer:
         """
         Return what *server* offered when last seen; nothing if it never was.
@@ -206,7 +229,7 @@ class Catalogue:
 
     def may_see(self, caller: Caller, server: Server, tool: Tool) -> bool:
         """Tell whether *tool* is listed for *caller*."""
-        if is_off(server, tool.name) or (tool.needs is not None and not caller.may(tool.needs)):
+        if tool.needs_task or is_off(server, tool.name) or (tool.needs is not None and not caller.may(tool.needs)):
             return False
         return reaches(caller, server, tool.name)
 
@@ -243,6 +266,35 @@ class Catalogue:
     def look_at(self, server: Server) -> None:
         """Look at a server that was just added or changed, in the background."""
         self._refresh(server)
+
+    def list_missing(self, caller: Caller) -> None:
+        """Try to list, in the background, the servers of *caller* that were never listed, unless that was tried a moment ago."""
+        now = time.monotonic()
+        for server in self.servers(caller):
+            if server.key in self._listed:
+                continue
+            retry = self._retries.get(server.key)
+            if retry is None or now - retry.tried_at >= _DEMAND_INTERVAL_S:
+                self._refresh(server)
+
+    async def keep_checked(self, server: Server, offer: Offer) -> None:
+        """Keep what a check listed, for a server that was never listed; every process takes it from the store."""
+        if server.key in self._listed:
+            return
+        if server.auth is not None and is_each_its_own(server):
+            offer = replace(offer, resources=())
+        checked = Snapshot(server_key=server.key, fingerprint=fingerprint(server), offer=bounded(offer), seen_at=self._clock())
+
+        def keep(tx: Tx) -> None:
+            kept = store.find_snapshot(tx, server.key)
+            if kept is None or kept.fingerprint != checked.fingerprint:
+                store.keep_snapshot(tx, checked)
+
+        await self._db.write(keep)
+
+    def is_offline(self, server: Server, caller: Caller) -> bool:
+        """Return whether *server* could not be reached when it was last tried for the caller's workspace."""
+        return self._sessions.condition(server, caller.workspace_id).health in {Health.OFFLINE, Health.NEEDS_LOGIN}
 
     async def look_again(self, server: Server) -> None:
         """Ask *server* anew what it offers, for a name that it did not list; not more often than every 10 seconds."""
@@ -315,14 +367,50 @@ class Catalogue:
             if not isinstance(error, ConnectFailed | ConnectionLost) and self._sessions.condition(server).health is Health.ONLINE:
                 owner = None if opened is None else opened[0].workspace_id
                 self._sessions.note(server, Health.DEGRADED, str(error), workspace_id=owner)
+            self._schedule_retry(server)
             _log.warning("tools.not_listed", server=server.id, error=str(error))
         except RookeryError as error:
+            self._schedule_retry(server)
             _log.warning("tools.not_kept", server=server.id, error=error.message)
         except Exception:  # noqa: BLE001 - one upstream, whatever it does, must not end the platform
+            self._schedule_retry(server)
             _log.exception("tools.look_failed", server=server.id)
         finally:
             if spare is not None:
                 self._sessions.release_spare(server)
+
+    def _schedule_retry(self, server: Server) -> None:
+        if server.key in self._listed or self._roster.servers.get(server.key) is not server:
+            return
+        before, now = self._retries.get(server.key), time.monotonic()
+        failures = 0 if before is None else before.failures
+        delay_s = _RETRY_DELAYS_S[min(failures, len(_RETRY_DELAYS_S) - 1)]
+        self._retries[server.key] = _Retry(failures + 1, now, now + delay_s)
+
+    async def _retry_missing(self) -> None:
+        """List what could not be listed before and is due, and take over what another process has listed."""
+        now = time.monotonic()
+        for key, retry in list(self._retries.items()):
+            server = self._roster.servers.get(key)
+            if server is None or key in self._listed:
+                del self._retries[key]
+            elif now >= retry.retry_at:
+                self._refresh(server)
+        if self._retries and now >= self._adopt_at:
+            self._adopt_at = now + _ADOPT_INTERVAL_S
+            missing = tuple(self._retries)
+            with contextlib.suppress(RookeryError):  # the store is down: the next time will do
+                for snapshot in await self._db.read(lambda tx: [store.find_snapshot(tx, key) for key in missing]):
+                    if snapshot is not None:
+                        self._adopt(snapshot)
+
+    def _adopt(self, snapshot: Snapshot) -> None:
+        server = self._roster.servers.get(snapshot.server_key)
+        if server is None or server.key in self._listed or snapshot.fingerprint != fingerprint(server):
+            return
+        self._listed[server.key] = _Listed(snapshot, by_name(snapshot.offer, {}), 0.0, snapshot.seen_at)
+        self._tell(server, None, snapshot.offer)
+        self._refresh(server)
 
     async def _keep(self, server: Server, offer: Offer, workspace_id: int | None) -> None:
         """Keep *offer*, of a session of everybody's or of one workspace's: then its resources are for that workspace alone."""
@@ -395,6 +483,7 @@ class Catalogue:
                 if not self._lags:
                     _log.warning("tools.servers_not_read", error=error.message, kept="the servers read before")
                 self._lags = True
+        await self._retry_missing()
         due = time.monotonic() - self._ttl_s
         for server_id, listed in list(self._listed.items()):
             server = self._roster.servers.get(server_id)
@@ -410,6 +499,7 @@ class Catalogue:
                     self._changed.pop(whose, None)
                     self._own_resources.pop(whose, None)
                 self._bare.discard(key)
+                self._retries.pop(key, None)
                 self._sessions.retire(key)
                 self._tell(servers.get(key, old), self.offer(old), None)
         for key, listed in list(self._listed.items()):

@@ -11,7 +11,7 @@ from rookery.kernel.wire import plain
 from rookery.tools.catalogue import Catalogue
 from rookery.tools.models import CallRow, JsonObject, Server
 from rookery.tools.resources import Resources
-from rookery.tools.schemas import CallShown, ServerAnswer, ServerSummary, SessionShown, StandingShown
+from rookery.tools.schemas import CallShown, HiddenTool, ServerAnswer, ServerSummary, SessionShown, StandingShown
 from rookery.tools.store import calls
 from rookery.tools.supervision.sessions import Sessions
 from rookery.tools.supervision.standing import SessionStanding, Standing, percentile
@@ -51,6 +51,12 @@ class ServerPortraits:
             instructions=offer.instructions,
             last_error=(condition.last_error or None) if with_standing else None,
             standing=_standing(self.sessions.standing(server, caller.workspace_id)) if with_standing else None,
+            hidden_tools=[
+                HiddenTool(name=name, reason="It runs only as a task (execution.taskSupport is required), which Rookery does not support.")
+                for name in self.catalogue.task_tools(caller, server)
+            ]
+            if with_standing
+            else None,
             seen_at=self.catalogue.seen_at(server),
             tools=definitions(self.catalogue.tools(caller, server)),
             resources=self.resources.listed(server, caller),

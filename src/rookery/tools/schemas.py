@@ -143,13 +143,21 @@ class StandingShown(Answer):
     sessions: list[SessionShown]
 
 
+class HiddenTool(Answer):
+    """A tool that the server offers and that Rookery does not."""
+
+    name: str
+    reason: str
+
+
 class ServerAnswer(ServerSummary):
-    """One server with what it offers; last_error and standing to keys with servers:read (D-12)."""
+    """One server with what it offers; last_error, standing and hidden_tools to keys with servers:read (D-12)."""
 
     description: str
     instructions: str | None = None
     last_error: str | None = None
     standing: StandingShown | None = None
+    hidden_tools: list[HiddenTool] | None = None
     seen_at: Moment | None = None
     tools: Tools
     resources: Resources

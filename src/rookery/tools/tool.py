@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from typing import cast
 
 import structlog
 
@@ -46,6 +47,17 @@ class Tool:
         """Whether its server says that it deletes, and does not add."""
         annotations = self.definition.get("annotations")
         return isinstance(annotations, dict) and annotations.get("destructiveHint") is True  # pyright: ignore[reportUnknownMemberType] - as above
+
+    @property
+    def needs_task(self) -> bool:
+        """Whether its server runs it only as a task (2025-11-25), which Rookery does not."""
+        return runs_as_task_only(self.definition)
+
+
+def runs_as_task_only(definition: JsonObject) -> bool:
+    """Return whether a tool's definition requires that a call asks for a task."""
+    execution = definition.get("execution")
+    return isinstance(execution, dict) and cast("JsonObject", execution).get("taskSupport") == "required"
 
 
 def is_off(server: Server, tool: str) -> bool:

@@ -94,6 +94,8 @@ class ServerRoutes:
         """Connect to a tool server in a separate session and return the tools it lists, or what is wrong."""
         owned = await self.owned.get(caller_of(request), id)
         checked = await self.checker.check(owned.server)
+        if checked.error is None:
+            self._look_at(owned)
         return reply(
             shapes.CheckAnswer(
                 id=checked.server_id,

@@ -248,6 +248,8 @@ def _must_be_allowed(asked: Asked, tool: Tool) -> None:
     server = asked.server
     if is_off(server, tool.name):
         raise Disabled(f"The tool {tool.name!r} of {server.id!r} is switched off.")
+    if tool.needs_task:
+        raise Disabled(f"{server.id}/{tool.name} runs only as a task (execution.taskSupport is required), which Rookery does not support.")
     if tool.needs is not None:
         asked.caller.must(tool.needs)
     if asked.caller.environment == TEST and not server.sandbox and not tool.is_read_only:

@@ -138,6 +138,7 @@ class Protocol:
     async def _list_tools(self, ctx: Context, params: types.PaginatedRequestParams) -> JsonObject:
         del params
         visit = await self._visit(ctx)
+        self._views.list_missing(visit.caller, visit.view)
         nothing = self._views.why_nothing(visit.caller, visit.view)
         if nothing is not None:
             raise MCPError(types.INVALID_REQUEST, nothing)

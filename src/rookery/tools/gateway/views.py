@@ -55,6 +55,11 @@ class Views:
         if view.server_id is not None:
             await self._catalogue.seen(self._catalogue.server(caller, view.server_id), caller)
 
+    def list_missing(self, caller: Caller, view: View) -> None:
+        """Have servers tried again that could not be listed yet, without waiting for them."""
+        if view.server_id is None:
+            self._catalogue.list_missing(caller)
+
     def servers(self, caller: Caller, view: View) -> list[Server]:
         """
         Return the servers behind *view* that the caller sees.
@@ -195,5 +200,6 @@ class Views:
             if view.is_search
             else "Tools of several servers; a tool's name begins with its server's."
         )
-        lines = [f"- {server.id}: {server.use_when or server.tagline or server.name}" for server in servers]
-        return "\n".join([how, *lines])
+        offline = [server.id for server in servers if self._catalogue.is_offline(server, caller)]
+        lines = [f"- {server.id}: {server.use_when or server.tagline or server.name}" for server in servers if server.id not in offline]
+        return "\n".join([how, *lines, *([f"Offline now, not usable: {', '.join(offline)}."] if offline else [])])

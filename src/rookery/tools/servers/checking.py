@@ -6,7 +6,7 @@ import asyncio
 import shutil
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from rookery.kernel.errors import RookeryError
@@ -15,6 +15,7 @@ from rookery.tools.errors import ConnectFailed, ServerBusy, UpstreamError
 from rookery.tools.models import Command, Facts, JsonObject, Kind, Offer, Server
 from rookery.tools.offers import MOST_OF_A_KIND, passed_over
 from rookery.tools.ports import Connector
+from rookery.tools.tool import runs_as_task_only
 
 PATIENCE_S = 30.0
 """For all of it, unless the entry or its kind of program gives the start longer."""
@@ -53,7 +54,20 @@ class Checked:
 class Checker:
     """Checks servers, each in a session that is closed again."""
 
-    def __init__(self, connectors: Mapping[Kind, Connector], *, patience_s: float = PATIENCE_S) -> None:
+    def __init__(
+        self,
+        connectors: Mapping[Kind, Connector],
+        *,
+        patience_s: float = PATIENCE_S,
+        keep: Callable[[Server, Offer], Awaitable[None]] | None = None,
+    ) -> None:
+        """
+        Make it.
+
+        Args:
+            keep: Takes what a server offers that answered.
+        """
+        self._keep = keep
         self._connectors = connectors
         self._patience_s = patience_s
         self._running: Counter[int | None] = Counter()
@@ -98,6 +112,8 @@ class Checker:
         except TimeoutError:
             said = f"It did not answer within {patience_s:g} s."
             return Checked(server_id=server.id, error=said, advice=_advice(server, None), took_ms=_ms(started))
+        if self._keep is not None:
+            await self._keep(server, offer)
         return Checked(server_id=server.id, warnings=tuple(_warnings(server, offer)), facts=facts, offer=offer, took_ms=_ms(started))
 
 
@@ -136,6 +152,8 @@ def _faults(tool: JsonObject) -> list[str]:
         return [f"the name of the tool {name[:40]!r} is not 1 to {_LONGEST_NAME} characters long"]
     if not isinstance(schema, dict):
         return [f"the tool {name!r} has no inputSchema"]
+    if runs_as_task_only(tool):
+        return [f"the tool {name!r} is hidden: it runs only as a task (execution.taskSupport is required), which Rookery does not support"]
     fault = Arguments(schema).fault  # pyright: ignore[reportUnknownArgumentType] - an object of JSON
     return [] if fault is None else [f"the inputSchema of {name!r} is no JSON Schema, so its arguments cannot be checked: {fault}"]
 

@@ -28,6 +28,7 @@ _KEEP = upsert(
 _FORGET = delete(tool_catalogue).where(tool_catalogue.c.server_id == bindparam("of_key"))
 _PURGE = delete(tool_catalogue).where(tool_catalogue.c.server_id.like(bindparam("of_keys")))
 _ALL_SNAPSHOTS = select(tool_catalogue)
+_SNAPSHOT = select(tool_catalogue).where(tool_catalogue.c.server_id == bindparam("of_key"))
 
 
 def keep_snapshot(tx: Tx, snapshot: Snapshot) -> None:
@@ -66,6 +67,12 @@ def purge(tx: Tx, workspace_id: int) -> int:
 def snapshots(tx: Tx) -> list[Snapshot]:
     """Return what every server offered when it was last seen."""
     return [_snapshot(row) for row in tx.all(_ALL_SNAPSHOTS)]
+
+
+def find_snapshot(tx: Tx, server_key: str) -> Snapshot | None:
+    """Return what one server offered when it was last seen; None if it never was."""
+    row = tx.one(_SNAPSHOT, {"of_key": server_key})
+    return None if row is None else _snapshot(row)
 
 
 def _snapshot(row: Row) -> Snapshot:
