@@ -14,7 +14,7 @@ from rookery.memory.words import parsed
 from rookery.wiring import Rookery, build
 from tests.conftest import OPERATOR, House, eventually
 
-OF_ALL = {"access_once", "sealing", "tool_catalogue", "tool_revisions", "workspaces"}
+OF_ALL = {"access_once", "sealing", "tool_catalogue", "tool_deprecations", "tool_revisions", "workspaces"}
 """Tables without a workspace: what was done once, the secret key, what servers offer, and the workspaces themselves."""
 
 TEXT = "planted text"

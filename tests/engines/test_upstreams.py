@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from rookery.engines import upstreams
-from rookery.engines.upstreams.child import Child
+from rookery.engines.upstreams.child import Child, find_error_line
 from rookery.tools.errors import ConnectFailed, ConnectionLost, ResultInvalid, ResultTooLarge, UpstreamRefused
 from rookery.tools.models import Command, Server
 from rookery.tools.ports import Asking, Connection
@@ -280,6 +280,22 @@ async def test_a_crash_fails_the_call_with_the_servers_last_words_but_not_its_se
         with pytest.raises(ConnectionLost) as again:
             await call(session, "echo", text="hi")
         assert again.value.was_handled is False
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        (["Traceback (most recent call last):", 'File "a.py", line 1', "ModuleNotFoundError: No module named 'x'"], 2),
+        (["throw new Error('x')", "Error [ERR_X]: Directory import", "at new NodeError (node:internal)", "Node.js v20.20.2"], 1),
+        (["npm error code E404", "npm error 404 Not Found - GET nope", "npm error A complete log of this run can be found in: x"], 1),
+        (["starting", "error: no such option --x", "usage: x"], 1),
+        (["one", "two"], 1),
+    ],
+)
+async def test_the_line_that_names_the_error_is_found(lines: list[str], found: int) -> None:
+    """Issue 14: the last line was shown, which is the version of Node.js or the path of npm's log; D-32."""
+    assert find_error_line([*lines, ""]) == lines[found]
+    assert not find_error_line([])
 
 
 async def test_an_idle_crash_is_noticed_without_a_call() -> None:

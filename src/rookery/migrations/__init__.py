@@ -9,7 +9,7 @@ from pathlib import Path
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
 from rookery.kernel.sqlite import connect
 
-HEAD = "0019"
+HEAD = "0020"
 """The newest revision; a test compares it with `versions/`."""
 
 _WAIT_S = 60

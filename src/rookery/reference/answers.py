@@ -60,6 +60,7 @@ HEADERS: Mapping[str, tuple[str, Schema]] = {
     "X-Reason": ("Why there is nothing.", {"type": "string"}),
     "X-Plan": ("The slug of the plan that X-Reason is about.", {"type": "string"}),
     "Deprecation": ("The server is deprecated, since `@` and a Unix time (RFC 9745).", {"type": "string"}),
+    "Sunset": ("When the deprecated server may be gone, six months after its deprecation at the earliest (RFC 8594).", {"type": "string"}),
     "X-Rookery-Cache": ("Whether a kept result was answered.", {"type": "string"}),
     "Preference-Applied": ("The preference of `Prefer` that was followed.", {"type": "string"}),
     "Age": ("How old a kept result is, in seconds.", {"type": "integer"}),

@@ -20,7 +20,7 @@ from rookery.kernel.clock import Clock, utc_now
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import PermissionDenied, RookeryError
 from rookery.tools.errors import ConnectFailed, ConnectionLost, Disabled, ServerNotFound, UpstreamError
-from rookery.tools.models import Address, Command, Health, Isolation, JsonObject, Offer, Server, Snapshot
+from rookery.tools.models import Address, Command, Health, Isolation, JsonObject, Offer, Server, Snapshot, Status
 from rookery.tools.offers import MOST_OF_A_KIND, bounded, is_each_its_own, passed_over
 from rookery.tools.ports import Connection
 from rookery.tools.servers.roster import FileState, Roster, is_for, is_reached
@@ -104,6 +104,8 @@ class Catalogue:
         self._retries: dict[str, _Retry] = {}
         """By key, of servers that were tried and never listed."""
         self._adopt_at = 0.0
+        self._deprecated_at: dict[str, datetime] = {}
+        self._has_noted_deprecations = False
         self._owner: asyncio.Task[None] | None = None
         self._tasks: asyncio.TaskGroup | None = None
         self._stopping = asyncio.Event()
@@ -118,6 +120,7 @@ class Catalogue:
             server = self._roster.servers.get(snapshot.server_key)
             if server is not None and snapshot.fingerprint == fingerprint(server):
                 self._listed[server.key] = _Listed(snapshot, by_name(snapshot.offer, {}), 0.0, snapshot.seen_at)
+        await self._note_deprecations()
         self._sessions.listeners.opened.append(self._on_opened)
         self._sessions.listeners.changed.append(self._on_changed)
         self._roster.listeners.append(self._follow)
@@ -217,6 +220,10 @@ class Catalogue:
         """Return when what *server* offers was last seen to be another than before; it does not move with who uses it."""
         listed = self._listed.get(server.key)
         return None if listed is None else listed.changed_at
+
+    def deprecated_at(self, server: Server) -> datetime:
+        """Return since when a deprecated server is."""
+        return server.deprecated_at or self._deprecated_at.get(server.key) or self._clock()
 
     def is_known(self, server: Server) -> bool:
         """Tell whether *server* was ever seen."""
@@ -379,6 +386,19 @@ class Catalogue:
             if spare is not None:
                 self._sessions.release_spare(server)
 
+    async def _note_deprecations(self) -> None:
+        """Keep since when servers of the file are deprecated: another edit of the file must not move the date."""
+        found = {
+            server.key
+            for server in self._roster.servers.values()
+            if server.owner is None and server.status is Status.DEPRECATED and server.deprecated_at is None
+        }
+        if found != self._deprecated_at.keys() or not self._has_noted_deprecations:
+            now = self._clock()
+            with contextlib.suppress(RookeryError):  # the store is down: the next time will do
+                self._deprecated_at = await self._db.write(lambda tx: store.update_deprecations(tx, found, now))
+                self._has_noted_deprecations = True
+
     def _schedule_retry(self, server: Server) -> None:
         if server.key in self._listed or self._roster.servers.get(server.key) is not server:
             return
@@ -475,6 +495,7 @@ class Catalogue:
     async def _keep_up(self) -> None:
         """Follow the file and what workspaces added, and look again at open servers that are due."""
         self._roster.keep_up()
+        await self._note_deprecations()
         if self._keep_up_added is not None:
             try:
                 await self._keep_up_added()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, Literal, TypeAlias
 
@@ -13,6 +13,10 @@ JsonObject: TypeAlias = dict[str, object]
 
 BUILTIN_IDS = frozenset({"brain", "agents", "tools"})
 """Ids no file may give to a server (D-31)."""
+
+
+DEPRECATION_PERIOD = timedelta(days=184)
+"""Six months, in which a deprecated server still works (D-08)."""
 
 
 class Status(StrEnum):
@@ -221,6 +225,8 @@ class Server:
         auth: That we log in at it, and how; None: whatever its headers say is enough.
         roots: The folders announced to it; none by default, because a session that keys share must not take one key's.
         start_timeout_s: How long a start may take; None: the default of its kind.
+        deprecated_at: Since when it is deprecated, if its entry says so; else it is noted when the entry changes.
+        sunset_at: When it is to be removed, by its entry.
         fault: Why it cannot be reached at all, for example a variable that is not set.
         owner: The workspace that added it over HTTP, which alone sees it; None: it is of the file or built in.
     """
@@ -250,6 +256,8 @@ class Server:
     auth: OAuth | None = None
     roots: Roots = ()
     start_timeout_s: float | None = None
+    deprecated_at: datetime | None = None
+    sunset_at: datetime | None = None
     fault: str | None = None
 
     @property

@@ -50,6 +50,7 @@ class ServerPortraits:
             description=server.description,
             instructions=offer.instructions,
             last_error=(condition.last_error or None) if with_standing else None,
+            stderr=(list(condition.stderr) or None) if with_standing else None,
             standing=_standing(self.sessions.standing(server, caller.workspace_id)) if with_standing else None,
             hidden_tools=[
                 HiddenTool(name=name, reason="It runs only as a task (execution.taskSupport is required), which Rookery does not support.")

@@ -184,7 +184,12 @@ class Connector(Protocol):
     """Opens sessions with one kind of upstream: a command, an address, a part of this process."""
 
     def connect(
-        self, server: Server, *, on_changed: Callable[[], None], workspace_id: int | None = None
+        self,
+        server: Server,
+        *,
+        on_changed: Callable[[], None],
+        workspace_id: int | None = None,
+        on_stderr: Callable[[str], None] | None = None,
     ) -> AbstractAsyncContextManager[Connection]:
         """
         Return a session to enter and leave in one task; its caller bounds the time of entering.
@@ -192,7 +197,8 @@ class Connector(Protocol):
         *workspace_id* is whose login at the server is used, of a server that asks for one; None: the one for all workspaces.
 
         Leaving it takes 5 seconds at most and leaves no process behind. *on_changed* is called, in the loop, whenever
-        the upstream says that what it offers changed. Entering raises `ConnectFailed`.
+        the upstream says that what it offers changed. *on_stderr* is called with each line that a process of ours writes to
+        its standard error, without the values of secrets. Entering raises `ConnectFailed`.
         """
         ...
 

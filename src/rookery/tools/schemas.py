@@ -151,11 +151,12 @@ class HiddenTool(Answer):
 
 
 class ServerAnswer(ServerSummary):
-    """One server with what it offers; last_error, standing and hidden_tools to keys with servers:read (D-12)."""
+    """One server with what it offers; last_error, stderr, standing and hidden_tools to keys with servers:read (D-12)."""
 
     description: str
     instructions: str | None = None
     last_error: str | None = None
+    stderr: list[str] | None = None
     standing: StandingShown | None = None
     hidden_tools: list[HiddenTool] | None = None
     seen_at: Moment | None = None

@@ -15,6 +15,7 @@ from rookery.kernel.errors import RookeryError
 from rookery.tools.models import JsonObject
 from rookery.tools.servers.file_edits import edit
 from rookery.tools.servers.servers_file import FileBroken
+from tests import real_servers
 from tests.tools.commands.line import Line
 from tests.tools.makers import SERVERS
 
@@ -431,3 +432,19 @@ def test_a_server_whose_program_is_missing_is_listed_as_offline(line: Line) -> N
 
     assert {str(each["id"]): each["health"] for each in listed} == {"here": "unknown", "gone": "offline", "far": "unknown"}
     assert "no-such-program-anywhere" in str(next(each["says"] for each in listed if each["id"] == "gone"))
+
+
+def test_a_check_names_the_error_and_shows_the_last_lines(line: Line, tmp_path: Path) -> None:
+    """Issue 14: Node.js prints its version after an uncaught exception, and that was all that was shown; D-37."""
+    script = tmp_path / "broken.mjs"
+    script.write_text("console.error('line one'); throw new TypeError('no such directory: zod/v4');\n")
+    added(line, "--id", "broken", "--", real_servers.node(), str(script))
+
+    (checked,) = cast("list[JsonObject]", json.loads(line.run("servers", "check", "--json").stdout))
+    shown = line.run("servers", "check", "--verbose")
+
+    assert checked["error"] == "The server ended with code 1: TypeError: no such directory: zod/v4"
+    lines = cast("list[str]", checked["stderr"])
+    assert len(lines) <= 10
+    assert lines[-1].startswith("Node.js v")
+    assert "broken | Node.js v" in shown.stderr

@@ -16,7 +16,7 @@ import signal
 import socket
 import sys
 from collections import deque
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self, cast
@@ -51,6 +51,12 @@ _LOG_LINES = 40
 _LOG_LINE = 500
 _ID_NEAR_EDGE = re.compile(rb'"id"\s*:\s*("?)([A-Za-z0-9_.-]+)\1')
 _EDGE = 200
+_EXCEPTION = re.compile(r"(?:Uncaught )?[\w.$]*(?:Error|Exception)(?: \[\w+\])?(?::|$)")
+"""The line that names an uncaught exception, in Python and JavaScript."""
+_NPM_ERROR = re.compile(r"npm (?:error|ERR!) (?!code|errno|syscall|path|A complete log)\S")
+_ERROR_WORD = re.compile(r"Error|Exception|\berror\b|\bfatal\b", re.IGNORECASE)
+_STACK = re.compile(r"at |throw |npm (?:error|ERR!) A complete log")
+"""Lines that mention an error and do not name it."""
 
 
 class Child(asyncio.SubprocessProtocol):
@@ -63,7 +69,8 @@ class Child(asyncio.SubprocessProtocol):
         direct: Our own requests to it.
     """
 
-    def __init__(self, secrets: tuple[str, ...], lifeline: socket.socket) -> None:
+    def __init__(self, secrets: tuple[str, ...], lifeline: socket.socket, on_stderr: Callable[[str], None] | None = None) -> None:
+        self._on_stderr = on_stderr
         self._lifeline = lifeline
         self.ended = asyncio.Event()
         self.has_spoken = False
@@ -119,11 +126,8 @@ class Child(asyncio.SubprocessProtocol):
         return None if self._process is None else self._process.get_returncode()
 
     def last_words(self) -> str:
-        """Return the last line of its stderr, without the values of its environment; empty if it said nothing."""
-        line = next((line for line in reversed(self._log) if line), "")
-        for secret in self._secrets:
-            line = line.replace(secret, "***")
-        return line
+        """Return the line of its stderr that says most likely what went wrong; empty if it wrote none."""
+        return find_error_line(self._log)
 
     def why(self) -> str:
         """Return how the server ended and its last words; see `Wire`."""
@@ -296,7 +300,31 @@ class Child(asyncio.SubprocessProtocol):
     def _note(self, data: bytes) -> None:
         *lines, rest = (self._log_part + data).split(b"\n")
         self._log_part = rest[-_LOG_LINE:]
-        self._log.extend(line[:_LOG_LINE].decode(errors="replace").strip() for line in lines)
+        for line in lines:
+            text = self._redact(line[:_LOG_LINE].decode(errors="replace").rstrip())
+            self._log.append(text.strip())
+            if self._on_stderr is not None and text:
+                self._on_stderr(text)
+
+    def _redact(self, line: str) -> str:
+        """Return *line* without the values of the server's environment."""
+        for secret in self._secrets:
+            line = line.replace(secret, "***")
+        return line
+
+
+def find_error_line(lines: Iterable[str]) -> str:
+    """
+    Return the line of *lines*, the end of a program's stderr, that names its error; else the last one; "" if there is none.
+
+    The last line is seldom it: Node.js ends each uncaught exception with its version, npm with the path of a log.
+    """
+    written = [line for line in lines if line]
+    npm = [line for line in written if _NPM_ERROR.match(line)]
+    named = [line for line in written if _EXCEPTION.match(line)]
+    mentioned = [line for line in written if _ERROR_WORD.search(line) and not _STACK.match(line)]
+    found = npm[:1] or named[-1:] or mentioned[-1:] or written[-1:]
+    return found[0] if found else ""
 
 
 class Incoming:
@@ -358,7 +386,7 @@ class Outgoing:
 
 
 @contextlib.asynccontextmanager
-async def run_child(command: Command) -> AsyncGenerator[tuple[Child, Incoming, Outgoing]]:
+async def run_child(command: Command, on_stderr: Callable[[str], None] | None = None) -> AsyncGenerator[tuple[Child, Incoming, Outgoing]]:
     """
     Start *command* under a warden and stop all of it on leaving, within 5 seconds.
 
@@ -376,7 +404,7 @@ async def run_child(command: Command) -> AsyncGenerator[tuple[Child, Incoming, O
         with theirs:
             try:
                 _, child = await loop.subprocess_exec(
-                    lambda: Child(secrets, ours),
+                    lambda: Child(secrets, ours, on_stderr),
                     sys.executable,
                     "-I",
                     "-S",

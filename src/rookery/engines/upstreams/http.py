@@ -35,9 +35,15 @@ class HttpConnector:
 
     @contextlib.asynccontextmanager
     async def connect(
-        self, server: Server, *, on_changed: Callable[[], None], workspace_id: int | None = None
+        self,
+        server: Server,
+        *,
+        on_changed: Callable[[], None],
+        workspace_id: int | None = None,
+        on_stderr: Callable[[str], None] | None = None,
     ) -> AsyncGenerator[Connection]:
         """Open a session with the server, with a login if its entry asks for one."""
+        del on_stderr  # no process of ours
         if not isinstance(server.target, Address):
             msg = f"{server.id} is no address"
             raise TypeError(msg)

@@ -41,10 +41,15 @@ class InProcessConnector:
 
     @contextlib.asynccontextmanager
     async def connect(
-        self, server: Server, *, on_changed: Callable[[], None], workspace_id: int | None = None
+        self,
+        server: Server,
+        *,
+        on_changed: Callable[[], None],
+        workspace_id: int | None = None,
+        on_stderr: Callable[[str], None] | None = None,
     ) -> AsyncGenerator[InProcess]:
         """Return the built-in server of that id."""
-        del on_changed, workspace_id
+        del on_changed, workspace_id, on_stderr
         builtin = self._builtins.get(server.id)
         if builtin is None:
             raise ConnectFailed(f"{server.id!r} is no built-in server.")

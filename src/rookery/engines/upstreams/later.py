@@ -20,14 +20,19 @@ class Later:
 
     @asynccontextmanager
     async def connect(
-        self, server: Server, *, on_changed: Callable[[], None], workspace_id: int | None = None
+        self,
+        server: Server,
+        *,
+        on_changed: Callable[[], None],
+        workspace_id: int | None = None,
+        on_stderr: Callable[[str], None] | None = None,
     ) -> AsyncGenerator[Connection]:
         """Open a session; the first one waits for the import, in a thread, so that nothing else does."""
         if self._connector is None:
             self._connector = await import_in_thread(self._load)
             # What was imported stays: every full look for garbage would walk all of it, 50 ms in which nobody is answered.
             gc.freeze()
-        async with self._connector.connect(server, on_changed=on_changed, workspace_id=workspace_id) as connection:
+        async with self._connector.connect(server, on_changed=on_changed, workspace_id=workspace_id, on_stderr=on_stderr) as connection:
             yield connection
 
 

@@ -16,14 +16,21 @@ class StdioConnector:
     """Starts a child process for every session; see `Connector`."""
 
     @contextlib.asynccontextmanager
-    async def connect(self, server: Server, *, on_changed: Callable[[], None], workspace_id: int | None = None) -> AsyncGenerator[Relay]:
+    async def connect(
+        self,
+        server: Server,
+        *,
+        on_changed: Callable[[], None],
+        workspace_id: int | None = None,
+        on_stderr: Callable[[str], None] | None = None,
+    ) -> AsyncGenerator[Relay]:
         """Start the server and open a session with it."""
         del workspace_id
         if not isinstance(server.target, Command):
             msg = f"{server.id} is no command"
             raise TypeError(msg)
         async with (
-            run_child(server.target) as (child, incoming, outgoing),
+            run_child(server.target, on_stderr) as (child, incoming, outgoing),
             open_relay(_pipes(incoming, outgoing), child, on_changed=on_changed, requests=child.direct, roots=server.roots) as relay,
         ):
             yield relay

@@ -61,7 +61,7 @@ _calls = describe(
     answers={500: Described(says=_FAILED, model=ToolCallResponse)},
     media=("text/event-stream",),
     reads=("X-Session-ID", "Cache-Control", "Prefer"),
-    sends=("X-Rookery-Cache", "Age", "Deprecation", "Preference-Applied"),
+    sends=("X-Rookery-Cache", "Age", "Deprecation", "Sunset", "Preference-Applied"),
     errors=(
         ArgumentsInvalid,
         CallInvalid,

@@ -141,7 +141,7 @@ class DiscoveryRoutes:
         took_ms = round((time.perf_counter() - started) * 1000)
         return reply(FoundTools(query=query.q, tools=tools, count=len(tools), took_ms=took_ms))
 
-    @describe(errors=(PermissionDenied, Disabled, ServerNotFound), sends=("Deprecation",))
+    @describe(errors=(PermissionDenied, Disabled, ServerNotFound), sends=("Deprecation", "Sunset"))
     async def get_openapi(self, request: Request, server_id: str) -> Response:
         """
         Return an OpenAPI 3.1 document with one operation per tool of the server.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from email.utils import format_datetime
 from typing import cast
 
 from starlette.requests import Request
@@ -15,7 +16,7 @@ from rookery.kernel.http import Route, allowed_on_full_disk, describe, reply
 from rookery.tools.calling.asked import Manner
 from rookery.tools.catalogue import Catalogue
 from rookery.tools.errors import Disabled, PromptFailed, PromptNotFound, ServerBusy, ServerNotFound, ServerUnavailable, SessionNotOpen
-from rookery.tools.models import Server, Status
+from rookery.tools.models import DEPRECATION_PERIOD, Server, Status
 from rookery.tools.portraits import ServerPortraits, definitions
 from rookery.tools.resources import Resources
 from rookery.tools.schemas import (
@@ -132,7 +133,7 @@ class ListingRoutes:
         return reply(ServerList(servers=servers, count=len(servers)))
 
     @_of_server
-    @describe(sends=("Deprecation",))
+    @describe(sends=("Deprecation", "Sunset"))
     async def get_server(self, request: Request, server_id: str) -> Response:
         """Return a tool server with its tools and resources. Waits up to 5 seconds if the server was never listed before."""
         caller, server = await self._seen(request, server_id)
@@ -140,7 +141,7 @@ class ListingRoutes:
         return reply(answer, headers=deprecation(self.catalogue, server))
 
     @_of_server
-    @describe(sends=("Deprecation",))
+    @describe(sends=("Deprecation", "Sunset"))
     async def get_tools(self, request: Request, server_id: str) -> Response:
         """
         List the tools of a server, each with the JSON Schema of its arguments.
@@ -152,7 +153,7 @@ class ListingRoutes:
         return reply(ToolList(server=server.id, tools=tools, count=len(tools)), headers=deprecation(self.catalogue, server))
 
     @_of_server
-    @describe(sends=("Deprecation",))
+    @describe(sends=("Deprecation", "Sunset"))
     async def get_resources(self, request: Request, server_id: str) -> Response:
         """List the resources of a server. Waits up to 5 seconds if the server was never listed before."""
         caller, server = await self._seen(request, server_id)
@@ -203,10 +204,12 @@ class ListingRoutes:
 
 
 def deprecation(catalogue: Catalogue, server: Server) -> dict[str, str] | None:
-    """Return the header of RFC 9745 for a deprecated server: since the file said so, as far as we know (D-33)."""
+    """Return the headers of a deprecated server: since when it is (RFC 9745), and when it may be gone (RFC 8594, D-08)."""
     if server.status is not Status.DEPRECATED:
         return None
-    return {"Deprecation": f"@{int(catalogue.file_state.changed_at)}"}
+    since = catalogue.deprecated_at(server)
+    sunset = max(server.sunset_at or since, since + DEPRECATION_PERIOD)
+    return {"Deprecation": f"@{int(since.timestamp())}", "Sunset": format_datetime(sunset, usegmt=True)}
 
 
 def session_of(request: Request) -> str | None:

@@ -83,6 +83,8 @@ class _Fields(Body):
         Literal["caller"] | Annotated[list[Line | RootBody], Field(max_length=_MOST)] | None,
         Field(description="Folders announced to it: file URIs, or `caller`, which needs a session per key; null: none."),
     ] = None
+    deprecated_at: Annotated[Line | None, Field(description="Since when it is deprecated; null: since its status says so.")] = None
+    sunset_at: Annotated[Line | None, Field(description="When it is to be removed, six months after that at the earliest.")] = None
     start_timeout_s: Annotated[float | None, Field(ge=1, le=600, description="How long a start may take.")] = None
 
     def entry(self) -> JsonObject:
@@ -150,6 +152,8 @@ class AddedServerAnswer(Answer):
     auth: object = None
     roots: object = None
     start_timeout_s: float | None = None
+    deprecated_at: Moment | None = None
+    sunset_at: Moment | None = None
     health: Annotated[str, one_of(Health)]
     last_error: str | None = None
     tool_count: int
@@ -170,6 +174,7 @@ class CheckAnswer(Answer):
     era: str | None = None
     tools: list[str]
     took_ms: int
+    stderr: Annotated[list[str], Field(description="The last lines that its process wrote to its standard error.")]
 
 
 def answer(
@@ -208,6 +213,8 @@ def answer(
         auth=entry.get("auth"),
         roots=entry.get("roots"),
         start_timeout_s=server.start_timeout_s,
+        deprecated_at=server.deprecated_at,
+        sunset_at=server.sunset_at,
         health=health,
         last_error=server.fault or last_error,
         tool_count=counts[0],

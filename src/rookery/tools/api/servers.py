@@ -107,6 +107,7 @@ class ServerRoutes:
                 era=checked.facts.era,
                 tools=checked.tools,
                 took_ms=round(checked.took_ms),
+                stderr=list(checked.stderr),
             )
         )
 

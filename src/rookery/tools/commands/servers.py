@@ -152,6 +152,7 @@ def check(
     ids: Annotated[list[str] | None, typer.Argument(help="Which; by default all.", show_default=False)] = None,
     *,
     workspace: Of = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show the last lines that each server wrote to its standard error.")] = False,
     as_json: Json = False,
 ) -> None:
     """Start or reach servers, list their tools, and say what is wrong; exit code 1 if one cannot be used."""
@@ -175,7 +176,7 @@ def check(
     if as_json:
         print_json([_checked(each) for each in checked])
     else:
-        _print_checked(checked)
+        _print_checked(checked, verbose=verbose)
     if any(each.error is not None for each in checked):
         raise typer.Exit(1)
 
@@ -359,10 +360,11 @@ def _checked(checked: Checked) -> Fields:
         "resources": len(checked.offer.resources),
         "prompts": len(checked.offer.prompts),
         "took_ms": round(checked.took_ms),
+        "stderr": list(checked.stderr),
     }
 
 
-def _print_checked(checked: Sequence[Checked]) -> None:
+def _print_checked(checked: Sequence[Checked], *, verbose: bool) -> None:
     rows = [
         {
             "id": each.server_id,
@@ -379,6 +381,8 @@ def _print_checked(checked: Sequence[Checked]) -> None:
     for each in checked:
         for warning in each.warnings:
             say(f"{each.server_id}: {warning}")
+        for line in each.stderr if verbose else ():
+            say(f"{each.server_id} | {line}")
 
 
 login.register(app)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rookery.kernel.errors import RookeryError
 from rookery.tools.arguments import Arguments
@@ -15,6 +15,7 @@ from rookery.tools.errors import ConnectFailed, ServerBusy, UpstreamError
 from rookery.tools.models import Command, Facts, JsonObject, Kind, Offer, Server
 from rookery.tools.offers import MOST_OF_A_KIND, passed_over
 from rookery.tools.ports import Connector
+from rookery.tools.supervision.supervised import LOG_LINES
 from rookery.tools.tool import runs_as_task_only
 
 PATIENCE_S = 30.0
@@ -35,6 +36,7 @@ class Checked:
         error: What is wrong, in words; None: it can be used.
         advice: What to do about it.
         warnings: What does not stop it from being used.
+        stderr: The last lines that its process wrote to its standard error.
     """
 
     server_id: str
@@ -44,6 +46,7 @@ class Checked:
     facts: Facts = field(default_factory=Facts)
     offer: Offer = field(default_factory=Offer)
     took_ms: float = 0.0
+    stderr: tuple[str, ...] = ()
 
     @property
     def tools(self) -> list[str]:
@@ -89,18 +92,22 @@ class Checker:
             raise ServerBusy(server.id)
         self._running[server.owner] += 1
         try:
-            return await self._check(server, workspace_id)
+            stderr: deque[str] = deque(maxlen=LOG_LINES)
+            checked = await self._check(server, workspace_id, stderr.append)
+            return replace(checked, stderr=tuple(stderr))
         finally:
             self._running[server.owner] -= 1
             self._running += Counter()  # forgets those at none
 
-    async def _check(self, server: Server, workspace_id: int | None) -> Checked:
+    async def _check(self, server: Server, workspace_id: int | None, on_stderr: Callable[[str], None]) -> Checked:
         started = time.perf_counter()
         patience_s = server.start_limit_s or self._patience_s
         try:
             async with (
                 asyncio.timeout(patience_s),
-                self._connectors[server.kind].connect(server, on_changed=_nothing, workspace_id=workspace_id or server.owner) as connection,
+                self._connectors[server.kind].connect(
+                    server, on_changed=_nothing, workspace_id=workspace_id or server.owner, on_stderr=on_stderr
+                ) as connection,
             ):
                 offer = await connection.offer()
                 facts = connection.facts

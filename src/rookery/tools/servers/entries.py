@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import TypeVar, cast
 from urllib.parse import urlsplit
@@ -15,6 +16,7 @@ from urllib.parse import urlsplit
 from rookery.tools.models import (
     BUILTIN_IDS,
     CALLER_ROOTS,
+    DEPRECATION_PERIOD,
     Address,
     Command,
     Isolation,
@@ -49,7 +51,8 @@ _MAX_ROOTS = 64
 
 _OURS = (
     "command args env cwd url headers type name tagline description icon status use_when related_servers enabled private sandbox "
-    "workspaces isolation replicas lifecycle idle_s timeout_s start_timeout_s tools max_concurrency forward_headers auth roots"
+    "workspaces isolation replicas lifecycle idle_s timeout_s start_timeout_s tools max_concurrency forward_headers auth roots "
+    "deprecated_at sunset_at"
 ).split()
 _OURS_OF_TOOLS = ["allow", "deny", "timeouts", "cache_s"]
 _OURS_OF_AUTH = ["type", "client_id", "client_secret", "scope"]
@@ -134,10 +137,29 @@ class Entry:
             forward_headers=self._forward_headers(),
             auth=self._auth(),
             roots=self._roots(),
+            deprecated_at=self._moment("deprecated_at"),
+            sunset_at=self._sunset(),
             start_timeout_s=None
             if self._fields.get("start_timeout_s") is None
             else self._number("start_timeout_s", 0, least=1, most=_MAX_S),
         )
+
+    def _moment(self, name: str) -> datetime | None:
+        text = self._text(name)
+        if text is None:
+            return None
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            raise self._broken(name, f"must be a date such as 2027-05-31, or a time such as 2027-05-31T12:00:00Z, not {text!r}.") from None
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+    def _sunset(self) -> datetime | None:
+        deprecated_at, sunset_at = self._moment("deprecated_at"), self._moment("sunset_at")
+        if deprecated_at is not None and sunset_at is not None and sunset_at < deprecated_at + DEPRECATION_PERIOD:
+            earliest = (deprecated_at + DEPRECATION_PERIOD).date().isoformat()
+            raise self._broken("sunset_at", f"must be at least six months after deprecated_at: {earliest} or later.")
+        return sunset_at
 
     def _isolation(self) -> Isolation:
         """Return who shares a session; roots of callers demand that no two keys do."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import cast
 
 import orjson
@@ -18,13 +18,13 @@ import structlog
 from rookery.access.audit import Audit, Subject
 from rookery.access.models import LIVE, TEST, Actor, Caller
 from rookery.access.workspaces import must_exist
-from rookery.kernel.clock import Clock
+from rookery.kernel.clock import Clock, iso
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.egress import AddressRefused, EgressGuard
 from rookery.kernel.errors import Conflict, NotFound, PermissionDenied, RookeryError, ValidationFailed
 from rookery.kernel.ids import Ids
 from rookery.kernel.sealing import Place, Sealer
-from rookery.tools.models import Added, Command, JsonObject, Server
+from rookery.tools.models import Added, Command, JsonObject, Server, Status
 from rookery.tools.servers.entries import ID, RESERVED_IDS, VARIABLE, Entry, EntryBroken
 from rookery.tools.servers.entry_secrets import open_secrets, shown_secrets, whereabouts
 from rookery.tools.servers.headers import is_of_the_connection
@@ -165,6 +165,7 @@ class Owned:
         if other is not None and other.owner is None:
             raise Conflict(f"There is a server {new.id!r} already; choose another id.")
         now = self._clock()
+        entry = _dated(entry, {}, now)
         added = Added(
             row_id=self._ids(),
             workspace_id=caller.workspace_id,
@@ -219,7 +220,7 @@ class Owned:
             if old != was:
                 raise Conflict("Somebody else changed the server at this moment; look at it, and try again.")
             now = max(self._clock(), old.updated_at + timedelta(microseconds=1))  # another time, so that all processes see it
-            new = replace(old, entry=entry, updated_at=now)
+            new = replace(old, entry=_dated(entry, old.entry, now), updated_at=now)
             new = replace(new, sealed=self._seal(tx, new, wanted))
             store.change(tx, new, new.sealed)
             if has_moved or old.entry.get("auth") != entry.get("auth"):
@@ -382,3 +383,13 @@ def _merged(old: JsonObject, changes: JsonObject) -> JsonObject:
 
 def _audited(added: Added, secrets: Mapping[str, str]) -> dict[str, object]:
     return {**added.entry, "secrets": sorted(secrets)}
+
+
+def _dated(entry: JsonObject, before: JsonObject, now: datetime) -> JsonObject:
+    """Return *entry* with since when its server is deprecated; without a date that Rookery wrote, if it no longer is."""
+    is_deprecated, was_deprecated = (each.get("status") == Status.DEPRECATED for each in (entry, before))
+    if is_deprecated and not was_deprecated and entry.get("deprecated_at") == before.get("deprecated_at"):
+        return {**entry, "deprecated_at": iso(now)}
+    if was_deprecated and not is_deprecated:
+        return {name: value for name, value in entry.items() if name not in {"deprecated_at", "sunset_at"}}
+    return entry

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
+from datetime import datetime
 from typing import cast
 
 from sqlalchemy import BigInteger, Column, Table, Text, bindparam, delete, select
@@ -20,6 +22,16 @@ tool_catalogue = Table(
     Column("seen_at", BigInteger, nullable=False),
 )
 
+tool_deprecations = Table(
+    "tool_deprecations",
+    metadata,
+    Column("server_id", Text, primary_key=True),  # of the file's servers; others have it in their entry
+    Column("deprecated_at", BigInteger, nullable=False),
+)
+
+_DEPRECATIONS = select(tool_deprecations)
+_DEPRECATE = upsert(tool_deprecations, index_elements=["server_id"])
+_UNDEPRECATE = delete(tool_deprecations).where(tool_deprecations.c.server_id == bindparam("of_key"))
 _KEEP = upsert(
     tool_catalogue,
     index_elements=["server_id"],
@@ -67,6 +79,17 @@ def purge(tx: Tx, workspace_id: int) -> int:
 def snapshots(tx: Tx) -> list[Snapshot]:
     """Return what every server offered when it was last seen."""
     return [_snapshot(row) for row in tx.all(_ALL_SNAPSHOTS)]
+
+
+def update_deprecations(tx: Tx, server_ids: Collection[str], now: datetime) -> dict[str, datetime]:
+    """Make *server_ids* the deprecated servers of the file; return since when each is, which is *now* for new ones."""
+    known = {row.text("server_id"): from_micros(row.integer("deprecated_at")) for row in tx.all(_DEPRECATIONS)}
+    for server_id in server_ids:
+        if server_id not in known:
+            tx.run(_DEPRECATE, {"server_id": server_id, "deprecated_at": to_micros(now)})
+    for server_id in known.keys() - set(server_ids):
+        tx.run(_UNDEPRECATE, {"of_key": server_id})
+    return {server_id: known.get(server_id, now) for server_id in server_ids}
 
 
 def find_snapshot(tx: Tx, server_key: str) -> Snapshot | None:

@@ -163,10 +163,17 @@ class Sessions:
         return sum(held.breaker.trips > 0 for held in self._held.get(server_key, {}).values())
 
     def note(
-        self, server: Server, health: Health, error: str = "", *, workspace_id: int | None = None, overall: Health | None = None
+        self,
+        server: Server,
+        health: Health,
+        error: str = "",
+        *,
+        workspace_id: int | None = None,
+        overall: Health | None = None,
+        stderr: tuple[str, ...] = (),
     ) -> None:
         """Keep how a server did just now, in a session of *workspace_id*; *overall* if other sessions do otherwise."""
-        for turn in self._conditions.note(server, workspace_id, health, error, overall=overall or health):
+        for turn in self._conditions.note(server, workspace_id, health, error, overall=overall or health, stderr=stderr):
             self._bus.publish(
                 ServerHealthChanged(
                     server=server.id,
@@ -306,7 +313,9 @@ class Sessions:
         own = [each for each in others if each.workspace_id in {None, session.workspace_id}]
         down = Health.NEEDS_LOGIN if failure.needs_login else Health.OFFLINE
         health, overall = (Health.DEGRADED if alive and not failure.needs_login else down for alive in (own, others))
-        self.note(session.server, health, str(failure), workspace_id=session.workspace_id, overall=overall)
+        # Of a session that all workspaces share, the lines may hold what another workspace sent: they are in the log alone.
+        stderr = () if session.server.isolation is Isolation.SHARED and session.server.owner is None else tuple(session.stderr)
+        self.note(session.server, health, str(failure), workspace_id=session.workspace_id, overall=overall, stderr=stderr)
 
     def _changed(self, session: Session) -> None:
         for listener in self.listeners.changed:

@@ -89,13 +89,14 @@ class Condition:
 
     health: Health = Health.UNKNOWN
     last_error: str = ""
+    stderr: tuple[str, ...] = ()
     changed_at: datetime | None = None
     noted: int = 0
 
-    def take(self, health: Health, error: str, clock: Clock) -> bool:
+    def take(self, health: Health, error: str, clock: Clock, stderr: tuple[str, ...] = ()) -> bool:
         """Note it; return whether its health changed."""
         has_changed = self.health is not health
-        self.health, self.last_error = health, error
+        self.health, self.last_error, self.stderr = health, error, stderr
         if has_changed:
             self.changed_at = clock()
         return has_changed
@@ -137,16 +138,18 @@ class Conditions:
         views = [view for view in (kept.by_workspace.get(None), kept.by_workspace.get(workspace_id)) if view is not None]
         return max(views, key=lambda view: view.noted, default=Condition())
 
-    def note(self, server: Server, workspace_id: int | None, health: Health, error: str, *, overall: Health) -> list[Turn]:
+    def note(
+        self, server: Server, workspace_id: int | None, health: Health, error: str, *, overall: Health, stderr: tuple[str, ...] = ()
+    ) -> list[Turn]:
         """Note how a session of a workspace (None: of nobody in particular) did; return for whom the server does otherwise now."""
         kept = self._kept.setdefault(server.key, _Kept())
         kept.notes += 1
-        kept.overall.take(overall, error, self._clock)
+        kept.overall.take(overall, error, self._clock, stderr)
         with_own = [each for each in kept.by_workspace if each is not None]
         seen_by = [workspace_id] if workspace_id is not None else with_own
         turned = [Turn(workspace_id=each, but=frozenset()) for each in seen_by if self.of(server, each).health is not health]
         view = kept.by_workspace.setdefault(workspace_id, Condition())
-        if view.take(health, error, self._clock) and workspace_id is None:
+        if view.take(health, error, self._clock, stderr) and workspace_id is None:
             turned.append(Turn(workspace_id=None, but=frozenset(with_own)))
         view.noted = kept.notes
         return turned

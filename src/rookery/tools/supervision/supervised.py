@@ -26,6 +26,8 @@ _QUEUED_PER_SLOT = 4
 """So many calls wait for each that may run; one more is refused (D-34, server_busy)."""
 _DOUBTS = 2
 """So often a server that is silent while calls run may merely be busy with them."""
+LOG_LINES = 10
+"""The end of a server's standard error, kept to explain a failure."""
 _TIMED = 256
 """Of so many last calls it is kept how long they took."""
 
@@ -38,6 +40,7 @@ class Session:
         workspace_id: Whose login it uses, and who alone is told how it does; None: nobody in particular, or everybody.
         breaker: When it may be opened again; the replicas of one holder have one in common.
         last_error: Why it last failed or ended; empty after an opening.
+        stderr: The last lines that the server's process wrote to its standard error, of the current or the last start.
         restarts: How often it was opened again after it had fallen.
         in_flight: Calls running now.
         used_at: When it was last wanted, by a monotonic clock.
@@ -59,6 +62,7 @@ class Session:
         self.workspace_id = workspace_id
         self.breaker = breaker
         self.last_error = ""
+        self.stderr: deque[str] = deque(maxlen=LOG_LINES)
         self.restarts = 0
         self.in_flight = 0
         self.opened_at: float | None = None
@@ -281,12 +285,16 @@ class Session:
         started = time.monotonic()
         limit_s = self.server.start_limit_s or self._timing.connect_s
         self._renewing.clear()
+        self.stderr.clear()
         try:
             async with contextlib.AsyncExitStack() as stack:
                 try:
                     async with asyncio.timeout(limit_s) as self._connecting:
                         context = self._connector.connect(
-                            self.server, on_changed=lambda: self._on_changed(self), workspace_id=self.workspace_id
+                            self.server,
+                            on_changed=lambda: self._on_changed(self),
+                            workspace_id=self.workspace_id,
+                            on_stderr=self.stderr.append,
                         )
                         connection = await stack.enter_async_context(context)
                 except TimeoutError:
@@ -374,7 +382,14 @@ class Session:
         delay = self.breaker.fell(now, now - started if opened else None)
         self._has_fallen = self._has_fallen or opened
         self.last_error = str(error)
-        _log.warning("tools.session_down", server=self.server.id, error=self.last_error, retry_s=round(delay, 1), trips=self.breaker.trips)
+        _log.warning(
+            "tools.session_down",
+            server=self.server.id,
+            error=self.last_error,
+            retry_s=round(delay, 1),
+            trips=self.breaker.trips,
+            stderr=list(self.stderr),
+        )
         failed = error if isinstance(error, ConnectFailed) else ConnectFailed(self.last_error)
         if not opened or delay > self._timing.patience_s:
             # Who asked while it was opening hears of it; who asks for it after a crash gets the next attempt, if that is soon.

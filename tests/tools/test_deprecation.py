@@ -1,0 +1,108 @@
+"""Since when a tool server is deprecated, and when it may be gone (D-08, D-33)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import cast
+
+from rookery.kernel.config import Settings
+from rookery.kernel.db import Database
+from rookery.tools.catalogue import Catalogue
+from rookery.tools.models import Server, Status
+from rookery.tools.servers.roster import Roster
+from rookery.tools.supervision.sessions import Sessions
+from tests.conftest import eventually, open_house
+from tests.tools.conftest import write
+from tests.tools.makers import CONNECTORS, entry, make_caller
+
+
+async def test_the_date_is_that_of_the_entrys_own_change(db: Database, file: Path) -> None:
+    """Issue 14: the date of `Deprecation` moved with every unrelated edit of servers.json, and with a restart; D-08."""
+    now = [datetime(2026, 1, 1, tzinfo=UTC)]
+    dates = [await _date(db, file, now, entry(status="deprecated"))]
+    now[0] = datetime(2026, 3, 1, tzinfo=UTC)
+    dates.append(await _date(db, file, now, entry(status="deprecated", tagline="Edited"), other=entry()))
+    await _date(db, file, now, entry(status="beta"))
+    dates.append(await _date(db, file, now, entry(status="deprecated")))
+
+    assert dates == [datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC)]
+
+
+async def test_a_running_rookery_keeps_the_date_too(db: Database, file: Path) -> None:
+    """Issue 14: an edit applies without a restart, and moves no date of another entry; D-08, D-31."""
+    now = [datetime(2026, 1, 1, tzinfo=UTC)]
+    write(file, odd=entry(status="deprecated"))
+    sessions = Sessions(CONNECTORS)
+    catalogue = Catalogue(db, sessions, Roster(path=file), clock=lambda: now[0])
+    await sessions.start()
+    await catalogue.start()
+    now[0] = datetime(2026, 3, 1, tzinfo=UTC)
+    write(file, odd=entry(status="deprecated"), late=entry(status="deprecated"))
+
+    def found(server_id: str) -> Server | None:
+        return next((each for each in catalogue.servers(make_caller()) if each.id == server_id), None)
+
+    late = await eventually(lambda: found("late"))
+    assert late is not None
+    await eventually(lambda: catalogue.deprecated_at(late) == datetime(2026, 3, 1, tzinfo=UTC))
+    odd = found("odd")
+    await catalogue.aclose()
+    await sessions.aclose()
+
+    assert odd is not None
+    assert catalogue.deprecated_at(odd) == datetime(2026, 1, 1, tzinfo=UTC)
+
+
+async def test_answers_tell_since_when_and_until_when(settings: Settings) -> None:
+    """Issue 14: RFC 9745's `Deprecation`, and a `Sunset` six months later or by the entry; D-08."""
+    servers = {
+        "dated": entry(status="deprecated", deprecated_at="2026-01-31"),
+        "long": entry(status="deprecated", deprecated_at="2026-01-31T00:00:00Z", sunset_at="2027-06-01"),
+        "short": entry(status="deprecated", deprecated_at="2026-01-31", sunset_at="2026-03-01"),
+        "plain": entry(),
+    }
+    settings.servers_file.write_text(json.dumps({"mcpServers": servers}))
+    async with open_house(settings) as house:
+        answers = {name: await house.admin.get(f"/api/v1/mcp/servers/{name}") for name in servers}
+        called = await house.admin.post("/api/v1/mcp/servers/dated/tools/pid", {})
+
+    sent = {name: (each.headers.get("deprecation"), each.headers.get("sunset")) for name, each in answers.items()}
+    assert sent["dated"] == ("@1769817600", "Mon, 03 Aug 2026 00:00:00 GMT")
+    assert sent["long"] == ("@1769817600", "Tue, 01 Jun 2027 00:00:00 GMT")
+    assert sent["plain"] == (None, None)
+    assert (called.headers["deprecation"], called.headers["sunset"]) == sent["dated"]
+    assert "sunset_at must be at least six months after deprecated_at: 2026-08-03 or later" in answers["short"].json()["last_error"]
+
+
+async def test_a_workspaces_own_server_keeps_the_date_of_its_change(settings: Settings) -> None:
+    """Issue 14: the same for servers added over HTTP; D-08, D-31."""
+    async with open_house(replace(settings, egress_allow=("127.0.0.0/8",))) as house:
+        await house.admin.post("/api/v1/servers", {"id": "mine", "url": "http://127.0.0.1:9/mcp"})
+        first = (await house.admin.send("PATCH", "/api/v1/servers/mine", {"status": "deprecated"})).json()
+        second = (await house.admin.send("PATCH", "/api/v1/servers/mine", {"tagline": "Edited"})).json()
+        shown = await house.admin.get("/api/v1/mcp/servers/mine")
+        assert shown.status_code == 200, shown.text
+        header = shown.headers["deprecation"]
+        third = (await house.admin.send("PATCH", "/api/v1/servers/mine", {"status": "available"})).json()
+
+    date = datetime.fromisoformat(cast("str", first["deprecated_at"]))
+    assert second["deprecated_at"] == first["deprecated_at"]
+    assert header == f"@{int(date.timestamp())}"
+    assert third["deprecated_at"] is None
+
+
+async def _date(db: Database, file: Path, now: list[datetime], odd: dict[str, object], **others: object) -> datetime | None:
+    """Start on the file, and return since when its server `odd` is deprecated."""
+    write(file, odd=odd, **others)
+    sessions = Sessions(CONNECTORS)
+    catalogue = Catalogue(db, sessions, Roster(path=file), clock=lambda: now[0])
+    await sessions.start()
+    await catalogue.start()
+    (server,) = [each for each in catalogue.servers(make_caller()) if each.id == "odd"]
+    found = catalogue.deprecated_at(server) if server.status is Status.DEPRECATED else None
+    await catalogue.aclose()
+    await sessions.aclose()
+    return found
