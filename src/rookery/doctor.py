@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Callable, Sequence
+import sqlite3
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Literal
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from rookery.access.models import Entry
 from rookery.access.scopes import ALL
 from rookery.kernel.clock import iso
+from rookery.kernel.config import Settings
 from rookery.kernel.errors import EngineUnavailable, RookeryError
 from rookery.kernel.http.crowd import OTHER_FILES, room
 from rookery.kernel.running_server import find_server
@@ -28,6 +32,18 @@ _SHOWN = 10
 _ENOUGH_CALLS = 100
 _SOON = timedelta(days=7)
 _IDLE = timedelta(days=90)
+
+_LOCK_S = 5.0
+_FIRST_RUN = "first-run.json"
+_RESTORE = "Restore a backup: rookery restore ARCHIVE"
+_REINDEX = "Stop the server, remove the file, and run: rookery brain:reindex"
+_DATABASES = {
+    "records.db": _RESTORE,
+    "vectors.db": _REINDEX,
+    "texts.db": _REINDEX,
+    "counters.db": "Stop the server and remove the file: the windows of rate limits begin anew.",
+}
+"""The databases of the data folder, and what mends each."""
 
 Grade = Literal["ok", "warning", "problem"]
 
@@ -49,19 +65,66 @@ class Finding:
 
 
 async def examine(rookery: Rookery) -> list[Finding]:
-    """Look at everything; what cannot be looked at is itself a finding."""
+    """Examine every part; a part that cannot be examined is itself a finding, and the others are examined all the same."""
     found = await _engines(rookery)
     if found[0].grade == "ok":
-        found += await _memory(rookery)
-        found += await _traces(rookery)
-        found += await _failed_jobs(rookery)
-        found += await _addresses(rookery)
-        found.append(await _secrets(rookery))
-        found += await _keys(rookery)
-        found.append(await _audit(rookery))
-        found += await _tool_servers(rookery)
-        found += await _webhooks(rookery)
+        for about, part in _PARTS.items():
+            found += await _attempt(about, part, rookery)
     return [*found, await _server(rookery), _disk(rookery), *_connections(rookery), *_servers_file(rookery)]
+
+
+async def _attempt(about: str, part: Callable[[Rookery], Awaitable[list[Finding]]], rookery: Rookery) -> list[Finding]:
+    try:
+        return await part(rookery)
+    except RookeryError as error:
+        return [Finding(about=about, grade="problem", says=error.message, advice="Mend what is named above, and run doctor again.")]
+    except Exception as error:  # noqa: BLE001 - damaged data raises many classes; whatever it is, it is a finding
+        says = f"cannot be examined: {type(error).__name__}: {error}"
+        return [Finding(about=about, grade="problem", says=says, advice=_RESTORE)]
+
+
+def examine_files(settings: Settings, *, deep: bool = False) -> list[Finding]:
+    """
+    Examine the files of the data folder, before anything opens them.
+
+    Args:
+        deep: Read every page of every database (`PRAGMA quick_check`).
+    """
+    folder, found = settings.data_dir, list[Finding]()
+    if not folder.is_dir():
+        return []
+    if mode := folder.stat().st_mode & 0o077:
+        says = f"others may open the data folder {folder} (mode {0o700 | mode:04o})"
+        found.append(Finding(about="data folder", grade="warning", says=says, advice=f"chmod 700 {folder}"))
+    if (folder / _FIRST_RUN).exists():
+        says = f"{folder / _FIRST_RUN} still has the first keys in plain text"
+        found.append(Finding(about="data folder", grade="warning", says=says, advice="Store them elsewhere and remove the file."))
+    for name, mend in _DATABASES.items():
+        path = folder / name
+        if not path.is_file():
+            continue
+        reason = "it is empty" if path.stat().st_size == 0 else _damage(path, deep=deep)
+        if reason is not None:
+            found.append(Finding(about="files", grade="problem", says=f"{path} is damaged: {reason}", advice=mend))
+        elif deep:
+            found.append(Finding(about="files", grade="ok", says=f"every page of {path} is sound"))
+    return found
+
+
+def _damage(path: Path, *, deep: bool) -> str | None:
+    """Return what is wrong with a database, as far as its schema tells, or, if *deep*, all of its pages."""
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=_LOCK_S)) as connection:
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            if not deep:
+                return None
+            (said,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            return None if said == "ok" else str(said)
+    except sqlite3.OperationalError as error:
+        is_busy = error.sqlite_errorcode & 0xFF in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+        return None if is_busy else str(error)
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        return str(error)
 
 
 def is_well(findings: Sequence[Finding]) -> bool:
@@ -82,11 +145,10 @@ async def _engines(rookery: Rookery) -> list[Finding]:
             continue
         try:
             state = await probe()
-        except RookeryError as error:
+        except Exception as error:  # noqa: BLE001 - damaged files raise many classes; whatever it is, it is a finding
+            reason = error.message if isinstance(error, RookeryError) else f"{type(error).__name__}: {error}"
             found.append(
-                Finding(
-                    about=name, grade="problem", says=error.message, advice=f"See ROOKERY_{name.upper()} in docs/reference/settings.md."
-                )
+                Finding(about=name, grade="problem", says=reason, advice=f"See ROOKERY_{name.upper()} in docs/reference/settings.md.")
             )
         else:
             found.append(Finding(about=name, grade="ok" if state == "ok" else "warning", says=state))
@@ -279,3 +341,25 @@ def _servers_file(rookery: Rookery) -> list[Finding]:
     ]
     named = ", ".join(sorted(found.servers)) or "none but the built-in ones"
     return notes or [Finding(about="tool servers", grade="ok", says=f"{path}: {named}")]
+
+
+async def _only_secrets(rookery: Rookery) -> list[Finding]:
+    return [await _secrets(rookery)]
+
+
+async def _only_audit(rookery: Rookery) -> list[Finding]:
+    return [await _audit(rookery)]
+
+
+_PARTS: Mapping[str, Callable[[Rookery], Awaitable[list[Finding]]]] = {
+    "memory": _memory,
+    "traces": _traces,
+    "jobs": _failed_jobs,
+    "addresses": _addresses,
+    "secrets": _only_secrets,
+    "keys": _keys,
+    "audit": _only_audit,
+    "tool servers": _tool_servers,
+    "webhooks": _webhooks,
+}
+"""What needs the record store, in the order in which it is shown."""

@@ -23,6 +23,7 @@ import uvloop
 from rookery.access.networks import canonical_address, contains, neighbourhood, networks, proxies
 from rookery.app import create_app
 from rookery.kernel.config import Settings
+from rookery.kernel.config_files import read_config_file
 from rookery.kernel.errors import WrongSettings
 from rookery.kernel.http.connection import Connection
 from rookery.kernel.http.crowd import Crowd, make_room
@@ -135,6 +136,9 @@ def _tls(settings: Settings) -> ssl.SSLContext | None:
     if settings.tls_cert is None and settings.tls_key is None:
         return None
     try:
+        for path in (settings.tls_cert, settings.tls_key):
+            if path is not None:
+                read_config_file(path)  # a FIFO would block OpenSSL
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.options |= ssl.OP_NO_RENEGOTIATION  # one handshake is what a connection may cost us

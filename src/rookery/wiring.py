@@ -31,7 +31,7 @@ from rookery.kernel.config import Settings
 from rookery.kernel.db import Database, open_database
 from rookery.kernel.db.observed import ObservedDatabase
 from rookery.kernel.disk_space import DiskSpace
-from rookery.kernel.errors import EngineUnavailable
+from rookery.kernel.errors import EngineUnavailable, StorageFull
 from rookery.kernel.events import Bus
 from rookery.kernel.ids import Ids, uuid7
 from rookery.kernel.jobs import Jobs, Worker
@@ -193,14 +193,26 @@ class Rookery:
         self.agents.sessions.following.hang_up()
 
     async def close(self) -> None:
-        """Stop what runs, write what is buffered, let go of everything; each step within its bound."""
-        await self._running.aclose()
+        """Stop what runs, write what is buffered, let go of everything; each step within its bound. A store that is down does not raise."""
+        try:
+            await self._running.aclose()
+        except (EngineUnavailable, StorageFull) as error:  # every step was taken; what could not be written is lost
+            _log.error("stopped.not_all_written", reason=error.message)
 
     @asynccontextmanager
-    async def for_command(self) -> AsyncGenerator[Rookery]:
-        """Open the stores for one command: no worker runs here, and no tool server."""
+    async def for_command(self, *, must_answer: bool = True) -> AsyncGenerator[Rookery]:
+        """
+        Open the stores for one command: no worker runs here, and no tool server.
+
+        Args:
+            must_answer: Raise EngineUnavailable if the record store is down; a diagnosis goes on.
+        """
         try:
-            await self._open()
+            try:
+                await self._open()
+            except EngineUnavailable:
+                if must_answer:
+                    raise
             yield self
         finally:
             await self.close()

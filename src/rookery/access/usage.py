@@ -16,6 +16,7 @@ from rookery.access.store import usage as usage_store
 from rookery.kernel.clock import Clock, from_micros, to_micros
 from rookery.kernel.db import Database, Tx, Value
 from rookery.kernel.errors import RookeryError
+from rookery.kernel.log_limits import LimitedWarning
 
 _log = structlog.stdlib.get_logger("rookery.access")
 
@@ -67,6 +68,7 @@ class Usage:
         self._timer: asyncio.TimerHandle | None = None
         self._flushing: asyncio.Task[None] | None = None
         self._lock = asyncio.Lock()
+        self._not_written = LimitedWarning(_log, "usage.not_written")
         self._closed = False
 
     def count(self, key_id: str, now: int, address: str) -> None:
@@ -108,7 +110,10 @@ class Usage:
                 await self._db.write(lambda tx: usage_store.add_use(tx, use_rows, call_rows, sums))
             except RookeryError as error:
                 self._put_back(uses, made)
-                _log.warning("usage.not_written", reason=str(error), calls=len(made))
+                if self._closed:
+                    _log.error("usage.calls_lost", calls=len(made), reason=str(error))
+                else:
+                    self._not_written.warn(reason=str(error), calls=len(made))
                 return
             if self._dropped:
                 _log.warning("usage.calls_dropped", calls=self._dropped)

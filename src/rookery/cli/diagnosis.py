@@ -5,34 +5,54 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import asdict
+from typing import Annotated
 
+import structlog
 import typer
 from rich.console import Console
 
 from rookery.access.commands.terminal import Json, settings_of
 from rookery.cli.platform import prepare
-from rookery.doctor import Finding, examine, is_well
-from rookery.wiring import Rookery
+from rookery.doctor import Finding, examine, examine_files, is_well
+from rookery.kernel.config import Settings
+from rookery.kernel.errors import WrongSettings
+from rookery.wiring import build
+
+_log = structlog.stdlib.get_logger("rookery.cli")
 
 
 def doctor(
     context: typer.Context,
     *,
+    deep: Annotated[bool, typer.Option(help="Read every page of every database; takes time on large stores.")] = False,
     as_json: Json = False,
 ) -> None:
     """Look for what is wrong, and say what to do; exit code 1 if something does not work."""
-    findings = asyncio.run(_examine(prepare(settings_of(context))))
+    findings = asyncio.run(_examine(settings_of(context), deep=deep))
     if as_json:
         print(json.dumps([asdict(finding) for finding in findings]))  # noqa: T201 - the command's answer
     else:
         console, colours = Console(), {"ok": "green", "warning": "yellow", "problem": "bold red"}
         for finding in findings:
             console.print(f"[{colours[finding.grade]}]{finding.grade:8}[/] {finding.about}: ", end="", highlight=False)
-            console.print(finding.says + (f". {finding.advice}" if finding.advice else ""), highlight=False, markup=False, soft_wrap=True)
+            console.print(
+                finding.says + (f"{'' if finding.says.endswith(('.', '!', '?')) else '.'} {finding.advice}" if finding.advice else ""),
+                highlight=False,
+                markup=False,
+                soft_wrap=True,
+            )
     if not is_well(findings):
         raise typer.Exit(1)
 
 
-async def _examine(rookery: Rookery) -> list[Finding]:
-    async with rookery.for_command():
-        return await examine(rookery)
+async def _examine(settings: Settings, *, deep: bool) -> list[Finding]:
+    files = examine_files(settings, deep=deep)  # before anything is opened: opening makes what is missing
+    try:
+        rookery = prepare(settings)
+    except WrongSettings:
+        raise
+    except Exception as error:  # noqa: BLE001 - a damaged store raises many classes; the other parts are examined all the same
+        _log.debug("doctor.not_prepared", reason=str(error))
+        rookery = build(settings)
+    async with rookery.for_command(must_answer=False):
+        return [*files, *await examine(rookery)]

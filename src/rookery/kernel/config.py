@@ -16,6 +16,7 @@ from typing import Literal, cast
 
 from platformdirs import user_data_path
 
+from rookery.kernel.config_files import read_config_file
 from rookery.kernel.data_folder import CONFIG
 from rookery.kernel.errors import WrongSettings
 from rookery.kernel.secret import Secret, must_be_random, must_be_strong
@@ -341,7 +342,7 @@ def _settings_file(environ: Mapping[str, str], overrides: Mapping[str, object]) 
 
 def _read_file(where: Path, known: Mapping[str, object]) -> Mapping[str, object]:
     try:
-        values = tomllib.loads(where.read_text(encoding="utf-8"))
+        values = tomllib.loads(read_config_file(where).decode("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         msg = f"The settings in {where} cannot be read: {reason}"
@@ -369,7 +370,7 @@ def _resolved(raw: object, environ: Mapping[str, str]) -> object:
             return environ[name]
         if f"{name}_FILE" in environ:
             try:
-                return Path(environ[f"{name}_FILE"]).read_text(encoding="utf-8").strip()
+                return read_config_file(Path(environ[f"{name}_FILE"])).decode("utf-8").strip()
             except OSError as error:
                 msg = f"{name}_FILE cannot be read: {error.strerror}"
                 raise ValueError(msg) from error

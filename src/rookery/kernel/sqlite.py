@@ -55,6 +55,9 @@ def connect(
         connection.execute("PRAGMA temp_store=MEMORY")
         if read_only:
             connection.execute("PRAGMA query_only=ON")
+    except UnicodeDecodeError as error:  # the driver's own message has bytes of a damaged schema
+        connection.close()
+        raise sqlite3.OperationalError("the database disk image is malformed") from error
     except BaseException:
         connection.close()
         raise

@@ -179,7 +179,10 @@ def _translate(error: sqlite3.Error) -> NoReturn:
         msg = "The disk that holds the data folder is full: free some space, then try again."
         raise StorageFull(msg) from error
     is_damaged = getattr(error, "sqlite_errorcode", 0) & 0xFF in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+    if is_damaged or "malformed" in str(error):
+        advice = "the file records.db is damaged: restore a backup with `rookery restore`"
+        raise EngineUnavailable("database", f"{error}; {advice}") from error
     is_ours = "syntax error" in str(error) or "no such column" in str(error)
-    if is_damaged or (isinstance(error, sqlite3.OperationalError) and not is_ours):
+    if isinstance(error, sqlite3.OperationalError) and not is_ours:
         raise EngineUnavailable("database", str(error)) from error
     raise error

@@ -11,6 +11,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from rookery.kernel.config_files import read_config_file
 from rookery.kernel.errors import WrongSettings
 from rookery.kernel.sealing.keys import SecretKey
 from rookery.kernel.secret import Secret, must_be_strong
@@ -49,7 +50,7 @@ class KeySource:
     def texts(self) -> list[Secret]:
         """Return the texts in secret.key, more than one while keys change; none if there is no such file. Raises WrongSettings."""
         try:
-            lines = self.path.read_text(encoding="utf-8").splitlines()
+            lines = read_config_file(self.path).decode("utf-8").splitlines()
         except FileNotFoundError:
             return []
         except (OSError, UnicodeDecodeError) as error:

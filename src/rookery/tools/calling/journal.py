@@ -15,6 +15,7 @@ import structlog
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.events import Bus, ToolCalled
+from rookery.kernel.log_limits import LimitedWarning
 from rookery.tools.models import CallRow
 from rookery.tools.store import calls as store
 
@@ -37,6 +38,7 @@ class Journal:
         self._bus = bus or Bus()
         self._unwritten: deque[CallRow] = deque()
         self._flushing = asyncio.Lock()
+        self._not_written = LimitedWarning(_log, "tools.calls_not_written")
         self._writing: asyncio.Task[None] | None = None
 
     def note(self, row: CallRow) -> None:
@@ -81,7 +83,7 @@ class Journal:
             try:
                 await self.flush()
             except RookeryError as error:
-                _log.warning("tools.calls_not_written", rows=len(self._unwritten), reason=error.message)
+                self._not_written.warn(rows=len(self._unwritten), reason=error.message)
                 await asyncio.sleep(_AGAIN_S)
         self._writing = None
 

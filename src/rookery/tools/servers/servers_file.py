@@ -15,11 +15,11 @@ from typing import cast
 
 import orjson
 
+from rookery.kernel.config_files import read_config_file
 from rookery.tools.models import Command, Server
 from rookery.tools.servers.entries import ID, RESERVED_IDS, Entry, EntryBroken
 
 _NOT_OF_A_SLUG = re.compile(r"[^A-Za-z0-9]+")
-_MAX_BYTES = 4 * 1024 * 1024
 
 
 class FileBroken(Exception):
@@ -48,14 +48,11 @@ def read_file(path: Path, environment: Mapping[str, str]) -> ServersFile:
         FileBroken: It cannot be read, or is no JSON of the right form.
     """
     try:
-        with path.open("rb") as file:
-            raw = file.read(_MAX_BYTES + 1)
+        raw = read_config_file(path)
     except FileNotFoundError:
         return ServersFile()
     except OSError as error:
         raise FileBroken(f"{path.name} cannot be read: {error.strerror}") from error
-    if len(raw) > _MAX_BYTES:
-        raise FileBroken(f"{path.name} is larger than 4 MiB.")
     return parse(raw, environment, name=path.name)
 
 
