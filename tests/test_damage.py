@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -24,12 +25,18 @@ def _rookery(folder: Path, *words: str, **settings: str) -> subprocess.Completed
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=50, check=False)
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def first_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder after its first run."""
-    data = tmp_path / "data"
-    assert _rookery(data, "init", "--json").returncode == 0
+    data = tmp_path_factory.mktemp("first") / "data"
+    assert _rookery(data, "doctor").returncode == 0
     return data
+
+
+@pytest.fixture
+def folder(tmp_path: Path, first_run: Path) -> Path:
+    """A copy of that folder."""
+    return shutil.copytree(first_run, tmp_path / "data")
 
 
 @pytest.mark.parametrize("name", ["servers.json", "secret.key"])
