@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import sqlite3
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Literal
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from rookery.access.models import Entry
 from rookery.access.scopes import ALL
@@ -21,6 +18,7 @@ from rookery.kernel.config import Settings
 from rookery.kernel.errors import EngineUnavailable, RookeryError
 from rookery.kernel.http.crowd import OTHER_FILES, room
 from rookery.kernel.running_server import find_server
+from rookery.kernel.sqlite import find_damage
 from rookery.memory.maintenance.lifecycle import Wanted
 from rookery.tools.servers.programs import why_not_startable
 from rookery.tools.servers.servers_file import FileBroken, read_file
@@ -33,7 +31,6 @@ _ENOUGH_CALLS = 100
 _SOON = timedelta(days=7)
 _IDLE = timedelta(days=90)
 
-_LOCK_S = 5.0
 _FIRST_RUN = "first-run.json"
 _RESTORE = "Restore a backup: rookery restore ARCHIVE"
 _REINDEX = "Stop the server, remove the file, and run: rookery brain:reindex"
@@ -103,28 +100,12 @@ def examine_files(settings: Settings, *, deep: bool = False) -> list[Finding]:
         path = folder / name
         if not path.is_file():
             continue
-        reason = "it is empty" if path.stat().st_size == 0 else _damage(path, deep=deep)
+        reason = "it is empty" if path.stat().st_size == 0 else find_damage(path, deep=deep)
         if reason is not None:
             found.append(Finding(about="files", grade="problem", says=f"{path} is damaged: {reason}", advice=mend))
         elif deep:
             found.append(Finding(about="files", grade="ok", says=f"every page of {path} is sound"))
     return found
-
-
-def _damage(path: Path, *, deep: bool) -> str | None:
-    """Return what is wrong with a database, as far as its schema tells, or, if *deep*, all of its pages."""
-    try:
-        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=_LOCK_S)) as connection:
-            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            if not deep:
-                return None
-            (said,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-            return None if said == "ok" else str(said)
-    except sqlite3.OperationalError as error:
-        is_busy = error.sqlite_errorcode & 0xFF in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
-        return None if is_busy else str(error)
-    except (sqlite3.Error, UnicodeDecodeError) as error:
-        return str(error)
 
 
 def is_well(findings: Sequence[Finding]) -> bool:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Literal, TypeVar, cast
+from urllib.parse import quote
 
 T = TypeVar("T")
 
@@ -31,6 +32,7 @@ _NORMAL = 1
 """The number of `synchronous=NORMAL`: in WAL mode a commit waits for no disk, and still all of it is there or none."""
 
 _CLOSE_S = 10.0
+_CHECK_LOCK_S = 5.0
 _BEGIN_TRIES_S = 30.0
 
 
@@ -82,6 +84,22 @@ def _use_wal(connection: sqlite3.Connection, deadline: float) -> None:
             time.sleep(_TRY_AGAIN_S)
         else:
             return
+
+
+def find_damage(path: Path, *, deep: bool) -> str | None:
+    """Return what is wrong with a database, as far as its schema tells, or, if *deep*, all of its pages."""
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=_CHECK_LOCK_S)) as connection:
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            if not deep:
+                return None
+            (said,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            return None if said == "ok" else str(said)
+    except sqlite3.OperationalError as error:
+        is_busy = error.sqlite_errorcode & 0xFF in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+        return None if is_busy else str(error)
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        return str(error)
 
 
 class _Piece:
