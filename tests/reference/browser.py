@@ -77,9 +77,10 @@ class Page:
     complaints: list[str] = field(default_factory=list[str])
     challenges: int = 0
 
-    async def go(self, path: str) -> None:
-        """Open *path* of the server."""
-        await self.browser.order("Page.navigate", {"url": self.origin + path}, self.session)
+    async def go(self, path: str, *, user: str | None = None) -> None:
+        """Open *path* of the server; *user* is written into the address, as in `http://user:@host/`."""
+        origin = self.origin if user is None else self.origin.replace("://", f"://{user}:@")
+        await self.browser.order("Page.navigate", {"url": origin + path}, self.session)
 
     async def tell(self, script: str) -> object:
         """Run *script* in the page, as its developer tools would; return its value, of a promise the one it comes to."""
@@ -133,8 +134,10 @@ class Page:
         request = cast("Message", about["request"])
         url = str(request["url"])
         identity = {"requestId": about["requestId"]}
-        if f"{urlsplit(url).scheme}://{urlsplit(url).netloc}" == self.origin or url.startswith(("data:", f"blob:{self.origin}/")):
-            self.requests.append(url.removeprefix(self.origin))
+        parts = urlsplit(url)
+        plain = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+        if plain == self.origin or plain.startswith((f"{self.origin}/", "data:", f"blob:{self.origin}/")):
+            self.requests.append(plain.removeprefix(self.origin))
             await self.browser.order("Fetch.continueRequest", identity, self.session)
         else:
             self.outside.append(url)

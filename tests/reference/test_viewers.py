@@ -18,8 +18,14 @@ from tests.reference.browser import Browser, Page, chromium, program
 from tests.reference.vendoring import FOLDER, PACKAGES
 
 _PAGES = {"/api/docs": "swagger", "/api/docs/scalar": "scalar", "/api/docs/redoc": "redoc"}
-_FOLDED = {"swagger": ".opblock-tag[data-is-open=false]", "redoc": "[data-component-name='Menu/MenuItem'], aside a, nav a[href*=discovery]"}
+_FOLDED = {
+    "swagger": ".opblock-tag[data-is-open=false]",
+    "scalar": "aside button[aria-expanded=false], nav button[aria-expanded=false]",
+    "redoc": "[data-component-name='Menu/MenuItem'], aside a, nav a[href*=discovery]",
+}
 """Where the operations of a tag are under it, what is clicked to see them."""
+_OPENED = {"scalar": "#tag/memory", "redoc": "#tag/Memory"}
+"""Where a page begins with the introduction, the part of its address that leads to the operations."""
 
 
 @pytest.fixture(scope="module")
@@ -45,12 +51,58 @@ async def test_each_viewer_shows_the_operations_and_asks_no_other_host(server: S
     for path, name in _PAGES.items():
         page = await browser.open(server.url, key=server.keys["api_key"])
         await page.resize(1440, 900)
-        await page.go(path)
+        await page.go(path + _OPENED.get(name, ""))
 
         await eventually(partial(_shown, page, titles, _FOLDED.get(name)), within_s=40)
         assert page.challenges == 1, name
         assert page.outside == [], name
         assert page.complaints == [], name
+
+
+@pytest.mark.timeout(180)
+async def test_what_is_tried_out_uses_the_key_that_opened_the_page(server: Server, browser: Browser) -> None:
+    """Issue 14: Swagger UI asked for the key twice; a call of another part of the API (/v1) needs no second sign-in. D-09, D-83."""
+    page = await browser.open(server.url, key=server.keys["api_key"])
+    await page.go("/api/docs#/Memory/recall")
+
+    for button in (".try-out__btn", ".execute"):
+        await eventually(partial(_pressed, page, f"#operations-Memory-recall {button}"), within_s=40)
+
+    async def is_answered() -> bool:
+        return str(
+            await page.tell("document.querySelector('.live-responses-table tbody .response-col_status')?.innerText ?? ''")
+        ).startswith("200")
+
+    await eventually(is_answered, within_s=20)
+    assert page.requests[-1] == "/v1/brain/recall"
+    assert (page.challenges, page.complaints, page.outside) == (1, [], [])
+    assert server.keys["api_key"] not in str(await page.tell("document.documentElement.outerHTML"))
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("path", _PAGES)
+async def test_a_key_in_the_address_opens_the_pages(server: Server, browser: Browser, path: str) -> None:
+    """Issue 14: `http://KEY:@host/api/docs` ended with "Request cannot be constructed from a URL that includes credentials". D-83."""
+    page = await browser.open(server.url)
+    await page.go(path, user=server.keys["api_key"])
+
+    async def is_drawn() -> bool:
+        return "Rookery is a self-hosted home of AI agents" in await page.text()
+
+    await eventually(is_drawn, within_s=40)
+    assert (page.complaints, page.outside) == ([], [])
+
+
+@pytest.mark.timeout(60)
+async def test_who_may_not_read_the_description_is_told_so_on_the_page(server: Server, browser: Browser) -> None:
+    """Issue 14: whatever goes wrong is a sentence on the page, here after the key lost its scope. D-83."""
+    page = await browser.open(server.url, key=server.keys["api_key"])
+    await page.go("/api/docs")
+    await eventually(partial(_shown, page, ["Memory"], None), within_s=40)
+
+    told = await page.tell("document.body.dataset.document = '/nowhere'; window.loadDescription().catch(() => document.body.innerText)")
+
+    assert "The API description could not be loaded (404): There is nothing at '/nowhere'." in str(told)
 
 
 async def test_without_scripts_a_page_says_what_to_do(server: Server, browser: Browser) -> None:
@@ -107,6 +159,11 @@ def test_what_is_shipped_of_others_is_what_was_written_down() -> None:
         for name, digest in each["sha256"].items():
             content = _content(FOLDER / name) if (FOLDER / name).exists() else gzip.decompress(_content(FOLDER / f"{name}.gz"))
             assert hashlib.sha256(content).hexdigest() == digest, name
+
+
+async def _pressed(page: Page, selector: str) -> bool:
+    """Press a button, if it is there."""
+    return bool(await page.tell(f"(() => {{ const b = document.querySelector({json.dumps(selector)}); b?.click(); return b !== null }})()"))
 
 
 async def _shown(page: Page, titles: list[str], folded: str | None) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from difflib import get_close_matches
 from enum import StrEnum
-from typing import Annotated, TypeVar, cast
+from typing import Annotated, TypeVar, cast, get_args
 
 import orjson
 from pydantic import (
@@ -19,12 +19,15 @@ from pydantic import (
     ValidationError,
     WithJsonSchema,
 )
+from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from rookery.kernel.clock import iso, parse_iso
 from rookery.kernel.errors import ValidationFailed
+from rookery.kernel.validation_messages import sentence
 
+T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -126,21 +129,40 @@ _MOST_NEAREST = 10
 def refusal(error: ValidationError, model: type[BaseModel]) -> ValidationFailed:
     """Return what is wrong with something read as *model*, field by field; an unknown field with the nearest known one (D-10)."""
     errors: dict[str, list[str]] = {}
-    found = error.errors(include_url=False, include_context=False, include_input=False)
+    found = error.errors(include_url=False, include_context=True, include_input=True)
     for number, each in enumerate(found[:_MOST_TOLD]):
         location = each["loc"]
         name = ".".join(str(part) for part in location) or "body"
-        text = each["msg"].removeprefix("Value error, ")
         if each["type"] == "extra_forbidden":
             text = _unknown(str(location[-1]), model if len(location) == 1 and number < _MOST_NEAREST else None)
-        elif each["type"] in {"model_type", "model_attributes_type", "dict_type"}:
-            text = "must be a JSON object"
-        elif each["type"] == "missing":
-            text = "is required"
+        else:
+            text = sentence(each) + _meaning(each["type"], location, model)
         errors.setdefault(name[:200], []).append(text)
     if len(found) > _MOST_TOLD:
-        errors.setdefault("body", []).append(f"and {len(found) - _MOST_TOLD} more that are not told")
+        errors.setdefault("body", []).append(f"and {len(found) - _MOST_TOLD} more that are not listed")
     return ValidationFailed(errors)
+
+
+def one_name(name: str, value: T | None, old_name: str, old_value: T | None) -> T | None:
+    """
+    Return the value of a parameter that has two names.
+
+    Raises:
+        ValidationFailed: Both are given, with different values.
+    """
+    if value is not None and old_value is not None and value != old_value:
+        raise ValidationFailed({old_name: [f"is the earlier name of {name!r}, which has another value; give one of them"]})
+    return old_value if value is None else value
+
+
+def _meaning(kind: str, location: Sequence[int | str], model: type[BaseModel]) -> str:
+    """Return what a field of *model* means, where only a pattern says what is allowed: so the usual values are named."""
+    info = model.model_fields.get(str(location[0])) if len(location) == 1 and kind == "string_pattern_mismatch" else None
+    if info is None:
+        return ""
+    inner = (each for way in get_args(info.annotation) for each in cast("tuple[object, ...]", getattr(way, "__metadata__", ())))
+    described = next((each.description for each in (info, *inner) if isinstance(each, FieldInfo) and each.description), "")
+    return f" ({described.partition('. ')[0].rstrip('.')})" if described else ""
 
 
 def _unknown(name: str, model: type[BaseModel] | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from starlette.requests import Request
@@ -22,9 +22,12 @@ _TAGS = ("Documentation",)
 _UNCHANGED = Described(says="It is the same that If-None-Match names.")
 _CHALLENGE = 'Basic realm="Rookery: a key as user name, no password", charset="UTF-8"'
 """
-Of these pages alone (D-83): a browser that is asked for Basic asks its user, which no program that calls the API wants. Without Bearer
-beside it: Chromium reads one scheme a header, and does not ask then. A Bearer key is taken all the same.
+The challenge of these pages, and of the address from which they load the description (D-83).
+
+Other routes send `Bearer`: a browser that gets this one asks its user, which no program that calls the API expects. `Bearer` does not stand
+beside it, since Chromium reads one scheme per header. A Bearer key is accepted all the same.
 """
+Refuse = Callable[[RookeryError, object, Mapping[str, str]], RookeryError]
 _GZIP = re.compile(r"(?:^|,)\s*(?:x-)?gzip\s*(?:;\s*q=(?!0(?:\.0*)?\s*(?:,|$))[^,]*)?(?=,|$)")
 
 
@@ -40,6 +43,7 @@ class ReferenceApi:
         return [
             self._document("/api/docs/openapi"),
             self._document("/docs/openapi.json"),
+            self._document("/openapi.json", refuse=_challenged),
             self._page("/api/docs", self.get_swagger, "open_swagger", "Read the documentation in Swagger UI"),
             self._page("/api/docs/scalar", self.get_scalar, "open_scalar", "Read the documentation in Scalar"),
             self._page("/api/docs/redoc", self.get_redoc, "open_redoc", "Read the documentation in Redoc"),
@@ -103,7 +107,7 @@ class ReferenceApi:
             spends=spends,
         )
 
-    def _document(self, path: str) -> Route:
+    def _document(self, path: str, *, refuse: Refuse | None = None) -> Route:
         return Route(
             method="GET",
             path=path,
@@ -112,6 +116,7 @@ class ReferenceApi:
             operation_id="get_openapi_document",
             summary="Describe the whole API in OpenAPI 3.0",
             tags=_TAGS,
+            refuse=refuse,
         )
 
 

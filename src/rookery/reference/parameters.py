@@ -97,7 +97,7 @@ def query_parameter(name: str, schema: Schema, *, is_required: bool) -> Schema:
 
     A query has no null: a field that may be null is one that may be left out.
     """
-    shown = {key: value for key, value in schema.items() if key not in {"description", "nullable"}}
+    shown = {key: value for key, value in schema.items() if key not in {"description", "nullable", "deprecated"}}
     if shown.get("default", ...) is None:
         del shown["default"]
     values, ways = shown.get("enum"), shown.get("anyOf")
@@ -110,6 +110,8 @@ def query_parameter(name: str, schema: Schema, *, is_required: bool) -> Schema:
     parameter: Schema = {"name": name, "in": "query", "required": is_required, "schema": shown}
     if isinstance(schema.get("description"), str):
         parameter["description"] = schema["description"]
+    if schema.get("deprecated") is True:
+        parameter["deprecated"] = True
     if shown.get("type") == "array":
         parameter |= {"style": "form", "explode": True}
     return parameter

@@ -37,21 +37,23 @@ class Viewer:
     Attributes:
         name: What its page is called, also in its address.
         root: From the page to the folder of the documentation; relative, so that a proxy may serve all of it under a prefix.
+        home: From the page to the root of the server.
         engine: The file that draws; one that is a module is loaded by the script that starts it, the others by the page.
     """
 
     name: str
     title: str
     root: str
+    home: str
     engine: str
     is_module: bool = False
     styles: Sequence[str] = ()
 
 
 VIEWERS = (
-    Viewer(name="swagger", title="Swagger UI", root="docs/", engine="swagger-ui.js", styles=("swagger-ui.css",)),
-    Viewer(name="scalar", title="Scalar", root="", engine="scalar.js"),
-    Viewer(name="redoc", title="Redoc", root="", engine="redoc.js", is_module=True),
+    Viewer(name="swagger", title="Swagger UI", root="docs/", home="../", engine="swagger-ui.js", styles=("swagger-ui.css",)),
+    Viewer(name="scalar", title="Scalar", root="", home="../../", engine="scalar.js"),
+    Viewer(name="redoc", title="Redoc", root="", home="../../", engine="redoc.js", is_module=True),
 )
 
 
@@ -108,15 +110,17 @@ class Viewers:
         return found if found is not None and found.digest == digest else None
 
     def _of(self, viewer: Viewer) -> dict[str, str]:
-        scripts = [f"{viewer.name}.start.js"] if viewer.is_module else [viewer.engine, f"{viewer.name}.start.js"]
-        kind = 'type="module"' if viewer.is_module else "defer"
+        start = f"{viewer.name}.start.js"
+        scripts = [("load.js", "defer"), *(() if viewer.is_module else ((viewer.engine, "defer"),))]
+        scripts.append((start, 'type="module"' if viewer.is_module else "defer"))
         return {
             "name": viewer.name,
             "title": viewer.title,
             "root": viewer.root,
+            "home": viewer.home,
             "engine": self._address(viewer, viewer.engine),
             "styles": "\n".join(f'<link rel="stylesheet" href="{self._address(viewer, name)}">' for name in ("page.css", *viewer.styles)),
-            "scripts": "\n".join(f'<script {kind} src="{self._address(viewer, name)}"></script>' for name in scripts),
+            "scripts": "\n".join(f'<script {kind} src="{self._address(viewer, name)}"></script>' for name, kind in scripts),
             "links": "\n".join([*(_link(viewer, other) for other in VIEWERS), f'<a href="{viewer.root}openapi">openapi.json</a>']),
         }
 

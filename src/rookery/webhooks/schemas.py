@@ -8,7 +8,7 @@ from pydantic import Field
 
 from rookery.kernel.http.pages import PageQuery
 from rookery.kernel.secret import Secret
-from rookery.kernel.wire import Answer, Body, Moment
+from rookery.kernel.wire import Answer, Body, Moment, one_name
 from rookery.webhooks.asked import MAX_CONCURRENCY, MAX_DESCRIPTION, MAX_EVENTS, MAX_GRACE_HOURS, MAX_URL
 from rookery.webhooks.models import DeliveryFilter, DeliveryKind, DeliveryState, DisabledReason, EndpointChange, NewEndpoint, Outcome
 
@@ -110,13 +110,16 @@ class ResendFailedBody(Body):
 class DeliveriesQuery(PageQuery):
     """Which deliveries to list."""
 
-    state: DeliveryState | None = None
+    status: DeliveryState | None = None
+    state: Annotated[DeliveryState | None, Field(description="The earlier name of `status`.", json_schema_extra={"deprecated": True})] = (
+        None
+    )
     type: Annotated[str | None, Field(max_length=_LONGEST_EVENT, description="The name of an event.")] = None
     since: Annotated[Moment | None, Field(description="Made at this time or later.")] = None
 
     def which(self) -> DeliveryFilter:
         """Return what is asked for."""
-        return DeliveryFilter(state=self.state, type=self.type, since=self.since)
+        return DeliveryFilter(state=one_name("status", self.status, "state", self.state), type=self.type, since=self.since)
 
 
 class WebhookAnswer(Answer):

@@ -10,7 +10,7 @@ from rookery.agents.models.drafts import PlanFilters, TaskQuery, TaskState
 from rookery.agents.models.plans import PlanStatus
 from rookery.agents.schemas.plans import Force, Org, PlanRef, Project, SessionId
 from rookery.kernel.http.pages import PageQuery
-from rookery.kernel.wire import Query
+from rookery.kernel.wire import Query, one_name
 
 
 def _everything() -> list[Literal["phases", "tasks", "none"]]:
@@ -46,25 +46,39 @@ class EventsAfterQuery(PageQuery):
 
 
 class TasksQuery(PageQuery):
-    """Which tasks to list; *state* ready: those that may be claimed now, in the order in which they are given out."""
+    """Which tasks to list; *status* ready: those that may be claimed now, in the order in which they are given out."""
 
-    state: Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold", "ready", "blocked"] | None = None
+    status: Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold", "ready", "blocked"] | None = None
+    state: Annotated[
+        Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold", "ready", "blocked"] | None,
+        Field(description="The earlier name of `status`.", json_schema_extra={"deprecated": True}),
+    ] = None
     plan: PlanRef | None = None
     session_id: SessionId | None = None
 
     def query(self) -> TaskQuery:
         """Return what is asked for."""
-        return TaskQuery(state=None if self.state is None else TaskState(self.state), plan=self.plan, session_id=self.session_id)
+        return TaskQuery(state=_task_state(self.status, self.state), plan=self.plan, session_id=self.session_id)
 
 
 class PhaseTasksQuery(PageQuery):
     """Which tasks of a phase to list."""
 
-    state: Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold", "ready", "blocked"] | None = None
+    status: Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold", "ready", "blocked"] | None = None
+    state: Annotated[
+        Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold", "ready", "blocked"] | None,
+        Field(description="The earlier name of `status`.", json_schema_extra={"deprecated": True}),
+    ] = None
 
     def query(self, plan: str, phase: str) -> TaskQuery:
         """Return what is asked for."""
-        return TaskQuery(state=None if self.state is None else TaskState(self.state), plan=plan, phase=phase)
+        return TaskQuery(state=_task_state(self.status, self.state), plan=plan, phase=phase)
+
+
+def _task_state(status: str | None, state: str | None) -> TaskState | None:
+    """Return the state to filter by, given under either of its names."""
+    chosen = one_name("status", status, "state", state)
+    return None if chosen is None else TaskState(chosen)
 
 
 class ForceQuery(Query):

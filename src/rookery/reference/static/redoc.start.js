@@ -1,5 +1,4 @@
 // Redoc: its bundle is a module; telemetry is on unless it is said not to be.
-const { dataset } = document.body;
-const { init } = await import(new URL(dataset.engine, document.baseURI).href);
+const { init } = await import(new URL(document.body.dataset.engine, window.pageAddress).href);
 
-init(dataset.document, { disableTelemetry: true, hideDownloadButtons: true }, document.getElementById("viewer"));
+init(await window.loadDescription(), { disableTelemetry: true, hideDownloadButtons: true }, document.getElementById("viewer"));

@@ -1,0 +1,103 @@
+"""Sentences for what pydantic finds wrong with a value: what was wrong, which value, what is allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+from pydantic_core import ErrorDetails
+
+_MAX_SHOWN = 60
+_SECRET_WORDS = frozenset({"secret", "secrets", "password", "token", "key"})
+"""A field whose name has one of these words may hold a secret, which no answer repeats."""
+
+_PATTERNS: Mapping[str, str] = {
+    r"^[a-z][a-z0-9_-]{0,63}$": "1 to 64 lower-case letters, digits, `_` and `-`, the first one a letter",
+    r"^[0-9a-f]{16}$": "16 hexadecimal digits in lower case",
+    r"^[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?$": "1 to 64 lower-case letters, digits and `-`, without `-` at either end",
+    r"^[a-z0-9](?:[a-z0-9-]*[a-z0-9])?$": "lower-case letters, digits and `-`, without `-` at either end",
+    r"^[!-~]+$": "printable ASCII characters without spaces",
+    r"^[ -~]+$": "printable ASCII characters",
+    r"^[A-Za-z_][A-Za-z0-9_]{0,127}$": "1 to 128 letters, digits and `_`, the first one not a digit",
+}
+"""The patterns of our fields in words."""
+
+_TYPES: Mapping[str, str] = {
+    "string_type": "a string",
+    "int_type": "an integer",
+    "int_parsing": "an integer",
+    "int_from_float": "an integer without a fraction",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "list_type": "an array",
+    "tuple_type": "an array",
+    "set_type": "an array",
+    "dict_type": "a JSON object",
+    "model_type": "a JSON object",
+    "model_attributes_type": "a JSON object",
+    "none_required": "null",
+}
+_BOUNDS: Mapping[str, tuple[str, str]] = {
+    "greater_than_equal": ("ge", "at least"),
+    "less_than_equal": ("le", "at most"),
+    "greater_than": ("gt", "more than"),
+    "less_than": ("lt", "less than"),
+}
+_LENGTHS: Mapping[str, tuple[str, str, str]] = {
+    "string_too_short": ("min_length", "at least", "character"),
+    "string_too_long": ("max_length", "at most", "character"),
+    "too_short": ("min_length", "at least", "item"),
+    "too_long": ("max_length", "at most", "item"),
+}
+
+
+def sentence(error: ErrorDetails) -> str:
+    """Return what is wrong with a value, and what is allowed. What has no sentence of ours keeps pydantic's."""
+    kind, context = error["type"], cast("Mapping[str, object]", error.get("ctx", {}))
+    shown = _shown(error)
+    if kind == "missing":
+        return "is required"
+    if kind in _TYPES:
+        return f"must be {_TYPES[kind]}{shown}"
+    if kind in {"literal_error", "enum"}:
+        return f"must be one of {context['expected']}{shown}"
+    if kind == "string_pattern_mismatch":
+        pattern = str(context["pattern"])
+        return f"must be {_PATTERNS[pattern]}{shown}" if pattern in _PATTERNS else f"must match the pattern {pattern}{shown}"
+    if kind in _BOUNDS:
+        bound, words = _BOUNDS[kind]
+        limit = context[bound]
+        return f"must be {words} {f'{limit:g}' if isinstance(limit, float) else limit}{shown}"
+    if kind in _LENGTHS:
+        bound, words, thing = _LENGTHS[kind]
+        count = cast("int", context[bound])
+        return f"must have {words} {count:,} {thing}{'' if count == 1 else 's'}{_length(error['input'])}"
+    return error["msg"].removeprefix("Value error, ")
+
+
+def _shown(error: ErrorDetails) -> str:
+    """Return `, not VALUE` if the value is short, and nothing that could be a secret."""
+    value = error["input"]
+    field = str(error["loc"][-1] if error["loc"] else "").lower()
+    if not _SECRET_WORDS.isdisjoint(field.split("_")):
+        return ""
+    if isinstance(value, bool):
+        return f", not {str(value).lower()}"
+    if value is None:
+        return ", not null"
+    if isinstance(value, (int, float)) or (isinstance(value, str) and len(value) <= _MAX_SHOWN):
+        return f", not {value!r}" if len(repr(value)) <= _MAX_SHOWN + 2 else ""
+    if isinstance(value, list):
+        return ", not an array"
+    if isinstance(value, dict):
+        return ", not an object"
+    return ""
+
+
+def _length(value: object) -> str:
+    if isinstance(value, list):
+        return f", not {len(cast('list[object]', value)):,}"
+    return f", not {len(value):,}" if isinstance(value, str) else ""

@@ -1,0 +1,1 @@
+"""Clients that generators make of the API description: `make test-clients`."""

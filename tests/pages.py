@@ -1,0 +1,78 @@
+"""
+Write the documentation into a folder, and check its links: `make docs`.
+
+`dist/docs` gets the pages of `docs/` and the API description as `openapi.json`, as a server would serve it. The command ends with 1 if a
+link leads to a file or a heading that does not exist, and names it with its page and line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+
+from rookery.app import mounted_routes
+from rookery.kernel.config import Settings
+from rookery.reference.examples import shipped
+from rookery.reference.openapi import document
+from rookery.wiring import build
+
+ROOT = Path(__file__).parents[1]
+_LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
+_FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+
+
+def main() -> int:
+    """Write the folder and print what is wrong; return 1 if anything is."""
+    parser = argparse.ArgumentParser(prog="make docs", description=__doc__)
+    parser.add_argument("--out", type=Path, default=ROOT / "dist" / "docs")
+    options = parser.parse_args()
+    broken = [each for page in pages(ROOT) for each in broken_links(page)]
+    for each in broken:
+        print(each, file=sys.stderr)
+    out: Path = options.out
+    shutil.copytree(ROOT / "docs", out, dirs_exist_ok=True)
+    with tempfile.TemporaryDirectory() as name:
+        settings = Settings(data_dir=Path(name))
+        whole = document(mounted_routes(build(settings)).endpoints, address=settings.address_of, examples=shipped())
+    (out / "openapi.json").write_bytes(orjson.dumps(whole, option=orjson.OPT_INDENT_2))
+    print(f"{len(list(out.rglob('*.md')))} pages and openapi.json in {out.relative_to(ROOT) if out.is_relative_to(ROOT) else out}")
+    return 1 if broken else 0
+
+
+def pages(root: Path) -> list[Path]:
+    """Return all pages of the documentation."""
+    return sorted([*root.glob("*.md"), *(root / "docs").rglob("*.md"), root / "benchmarks" / "README.md"])
+
+
+def broken_links(page: Path) -> Iterator[str]:
+    """Yield each link of *page* that leads nowhere, with its line. Addresses of other hosts are not asked."""
+    text = page.read_text(encoding="utf-8")
+    plain = _FENCE.sub(lambda found: "\n" * found[0].count("\n"), text)
+    for found in _LINK.finditer(plain):
+        target, _, anchor = found[1].partition("#")
+        if "://" in target or target.startswith("mailto:"):
+            continue
+        where = f"{page.name}:{plain.count(chr(10), 0, found.start()) + 1}"
+        file = page if not target else (page.parent / target).resolve()
+        if not file.exists():
+            yield f"{where}: {found[1]}: no such file"
+        elif anchor and file.suffix == ".md" and anchor not in anchors(file.read_text(encoding="utf-8")):
+            yield f"{where}: {found[1]}: no such heading"
+
+
+def anchors(text: str) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    headings = _HEADING.findall(_FENCE.sub("", text))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

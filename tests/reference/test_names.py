@@ -1,0 +1,62 @@
+"""One word for one thing: docs/reference/names.md against the API description."""
+
+from __future__ import annotations
+
+import re
+from typing import cast
+
+import pytest
+
+from rookery.app import mounted_routes
+from rookery.kernel.config import Settings
+from rookery.reference.downgrade import Schema
+from rookery.reference.openapi import document
+from rookery.wiring import build
+from tests.conftest import House
+from tests.documentation import ROOT, table
+
+_NAMES = table(ROOT / "docs" / "reference" / "names.md", "Word")
+_CODE = re.compile(r"`(\w+)`")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Schema:
+    """The API description."""
+    mounted = mounted_routes(build(Settings(data_dir=tmp_path_factory.mktemp("data"))))
+    return document(mounted.endpoints, address=lambda _: "http://localhost:8400")
+
+
+@pytest.mark.parametrize("row", _NAMES, ids=lambda row: cast("list[str]", row)[2].strip("`"))
+def test_another_word_is_only_where_the_table_says(whole: Schema, row: list[str]) -> None:
+    """Issue 14: state and status, ips and ip_list, q and query, limits: each other word has its places. Spec 4.3, D-08."""
+    (other,) = _CODE.findall(row[2])
+
+    assert _places(whole, other) == set(_CODE.findall(row[3]))
+
+
+@pytest.mark.parametrize("path", ["/v1/tasks", "/api/agent/tasks"])
+async def test_tasks_are_listed_by_status_and_by_its_earlier_name(house: House, path: str) -> None:
+    """Issue 14: `?status=` was an unknown field; both names work, and two values are refused. D-08, D-65."""
+    made = await house.admin.post("/v1/plans", {"title": "Move", "status": "active", "phases": [{"name": "Pack", "tasks": ["Boxes"]}]})
+    assert made.status_code == 201
+
+    for name in ("status", "state"):
+        found = await house.admin.get(f"{path}?{name}=ready")
+        assert [task["name"] for task in found.json()["data"]] == ["Boxes"], name
+        assert (await house.admin.get(f"{path}?{name}=completed")).json()["data"] == []
+    refused = await house.admin.get(f"{path}?status=ready&state=completed")
+    assert refused.status_code == 422
+    assert "state" in refused.json()["errors"]
+
+
+def _places(whole: Schema, name: str) -> set[str]:
+    """Return the operations with a parameter of the query, and the schemas with a field, of this name."""
+    paths = cast("dict[str, dict[str, Schema]]", whole["paths"])
+    schemas = cast("dict[str, dict[str, Schema]]", cast("Schema", whole["components"])["schemas"])
+    found = {schema for schema, each in schemas.items() if name in each.get("properties", {})}
+    for item in paths.values():
+        for method, operation in item.items():
+            parameters = [] if method == "servers" else cast("list[Schema]", operation.get("parameters", []))
+            if any(each.get("name") == name and each.get("in") == "query" for each in parameters):
+                found.add(cast("str", operation["operationId"]))
+    return found
