@@ -97,9 +97,11 @@ async def run(combinations: list[Combination], *more: str) -> int:
     wrong = 0
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder)
-        command = {"command": sys.executable, "args": ["-m", "tests.conformance.everything"], "cwd": str(HERE.parent.parent)}
-        older = {**command, "args": [*command["args"], "--older-era"]}
-        (data / "servers.json").write_text(json.dumps({"mcpServers": {"later": command, "older": older}}), encoding="utf-8")
+        arguments = ["-m", "tests.conformance.everything"]
+        # The suite answers with roots of its client.
+        later: dict[str, object] = {"command": sys.executable, "args": arguments, "cwd": str(HERE.parent.parent), "roots": "caller"}
+        older = {**later, "args": [*arguments, "--older-era"]}
+        (data / "servers.json").write_text(json.dumps({"mcpServers": {"later": later, "older": older}}), encoding="utf-8")
         with running(data) as server:
             async with doorman(server.url, server.keys["agent_key"]) as address:
                 for combination in combinations:
