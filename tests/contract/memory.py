@@ -1,0 +1,643 @@
+"""Memory: specification 2.5, 2.7, 2.8, 3.4, 4.3, and decisions D-40 to D-50."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Any
+
+from tests.contract.statements import Api, each_of, fields, refused, statement
+
+BRAIN = "/v1/brain"
+
+
+def shown(api: Api) -> dict[str, Any]:
+    """Return a memory as its GET shows it."""
+    made = api.remember("A memory with every field.", org="acme", project="shop", agent_id="ann", tags=["one"])
+    return api.get(f"{BRAIN}/memories/{made['id']}").json()
+
+
+fields(
+    "spec 2.5",
+    "A memory",
+    {
+        "id": "string",
+        "workspace_id": "integer",
+        "org": "string or null",
+        "project": "string or null",
+        "agent_id": "string or null",
+        "memory_scope": "string",
+        "type": "string",
+        "tags": "array",
+        "confidence": "number",
+        "source": "string",
+        "content": "string",
+        "supersedes_id": "string or null",
+        "indexed_at": "time or null",
+        "created_at": "time",
+        "updated_at": "time",
+    },
+    shown,
+)
+
+
+@statement("spec 2.5", "id is a UUID.")
+def _(api: Api) -> None:
+    assert uuid.UUID(api.remember()["id"])
+
+
+each_of(
+    "spec 2.5",
+    "The type {} is accepted.",
+    ["observation", "context", "decision", "convention", "architecture", "procedure"],
+    lambda api, kind: _equals(api.remember(type=kind)["type"], kind),
+)
+
+
+def _equals(found: object, wanted: object) -> None:
+    assert found == wanted, found
+
+
+def in_scope(api: Api, scope: str) -> None:
+    """Assert that a memory is stored in a scope."""
+    owner = {"agent": {"agent_id": "ann"}, "session": {"session_id": "s1"}, "shared": {"org": "acme"}}.get(scope, {})
+    assert api.remember(memory_scope=scope, **owner)["memory_scope"] == scope
+
+
+each_of("spec 2.5", "memory_scope may be {}.", ["project", "agent", "session", "shared"], in_scope)
+
+
+def is_too_long(api: Api, case: tuple[str, int]) -> None:
+    """Check one value."""
+    name, length = case
+    assert api.remember(**{name: "x" * length})[name] == "x" * length
+    refused(api.post(f"{BRAIN}/remember", {"content": "x", "type": "fact", name: "x" * (length + 1)}), 422, "validation_error")
+
+
+each_of(
+    "spec 2.5",
+    "A field beyond its length is refused: {}.",
+    [("org", 100), ("project", 255), ("agent_id", 100)],
+    is_too_long,
+)
+
+
+@statement("spec 2.5", "source is manual when absent.")
+def _(api: Api) -> None:
+    found = api.get(f"{BRAIN}/memories/{api.remember()['id']}").json()
+    assert found["source"] == "manual"
+
+
+def finds(api: Api, mode: str) -> None:
+    """Check one value."""
+    org = api.name("org")
+    api.remember("The capybara bathes.", org=org)
+    assert contents(api.recall("capybara", org=org, mode=mode)) == {"The capybara bathes."}
+
+
+each_of(
+    "spec 2.5",
+    "A confidence of {} is refused.",
+    [-0.1, 1.1],
+    lambda api, value: refused(api.post(f"{BRAIN}/remember", {"content": "x", "type": "fact", "confidence": value}), 422),
+)
+
+
+# 2.7, 2.8
+
+
+def contents(answer: dict[str, Any]) -> set[str]:
+    """Return what a recall found."""
+    return {each["content"] for each in answer["memories"]}
+
+
+def spaces(api: Api) -> tuple[str, dict[str, str]]:
+    """Store a memory in each of some spaces of a new org; return the org, and the contents by space."""
+    org = api.name("org")
+    marker = api.name("marker")
+    stored = {
+        "one": {"org": org, "project": "one"},
+        "two": {"org": org, "project": "two"},
+        "org": {"org": org},
+        "shared": {"org": org, "memory_scope": "shared"},
+        "agent": {"org": org, "memory_scope": "agent", "agent_id": f"{org}-ann"},
+        "session": {"org": org, "memory_scope": "session", "session_id": f"{org}-s"},
+        "other": {"org": f"{org}-other", "project": "one"},
+    }
+    made = {name: f"The {marker} lies in {name}." for name in stored}
+    for name, space in stored.items():
+        api.remember(made[name], **space)
+    return org, made
+
+
+def recalls(api: Api, wanted: set[str], unwanted: set[str], **scope: str) -> None:
+    """Assert which spaces a recall covers."""
+    org, made = spaces(api)
+    values = {name: value.format(org=org) for name, value in scope.items()}
+    found = contents(api.recall(f"Where is the {org} marker?", top_k=100, **values))
+    assert {made[name] for name in wanted} <= found
+    assert found.isdisjoint({made[name] for name in unwanted})
+
+
+@statement("spec 2.7", "A memory of a project is shared by all who recall there.")
+def _(api: Api) -> None:
+    recalls(api, {"one"}, set(), org="{org}", project="one")
+
+
+@statement("spec 2.7", "A memory of an agent is that agent's own.")
+def _(api: Api) -> None:
+    recalls(api, {"agent"}, set(), org="{org}", agent_id="{org}-ann")
+    recalls(api, set(), {"agent"}, org="{org}")
+
+
+@statement("spec 2.7", "A memory of a session belongs to that session.")
+def _(api: Api) -> None:
+    recalls(api, {"session"}, set(), org="{org}", session_id="{org}-s")
+    recalls(api, set(), {"session"}, org="{org}")
+
+
+@statement("spec 2.7", "A shared memory is found across the projects of its org.")
+def _(api: Api) -> None:
+    recalls(api, {"shared"}, set(), org="{org}", project="two")
+
+
+@statement("spec 2.8", "Recall with org and project filters to that project.")
+def _(api: Api) -> None:
+    recalls(api, {"one"}, {"two", "other"}, org="{org}", project="one")
+
+
+@statement("spec 2.8", "Recall with org alone covers all projects of the org.")
+def _(api: Api) -> None:
+    recalls(api, {"one", "two", "org"}, {"other"}, org="{org}")
+
+
+@statement("spec 2.8", "Recall with neither covers the whole workspace.")
+def _(api: Api) -> None:
+    recalls(api, {"one", "two", "other"}, set())
+
+
+@statement("spec 2.8", "An org filter never returns memories of another org, in search, lists, tags and scopes too.")
+def _(api: Api) -> None:
+    org, made = spaces(api)
+    for path in (f"search?q=marker&org={org}&limit=100", f"memories?org={org}&per_page=100"):
+        assert made["other"] not in api.get(f"{BRAIN}/{path}").text
+    assert {each["org"] for each in api.get(f"{BRAIN}/scopes?org={org}").json()["scopes"]} == {org}
+
+
+@statement("spec 2.8", "workspace_id is a hard boundary: another workspace finds and changes nothing.")
+def _(api: Api) -> None:
+    made = api.remember(f"Of the first workspace {api.name()}.")
+    workspace = api.post("/api/v1/workspaces", {"name": api.name("other")})
+    assert workspace.status_code == 201, workspace.text
+    number = workspace.json()["workspace_id"]
+    key = api.post(f"/api/v1/workspaces/{number}/api-keys", {"name": "first", "scopes": ["*"]}).json()["plaintext_key"]
+    refused(api.get(f"{BRAIN}/memories/{made['id']}", key=key), 404)
+    assert api.recall("Of the first workspace", key=key)["memories"] == []
+    assert api.get(f"{BRAIN}/search?q=workspace", key=key).json()["total"] == 0
+    refused(api.send("DELETE", f"{BRAIN}/memories/{made['id']}", key=key), 404)
+
+
+# 3.4
+
+
+@statement("spec 3.4", "remember stores at once; the response has indexed false.")
+def _(api: Api) -> None:
+    answer = api.post(f"{BRAIN}/remember", {"content": f"Not indexed yet {api.name()}.", "type": "fact"})
+    assert answer.status_code == 201
+    assert answer.json()["indexed"] is False
+    assert api.get(f"{BRAIN}/memories/{answer.json()['id']}").status_code == 200
+
+
+@statement("spec 3.4", "The indexing job sets indexed_at; the memory is indexed.")
+def _(api: Api) -> None:
+    made = api.remember()
+    found = api.get(f"{BRAIN}/memories/{made['id']}").json()
+    assert found["indexed_at"] is not None
+    assert found["state"] == "indexed"
+
+
+@statement("spec 3.4", "Changed content is indexed again.")
+def _(api: Api) -> None:
+    made = api.remember("The cat sleeps.")
+    word = api.name("zebra").replace("-", "")
+    changed = api.send("PATCH", f"{BRAIN}/memories/{made['id']}", {"content": f"The {word} sleeps."}).json()
+    assert changed["state"] in {"stale", "indexed"}
+    deadline = time.monotonic() + 10
+    while api.get(f"{BRAIN}/memories/{made['id']}").json()["state"] != "indexed":
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert api.get(f"{BRAIN}/search?q={word}").json()["total"] == 1
+
+
+@statement("spec 3.4", "A superseded memory is deleted and leaves the indexes.")
+def _(api: Api) -> None:
+    word = api.name("walrus").replace("-", "")
+    old = api.remember(f"The {word} is grey.")
+    new = api.remember("It is brown.", supersedes_id=old["id"])
+    refused(api.get(f"{BRAIN}/memories/{old['id']}"), 404)
+    assert api.get(f"{BRAIN}/search?q={word}").json()["total"] == 0
+    assert api.get(f"{BRAIN}/memories/{new['id']}").json()["supersedes_id"] == old["id"]
+
+
+@statement("spec 3.4", "Archived means removed from active recall but kept.")
+def _(api: Api) -> None:
+    word = api.name("lynx").replace("-", "")
+    made = api.remember(f"The {word} is shy.")
+    archived = api.post(f"{BRAIN}/memories/{made['id']}/archive")
+    assert archived.json()["state"] == "archived"
+    assert f"The {word} is shy." not in contents(api.recall(f"{word} shy", top_k=100, mode="hybrid"))
+    assert api.get(f"{BRAIN}/search?q={word}").json()["total"] == 0
+    assert api.get(f"{BRAIN}/memories/{made['id']}").status_code == 200
+    assert api.post(f"{BRAIN}/memories/{made['id']}/restore").json()["state"] != "archived"
+
+
+@statement("spec 3.4", "Deleted means removed from all stores.")
+def _(api: Api) -> None:
+    word = api.name("otter").replace("-", "")
+    made = api.remember(f"The {word} swims.")
+    assert api.send("DELETE", f"{BRAIN}/memories/{made['id']}").status_code == 204
+    refused(api.get(f"{BRAIN}/memories/{made['id']}"), 404)
+    assert api.get(f"{BRAIN}/search?q={word}").json()["total"] == 0
+    assert f"The {word} swims." not in contents(api.recall(f"{word} swims", top_k=100))
+
+
+# 4.3: remember
+
+fields(
+    "spec 4.3",
+    "The answer of remember",
+    {"id": "string", "type": "string", "org": "string or null", "project": "string or null", "indexed": "boolean", "created_at": "time"},
+    lambda api: api.remember(org="acme", project="shop"),
+)
+
+
+def takes(api: Api, case: tuple[str, object]) -> None:
+    """Assert that remember takes a field and stores it."""
+    name, value = case
+    extra = {"session_id": "s"} if value == "session" else {}
+    made = api.remember(**{name: value}, **extra)
+    assert api.get(f"{BRAIN}/memories/{made['id']}").json()[name] == value
+
+
+each_of(
+    "spec 4.3",
+    "remember takes the field {}.",
+    [
+        ("type", "decision"),
+        ("org", "acme"),
+        ("project", "shop"),
+        ("agent_id", "ann"),
+        ("tags", ["one", "two"]),
+        ("confidence", 0.4),
+        ("source", "meeting"),
+        ("memory_scope", "project"),
+    ],
+    takes,
+)
+
+
+@statement("spec 4.3", "remember answers 201.")
+def _(api: Api) -> None:
+    assert api.post(f"{BRAIN}/remember", {"content": "x", "type": "fact"}).status_code == 201
+
+
+# 4.3: recall
+
+fields("spec 4.3", "The answer of recall", {"memories": "array"}, lambda api: api.remember() and api.recall("Tuesdays"))
+fields(
+    "spec 4.3",
+    "A recalled memory",
+    {
+        "id": "string",
+        "content": "string",
+        "type": "string",
+        "org": "string or null",
+        "project": "string or null",
+        "score": "number",
+        "confidence": "number",
+        "created_at": "time",
+    },
+    lambda api: api.remember() and api.recall("Tuesdays")["memories"][0],
+)
+
+
+@statement("spec 4.3", "top_k bounds the number of memories.")
+def _(api: Api) -> None:
+    for _ in range(3):
+        api.remember(org="top")
+    assert len(api.recall("deploy", org="top", top_k=2)["memories"]) == 2
+
+
+@statement("spec 4.3", "min_confidence excludes memories below it.")
+def _(api: Api) -> None:
+    org = api.name("org")
+    api.remember("Sure.", org=org, confidence=0.9)
+    api.remember("Unsure.", org=org, confidence=0.2)
+    assert contents(api.recall("sure", org=org, min_confidence=0.5)) == {"Sure."}
+
+
+@statement("spec 4.3", "agent_id adds the agent's own memories.")
+def _(api: Api) -> None:
+    org = api.name("org")
+    api.remember("Ann's own.", org=org, memory_scope="agent", agent_id=f"{org}-ann")
+    assert contents(api.recall("own", org=org, agent_id=f"{org}-ann")) == {"Ann's own."}
+
+
+@statement("spec 4.3", "include_scopes names the scopes that are covered.")
+def _(api: Api) -> None:
+    org, made = spaces(api)
+    found = contents(api.recall("marker", org=org, agent_id=f"{org}-ann", include_scopes=["agent", "shared"], top_k=100))
+    assert found == {made["agent"], made["shared"]}
+
+
+@statement("spec 4.3", "keywords raise the memories that have them, by boost_keywords.")
+def _(api: Api) -> None:
+    org = api.name("org")
+    api.remember("The harbour opens at nine.", org=org)
+    api.remember("The harbour closes at six, says the almanac.", org=org)
+    assert (
+        "almanac"
+        in api.recall("When does the harbour open?", org=org, mode="semantic", keywords=["almanac"], boost_keywords=1)["memories"][0][
+            "content"
+        ]
+    )
+
+
+@statement("spec 4.3", "Agent memories outrank project memories at equal relevance, then shared, then session.")
+def _(api: Api) -> None:
+    org = api.name("org")
+    for scope in ("session", "shared", "project", "agent"):
+        api.remember("The same text.", org=org, memory_scope=scope, agent_id=f"{org}-a", session_id=f"{org}-s")
+    found = api.recall("The same text.", org=org, agent_id=f"{org}-a", session_id=f"{org}-s", mode="semantic")["memories"]
+    assert [each["memory_scope"] for each in found] == ["agent", "project", "shared", "session"]
+
+
+@statement("spec 4.3", "At equal relevance and scope the higher confidence is first, then the newer memory.")
+def _(api: Api) -> None:
+    org = api.name("org")
+    ids = [api.remember("The same text.", org=org, confidence=value)["id"] for value in (0.5, 0.9, 0.5)]
+    found = [each["id"] for each in api.recall("The same text.", org=org, mode="semantic")["memories"]]
+    assert found == [ids[1], ids[2], ids[0]]
+
+
+# 4.3: search, tags, scopes, feedback, context
+
+fields(
+    "spec 4.3",
+    "The answer of search",
+    {"hits": "array", "total": "integer", "took_ms": "integer"},
+    lambda api: api.remember() and api.get(f"{BRAIN}/search?q=Tuesdays").json(),
+)
+
+
+@statement("spec 4.3", "search is by words, not by meaning.")
+def _(api: Api) -> None:
+    word = api.name("quagga").replace("-", "")
+    api.remember(f"The {word} is extinct.")
+    assert api.get(f"{BRAIN}/search?q={word}").json()["total"] == 1
+    assert api.get(f"{BRAIN}/search?q=extinct+{word}x").json()["hits"] == []
+
+
+@statement("spec 2.6", "content is analysed as English: another form of a word finds it.")
+def _(api: Api) -> None:
+    org = api.name("org")
+    api.remember("She was painting the doors.", org=org)
+    assert api.get(f"{BRAIN}/search?q=paint+door&org={org}").json()["total"] == 1
+
+
+@statement("spec 4.3", "search takes org.")
+def _(api: Api) -> None:
+    org, _ = spaces(api)
+    assert {each["org"] for each in api.get(f"{BRAIN}/search?q=marker&org={org}").json()["hits"]} == {org}
+
+
+@statement("spec 4.3", "tags are objects with name and count, the most frequent first; org and project narrow them.")
+def _(api: Api) -> None:
+    org = api.name("org")
+    for tags in (["often", "seldom"], ["often"]):
+        api.remember(org=org, project="p", tags=tags)
+    wanted = [{"name": "often", "count": 2}, {"name": "seldom", "count": 1}]
+    assert api.get(f"{BRAIN}/tags?org={org}&project=p").json()["tags"] == wanted
+
+
+@statement("spec 4.3", "scopes are orgs with count and projects, each with name and count.")
+def _(api: Api) -> None:
+    org = api.name("org")
+    for project in ("a", "a", "b"):
+        api.remember(org=org, project=project)
+    (found,) = [each for each in api.get(f"{BRAIN}/scopes").json()["scopes"] if each["org"] == org]
+    assert found["count"] == 3
+    assert {each["name"]: each["count"] for each in found["projects"]} == {"a": 2, "b": 1}
+
+
+def feedback(api: Api, **ids: str) -> tuple[float, float]:
+    """Store a memory, recall it, give feedback and return its confidence before and after."""
+    org = api.name("org")
+    made = api.remember("Feedback.", org=org, confidence=0.5)
+    recall_id = api.recall("Feedback", org=org)["recall_id"]
+    (kind,) = ids
+    answer = api.post(f"{BRAIN}/recall/{recall_id}/feedback", {kind: [made["id"]]})
+    assert answer.status_code == 200, answer.text
+    return 0.5, api.get(f"{BRAIN}/memories/{made['id']}").json()["confidence"]
+
+
+@statement("spec 4.3", "Used memories gain confidence.")
+def _(api: Api) -> None:
+    before, after = feedback(api, used="")
+    assert after > before
+
+
+@statement("spec 4.3", "Ignored memories lose confidence.")
+def _(api: Api) -> None:
+    before, after = feedback(api, ignored="")
+    assert after < before
+
+
+@statement("spec 4.3", "The context of an agent has its own memories, the highest confidence first, in pages.")
+def _(api: Api) -> None:
+    agent = api.name("ann")
+    for confidence in (0.3, 0.9, 0.6):
+        api.remember(f"Confidence {confidence}.", memory_scope="agent", agent_id=agent, confidence=confidence)
+    page = api.get(f"{BRAIN}/agent/{agent}/context?per_page=2").json()
+    assert [each["confidence"] for each in page["data"]] == [0.9, 0.6]
+    assert page["meta"]["total"] == 3
+
+
+@statement("spec 4.3", "An agent whose id has a slash has a context and a boot.")
+def _(api: Api) -> None:
+    agent = api.name("team/ann")
+    api.remember("Own.", memory_scope="agent", agent_id=agent)
+    path = agent.replace("/", "%2F")
+    assert api.get(f"{BRAIN}/agent/{path}/context").json()["meta"]["total"] == 1
+    assert api.get(f"{BRAIN}/agent/{path}/boot").status_code == 200
+
+
+@statement("D-48", "The boot of an agent combines its own, shared, project and session memories.")
+def _(api: Api) -> None:
+    org, made = spaces(api)
+    found = api.get(f"{BRAIN}/agent/{org}-ann/boot?org={org}&project=one&session_id={org}-s&max_memories=10").json()
+    assert {name: [each["content"] for each in found[name]] for name in ("agent", "shared", "session")} == {
+        "agent": [made["agent"]],
+        "shared": [made["shared"]],
+        "session": [made["session"]],
+    }
+    assert made["one"] in str(found["project"])
+
+
+# Decisions
+
+
+each_of(
+    "D-40",
+    "remember refuses {}.",
+    [
+        {"type": "fact"},
+        {"content": "", "type": "fact"},
+        {"content": "x" * 50_001, "type": "fact"},
+        {"content": "x", "type": "No Type"},
+        {"content": "x", "type": "fact", "memory_scope": "session"},
+        {"content": "x", "type": "fact", "memory_scope": "shared"},
+        {"content": "x", "type": "fact", "memory_scope": "agent"},
+        {"content": "x", "type": "fact", "tags": ["t"] * 101},
+        {"content": "x", "type": "fact", "unknown": 1},
+    ],
+    lambda api, body: refused(api.post(f"{BRAIN}/remember", body), 422, "validation_error"),
+)
+
+
+@statement("D-40", "The default confidence is 0.8.")
+def _(api: Api) -> None:
+    assert api.remember()["confidence"] == 0.8
+
+
+@statement("D-40", "type is observation by default.")
+def _(api: Api) -> None:
+    answer = api.post(f"{BRAIN}/remember", {"content": "No type."})
+    assert (answer.status_code, answer.json()["type"]) == (201, "observation")
+
+
+@statement("D-40", "Tags are lower-cased, and repeats are dropped.")
+def _(api: Api) -> None:
+    assert api.remember(tags=["One", "one", "TWO"])["tags"] == ["one", "two"]
+
+
+@statement("D-40", "expires_in hours sets expires_at.")
+def _(api: Api) -> None:
+    assert api.remember(expires_in=1)["expires_at"] is not None
+
+
+@statement("D-40", "dedupe returns the existing memory with 200.")
+def _(api: Api) -> None:
+    made = api.remember(f"Twice {api.name()}.")
+    content = api.get(f"{BRAIN}/memories/{made['id']}").json()["content"]
+    again = api.post(f"{BRAIN}/remember", {"content": content, "type": "fact", "dedupe": True})
+    assert (again.status_code, again.json()["id"], again.json()["duplicate"]) == (200, made["id"], True)
+
+
+@statement("D-41", "An unknown supersedes_id is 422.")
+def _(api: Api) -> None:
+    refused(api.post(f"{BRAIN}/remember", {"content": "x", "type": "fact", "supersedes_id": str(uuid.uuid4())}), 422)
+
+
+@statement("D-41", "Superseding twice is 409 already_superseded with the id of the newest.")
+def _(api: Api) -> None:
+    old = api.remember("Old.")
+    new = api.remember("New.", supersedes_id=old["id"])
+    body = refused(api.post(f"{BRAIN}/remember", {"content": "x", "type": "fact", "supersedes_id": old["id"]}), 409, "already_superseded")
+    assert new["id"] in str(body)
+
+
+@statement("D-41", "The history shows the lineage.")
+def _(api: Api) -> None:
+    old = api.remember("Old.")
+    new = api.remember("New.", supersedes_id=old["id"])
+    assert old["id"] in api.get(f"{BRAIN}/memories/{new['id']}/history").text
+
+
+@statement("D-42", "top_k is 5 by default.")
+def _(api: Api) -> None:
+    org = api.name("org")
+    for number in range(6):
+        api.remember(f"Number {number}.", org=org)
+    assert len(api.recall("number", org=org)["memories"]) == 5
+
+
+each_of(
+    "D-42",
+    "recall refuses {}.",
+    [{"query": ""}, {"query": "x" * 2001}, {"query": "x", "top_k": 0}, {"query": "x", "top_k": 101}, {"query": "x", "boost_keywords": 2}],
+    lambda api, body: refused(api.post(f"{BRAIN}/recall", body), 422),
+)
+
+
+@statement("D-42", "The answer has recall_id and took_ms; explain shows how each memory was ranked.")
+def _(api: Api) -> None:
+    api.remember()
+    found = api.recall("Tuesdays", explain=True)
+    assert isinstance(found["took_ms"], int)
+    assert found["recall_id"]
+    assert found["memories"][0]["explain"]
+
+
+each_of(
+    "D-44",
+    "recall has the mode {}.",
+    ["semantic", "keyword", "hybrid"],
+    finds,
+)
+
+
+@statement("D-43", "An agent key does not name another agent.")
+def _(api: Api) -> None:
+    made = api.agent_key("brain:read")
+    answer = api.post(f"{BRAIN}/recall", {"query": "x", "agent_id": "somebody-else"}, key=made["key"])
+    refused(answer, 403, "permission_denied")
+
+
+@statement("D-45", "An effective confidence is shown: a memory's confidence as its age leaves it.")
+def _(api: Api) -> None:
+    found = api.get(f"{BRAIN}/memories/{api.remember()['id']}").json()
+    assert 0 < found["effective_confidence"] <= found["confidence"]
+
+
+@statement("D-47", "Feedback on a memory that the recall did not return is 422.")
+def _(api: Api) -> None:
+    api.remember()
+    recall_id = api.recall("x")["recall_id"]
+    refused(api.post(f"{BRAIN}/recall/{recall_id}/feedback", {"used": [str(uuid.uuid4())]}), 422)
+
+
+@statement("D-47", "Feedback on an unknown recall is 404.")
+def _(api: Api) -> None:
+    refused(api.post(f"{BRAIN}/recall/{uuid.uuid4()}/feedback", {"used": []}), 404)
+
+
+@statement("D-49", "A quoted phrase and a leading minus narrow a search; hits have a highlight.")
+def _(api: Api) -> None:
+    org = api.name("org")
+    api.remember("red green blue", org=org)
+    api.remember("green red blue", org=org)
+    phrase = api.get(f'{BRAIN}/search?q="red green"&org={org}').json()
+    assert phrase["total"] == 1
+    assert "<mark>" in phrase["hits"][0]["highlight"]
+    assert api.get(f"{BRAIN}/search?q=blue -red&org={org}").json()["total"] == 0
+
+
+@statement("D-50", "A batch of memories is stored, each with its status.")
+def _(api: Api) -> None:
+    answer = api.post(f"{BRAIN}/remember/batch", {"memories": [{"content": "One.", "type": "fact"}, {"content": "", "type": "fact"}]})
+    assert [each["status"] for each in answer.json()["results"]] == [201, 422]
+
+
+@statement("D-50", "A memory is changed by PATCH.")
+def _(api: Api) -> None:
+    made = api.remember()
+    assert api.send("PATCH", f"{BRAIN}/memories/{made['id']}", {"tags": ["new"]}).json()["tags"] == ["new"]
+
+
+@statement("D-50", "Memories are listed in pages, with filters.")
+def _(api: Api) -> None:
+    org = api.name("org")
+    api.remember(org=org, tags=["a"])
+    api.remember(org=org, tags=["b"])
+    assert api.get(f"{BRAIN}/memories?org={org}&tags=a").json()["meta"]["total"] == 1

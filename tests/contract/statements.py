@@ -1,0 +1,243 @@
+"""
+The statements of the specification and of the decisions, each with the requests that prove it on a running server.
+
+A module of this folder registers its statements by `statement` and `fields`; `test_contract.py` runs each as a test, and
+`python -m tests.contract` prints how many hold.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, cast
+
+import httpx2
+
+from tests.processes import Server, running
+
+TOOLBOX = Path(__file__).resolve().parent / "servers" / "toolbox.py"
+COMMAND_TIMEOUT_S = 120.0
+
+SERVERS: Mapping[str, object] = {
+    "mcpServers": {
+        "toolbox": {
+            "command": sys.executable,
+            "args": [str(TOOLBOX)],
+            "name": "Toolbox",
+            "tagline": "Every outcome of a call",
+            "description": "A server for the contract.",
+            "use_when": "Testing",
+        },
+        "trial": {"command": sys.executable, "args": [str(TOOLBOX)], "status": "beta"},
+        "legacy": {"command": sys.executable, "args": [str(TOOLBOX)], "status": "deprecated"},
+        "off": {"command": sys.executable, "args": [str(TOOLBOX)], "enabled": False},
+        "slow": {"command": sys.executable, "args": [str(TOOLBOX)], "timeout_s": 1},
+        "hidden": {"command": sys.executable, "args": [str(TOOLBOX)], "private": True},
+        "box": {"command": sys.executable, "args": [str(TOOLBOX)], "sandbox": True},
+        "missing": {"command": "no-such-program-here"},
+    }
+}
+
+
+@dataclass(slots=True)
+class Api:
+    """A running server with its first keys, and ways to more of both."""
+
+    server: Server
+    _numbers: Iterable[int] = field(default_factory=itertools.count)
+
+    @property
+    def folder(self) -> Path:
+        """The data folder."""
+        return self.server.folder
+
+    @property
+    def key(self) -> str:
+        """The API key of the first run."""
+        return self.server.keys["api_key"]
+
+    @property
+    def agent(self) -> str:
+        """The agent key of the first run."""
+        return self.server.keys["agent_key"]
+
+    def name(self, prefix: str = "n") -> str:
+        """Return a name that no other statement has."""
+        return f"{prefix}-{next(iter(self._numbers))}"
+
+    def send(self, method: str, path: str, body: object = None, *, key: str | None = "", headers: Mapping[str, str] | None = None) -> Any:  # noqa: ANN401 - a response whose JSON may be anything
+        """Send a request with *key*: the first API key by default, None for no key."""
+        token = self.key if key == "" else key
+        sent = {"Authorization": f"Bearer {token}"} if token else {}
+        content = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
+        if content is not None:
+            sent["Content-Type"] = "application/json"
+        return httpx2.request(method, f"{self.server.url}{path}", content=content, headers=sent | dict(headers or {}), timeout=40)
+
+    def get(self, path: str, *, key: str | None = "", **headers: str) -> Any:  # noqa: ANN401 - as above
+        """Send a GET."""
+        return self.send("GET", path, key=key, headers=headers)
+
+    def post(self, path: str, body: object = None, *, key: str | None = "", **headers: str) -> Any:  # noqa: ANN401 - as above
+        """Send a POST."""
+        return self.send("POST", path, body, key=key, headers={name.replace("_", "-"): value for name, value in headers.items()})
+
+    def api_key(self, *scopes: str, **fields: object) -> dict[str, Any]:
+        """Create an API key and return the answer."""
+        answer = self.post("/api/v1/api-keys", {"name": self.name("key"), "scopes": scopes or ["*"]} | fields)
+        assert answer.status_code == 201, answer.text
+        return cast("dict[str, Any]", answer.json())
+
+    def agent_key(self, *permissions: str, **fields: object) -> dict[str, Any]:
+        """Create an agent key and return the answer."""
+        body = {"name": self.name("agent"), "permissions": permissions or ["brain:read", "brain:write"]} | fields
+        answer = self.post("/api/v1/agent-keys", body)
+        assert answer.status_code == 201, answer.text
+        return cast("dict[str, Any]", answer.json())
+
+    def remember(self, content: str = "We deploy on Tuesdays.", *, key: str | None = "", **fields: object) -> dict[str, Any]:
+        """Store a memory, wait until it is indexed and return the answer."""
+        answer = self.post("/v1/brain/remember", {"content": content, "type": "fact", "wait_ms": 5000} | fields, key=key)
+        assert answer.status_code == 201, answer.text
+        return cast("dict[str, Any]", answer.json())
+
+    def recall(self, query: str, *, key: str | None = "", **fields: object) -> dict[str, Any]:
+        """Recall and return the answer."""
+        answer = self.post("/v1/brain/recall", {"query": query} | fields, key=key)
+        assert answer.status_code == 200, answer.text
+        return cast("dict[str, Any]", answer.json())
+
+    def call(self, server: str, tool: str, *, key: str | None = "", **arguments: object) -> Any:  # noqa: ANN401 - as above
+        """Call a tool."""
+        return self.post("/api/v1/mcp/tools/call", {"server": server, "tool": tool, "arguments": arguments}, key=key)
+
+    def plan(self, *tasks: str, **fields: object) -> dict[str, Any]:
+        """Create an active plan with one phase of *tasks* and return it."""
+        phases = [{"name": "First", "tasks": [{"name": task} for task in tasks]}]
+        answer = self.post("/v1/plans", {"title": self.name("Plan"), "status": "active", "phases": phases} | fields)
+        assert answer.status_code == 201, answer.text
+        return cast("dict[str, Any]", answer.json())
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a command of the command line on the data folder of the server."""
+        command = [sys.executable, "-m", "rookery", "--data-dir", str(self.folder), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False, stdin=subprocess.DEVNULL)
+
+    def run_json(self, *arguments: str) -> Any:  # noqa: ANN401 - as above
+        """Run a command with --json and return its document."""
+        done = self.run(*arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+
+@contextmanager
+def open_api(folder: Path) -> Generator[Api]:
+    """Start a server with the tool servers of `SERVERS`; it ends with the block."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "servers.json").write_text(json.dumps(SERVERS), encoding="utf-8")
+    with running(folder, egress_allow="127.0.0.1/32") as server:
+        api = Api(server)
+        api.call("toolbox", "echo", text="ready")
+        yield api
+
+
+Check = Callable[[Api], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """
+    One sentence of the contract.
+
+    Attributes:
+        section: `spec 4.3` or `D-44`.
+        text: The sentence, in our words.
+        check: Sends requests; raises AssertionError where the sentence is not true.
+    """
+
+    section: str
+    text: str
+    check: Check
+
+    @property
+    def id(self) -> str:
+        """The name of its test."""
+        return f"{self.section}: {self.text}"
+
+
+STATEMENTS: list[Statement] = []
+
+
+def statement(section: str, text: str) -> Callable[[Check], Check]:
+    """Register a function as the check of a statement."""
+
+    def register(check: Check) -> Check:
+        STATEMENTS.append(Statement(section, text, check))
+        return check
+
+    return register
+
+
+def is_time(value: object) -> bool:
+    """Return whether *value* is an ISO 8601 time in UTC, written with Z (D-13)."""
+    return isinstance(value, str) and value.endswith("Z") and bool(datetime.fromisoformat(value))
+
+
+def is_number(value: object) -> bool:
+    """Return whether *value* is a number."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+KINDS: Mapping[str, Callable[[object], bool]] = {
+    "string": lambda value: isinstance(value, str),
+    "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
+    "number": is_number,
+    "boolean": lambda value: isinstance(value, bool),
+    "object": lambda value: isinstance(value, dict),
+    "array": lambda value: isinstance(value, list),
+    "time": is_time,
+    "string or null": lambda value: value is None or isinstance(value, str),
+    "time or null": lambda value: value is None or is_time(value),
+    "array or null": lambda value: value is None or isinstance(value, list),
+}
+"""Types of fields, by the words of the specification."""
+
+
+def fields(section: str, thing: str, kinds: Mapping[str, str], example: Callable[[Api], Mapping[str, Any]]) -> None:
+    """Register a statement for each field of a table: the object that *example* returns has it, with its type."""
+    for name, kind in kinds.items():
+
+        def check(api: Api, name: str = name, kind: str = kind) -> None:
+            found = example(api)
+            assert name in found, f"{thing} has {sorted(found)}"
+            assert KINDS[kind](found[name]), f"{name} is {found[name]!r}, not {kind}"
+
+        STATEMENTS.append(Statement(section, f"{thing} has {name} ({kind}).", check))
+
+
+def each_of(section: str, text: str, values: Sequence[object], check: Callable[[Api, Any], object]) -> None:
+    """Register a statement for each of *values*; *text* names it as {}."""
+    for value in values:
+
+        def run(api: Api, value: object = value) -> None:
+            check(api, value)
+
+        STATEMENTS.append(Statement(section, text.format(value), run))
+
+
+def refused(response: Any, status: int, code: str | None = None) -> dict[str, Any]:  # noqa: ANN401 - as above
+    """Assert that a request was refused with *status* and *code* in the one body of errors (D-10), and return that body."""
+    assert response.status_code == status, f"{response.status_code}: {response.text[:300]}"
+    body = cast("dict[str, Any]", response.json())
+    assert isinstance(body["error"], str), body
+    assert code is None or body["error"] == code, body
+    assert isinstance(body["message"], str), body
+    assert body["message"], body
+    return body

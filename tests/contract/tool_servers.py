@@ -1,0 +1,601 @@
+"""Tool servers: specification 1, 2.1, 3.1, 4.1, 4.2, 5.1, and decisions D-30 to D-38."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import quote
+
+from tests.contract.statements import Api, each_of, fields, refused, statement
+
+BASE = "/api/v1/mcp"
+
+
+def summary(api: Api) -> dict[str, Any]:
+    """Return the summary of the toolbox."""
+    return next(each for each in api.get(f"{BASE}/servers").json()["servers"] if each["id"] == "toolbox")
+
+
+def server(api: Api) -> dict[str, Any]:
+    """Return the toolbox."""
+    return api.get(f"{BASE}/servers/toolbox").json()
+
+
+def called(api: Api) -> dict[str, Any]:
+    """Return the answer of a call."""
+    return api.call("toolbox", "echo", text="hello").json()
+
+
+fields(
+    "spec 2.1",
+    "ServerSummary",
+    {"id": "string", "name": "string", "tagline": "string", "status": "string", "tool_count": "integer", "resource_count": "integer"},
+    summary,
+)
+fields("spec 2.1", "ServerList", {"servers": "array", "count": "integer"}, lambda api: api.get(f"{BASE}/servers").json())
+fields(
+    "spec 2.1",
+    "Server",
+    {"id": "string", "name": "string", "tagline": "string", "description": "string", "tools": "array", "resources": "array"},
+    server,
+)
+fields("spec 2.1", "Tool", {"name": "string", "description": "string", "inputSchema": "object"}, lambda api: server(api)["tools"][0])
+fields(
+    "spec 2.1",
+    "Resource",
+    {"uri": "string", "name": "string", "description": "string", "mimeType": "string"},
+    lambda api: server(api)["resources"][0],
+)
+fields(
+    "spec 2.1",
+    "ToolList",
+    {"server": "string", "tools": "array", "count": "integer"},
+    lambda api: api.get(f"{BASE}/servers/toolbox/tools").json(),
+)
+fields(
+    "spec 2.1",
+    "ResourceList",
+    {"server": "string", "resources": "array", "count": "integer"},
+    lambda api: api.get(f"{BASE}/servers/toolbox/resources").json(),
+)
+fields(
+    "spec 2.1",
+    "ToolCallResponse",
+    {"success": "boolean", "server": "string", "tool": "string", "result": "object", "duration_ms": "integer"},
+    called,
+)
+fields("spec 2.1", "A failed ToolCallResponse", {"error": "string"}, lambda api: api.call("toolbox", "fail").json())
+fields(
+    "spec 2.1",
+    "ResourceResponse",
+    {"uri": "string", "content": "object"},
+    lambda api: api.get(f"{BASE}/resources/toolbox://memo/notes").json(),
+)
+
+
+@statement("spec 2.1", "ServerList.count is the number of servers.")
+def _(api: Api) -> None:
+    found = api.get(f"{BASE}/servers").json()
+    assert found["count"] == len(found["servers"])
+
+
+@statement("spec 2.1", "ToolCallResponse repeats server and tool of the request.")
+def _(api: Api) -> None:
+    found = called(api)
+    assert (found["server"], found["tool"]) == ("toolbox", "echo")
+
+
+@statement("spec 2.1", "A resource's uri has the form server://path.")
+def _(api: Api) -> None:
+    assert server(api)["resources"][0]["uri"] == "toolbox://memo/notes"
+
+
+@statement("spec 2.1", "inputSchema is the tool's own schema, with any properties.")
+def _(api: Api) -> None:
+    tool = next(each for each in server(api)["tools"] if each["name"] == "echo")
+    assert tool["inputSchema"]["properties"]["text"]["type"] == "string"
+
+
+def has_status(api: Api, wanted: tuple[str, str]) -> None:
+    """Assert that a server shows the status of its entry."""
+    name, status = wanted
+    assert api.get(f"{BASE}/servers/{name}").json().get("status", status) == status
+    assert next(each for each in api.get(f"{BASE}/servers").json()["servers"] if each["id"] == name)["status"] == status
+
+
+each_of(
+    "spec 3.1",
+    "A server has the status of its entry: {}.",
+    [("toolbox", "available"), ("trial", "beta"), ("legacy", "deprecated")],
+    has_status,
+)
+
+
+@statement("spec 4.1", "GET /servers answers 200 with a ServerList.")
+def _(api: Api) -> None:
+    assert api.get(f"{BASE}/servers").status_code == 200
+
+
+@statement("spec 4.1", "GET /servers/{serverId} answers 200 with its tools and resources.")
+def _(api: Api) -> None:
+    found = server(api)
+    assert {each["name"] for each in found["tools"]} >= {"echo", "fail"}
+    assert found["resources"]
+
+
+@statement("spec 4.1", "GET /servers/{serverId} answers 404 where the server is not found.")
+def _(api: Api) -> None:
+    refused(api.get(f"{BASE}/servers/nope"), 404)
+
+
+@statement("spec 4.1", "GET /servers/{serverId}/tools answers 200.")
+def _(api: Api) -> None:
+    assert api.get(f"{BASE}/servers/toolbox/tools").status_code == 200
+
+
+@statement("spec 4.1", "GET /servers/{serverId}/resources answers 200.")
+def _(api: Api) -> None:
+    assert api.get(f"{BASE}/servers/toolbox/resources").status_code == 200
+
+
+@statement("spec 4.1", "POST /tools/call answers 200.")
+def _(api: Api) -> None:
+    answer = api.call("toolbox", "echo", text="hello")
+    assert answer.status_code == 200
+    assert answer.json()["result"]["content"][0]["text"] == "hello"
+
+
+@statement("spec 4.1", "POST /tools/call answers 400 to an invalid request.")
+def _(api: Api) -> None:
+    refused(api.post(f"{BASE}/tools/call", {"server": "toolbox"}), 400, "invalid_request")
+
+
+@statement("spec 4.1", "POST /tools/call answers 401 without a key.")
+def _(api: Api) -> None:
+    refused(api.call("toolbox", "echo", key=None, text="x"), 401)
+
+
+@statement("spec 4.1", "POST /tools/call answers 404 where the server is not found.")
+def _(api: Api) -> None:
+    refused(api.call("nope", "echo"), 404, "server_not_found")
+
+
+@statement("spec 4.1", "POST /tools/call answers 404 where the tool is not found.")
+def _(api: Api) -> None:
+    refused(api.call("toolbox", "nope"), 404, "tool_not_found")
+
+
+@statement("spec 4.1", "POST /tools/call answers 500 where the tool fails.")
+def _(api: Api) -> None:
+    assert api.call("toolbox", "fail").status_code == 500
+
+
+@statement("spec 4.1", "GET /resources/{uri} answers 200 with a ResourceResponse.")
+def _(api: Api) -> None:
+    answer = api.get(f"{BASE}/resources/toolbox://memo/notes")
+    assert answer.status_code == 200
+    assert answer.json()["uri"] == "toolbox://memo/notes"
+
+
+each_of(
+    "spec 4.1",
+    "Without a key {} answers 401.",
+    ["/servers", "/servers/toolbox", "/servers/toolbox/tools", "/servers/toolbox/resources", "/resources/toolbox://memo/notes"],
+    lambda api, path: refused(api.get(f"{BASE}{path}", key=None), 401),
+)
+
+
+@statement("spec 4.1", "The first four routes have the tag Discovery, the last two Execution.")
+def _(api: Api) -> None:
+    paths = api.get("/api/docs/openapi").json()["paths"]
+    tags = {path: next(iter(paths[path].values()))["tags"] for path in paths if path.startswith(f"{BASE}/")}
+    discovery = [f"{BASE}/servers", f"{BASE}/servers/{{server_id}}", f"{BASE}/servers/{{server_id}}/tools"]
+    assert all(tags[path] == ["Discovery"] for path in [*discovery, f"{BASE}/servers/{{server_id}}/resources"])
+    assert tags[f"{BASE}/tools/call"] == tags[f"{BASE}/resources/{{uri}}"] == ["Execution"]
+
+
+each_of(
+    "spec 4.2",
+    "The host of the API answers {}.",
+    ["/v1/plans", "/docs/openapi.json", "/api/agent/plans"],
+    lambda api, path: _is_ok(api.get(path)),
+)
+each_of(
+    "spec 4.2",
+    "The host of the catalogue answers {}.",
+    ["/.well-known/mcp-servers.json", "/servers", "/connect"],
+    lambda api, path: _is_ok(api.get(path)),
+)
+
+
+def _is_ok(response: Any) -> None:  # noqa: ANN401 - a response
+    assert response.status_code == 200, response.text
+
+
+@statement("spec 4.2", "The host of the catalogue answers POST /mcp/tools/call.")
+def _(api: Api) -> None:
+    answer = api.post("/mcp/tools/call", {"server": "toolbox", "tool": "echo", "arguments": {"text": "hello"}})
+    assert answer.json()["result"]["content"][0]["text"] == "hello"
+
+
+@statement("spec 4.2", "A listing of plans is requested with a Bearer agent key.")
+def _(api: Api) -> None:
+    _is_ok(api.get("/api/agent/plans", key=api.agent))
+
+
+@statement("spec 5.1", "Authorization: Bearer is accepted.")
+def _(api: Api) -> None:
+    _is_ok(api.get(f"{BASE}/servers"))
+
+
+@statement("spec 5.1", "X-API-Key is accepted.")
+def _(api: Api) -> None:
+    _is_ok(api.send("GET", f"{BASE}/servers", key=None, headers={"X-API-Key": api.key}))
+
+
+@statement("spec 5.1", "A key has a prefix and three segments, separated by underscores.")
+def _(api: Api) -> None:
+    assert [len(part) for part in api.key.split("_")] == [2, 4, 32]
+
+
+# D-30
+
+
+@statement("D-30", "A percent-encoded uri is decoded once.")
+def _(api: Api) -> None:
+    assert api.get(f"{BASE}/resources/{quote('toolbox://memo/notes', safe='')}").json()["uri"] == "toolbox://memo/notes"
+
+
+@statement("D-30", "content of a resource has contents with uri, mimeType and text.")
+def _(api: Api) -> None:
+    (content,) = api.get(f"{BASE}/resources/toolbox://memo/notes").json()["content"]["contents"]
+    assert content["text"] == "everything is fine"
+    assert content["uri"]
+    assert content["mimeType"] == "text/plain"
+
+
+@statement("D-30", "An unknown resource is 404.")
+def _(api: Api) -> None:
+    refused(api.get(f"{BASE}/resources/toolbox://memo/nope"), 404)
+
+
+@statement("D-30", "A server's resource templates are listed.")
+def _(api: Api) -> None:
+    _is_ok(api.get(f"{BASE}/servers/toolbox/resource-templates"))
+
+
+@statement("D-30", "A server's prompts are listed.")
+def _(api: Api) -> None:
+    assert "greeting" in api.get(f"{BASE}/servers/toolbox/prompts").text
+
+
+@statement("D-30", "A prompt is filled in.")
+def _(api: Api) -> None:
+    answer = api.post(f"{BASE}/servers/toolbox/prompts/greeting", {"arguments": {"name": "Ann"}})
+    assert "Greet Ann." in answer.text, answer.text
+
+
+# D-31
+
+
+@statement("D-31", "A server is added over HTTP by its URL, listed, shown, changed and removed.")
+def _(api: Api) -> None:
+    made = api.post("/api/v1/servers", {"id": "added", "url": "http://127.0.0.1:9/mcp"})
+    assert made.status_code == 201, made.text
+    assert "added" in api.get("/api/v1/servers").text
+    assert api.send("PATCH", "/api/v1/servers/added", {"tagline": "Another"}).json()["tagline"] == "Another"
+    assert api.get("/api/v1/servers/added").json()["tagline"] == "Another"
+    assert api.send("DELETE", "/api/v1/servers/added").status_code == 204
+    refused(api.get("/api/v1/servers/added"), 404)
+
+
+@statement("D-31", "A server with a command is not added over HTTP.")
+def _(api: Api) -> None:
+    refused(api.post("/api/v1/servers", {"id": "command", "command": "true"}), 422)
+
+
+@statement("D-31", "Secrets of an added server are never shown.")
+def _(api: Api) -> None:
+    body = {
+        "id": "sealed",
+        "url": "http://127.0.0.1:9/mcp",
+        "headers": {"Authorization": "Bearer ${TOKEN}"},
+        "secrets": {"TOKEN": "hush-hush"},
+    }
+    made = api.post("/api/v1/servers", body)
+    assert made.status_code == 201, made.text
+    assert "hush-hush" not in made.text + api.get("/api/v1/servers/sealed").text + api.get("/api/v1/servers").text
+    api.send("DELETE", "/api/v1/servers/sealed")
+
+
+def is_refused_id(api: Api, name: str) -> None:
+    """Check one value."""
+    assert api.post("/api/v1/servers", {"id": name, "url": "http://127.0.0.1:9/mcp"}).status_code in {409, 422}
+
+
+each_of(
+    "D-31",
+    "The id {} of a built-in server is reserved.",
+    ["brain", "agents", "tools"],
+    is_refused_id,
+)
+
+
+@statement("D-31", "The built-in servers are listed beside the others.")
+def _(api: Api) -> None:
+    assert {each["id"] for each in api.get(f"{BASE}/servers").json()["servers"]} >= {"brain", "agents", "toolbox"}
+
+
+# D-32, D-33
+
+
+@statement("D-32", "A crash during a call fails that call alone; the next one works.")
+def _(api: Api) -> None:
+    assert api.call("trial", "crash").status_code == 500
+    assert api.call("trial", "echo", text="again").json()["success"] is True
+
+
+@statement("D-32", "A call of a server that cannot start is 500 server_unavailable, not 404.")
+def _(api: Api) -> None:
+    answer = api.call("missing", "anything")
+    assert (answer.status_code, answer.json()["code"]) == (500, "server_unavailable")
+
+
+@statement("D-33", "A server has a health: online where it works.")
+def _(api: Api) -> None:
+    called(api)
+    assert summary(api)["health"] == "online"
+
+
+@statement("D-33", "A disabled server is 403 disabled.")
+def _(api: Api) -> None:
+    refused(api.call("off", "echo", text="x"), 403, "disabled")
+
+
+@statement("D-33", "A deprecated server works and answers with the header Deprecation.")
+def _(api: Api) -> None:
+    answer = api.call("legacy", "echo", text="x")
+    assert answer.status_code == 200
+    assert answer.headers["Deprecation"].startswith("@")
+
+
+# D-34
+
+
+@statement("D-34", "Arguments that do not match inputSchema are 400 invalid_arguments with errors.")
+def _(api: Api) -> None:
+    body = refused(api.call("toolbox", "echo", text=3), 400, "invalid_arguments")
+    assert body["errors"]
+
+
+def refusal_names_the_call(api: Api, case: tuple[str, int]) -> None:
+    """Assert that a refused call has success, server and tool."""
+    name, status = case
+    key = {"no key": None, "no scope": api.api_key("brain:read")["plaintext_key"]}.get(name, api.key)
+    server_id = {"unknown server": "nope", "disabled server": "off"}.get(name, "toolbox")
+    arguments = {} if name == "wrong arguments" else {"text": "x"}
+    answer = api.call(server_id, "nope" if name == "unknown tool" else "echo", key=key, **arguments)
+    assert answer.status_code == status
+    body = answer.json()
+    assert body["success"] is False, body
+    assert {"server", "tool"} <= body.keys(), body
+
+
+each_of(
+    "D-34",
+    "A refused call has success false, server and tool: {}.",
+    [
+        ("no key", 401),
+        ("no scope", 403),
+        ("unknown server", 404),
+        ("unknown tool", 404),
+        ("wrong arguments", 400),
+        ("disabled server", 403),
+    ],
+    refusal_names_the_call,
+)
+
+
+@statement("D-34", "A tool's own failure is 500 with code tool_execution_error, the result and its duration.")
+def _(api: Api) -> None:
+    body = api.call("toolbox", "fail").json()
+    assert (body["success"], body["code"], body["result"]["isError"]) == (False, "tool_execution_error", True)
+    assert body["duration_ms"] >= 0
+
+
+@statement("D-34", "A call beyond its time is 500 with code tool_timeout.")
+def _(api: Api) -> None:
+    answer = api.call("slow", "wait", seconds=20)
+    assert (answer.status_code, answer.json()["code"]) == (500, "tool_timeout")
+
+
+@statement("D-34", "result is the protocol's whole tool result.")
+def _(api: Api) -> None:
+    assert {"content", "isError"} <= called(api)["result"].keys()
+
+
+@statement("D-34", "Accept: text/event-stream streams, and ends with the result.")
+def _(api: Api) -> None:
+    answer = api.post(
+        f"{BASE}/tools/call", {"server": "toolbox", "tool": "echo", "arguments": {"text": "hello"}}, Accept="text/event-stream"
+    )
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    assert "hello" in answer.text
+
+
+@statement("D-34", "POST /servers/{id}/tools/{tool} takes the bare arguments.")
+def _(api: Api) -> None:
+    assert api.post(f"{BASE}/servers/toolbox/tools/echo", {"text": "bare"}).json()["result"]["content"][0]["text"] == "bare"
+
+
+# D-35
+
+
+@statement("D-35", "GET /servers is HTML for a browser.")
+def _(api: Api) -> None:
+    assert api.get("/servers", Accept="text/html").headers["content-type"].startswith("text/html")
+
+
+@statement("D-35", "GET /servers is JSON otherwise.")
+def _(api: Api) -> None:
+    assert "servers" in api.get("/servers", Accept="application/json").json()
+
+
+@statement("D-35", "GET /connect is JSON when asked.")
+def _(api: Api) -> None:
+    assert api.get("/connect", Accept="application/json").json()
+
+
+each_of(
+    "D-35",
+    "GET /connect has a set-up for {}.",
+    ["claude", "cursor", "vscode", "codex", "curl", "python", "javascript"],
+    lambda api, client: _contains(api.get("/connect", Accept="application/json").text.lower().replace(" ", ""), client),
+)
+
+
+def _contains(text: str, part: str) -> None:
+    assert part in text
+
+
+@statement("D-35", "mcp-servers.json has registry_version, organization and servers.")
+def _(api: Api) -> None:
+    assert {"registry_version", "organization", "servers"} <= api.get("/.well-known/mcp-servers.json").json().keys()
+
+
+@statement("D-35", "Each server in mcp-servers.json has the documented fields.")
+def _(api: Api) -> None:
+    found = next(each for each in api.get("/.well-known/mcp-servers.json").json()["servers"] if each["id"] == "toolbox")
+    assert found.keys() >= {
+        "id",
+        "name",
+        "description",
+        "tagline",
+        "icon",
+        "status",
+        "use_when",
+        "connection",
+        "capabilities",
+        "related_servers",
+    }
+    assert found["connection"].keys() >= {"type", "url"}
+
+
+def is_public(api: Api, path: str) -> None:
+    """Check one value."""
+    answer = api.get(path, key=None, Accept="application/json")
+    assert answer.status_code == 200
+    assert "toolbox" in answer.text
+    assert '"hidden"' not in answer.text
+    assert "/hidden" not in answer.text
+
+
+each_of(
+    "D-35",
+    "Without a key {} shows the servers that are not private.",
+    ["/.well-known/mcp-servers.json", "/.well-known/ai-catalog.json", "/v0.1/servers", "/servers"],
+    is_public,
+)
+
+
+# D-36
+
+
+def rpc(api: Api, path: str, method: str, params: object = None, *, key: str | None = "", **headers: str) -> Any:  # noqa: ANN401 - a response
+    """Send a message of the handshake era's stateless form, after an initialisation."""
+    accept = {"Accept": "application/json, text/event-stream"}
+    begin = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "contract", "version": "1"}}
+    started = api.send(
+        "POST", path, {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": begin}, key=key, headers=accept | headers
+    )
+    if started.status_code != 200 or method == "initialize":
+        return started
+    session = {name: started.headers[name] for name in ("mcp-session-id",) if name in started.headers}
+    sent = accept | headers | session | {"MCP-Protocol-Version": "2025-11-25"}
+    api.send("POST", path, {"jsonrpc": "2.0", "method": "notifications/initialized"}, key=key, headers=sent)
+    return api.send("POST", path, {"jsonrpc": "2.0", "id": 2, "method": method, "params": params or {}}, key=key, headers=sent)
+
+
+def result_of(response: Any) -> dict[str, Any]:  # noqa: ANN401 - a response
+    """Return the result of a message, sent as JSON or as an event."""
+    assert response.status_code == 200, response.text
+    text = response.text
+    lines = [line.removeprefix("data:") for line in text.splitlines() if line.startswith("data:")]
+    return json.loads(lines[-1] if lines else text)["result"]
+
+
+@statement("D-36", "/mcp lists every tool as {server}__{tool}.")
+def _(api: Api) -> None:
+    assert "toolbox__echo" in {tool["name"] for tool in result_of(rpc(api, "/mcp", "tools/list"))["tools"]}
+
+
+@statement("D-36", "/mcp calls a tool.")
+def _(api: Api) -> None:
+    found = result_of(rpc(api, "/mcp", "tools/call", {"name": "toolbox__echo", "arguments": {"text": "hello"}}))
+    assert found["content"][0]["text"] == "hello"
+
+
+@statement("D-36", "/mcp/{server} serves one server with its own names.")
+def _(api: Api) -> None:
+    assert "echo" in {tool["name"] for tool in result_of(rpc(api, "/mcp/toolbox", "tools/list"))["tools"]}
+
+
+@statement("D-36", "?mode=search serves find_tool and call_tool instead.")
+def _(api: Api) -> None:
+    assert {tool["name"] for tool in result_of(rpc(api, "/mcp?mode=search", "tools/list"))["tools"]} == {"find_tool", "call_tool"}
+
+
+@statement("D-36", "/mcp lists resources and prompts.")
+def _(api: Api) -> None:
+    assert any("memo" in each["uri"] for each in result_of(rpc(api, "/mcp", "resources/list"))["resources"])
+    assert any("greeting" in each["name"] for each in result_of(rpc(api, "/mcp", "prompts/list"))["prompts"])
+
+
+@statement("D-36", "/mcp without a key is 401.")
+def _(api: Api) -> None:
+    assert rpc(api, "/mcp", "initialize", key=None).status_code == 401
+
+
+# D-37, D-38
+
+
+@statement("D-37", "A server has an OpenAPI document with an operation for each tool.")
+def _(api: Api) -> None:
+    document = api.get(f"{BASE}/servers/toolbox/openapi.json").json()
+    assert document["openapi"].startswith("3.1")
+    assert sum("echo" in path for path in document["paths"]) == 1
+
+
+@statement("D-37", "GET /tools/search finds tools.")
+def _(api: Api) -> None:
+    assert "echo" in api.get(f"{BASE}/tools/search?q=return+the+text").text
+
+
+@statement("D-38", "Every call leaves a row with server, tool, success and duration.")
+def _(api: Api) -> None:
+    called(api)
+    api.get("/api/agent/tools/calls?server=toolbox")
+    row = api.get("/api/agent/tools/calls?per_page=1").json()["data"][0]
+    assert row.keys() >= {"server", "tool", "success", "duration_ms"}
+
+
+@statement("D-38", "Analytics has calls, errors, error_rate and the percentiles of each tool.")
+def _(api: Api) -> None:
+    called(api)
+    found = api.get("/api/agent/tools/analytics").json()
+    row = next(iter(found.get("data") or found.get("tools")))
+    assert row.keys() >= {"calls", "errors", "error_rate", "p50_ms", "p95_ms", "p99_ms", "max_ms", "last_called_at"}
+
+
+@statement("D-38", "An unknown X-Session-ID is 422.")
+def _(api: Api) -> None:
+    body = {"server": "toolbox", "tool": "echo", "arguments": {"text": "x"}}
+    assert api.post(f"{BASE}/tools/call", body, X_Session_ID="sess_nope").status_code == 422
+
+
+@statement("D-25", "A test key calls only tools that are read-only, and servers marked as sandbox.")
+def _(api: Api) -> None:
+    key = api.api_key("*", environment="test")["plaintext_key"]
+    assert api.call("toolbox", "echo", key=key, text="x").status_code == 200
+    assert api.call("box", "write", key=key, text="x").status_code == 200
+    refused(api.call("toolbox", "write", key=key, text="x"), 403, "test_key_refused")
