@@ -73,7 +73,7 @@ def _(api: Api) -> None:
 @statement("spec 4.4", "brain:clean --normalise folds white space.")
 def _(api: Api) -> None:
     made = api.remember("Two   spaces  here.")
-    assert api.run("brain:clean", "--workspace", "default", "--normalise", "--yes").returncode == 0
+    assert api.run("brain:clean", "--workspace", "default", "--normalise").returncode == 0
     assert shown(api, made["id"])["content"] == "Two spaces here."
 
 
@@ -101,7 +101,7 @@ def consolidated(api: Api) -> tuple[dict[str, Any], dict[str, Any]]:
     org = api.name("org")
     high = api.remember("The office is closed on Mondays.", org=org, confidence=0.9)["id"]
     low = api.remember("The office is closed on Mondays. Bring a key.", org=org, confidence=0.5)["id"]
-    done = api.run("brain:consolidate", "--workspace", "default", "--org", org, "--threshold", "0.7", "--yes")
+    done = api.run("brain:consolidate", "--workspace", "default", "--org", org, "--threshold", "0.7")
     assert done.returncode == 0, done.stderr
     return shown(api, high), shown(api, low)
 
@@ -123,7 +123,7 @@ def _(api: Api) -> None:
 def _(api: Api) -> None:
     org = api.name("org")
     made = api.remember(project=f"{org}/web")
-    assert api.run("brain:backfill-org", "--workspace", "default", "--yes").returncode == 0
+    assert api.run("brain:backfill-org", "--workspace", "default").returncode == 0
     assert shown(api, made["id"])["org"] == org
 
 
@@ -179,12 +179,12 @@ each_of(
     "D-04",
     "A command ends with its exit code: {}.",
     [
-        ("keys list", 0),
-        ("keys show nope", 1),
+        ("keys list --workspace default", 0),
+        ("keys show nope --workspace default", 1),
         ("servers check nope", 1),
-        ("keys create --name x --scope foo:bar", 2),
-        ("keys create --name x --scope brain:read --tier gold", 2),
-        ("keys create --name x --scope brain:read --expires-at 2020-01-01", 2),
+        ("keys create --name x --scope foo:bar --workspace default", 2),
+        ("keys create --name x --scope brain:read --tier gold --workspace default", 2),
+        ("keys create --name x --scope brain:read --expires-at 2020-01-01 --workspace default", 2),
         ("brain:prune --workspace default", 2),
         ("no-such-command", 2),
         ("--version", 0),
@@ -246,7 +246,7 @@ def half_life(api: Api, case: tuple[str, float | None]) -> None:
     line = {"content": f"Old {api.name()}.", "type": kind, "confidence": 0.8, "created_at": "2025-01-01T00:00:00Z"}
     path = api.folder.parent / f"{api.name('old')}.jsonl"
     path.write_text(json.dumps(line) + "\n", encoding="utf-8")
-    done = api.run("import", str(path), "--workspace", "default")
+    done = api.run("import", str(path), "--workspace", "default", "--format", "jsonl")
     assert done.returncode == 0, done.stderr
     found = next(
         each

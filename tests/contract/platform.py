@@ -184,7 +184,7 @@ each_of("spec 9", "The path {} carries v1.", ["/api/v1/mcp/servers", "/v1/brain/
 
 @statement("D-01", "What a command commits is seen by the next request.")
 def _(api: Api) -> None:
-    made = api.run_json("keys", "create", "--name", "seen", "--scope", "plans.read")
+    made = api.run_json("keys", "create", "--workspace", "default", "--name", "seen", "--scope", "plans.read")
     assert api.get("/v1/plans", key=made["plaintext_key"]).status_code == 200
 
 
@@ -328,7 +328,7 @@ each_of(
 
 @statement("D-17", "With too little disk left every write is 507 storage_full, and reads go on.")
 def _(api: Api) -> None:
-    with running(api.folder.parent / api.name("full"), min_free_disk_mb="900000000") as server:
+    with running(api.folder.parent / api.name("full"), min_free_disk_mb="1000000") as server:
         for path, body in (
             (f"{BRAIN}/remember", {"content": "x", "type": "fact"}),
             ("/v1/plans", {"title": "x"}),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -128,7 +129,15 @@ class Api:
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a command of the command line on the data folder of the server."""
         command = [sys.executable, "-m", "rookery", "--data-dir", str(self.folder), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False, stdin=subprocess.DEVNULL)
+        return subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_TIMEOUT_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env=os.environ | {"COLUMNS": "200"},
+        )
 
     def run_json(self, *arguments: str) -> Any:  # noqa: ANN401 - as above
         """Run a command with --json and return its document."""

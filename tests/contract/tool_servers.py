@@ -189,8 +189,8 @@ each_of(
 def _(api: Api) -> None:
     paths = api.get("/api/docs/openapi").json()["paths"]
     tags = {path: next(iter(paths[path].values()))["tags"] for path in paths if path.startswith(f"{BASE}/")}
-    discovery = [f"{BASE}/servers", f"{BASE}/servers/{{server_id}}", f"{BASE}/servers/{{server_id}}/tools"]
-    assert all(tags[path] == ["Discovery"] for path in [*discovery, f"{BASE}/servers/{{server_id}}/resources"])
+    discovery = [f"{BASE}/servers", f"{BASE}/servers/{{serverId}}", f"{BASE}/servers/{{serverId}}/tools"]
+    assert all(tags[path] == ["Discovery"] for path in [*discovery, f"{BASE}/servers/{{serverId}}/resources"])
     assert tags[f"{BASE}/tools/call"] == tags[f"{BASE}/resources/{{uri}}"] == ["Execution"]
 
 
