@@ -91,6 +91,11 @@ class Many:
         del tool, arguments, caller
         return {}
 
+    def text(self, tool: str, answer: Mapping[str, object]) -> str:
+        """Return nothing: nobody calls."""
+        del tool, answer
+        return ""
+
 
 def schema(tool: Labelled) -> JsonObject:
     """Return the schema of its arguments."""

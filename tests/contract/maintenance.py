@@ -243,7 +243,13 @@ def _is_in(part: str, whole: str) -> None:
 def half_life(api: Api, case: tuple[str, float | None]) -> None:
     """Assert how far the confidence of a memory of a type has decayed after its half-life, by the age of an import."""
     kind, days = case
-    line = {"content": f"Old {api.name()}.", "type": kind, "confidence": 0.8, "created_at": "2025-01-01T00:00:00Z"}
+    line = {
+        "content": f"Old {api.name()}.",
+        "type": kind,
+        "confidence": 0.8,
+        "memory_scope": "project",
+        "created_at": "2025-01-01T00:00:00Z",
+    }
     path = api.folder.parent / f"{api.name('old')}.jsonl"
     path.write_text(json.dumps(line) + "\n", encoding="utf-8")
     done = api.run("import", str(path), "--workspace", "default", "--format", "jsonl")
