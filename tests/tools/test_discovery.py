@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -230,22 +231,21 @@ async def test_a_server_of_the_registry_has_one_version(nest: House) -> None:
 
 
 async def test_a_browser_gets_a_page_and_a_program_json(nest: House) -> None:
-    """D-35: /servers is a page for a browser and JSON for the rest; /connect is a page unless JSON is asked for."""
-    for path, accept, is_page in [
-        ("/servers", BROWSER, True),
-        ("/servers", "*/*", False),
-        ("/servers", "application/json", False),
-        ("/servers", "text/*", True),
-        ("/servers", "text/html;q=0.1, application/json", False),
-        ("/servers", "text/html;q=nonsense", False),
-        ("/connect", BROWSER, True),
-        ("/connect", "*/*", True),
-        ("/connect", "application/json", False),
-        ("/connect", "application/json, text/html;q=0.9", False),
+    """Issue 14: /connect was HTML and /servers JSON for the same Accept; both are a page for who names HTML, JSON for the rest; D-35."""
+    for accept, is_page in [
+        (BROWSER, True),
+        ("text/html", True),
+        ("text/*", True),
+        ("*/*", False),
+        ("application/json", False),
+        ("application/json, text/html;q=0.9", False),
+        ("text/html;q=0.1, application/json", False),
+        ("text/html;q=nonsense", False),
     ]:
-        answer = await nest.caller(None).get(path, Accept=accept)
-        assert answer.headers["content-type"].startswith("text/html" if is_page else "application/json"), (path, accept)
-        assert "accept" in answer.headers["vary"].lower()
+        for path in ("/servers", "/connect"):
+            answer = await nest.caller(None).get(path, Accept=accept)
+            assert answer.headers["content-type"].startswith("text/html" if is_page else "application/json"), (path, accept)
+            assert "accept" in answer.headers["vary"].lower()
 
 
 async def test_pages_hold_nothing_of_others(nest: House) -> None:
@@ -267,22 +267,55 @@ async def test_pages_hold_nothing_of_others(nest: House) -> None:
 
 
 async def test_every_client_has_its_set_up(nest: House) -> None:
-    """D-35: the seven clients, each with our address, by the name of a variable and never with a key."""
+    """D-35: every client, each with our address, by the name of a variable or a placeholder and never with a key."""
     key = await nest.api_key("mcp:read")
 
     for query, url in [("", f"{ADDRESS}/mcp"), ("?server=odd", f"{ADDRESS}/mcp/odd"), ("?mode=search", f"{ADDRESS}/mcp?mode=search")]:
         answer = await key.get(f"/connect{query}", Accept="application/json")
         shown = answer.json()
         clients = {each["client"]: each for each in shown["clients"]}
-        assert list(clients) == ["claude-code", "cursor", "vscode", "codex", "curl", "python", "javascript"]
+        assert list(clients) == [
+            "claude-code", "cursor", "vscode", "codex", "claude-desktop", "windsurf", "gemini", "zed", "curl", "python", "javascript",
+        ]  # fmt: skip
         assert shown["url"] == url
-        for name in ("claude-code", "cursor", "vscode", "codex"):
-            assert url in clients[name]["text"]
+        for name, client in clients.items():
+            assert (url in client["text"]) == (name not in {"curl", "python", "javascript"}), name
         assert str(key.key) not in answer.text
         page = unescape((await key.get(f"/connect{query}", Accept=BROWSER)).text)
         assert all(each["text"] in page for each in clients.values())
+        assert all(unescape(each["command"]) in page for each in clients.values() if each["command"])
     assert (await key.get("/connect?server=none")).status_code == 404
     assert (await key.get("/connect?mode=other")).status_code == 422
+
+
+async def test_the_page_names_search_and_how_to_get_a_key_before_any_client(nest: House) -> None:
+    """Issue 14: whoever read from the top met neither the address for large catalogues nor a way to a key; D-35."""
+    anyone = nest.caller(None)
+
+    for query, url in [("", f"{ADDRESS}/mcp"), ("?server=odd", f"{ADDRESS}/mcp/odd")]:
+        page = unescape((await anyone.get(f"/connect{query}", Accept=BROWSER)).text)
+        shown = (await anyone.get(f"/connect{query}")).json()
+        top = page.partition('aria-label="Clients"')[0]
+
+        assert shown["search_url"] == f"{url}?mode=search"
+        assert url in top
+        assert shown["search_url"] in top
+        assert shown["key_commands"] in top
+        assert "rookery agent-keys create" in top
+        assert "rookery keys create" in top
+
+
+async def test_claude_code_is_set_up_by_one_command_that_names_no_key(nest: House) -> None:
+    """Issue 14: `claude mcp add` in one line; a shell reads it as it is meant, the variable's name unread; D-35."""
+    for query, name, url in [("", "rookery", "/mcp"), ("?server=odd", "odd", "/mcp/odd"), ("?mode=search", "rookery", "/mcp?mode=search")]:
+        clients = (await nest.caller(None).get(f"/connect{query}")).json()["clients"]
+        command = next(each["command"] for each in clients if each["client"] == "claude-code")
+
+        assert shlex.split(command) == [
+            "claude", "mcp", "add", "--transport", "http", "--scope", "project", name, f"{ADDRESS}{url}",
+            "--header", "Authorization: Bearer ${ROOKERY_KEY}",
+        ]  # fmt: skip
+        assert len(command.splitlines()) == 1
 
 
 async def test_a_call_works_under_its_other_path(nest: House) -> None:
@@ -308,6 +341,22 @@ def served(tmp_path: Path, model_folder: Path) -> Iterator[Server]:
     server = Server(folder)
     yield server
     server.stop()
+
+
+def test_the_commands_that_get_a_key_make_keys_that_work(served: Server) -> None:
+    """Issue 14: the page's commands, run as they are on the server's data, make keys that list its tools; D-35."""
+    commands = served.client.get("/connect").json()["key_commands"]
+    made = [shlex.split(line)[1:] for line in commands.splitlines() if line.startswith("rookery ")]
+
+    assert len(made) == 2
+    for arguments in made:
+        command = [sys.executable, "-m", "rookery", "--data-dir", str(served.folder), *arguments, "--json"]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        key = re.findall(r'"(?:plaintext_key|api_key|key)": "([^"]+)"', ran.stdout)
+        assert len(key) == 1, ran.stdout
+        answer = served.client.get("/api/v1/mcp/servers/brain/tools", headers={"Authorization": f"Bearer {key[0]}"})
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["count"] > 0
 
 
 def test_what_is_to_paste_runs(served: Server, tmp_path: Path) -> None:

@@ -271,16 +271,25 @@ class ClientSetup(Answer):
     language: str
     text: str
     note: str
+    command: str | None = None
 
 
 class ConnectAnswer(Answer):
-    """How clients are set up."""
+    """
+    How clients are set up.
+
+    Attributes:
+        search_url: The same with two tools that find and call all others, for catalogues too large for a context window.
+        key_commands: Commands that make a key and put it into the variable.
+    """
 
     name: str
     url: str
+    search_url: str
     api: str
     server: str | None
     key_variable: str
+    key_commands: str
     clients: list[ClientSetup]
 
 

@@ -88,6 +88,11 @@ def test_it_writes_into_each_clients_file_and_keeps_the_rest(line: Line, project
     assert (project / ".mcp.json").stat().st_mode & 0o777 == 0o640
     assert json.loads((project / ".cursor/mcp.json").read_text())["mcpServers"]["rookery"]["url"] == "http://127.0.0.1:9123/mcp"
     assert len(json.loads((project / ".vscode/mcp.json").read_text())["inputs"]) == 1
+    home = project / "home"
+    windsurf = json.loads((home / ".codeium/windsurf/mcp_config.json").read_text())["mcpServers"]["rookery"]
+    gemini = json.loads((home / ".gemini/settings.json").read_text())["mcpServers"]["rookery"]
+    assert windsurf == {"serverUrl": "http://127.0.0.1:9123/mcp", "headers": {"Authorization": "Bearer ${env:ROOKERY_KEY}"}}
+    assert gemini == {"httpUrl": "http://127.0.0.1:9123/mcp", "headers": {"Authorization": "Bearer ${ROOKERY_KEY}"}}
     tables = tomllib.loads(codex.read_text())
     assert tables["mcp_servers"]["rookery"] == {"url": "http://127.0.0.1:9123/mcp", "bearer_token_env_var": "ROOKERY_KEY"}
     assert (tables["mcp_servers"]["mine"], "# mine" in codex.read_text()) == ({"command": "x"}, True)
@@ -100,6 +105,7 @@ def test_it_writes_into_each_clients_file_and_keeps_the_rest(line: Line, project
     [
         (("nope",), 2, "There is no client"),
         (("curl", "--write"), 2, "no file"),
+        (("zed", "--write"), 2, "keeps the key itself in ~/.config/zed/settings.json"),
         (("cursor", "--server", "a/b"), 2, "no server's id"),
         (("cursor", "--server", "a", "--search"), 2, "either --server or --search"),
         (("cursor", "--file", "commented.json", "--write"), 1, "by hand"),
@@ -127,8 +133,11 @@ def test_what_cannot_be_done_is_said_and_changes_nothing(
 
 
 def test_every_file_is_where_its_set_up_says() -> None:
-    """D-35: what is written and what is shown name the same places."""
-    assert {each.client: each.file for each in setups(TARGET) if each.file} == FILES
+    """D-35: what is written and what is shown name the same places; files that hold the key itself are shown and never written."""
+    shown = {each.client: each.file for each in setups(TARGET) if each.file}
+
+    assert {client: file for client, file in shown.items() if client in FILES} == FILES
+    assert [each.client for each in setups(TARGET) if "YOUR_KEY" in each.text] == [client for client in shown if client not in FILES]
 
 
 @given(

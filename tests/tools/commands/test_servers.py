@@ -16,6 +16,7 @@ from rookery.tools.models import JsonObject
 from rookery.tools.servers.file_edits import edit
 from rookery.tools.servers.servers_file import FileBroken
 from tests import real_servers
+from tests.processes import Server
 from tests.tools.commands.line import Line
 from tests.tools.makers import SERVERS
 
@@ -432,6 +433,24 @@ def test_a_server_whose_program_is_missing_is_listed_as_offline(line: Line) -> N
 
     assert {str(each["id"]): each["health"] for each in listed} == {"here": "unknown", "gone": "offline", "far": "unknown"}
     assert "no-such-program-anywhere" in str(next(each["says"] for each in listed if each["id"] == "gone"))
+
+
+def test_the_list_shows_the_health_that_a_running_server_knows(line: Line, model_folder: Path) -> None:
+    """Issue 14: the list said available, and later unknown, of servers whose health the running Rookery knew; D-33."""
+    added(line, "--id", "used", "--", *ODD)
+    added(line, "--id", "ends", "--", sys.executable, "-c", "raise SystemExit(3)")
+    (line.settings.data_dir / "models").symlink_to(model_folder / "models")
+    server = Server(line.settings.data_dir)
+    try:
+        for name in ("used", "ends"):
+            server.client.get(f"/api/v1/mcp/servers/{name}/tools")
+        running = cast("list[JsonObject]", line.answer("servers", "list", "--json"))
+    finally:
+        server.stop()
+    ended = cast("list[JsonObject]", line.answer("servers", "list", "--json"))
+
+    assert {str(each["id"]): each["health"] for each in running} == {"used": "online", "ends": "offline"}
+    assert {str(each["id"]): each["health"] for each in ended} == {"used": "unknown", "ends": "unknown"}
 
 
 def test_a_check_names_the_error_and_shows_the_last_lines(line: Line, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from rookery.tools.api.listing import READ, deprecation
 from rookery.tools.api.pages import Pages, wants_html
 from rookery.tools.catalogue import Catalogue
 from rookery.tools.errors import Disabled, ServerNotFound
-from rookery.tools.finding.client_setups import KEY_VARIABLE, Target, setups
+from rookery.tools.finding.client_setups import KEY_COMMANDS, KEY_VARIABLE, Target, setups
 from rookery.tools.finding.discovery import Discovery, Listed
 from rookery.tools.finding.discovery import version as version_here
 from rookery.tools.finding.openapi import document
@@ -208,10 +208,10 @@ class DiscoveryRoutes:
 
     @describe(media=("text/html",))
     async def get_servers(self, request: Request) -> Response:
-        """Return an HTML page to a browser, and the list of tool servers as JSON to any other client."""
+        """Return the list of tool servers as JSON, or as an HTML page if `Accept` names `text/html`, as browsers do."""
         caller = caller_if_any(request)
         listed = self.discovery.servers(caller)
-        if wants_html(request, default=False):
+        if wants_html(request):
             return self.pages.show(
                 "servers.html",
                 organization=self.discovery.organization,
@@ -224,12 +224,13 @@ class DiscoveryRoutes:
 
     @describe(media=("text/html",), errors=(ServerNotFound,))
     async def get_connect(self, request: Request, query: Annotated[ConnectQuery, Query()]) -> Response:
-        """Return the set-up of each supported MCP client as an HTML page, or as JSON if `Accept` asks for JSON."""
+        """Return the set-up of each supported MCP client as JSON, or as an HTML page if `Accept` names `text/html`, as browsers do."""
         caller = caller_if_any(request)
         listed = None if query.server is None else self.discovery.server(caller, query.server)
         target = self._target(query)
         ways = setups(target)
-        if wants_html(request, default=True):
+        search_url = f"{self.discovery.url(query.server)}?mode=search"
+        if wants_html(request):
             return self.pages.show(
                 "connect.html",
                 organization=self.discovery.organization,
@@ -238,14 +239,18 @@ class DiscoveryRoutes:
                 server=None if listed is None else listed.server,
                 servers=[each.server for each in self.discovery.servers(caller)],
                 mode=query.mode,
+                search_url=search_url,
                 key_variable=KEY_VARIABLE,
+                key_commands=KEY_COMMANDS,
             )
         answer = ConnectAnswer(
             name=target.name,
             url=target.url,
+            search_url=search_url,
             api=target.api,
             server=target.server,
             key_variable=KEY_VARIABLE,
+            key_commands=KEY_COMMANDS,
             clients=[ClientSetup(**asdict(each)) for each in ways],
         )
         return reply(answer, headers=_headers(caller))

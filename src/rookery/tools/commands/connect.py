@@ -15,7 +15,7 @@ from rookery.kernel.errors import RookeryError
 from rookery.kernel.running_server import find_server
 from rookery.tools.commands.opening import settings_of
 from rookery.tools.finding.client_files import FILES, Client, ClientFileBroken, read, with_ours, write
-from rookery.tools.finding.client_setups import KEY_VARIABLE, Setup, Target, setups
+from rookery.tools.finding.client_setups import CLIENTS, KEY_VARIABLE, Setup, Target, setups
 from rookery.tools.servers.servers_file import ID
 
 _WITH_A_FILE: dict[str, Client] = {str(client): client for client in FILES}
@@ -23,7 +23,7 @@ _WITH_A_FILE: dict[str, Client] = {str(client): client for client in FILES}
 
 def connect(
     context: typer.Context,
-    client: Annotated[str, typer.Argument(help=f"{', '.join(FILES)}, curl, python or javascript.")],
+    client: Annotated[str, typer.Argument(help=f"{', '.join(CLIENTS[:-1])} or {CLIENTS[-1]}.")],
     *,
     server: Annotated[str | None, typer.Option(help="Only this tool server; all at once if left out.", show_default=False)] = None,
     search: Annotated[bool, typer.Option("--search", help="Two tools that find and call all others.")] = False,
@@ -42,7 +42,8 @@ def connect(
         return
     known = _WITH_A_FILE.get(client)
     if known is None:
-        usage_error(f"{setup.name} has no file to write to; leave out --write.")
+        why = "has no file to write to" if setup.file is None else f"keeps the key itself in {setup.file}, which is yours to edit"
+        usage_error(f"{setup.name} {why}; leave out --write and --file.")
     path = Path(FILES[known]).expanduser() if file is None else file
     _write(known, path, target, as_json=as_json)
 
@@ -67,11 +68,13 @@ def _warn_if_nothing_runs(settings: Settings, target: Target) -> None:
 
 def _show(setup: Setup, *, as_json: bool) -> None:
     if as_json:
-        print_json({"client": setup.client, "file": setup.file, "text": setup.text, "note": setup.note})
+        print_json({"client": setup.client, "file": setup.file, "text": setup.text, "note": setup.note, "command": setup.command})
         return
     typer.echo(setup.text, nl=False)
     where = f"{setup.file}: " if setup.file else ""
     typer.echo(f"{where}{setup.note}", err=True)
+    if setup.command is not None:
+        typer.echo(f"Or: {setup.command}", nl=False, err=True)
 
 
 def _write(client: Client, path: Path, target: Target, *, as_json: bool) -> None:

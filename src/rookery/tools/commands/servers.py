@@ -19,6 +19,7 @@ from rookery.access.commands.reading import usage_error
 from rookery.access.commands.terminal import DryRun, Json, Yes, confirm, operator, workspace_of
 from rookery.kernel.errors import RookeryError
 from rookery.tools.commands import login
+from rookery.tools.commands.live_health import running_health
 from rookery.tools.commands.opening import Opened, run, settings_of
 from rookery.tools.models import JsonObject, Server
 from rookery.tools.servers.entries import ID, RESERVED_IDS
@@ -53,10 +54,12 @@ def list_(context: typer.Context, *, workspace: Of = None, as_json: Json = False
     """
     List the servers of servers.json, or those that a workspace added.
 
-    Nothing is started: `health` is offline if a server cannot start, and unknown else. `rookery servers check` tries it.
+    Nothing is started. `health` is what a running Rookery shows to everybody at /servers.
+    Where it shows nothing, `health` is offline if a server cannot start, and unknown else. `rookery servers check` tries it.
     """
     registered = _registered(context, workspace)
-    shown = [_shown(each) for each in registered]
+    live = running_health(settings_of(context).data_dir) if workspace is None else {}
+    shown = [_shown(each, live.get(each.server.id, "unknown")) for each in registered]
     for warning in _file(settings_of(context).servers_file).warnings if workspace is None else ():
         if not any(warning == f"{each.key}: {each.server.fault}" for each in registered):  # a fault has a column
             say(warning)
@@ -332,18 +335,18 @@ def _where(entry: Mapping[str, object]) -> str:
     return shlex.join(words)
 
 
-def _shown(each: _Registered) -> Fields:
+def _shown(each: _Registered, live: str) -> Fields:
     server = each.server
     reason = why_not_startable(server, os.environ)
     return {
         "id": server.id,
         "kind": server.kind if server.fault is None or each.entry.get("command") else str(each.entry.get("type") or "http"),
         "status": server.status if server.enabled else "switched off",
-        "health": "unknown" if reason is None else "offline",
+        "health": live if live != "unknown" or reason is None else "offline",
         "where": _where(each.entry),
         "workspaces": "all" if server.workspaces is None and server.owner is None else sorted(server.workspaces or {server.owner or 0}),
         "fault": server.fault,
-        "says": reason,
+        "says": reason if live in {"unknown", "offline"} else None,
     }
 
 

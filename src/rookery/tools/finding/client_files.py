@@ -11,15 +11,17 @@ from typing import Literal, TypeAlias, cast
 from rookery.tools.finding.client_setups import VSCODE_INPUT, Target, codex_table, entry_of
 from rookery.tools.models import JsonObject
 
-Client: TypeAlias = Literal["claude-code", "cursor", "vscode", "codex"]
+Client: TypeAlias = Literal["claude-code", "cursor", "vscode", "codex", "windsurf", "gemini"]
 
 FILES: dict[Client, str] = {
     "claude-code": ".mcp.json",
     "cursor": ".cursor/mcp.json",
     "vscode": ".vscode/mcp.json",
     "codex": "~/.codex/config.toml",
+    "windsurf": "~/.codeium/windsurf/mcp_config.json",
+    "gemini": "~/.gemini/settings.json",
 }
-"""Where each client looks: in the project's folder, or at home."""
+"""The files that can be written, where each client looks for them: in the project's folder, or at home. None needs the key itself."""
 
 
 class ClientFileBroken(Exception):

@@ -4,14 +4,32 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from rookery.tools.models import JsonObject
 
 KEY_VARIABLE = "ROOKERY_KEY"
 """Where every set-up looks for the key."""
 
-ClientId: TypeAlias = Literal["claude-code", "cursor", "vscode", "codex", "curl", "python", "javascript"]
+KEY_PLACEHOLDER = "YOUR_KEY"
+"""Stands for the key where a client reads it from its own file alone."""
+
+KEY_COMMANDS = (
+    "# an agent's key: tools, memory, plans and sessions\n"
+    "rookery agent-keys create --name my-agent --preset agent\n\n"
+    "# or an API key that calls tools and uses memory\n"
+    "rookery keys create --name my-client --scope=mcp:read,mcp:write,brain:read,brain:write\n\n"
+    "# in the shell that starts your client: paste the key, unseen\n"
+    f"read -rs {KEY_VARIABLE} && export {KEY_VARIABLE}\n"
+)
+"""How an operator makes a key for a client, and how it gets into the variable without a trace in the shell's history."""
+
+ClientId: TypeAlias = Literal[
+    "claude-code", "cursor", "vscode", "codex", "claude-desktop", "windsurf", "gemini", "zed", "curl", "python", "javascript"
+]
+
+CLIENTS: tuple[ClientId, ...] = get_args(ClientId)
+"""Every client that has a set-up, in the order in which they are shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +40,7 @@ class Setup:
     Attributes:
         file: Where it goes, from the project's folder or from the home folder (`~/`); None: it is run, not kept.
         note: What to do with it, in a sentence or two.
+        command: A command of the client's own that does the same; None if it has none.
     """
 
     client: ClientId
@@ -30,6 +49,7 @@ class Setup:
     language: Literal["json", "toml", "sh", "python", "javascript"]
     text: str
     note: str
+    command: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +79,17 @@ def entry_of(client: ClientId, target: Target) -> JsonObject:
             return {"url": target.url, "headers": {"Authorization": f"Bearer ${{env:{KEY_VARIABLE}}}"}}
         case "vscode":
             return {"type": "http", "url": target.url, "headers": {"Authorization": "Bearer ${input:rookery-key}"}}
+        case "windsurf":
+            return {"serverUrl": target.url, "headers": {"Authorization": f"Bearer ${{env:{KEY_VARIABLE}}}"}}
+        case "gemini":
+            return {"httpUrl": target.url, "headers": {"Authorization": f"Bearer ${{{KEY_VARIABLE}}}"}}
+        case "claude-desktop":
+            # Its file takes programs alone. A space in an argument is lost on Windows, so the word Bearer is in the variable.
+            arguments = ["-y", "mcp-remote", target.url, "--header", "Authorization:${ROOKERY_AUTH}"]
+            plain = ["--allow-http"] if target.url.startswith("http://") else []
+            return {"command": "npx", "args": [*arguments, *plain], "env": {"ROOKERY_AUTH": f"Bearer {KEY_PLACEHOLDER}"}}
+        case "zed":
+            return {"url": target.url, "headers": {"Authorization": f"Bearer {KEY_PLACEHOLDER}"}}
         case _:
             msg = f"{client} has no JSON file"
             raise ValueError(msg)
@@ -84,6 +115,10 @@ def setups(target: Target) -> list[Setup]:
             language="json",
             text=_json({"mcpServers": {target.name: entry_of("claude-code", target)}}),
             note=f"In the project's folder; rookery connect claude-code --write writes it. The key comes from {KEY_VARIABLE}: {export}",
+            command=(
+                f"claude mcp add --transport http --scope project {target.name} '{target.url}' "
+                f"--header 'Authorization: Bearer ${{{KEY_VARIABLE}}}'\n"
+            ),
         ),
         Setup(
             client="cursor",
@@ -110,6 +145,44 @@ def setups(target: Target) -> list[Setup]:
             note=f"The key comes from {KEY_VARIABLE}: {export}",
         ),
         Setup(
+            client="claude-desktop",
+            name="Claude Desktop",
+            file="claude_desktop_config.json",
+            language="json",
+            text=_json({"mcpServers": {target.name: entry_of("claude-desktop", target)}}),
+            note=(
+                "Settings, Developer, Edit Config opens the file. It needs Node.js, whose npx runs the bridge mcp-remote. "
+                f"Replace {KEY_PLACEHOLDER} by your key: the file keeps it in plain text, so let nobody else read it. Then restart the app."
+            ),
+        ),
+        Setup(
+            client="windsurf",
+            name="Windsurf",
+            file="~/.codeium/windsurf/mcp_config.json",
+            language="json",
+            text=_json({"mcpServers": {target.name: entry_of("windsurf", target)}}),
+            note=f"The key comes from {KEY_VARIABLE}: {export}",
+        ),
+        Setup(
+            client="gemini",
+            name="Gemini CLI",
+            file="~/.gemini/settings.json",
+            language="json",
+            text=_json({"mcpServers": {target.name: entry_of("gemini", target)}}),
+            note=f"Or .gemini/settings.json in the project's folder. The key comes from {KEY_VARIABLE}: {export}",
+        ),
+        Setup(
+            client="zed",
+            name="Zed",
+            file="~/.config/zed/settings.json",
+            language="json",
+            text=_json({"context_servers": {target.name: entry_of("zed", target)}}),
+            note=(
+                f"Add it to the settings (zed: open settings). Replace {KEY_PLACEHOLDER} by your key: "
+                "the file keeps it in plain text, so let nobody else read it."
+            ),
+        ),
+        Setup(
             client="curl",
             name="curl",
             file=None,
@@ -123,7 +196,7 @@ def setups(target: Target) -> list[Setup]:
             file=None,
             language="python",
             text=_python(target),
-            note=f"Standard library alone. The key comes from {KEY_VARIABLE}.",
+            note=f"Plain HTTP, without MCP; the standard library alone. The key comes from {KEY_VARIABLE}.",
         ),
         Setup(
             client="javascript",
@@ -131,7 +204,7 @@ def setups(target: Target) -> list[Setup]:
             file=None,
             language="javascript",
             text=_javascript(target),
-            note=f"Node.js 18 or newer, in a file that ends in .mjs. The key comes from {KEY_VARIABLE}.",
+            note=f"Plain HTTP, without MCP; Node.js 18 or newer, in a file that ends in .mjs. The key comes from {KEY_VARIABLE}.",
         ),
     ]
 

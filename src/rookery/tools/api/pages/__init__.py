@@ -44,15 +44,10 @@ class Pages:
         )
 
 
-def wants_html(request: Request, *, default: bool) -> bool:
-    """
-    Tell whether a page is rather wanted than JSON (RFC 9110, section 12.5.1).
-
-    Args:
-        default: For whoever takes both alike, as curl does.
-    """
+def wants_html(request: Request) -> bool:
+    """Return True if the client prefers HTML to JSON (RFC 9110, section 12.5.1); one that takes both alike, as curl does, gets JSON."""
     html, as_json = (_quality(request.headers.get("accept", "*/*"), kind) for kind in ("text/html", "application/json"))
-    return default if html == as_json else html > as_json
+    return html > as_json
 
 
 def _quality(accept: str, kind: str) -> float:
