@@ -188,8 +188,9 @@ async def _try(caller: Caller, endpoint: Endpoint, things: Things, **headers: st
 
 
 def _is_for_browsers(endpoint: Endpoint) -> bool:
-    """Whether it is one of the documentation's pages, which ask a browser's user for a key (D-83)."""
-    return endpoint.path == "/api/docs" or endpoint.path.startswith(("/api/docs/scalar", "/api/docs/redoc", "/api/docs/static/"))
+    """Whether it is a page of the documentation, or the description that they load: they ask a browser's user for a key (D-83)."""
+    prefixes = ("/api/docs/scalar", "/api/docs/redoc", "/api/docs/static/")
+    return endpoint.path in {"/api/docs", "/openapi.json"} or endpoint.path.startswith(prefixes)
 
 
 def _is_text(answer: httpx2.Response) -> bool:

@@ -39,7 +39,7 @@ def test_tools_are_stopped_and_go_on_by_the_same_words(nest: Line) -> None:
 
 
 def test_the_workspace_must_be_clear(nest: Line) -> None:
-    """D-04: with several workspaces it must be named; half a name is none."""
+    """D-04: with several workspaces it must be named (wrong usage is 2); one that does not exist is 1; half a name is none."""
     AccessLine(nest.settings.data_dir).json("workspace", "create", "other")
 
     codes = [
@@ -47,7 +47,7 @@ def test_the_workspace_must_be_clear(nest: Line) -> None:
         for more in ([], ["--workspace", "none"], ["git/"], ["--workspace", "nest", "--all-workspaces"], ["--workspace", "other"])
     ]
 
-    assert (codes, stopped(nest)) == ([2, 2, 2, 2, 0], [(2, "all", "all")])
+    assert (codes, stopped(nest)) == ([2, 1, 2, 2, 0], [(2, "all", "all")])
 
 
 def test_a_brake_on_what_is_not_there_says_so(nest: Line) -> None:
