@@ -19,7 +19,9 @@ from string import Template
 from typing import cast
 
 import httpx2
+from typer.core import TyperCommand, TyperGroup
 
+from rookery.cli import COMMANDS, load_command
 from tests.conftest import lend_model
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -136,6 +138,19 @@ def commands(block: Block) -> list[Shown]:
                 found.append(Shown(block.where, command, "\n".join(lines[count:])))
                 break
     return found
+
+
+def all_commands() -> Iterator[tuple[str, frozenset[str]]]:
+    """Yield every command: its words and arguments, and its options."""
+    waiting = [(["rookery", entry.name], cast("object", load_command(entry.name))) for entry in COMMANDS]
+    for names, command in waiting:
+        if isinstance(command, TyperGroup):
+            waiting += [([*names, name], inner) for name, inner in command.commands.items()]
+            continue
+        assert isinstance(command, TyperCommand)
+        arguments = [str(each.name).upper() for each in command.params if each.param_type_name == "argument"]
+        options = [name for each in command.params if each.param_type_name == "option" for name in (*each.opts, *each.secondary_opts)]
+        yield " ".join([*names, *arguments]), frozenset(options)
 
 
 def table(page: Path, first: str) -> list[list[str]]:

@@ -10,10 +10,9 @@ import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast, get_args
+from typing import get_args
 
 import pytest
-from typer.core import TyperCommand, TyperGroup
 
 import rookery
 from rookery.access.api.audit import ALL
@@ -23,7 +22,6 @@ from rookery.agents.schemas.templates import read_template
 from rookery.agents.templates.files import read_file
 from rookery.agents.templates.filling import idle
 from rookery.app import mounted_routes
-from rookery.cli import COMMANDS, load_command
 from rookery.kernel import events
 from rookery.kernel.config import Settings, load
 from rookery.kernel.errors import RookeryError, WrongSettings
@@ -36,7 +34,7 @@ from rookery.tools.models import Address, Command, FailureCode, Server, ToolRule
 from rookery.tools.servers.servers_file import parse
 from rookery.wiring import build
 from tests.conftest import SECRET_KEY
-from tests.documentation import PAGES, ROOT, RUN, blocks, code, commands, differences, open_terminal, prose, table, text_of
+from tests.documentation import PAGES, ROOT, RUN, all_commands, blocks, code, commands, differences, open_terminal, prose, table, text_of
 
 REFERENCE = ROOT / "docs" / "reference"
 HOW_TO = ROOT / "docs" / "how-to"
@@ -87,7 +85,7 @@ def test_every_command_is_in_the_reference() -> None:
     """House 5.7, D-04: commands.md names each command with its arguments and options, and nothing else."""
     shown = {(row[0].strip("`"), frozenset(code(row[1]))) for row in table(REFERENCE / "commands.md", "Command")}
 
-    assert shown == set(_commands())
+    assert shown == set(all_commands())
 
 
 def test_every_scope_is_in_the_reference(endpoints: list[Endpoint]) -> None:
@@ -222,7 +220,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_names_of_settings_and_commands_are_right_wherever_they_stand() -> None:
     """House 5.7: prose names no setting and no command that does not exist."""
     known = {f"ROOKERY_{each.name.upper()}" for each in dataclasses.fields(Settings)} | {"ROOKERY_CONFIG", KEY_VARIABLE}
-    real = {name for name, _ in _commands()}
+    real = {name for name, _ in all_commands()}
     names = {" ".join(word for word in name.split() if not word.isupper()) for name in real}
     wrong: list[str] = []
     for page in PAGES:
@@ -276,19 +274,6 @@ def _default(setting: dataclasses.Field[object]) -> str:
 def _needs(endpoint: Endpoint) -> str:
     route = endpoint.route
     return "none; no key either" if route.public else f"`{route.needs}`" if route.needs else "any key"
-
-
-def _commands() -> Iterator[tuple[str, frozenset[str]]]:
-    """Yield every command: its words and arguments, and its options."""
-    waiting = [(["rookery", entry.name], cast("object", load_command(entry.name))) for entry in COMMANDS]
-    for names, command in waiting:
-        if isinstance(command, TyperGroup):
-            waiting += [([*names, name], inner) for name, inner in command.commands.items()]
-            continue
-        assert isinstance(command, TyperCommand)
-        arguments = [str(each.name).upper() for each in command.params if each.param_type_name == "argument"]
-        options = [name for each in command.params if each.param_type_name == "option" for name in (*each.opts, *each.secondary_opts)]
-        yield " ".join([*names, *arguments]), frozenset(options)
 
 
 def _import_everything() -> None:

@@ -119,13 +119,41 @@ async def test_addresses_are_listed_added_removed_and_pasted(house: House) -> No
 
     await house.admin.post(ips, {"ips": ["::ffff:192.0.2.1"]})
     await house.admin.send("DELETE", ips, {"ips": ["10.0.0.0/8", "203.0.113.9"]})
-    assert (await house.admin.get(ips)).json() == {"ip_restriction": True, "ips": ["192.0.2.1"]}
+    assert (await house.admin.get(ips)).json() == {"ip_restriction": True, "ips": ["192.0.2.1"], "ip_list": ["192.0.2.1"]}
     bad = await house.admin.send("PUT", ips, {"text": "# ours\n127.0.0.1\n\nnonsense\n1.2.3\n"})
     assert (bad.status_code, bad.json()["errors"]) == (422, {"ips": ["nonsense: Invalid IP address", "1.2.3: Invalid IP address"]})
     assert (await house.admin.get(ips)).json()["ips"] == ["192.0.2.1"]
     good = await house.admin.send("PUT", ips, {"text": "# ours\n127.0.0.1\n", "ip_restriction": False})
     assert (good.json()["ip_list"], good.json()["ip_restriction"]) == (["127.0.0.1"], False)
     assert (await house.admin.send("PUT", ips, {})).status_code == 422
+
+
+@pytest.mark.parametrize("method", ["PUT", "POST", "DELETE"])
+async def test_addresses_are_taken_by_the_name_that_keys_have(house: House, method: str) -> None:
+    """Issue 14: a key shows `ip_list`, and the routes of its addresses took `ips` alone; both work, two values are refused. D-08."""
+    made = await _made(house.admin, AGENT, preset="reader", ip_list=["192.0.2.1", "198.51.100.0/24"])
+    ips = f"{AGENT}/{made['id']}/ips"
+
+    two = await house.admin.send(method, ips, {"ips": ["192.0.2.1"], "ip_list": ["192.0.2.2"]})
+    assert two.status_code == 422
+    assert "ip_list is another name of ips" in two.text
+    assert (await house.admin.send(method, ips, {"ip_list": ["192.0.2.1"], "text": "192.0.2.1"})).status_code == 422
+    assert (await house.admin.get(ips)).json()["ip_list"] == ["192.0.2.1", "198.51.100.0/24"], "refused requests change nothing"
+
+    by_ours = await house.admin.send(method, ips, {"ip_list": ["192.0.2.1"]})
+    by_both = await house.admin.send(method, ips, {"ips": ["192.0.2.1"], "ip_list": ["192.0.2.1"]})
+    assert [answer.status_code for answer in (by_ours, by_both)] == [200, 200]
+    shown = (await house.admin.get(ips)).json()
+    assert shown["ips"] == shown["ip_list"] == by_ours.json()["ip_list"]
+    assert shown["ips"] == {"PUT": ["192.0.2.1"], "POST": ["192.0.2.1", "198.51.100.0/24"], "DELETE": ["198.51.100.0/24"]}[method]
+
+
+async def test_a_workspace_shows_its_id(house: House) -> None:
+    """Issue 14: everything has `id`, a workspace had `workspace_id` alone. D-08."""
+    (listed,) = (await house.admin.get("/api/v1/workspaces")).json()["data"]
+    shown = (await house.admin.get(f"/api/v1/workspaces/{listed['id']}")).json()
+
+    assert shown["id"] == shown["workspace_id"] == listed["id"] == house.workspace_id
 
 
 async def _origin_status(house: House, key: str) -> int:

@@ -1,4 +1,4 @@
-"""One word for one thing: docs/reference/names.md against the API description."""
+"""One word for one thing: docs/reference/names.md against the API description, the built-in tools and the commands."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from typing import cast
 
 import pytest
 
+from rookery.agents.mcp_tools import TOOLS as AGENTS_TOOLS
 from rookery.app import mounted_routes
 from rookery.kernel.config import Settings
+from rookery.memory.mcp_tools import TOOLS as BRAIN_TOOLS
 from rookery.reference.downgrade import Schema
 from rookery.reference.openapi import document
 from rookery.wiring import build
 from tests.conftest import House
-from tests.documentation import ROOT, table
+from tests.documentation import ROOT, all_commands, table
 
 _NAMES = table(ROOT / "docs" / "reference" / "names.md", "Word")
 _CODE = re.compile(r"`(\w+)`")
+_SPAN = re.compile(r"`([^`]+)`")
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +37,23 @@ def test_another_word_is_only_where_the_table_says(whole: Schema, row: list[str]
     assert _places(whole, other) == set(_CODE.findall(row[3]))
 
 
+@pytest.mark.parametrize("row", _NAMES, ids=lambda row: cast("list[str]", row)[2].strip("`"))
+def test_tools_and_commands_have_another_word_only_where_the_table_says(row: list[str]) -> None:
+    """Issue 14: arguments of the built-in tools and options of the commands have the words of the API. Spec 4.3, D-08, D-92."""
+    (other,) = _CODE.findall(row[2])
+
+    assert _tools(other) | _commands(other) == set(_SPAN.findall(row[4]))
+
+
+@pytest.mark.parametrize("row", _NAMES, ids=lambda row: cast("list[str]", row)[2].strip("`"))
+def test_a_command_that_has_an_earlier_word_has_ours_too(row: list[str]) -> None:
+    """Issue 14: `--grace-hours` and `--state` were the only names; those of the API are options beside them. D-08."""
+    (word,), (other,) = _CODE.findall(row[0]), _CODE.findall(row[2])
+    _, _, earlier = row[4].partition("the earlier name: ")
+
+    assert set(_SPAN.findall(earlier)) <= _commands(word), other
+
+
 @pytest.mark.parametrize("path", ["/v1/tasks", "/api/agent/tasks"])
 async def test_tasks_are_listed_by_status_and_by_its_earlier_name(house: House, path: str) -> None:
     """Issue 14: `?status=` was an unknown field; both names work, and two values are refused. D-08, D-65."""
@@ -47,6 +67,19 @@ async def test_tasks_are_listed_by_status_and_by_its_earlier_name(house: House, 
     refused = await house.admin.get(f"{path}?status=ready&state=completed")
     assert refused.status_code == 422
     assert "state" in refused.json()["errors"]
+
+
+def _tools(name: str) -> set[str]:
+    """Return the built-in tools with an argument of this name."""
+    schemas = {f"agents/{tool.name}": tool.input_schema for tool in AGENTS_TOOLS}
+    schemas |= {f"brain/{tool.name}": tool.input_schema for tool in BRAIN_TOOLS}
+    return {tool for tool, schema in schemas.items() if name in cast("Schema", schema["properties"])}
+
+
+def _commands(name: str) -> set[str]:
+    """Return the commands with an option of this name; without their arguments."""
+    option = "--" + name.replace("_", "-")
+    return {" ".join(each for each in command.split() if not each.isupper()) for command, options in all_commands() if option in options}
 
 
 def _places(whole: Schema, name: str) -> set[str]:

@@ -127,6 +127,14 @@ async def test_a_call_that_is_refused_says_what_was_to_be_called(
         assert set(found["errors"]) == {"/text"}
 
 
+async def test_an_error_of_all_the_arguments_names_them(nest: House) -> None:
+    """Issue 14: the root was "" in `errors` and "/", another place, in the message. D-34."""
+    answer = await nest.admin.post(f"{BASE}/tools/call", {"server": "odd", "tool": "echo", "arguments": {}})
+
+    assert (answer.status_code, list(answer.json()["errors"])) == (400, [""])
+    assert answer.json()["message"].startswith("The arguments do not fit the tool: the arguments: ")
+
+
 async def test_what_a_tool_does_wrong_is_a_500_with_its_code(nest: House) -> None:
     """D-34."""
     failed = await nest.admin.post(f"{BASE}/tools/call", {"server": "odd", "tool": "error"})

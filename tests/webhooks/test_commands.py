@@ -100,7 +100,7 @@ def test_a_secret_is_read_from_a_file_and_changed_with_a_grace(line: Line, tmp_p
     path.write_text("the-secret-in-a-file\n", encoding="utf-8")
 
     added = line.one("webhooks", "add", NOWHERE, "--event", "*", "--secret-file", str(path))
-    rotated = line.one("webhooks", "rotate-secret", str(added["id"]), "--grace-hours", "1")
+    rotated = line.one("webhooks", "rotate-secret", str(added["id"]), "--grace-period-hours", "1")
 
     assert added["secret"] == "the-secret-in-a-file"
     assert (str(rotated["secret"])[:6], rotated["previous_secret_until"] is None) == ("whsec_", False)

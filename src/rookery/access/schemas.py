@@ -200,6 +200,7 @@ class AddressesBody(Body):
     """Addresses, one by one or pasted (spec 5.3, D-28)."""
 
     ips: Addresses | None = None
+    ip_list: Annotated[Addresses | None, Field(description="Another name of `ips`: the one that keys have.")] = None
     text: Pasted | None = None
     ip_restriction: Annotated[
         bool | None,
@@ -211,15 +212,19 @@ class AddressesBody(Body):
 
     @model_validator(mode="after")
     def _has_one(self) -> AddressesBody:
-        if (self.ips is None) == (self.text is None):
-            msg = "give either ips, a list, or text, a pasted one"
+        if self.ips is not None and self.ip_list is not None and self.ips != self.ip_list:
+            msg = "ip_list is another name of ips, which has another value; give one of them"
+            raise ValueError(msg)
+        if (self.ips is None and self.ip_list is None) == (self.text is None):
+            msg = "give either ips (or its other name, ip_list), a list, or text, a pasted one"
             raise ValueError(msg)
         return self
 
     @property
     def entries(self) -> str | list[str]:
         """What was given."""
-        return self.ips if self.ips is not None else self.text or ""
+        listed = self.ip_list if self.ips is None else self.ips
+        return listed if listed is not None else self.text or ""
 
 
 class NewWorkspaceBody(Body):
@@ -390,11 +395,13 @@ class AddressesAnswer(Answer):
 
     ip_restriction: bool
     ips: list[str]
+    ip_list: Annotated[list[str], Field(description="As `ips`.")]
 
 
 class WorkspaceAnswer(Answer):
     """A workspace."""
 
+    id: Annotated[int, Field(description="As `workspace_id`.")]
     workspace_id: int
     name: str
     created_at: Moment

@@ -71,7 +71,7 @@ def minted(made: Minted, at: datetime, *, with_addresses: bool = True) -> Fields
 
 def workspace(found: Workspace) -> Fields:
     """Return a workspace's fields."""
-    return {"workspace_id": found.id, "name": found.name, "created_at": iso(found.created_at)}
+    return {"id": found.id, "workspace_id": found.id, "name": found.name, "created_at": iso(found.created_at)}
 
 
 def deletion(gone: Deletion) -> Fields:

@@ -48,7 +48,7 @@ class ArgumentsInvalid(RookeryError):
     def __init__(self, errors: Mapping[str, Sequence[str]]) -> None:
         pointer, texts = next(iter(errors.items()), ("", ["not valid"]))
         shown = {key: list(value) for key, value in errors.items()}
-        super().__init__(f"The arguments do not fit the tool: {pointer or '/'}: {texts[0]}", errors=shown)
+        super().__init__(f"The arguments do not fit the tool: {pointer or 'the arguments'}: {texts[0]}", errors=shown)
 
 
 class ServerNotFound(RookeryError):

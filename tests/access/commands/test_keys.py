@@ -94,7 +94,7 @@ def test_the_expiry_of_an_api_key_is_replaced_and_removed(line: Line) -> None:
 def test_a_key_in_grace_works_and_is_not_rotated_again(line: Line) -> None:
     """Spec 3.3, D-26: both keys authenticate in the grace period."""
     made = make(line)
-    successor = line.json("keys", "rotate", str(made["id"]), "--grace-hours", "48")
+    successor = line.json("keys", "rotate", str(made["id"]), "--grace-period-hours", "48")
     assert line.refuses(made["plaintext_key"]) is None
     assert line.refuses(successor["plaintext_key"]) is None
     assert line.json("keys", "show", str(made["id"]))["delete_after"] == "2026-11-23T09:30:00.000000Z"

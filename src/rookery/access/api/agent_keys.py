@@ -112,7 +112,8 @@ class AgentKeyRoutes(KeyRoutes):
     async def get_ips(self, request: Request, key_id: str) -> Response:
         """Return the addresses and CIDR ranges that the key may be used from, and whether the list is enforced."""
         key = await self._seen(caller_of(request), key_id)
-        return reply(AddressesAnswer(ip_restriction=key.ip_restriction, ips=list(key.ip_list)))
+        listed = list(key.ip_list)
+        return reply(AddressesAnswer(ip_restriction=key.ip_restriction, ips=listed, ip_list=listed))
 
     async def put_ips(self, request: Request, body: AddressesBody, key_id: str) -> Response:
         """Replace the list of addresses and CIDR ranges that the key may be used from."""

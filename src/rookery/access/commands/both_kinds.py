@@ -113,7 +113,9 @@ def rotate(
     context: typer.Context,
     *,
     key_id: KeyId,
-    grace_hours: Annotated[int, typer.Option(help="How long the old key still works, in hours: 0 to 720.")] = DEFAULT_GRACE_HOURS,
+    grace_hours: Annotated[
+        int, typer.Option("--grace-period-hours", "--grace-hours", help="How long the old key still works, in hours: 0 to 720.")
+    ] = DEFAULT_GRACE_HOURS,
     out: Out = None,
     workspace: Where = None,
     as_json: Json = False,

@@ -53,7 +53,9 @@ def deliveries(
     context: typer.Context,
     webhook_id: WebhookId,
     *,
-    state: Annotated[DeliveryState | None, typer.Option(help="Only those in this state.", show_default=False)] = None,
+    state: Annotated[
+        DeliveryState | None, typer.Option("--status", "--state", help="Only those with this status.", show_default=False)
+    ] = None,
     type: Annotated[str | None, typer.Option(help="Only those of this event.", show_default=False)] = None,
     since: Since = None,
     limit: Annotated[int, typer.Option(help="How many.", min=1, max=10_000)] = 50,

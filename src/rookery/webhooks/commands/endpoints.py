@@ -141,7 +141,9 @@ def rotate_secret(
     context: typer.Context,
     webhook_id: WebhookId,
     *,
-    grace_hours: Annotated[int, typer.Option(help="How long the old secret signs too.", min=0, max=720)] = 24,
+    grace_hours: Annotated[
+        int, typer.Option("--grace-period-hours", "--grace-hours", help="How long the old secret signs too.", min=0, max=720)
+    ] = 24,
     secret_file: SecretFile = None,
     workspace: Where = None,
     as_json: Json = False,
