@@ -74,6 +74,22 @@ def test_the_doctor_names_an_index_that_was_truncated(folder: Path, name: str) -
     ]
 
 
+@pytest.mark.parametrize("damage", ["truncated", "flipped"])
+def test_the_doctor_names_a_damaged_model_file_and_the_load_writes_it_anew(folder: Path, damage: str) -> None:
+    """Issue 14 (attack 6): the digest of the graph is compared with the one stored beside it."""
+    (graph,) = (folder / "models").glob("*.onnx")
+    whole = graph.read_bytes()
+    half = len(whole) // 2
+    graph.write_bytes(whole[:half] if damage == "truncated" else whole[:half] + bytes([whole[half] ^ 1]) + whole[half + 1 :])
+
+    found = json.loads(_rookery(folder, "doctor", "--json").stdout)
+
+    named = [each["grade"] for each in found if graph.name in each["says"] and "is damaged" in each["says"]]
+    assert named == ["warning"]
+    assert graph.read_bytes() == whole
+    assert not any("is damaged" in each["says"] for each in json.loads(_rookery(folder, "doctor", "--json").stdout))
+
+
 def test_the_doctor_reads_every_page_when_it_is_told_to(folder: Path) -> None:
     """Issue 14 (attack 6): `doctor --deep` finds flipped pages that nothing read yet."""
     path = folder / "records.db"

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from rookery.access.models import Entry
 from rookery.access.scopes import ALL
+from rookery.engines.embedders import model_files
 from rookery.kernel.clock import iso
 from rookery.kernel.config import Settings
 from rookery.kernel.errors import EngineUnavailable, RookeryError
@@ -105,6 +106,10 @@ def examine_files(settings: Settings, *, deep: bool = False) -> list[Finding]:
             found.append(Finding(about="files", grade="problem", says=f"{path} is damaged: {reason}", advice=mend))
         elif deep:
             found.append(Finding(about="files", grade="ok", says=f"every page of {path} is sound"))
+    for path in model_files.find_damaged_graphs(folder):
+        says = f"{path} is damaged: it does not have the digest with which it was written"
+        advice = "The next start writes the file anew; so does this command. Examine the disk."
+        found.append(Finding(about="files", grade="warning", says=says, advice=advice))
     return found
 
 

