@@ -133,6 +133,16 @@ async def test_bad_path_parameters_are_refused_everywhere(house: House, mounted:
         _must_be_refused(answer, f"{part[:20]} in {endpoint.path}")
 
 
+async def test_a_number_of_an_event_beyond_any_is_refused(house: House) -> None:
+    """Issue 14 (attack 4): found by `benchmarks/fuzz.py`: such an `after` was a 500."""
+    session = (await house.admin.post("/api/agent/sessions", {"agent_type": "tester"})).json()["session"]["id"]
+    for part in ("events", "stream"):
+        answer = await house.admin.get(f"/api/agent/sessions/{session}/{part}?after={10**30}")
+
+        assert (answer.status_code, answer.json()["error"]) == (422, "validation_error"), answer.text
+        assert "after" in answer.json()["errors"]
+
+
 _REMEMBER: list[tuple[str, object]] = [
     ("content", ""),
     ("content", "x" * 50_001),

@@ -101,6 +101,7 @@ class TaskRoutes:
             row(f"POST {one}/fail", self.post_fail, WORK, TaskAnswer, "fail_task", summary="Mark a task as failed", once=True),
         ]
 
+    @describe(errors=(NotFound,))
     async def get_tasks(self, request: Request, query: Annotated[TasksQuery, Query()]) -> Response:
         """List tasks of all plans. `status=ready` lists what can be claimed now, the best first."""
         found, total = await self.tasks.page(caller_of(request), query.query(), limit=query.per_page, offset=query.offset)

@@ -63,7 +63,7 @@ class EventBody(Body):
 class EventsQuery(PageQuery):
     """Which events to list."""
 
-    after: Annotated[int, Field(ge=0, description="Only those with a greater number.")] = 0
+    after: Annotated[int, Field(ge=0, le=2**53, description="Only those with a greater number.")] = 0
     type: EventName | None = None
 
     def kind(self) -> EventType | None:
@@ -74,7 +74,9 @@ class EventsQuery(PageQuery):
 class StreamQuery(Query):
     """From where on to follow."""
 
-    after: Annotated[int, Field(ge=0, description="Begin after this event; the header Last-Event-ID says the same, and wins.")] = 0
+    after: Annotated[
+        int, Field(ge=0, le=2**53, description="Begin after this event; the header Last-Event-ID says the same, and wins.")
+    ] = 0
 
 
 class SessionEventAnswer(Answer):
