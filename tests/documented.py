@@ -11,6 +11,7 @@ import jsonschema_rs
 import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from rookery.access.scopes import read as read_scopes
 from rookery.kernel.http.routes import Mounted
 from rookery.reference.downgrade import Schema
 from rookery.reference.naming import shown_path
@@ -18,11 +19,13 @@ from rookery.reference.openapi import document
 
 _EVERYWHERE = frozenset(
     "content-length content-type cache-control vary x-content-type-options content-security-policy referrer-policy allow "
-    "transfer-encoding access-control-allow-origin content-encoding connection x-accel-buffering".split()
+    "transfer-encoding access-control-allow-origin access-control-expose-headers "
+    "content-encoding connection x-accel-buffering".split()
 )
 """Headers that no operation speaks of."""
 
 _JSON = "application/json"
+_FORBIDDEN = 403
 
 
 class Documented:
@@ -88,6 +91,8 @@ class Told:
         kind = headers.get("content-type", "").partition(";")[0]
         if kind and kind not in content:
             yield f"{where} {kind}"
+        if status == _FORBIDDEN and body:
+            yield from (f"{where} {name} names {value!r}, which cannot be granted" for name, value in _ungrantable(body))
         if error is not None and f"`{error}`" not in cast("str", answer["description"]):
             yield f"{where} {error}"
         known = {name.lower() for name in cast("Schema", answer["headers"])}
@@ -125,6 +130,15 @@ class Told:
     def _schemas(self) -> Schema:
         schemas = cast("dict[str, dict[str, Schema]]", self.whole["components"])["schemas"]
         return {name: as_json_schema(schema) for name, schema in schemas.items()}
+
+
+def _ungrantable(body: bytes) -> Iterator[tuple[str, object]]:
+    """Yield what a refusal says that the key lacks, and nobody could give it (Issue 14)."""
+    refused = cast("Mapping[str, object]", orjson.loads(body))
+    for name in {"required_scope", "required_permission"} & refused.keys():
+        value = refused[name]
+        if not isinstance(value, str) or read_scopes([value], platform=True)[1]:
+            yield name, value
 
 
 def as_json_schema(schema: Schema) -> Schema:

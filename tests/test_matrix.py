@@ -280,11 +280,12 @@ def test_only_health_is_public(mounted: Mounted) -> None:
     assert {name for name in public if not _greets(mounted, name)} == {
         "GET /healthz",
         "GET /readyz",
+        "GET /favicon.ico",
         "GET /oauth/callback",  # opened by a browser that comes from an authorisation server; what it may do is in its `state`
         "POST /oauth/callback",
         "GET /oauth/client.json",
     }
-    assert {name for name in public if _greets(mounted, name)} == {f"GET {path}" for path in _DISCOVERY}
+    assert {name for name in public if _greets(mounted, name)} == {"GET /", *(f"GET {path}" for path in _DISCOVERY)}
     assert any_key == {
         "GET /api/v1/rate-limit",
         "GET /api/agent/rate-limit",

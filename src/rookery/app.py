@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from urllib.parse import urlsplit
 
 import structlog
 from fastapi import FastAPI
-from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -23,9 +22,10 @@ from rookery.agents.api.templates import TemplateRoutes
 from rookery.kernel.config import Settings
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.http import Described, Once, Route, Shell, describe, mount, reply, tag
+from rookery.kernel.http.cross_origin import CrossOrigin
 from rookery.kernel.http.metrics_page import MetricsPage
 from rookery.kernel.http.routes import Admit, Mounted
-from rookery.kernel.http.shell import unknown_route
+from rookery.kernel.http.unknown_paths import UnknownPaths
 from rookery.memory.api import MemoryApi
 from rookery.observation import Observation
 from rookery.reference.api import ReferenceApi
@@ -34,6 +34,9 @@ from rookery.reference.openapi import Announced, document
 from rookery.reference.published import Published
 from rookery.tools.api import ToolsApi
 from rookery.tools.api.logins import CALLBACK, LoginRoutes
+from rookery.tools.api.pages import Pages
+from rookery.tools.api.start_page import StartPage
+from rookery.tools.finding.discovery import version
 from rookery.tools.gateway.routes import GatewayRoutes
 from rookery.webhooks.api import WebhooksApi
 from rookery.webhooks.catalogue import TYPES
@@ -42,12 +45,20 @@ from rookery.wiring import STARTING, Rookery
 _log = structlog.stdlib.get_logger("rookery.app")
 
 _PROBE_S = 2.0
+_UNAVAILABLE = "unavailable"
 
 TOOLS = "/api/v1/mcp"
 BRAIN = "/v1/brain"
 PLATFORM = "/api/v1"
 AGENT = "/api/agent"
 PLAIN = "/v1"
+
+_ALIASES = {
+    "/docs": "/api/docs",
+    "/redoc": "/api/docs/redoc",
+    "/api/openapi.json": "/docs/openapi.json",
+}
+"""Where other frameworks have what we have elsewhere."""
 
 
 def mounted_routes(rookery: Rookery) -> Mounted:
@@ -88,6 +99,7 @@ def mounted_routes(rookery: Rookery) -> Mounted:
         search=tools.search,
         api=rookery.settings.address_of(TOOLS) + TOOLS,
         is_discovery_public=rookery.settings.is_discovery_public,
+        has_docs=rookery.settings.has_api_docs,
     )
     work = AgentsApi(
         plans=PlanRoutes(plans=rookery.agents.plans),
@@ -98,6 +110,16 @@ def mounted_routes(rookery: Rookery) -> Mounted:
         stream=StreamRoutes(following=rookery.agents.sessions.following),
     )
     hooks = WebhooksApi(rookery.webhooks.endpoints, rookery.webhooks.deliveries, rookery.clock)
+    health = Health(rookery.probes)
+    start = StartPage(
+        organization=tools.discovery.organization,
+        version=version(),
+        is_public=rookery.settings.is_discovery_public,
+        has_docs=rookery.settings.has_api_docs,
+        status=health.status,
+        address=rookery.settings.address_of,
+        pages=Pages(has_docs=rookery.settings.has_api_docs),
+    )
     tables: list[tuple[str, list[Route]]] = [
         (TOOLS, toolbox.gateway_routes()),
         ("", toolbox.host_routes()),
@@ -110,7 +132,8 @@ def mounted_routes(rookery: Rookery) -> Mounted:
         (AGENT, work.routes()),
         (PLAIN, work.routes()),
         (PLATFORM, hooks.routes()),
-        ("", Health(rookery.probes).routes()),
+        ("", health.routes()),
+        ("", start.routes()),
         ("", MetricsPage(rookery.observation.metrics).routes()),
     ]
     if rookery.settings.has_api_docs:
@@ -177,6 +200,7 @@ class Health:
                 public=True,
                 operation_id="check_health",
                 summary="Check that the process is up",
+                ignores_query=True,
             ),
             Route(
                 method="GET",
@@ -186,6 +210,7 @@ class Health:
                 public=True,
                 operation_id="check_readiness",
                 summary="Check the engines",
+                ignores_query=True,
             ),
         ]
 
@@ -196,11 +221,17 @@ class Health:
     @describe(answers={503: Described(says="The record store is down.", media=("application/json",))})
     async def readyz(self) -> Response:
         """Return the state of each engine. The status is 503 only if the record store is down."""
+        states = await self._states()
+        status = _summary(states)
+        return reply({"status": status, "engines": states}, status=503 if status == _UNAVAILABLE else 200)
+
+    async def status(self) -> str:
+        """Return the status of all engines together."""
+        return _summary(await self._states())
+
+    async def _states(self) -> dict[str, str]:
         names = list(self._probes)
-        states = dict(zip(names, await asyncio.gather(*(self._state(name) for name in names)), strict=True))
-        is_up = states.get("database") == "ok"
-        status = "unavailable" if not is_up else _status(states.values())
-        return reply({"status": status, "engines": states}, status=200 if is_up else 503)
+        return dict(zip(names, await asyncio.gather(*(self._state(name) for name in names)), strict=True))
 
     async def _state(self, name: str) -> str:
         try:
@@ -215,18 +246,20 @@ class Health:
             return type(error).__name__
 
 
-def _status(states: Collection[str]) -> str:
+def _summary(states: Mapping[str, str]) -> str:
     """Return the state of the whole: as good as its worst engine."""
-    if all(state == "ok" for state in states):
+    if states.get("database") != "ok":
+        return _UNAVAILABLE
+    if all(state == "ok" for state in states.values()):
         return "ok"
-    return STARTING if all(state in {"ok", STARTING} for state in states) else "degraded"
+    return STARTING if all(state in {"ok", STARTING} for state in states.values()) else "degraded"
 
 
 def shell(settings: Settings, mounted: Mounted, admit: Admit | None = None, observation: Observation | None = None) -> ASGIApp:
     """Return what stands around *mounted*: hosts, origins and request ids by *settings*."""
     hosts = {"localhost", "127.0.0.1", "::1", settings.host, *settings.allowed_hosts}
     hosts.update(name for each in _addresses(settings) if (name := urlsplit(each).hostname))
-    mounted.app.router.default = unknown_route
+    mounted.app.router.default = UnknownPaths(mounted, _ALIASES)
     outer: ASGIApp = Shell(
         exact=mounted.exact,
         router=mounted.app.router,
@@ -239,32 +272,7 @@ def shell(settings: Settings, mounted: Mounted, admit: Admit | None = None, obse
         tracer=observation.tracer if observation else None,
     )
     if settings.cors_origins:
-        return CORSMiddleware(
-            outer,
-            allow_origins=list(settings.cors_origins),
-            allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
-            allow_headers=[
-                "Authorization",
-                "X-API-Key",
-                "Content-Type",
-                "X-Workspace-ID",
-                "X-Session-ID",
-                "Idempotency-Key",
-                "If-Match",
-                "X-Request-ID",
-            ],
-            expose_headers=[
-                "X-Request-ID",
-                "X-RateLimit-Limit",
-                "X-RateLimit-Remaining",
-                "X-RateLimit-Reset",
-                "Retry-After",
-                "ETag",
-                "X-Reason",
-                "X-Plan",
-                "Idempotent-Replay",
-            ],
-        )
+        return CrossOrigin(outer, settings.cors_origins)
     return outer
 
 

@@ -104,7 +104,7 @@ async def test_every_change_of_an_agent_key_is_noted_once(access: Access) -> Non
         await ring.set_addresses(workspace, key_id, ["192.0.2.1"], by=OPERATOR)
         await ring.add_addresses(workspace, key_id, ["192.0.2.2"], by=OPERATOR)
     await ring.remove_addresses(workspace, key_id, ["192.0.2.1"], by=OPERATOR)
-    await ring.restrict(workspace, key_id, on=True, by=OPERATOR)
+    await ring.restrict(workspace, key_id, on=False, by=OPERATOR)
     successor = await ring.rotate(workspace, key_id, by=OPERATOR)
     for _ in range(2):
         await ring.revoke(workspace, successor.key.id, by=OPERATOR)
@@ -116,7 +116,7 @@ async def test_every_change_of_an_agent_key_is_noted_once(access: Access) -> Non
         "addresses_changed", "addresses_changed", "addresses_changed", "addresses_changed", "rotated", "created", "revoked", "deleted",
     ]  # fmt: skip
     assert (chain[4].before, chain[4].after) == ({"permissions": ["brain:read"]}, {"permissions": ["mcp:read"]})
-    assert (chain[10].before, chain[10].after) == ({"ip_restriction": False}, {"ip_restriction": True})
+    assert (chain[10].before, chain[10].after) == ({"ip_restriction": True}, {"ip_restriction": False})
 
 
 async def test_workspaces_are_told_of_in_the_platform_s_chain_and_in_their_own(access: Access) -> None:

@@ -9,7 +9,7 @@ import pytest
 from rookery.access.errors import KeyExpired, KeyRevoked
 from rookery.access.models import KeyStatus
 from rookery.access.settings import NewAgentKey
-from rookery.kernel.errors import ValidationFailed
+from rookery.kernel.errors import Conflict, ValidationFailed
 from tests.access.makers import Access
 from tests.conftest import OPERATOR
 
@@ -33,10 +33,12 @@ async def test_extending_an_expired_agent_key_makes_it_active(access: Access) ->
     await access.admit(minted)
 
     await keys.revoke(workspace, minted.key.id, by=OPERATOR)
-    revoked = await keys.extend(workspace, minted.key.id, None, by=OPERATOR)
+    for bring_back in (keys.extend(workspace, minted.key.id, None, by=OPERATOR), keys.resume(workspace, minted.key.id, by=OPERATOR)):
+        with pytest.raises(Conflict, match="stays revoked"):
+            await bring_back
+    revoked = (await keys.get(workspace, minted.key.id)).key
     assert revoked.status(access.clock()) is KeyStatus.REVOKED
     assert (await keys.revoke(workspace, minted.key.id, by=OPERATOR)).revoked_at == revoked.revoked_at
-    await keys.resume(workspace, minted.key.id, by=OPERATOR)
     with pytest.raises(KeyRevoked):
         await access.admit(minted)
 

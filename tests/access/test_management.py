@@ -20,6 +20,7 @@ from rookery.access.schemas import (
     WhoAnswer,
 )
 from rookery.kernel.clock import iso
+from rookery.kernel.wire import Answer
 from tests.conftest import Caller, House
 
 API, AGENT = "/api/v1/api-keys", "/api/v1/agent-keys"
@@ -76,7 +77,8 @@ async def test_an_agent_key_lives_its_life_over_http(house: House) -> None:
         assert (await house.admin.post(f"{one}/revoke")).json()["status"] == "Revoked"
     assert (await key.get("/api/v1/whoami")).json()["error"] == "key_revoked"
     again = await house.admin.post(f"{one}/extend", {"expires_at": None})
-    assert again.json()["status"] == "Revoked"
+    assert again.status_code == 409
+    assert (await house.admin.get(one)).json()["status"] == "Revoked"
 
 
 @pytest.mark.parametrize(("base", "secret"), [(API, "plaintext_key"), (AGENT, "key")])
@@ -154,6 +156,76 @@ async def test_a_workspace_shows_its_id(house: House) -> None:
     shown = (await house.admin.get(f"/api/v1/workspaces/{listed['id']}")).json()
 
     assert shown["id"] == shown["workspace_id"] == listed["id"] == house.workspace_id
+
+
+@pytest.mark.parametrize("verb", ["resume", "suspend", "extend", "patch"])
+async def test_a_revoked_key_cannot_be_brought_back(house: House, verb: str) -> None:
+    """Issue 14: resume and extend of a revoked key answered 200 as if they had worked; D-21: it stays revoked."""
+    made = await _made(house.admin, AGENT, preset="reader")
+    one = f"{AGENT}/{made['id']}"
+    await house.admin.post(f"{one}/revoke")
+
+    if verb == "patch":
+        refused = await house.admin.send("PATCH", one, {"expires_at": None})
+    else:
+        refused = await house.admin.post(f"{one}/{verb}", {"expires_at": None} if verb == "extend" else None)
+
+    assert (refused.status_code, refused.json()["error"]) == (409, "conflict")
+    assert "was revoked on" in refused.json()["message"]
+    assert (await house.admin.send("PATCH", one, {"name": "old"})).status_code == 200, "a name is no way back"
+
+
+@pytest.mark.parametrize("base", [API, AGENT])
+async def test_keys_are_listed_by_status(house: House, base: str) -> None:
+    """Issue 14: over HTTP keys could not be listed by state, and API keys had no status; D-29."""
+    made = {name: await _made(house.admin, base, preset="reader", agent_id=None) for name in ("active", "suspended", "soon")}
+    await house.admin.post(f"{base}/{made['suspended']['id']}/suspend")
+
+    async def listed(status: str) -> set[object]:
+        answer = await house.admin.get(f"{base}?status={status}&per_page=100")
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["meta"]["total"] == len(answer.json()["data"])
+        assert {each["status"] for each in answer.json()["data"]} <= {status.capitalize()}
+        return {each["id"] for each in answer.json()["data"]}
+
+    assert (made["active"]["status"], made["suspended"]["id"] in await listed("Revoked")) == ("Active", True)
+    assert {made["active"]["id"], made["soon"]["id"]} <= await listed("active")
+    assert made["suspended"]["id"] not in await listed("active")
+    assert await listed("expired") == set()
+    assert (await house.admin.get(f"{base}?status=gone")).json()["errors"]["status"]
+
+
+@pytest.mark.parametrize("query", ["has=zzz", "any=brain:reed,mcp:read", "all=plans.raed"])
+async def test_a_question_for_a_permission_that_does_not_exist_is_refused(house: House, query: str) -> None:
+    """Issue 14: a misspelt permission was answered with false; spec 5.3, D-10: 422 with the nearest."""
+    made = await _made(house.admin, AGENT, preset="reader")
+
+    refused = await house.admin.get(f"{AGENT}/{made['id']}/permissions?{query}")
+
+    name, _, asked = query.partition("=")
+    [text] = refused.json()["errors"][name]
+    assert (refused.status_code, "unknown scope" in text) == (422, True)
+    assert ("the nearest is" in text) == (asked != "zzz")
+
+
+@pytest.mark.parametrize(("base", "kind"), [(API, ApiKeyAnswer), (AGENT, AgentKeyAnswer)])
+async def test_null_clears_what_may_be_missing_and_is_refused_elsewhere(house: House, base: str, kind: type[Answer]) -> None:
+    """Issue 14: what null means in PATCH differed by field and domain; docs/reference/errors.md has the one rule."""
+    extra = {"tools": ["web/*"]} if base == API else {"ip_list": ["127.0.0.1"]}
+    one = f"{base}/{(await _made(house.admin, base, preset='reader', servers=['git'], orgs=['acme'], projects=['web'], **extra))['id']}"
+    clears = {"expires_at", "servers", "tools", "orgs", "projects"} | ({"agent_id"} if base == API else set[str]())
+    refuses = {"name", "tool_limits"} | (
+        {"scopes", "rate_limit_tier"} if base == API else {"permissions", "rate_limit", "ip_list", "ip_restriction"}
+    )
+
+    for field in clears:
+        answer = await house.admin.send("PATCH", one, {field: None})
+        assert (answer.status_code, answer.json()[field]) == (200, None), field
+    for field in refuses:
+        answer = await house.admin.send("PATCH", one, {field: None})
+        assert (answer.status_code, list(answer.json()["errors"])) == (422, [field]), field
+        assert "not null" in answer.json()["errors"][field][0], answer.text
+    assert clears | refuses <= set(kind.model_fields) | {"tool_limits"}
 
 
 async def _origin_status(house: House, key: str) -> int:

@@ -49,7 +49,7 @@ async def test_a_key_deleted_while_it_asks_who_it_is_is_not_known(access: Access
 
 def test_a_thousand_misspelled_scopes_are_all_named_and_a_few_of_them_explained() -> None:
     """D-12: what is nearest costs a look through all scopes, so a long list of mistakes would stop the server for a second."""
-    names = [f"brain:reed{number}" for number in range(1_000)]
+    names = [f"brain:rea{number}" for number in range(1_000)]
 
     good, wrong = read(names, platform=False)
 

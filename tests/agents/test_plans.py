@@ -277,7 +277,7 @@ async def test_a_key_sees_plans_of_its_orgs_alone(house: House) -> None:
 
     assert [each.status_code for each in answers] == [404] * 4
     assert [each.status_code for each in written] == [201, 403, 403]
-    assert (away.status_code, away.json()["required_permission"]) == (403, "orgs")
+    assert (away.status_code, away.json()["not_in_list"]["list"]) == (403, "orgs")
     assert [each["slug"] for each in cast("list[Json]", (await shown(acme, "/plans"))["data"])] == ["x"]
     assert (await acme.post("/api/agent/tasks/claim-next", {})).headers["x-reason"] == "plan_done"
     assert cast("list[Json]", (await shown(acme, "/tasks"))["data"]) == []

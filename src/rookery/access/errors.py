@@ -71,7 +71,7 @@ class WrongWorkspace(RookeryError):
     status, code = 403, "permission_denied"
 
     def __init__(self, workspace_id: int) -> None:
-        super().__init__(f"This key belongs to workspace {workspace_id}; X-Workspace-ID names another.")
+        super().__init__(f"This key belongs to workspace {workspace_id}; X-Workspace-ID names another.", field="X-Workspace-ID")
 
 
 class NotHeld(RookeryError):

@@ -12,11 +12,11 @@ from rookery.access.acting import acting_key
 from rookery.access.audit import Audit, Subject
 from rookery.access.authority import must_hold, sees
 from rookery.access.errors import KeyInGrace
-from rookery.access.models import SYSTEM, Actor, Entry, Environment, Key, KeyKind, Minted, Use
-from rookery.access.settings import Changes
+from rookery.access.models import SYSTEM, Actor, Entry, Environment, Key, KeyKind, KeyStatus, Minted, Use
+from rookery.access.settings import Changes, Kept
 from rookery.access.store import keys as store
 from rookery.access.usage import Usage
-from rookery.kernel.clock import Clock, to_micros
+from rookery.kernel.clock import Clock, iso, to_micros
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import Conflict, NotFound, ValidationFailed
 from rookery.kernel.events import Bus, KeyChanged
@@ -77,13 +77,21 @@ class Keyring(ABC):
         return found
 
     async def page(
-        self, workspace_id: int, *, limit: int, offset: int = 0, environment: Environment | None = None
+        self,
+        workspace_id: int,
+        *,
+        limit: int,
+        offset: int = 0,
+        environment: Environment | None = None,
+        status: KeyStatus | None = None,
     ) -> tuple[list[Entry], int]:
-        """Return keys with their use, newest first, and how many there are in all; *environment* None: of both."""
+        """Return keys with their use, newest first, and the number of all; *environment* and *status* None: of any."""
         await self._usage.flush()
         at = to_micros(self._clock())
         return await self._db.read(
-            lambda tx: store.page_of_keys(tx, self.kind, workspace_id, at=at, environment=environment, limit=limit, offset=offset)
+            lambda tx: store.page_of_keys(
+                tx, self.kind, workspace_id, at=at, environment=environment, status=status, limit=limit, offset=offset
+            )
         )
 
     async def entries(self, workspace_id: int, *, environment: Environment | None = None) -> AsyncGenerator[Entry]:
@@ -117,11 +125,18 @@ class Keyring(ABC):
             changes: To what.
             by: Who does it.
             action: What to call it in the audit log.
+
+        Raises:
+            Conflict: A new expiry is given to a key that was revoked: it stays revoked (D-21).
         """
         now = self._clock()
-        return await self.change(
-            workspace_id, key_id, lambda key: changes.applied(key, now, platform=by.kind == "operator"), by=by, action=action
-        )
+
+        def how(key: Key) -> Key:
+            if not isinstance(changes.expires_at, Kept):
+                _require_not_revoked(key)
+            return changes.applied(key, now, platform=by.kind == "operator")
+
+        return await self.change(workspace_id, key_id, how, by=by, action=action)
 
     async def change(self, workspace_id: int, key_id: str, how: Callable[[Key], Key], *, by: Actor, action: str) -> Key:
         """
@@ -155,15 +170,33 @@ class Keyring(ABC):
         return await self._db.write(work)
 
     async def suspend(self, workspace_id: int, key_id: str, *, by: Actor) -> Key:
-        """Let the key open nothing until it is resumed (D-21); twice does no harm."""
+        """
+        Suspend the key until it is resumed (D-21). Suspending it again changes nothing.
+
+        Raises:
+            Conflict: The key was revoked: it could never be resumed.
+        """
         now = self._clock()
-        return await self.change(
-            workspace_id, key_id, lambda key: replace(key, suspended_at=key.suspended_at or now), by=by, action="suspended"
-        )
+
+        def how(key: Key) -> Key:
+            _require_not_revoked(key)
+            return replace(key, suspended_at=key.suspended_at or now)
+
+        return await self.change(workspace_id, key_id, how, by=by, action="suspended")
 
     async def resume(self, workspace_id: int, key_id: str, *, by: Actor) -> Key:
-        """End a suspension; a revocation stays."""
-        return await self.change(workspace_id, key_id, lambda key: replace(key, suspended_at=None), by=by, action="resumed")
+        """
+        End a suspension.
+
+        Raises:
+            Conflict: The key was revoked, which cannot be undone.
+        """
+
+        def how(key: Key) -> Key:
+            _require_not_revoked(key)
+            return replace(key, suspended_at=None)
+
+        return await self.change(workspace_id, key_id, how, by=by, action="resumed")
 
     async def rotate(self, workspace_id: int, key_id: str, *, by: Actor, grace_hours: int = DEFAULT_GRACE_HOURS) -> Minted:
         """
@@ -345,16 +378,19 @@ def note_key(tx: Tx, audit: Audit, by: Actor, action: str, *, before: Key | None
 
 def _settings(key: Key) -> shown.Fields:
     """Return what is noted of a key: its settings, not its use."""
-    fields = shown.api_key(key, Use()) if key.kind == "api" else shown.agent_key(key, Use(), key.created_at)
+    fields = shown.api_key(key, Use(), key.created_at) if key.kind == "api" else shown.agent_key(key, Use(), key.created_at)
     return {name: value for name, value in fields.items() if name not in _NOT_NOTED}
+
+
+def _require_not_revoked(key: Key) -> None:
+    if key.revoked_at is not None:
+        raise Conflict(f"The key {key.name!r} was revoked on {iso(key.revoked_at)}, and stays revoked; make a new one.")
 
 
 def _must_be_rotatable(key: Key, now: datetime) -> None:
     if key.delete_after is not None:
         raise KeyInGrace
-    if key.revoked_at is not None:
-        msg = "This key was revoked; make a new one."
-        raise Conflict(msg)
+    _require_not_revoked(key)
     if key.expires_at is not None and key.expires_at <= now:
         msg = "This key has expired; make a new one, or extend it first."
         raise Conflict(msg)

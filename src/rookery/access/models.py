@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from enum import StrEnum
@@ -10,8 +10,11 @@ from typing import Literal
 
 from rookery.access.errors import ScopeMissing
 from rookery.access.scopes import grants
-from rookery.kernel.errors import PermissionDenied
+from rookery.kernel.errors import NotInList, PermissionDenied
 from rookery.kernel.secret import Secret
+
+_MAX_NAMED = 10
+"""Names of an allow-list that a refusal shows."""
 
 KeyKind = Literal["api", "agent"]
 ActorKind = Literal["api", "agent", "operator", "system"]
@@ -95,6 +98,25 @@ class Caller:
         """
         if not grants(self.scopes, scope):
             raise missing(self.key_kind, scope)
+
+    def require_listed(self, *, org: str | None = None, project: str | None = None) -> None:
+        """
+        Do nothing if the key's allow-lists have the org and the project that a request names; None: it names none.
+
+        Raises:
+            NotInList: One of them is not in the list.
+        """
+        for name, value, allowed in (("orgs", org, self.orgs), ("projects", project, self.projects)):
+            if value is not None and allowed is not None and value not in allowed:
+                raise not_listed(name, value, allowed)
+
+
+def not_listed(name: str, value: str | None, allowed: Collection[str]) -> NotInList:
+    """Return the refusal of *value*, an org or a project, that is not in the key's list of that *name*."""
+    listed = ", ".join(repr(each) for each in sorted(allowed)[:_MAX_NAMED]) or "none"
+    more = f" and {len(allowed) - _MAX_NAMED} more" if len(allowed) > _MAX_NAMED else ""
+    given = f"{value!r} is not one of them" if value is not None else f"the request is outside of them, as it names no {name[:-1]}"
+    return NotInList(name, value, f"This key is limited to these {name}: {listed}{more}; {given}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

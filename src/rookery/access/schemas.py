@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypeVar, cast
 from pydantic import BeforeValidator, Field, model_validator
 
 from rookery.access.keyring import DEFAULT_GRACE_HOURS, MAX_GRACE_HOURS
-from rookery.access.models import AuditFilter, CallFilter, Environment, Reach, Tier, UsageField, UsageFilter
+from rookery.access.models import AuditFilter, CallFilter, Environment, KeyStatus, Reach, Tier, UsageField, UsageFilter
 from rookery.access.scopes import PRESETS
 from rookery.access.settings import KEPT, MAX_LISTED, MAX_NAME, MAX_RATE, Changes, Kept, NewAgentKey, NewApiKey, enforces
 from rookery.kernel.http.pages import PageQuery
@@ -23,6 +23,11 @@ def _split(value: object) -> object:
     if not isinstance(value, list):
         return value
     return [name.strip() for each in cast("list[object]", value) for name in str(each).split(",") if name.strip()]
+
+
+def _capitalized(value: object) -> object:
+    """Return a status as answers spell it; the command line writes it in lower case."""
+    return value.capitalize() if isinstance(value, str) else value
 
 
 Split = Annotated[list[str], BeforeValidator(_split)]
@@ -237,6 +242,9 @@ class KeysQuery(PageQuery):
     """Which keys of the workspace."""
 
     environment: Annotated[Environment | None, Field(description="Only live keys, or only test keys.")] = None
+    status: Annotated[
+        KeyStatus | None, BeforeValidator(_capitalized), Field(description="Only keys in this state; a suspended one counts as Revoked.")
+    ] = None
 
 
 class HasQuery(Query):
@@ -345,6 +353,7 @@ class ApiKeyAnswer(_UseAnswer):
     expires_at: Moment | None
     created_at: Moment
     suspended_at: Moment | None
+    status: Literal["Active", "Revoked", "Expired"]
     hint: Annotated[str, Field(description="How it begins.")]
     delete_after: Annotated[Moment | None, Field(description="When its grace period ends, after a rotation.")]
 

@@ -7,10 +7,11 @@ A grant is `{resource}:{action}`, `{resource}:*`, `*:read` or `*`; what a route 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Iterable
 from functools import lru_cache
 from types import MappingProxyType
+
+from rookery.kernel.suggestions import nearest
 
 ALL = "*"
 ALL_READ = "*:read"
@@ -163,9 +164,9 @@ def read(names: Collection[str], *, platform: bool, had: Collection[str] = ()) -
 
 
 def _unknown(name: str, *, suggest: bool) -> str:
-    near = difflib.get_close_matches(_normal(name), list(_SPELLING), n=1, cutoff=0.5) if suggest else []
+    near = nearest(_normal(name), _SPELLING) if suggest else None
     shown = name if len(name) <= 64 else f"{name[:64]}…"
-    return f"{shown}: unknown scope" + (f"; the nearest is {_SPELLING[near[0]]}" if near else "")
+    return f"{shown}: unknown scope" + (f"; the nearest is {_SPELLING[near]}" if near else "")
 
 
 def _both(name: str) -> frozenset[str]:

@@ -14,8 +14,8 @@ ADDRESSES = frozenset({"last_used_ip", "ip_list"})
 """Fields that need `audit:read` (D-12)."""
 
 
-def api_key(key: Key, use: Use) -> Fields:
-    """Return an API key's fields."""
+def api_key(key: Key, use: Use, at: datetime) -> Fields:
+    """Return an API key's fields; its status is the one at that time."""
     return {
         "id": key.id,
         "name": key.name,
@@ -27,6 +27,7 @@ def api_key(key: Key, use: Use) -> Fields:
         "expires_at": time(key.expires_at),
         "created_at": iso(key.created_at),
         "suspended_at": time(key.suspended_at),
+        "status": key.status(at).value,
         "hint": key.hint,
         **_use(use),
         "delete_after": time(key.delete_after),
@@ -59,7 +60,7 @@ def agent_key(key: Key, use: Use, at: datetime) -> Fields:
 
 def entry(found: Entry, at: datetime, *, with_addresses: bool = True) -> Fields:
     """Return the fields of a key of either kind; addresses are for those who may read the audit log (D-12)."""
-    fields = api_key(found.key, found.use) if found.key.kind == "api" else agent_key(found.key, found.use, at)
+    fields = api_key(found.key, found.use, at) if found.key.kind == "api" else agent_key(found.key, found.use, at)
     return fields if with_addresses else {name: value for name, value in fields.items() if name not in ADDRESSES}
 
 

@@ -90,7 +90,7 @@ class PhaseBlocked(Conflict):
     code = "phase_blocked"
 
     def __init__(self, name: str, blocked_by: Sequence[str]) -> None:
-        super().__init__(f"The phase {name!r} waits for {len(blocked_by)} others to be done.", blocked_by=list(blocked_by))
+        super().__init__(f"The phase {name!r} waits for {_others(blocked_by)} to be done.", blocked_by=list(blocked_by))
 
 
 class TaskBlocked(Conflict):
@@ -99,7 +99,7 @@ class TaskBlocked(Conflict):
     code = "task_blocked"
 
     def __init__(self, name: str, blocked_by: Sequence[str]) -> None:
-        super().__init__(f"The task {name!r} waits for {len(blocked_by)} others to be done.", blocked_by=list(blocked_by))
+        super().__init__(f"The task {name!r} waits for {_others(blocked_by)} to be done.", blocked_by=list(blocked_by))
 
 
 class TaskClaimed(Conflict):
@@ -185,3 +185,7 @@ class TemplateReadOnly(Conflict):
 
     def __init__(self, slug: str) -> None:
         super().__init__(f"The template {slug!r} comes with Rookery and cannot be changed; add a copy of it under a slug of your own.")
+
+
+def _others(ids: Sequence[str]) -> str:
+    return "1 other" if len(ids) == 1 else f"{len(ids)} others"

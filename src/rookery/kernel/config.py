@@ -10,7 +10,6 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal, cast
 
@@ -20,6 +19,7 @@ from rookery.kernel.config_files import read_config_file
 from rookery.kernel.data_folder import CONFIG
 from rookery.kernel.errors import WrongSettings
 from rookery.kernel.secret import Secret, must_be_random, must_be_strong
+from rookery.kernel.suggestions import nearest
 
 
 def _text(raw: object) -> str:
@@ -355,8 +355,8 @@ def _read_file(where: Path, known: Mapping[str, object]) -> Mapping[str, object]
 
 
 def _unknown(name: str, known: list[str]) -> str:
-    near = get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"{name} is no setting of Rookery" + (f"; did you mean {near[0]}?" if near else ".")
+    near = nearest(name, known)
+    return f"{name} is no setting of Rookery" + (f"; did you mean {near}?" if near else ".")
 
 
 def _resolved(raw: object, environ: Mapping[str, str]) -> object:

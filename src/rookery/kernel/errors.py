@@ -6,6 +6,7 @@ The one root of errors, and those that every domain may raise (D-10).
     ├── NotFound                404  resource_not_found
     ├── Conflict                409  conflict
     ├── PermissionDenied        403  permission_denied
+    │   └── NotInList           403  permission_denied
     ├── EngineUnavailable       503  engine_unavailable
     ├── StorageFull             507  storage_full
     └── WrongSettings           —    refuses to start
@@ -16,7 +17,11 @@ Each domain's `errors.py` adds its own. `kernel.http` renders them all as {"erro
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import ClassVar
+
+_MAX_SHOWN = 5
+"""Fields that the message of a refusal names; `errors` has all."""
 
 
 class RookeryError(Exception):
@@ -80,6 +85,17 @@ class PermissionDenied(RookeryError):
         super().__init__(message or f"This key lacks the permission {required_permission!r}.", required_permission=required_permission)
 
 
+class NotInList(PermissionDenied):
+    """
+    The key is valid, but one of its allow-lists leaves out what the request names (D-23).
+
+    No permission would help, so the body has no `required_permission`: `not_in_list` names the list and the value.
+    """
+
+    def __init__(self, allow_list: str, value: str | None, message: str) -> None:
+        RookeryError.__init__(self, message, not_in_list={"list": allow_list, "value": value})
+
+
 class EngineUnavailable(RookeryError):
     """An engine did not answer, or not in time; the same request may succeed later."""
 
@@ -106,6 +122,6 @@ class WrongSettings(RookeryError):
 def _summary(errors: Mapping[str, Sequence[str]]) -> str:
     if not errors:
         return "The request is not valid."
-    field, texts = next(iter(errors.items()))
-    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-    return f"{field}: {texts[0] if texts else 'not valid'}{more}"
+    shown = [f"{field}: {texts[0] if texts else 'not valid'}" for field, texts in islice(errors.items(), _MAX_SHOWN)]
+    more = f"; and {len(errors) - _MAX_SHOWN} more, see errors" if len(errors) > _MAX_SHOWN else ""
+    return "; ".join(each.removesuffix(".") for each in shown[:-1]) + ("; " if len(shown) > 1 else "") + shown[-1] + more

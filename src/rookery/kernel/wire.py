@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from difflib import get_close_matches
 from enum import StrEnum
 from typing import Annotated, TypeVar, cast, get_args
 
@@ -25,6 +24,7 @@ from pydantic_core import CoreSchema
 
 from rookery.kernel.clock import iso, parse_iso
 from rookery.kernel.errors import ValidationFailed
+from rookery.kernel.suggestions import did_you_mean
 from rookery.kernel.validation_messages import sentence
 
 T = TypeVar("T")
@@ -123,7 +123,7 @@ Seldom = Annotated[str | None, Field(exclude_if=_is_none)]
 
 _MOST_TOLD = 100
 _MOST_NEAREST = 10
-"""Looking for the nearest name costs 60 µs: a body of 40,000 unknown fields took seconds, and its answer megabytes."""
+"""Looking for the nearest name costs some 60 µs: a body of 40,000 unknown fields took seconds, and its answer megabytes."""
 
 
 def refusal(error: ValidationError, model: type[BaseModel]) -> ValidationFailed:
@@ -170,5 +170,4 @@ def _unknown(name: str, model: type[BaseModel] | None) -> str:
     if name in hints:
         return f"unknown field; did you mean {hints[name]!r}?"
     known = [info.alias or field_name for field_name, info in model.model_fields.items()] if model else []
-    near = get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"unknown field; did you mean {near[0]!r}?" if near else "unknown field"
+    return f"unknown field{did_you_mean(name, known)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from rookery.access.models import Caller
+from rookery.access.models import Caller, not_listed
 from rookery.kernel.errors import PermissionDenied, ValidationFailed
 from rookery.memory.models import Filters, Memory, MemoryScope, Within
 from rookery.memory.visibility import sees
@@ -26,8 +26,10 @@ def within(caller: Caller, filters: Filters, *, at: datetime, is_list: bool = Fa
 
     Raises:
         PermissionDenied: They name another agent than the key's own, or all of them.
+        NotInList: They name an org or a project that is not in the key's lists.
         ValidationFailed: They ask only for memories of an agent or a session, and name none.
     """
+    caller.require_listed(org=filters.org, project=filters.project)
     agent_id = caller.agent_id if filters.agent_id is None else filters.agent_id
     of_all = agent_id == ALL_AGENTS
     if of_all and not is_list:
@@ -74,9 +76,9 @@ def must_write(caller: Caller, memory: Memory, *, at: datetime) -> None:
     """
     _must_name(caller, memory.agent_id)
     if not sees(_around(caller, memory, at=at), memory):
-        outside = "orgs" if caller.orgs is not None and memory.org not in caller.orgs else "projects"
-        shown = ", ".join(sorted(caller.orgs if outside == "orgs" and caller.orgs is not None else caller.projects or ())) or "none"
-        raise PermissionDenied(outside, f"This key may write only in these {outside}: {shown}.")
+        if caller.orgs is not None and memory.org not in caller.orgs:
+            raise not_listed("orgs", memory.org, caller.orgs)
+        raise not_listed("projects", memory.project, caller.projects or ())
 
 
 def _must_have_owners(filters: Filters, agent_id: str | None) -> None:

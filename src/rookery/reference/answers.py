@@ -17,6 +17,7 @@ from rookery.kernel.http.idempotency import AnswerNotKept, SecretAlreadyShown
 from rookery.kernel.http.replies import BadRequest, CrossSite, HostNotAllowed
 from rookery.kernel.http.routes import Endpoint, InternalError, Route
 from rookery.kernel.kept_answers import IdempotencyMismatch, StillRunning
+from rookery.kernel.preconditions import NoVersion
 from rookery.reference.components import Components, first_of
 from rookery.reference.downgrade import Schema
 
@@ -37,7 +38,15 @@ ERROR: Schema = {
         },
         "retry_after": {"type": "integer", "description": "Seconds, as in Retry-After."},
         "required_scope": {"type": "string", "description": "Of `scope_missing`."},
-        "required_permission": {"type": "string", "description": "Of `permission_denied`."},
+        "required_permission": {"type": "string", "description": "Of `permission_denied`: the permission that an agent key lacks."},
+        "not_in_list": {
+            "type": "object",
+            "description": "Of `permission_denied`: the list of the key that leaves out what the request names.",
+            "properties": {
+                "list": {"type": "string", "enum": ["servers", "tools", "orgs", "projects"]},
+                "value": {"type": "string", "nullable": True},
+            },
+        },
         "request_id": {"type": "string", "description": "Of `internal_error`: under which the log has more."},
     },
     "additionalProperties": True,
@@ -183,9 +192,11 @@ def refusals_of(endpoint: Endpoint, notes: Notes) -> list[type[RookeryError]]:
         found += [] if route.needs is None else [ScopeMissing]
     if "{" in endpoint.path:
         found.append(NotFound)
-    if endpoint.body is not None or notes.takes:
+    if endpoint.body is not None or notes.takes or endpoint.refuses_body:
         found += [InvalidJson, RequestTimeout, PayloadTooLarge, UnsupportedMediaType]
     found.append(ValidationFailed)
+    if endpoint.refuses_if_match:
+        found.append(NoVersion)
     if route.once:
         found += [StillRunning, AnswerNotKept, IdempotencyMismatch, *([SecretAlreadyShown] if route.secrets else [])]
     if route.method != "GET" and not route.public:

@@ -208,7 +208,7 @@ class _Operation:
     def _body(self) -> Schema | None:
         if (model := self._endpoint.body) is not None:
             schema = self._components.reference(model, "validation")
-            return {"required": not self._endpoint.route.may_be_empty, "content": {JSON: {"schema": schema}}}
+            return {"required": not self._endpoint.may_be_empty, "content": {JSON: {"schema": schema}}}
         if self._notes.takes:
             return {"required": True, "content": {kind: {"schema": {"type": "object"}} for kind in self._notes.takes}}
         return None

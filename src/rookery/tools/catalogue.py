@@ -18,7 +18,7 @@ import structlog
 from rookery.access.models import Caller
 from rookery.kernel.clock import Clock, utc_now
 from rookery.kernel.db import Database, Tx
-from rookery.kernel.errors import PermissionDenied, RookeryError
+from rookery.kernel.errors import NotInList, RookeryError
 from rookery.tools.errors import ConnectFailed, ConnectionLost, Disabled, ServerNotFound, UpstreamError
 from rookery.tools.models import Address, Command, Health, Isolation, JsonObject, Offer, Server, Snapshot, Status
 from rookery.tools.offers import MOST_OF_A_KIND, bounded, is_each_its_own, passed_over
@@ -172,14 +172,14 @@ class Catalogue:
 
         Raises:
             ServerNotFound: There is none, or not in this workspace.
-            PermissionDenied: The key's allow-lists leave it out.
+            NotInList: The key's allow-lists leave it out.
             Disabled: It is switched off.
         """
         server = self._roster.find(server_id, caller)
         if server is None:
             raise ServerNotFound(server_id)
         if not is_reached(caller, server.id):
-            raise PermissionDenied(server_id, f"This key does not reach the server {server_id!r}.")
+            raise NotInList("servers", server_id, f"This key is limited to some servers; {server_id!r} is not one of them.")
         if not server.enabled:
             raise Disabled(f"The server {server_id!r} is switched off.")
         return server

@@ -7,8 +7,8 @@ Events of campaigns and of generated content come with those.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
 
+from rookery.kernel.suggestions import did_you_mean
 from rookery.webhooks.models import EventType
 
 EVERYTHING = "*"
@@ -131,6 +131,5 @@ def wrong_pattern(pattern: str) -> str | None:
     if pattern in BY_NAME or any(wants([pattern], each) for each in BY_NAME):
         return None
     groups = dict.fromkeys(f"{each.partition('.')[0]}.*" for each in BY_NAME)
-    near = get_close_matches(pattern, [*BY_NAME, *groups], n=1, cutoff=0.5)
-    meant = f"; did you mean {near[0]!r}?" if near else ""
-    return f"{pattern[:100]!r} means no event{meant} GET /api/v1/events lists them all."
+    meant = did_you_mean(pattern, [*BY_NAME, *groups])
+    return f"{pattern[:100]!r} matches no event{meant or '.'} GET /api/v1/events lists all names."

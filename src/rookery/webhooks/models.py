@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Self
 
 from rookery.access.models import LIVE, TEST, Actor, Caller, Environment
-from rookery.kernel.errors import PermissionDenied
+from rookery.kernel.errors import NotInList
 from rookery.kernel.secret import Secret
 
 _READS_MEMORY = "brain:read"
@@ -87,14 +87,15 @@ class Tenant:
         Return the tenant that *caller* acts in.
 
         Raises:
-            PermissionDenied: The key's allow-lists leave out a part of the workspace (D-23), and a webhook is told of all of it.
+            NotInList: The key's allow-lists leave out a part of the workspace (D-23), and a webhook is told of all of it.
         """
         limits = {"servers": caller.servers, "tools": caller.tools, "orgs": caller.orgs, "projects": caller.projects}
         for name, allowed in limits.items():
             if allowed is not None:
-                raise PermissionDenied(
+                raise NotInList(
                     name,
-                    f"Webhooks are told of the whole workspace; this key is for some of its {name} only.",
+                    None,
+                    f"Webhooks receive events of the whole workspace; this key is limited to some {name}. Use a key without that list.",
                 )
         return cls(workspace_id=caller.workspace_id, shown_workspace_id=caller.shown_workspace_id, by=Actor.of(caller), caller=caller)
 

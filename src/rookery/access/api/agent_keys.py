@@ -25,8 +25,9 @@ from rookery.access.schemas import (
     PermissionsAnswer,
     PermissionsBody,
 )
-from rookery.access.scopes import ADDRESSES, grants, grants_all, grants_any
-from rookery.kernel.http import Route, allowed_on_full_disk, reply, respond_with
+from rookery.access.scopes import ADDRESSES, grants, grants_all, grants_any, read
+from rookery.kernel.errors import Conflict, ValidationFailed
+from rookery.kernel.http import Route, allowed_on_full_disk, describe, reply, respond_with
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,7 @@ class AgentKeyRoutes(KeyRoutes):
         answer = respond_with(Minted, lambda made: self.minted(caller, made))
         return answer(await self._keys.create(caller.shown_workspace_id, body.new(), by=Actor.of(caller)))
 
+    @describe(errors=(Conflict,))
     async def patch_key(self, request: Request, body: AgentKeyChangeBody, key_id: str) -> Response:
         """Change the name, limits or lists of an agent key. The change applies from the next request on; `agent_id` cannot change."""
         caller = caller_of(request)
@@ -84,6 +86,7 @@ class AgentKeyRoutes(KeyRoutes):
         await self._keys.revoke(caller.shown_workspace_id, key_id, by=Actor.of(caller))
         return await self.answer(caller, key_id)
 
+    @describe(errors=(Conflict,))
     async def post_extend(self, request: Request, body: ExtendBody, key_id: str) -> Response:
         """Replace the expiry, or remove it with null. An expired key becomes active again; a revoked one does not."""
         caller = caller_of(request)
@@ -92,6 +95,7 @@ class AgentKeyRoutes(KeyRoutes):
 
     async def get_permissions(self, request: Request, key_id: str, query: Annotated[HasQuery, Query()]) -> Response:
         """Return the permissions of a key, and whether it has one, any or all of the permissions that the query names."""
+        _require_known(query)
         key = await self._seen(caller_of(request), key_id)
         held = frozenset(key.scopes)
         return reply(
@@ -145,3 +149,15 @@ class AgentKeyRoutes(KeyRoutes):
     @property
     def _keys(self) -> AgentKeys:
         return cast("AgentKeys", self.keyring)
+
+
+def _require_known(query: HasQuery) -> None:
+    """
+    Do nothing if every permission that the query asks for exists.
+
+    Raises:
+        ValidationFailed: One is unknown, so that the answer "no" would hide a misspelling.
+    """
+    asked = {"has": [] if query.has is None else [query.has], "any": query.any, "all": query.all}
+    if errors := {name: wrong for name, names in asked.items() if (wrong := read(names, platform=True)[1])}:
+        raise ValidationFailed(errors)

@@ -21,7 +21,7 @@ from rookery.access.scopes import ADDRESSES
 from rookery.access.sheets import call_columns, sum_columns
 from rookery.access.usage import Usage
 from rookery.kernel.clock import Clock
-from rookery.kernel.errors import ValidationFailed
+from rookery.kernel.errors import Conflict, ValidationFailed
 from rookery.kernel.http import Route, allowed_on_full_disk, describe, page, reply, respond_with
 from rookery.kernel.http.pages import Page
 from rookery.kernel.wire import Answer, Moment
@@ -81,7 +81,7 @@ class KeyRoutes:
         caller = caller_of(request)
         environment = environment_of(caller) or query.environment
         found, total = await self.keyring.page(
-            caller.shown_workspace_id, limit=query.per_page, offset=query.offset, environment=environment
+            caller.shown_workspace_id, limit=query.per_page, offset=query.offset, environment=environment, status=query.status
         )
         at, with_addresses = self.clock(), caller.may(ADDRESSES)
         items = [shown.entry(each, at, with_addresses=with_addresses) for each in found]
@@ -97,7 +97,7 @@ class KeyRoutes:
         await self.keyring.delete(caller.shown_workspace_id, key_id, by=Actor.of(caller))
         return Response(status_code=204)
 
-    @describe(errors=(KeyInGrace, NotHeld))
+    @describe(errors=(Conflict, KeyInGrace, NotHeld))
     async def post_rotate(self, request: Request, body: RotateBody, key_id: str) -> Response:
         """Create a successor with the same settings. Both keys work until the grace period ends, then the old one is deleted."""
         caller = caller_of(request)
@@ -106,12 +106,14 @@ class KeyRoutes:
         return answer(await self.keyring.rotate(caller.shown_workspace_id, key_id, grace_hours=grace, by=Actor.of(caller)))
 
     @allowed_on_full_disk
+    @describe(errors=(Conflict,))
     async def post_suspend(self, request: Request, key_id: str) -> Response:
         """Suspend a key: its requests are rejected until it is resumed."""
         caller = caller_of(request)
         await self.keyring.suspend(caller.shown_workspace_id, key_id, by=Actor.of(caller))
         return await self.answer(caller, key_id)
 
+    @describe(errors=(Conflict,))
     async def post_resume(self, request: Request, key_id: str) -> Response:
         """End the suspension of a key."""
         caller = caller_of(request)

@@ -209,10 +209,8 @@ def list_keys(context: typer.Context, workspace: str | None, *, environment: Env
 
         async def rows() -> AsyncGenerator[Fields]:
             async for found in kind.keyring(services).entries(owner, environment=environment):
-                state = found.key.status(utc_now())
-                if status in {None, state.value.lower()}:
-                    fields = _fields(found)
-                    yield fields if as_json else {**fields, "status": state.value}
+                if status in {None, found.key.status(utc_now()).value.lower()}:
+                    yield _fields(found)
 
         await print_rows(rows(), kind.columns, as_json=as_json, in_table=kind.in_table)
 

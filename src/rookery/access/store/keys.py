@@ -9,7 +9,7 @@ from typing import cast
 import orjson
 from sqlalchemy import BigInteger, Column, Index, Table, Text, bindparam, case, delete, func, insert, select, update
 
-from rookery.access.models import Entry, Environment, Key, KeyKind, Reach, Tier, Use
+from rookery.access.models import Entry, Environment, Key, KeyKind, KeyStatus, Reach, Tier, Use
 from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db import Row, Tx, Value, metadata, upsert
 
@@ -86,8 +86,15 @@ _IN_ENVIRONMENT = (bindparam("environment", type_=Text()) == "") | (keys.c.envir
 _ALL = (keys.c.workspace_id == bindparam("workspace_id"), keys.c.kind == bindparam("kind"), _NOT_GONE, _IN_ENVIRONMENT)
 _ONE = select(keys).where(*_OWN, _NOT_GONE)
 _ONE_LOCKED = _ONE.with_for_update()
-_PAGE = select(keys).where(*_ALL).order_by(keys.c.id.desc()).limit(bindparam("limit")).offset(bindparam("offset"))
-_COUNT = select(func.count().label("n")).select_from(keys).where(*_ALL)
+_STATUS = case(
+    (keys.c.revoked_at.is_not(None) | keys.c.suspended_at.is_not(None), KeyStatus.REVOKED.value),
+    (keys.c.expires_at <= bindparam("at"), KeyStatus.EXPIRED.value),
+    else_=KeyStatus.ACTIVE.value,
+)
+"""As `Key.status` has it."""
+_IN_STATUS = (bindparam("status", type_=Text()) == "") | (bindparam("status", type_=Text()) == _STATUS)
+_PAGE = select(keys).where(*_ALL, _IN_STATUS).order_by(keys.c.id.desc()).limit(bindparam("limit")).offset(bindparam("offset"))
+_COUNT = select(func.count().label("n")).select_from(keys).where(*_ALL, _IN_STATUS)
 _BEFORE = select(keys).where(*_ALL, keys.c.id < bindparam("before")).order_by(keys.c.id.desc()).limit(bindparam("limit"))
 _ACTIVE = (
     keys.c.kind == bindparam("kind"),
@@ -167,10 +174,24 @@ def find_key(tx: Tx, kind: KeyKind, workspace_id: int, key_id: str, *, at: int, 
 
 
 def page_of_keys(
-    tx: Tx, kind: KeyKind, workspace_id: int, *, at: int, environment: Environment | None, limit: int, offset: int
+    tx: Tx,
+    kind: KeyKind,
+    workspace_id: int,
+    *,
+    at: int,
+    environment: Environment | None,
+    limit: int,
+    offset: int,
+    status: KeyStatus | None = None,
 ) -> tuple[list[Entry], int]:
-    """Return the workspace's keys, newest first, and how many there are in all; *environment* None: of both."""
-    which: dict[str, Value] = {"kind": kind, "workspace_id": workspace_id, "at": at, "environment": environment or ""}
+    """Return the workspace's keys, newest first, and the number of all; *environment* and *status* None: of any."""
+    which: dict[str, Value] = {
+        "kind": kind,
+        "workspace_id": workspace_id,
+        "at": at,
+        "environment": environment or "",
+        "status": status.value if status else "",
+    }
     rows = tx.all(_PAGE, {**which, "limit": limit, "offset": offset})
     return [entry_of(row) for row in rows], _counted(tx.one(_COUNT, which))
 

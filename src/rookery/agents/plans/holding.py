@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from rookery.access.models import Caller
+from rookery.access.models import Caller, not_listed
 from rookery.agents.errors import PhaseClosed, PlanArchived, PlanNotActive, TaskBlocked
 from rookery.agents.models.plans import SWEEPER, By, Phase, PhaseStatus, Plan, PlanStatus, Task, Within
 from rookery.agents.plans.journal import PlanJournal
 from rookery.agents.store import needs, phases, plans, tasks
 from rookery.kernel.db import Tx
-from rookery.kernel.errors import NotFound, PermissionDenied
+from rookery.kernel.errors import NotFound
 
 
 def the_plan(tx: Tx, within: Within, ref: str) -> Plan:
@@ -173,9 +173,9 @@ def must_reach(caller: Caller, plan: Plan) -> None:
     """
     if Within.of(caller).sees(plan):
         return
-    outside = "orgs" if caller.orgs is not None and plan.org not in caller.orgs else "projects"
-    shown = ", ".join(sorted((caller.orgs if outside == "orgs" else caller.projects) or ())) or "none"
-    raise PermissionDenied(outside, f"This key may write only in these {outside}: {shown}.")
+    if caller.orgs is not None and plan.org not in caller.orgs:
+        raise not_listed("orgs", plan.org, caller.orgs)
+    raise not_listed("projects", plan.project, caller.projects or ())
 
 
 def _not_archived(plan: Plan) -> Plan:

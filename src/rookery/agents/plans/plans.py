@@ -50,7 +50,13 @@ class Plans:
         return make(tx, caller, draft, journal=self._journal, ids=self._ids, now=self._clock())
 
     async def page(self, caller: Caller, filters: PlanFilters, *, limit: int, offset: int) -> tuple[list[PlanView], int]:
-        """Return a stretch of the plans, newest first, and how many there are in all."""
+        """
+        Return a stretch of the plans, newest first, and how many there are in all.
+
+        Raises:
+            NotInList: The filter names an org or a project that the key's lists leave out.
+        """
+        caller.require_listed(org=filters.org, project=filters.project)
 
         def read(tx: Tx) -> tuple[list[PlanView], int]:
             found, total = plans.page(tx, Within.of(caller), filters, limit=limit, offset=offset)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rookery.access.models import Caller
+from rookery.access.models import Caller, not_listed
 from rookery.agents.models.sessions import Session
 from rookery.kernel.errors import PermissionDenied
 
@@ -39,5 +39,4 @@ def must_work_in(caller: Caller, org: str | None, project: str | None) -> None:
     """
     for name, value, allowed in (("orgs", org, caller.orgs), ("projects", project, caller.projects)):
         if allowed is not None and value not in allowed:
-            shown = ", ".join(sorted(allowed)) or "none"
-            raise PermissionDenied(name, f"This key may work only in these {name}: {shown}.")
+            raise not_listed(name, value, allowed)

@@ -77,6 +77,7 @@ class Working:
         Raises:
             NotFound: There is no such plan.
         """
+        caller.require_listed(org=wanted.org, project=wanted.project)
         wanted = replace(wanted, orgs=caller.orgs, projects=caller.projects)
 
         def read(tx: Tx) -> tuple[list[Shown], int]:

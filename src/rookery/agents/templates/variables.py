@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 
 import jsonschema_rs
 
 from rookery.agents.models.templates import Scalar, Variable, VariableType
 from rookery.kernel.errors import ValidationFailed
+from rookery.kernel.suggestions import did_you_mean
 
 LONGEST_VALUE = 10_000
 LONGEST_PATTERN = 500
@@ -153,8 +153,7 @@ def _compiled(pattern: str) -> jsonschema_rs.Validator | None:
 
 
 def _unknown(name: str, variables: Mapping[str, Variable]) -> str:
-    near = get_close_matches(name[:100], list(variables), n=1, cutoff=0.5)
-    return f"unknown variable; did you mean {near[0]!r}?" if near else "unknown variable"
+    return f"unknown variable{did_you_mean(name, variables)}"
 
 
 def _shown(value: object) -> str:

@@ -35,6 +35,8 @@ from rookery.kernel.http.replies import BadRequest, error_reply
 from rookery.kernel.ids import request_id
 
 MAX_HEAD = 64 * 1024
+_HEADER_OVERHEAD = 4
+"""A colon, a space and the end of the line."""
 """Bytes of a request line and its headers together, looked at after each piece that arrives (uvloop reads 256 KiB at most)."""
 
 MAX_DROPPED = 10 * 1024 * 1024
@@ -95,6 +97,7 @@ class Connection(HttpToolsProtocol):
         self._place = place
         self._stage = _Stage.HEAD
         self._size = 0  # of the head; in a body, of what came since its last byte of content
+        self._head = 0  # bytes of the request line and the headers of this request
         self._has_content = False
         self._dropped = 0
         self._too_slow: asyncio.TimerHandle | None = None
@@ -140,13 +143,21 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self._unset_keepalive_if_required()
         super().on_message_begin()
-        self._stage, self._size, self._dropped = _Stage.HEAD, 0, 0
+        self._stage, self._size, self._dropped, self._head = _Stage.HEAD, 0, 0, 0
+
+    def on_url(self, url: bytes) -> None:
+        self._head += len(url)
+        super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._stage is _Stage.HEAD:  # else it is a trailer, which nobody reads, after the headers were judged
+            self._head += len(name) + len(value) + _HEADER_OVERHEAD
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
+        if self._head > MAX_HEAD:  # it may have come in one piece with the end of the head, which `_measure` does not see
+            self._refuse(_head_too_large())
+            raise _Enough
         if len(self.pipeline) >= MAX_PIPELINED:
             self._hear_no_more()
             raise _Enough
@@ -244,7 +255,7 @@ class Connection(HttpToolsProtocol):
         if self._size > MAX_HEAD and stage is _Stage.BODY:
             self._hear_no_more()
         elif self._size > MAX_HEAD:
-            self._refuse(HeadTooLarge(f"The request line and its headers are larger than {MAX_HEAD:,} bytes.", limit=MAX_HEAD))
+            self._refuse(_head_too_large())
         elif stage is _Stage.HEAD and self._too_slow is None:
             self._wait_for_head()
 
@@ -288,6 +299,10 @@ class Connection(HttpToolsProtocol):
             self._too_slow = self.loop.call_later(_FAREWELL_S, self.transport.close)
         else:
             self.transport.close()
+
+
+def _head_too_large() -> HeadTooLarge:
+    return HeadTooLarge(f"The request line and its headers are larger than {MAX_HEAD:,} bytes.", limit=MAX_HEAD)
 
 
 class _Enough(Exception):

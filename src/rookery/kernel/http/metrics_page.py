@@ -41,6 +41,7 @@ class MetricsPage:
                 needs="platform:metrics",
                 operation_id="get_metrics",
                 summary="Show metrics for Prometheus",
+                ignores_query=True,
             )
         ]
 

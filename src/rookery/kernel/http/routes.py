@@ -22,19 +22,24 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route as BaseRoute
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from rookery.kernel.disk_space import DiskSpace
 from rookery.kernel.errors import RookeryError, ValidationFailed
 from rookery.kernel.http.bodies import ClientLeft, UnsupportedMediaType, read_body, read_json
+from rookery.kernel.http.describing import notes_of
 from rookery.kernel.http.idempotency import Once, Rebuild, asked_by, mark_of
 from rookery.kernel.http.replies import ERROR_FORMAT, ErrorFormat, MethodNotAllowed, error_reply
+from rookery.kernel.preconditions import NoVersion, if_match
 from rookery.kernel.wire import refusal
 
 _log = structlog.stdlib.get_logger("rookery.http")
 
 MIB = 1024 * 1024
 _MAX_QUERY_FIELDS = 100
+_MAX_NAMED = 100
+_SAFE = frozenset({"GET", "HEAD"})
+_EVENT_STREAM = "text/event-stream"
 _KEY_HEADERS = frozenset({b"authorization", b"x-api-key"})
 _CLIENT_LEFT = 499
 """What the usage log says of a request whose caller was gone before the answer, as proxies do; it is never sent."""
@@ -84,11 +89,12 @@ class Route:
         description: What the operation does, beyond the docstring of its handler.
         rebuild: Builds the answer again from the id of what the route made, if its transaction stores only that id (`record_made`).
         errors: Refusals that it may answer with beyond those that follow from the row, for the documentation.
-        may_be_empty: Whether a request without a body is one with an empty object.
+        may_be_empty: Whether a request without a body is one with an empty object. A POST or DELETE whose body has no required field is.
         refuse: Turns an error raised before or in the handler into the one to send; beside it is given the body as far as
             it could be read, and the parameters of the path.
         error_format: The body of every error of this route, if it is not D-10's.
         allows_slash: Whether the path with a slash at its end is the same route.
+        ignores_query: Whether any query is accepted, and not read: for addresses that monitors request.
     """
 
     method: str
@@ -113,6 +119,7 @@ class Route:
     refuse: Callable[[RookeryError, object, Mapping[str, str]], RookeryError] | None = None
     error_format: ErrorFormat | None = None
     allows_slash: bool = False
+    ignores_query: bool = False
 
 
 @dataclass(slots=True)
@@ -154,6 +161,11 @@ class Endpoint:
         self._admit = admit
         self._plan = _plan(route.handler)
         self._lists = _list_fields(self._plan.query[1]) if self._plan.query else frozenset[str]()
+        notes = notes_of(route.handler)
+        self.refuses_body = self._plan.body is None and not notes.takes and route.method not in _SAFE
+        self.refuses_if_match = route.method not in _SAFE and not route.public and "If-Match" not in notes.reads
+        self.answers_head = route.method == "GET" and _EVENT_STREAM not in notes.media
+        self.may_be_empty = route.may_be_empty or (route.method in {"POST", "DELETE"} and _is_optional(self.body))
 
     @property
     def body(self) -> type[BaseModel] | None:
@@ -181,6 +193,9 @@ class Endpoint:
                 state["headers"] = admission.headers
             if self._disk is not None:
                 self._disk.require()
+            if self.refuses_body and _has_body(scope):
+                seen[0] = _require_no_content(scope, await read_body(receive, limit=self.route.max_body))
+                receive = _after_body(receive)
             response = await self._answer(Request(scope, receive, send), receive, seen)
         except ClientLeft:
             if admission is not None:
@@ -205,8 +220,10 @@ class Endpoint:
         mark = None if self.once is None else mark_of(scope)
         arguments: dict[str, object] = {}
         query = cast("bytes", scope["query_string"])
-        if query or plan.query is not None:
+        if (query or plan.query is not None) and not self.route.ignores_query:
             self._read_query(query, arguments)
+        if self.refuses_if_match:
+            _require_unconditional(scope)
         if plan.paths:
             path_params = cast("Mapping[str, str]", scope["path_params"])
             for name in plan.paths:
@@ -215,16 +232,7 @@ class Endpoint:
                     raise ValidationFailed({name: ["must not contain the character NUL (U+0000)"]})
                 arguments[name] = value
         if plan.body is not None:
-            name, model = plan.body
-            raw = await read_body(receive, limit=self.route.max_body)
-            if not raw and self.route.may_be_empty:
-                raw = b"{}"
-            _must_be_json(scope, raw)
-            seen[0] = read_json(raw)
-            try:
-                arguments[name] = model.__pydantic_validator__.validate_python(seen[0])
-            except ValidationError as error:
-                raise refusal(error, model) from None
+            await self._read_body(plan.body, scope, receive, seen, arguments)
         if plan.request is not None:
             arguments[plan.request] = request
         if self.once is None or mark is None:
@@ -232,6 +240,20 @@ class Endpoint:
         asked = asked_by(cast("dict[str, object]", scope["state"]).get("caller"), scope, mark, seen[0])
         rebuild: Rebuild | None = None if self.route.rebuild is None else partial(self.route.rebuild, request)
         return await self.once.answer(asked, partial(self.route.handler, **arguments), secrets=self.route.secrets, rebuild=rebuild)
+
+    async def _read_body(
+        self, wanted: tuple[str, type[BaseModel]], scope: Scope, receive: Receive, seen: list[object], arguments: dict[str, object]
+    ) -> None:
+        name, model = wanted
+        raw = await read_body(receive, limit=self.route.max_body)
+        if not raw and self.may_be_empty:
+            raw = b"{}"
+        _must_be_json(scope, raw)
+        seen[0] = read_json(raw)
+        try:
+            arguments[name] = model.__pydantic_validator__.validate_python(seen[0])
+        except ValidationError as error:
+            raise refusal(error, model) from None
 
     def _read_query(self, raw: bytes, arguments: dict[str, object]) -> None:
         pairs = _pairs(raw)
@@ -262,7 +284,7 @@ class _Mounted(BaseRoute):
 
     def __init__(self, path: str, endpoint: Endpoint, methods_of_path: set[str]) -> None:
         super().__init__(path, endpoint)
-        self.methods = {endpoint.route.method}  # HEAD is none of ours
+        self.methods = {endpoint.route.method, *(("HEAD",) if endpoint.answers_head else ())}
         self.ours = endpoint
         self._methods_of_path = methods_of_path
 
@@ -317,8 +339,8 @@ def mount(mounted: Mounted, prefix: str, routes: Iterable[Route], admit: Admit, 
         if route.once and (route.public or route.method != "POST"):
             msg = f"{route.method} {path} cannot take an Idempotency-Key: only a POST by somebody known can"
             raise ValueError(msg)
-        methods.add(route.method)
         endpoint = Endpoint(route, path, admit, once, mounted.disk)
+        methods.update((route.method, *(("HEAD",) if endpoint.answers_head else ())))
         mounted.endpoints.append(endpoint)
         for served in (path, f"{path}/") if route.allows_slash else (path,):
             at = _Mounted(served, endpoint, methods)
@@ -327,6 +349,73 @@ def mount(mounted: Mounted, prefix: str, routes: Iterable[Route], admit: Admit, 
                 mounted.formats.append((route.method, at.path_regex, route.error_format))
             if "{" not in path:
                 mounted.exact.setdefault(served, {})[route.method] = endpoint
+                if endpoint.answers_head:
+                    mounted.exact[served]["HEAD"] = endpoint
+
+
+def _is_optional(model: type[BaseModel] | None) -> bool:
+    """Return whether an empty object is a body of the model."""
+    if model is None:
+        return False
+    try:
+        model.__pydantic_validator__.validate_python({})
+    except ValidationError:
+        return False
+    return True
+
+
+def _has_body(scope: Scope) -> bool:
+    return any(
+        name == b"transfer-encoding" or (name == b"content-length" and value != b"0")
+        for name, value in cast("list[tuple[bytes, bytes]]", scope["headers"])
+    )
+
+
+def _after_body(receive: Receive) -> Receive:
+    """Return what to receive from once the body was read: an empty body first, for a handler that reads by itself."""
+    is_first = True
+
+    async def receive_after() -> Message:
+        nonlocal is_first
+        if is_first:
+            is_first = False
+            return {"type": "http.request", "body": b"", "more_body": False}
+        return await receive()
+
+    return receive_after
+
+
+def _require_no_content(scope: Scope, raw: bytes) -> object:
+    """
+    Return what the body of a request to a route without a body holds: None, or an empty object.
+
+    Raises:
+        InvalidJson: It is not JSON.
+        ValidationFailed: It holds fields or another value, which would be ignored.
+    """
+    if not raw:
+        return None
+    _must_be_json(scope, raw)
+    value = read_json(raw)
+    if value is None or value == {}:
+        return value
+    if isinstance(value, dict):
+        names = list(cast("dict[str, object]", value))[:_MAX_NAMED]
+        raise ValidationFailed({name[:200]: ["unknown field; this address takes no body"] for name in names})
+    raise ValidationFailed({"body": ["this address takes no body; send none, or an empty object"]})
+
+
+def _require_unconditional(scope: Scope) -> None:
+    """
+    Do nothing if the request has no If-Match, or `*`: for writes that have no version to compare with (D-64).
+
+    Raises:
+        NoVersion: It names ETags, which would be ignored.
+    """
+    headers = cast("list[tuple[bytes, bytes]]", scope["headers"])
+    given = [value.decode("latin-1") for name, value in headers if name == b"if-match"]
+    if given and if_match(given) is not None:
+        raise NoVersion(cast("str", scope["path"])[:200])
 
 
 def _has_key(scope: Scope) -> bool:

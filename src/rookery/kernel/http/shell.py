@@ -119,8 +119,7 @@ class Shell:
         seen = _Seen()
         for name, value in cast("Headers", scope["headers"]):
             seen.take(name, value)
-        given = seen.request_id
-        identity = given.decode("ascii") if given is not None and _REQUEST_ID.fullmatch(given) else request_id()
+        identity = request_id_of(None if seen.request_id is None else seen.request_id.decode("latin-1"))
         path = cast("str", scope["path"])
         state: dict[str, object] = {"request_id": identity, "headers": (), "address": self._address(path)}
         scope["state"] = state
@@ -135,8 +134,10 @@ class Shell:
                 headers = cast("Headers", message["headers"])
                 headers.append((b"x-request-id", identity.encode("ascii")))
                 headers.extend(cast("Iterable[tuple[bytes, bytes]]", state["headers"]))
-                present = {name for name, _ in headers}
+                present = {name.lower() for name, _ in headers}
                 headers.extend(header for header in _FIXED if header[0] not in present)
+            elif method == "HEAD":
+                message = {**message, "body": b""}
             await send(message)
 
         method = cast("str", scope["method"])
@@ -232,6 +233,11 @@ class _Traced:
         self._span.rename(f"{self._scope['method']} {route}", about)
         tracing.leave(self._token)
         self._span.end(error=(error or str(status)) if status >= _FAILURE else None)
+
+
+def request_id_of(given: str | None) -> str:
+    """Return the id of a request: the one that its caller gave, if it has the form of one, or a new one (D-11)."""
+    return given if given is not None and _REQUEST_ID.fullmatch(given.encode("utf-8")) else request_id()
 
 
 async def unknown_route(scope: Scope, receive: Receive, send: Send) -> None:

@@ -10,6 +10,7 @@ from rookery.tools.api.calls import CallRoutes
 from rookery.tools.api.discovery import DiscoveryRoutes
 from rookery.tools.api.listing import ListingRoutes
 from rookery.tools.api.logins import LoginRoutes
+from rookery.tools.api.pages import Pages
 from rookery.tools.api.servers import ServerRoutes
 from rookery.tools.calling.analytics import Analytics
 from rookery.tools.calling.calls import Calls
@@ -30,6 +31,7 @@ class ToolsApi:
     Attributes:
         api: Absolute address of the routes under {base_url}, for documents that others read elsewhere.
         is_discovery_public: Whether what D-35 names asks for no key.
+        has_docs: Whether the pages link to the API documentation.
     """
 
     catalogue: Catalogue
@@ -44,6 +46,7 @@ class ToolsApi:
     search: ToolSearch
     api: str
     is_discovery_public: bool
+    has_docs: bool = False
 
     def gateway_routes(self) -> list[Route]:
         """Return the routes under {base_url}'s prefix."""
@@ -74,4 +77,5 @@ class ToolsApi:
             search=self.search,
             api=self.api,
             is_public=self.is_discovery_public,
+            pages=Pages(has_docs=self.has_docs),
         )

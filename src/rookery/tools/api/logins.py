@@ -218,7 +218,7 @@ def _unknown() -> Response:
 
 
 def _page(title: str, text: str, *, fields: Mapping[str, str] | None = None, status: int = 200) -> Response:
-    response = Pages().show("login.html", title=title, text=text, fields=fields or {})
+    response = Pages().show("login.html", root="../", title=title, text=text, fields=fields or {})
     response.status_code = status
     policy = response.headers["Content-Security-Policy"]
     response.headers["Content-Security-Policy"] = policy.replace("form-action 'none'", "form-action 'self'")

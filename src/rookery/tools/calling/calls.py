@@ -10,7 +10,7 @@ from dataclasses import replace
 from rookery.access.models import TEST, Caller
 from rookery.kernel.clock import Clock, utc_now
 from rookery.kernel.disk_space import DiskSpace
-from rookery.kernel.errors import PermissionDenied, RookeryError
+from rookery.kernel.errors import NotInList, RookeryError
 from rookery.kernel.ids import Ids, uuid7
 from rookery.tools.calling.asked import PLAINLY, Asked, Manner
 from rookery.tools.calling.caching import Cache, Kept, may_be_kept
@@ -23,6 +23,7 @@ from rookery.tools.errors import ConnectFailed, Disabled, ServerNotFound, Sessio
 from rookery.tools.models import BuiltIn, CallRow, JsonObject, Outcome, ProtocolError
 from rookery.tools.ports import AgentSessions, ToolLimits
 from rookery.tools.servers.brakes import Brakes
+from rookery.tools.servers.roster import is_reached
 from rookery.tools.supervision.sessions import Sessions
 from rookery.tools.tool import Tool, is_off, reaches
 
@@ -239,7 +240,9 @@ def _done(asked: Asked, result: Result, kept: Kept | None) -> Outcome:
 def _must_reach(asked: Asked) -> None:
     if not reaches(asked.caller, asked.server, asked.tool):
         name = f"{asked.server.id}/{asked.tool}"
-        raise PermissionDenied(name, f"This key does not reach {name}.")
+        if not is_reached(asked.caller, asked.server.id):
+            raise NotInList("servers", asked.server.id, f"This key is limited to some servers; {asked.server.id!r} is not one of them.")
+        raise NotInList("tools", name, f"This key is limited to some tools; {name!r} is not one of them.")
 
 
 def _must_be_allowed(asked: Asked, tool: Tool) -> None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from typing import TypeVar, cast
 from urllib.parse import urlsplit
 
+from rookery.kernel.suggestions import did_you_mean, nearest
 from rookery.tools.models import (
     BUILTIN_IDS,
     CALLER_ROOTS,
@@ -104,8 +104,7 @@ class Entry:
         for name in self._fields:
             if name in _OURS or name in _OTHERS:
                 continue
-            near = get_close_matches(name, _OURS, n=1, cutoff=0.7)
-            found.append(f"unknown field {name!r} is passed over" + (f"; did you mean {near[0]!r}?" if near else ""))
+            found.append(f"unknown field {name!r} is passed over{did_you_mean(name, _OURS)}")
         return found
 
     def server(self, server_id: str, key: str) -> Server:
@@ -277,8 +276,8 @@ class Entry:
         rules = Entry(cast("dict[str, object]", raw), self._environment, within="tools.")
         for name in cast("dict[str, object]", raw):
             if name not in _OURS_OF_TOOLS:
-                near = get_close_matches(name, _OURS_OF_TOOLS, n=1, cutoff=0.5)
-                raise EntryBroken(f"unknown field tools.{name}" + (f"; did you mean tools.{near[0]}?" if near else "."), field="tools")
+                near = nearest(name, _OURS_OF_TOOLS)
+                raise EntryBroken(f"unknown field tools.{name}" + (f"; did you mean tools.{near}?" if near else "."), field="tools")
         allowed = rules._list("allow")
         return ToolRules(
             allow=None if allowed is None else rules._texts("allow"),

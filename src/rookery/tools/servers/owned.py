@@ -21,7 +21,7 @@ from rookery.access.workspaces import must_exist
 from rookery.kernel.clock import Clock, iso
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.egress import AddressRefused, EgressGuard
-from rookery.kernel.errors import Conflict, NotFound, PermissionDenied, RookeryError, ValidationFailed
+from rookery.kernel.errors import Conflict, NotFound, NotInList, RookeryError, ValidationFailed
 from rookery.kernel.ids import Ids
 from rookery.kernel.sealing import Place, Sealer
 from rookery.tools.models import Added, Command, JsonObject, Server, Status
@@ -153,12 +153,12 @@ class Owned:
         Raises:
             ValidationFailed: The id or a field is not valid, or the address one that we do not connect to (D-82).
             Conflict: The workspace sees another server of that id, or has as many as it may.
-            PermissionDenied: The key's allow-list leaves the id out.
+            NotInList: The key's allow-list leaves the id out.
         """
         if not ID.fullmatch(new.id) or new.id in RESERVED_IDS:
             raise ValidationFailed({"id": [_why_no_id(new.id)]})
         if not is_reached(caller, new.id):
-            raise PermissionDenied(new.id, f"This key does not reach the server {new.id!r}.")
+            raise NotInList("servers", new.id, f"This key is limited to some servers; {new.id!r} is not one of them.")
         entry = {name: value for name, value in new.entry.items() if value is not None or name in _NULL_MEANS}
         await self._must_be_good(new.id, entry, new.secrets)
         other = self._roster.find(new.id, caller)

@@ -12,25 +12,29 @@ from starlette.responses import Response
 
 _HERE = Path(__file__).parent
 
+FAVICON = (_HERE / "favicon.ico").read_bytes()
+
 
 class Pages:
     """Fills in the templates beside this file; whatever servers say of themselves is text in them, never markup."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_docs: bool = False) -> None:
         self._style = (_HERE / "style.css").read_text(encoding="utf-8")
         self._script = (_HERE / "page.js").read_text(encoding="utf-8")
         self._templates = Environment(
             loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
         )
+        # What a page does not say for itself: its name, the way from it to the top, and whether there is documentation to link to.
+        self._defaults: dict[str, object] = {"root": "", "page": "", "organization": "Rookery", "has_docs": has_docs}
         # The one style and the one script are named by their digests: nothing that is smuggled into a page can run.
         self._policy = (
-            f"default-src 'none'; style-src {_digest(self._style)}; script-src {_digest(self._script)}; img-src data:; "
+            f"default-src 'none'; style-src {_digest(self._style)}; script-src {_digest(self._script)}; img-src 'self' data:; "
             "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
         )
 
     def show(self, name: str, **content: object) -> Response:
         """Return the page *name* with *content* in it; no cache keeps it, since keys see more than others."""
-        text = self._templates.get_template(name).render(style=self._style, script=self._script, **content)
+        text = self._templates.get_template(name).render(style=self._style, script=self._script, **{**self._defaults, **content})
         return Response(
             text,
             media_type="text/html; charset=utf-8",

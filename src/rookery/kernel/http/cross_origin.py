@@ -1,0 +1,104 @@
+"""Cross-origin requests from the origins of ROOKERY_CORS_ORIGINS (D-09)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from starlette.datastructures import Headers
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from rookery.kernel.errors import RookeryError
+from rookery.kernel.http.replies import error_reply
+from rookery.kernel.http.shell import request_id_of
+
+ALLOWED_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+ALLOWED_HEADERS = (
+    "Accept",
+    "Authorization",
+    "Content-Type",
+    "Idempotency-Key",
+    "If-Match",
+    "Last-Event-ID",
+    "Mcp-Method",
+    "Mcp-Name",
+    "Mcp-Protocol-Version",
+    "Mcp-Session-Id",
+    "X-API-Key",
+    "X-Request-ID",
+    "X-Session-ID",
+    "X-Workspace-ID",
+)
+EXPOSED_HEADERS = (
+    "Content-Disposition",
+    "Deprecation",
+    "ETag",
+    "Idempotent-Replay",
+    "Location",
+    "Mcp-Session-Id",
+    "Retry-After",
+    "Sunset",
+    "WWW-Authenticate",
+    "X-Plan",
+    "X-RateLimit-Limit",
+    "X-RateLimit-Remaining",
+    "X-RateLimit-Reset",
+    "X-RateLimit-Scope",
+    "X-Reason",
+    "X-Request-ID",
+)
+
+
+class OriginRefused(RookeryError):
+    """A preflight request of an origin, for a method or with headers that are not allowed."""
+
+    status, code = 400, "invalid_request"
+
+
+class CrossOrigin:
+    """
+    Answers preflight requests, and lets pages of the allowed origins read answers; an ASGI application around another.
+
+    Args:
+        app: Serves all other requests.
+        origins: The allowed origins.
+    """
+
+    def __init__(self, app: ASGIApp, origins: Collection[str]) -> None:
+        self._origins = sorted(origins)
+        self._cors = CORSMiddleware(
+            app, allow_origins=self._origins, allow_methods=ALLOWED_METHODS, allow_headers=ALLOWED_HEADERS, expose_headers=EXPOSED_HEADERS
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        headers = Headers(scope=scope)
+        if scope["method"] == "OPTIONS" and "origin" in headers and "access-control-request-method" in headers:
+            await self._preflight(headers)(scope, receive, send)
+        else:
+            await self._cors(scope, receive, send)
+
+    def _preflight(self, headers: Headers) -> Response:
+        """Return the answer to a preflight request: with a request id, as all, and a refusal in the one error body."""
+        found = self._cors.preflight_response(headers)
+        if found.status_code >= OriginRefused.status:
+            found = self._with_cors(found, error_reply(OriginRefused(self._why(headers))))
+        found.headers["X-Request-ID"] = request_id_of(headers.get("x-request-id"))
+        return found
+
+    def _with_cors(self, refused: Response, reply: Response) -> Response:
+        kept = {name: value for name, value in refused.headers.items() if name.startswith("access-control-") or name == "vary"}
+        reply.headers.update(kept)
+        return reply
+
+    def _why(self, headers: Headers) -> str:
+        origin, method = headers["origin"][:200], headers["access-control-request-method"][:40]
+        if not self._cors.is_allowed_origin(origin=headers["origin"]):
+            return f"The origin {origin!r} is not allowed; the operator adds it to ROOKERY_CORS_ORIGINS."
+        if method not in ALLOWED_METHODS:
+            return f"The method {method!r} is not allowed; allowed are {', '.join(ALLOWED_METHODS)}."
+        allowed = {each.lower() for each in (*ALLOWED_HEADERS, "Accept-Language", "Content-Language")}
+        asked = [each.strip() for each in headers.get("access-control-request-headers", "").split(",")]
+        wrong = ", ".join(repr(each[:100]) for each in asked if each.lower() not in allowed)
+        return f"These request headers are not allowed: {wrong}; allowed are {', '.join(ALLOWED_HEADERS)}."

@@ -1,0 +1,100 @@
+"""Requests to paths that no route has: redirected to the one that was meant, or refused with the nearest (D-10)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import cast
+
+from starlette.responses import Response
+from starlette.routing import Match
+from starlette.types import Receive, Scope, Send
+
+from rookery.kernel.http.replies import UnknownRoute, error_reply
+from rookery.kernel.http.routes import Mounted
+from rookery.kernel.redaction import redact
+from rookery.kernel.suggestions import nearest
+
+_PERMANENT_REDIRECT = 308
+_MAX_SHOWN = 200
+_MAX_BELOW = 3
+_MAX_SEGMENTS = 12
+"""Longer paths are compared with none."""
+
+
+class UnknownPaths:
+    """
+    What serves paths that no route has; an ASGI application.
+
+    Args:
+        mounted: The routes there are.
+        aliases: Paths that others use for one of ours, such as `/docs`, by theirs.
+    """
+
+    def __init__(self, mounted: Mounted, aliases: Mapping[str, str]) -> None:
+        self._mounted = mounted
+        self._aliases = {alias: path for alias, path in aliases.items() if path in mounted.methods}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Redirect, or answer 404."""
+        path = cast("str", scope["path"])
+        target = self._target(scope, path)
+        response = self._refusal(path) if target is None else _redirect(scope, target)
+        await response(scope, receive, send)
+
+    def _target(self, scope: Scope, path: str) -> str | None:
+        """Return the path that a request is redirected to: without the slash at its end, or ours for an alias."""
+        bare = path.rstrip("/")
+        if bare in self._aliases:
+            return self._aliases[bare]
+        if bare == path or not bare or path.startswith("//"):
+            return None
+        without = {**scope, "path": bare}
+        is_known = any(route.matches(without)[0] is not Match.NONE for route in self._mounted.app.router.routes)
+        raw = cast("bytes", scope.get("raw_path") or path.encode()).partition(b"?")[0].decode("latin-1")
+        return raw.rstrip("/") if is_known else None
+
+    def _refusal(self, path: str) -> Response:
+        shown = redact(path)[:_MAX_SHOWN]  # whoever puts a key into the path must not find it in their logs
+        near = self._near(path.rstrip("/"))
+        if not near:
+            return error_reply(UnknownRoute(f"There is nothing at {shown!r}. GET / lists where to begin."))
+        listed = ", ".join(repr(each) for each in near)
+        return error_reply(UnknownRoute(f"There is nothing at {shown!r}; the nearest is {listed}.", nearest=near))
+
+    def _near(self, path: str) -> list[str]:
+        """Return the first paths below *path*, or else the one that differs in one segment that is nearly right."""
+        below = [known for known in self._known if path and known.startswith(f"{path}/")]
+        if below:
+            return below[:_MAX_BELOW]
+        segments = path.split("/")
+        if len(segments) > _MAX_SEGMENTS:
+            return []
+        candidates: dict[str, list[str]] = {}
+        for known, its in self._segments:
+            wrong = [place for place, (one, other) in enumerate(zip(segments, its, strict=False)) if one != other and not _is_free(other)]
+            if len(its) == len(segments) and len(wrong) == 1:
+                candidates.setdefault(segments[wrong[0]], []).append(known)
+        for segment, paths in candidates.items():
+            place = segments.index(segment)
+            meant = nearest(segment, [each.split("/")[place] for each in paths])
+            if meant is not None:
+                return [each for each in paths if each.split("/")[place] == meant][:1]
+        return []
+
+    @cached_property
+    def _known(self) -> list[str]:
+        return sorted(self._mounted.methods, key=lambda path: (path.count("/"), path))
+
+    @cached_property
+    def _segments(self) -> list[tuple[str, list[str]]]:
+        return [(path, path.split("/")) for path in self._known]
+
+
+def _is_free(segment: str) -> bool:
+    return segment.startswith("{")
+
+
+def _redirect(scope: Scope, path: str) -> Response:
+    query = cast("bytes", scope["query_string"]).decode("latin-1")
+    return Response(status_code=_PERMANENT_REDIRECT, headers={"Location": f"{path}?{query}" if query else path})

@@ -1,0 +1,89 @@
+"""The nearest known name to one that is unknown, for error messages; none if no known name is near."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+_MAX_LENGTH = 64
+"""Longer names have no suggestion: comparing them costs too much."""
+_MIN_PREFIX = 3
+_SEPARATOR = re.compile(r"[.:]")
+_PREFIX_DISTANCE = 1
+
+_SYNONYMS = (
+    frozenset({"limit", "per_page", "page_size", "top_k", "max_memories"}),
+    frozenset({"state", "status"}),
+    frozenset({"q", "query"}),
+    frozenset({"ips", "ip_list"}),
+    frozenset({"text", "content", "message"}),
+    frozenset({"name", "title"}),
+    frozenset({"scope", "memory_scope"}),
+    frozenset({"scopes", "permissions"}),
+    frozenset({"key", "token", "secret"}),
+)
+"""Names of one thing in different places of the API, or in the API of others."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """
+    Return the known name that was probably meant; None if none is near.
+
+    A name is near if a third of its characters, at least one, turn it into the other; if one is the beginning of the other;
+    or if both are names of one thing.
+    """
+    candidates = list(known)
+    wanted = _plain(name)
+    if not wanted or len(wanted) > _MAX_LENGTH:
+        return None
+    distances = [(distance, candidate) for candidate in candidates if (distance := _nearness(wanted, _plain(candidate))) is not None]
+    if distances:
+        return min(distances, key=lambda each: each[0])[1]
+    same = {each for group in _SYNONYMS if wanted in group for each in group}
+    return next((candidate for candidate in candidates if candidate in same), None)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return `; did you mean 'x'?`, or nothing, to be put behind a statement."""
+    near = nearest(name, known)
+    return f"; did you mean {near!r}?" if near is not None else ""
+
+
+def _plain(name: str) -> str:
+    return name.strip().casefold().replace("-", "_")
+
+
+def _nearness(wanted: str, other: str) -> int | None:
+    """Return how far two names are apart, None if too far; names such as `brain:read` are compared part by part."""
+    parts, other_parts = _SEPARATOR.split(wanted), _SEPARATOR.split(other)
+    pairs = list(zip(parts, other_parts, strict=True)) if len(parts) == len(other_parts) else [(wanted, other)]
+    total = 0
+    for one, another in pairs:
+        bound = max(1, len(one) // 3)
+        distance = _PREFIX_DISTANCE if one != another and _is_beginning(one, another) else _distance(one, another, bound)
+        if distance and (distance > bound or distance >= len(one)):
+            return None
+        total += distance
+    return total
+
+
+def _is_beginning(one: str, other: str) -> bool:
+    return min(len(one), len(other)) >= _MIN_PREFIX and (one.startswith(other) or other.startswith(one))
+
+
+def _distance(one: str, other: str, bound: int) -> int:
+    """Return how many characters to insert, delete, replace or swap turn *one* into *other*; above *bound*, any larger number."""
+    if abs(len(one) - len(other)) > bound:
+        return bound + 1
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for i, char in enumerate(one, 1):
+        two_before, before, row = before, row, [i]
+        for j, other_char in enumerate(other, 1):
+            cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (char != other_char))
+            if i > 1 and j > 1 and char == other[j - 2] and one[i - 2] == other_char:
+                cost = min(cost, two_before[j - 2] + 1)
+            row.append(cost)
+        if min(row) > bound:
+            return bound + 1
+    return row[-1]

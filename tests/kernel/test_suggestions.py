@@ -1,0 +1,50 @@
+"""Suggestions of error messages: a name that is near, or none."""
+
+from __future__ import annotations
+
+import pytest
+
+from rookery.kernel.suggestions import nearest
+
+_SEARCH = ("q", "org", "project", "type", "limit", "offset", "tags", "source", "since", "until", "agent_id", "session_id")
+_PLANS = ("page", "per_page", "status", "org", "project")
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "meant"),
+    [
+        ("contnt", ("content", "type"), "content"),
+        ("Agent-ID", _SEARCH, "agent_id"),
+        ("agent", _SEARCH, "agent_id"),
+        ("tpye", _SEARCH, "type"),
+        ("brain:reed", ("brain:read", "brain:write"), "brain:read"),
+        ("limit", ("query", "top_k", "mode"), "top_k"),
+        ("limit", ("page", "per_page"), "per_page"),
+        ("status", ("state", "plan"), "state"),
+        ("query", _SEARCH, "q"),
+    ],
+)
+def test_a_near_name_is_suggested(name: str, known: tuple[str, ...], meant: str) -> None:
+    """Issue 14: a slip of the pen, the beginning of a name, and another name for the same thing; D-10."""
+    assert nearest(name, known) == meant
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("workspace_id", ("agent_id", "content", "type")),
+        ("page", ("type", "q")),
+        ("template", _PLANS),
+        ("secret", ("url", "events")),
+        ("nope:read", ("score:read", "brain:read")),
+        ("user_id", ("supersedes_id", "content")),
+        ("tasks", ("status", "title")),
+        ("nope", _PLANS),
+        ("zz", _PLANS),
+        ("", _PLANS),
+        ("x" * 10_000, _PLANS),
+    ],
+)
+def test_a_far_fetched_name_is_not_suggested(name: str, known: tuple[str, ...]) -> None:
+    """Issue 14: a suggestion that is not meant misleads; D-10."""
+    assert nearest(name, known) is None
