@@ -27,7 +27,7 @@ class StartAnswer(Answer):
     version: Annotated[
         str | None, Field(description="The version of Rookery; null without a key where discovery needs one, as in production.")
     ]
-    status: Annotated[str, Field(description="`ok`, `degraded` or `unavailable`, as `GET /readyz` has it.")]
+    status: Annotated[str, Field(description="`ok`, `starting`, `degraded` or `unavailable`, as `GET /readyz` has it.")]
     links: Annotated[dict[str, str], Field(description="Where to go from here, by name.")]
 
 
@@ -71,7 +71,7 @@ class StartPage:
         links = {"servers": "/servers", "connect": "/connect", "mcp": "/mcp", "health": "/readyz"}
         if self.has_docs:
             links |= {"docs": "/api/docs", "openapi": "/docs/openapi.json"}
-        if wants_html(request, default=False):
+        if wants_html(request):
             return self.pages.show(
                 "start.html", organization=self.organization, version=version, status=status, url=f"{self.address('/mcp')}/mcp"
             )
