@@ -13,7 +13,7 @@ from starlette.responses import Response
 from rookery.access.guard import caller_if_any
 from rookery.kernel.http import Route, describe, reply, tag
 from rookery.kernel.wire import Answer
-from rookery.tools.api.pages import FAVICON, Pages, wants_html
+from rookery.tools.api.pages import Pages, wants_html
 
 Status = Callable[[], Awaitable[str]]
 """Returns how the server is, as `GET /readyz` has it: `ok`, `degraded` or `unavailable`."""
@@ -82,4 +82,4 @@ class StartPage:
     @describe(media=("image/vnd.microsoft.icon",))
     async def get_icon(self) -> Response:
         """Return the icon that browsers show beside the title of a page."""
-        return Response(FAVICON, media_type="image/vnd.microsoft.icon", headers={"Cache-Control": "public, max-age=86400"})
+        return Response(self.pages.icon, media_type="image/vnd.microsoft.icon", headers={"Cache-Control": "public, max-age=86400"})

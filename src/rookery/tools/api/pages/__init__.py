@@ -12,13 +12,12 @@ from starlette.responses import Response
 
 _HERE = Path(__file__).parent
 
-FAVICON = (_HERE / "favicon.ico").read_bytes()
-
 
 class Pages:
     """Fills in the templates beside this file; whatever servers say of themselves is text in them, never markup."""
 
     def __init__(self, *, has_docs: bool = False) -> None:
+        self.icon = (_HERE / "favicon.ico").read_bytes()
         self._style = (_HERE / "style.css").read_text(encoding="utf-8")
         self._script = (_HERE / "page.js").read_text(encoding="utf-8")
         self._templates = Environment(
