@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import uuid
 from datetime import UTC, datetime
 from typing import Any
 
@@ -243,30 +244,26 @@ def _is_in(part: str, whole: str) -> None:
 def half_life(api: Api, case: tuple[str, float | None]) -> None:
     """Assert how far the confidence of a memory of a type has decayed after its half-life, by the age of an import."""
     kind, days = case
-    line = {
-        "content": f"Old {api.name()}.",
-        "type": kind,
-        "confidence": 0.8,
-        "memory_scope": "project",
-        "created_at": "2025-01-01T00:00:00Z",
-    }
-    path = api.folder.parent / f"{api.name('old')}.jsonl"
-    path.write_text(json.dumps(line) + "\n", encoding="utf-8")
-    done = api.run("import", str(path), "--workspace", "default", "--format", "jsonl")
-    assert done.returncode == 0, done.stderr
-    found = next(
-        each
-        for each in api.get(f"{BRAIN}/memories?type={kind}&per_page=100&until=2025-06-01").json()["data"]
-        if each["content"] == line["content"]
+    old = "2025-01-01T00:00:00Z"
+    nothing: dict[str, object] = dict.fromkeys(
+        ["org", "project", "agent_id", "session_id", "supersedes_id", "expires_at", "archived_at", "recalled_at"]
     )
-    age = _days_since("2025-01-01T00:00:00+00:00")
-    expected = 0.8 if days is None else 0.8 * 0.5 ** (age / days)
-    assert abs(found["effective_confidence"] - expected) < 0.01
-
-
-def _days_since(moment: str) -> float:
-    began = datetime.fromisoformat(moment)
-    return (datetime.now(UTC) - began).total_seconds() / 86400
+    times = dict.fromkeys(["created_at", "updated_at", "content_at"], old)
+    memory_id = str(uuid.uuid4())
+    memory: dict[str, object] = {"kind": "memory", "id": memory_id, "type": kind, "tags": [], "memory_scope": "project", "source": "manual"}
+    memory |= nothing | times | {"confidence": 0.8, "base_confidence": 0.8, "content": f"Old {api.name()}."}
+    lines = [
+        {"kind": "rookery-memories", "version": 1, "exported_at": old},
+        memory,
+        {"kind": "end", "memory": 1, "tombstone": 0, "merge": 0},
+    ]
+    path = api.folder.parent / f"{api.name('old')}.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    done = api.run("import", str(path), "--workspace", "default")
+    assert done.returncode == 0, done.stdout + done.stderr
+    age_days = (datetime.now(UTC) - datetime.fromisoformat(old)).total_seconds() / 86400
+    expected = 0.8 if days is None else 0.8 * 0.5 ** (age_days / days)
+    assert abs(shown(api, memory_id)["effective_confidence"] - expected) < 0.01
 
 
 each_of(

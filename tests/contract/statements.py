@@ -148,10 +148,11 @@ class Api:
 
 @contextmanager
 def open_api(folder: Path) -> Generator[Api]:
-    """Start a server with the tool servers of `SERVERS`; it ends with the block."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "servers.json").write_text(json.dumps(SERVERS), encoding="utf-8")
-    with running(folder, egress_allow="127.0.0.1/32") as server:
+    """Start a server with the tool servers of `SERVERS`, with its data in a folder below *folder*; it ends with the block."""
+    data = folder / "data"
+    data.mkdir(parents=True, exist_ok=True)
+    (data / "servers.json").write_text(json.dumps(SERVERS), encoding="utf-8")
+    with running(data, egress_allow="127.0.0.1/32") as server:
         api = Api(server)
         api.call("toolbox", "echo", text="ready")
         yield api

@@ -149,8 +149,9 @@ def claimed(api: Api) -> tuple[str, str]:
 def verb(api: Api, name: str) -> None:
     """Assert that a verb takes the token and refuses another."""
     task, token = claimed(api)
-    assert api.post(f"/v1/tasks/{task}/{name}", {"claim_token": "another-token"}).status_code == 409
-    answer = api.post(f"/v1/tasks/{task}/{name}", {"claim_token": token} | ({"error": "It cannot be done."} if name == "fail" else {}))
+    body = {"error": "It cannot be done."} if name == "fail" else {}
+    assert api.post(f"/v1/tasks/{task}/{name}", body | {"claim_token": "another-token"}).status_code == 409
+    answer = api.post(f"/v1/tasks/{task}/{name}", body | {"claim_token": token})
     assert answer.status_code == 200, answer.text
 
 
