@@ -245,9 +245,7 @@ def half_life(api: Api, case: tuple[str, float | None]) -> None:
     """Assert how far the confidence of a memory of a type has decayed after its half-life, by the age of an import."""
     kind, days = case
     old = "2025-01-01T00:00:00Z"
-    nothing: dict[str, object] = dict.fromkeys(
-        ["org", "project", "agent_id", "session_id", "supersedes_id", "expires_at", "archived_at", "recalled_at"]
-    )
+    nothing = dict.fromkeys(["org", "project", "agent_id", "session_id", "supersedes_id", "expires_at", "archived_at", "recalled_at"])
     times = dict.fromkeys(["created_at", "updated_at", "content_at"], old)
     memory_id = str(uuid.uuid4())
     memory: dict[str, object] = {"kind": "memory", "id": memory_id, "type": kind, "tags": [], "memory_scope": "project", "source": "manual"}
