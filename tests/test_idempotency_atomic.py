@@ -36,13 +36,18 @@ BODIES: dict[str, object] = {
     "POST /v1/plans/{plan}/phases/1/tasks": {"name": "made"},
     "POST /v1/tasks/claim-next": {"plan": "whole"},
     "POST /v1/tasks/{task}/claim": {},
+    "POST /v1/tasks/{task}/release": {"force": True},
     "POST /v1/tasks/{task}/complete": {"force": True},
+    "POST /v1/tasks/{hopeless}/fail": {"force": True, "error": "made"},
     "POST /v1/templates": {"slug": "made", "name": "made", "phases": [{"name": "a"}]},
     "POST /v1/templates/{template}/copies": {"slug": "copied"},
     "POST /v1/templates/{template}/plans": {"variables": {}},
     "POST /v1/sessions": {"agent_type": "made", "agent_id": "made"},
     "POST /v1/sessions/{session}/events": {"message": "made"},
     "POST /v1/sessions/{session}/resume": {"takeover": True},
+    "POST /v1/sessions/{done}/end": {},
+    "POST /v1/plans/{plan}/archive": {},
+    "POST /v1/plans/{plan}/restore": {},
 }
 """One request for each route that takes the header; /api/agent has the same handlers as /v1."""
 
@@ -122,6 +127,8 @@ async def _things(house: House) -> dict[str, str]:
     return {
         "plan": plan["id"],
         "task": tasks[2],
+        "hopeless": (await admin.post(f"/v1/plans/{plan['id']}/phases/1/tasks", {"name": "hopeless"})).json()["id"],
+        "done": (await admin.post("/v1/sessions", {"agent_type": "x", "agent_id": "done"})).json()["session"]["id"],
         "webhook": webhook,
         "delivery": delivery,
         "template": "given",

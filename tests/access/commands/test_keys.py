@@ -169,7 +169,6 @@ def test_prune_says_what_it_would_delete(line: Line) -> None:
         ["create", "--name", "x", "--scope", "*", "--expires-at", "99999999d"],
         ["create", "--name", "x", "--scope", "*", "--tool-limit", "web"],
         ["create", "--name", "x", "--scope", "*", "--tool-limit", f"web={'9' * 5000}"],
-        ["create", "--name", "x", "--scope", "*", "--workspace", "nowhere"],
         ["create", "--name", "x", "--scope", "*", "--count", "0"],
         ["create", "--name", "x", "--scope", "*", "--out", "nowhere/at/all"],
         ["change", "x"],

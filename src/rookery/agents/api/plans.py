@@ -119,14 +119,17 @@ class PlanRoutes:
     async def post_archive(self, request: Request, plan: str, body: ArchiveBody) -> Response:
         """Archive a plan and record the reason. It becomes read-only and can be restored."""
         caller = caller_of(request)
-        return await self._answer(request, await self.plans.archive(caller, plan, reason=body.reason, expected=expected(request)))
+        answer = respond_with(PlanView, lambda view: tagged(plan_answer(caller, view), view.plan.version))
+        return answer(await self.plans.archive(caller, plan, reason=body.reason, expected=expected(request)))
 
     @with_etag
     @by_etag
     @describe(errors=(WrongTransition,))
     async def post_restore(self, request: Request, plan: str) -> Response:
         """Restore an archived plan to the status that it had before."""
-        return await self._answer(request, await self.plans.restore(caller_of(request), plan, expected=expected(request)))
+        caller = caller_of(request)
+        answer = respond_with(PlanView, lambda view: tagged(plan_answer(caller, view), view.plan.version))
+        return answer(await self.plans.restore(caller, plan, expected=expected(request)))
 
     @describe(media=("text/plain",))
     async def get_graph(self, request: Request, plan: str, query: Annotated[GraphQuery, Query()]) -> Response:

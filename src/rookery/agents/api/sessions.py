@@ -92,7 +92,15 @@ class SessionRoutes:
                 spends=False,
             ),
             _route(
-                f"POST {one}/end", self.post_end, WRITE, SessionAnswer, "end_session", summary="End a session", once=True, may_be_empty=True
+                f"POST {one}/end",
+                self.post_end,
+                WRITE,
+                SessionAnswer,
+                "end_session",
+                summary="End a session",
+                once=True,
+                rebuild=self._ended_again,
+                may_be_empty=True,
             ),
             _route(
                 f"POST {one}/resume",
@@ -171,8 +179,14 @@ class SessionRoutes:
     async def post_end(self, request: Request, session_id: str, body: EndBody) -> Response:
         """End a session as completed, failed or handed over. Ending it again in the same way changes nothing."""
         caller = caller_of(request)
+        record_made(Session, lambda session: session.id, status=200)
         ended = await self.sessions.endings.end(caller, session_id, body.ending(), expected=expected(request))
         return _answer(caller, await self.sessions.working.shown(ended))
+
+    async def _ended_again(self, request: Request, session_id: str) -> Response:
+        """Return the answer to an end whose process died before the answer was stored."""
+        caller = caller_of(request)
+        return _answer(caller, await self.sessions.working.get(caller, session_id))
 
     @with_etag
     @by_etag
@@ -180,7 +194,6 @@ class SessionRoutes:
     async def post_resume(self, request: Request, session_id: str, body: ResumeBody) -> Response:
         """Start a session that continues an ended one. `boot` in the answer has what the agent starts with."""
         caller = caller_of(request)
-        record_made(Session, lambda session: session.id)
         record_made(Session, lambda session: session.id)
         return await self._started(
             caller, await self.sessions.starting.resume(caller, session_id, body.resumption(), expected=expected(request))

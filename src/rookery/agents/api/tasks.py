@@ -171,8 +171,8 @@ class TaskRoutes:
     @describe(errors=(PlanArchived, LeaseLost, TaskClaimed, WrongTransition))
     async def post_release(self, request: Request, task: str, body: ReleaseBody) -> Response:
         """End the lease of a task without a result. Others can claim it again."""
-        view = await self.claims.release(caller_of(request), task, body.proof(), reason=body.reason, expected=expected(request))
-        return tagged(task_answer(view), view.task.version)
+        answer = respond_with(Ended, _given_up)
+        return answer(await self.claims.release(caller_of(request), task, body.proof(), reason=body.reason, expected=expected(request)))
 
     @with_etag
     @by_etag
@@ -196,14 +196,18 @@ class TaskRoutes:
     @describe(errors=(PlanArchived, LeaseLost, TaskClaimed, WrongTransition))
     async def post_fail(self, request: Request, task: str, body: FailBody) -> Response:
         """End the lease of a task with the reason why it could not be done."""
-        view = await self.claims.fail(
-            caller_of(request), task, body.proof(), error=body.error, result=body.result, expected=expected(request)
+        answer = respond_with(Ended, _given_up)
+        return answer(
+            await self.claims.fail(caller_of(request), task, body.proof(), error=body.error, result=body.result, expected=expected(request))
         )
-        return tagged(task_answer(view), view.task.version)
 
 
 def _claimed(view: TaskView) -> Response:
     return tagged(claimed_answer(view), view.task.version)
+
+
+def _given_up(ended: Ended) -> Response:
+    return tagged(task_answer(ended.task), ended.task.task.version)
 
 
 async def _unless_left(waiting: Awaitable[T], receive: Receive) -> T:

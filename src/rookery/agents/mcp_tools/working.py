@@ -53,11 +53,12 @@ class TaskTools:
                 return plain(task_answer(await self.claims.heartbeat(caller, _id(arguments), beat.proof(), ttl_s=beat.ttl_s)))
             case "task_release":
                 body = valid(ReleaseBody, arguments, "task_id")
-                return plain(task_answer(await self.claims.release(caller, _id(arguments), body.proof(), reason=body.reason)))
+                released = await self.claims.release(caller, _id(arguments), body.proof(), reason=body.reason)
+                return plain(task_answer(released.task))
             case "task_fail":
                 failed = valid(FailBody, arguments, "task_id")
-                view = await self.claims.fail(caller, _id(arguments), failed.proof(), error=failed.error, result=failed.result)
-                return plain(task_answer(view))
+                given_up = await self.claims.fail(caller, _id(arguments), failed.proof(), error=failed.error, result=failed.result)
+                return plain(task_answer(given_up.task))
             case "task_complete":
                 done = valid(CompleteBody, arguments, "task_id")
                 ended = await self.claims.complete(

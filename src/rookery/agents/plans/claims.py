@@ -197,9 +197,7 @@ class Claims:
 
         return await self._db.write(write)
 
-    async def release(
-        self, caller: Caller, task_id: str, proof: Proof, *, reason: str | None = None, expected: Expected = None
-    ) -> TaskView:
+    async def release(self, caller: Caller, task_id: str, proof: Proof, *, reason: str | None = None, expected: Expected = None) -> Ended:
         """
         Give a task back, so that somebody else may take it.
 
@@ -208,7 +206,7 @@ class Claims:
             LeaseLost: The token is of no lease any more. WrongTransition: By force, of a task that is not in progress.
         """
         data: dict[str, object] = {} if reason is None else {"reason": reason}
-        return (await self._end(caller, task_id, proof, Verb.RELEASE, data=data, expected=expected)).task
+        return await self._end(caller, task_id, proof, Verb.RELEASE, data=data, expected=expected)
 
     async def complete(
         self,
@@ -240,7 +238,7 @@ class Claims:
 
     async def fail(
         self, caller: Caller, task_id: str, proof: Proof, *, error: str, result: object = None, expected: Expected = None
-    ) -> TaskView:
+    ) -> Ended:
         """
         Say that a task cannot be done; it stays failed until somebody sets it back to pending.
 
@@ -252,7 +250,7 @@ class Claims:
             kept = result if result is not None else task.result
             return replace(task, result=kept, error=error, attempts=task.attempts + 1, completed_at=now)
 
-        return (await self._end(caller, task_id, proof, Verb.FAIL, data={"error": error[:200]}, ended=failed, expected=expected)).task
+        return await self._end(caller, task_id, proof, Verb.FAIL, data={"error": error[:200]}, ended=failed, expected=expected)
 
     async def sweep(self) -> int:
         """Note all leases that have run out, so that who only looks sees it; return how many."""
