@@ -69,7 +69,8 @@ RUN = [
 PAGES = [*RUN, *(ROOT / "docs" / f"{name}.md" for name in ("index", "architecture", "decisions"))]
 
 VARIES = frozenset(
-    "id recall_id created_at updated_at indexed_at expires_at last_used_at call_count took_ms duration_ms duration_exact_ms duration_s resealed score "
+    "id recall_id created_at updated_at indexed_at expires_at last_used_at call_count took_ms duration_ms duration_s resealed score "
+    "duration_exact_ms "
     "similarity effective_confidence reset reset_in_seconds hint key plaintext_key datetime day_of_week "
     "pid software uptime_s p50_ms p95_ms seen_at result_bytes".split()
 )

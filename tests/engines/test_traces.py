@@ -236,11 +236,11 @@ async def test_no_span_holds_what_callers_say(traced: Settings, receiver: Receiv
 async def test_a_failure_of_ours_is_marked_by_its_code(traced: Settings, receiver: Receiver) -> None:
     """D-10: a span that failed says so, by a word."""
     async with open_house(traced) as house:
-        await house.rookery.texts.close()
-        answer = await house.admin.post("/v1/brain/recall", {"query": "when", "mode": "keyword"})
+        await house.rookery.vectors.close()
+        answer = await house.admin.post("/v1/brain/recall", {"query": "when", "mode": "semantic"})
 
     (recall,) = receiver.named("POST /v1/brain/recall")
-    below = receiver.below(recall)["text search"]
+    below = receiver.below(recall)["vector search"]
     assert answer.status_code == 503
     assert (about(recall)["error.type"], recall.status.code) == ("engine_unavailable", 2)
     assert (about(below), below.status.code, below.status.message, list(below.events)) == ({"error.type": "EngineUnavailable"}, 2, "", [])
