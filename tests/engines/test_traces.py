@@ -234,15 +234,20 @@ async def test_no_span_holds_what_callers_say(traced: Settings, receiver: Receiv
 
 
 async def test_a_failure_of_ours_is_marked_by_its_code(traced: Settings, receiver: Receiver) -> None:
-    """D-10: a span that failed says so, by a word."""
+    """D-10: a span that failed says so, by a word; D-42: a recall by words alone has not failed, its embedding has."""
+    async with open_house(traced) as house:
+        await house.rookery.embedder.warm()
+        await house.rookery.embedder.close()
+        by_words, key = await house.admin.post("/v1/brain/recall", {"query": "when"}), house.admin.key
     async with open_house(traced) as house:
         await house.rookery.vectors.close()
-        answer = await house.admin.post("/v1/brain/recall", {"query": "when", "mode": "semantic"})
+        refused = await house.caller(key).post("/v1/brain/recall", {"query": "when", "mode": "semantic"})
 
-    (recall,) = receiver.named("POST /v1/brain/recall")
-    below = receiver.below(recall)["vector search"]
-    assert answer.status_code == 503
-    assert (about(recall)["error.type"], recall.status.code) == ("engine_unavailable", 2)
+    first, second = receiver.named("POST /v1/brain/recall")
+    below = receiver.below(first)["embedding"]
+    assert (by_words.status_code, refused.status_code) == (200, 503)
+    assert (about(second)["error.type"], second.status.code) == ("engine_unavailable", 2)
+    assert "error.type" not in about(first)
     assert (about(below), below.status.code, below.status.message, list(below.events)) == ({"error.type": "EngineUnavailable"}, 2, "", [])
 
 
