@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -240,11 +241,13 @@ async def test_a_failure_of_ours_is_marked_by_its_code(traced: Settings, receive
         await house.rookery.embedder.close()
         by_words, key = await house.admin.post("/v1/brain/recall", {"query": "when"}), house.admin.key
     async with open_house(traced) as house:
-        await house.rookery.vectors.close()
-        refused = await house.caller(key).post("/v1/brain/recall", {"query": "when", "mode": "semantic"})
+        with sqlite3.connect(traced.data_dir / "texts.db") as damaged:
+            damaged.execute("DROP TABLE document")
+        refused = await house.caller(key).post("/v1/brain/recall", {"query": "when", "mode": "keyword"})
 
     first, second = receiver.named("POST /v1/brain/recall")
     below = receiver.below(first)["embedding"]
+    assert receiver.below(second)["text search"].status.code == 2
     assert (by_words.status_code, refused.status_code) == (200, 503)
     assert (about(second)["error.type"], second.status.code) == ("engine_unavailable", 2)
     assert "error.type" not in about(first)
