@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from rookery.access.models import Caller
-from rookery.kernel.errors import PermissionDenied
+from rookery.kernel.errors import NotInList, PermissionDenied
 from rookery.kernel.events import MemoryRecalled
 from rookery.memory.models import Filters, Hit, MemoryScope, Mode, Question
 from rookery.memory.store import records
@@ -159,7 +159,8 @@ async def test_no_filter_is_widened(rig: Rig, mode: Mode) -> None:
     assert await two(until=now) == await two(min_confidence=0.9) == ["heron one"]
     assert await two(org="nowhere") == []
     assert await two(make_caller(orgs=frozenset({"zoo"}))) == ["heron two"]
-    assert await two(make_caller(orgs=frozenset({"zoo"})), org="acme") == []
+    with pytest.raises(NotInList, match="'acme' is not one of them"):
+        await two(make_caller(orgs=frozenset({"zoo"})), org="acme")
     assert await two(make_caller(workspace_id=2)) == ["heron foreign"]
 
 
