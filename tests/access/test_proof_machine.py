@@ -13,6 +13,7 @@ from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, rule
@@ -25,7 +26,7 @@ from rookery.access.settings import Changes, NewAgentKey
 from rookery.access.store.keys import add_key, keys
 from rookery.engines.counters import open_counter
 from rookery.kernel.db import Tx, open_database
-from rookery.kernel.errors import RookeryError
+from rookery.kernel.errors import Conflict, RookeryError
 from rookery.kernel.secret import Secret
 from tests.access.makers import Access, build, empty_store
 from tests.conftest import OPERATOR, FakeClock
@@ -104,6 +105,10 @@ class ProofMachine(RuleBasedStateMachine):
         """Suspend or resume the key that the token is of."""
         for row in self.alive(token):
             ring = self.ring(process, row)
+            if row.is_revoked:
+                with pytest.raises(Conflict):
+                    self.do((ring.suspend if suspended else ring.resume)(self.workspace, row.key.id, by=OPERATOR))
+                continue
             self.do((ring.suspend if suspended else ring.resume)(self.workspace, row.key.id, by=OPERATOR))
             row.is_suspended = suspended
 
@@ -120,6 +125,10 @@ class ProofMachine(RuleBasedStateMachine):
         """Give the key another end, or none."""
         for row in self.alive(token):
             expires_at = None if hours is None else self.clock() + timedelta(hours=hours)
+            if row.is_revoked:
+                with pytest.raises(Conflict, match="stays revoked"):
+                    self.do(self.ring(process, row).alter(self.workspace, row.key.id, Changes(expires_at=expires_at), by=OPERATOR))
+                continue
             self.do(self.ring(process, row).alter(self.workspace, row.key.id, Changes(expires_at=expires_at), by=OPERATOR))
             row.expires_at = expires_at
 
