@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
-from sqlalchemy import update
+import pytest
+from sqlalchemy import bindparam, update
 
 from rookery.access.settings import NewAgentKey
 from rookery.access.store.audit import entries
 from rookery.doctor import Finding, examine, is_well
 from rookery.kernel.clock import to_micros
 from rookery.kernel.config import Settings
-from rookery.wiring import build
+from rookery.memory.maintenance.lifecycle import Wanted
+from rookery.memory.store.tables import memories
+from rookery.wiring import Rookery, build
 from tests.conftest import OPERATOR, FakeClock, House, open_house
+
+_ARCHIVE = update(memories).where(memories.c.id == bindparam("memory")).values(archived_at=memories.c.created_at)
+
+
+async def _told(rookery: Rookery, name: str) -> list[Finding]:
+    return [finding for finding in await examine(rookery, deep=True) if finding.about == name]
 
 
 def _about(findings: list[Finding], name: str) -> list[str]:
@@ -131,6 +142,41 @@ async def test_memories_of_another_model_are_told(settings: Settings) -> None:
     [stale] = [finding for finding in findings if finding.about == "memory"]
     assert stale.grade == "warning"
     assert "brain:reindex --stale" in str(stale.advice)
+
+
+@pytest.mark.parametrize(
+    ("index", "delete", "advice"),
+    [
+        ("vectors", "DELETE FROM entry WHERE change IN (SELECT change FROM entry ORDER BY change LIMIT 3)", "rookery brain:reindex"),
+        ("texts", "DELETE FROM document WHERE id IN (SELECT id FROM document ORDER BY id LIMIT 3)", "rookery brain:reindex --elastic-only"),
+    ],
+)
+async def test_memories_that_an_index_lost_are_counted_and_a_reindex_brings_them_back(
+    settings: Settings, index: str, delete: str, advice: str
+) -> None:
+    """Issue 14 (attack 6): `doctor --deep` compares both indexes with the records; memories that an index holds beyond are no finding."""
+    async with open_house(settings) as house:
+        for number in range(5):
+            await house.admin.remember(f"The heron of roof {number} nests on a Tuesday.")
+        extra = await house.admin.remember("The heron that is archived, and not taken out yet.")
+        await house.rookery.db.write(lambda tx: tx.run(_ARCHIVE, {"memory": str(extra["id"])}))
+        before = await _told(house.rookery, "indexes")
+
+    with closing(sqlite3.connect(Path(settings.data_dir, f"{index}.db"))) as raw, raw:
+        raw.execute(delete)
+    async with open_house(settings) as again:
+        found = await again.caller(house.admin.key).get("/v1/brain/search?q=heron")
+        told = await _told(again.rookery, "indexes")
+        shallow = await examine(again.rookery)
+        await again.rookery.lifecycle.reindex(Wanted(words_only=index == "texts"))
+        after = await _told(again.rookery, "indexes")
+
+    assert found.status_code == 200
+    assert [(each.grade, each.advice) for each in told] == [("problem", f"{advice}; the server may run meanwhile.")]
+    assert "workspace 1: the" in told[0].says
+    assert "lacks at least 2 of 5 memories" in told[0].says
+    assert _about(shallow, "indexes") == []
+    assert [(each.grade, each.says) for each in (*before, *after)] == [("ok", "both hold the 5 memories that the records call indexed")] * 2
 
 
 async def test_an_index_that_is_damaged_is_told_with_what_to_do(settings: Settings) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
@@ -34,6 +34,7 @@ _IDLE = timedelta(days=90)
 
 _FIRST_RUN = "first-run.json"
 _RESTORE = "Restore a backup: rookery restore ARCHIVE"
+_REBUILD = "rookery brain:reindex"
 _REINDEX = "Stop the server, remove the file, and run: rookery brain:reindex"
 _DATABASES = {
     "records.db": _RESTORE,
@@ -62,11 +63,16 @@ class Finding:
     advice: str | None = None
 
 
-async def examine(rookery: Rookery) -> list[Finding]:
-    """Examine every part; a part that cannot be examined is itself a finding, and the others are examined all the same."""
+async def examine(rookery: Rookery, *, deep: bool = False) -> list[Finding]:
+    """
+    Examine every part; a part that cannot be examined is itself a finding, and the others are examined all the same.
+
+    Args:
+        deep: Compare also how many memories the indexes hold with how many the records call indexed.
+    """
     found = await _engines(rookery)
     if found[0].grade == "ok":
-        for about, part in _PARTS.items():
+        for about, part in (_PARTS | ({"indexes": _indexes} if deep else {})).items():
             found += await _attempt(about, part, rookery)
     return [*found, await _server(rookery), _disk(rookery), *_connections(rookery), *_servers_file(rookery)]
 
@@ -151,6 +157,24 @@ async def _memory(rookery: Rookery) -> list[Finding]:
     says = f"{stale:,} memories are not indexed as they are now, by the embedder of now ({rookery.embedder.model})"
     advice = "New and changed ones a running server works off; cleaned ones, and all others: rookery brain:reindex --stale"
     return [Finding(about="memory", grade="warning", says=says, advice=advice)]
+
+
+async def _indexes(rookery: Rookery) -> list[Finding]:
+    """Compare what the indexes hold with the records, workspace by workspace."""
+    compared = await rookery.memory.index_check.compare()
+    if not compared.gaps:
+        says = f"both hold the {compared.expected:,} memories that the records call indexed"
+        return [Finding(about="indexes", grade="ok", says=says)]
+    found = list[Finding]()
+    for gap in compared.gaps[:_SHOWN]:
+        name = "vector index" if gap.index == "vectors" else "full-text index"
+        says = f"workspace {gap.workspace_id}: the {name} lacks at least {gap.missing:,} of {gap.expected:,} memories that it should find"
+        advice = _REBUILD + (" --elastic-only" if gap.index == "texts" else "") + "; the server may run meanwhile."
+        found.append(Finding(about="indexes", grade="problem", says=says, advice=advice))
+    if len(compared.gaps) > _SHOWN:
+        says = f"{len(compared.gaps) - _SHOWN:,} more indexes of workspaces lack memories"
+        found.append(Finding(about="indexes", grade="problem", says=says, advice=_REBUILD))
+    return found
 
 
 async def _traces(rookery: Rookery) -> list[Finding]:
@@ -337,7 +361,7 @@ async def _only_audit(rookery: Rookery) -> list[Finding]:
     return [await _audit(rookery)]
 
 
-_PARTS: Mapping[str, Callable[[Rookery], Awaitable[list[Finding]]]] = {
+_PARTS: dict[str, Callable[[Rookery], Awaitable[list[Finding]]]] = {
     "memory": _memory,
     "traces": _traces,
     "jobs": _failed_jobs,

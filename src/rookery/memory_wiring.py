@@ -21,6 +21,7 @@ from rookery.memory.indexing import Indexer
 from rookery.memory.journal import Journal
 from rookery.memory.listing import Listing
 from rookery.memory.maintenance.erasing import Erasing
+from rookery.memory.maintenance.index_check import IndexCheck
 from rookery.memory.maintenance.lifecycle import Lifecycle
 from rookery.memory.maintenance.tidying import Tidying, tidying
 from rookery.memory.ports import Generation, OpenSessions, Traces
@@ -53,6 +54,7 @@ class MemoryServices:
     answers: Answers
     sessions: SessionMemories
     lifecycle: Lifecycle
+    index_check: IndexCheck
     rebuild: Rebuild
     formers: Formers
     tidying: Tidying
@@ -167,6 +169,7 @@ def build_memory(
         answers=answers,
         sessions=SessionMemories(jobs=jobs, bus=bus, context=context, answers=answers),
         lifecycle=Lifecycle(db=db, indexer=indexer, texts=indexes.texts, bus=bus, clock=clock, rebuild=rebuild, erasing=erasing),
+        index_check=IndexCheck(db=db, vectors=indexes.vectors, texts=indexes.texts, clock=clock, model=indexes.embedder.model),
         rebuild=rebuild,
         formers=formers,
         tidying=tidying(

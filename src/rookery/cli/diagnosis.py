@@ -18,13 +18,15 @@ from rookery.kernel.config import Settings
 from rookery.kernel.errors import WrongSettings
 from rookery.wiring import build
 
+_DEEP = "Read every page of every database and compare the indexes with the records; takes time on large stores."
+
 _log = structlog.stdlib.get_logger("rookery.cli")
 
 
 def doctor(
     context: typer.Context,
     *,
-    deep: Annotated[bool, typer.Option(help="Read every page of every database; takes time on large stores.")] = False,
+    deep: Annotated[bool, typer.Option(help=_DEEP)] = False,
     as_json: Json = False,
 ) -> None:
     """Look for what is wrong, and say what to do; exit code 1 if something does not work."""
@@ -55,4 +57,4 @@ async def _examine(settings: Settings, *, deep: bool) -> list[Finding]:
         _log.debug("doctor.not_prepared", reason=str(error))
         rookery = build(settings)
     async with rookery.for_command(must_answer=False):
-        return [*files, *await examine(rookery)]
+        return [*files, *await examine(rookery, deep=deep)]

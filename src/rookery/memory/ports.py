@@ -207,6 +207,10 @@ class TextIndex(Protocol):
         """Forget *ids* of the workspace; unknown ones are ignored."""
         ...
 
+    async def count(self, workspace_id: int) -> int:
+        """Return how many memories of the workspace are indexed."""
+        ...
+
 
 class Traces(Protocol):
     """A store that keeps bytes of what was deleted from it, until they happen to be written over."""

@@ -76,6 +76,10 @@ class EmbeddedTexts:
         async with self._using() as file:
             await file.writer.submit(lambda connection: file.drop(connection, workspace_id, ids))
 
+    async def count(self, workspace_id: int) -> int:
+        async with self._using() as file:
+            return await self._in_thread(lambda: file.count(workspace_id))
+
     async def erase(self) -> None:
         async with self._using() as file:
             await asyncio.to_thread(file.erase)

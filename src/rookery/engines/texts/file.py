@@ -40,6 +40,9 @@ _IDLE_READERS = 8
 
 _CACHE_READS_S = 60.0
 
+_COUNT_S = 60.0
+"""Counting a workspace reads an index of the whole of it."""
+
 _MAPPED_BYTES = 2**31 - 2**16
 """
 So much of the file readers map, SQLite's most: the rows that a question finds lie all over it, and to look them up costs a third of
@@ -101,6 +104,7 @@ _PUT = f"""
 INSERT OR REPLACE INTO document (id, {_COLUMNS}, updated_at, expires_at, content, context, tokens)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """  # noqa: S608 - as above
+_COUNT = "SELECT count(*) FROM document WHERE workspace_id = ?"
 _HAS_EXPIRED = "SELECT EXISTS (SELECT 1 FROM document WHERE workspace_id = ? AND expires_at <= ?)"
 _NOT_EXPIRED = "fts.rowid NOT IN (SELECT id FROM document WHERE workspace_id = :workspace_id AND expires_at <= :at)"
 _SCORE = f"bm25(fts, 1.0, {_CONTEXT_WEIGHT}, 0.0)"
@@ -182,6 +186,11 @@ class TextFile:
             found = connection.execute(_FIND, (workspace_id, memory_id)).fetchone()
             if found is not None:
                 _take_out(connection, found)
+
+    def count(self, workspace_id: int) -> int:
+        """Return how many documents the workspace has; blocks."""
+        with self._reader(_COUNT_S) as connection:
+            return int(connection.execute(_COUNT, (workspace_id,)).fetchone()[0])
 
     def erase(self) -> None:
         """Leave nothing of what was taken out: blocks until all segments are merged, step by step; others write in between."""
@@ -316,7 +325,7 @@ def _best(connection: sqlite3.Connection, asked: Asked, match: str, within: With
         worst = {**values, "worst": rows[wanted][1]}
         rows = connection.execute(f"SELECT id, score FROM ({scored}) WHERE score <= :worst", worst).fetchall()  # noqa: S608 - as above
     ids = dict(connection.execute(_IDS, (numbers(row for row, _ in rows),)).fetchall())
-    return [(score, ids[row]) for row, score in rows]
+    return [(score, ids[row]) for row, score in rows if row in ids]  # a damaged file may have words of documents that it lost
 
 
 def _anywhere(connection: sqlite3.Connection, match: str, within: Within, wanted: int) -> list[tuple[float, str]] | None:

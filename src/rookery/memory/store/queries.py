@@ -236,6 +236,15 @@ def scanned(tx: Tx, *, at: datetime, workspace_id: int | None, org: str | None, 
     return 0 if row is None else row.integer("found")
 
 
+def indexed_counts(tx: Tx, *, at: datetime, model: str, workspace_id: int | None) -> dict[int, int]:
+    """Return by workspace how many live memories are indexed as they are now, by *model*; workspaces without any are left out."""
+    c = memories.c
+    live = _scanned(at=at, workspace_id=workspace_id, org=None, project=None, stale_for=None)
+    is_current = and_(c.indexed_at >= c.updated_at, func.coalesce(c.indexed_model, model) == model)
+    statement = select(c.workspace_id, func.count().label("found")).where(live, is_current).group_by(c.workspace_id)
+    return {row.integer("workspace_id"): row.integer("found") for row in tx.all(statement)}
+
+
 def _scanned(*, at: datetime, workspace_id: int | None, org: str | None, project: str | None, stale_for: str | None) -> ColumnElement[bool]:
     c = memories.c
     return and_(

@@ -1,0 +1,95 @@
+"""Compare the number of memories that each index holds with the number that the records call indexed (D-46)."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from rookery.kernel.clock import Clock
+from rookery.kernel.db import Database
+from rookery.memory.ports import TextIndex, VectorIndex
+from rookery.memory.store import queries
+
+MAX_LOOKS = 3
+"""Counts of a workspace before memories count as missing: others may write meanwhile."""
+
+IndexName: TypeAlias = Literal["vectors", "texts"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexGap:
+    """
+    An index that holds fewer memories of a workspace than it should.
+
+    Attributes:
+        expected: Live memories that the records call indexed, by the current embedding model.
+        missing: How many of them, at least, the index does not hold.
+    """
+
+    workspace_id: int
+    index: IndexName
+    expected: int
+    missing: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexComparison:
+    """The result of a comparison: how many memories were expected in each index, and what is missing."""
+
+    expected: int
+    gaps: tuple[IndexGap, ...]
+
+
+class IndexCheck:
+    """
+    A comparison of the indexes with the records; it changes nothing, and a server may work meanwhile.
+
+    Memories that an index holds beyond the expected ones are no finding: those that are being written or taken out are among them.
+    """
+
+    def __init__(self, *, db: Database, vectors: VectorIndex, texts: TextIndex, clock: Clock, model: str) -> None:
+        self._db = db
+        self._vectors = vectors
+        self._texts = texts
+        self._clock = clock
+        self._model = model
+
+    async def compare(self) -> IndexComparison:
+        """
+        Compare both indexes of every workspace.
+
+        Raises:
+            EngineUnavailable: The record store or an index is down.
+        """
+        expected = await self._expected(None)
+        gaps = list[IndexGap]()
+        for workspace_id in sorted(expected):
+            gaps += await self._gaps(workspace_id)
+        return IndexComparison(expected=sum(expected.values()), gaps=tuple(gaps))
+
+    async def _gaps(self, workspace_id: int) -> list[IndexGap]:
+        """Return the smallest gaps of some looks: a memory that is replaced between two counts is missing in one look alone."""
+        least = await self._look(workspace_id)
+        for _ in range(MAX_LOOKS - 1):
+            if not least:
+                break
+            again = await self._look(workspace_id)
+            least = {name: min(gap, again[name], key=lambda each: each.missing) for name, gap in least.items() if name in again}
+        return list(least.values())
+
+    async def _look(self, workspace_id: int) -> dict[IndexName, IndexGap]:
+        before = (await self._expected(workspace_id)).get(workspace_id, 0)
+        in_vectors, in_texts = await asyncio.gather(self._vectors.count(workspace_id), self._texts.count(workspace_id))
+        # A memory leaves the records first and the indexes after, so the second count leaves out what was just taken out.
+        expected = min(before, (await self._expected(workspace_id)).get(workspace_id, 0))
+        counts: dict[IndexName, int] = {"vectors": in_vectors, "texts": in_texts}
+        return {
+            name: IndexGap(workspace_id=workspace_id, index=name, expected=expected, missing=expected - count)
+            for name, count in counts.items()
+            if count < expected
+        }
+
+    async def _expected(self, workspace_id: int | None) -> dict[int, int]:
+        at = self._clock()
+        return await self._db.read(lambda tx: queries.indexed_counts(tx, at=at, model=self._model, workspace_id=workspace_id))
