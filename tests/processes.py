@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,9 +22,15 @@ _STOP_S = 15.0
 
 
 class Server:
-    """A running `rookery serve`."""
+    """
+    A running `rookery serve`.
 
-    def __init__(self, folder: Path, **settings: str) -> None:
+    Args:
+        folder: The data folder; the log goes into the folder of this name as this process sees it.
+        wrapper: What starts it, before the command itself; it ends in `exec`.
+    """
+
+    def __init__(self, folder: Path, *, wrapper: Sequence[str] = (), **settings: str) -> None:
         self.folder = folder
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ROOKERY_")}
         environment |= {"ROOKERY_MIN_FREE_DISK_MB": "0", "ROOKERY_BCRYPT_COST": "4"}
@@ -32,13 +38,13 @@ class Server:
         folder.mkdir(parents=True, exist_ok=True)
         self._log = (folder / "server.log").open("ab")
         no_keys.watch_log(folder / "server.log")
-        command = [sys.executable, "-m", "rookery", "--data-dir", str(folder), "serve", "--port", "0"]
+        command = [*wrapper, sys.executable, "-m", "rookery", "--data-dir", str(folder), "serve", "--port", "0"]
         self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=self._log, text=True)
         assert self.process.stdout is not None
         said = self.process.stdout.readline()
         self.url = next((word.rstrip(",;") for word in said.split() if word.startswith("http")), "")
         self._wait()
-        keys = json.loads((folder / "first-run.json").read_text(encoding="utf-8"))
+        keys = json.loads((self.data / "first-run.json").read_text(encoding="utf-8"))
         self.keys: dict[str, str] = keys
         self.client = httpx2.Client(base_url=self.url, headers={"Authorization": f"Bearer {keys['api_key']}"}, timeout=30)
         self.client.event_hooks["response"].append(_learn)
@@ -54,6 +60,11 @@ class Server:
                 return
         self.process.kill()
         pytest.fail(f"the server did not start:\n{self.log()}")
+
+    @property
+    def data(self) -> Path:
+        """The data folder as the server sees it, which may have mounts of its own."""
+        return Path(f"/proc/{self.process.pid}/root") / self.folder.relative_to("/")
 
     def log(self) -> str:
         """Return all that it wrote to standard error."""
@@ -96,9 +107,9 @@ def _learn(response: httpx2.Response) -> None:
 
 
 @contextmanager
-def running(folder: Path, **settings: str) -> Generator[Server]:
+def running(folder: Path, *, wrapper: Sequence[str] = (), **settings: str) -> Generator[Server]:
     """Run a server on *folder*; whatever happens, it ends with the block."""
-    server = Server(folder, **settings)
+    server = Server(folder, wrapper=wrapper, **settings)
     try:
         yield server
     finally:

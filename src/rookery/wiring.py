@@ -31,7 +31,7 @@ from rookery.kernel.config import Settings
 from rookery.kernel.db import Database, open_database
 from rookery.kernel.db.observed import ObservedDatabase
 from rookery.kernel.disk_space import DiskSpace
-from rookery.kernel.errors import EngineUnavailable, StorageFull
+from rookery.kernel.errors import OUTAGES, EngineUnavailable
 from rookery.kernel.events import Bus
 from rookery.kernel.ids import Ids, uuid7
 from rookery.kernel.jobs import Jobs, Worker
@@ -196,7 +196,7 @@ class Rookery:
         """Stop what runs, write what is buffered, let go of everything; each step within its bound. A store that is down does not raise."""
         try:
             await self._running.aclose()
-        except (EngineUnavailable, StorageFull) as error:  # every step was taken; what could not be written is lost
+        except OUTAGES as error:  # every step was taken; what could not be written is lost
             _log.error("stopped.not_all_written", reason=error.message)
 
     @asynccontextmanager
@@ -210,7 +210,7 @@ class Rookery:
         try:
             try:
                 await self._open()
-            except EngineUnavailable:
+            except OUTAGES:
                 if must_answer:
                     raise
             yield self

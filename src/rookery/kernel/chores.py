@@ -9,6 +9,8 @@ from typing import NoReturn
 
 import structlog
 
+from rookery.kernel.log_limits import FailureLog
+
 _log = structlog.stdlib.get_logger("rookery.chores")
 
 
@@ -29,9 +31,10 @@ async def run_chores(chores: Sequence[Chore]) -> None:
 
 
 async def _repeat(chore: Chore) -> NoReturn:
+    failures = FailureLog(_log, "chores.failed")
     while True:
         try:
             await chore.work()
-        except Exception:
-            _log.exception("chores.failed", chore=chore.name)
+        except Exception as error:
+            failures.report(error, chore=chore.name)
         await asyncio.sleep(chore.every_s)

@@ -113,6 +113,10 @@ class StorageFull(RookeryError):
     status, code = 507, "storage_full"
 
 
+OUTAGES = (EngineUnavailable, StorageFull)
+"""Failures that are not the work's own: the same work succeeds once the engine answers or the disk has room."""
+
+
 class WrongSettings(RookeryError):
     """A setting that cannot work; starting is refused with this one line (D-02)."""
 

@@ -20,8 +20,9 @@ from sqlalchemy import BigInteger, Column, Index, Table, Text, and_, bindparam, 
 
 from rookery.kernel.clock import Clock, from_micros, to_micros
 from rookery.kernel.db import Database, Row, Tx, Value, metadata
-from rookery.kernel.errors import EngineUnavailable
+from rookery.kernel.errors import OUTAGES
 from rookery.kernel.ids import Ids
+from rookery.kernel.log_limits import FailureLog, LimitedWarning
 from rookery.kernel.owners import dead, owner
 
 _log = structlog.stdlib.get_logger("rookery.jobs")
@@ -254,6 +255,7 @@ class Worker:
         self._lease = timedelta(seconds=lease_s)
         self._me = owner(jobs.ids())
         self._tasks: list[asyncio.Task[None]] = []
+        self._paused = {kind.name: LimitedWarning(_log, "jobs.paused") for kind in self._kinds}
 
     async def start(self) -> None:
         """Free what dead processes of this host held, then begin to work; `stop` must follow."""
@@ -270,7 +272,7 @@ class Worker:
         await asyncio.gather(*tasks, return_exceptions=True)
         # A claim may have been committed after its task was cancelled: nobody works those jobs any more.
         now = to_micros(self._jobs.clock())
-        with contextlib.suppress(EngineUnavailable):
+        with contextlib.suppress(*OUTAGES):
             await self._jobs.db.write(lambda tx: tx.run(_ORPHANS, {"owners": [self._me], "now": now}))
 
     async def run_ready(self, kind_name: str) -> int:
@@ -283,6 +285,7 @@ class Worker:
 
     async def _serve(self, kind: Kind) -> None:
         pauses = 0
+        failures = FailureLog(_log, "jobs.failed")
         wake = self._jobs.waiting(kind.name)
         while True:
             wake.clear()
@@ -292,8 +295,7 @@ class Worker:
                 if batch:
                     paused = await self._work(kind, batch)
             except Exception as error:
-                if not isinstance(error, EngineUnavailable):
-                    _log.exception("jobs.failed", kind=kind.name)
+                failures.report(error, kind=kind.name)
                 batch, paused = [], True
             if paused:
                 await asyncio.sleep(_PAUSES_S[min(pauses, len(_PAUSES_S) - 1)])
@@ -351,13 +353,13 @@ class Worker:
             await asyncio.gather(keeper, return_exceptions=True)
         paused = [outcome.reason for outcome in outcomes.values() if isinstance(outcome, Paused)]
         if paused:
-            _log.warning("jobs.paused", kind=kind.name, reason=paused[0])
+            self._paused[kind.name].warn(kind=kind.name, reason=paused[0])
         return bool(paused)
 
     async def _run(self, kind: Kind, batch: Sequence[Job]) -> Mapping[str, Outcome]:
         try:
             return await kind.handler(batch)
-        except EngineUnavailable as error:
+        except OUTAGES as error:
             return {job.id: Paused(error.message) for job in batch}
         except Exception as error:
             if len(batch) > 1:
@@ -405,13 +407,13 @@ class Worker:
         while True:
             await asyncio.sleep(self._lease.total_seconds() / 3)
             until = to_micros(self._jobs.clock() + self._lease)
-            with contextlib.suppress(EngineUnavailable):
+            with contextlib.suppress(*OUTAGES):
                 await self._jobs.db.write(lambda tx, until=until: tx.run(_EXTEND, {"ids": ids, "me": self._me, "until": until}))
 
     async def _release(self, batch: Sequence[Job]) -> None:
         ids = [job.id for job in batch]
         at = to_micros(self._jobs.clock())
-        with contextlib.suppress(EngineUnavailable):
+        with contextlib.suppress(*OUTAGES):
             await self._jobs.db.write(lambda tx: tx.run(_RELEASE, {"ids": ids, "me": self._me, "at": at}))
 
     async def _revive(self, kind: Kind) -> None:

@@ -1,13 +1,17 @@
-"""Log lines that repeat: at most one a minute, with the number of those left out."""
+"""Log lines that repeat: at most one a minute, with the number of those left out, and no traceback of an outage."""
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Callable
 
 import structlog
 
+from rookery.kernel.errors import RookeryError
+
 _INTERVAL_S = 60.0
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class LimitedWarning:
@@ -36,3 +40,26 @@ class LimitedWarning:
         repeated = {"repeated": self._left_out} if self._left_out else {}
         self._last_s, self._left_out = now_s, 0
         self._log.warning(self._event, **fields, **repeated)
+
+
+class FailureLog:
+    """
+    The log of one kind of work that is tried again and again.
+
+    An outage (a `RookeryError`, or a system call that finds the disk full) is one line a minute at most, without a traceback. Anything
+    else is a mistake of ours, and logged whole.
+    """
+
+    def __init__(self, log: structlog.stdlib.BoundLogger, event: str, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._log = log
+        self._event = event
+        self._outages = LimitedWarning(log, event, monotonic=monotonic)
+
+    def report(self, error: BaseException, **fields: object) -> None:
+        """Log *error* with *fields*."""
+        if isinstance(error, RookeryError):
+            self._outages.warn(**fields, reason=error.message)
+        elif isinstance(error, OSError) and error.errno in _NO_ROOM:
+            self._outages.warn(**fields, reason=str(error))
+        else:
+            self._log.error(self._event, **fields, exc_info=error)

@@ -20,6 +20,8 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 
+from rookery.kernel.log_limits import FailureLog
+
 _log = structlog.stdlib.get_logger("rookery.metrics")
 
 Kind = Literal["counter", "gauge", "histogram"]
@@ -122,6 +124,7 @@ class Source:
     metrics: Sequence[Described]
     read: Callable[[], Awaitable[Sequence[Sample]]]
     _reading: asyncio.Future[Sequence[Sample]] | None = field(default=None, init=False)
+    _failures: FailureLog = field(default_factory=lambda: FailureLog(_log, "metrics.source_failed"), init=False)
 
     async def samples(self, within_s: float) -> Sequence[Sample] | None:
         """Return the figures; None: they could not be had in time. What is still being read is not asked for again."""
@@ -136,7 +139,7 @@ class Source:
             return None
         error = reading.exception()
         if error is not None:
-            _log.warning("metrics.source_failed", source=self.name, exc_info=error)
+            self._failures.report(error, source=self.name)
             return None
         return reading.result()
 

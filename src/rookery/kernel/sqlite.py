@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import queue
+import shutil
 import sqlite3
 import threading
 import time
@@ -30,6 +31,9 @@ _MAX_SHARED = 256
 
 _NORMAL = 1
 """The number of `synchronous=NORMAL`: in WAL mode a commit waits for no disk, and still all of it is there or none."""
+
+_LEAST_FREE_BYTES = 64 * 1024
+"""What a database needs to be opened: 32 KiB of index of its log, and as much for the log itself."""
 
 _CLOSE_S = 10.0
 _CHECK_LOCK_S = 5.0
@@ -60,10 +64,26 @@ def connect(
     except UnicodeDecodeError as error:  # the driver's own message has bytes of a damaged schema
         connection.close()
         raise sqlite3.OperationalError("the database disk image is malformed") from error
+    except sqlite3.OperationalError as error:
+        connection.close()
+        if _is_disk_full(error, path):
+            full = sqlite3.OperationalError("database or disk is full")
+            full.sqlite_errorcode, full.sqlite_errorname = sqlite3.SQLITE_FULL, "SQLITE_FULL"
+            raise full from error
+        raise
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _is_disk_full(error: sqlite3.OperationalError, path: Path | str) -> bool:
+    """Tell whether *error* is that of a disk without room for the file's log or index, which SQLite reports as an I/O error."""
+    if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_IOERR or str(path) == ":memory:":
+        return False
+    with contextlib.suppress(OSError):
+        return shutil.disk_usage(Path(path).parent).free < _LEAST_FREE_BYTES
+    return False
 
 
 def _create_private(path: Path | str) -> None:

@@ -11,7 +11,7 @@ import structlog
 
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
-from rookery.kernel.errors import EngineUnavailable
+from rookery.kernel.errors import OUTAGES
 from rookery.kernel.tracing import span
 from rookery.memory.metadata import labels
 from rookery.memory.models import Document, Memory, Passage, Vectored
@@ -89,7 +89,7 @@ class Indexer:
             return {}
         try:
             await self._index(memories, words_only=words_only)
-        except EngineUnavailable:
+        except OUTAGES:
             raise
         except Exception as error:  # noqa: BLE001 - logged below, once it is alone; whatever it is, it concerns one memory
             if len(memories) > 1:
@@ -153,7 +153,7 @@ class Indexer:
             return False
         try:
             await self._texts.offer(documents)
-        except EngineUnavailable:
+        except OUTAGES:
             return False
         except Exception:  # noqa: BLE001 - logged; what it is their job will meet, and say of each memory alone
             _log.exception("memory.words_not_offered", memories=len(documents))
@@ -187,7 +187,7 @@ class Indexer:
             await self._take_out(gone)
 
     async def _take_out(self, memories: Sequence[Memory]) -> None:
-        with contextlib.suppress(EngineUnavailable):  # recall reads records, and finds none (D-46)
+        with contextlib.suppress(*OUTAGES):  # recall reads records, and finds none (D-46)
             await self._texts.drop(memories[0].workspace_id, [memory.id for memory in memories])
 
     async def drop(self, workspace_id: int, ids: Sequence[str]) -> None:

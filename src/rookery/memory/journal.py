@@ -8,9 +8,8 @@ import time
 import structlog
 
 from rookery.kernel.db import Database
-from rookery.kernel.errors import RookeryError
 from rookery.kernel.ids import is_uuid
-from rookery.kernel.log_limits import LimitedWarning
+from rookery.kernel.log_limits import FailureLog
 from rookery.memory.past import PastRecall
 from rookery.memory.store import recalls
 
@@ -32,7 +31,7 @@ class Journal:
     def __init__(self, *, db: Database) -> None:
         self._db = db
         self._unwritten: dict[str, PastRecall] = {}
-        self._not_written = LimitedWarning(_log, "memory.recalls_not_written")
+        self._failures = FailureLog(_log, "memory.recalls_not_written")
         self._writing = asyncio.Lock()
 
     async def note(self, recall: PastRecall) -> None:
@@ -68,10 +67,8 @@ class Journal:
             await asyncio.sleep(_EVERY_S)
             try:
                 await self.flush()
-            except RookeryError as error:  # the rows are still held, and written when the store is there again
-                self._not_written.warn(reason=error.message)
-            except Exception:  # noqa: BLE001 - logged; what was not written is still held, and tried again
-                _log.exception("memory.recalls_not_written")
+            except Exception as error:  # noqa: BLE001 - logged; the rows are still held, and written when the store is there again
+                self._failures.report(error)
 
     async def flush(self) -> None:
         """Write what is held; if that fails, it is still held."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from rookery.access.models import Caller
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import COMPLETION, Completion, Database, Tx
-from rookery.kernel.errors import EngineUnavailable, RookeryError, ValidationFailed
+from rookery.kernel.errors import OUTAGES, RookeryError, ValidationFailed
 from rookery.kernel.events import Bus, MemoryStored, MemorySuperseded
 from rookery.kernel.ids import Ids
 from rookery.kernel.jobs import Jobs
@@ -260,7 +260,7 @@ class Remember:
     async def _index(self, done: Sequence[Remembered]) -> None:
         try:
             await self._indexer.index([each.memory for each in done if not each.is_duplicate])
-        except EngineUnavailable:
+        except OUTAGES:
             return  # the record is kept, and its job tries again (D-51)
 
     async def _wait(self, memories: Sequence[Memory], wait_s: float) -> None:

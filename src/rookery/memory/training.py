@@ -11,9 +11,8 @@ import structlog
 
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
-from rookery.kernel.errors import RookeryError
 from rookery.kernel.events import Bus, MemoryStored
-from rookery.kernel.log_limits import LimitedWarning
+from rookery.kernel.log_limits import FailureLog
 from rookery.memory.past import Schooling, Taught, TrainingRow
 from rookery.memory.store import records, training
 
@@ -40,7 +39,7 @@ class Training:
         self._db = db
         self._clock = clock
         self._heard = deque[MemoryStored](maxlen=_MOST)
-        self._not_written = LimitedWarning(_log, "memory.training_rows_not_written")
+        self._failures = FailureLog(_log, "memory.training_rows_not_written")
         self._writing = asyncio.Lock()
         bus.subscribe(MemoryStored, self._heard.append)
 
@@ -79,10 +78,8 @@ class Training:
             await asyncio.sleep(_EVERY_S)
             try:
                 await self.flush()
-            except RookeryError as error:  # the rows are still held, and written when the store is there again
-                self._not_written.warn(reason=error.message)
-            except Exception:  # noqa: BLE001 - logged; what was not written is still held, and tried again
-                _log.exception("memory.training_rows_not_written")
+            except Exception as error:  # noqa: BLE001 - logged; the rows are still held, and written when the store is there again
+                self._failures.report(error)
 
     @asynccontextmanager
     async def kept(self) -> AsyncGenerator[None]:

@@ -11,6 +11,7 @@ from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.events import Bus, MemoryDeleted
 from rookery.kernel.jobs import Jobs
+from rookery.kernel.log_limits import FailureLog
 from rookery.memory.records import remove
 from rookery.memory.store import feedback, indexing, recalls
 
@@ -36,11 +37,12 @@ class Upkeep:
 
     async def run(self) -> None:
         """Sweep until cancelled."""
+        failures = FailureLog(_log, "memory.sweep_failed")
         while True:
             try:
                 await self.sweep()
-            except Exception:  # noqa: BLE001 - logged; the next sweep may do better
-                _log.exception("memory.sweep_failed")
+            except Exception as error:  # noqa: BLE001 - logged; the next sweep may do better
+                failures.report(error)
             await asyncio.sleep(_EVERY_S)
 
     async def sweep(self) -> tuple[int, int]:

@@ -19,6 +19,7 @@ from rookery.access.models import Caller
 from rookery.kernel.clock import Clock, utc_now
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import NotInList, RookeryError
+from rookery.kernel.log_limits import FailureLog
 from rookery.tools.errors import ConnectFailed, ConnectionLost, Disabled, ServerNotFound, UpstreamError
 from rookery.tools.models import Address, Command, Health, Isolation, JsonObject, Offer, Server, Snapshot, Status
 from rookery.tools.offers import MOST_OF_A_KIND, bounded, is_each_its_own, passed_over
@@ -484,13 +485,14 @@ class Catalogue:
             await self._stopping.wait()
 
     async def _watch(self) -> None:
+        failures = FailureLog(_log, "tools.watch_failed")
         while not self._stopping.is_set():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), _WATCH_S)
             try:
                 await self._keep_up()
-            except Exception:  # noqa: BLE001 - the next second is another try
-                _log.exception("tools.watch_failed")
+            except Exception as error:  # noqa: BLE001 - the next second is another try
+                failures.report(error)
 
     async def _keep_up(self) -> None:
         """Follow the file and what workspaces added, and look again at open servers that are due."""

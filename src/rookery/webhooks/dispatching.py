@@ -20,7 +20,7 @@ import structlog
 
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
-from rookery.kernel.errors import EngineUnavailable, StorageFull
+from rookery.kernel.errors import OUTAGES
 from rookery.kernel.ids import Ids
 from rookery.kernel.owners import dead, owner
 from rookery.webhooks.figures import Figures
@@ -165,7 +165,7 @@ class Dispatcher:
             await self._write(self._known(budget=0))
         except Exception as error:
             # The next start finds what is ours still, and whose owner is dead.
-            if not isinstance(error, (EngineUnavailable, StorageFull)):
+            if not isinstance(error, OUTAGES):
                 _log.exception("webhooks.turn_failed")
 
     async def _run(self) -> None:
@@ -179,9 +179,9 @@ class Dispatcher:
                         await asyncio.wait_for(self._wake.wait(), _POLL_S)
                 self._wake.clear()
             except Exception as error:
-                if not isinstance(error, (EngineUnavailable, StorageFull)):
+                if not isinstance(error, OUTAGES):
                     _log.exception("webhooks.turn_failed")
-                    with contextlib.suppress(EngineUnavailable, StorageFull):
+                    with contextlib.suppress(*OUTAGES):
                         await self._sift()
                 await asyncio.sleep(self.rest_s)
                 self._wake.set()
@@ -214,7 +214,7 @@ class Dispatcher:
             await self._write(known)
         except _Undone:
             return True
-        except (EngineUnavailable, StorageFull):
+        except OUTAGES:
             raise
         except Exception:
             about = [each.claimed.id for each in known.ended] or [each.id for each in known.unsent]
@@ -400,5 +400,5 @@ class Dispatcher:
                 try:
                     await self.db.write(lambda tx, until=until: queue.extend(tx, self._me, until))
                 except Exception as error:
-                    if not isinstance(error, (EngineUnavailable, StorageFull)):
+                    if not isinstance(error, OUTAGES):
                         _log.exception("webhooks.leases_failed")

@@ -24,8 +24,9 @@ from rookery.agents.sessions.reach import sees
 from rookery.agents.store import session_events
 from rookery.agents.store import sessions as store
 from rookery.kernel.db import Database
-from rookery.kernel.errors import NotFound, RookeryError
+from rookery.kernel.errors import NotFound
 from rookery.kernel.events import AgentSessionEnded, AgentSessionNoted, Bus
+from rookery.kernel.log_limits import FailureLog
 
 MOST_PER_WORKSPACE = 200
 """Streams at once, in one process: each is a connection, of which all workspaces together have a thousand."""
@@ -216,6 +217,7 @@ class Following:
 
     async def _look(self, needs: str) -> None:
         looks = 0
+        failures = FailureLog(_log, "agents.sessions_not_read")
         while self._rooms:
             await asyncio.sleep(_LOOK_S)
             looks += 1
@@ -223,10 +225,8 @@ class Following:
                 await self._look_at_sessions()
                 if looks % _LOOKS_A_KEY == 0:
                     await self._look_at_keys(needs)
-            except RookeryError as error:
-                _log.warning("agents.sessions_not_read", reason=error.message)
-            except Exception:  # noqa: BLE001 - the next look is another try, and without any followers would wait for ever
-                _log.exception("agents.look_failed")
+            except Exception as error:  # noqa: BLE001 - the next look is another try, and without any followers would wait for ever
+                failures.report(error)
 
     async def _look_at_sessions(self) -> None:
         """Wake the followers of sessions in which another process wrote."""

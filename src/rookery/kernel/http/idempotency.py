@@ -17,6 +17,7 @@ from starlette.types import Scope
 from rookery.kernel.db import COMPLETION, Tx
 from rookery.kernel.errors import Conflict, EngineUnavailable, RookeryError, ValidationFailed
 from rookery.kernel.kept_answers import LEASE, Asked, Claim, Kept, KeptAnswers, asked
+from rookery.kernel.log_limits import FailureLog
 
 T = TypeVar("T")
 Rebuild = Callable[[str], Awaitable[Response]]
@@ -195,6 +196,9 @@ class Once:
     def __init__(self, kept: KeptAnswers, *, renew_s: float = LEASE.total_seconds() / 3) -> None:
         self._kept = kept
         self._renew_s = renew_s
+        self._not_replaced, self._not_renewed, self._not_kept, self._not_freed = (
+            FailureLog(_log, f"idempotency.{each}") for each in ("not_replaced", "not_renewed", "not_kept", "not_freed")
+        )
 
     async def answer(
         self,
@@ -248,8 +252,8 @@ class Once:
         elif pending.stored != answer:
             try:
                 await self._kept.replace(claim.asked, answer, until=pending.until)
-            except Exception:  # noqa: BLE001 - the work is done and its response is stored; the caller gets the newer one
-                _log.exception("idempotency.not_replaced", id=claim.asked.id)
+            except Exception as error:  # noqa: BLE001 - the work is done and its response is stored; the caller gets the newer one
+                self._not_replaced.report(error, id=claim.asked.id)
 
     @asynccontextmanager
     async def _renewed(self, claim: Claim) -> AsyncGenerator[None]:
@@ -266,13 +270,13 @@ class Once:
             try:
                 is_ours = await self._kept.renew(claim)
             except RookeryError as error:
-                _log.warning("idempotency.not_renewed", reason=error.message)
+                self._not_renewed.report(error)
 
     async def _keep(self, claim: Claim, answer: Kept) -> None:
         try:
             is_kept = await self._kept.keep(claim, answer)
-        except Exception:  # noqa: BLE001 - the work is done, so its caller must hear of it
-            _log.exception("idempotency.not_kept", id=claim.asked.id)
+        except Exception as error:  # noqa: BLE001 - the work is done, so its caller must hear of it
+            self._not_kept.report(error, id=claim.asked.id)
         else:
             if not is_kept:
                 _log.warning("idempotency.claim_lost", id=claim.asked.id)
@@ -280,8 +284,8 @@ class Once:
     async def _free(self, claim: Claim) -> None:
         try:
             await self._kept.free(claim)
-        except Exception:  # noqa: BLE001 - what went wrong before this is what the caller must hear
-            _log.exception("idempotency.not_freed", id=claim.asked.id)
+        except Exception as error:  # noqa: BLE001 - what went wrong before this is what the caller must hear
+            self._not_freed.report(error, id=claim.asked.id)
 
 
 def _kept(response: Response, secrets: frozenset[str]) -> Kept:

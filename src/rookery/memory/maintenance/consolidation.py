@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
-from rookery.kernel.errors import EngineUnavailable
+from rookery.kernel.errors import OUTAGES
 from rookery.kernel.events import Bus
 from rookery.kernel.ids import Ids
 from rookery.kernel.jobs import Jobs
@@ -224,7 +224,7 @@ class Consolidation:
         try:
             await self._indexer.index([each for each in primaries if each.archived_at is None and not is_open(each, self._indexer.model)])
             there = set(await self._vectors.stored(workspace_id, ids))
-        except EngineUnavailable:
+        except OUTAGES:
             await self._db.write(lambda tx: self._take_back(tx, planned))
             raise
         done = await self._db.write(lambda tx: self._archive(tx, workspace_id, planned, there=there))

@@ -12,7 +12,7 @@ from typing import Literal
 
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
-from rookery.kernel.errors import EngineUnavailable
+from rookery.kernel.errors import OUTAGES
 from rookery.memory.ports import Traces
 from rookery.memory.runs import Mark
 from rookery.memory.store import runs
@@ -54,7 +54,7 @@ class Erasing:
         for store in self._stores:
             try:
                 await store.erase()
-            except EngineUnavailable as error:
+            except OUTAGES as error:
                 reasons.append(error.message)
         if reasons:
             return f"{'; '.join(reasons)} Traces of what was deleted are left in files."

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
-from rookery.kernel.errors import EngineUnavailable
+from rookery.kernel.errors import OUTAGES
 from rookery.kernel.events import Bus, MemoryDeleted
 from rookery.kernel.jobs import Jobs
 from rookery.memory.indexing import Indexer
@@ -88,7 +88,7 @@ class Forgetting:
             if not wanted.dry_run:
                 gone = await self._db.write(lambda tx: self._write(tx, stretch))
                 # Who forgets wants it gone now, also where no server runs; the jobs are for when this cannot be done.
-                with contextlib.suppress(EngineUnavailable):
+                with contextlib.suppress(*OUTAGES):
                     await self._indexer.drop(wanted.workspace_id, [each.memory.id for each in gone])
             for each in gone:
                 counts["deleted"] += 1

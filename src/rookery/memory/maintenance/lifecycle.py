@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
-from rookery.kernel.errors import EngineUnavailable
+from rookery.kernel.errors import OUTAGES
 from rookery.kernel.events import Bus, ReindexCompleted
 from rookery.memory.indexing import Indexer
 from rookery.memory.maintenance.erasing import Erasing
@@ -101,7 +101,7 @@ class Lifecycle:
         while done < total and (batch := (await self._next(wanted, after))[: total - done]):
             try:
                 reasons = await self._indexer.index(batch, words_only=wanted.words_only)
-            except EngineUnavailable as error:
+            except OUTAGES as error:
                 stopped = error.message
                 break
             failures += len(reasons)

@@ -11,7 +11,7 @@ from itertools import groupby
 
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
-from rookery.kernel.errors import EngineUnavailable
+from rookery.kernel.errors import OUTAGES
 from rookery.kernel.events import Bus, MemoryDeleted
 from rookery.kernel.jobs import Jobs
 from rookery.memory.indexing import Indexer
@@ -147,7 +147,7 @@ class Pruning:
             gone = await self._db.write(lambda tx: self._write(tx, wanted, doomed))
             if wanted.delete and gone:
                 # As `Forgetting` does, and for its reasons: what is deleted is gone when the command ends, also where no server runs.
-                with contextlib.suppress(EngineUnavailable):
+                with contextlib.suppress(*OUTAGES):
                     await self._indexer.drop(wanted.workspace_id, sorted(gone))
         action, name = ("delete", "deleted") if wanted.delete else ("archive", "archived")
         for each in doomed:

@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
-from rookery.kernel.errors import EngineUnavailable
+from rookery.kernel.errors import OUTAGES
 from rookery.memory.models import Memory
 from rookery.memory.runs import BATCH, Mark, Watch
 from rookery.memory.store import runs, tidying
@@ -95,7 +95,7 @@ class Rounds:
                 await last()
             if course.is_kept:
                 await self._db.write(lambda tx: runs.drop(tx, course.name))
-        except EngineUnavailable as error:
+        except OUTAGES as error:
             stopped = error.message
         duration_s = self._timer() - started_s
         return Gone(total=max(total, done), done=done, duration_s=duration_s, stopped=stopped)

@@ -11,7 +11,7 @@ from typing import cast
 
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
-from rookery.kernel.errors import EngineUnavailable
+from rookery.kernel.errors import OUTAGES
 from rookery.kernel.events import Bus, MemoryStripped
 from rookery.memory.indexing import Indexer
 from rookery.memory.maintenance.cleaning import finders
@@ -79,7 +79,7 @@ class Scrubbing:
             done = [result for _, result in unclean]
             if not wanted.dry_run:
                 done = await self._db.write(lambda tx: self._write(tx, unclean, cleaned, is_stripped=wanted.strip_pii))
-                with contextlib.suppress(EngineUnavailable):  # then the re-index brings the words too
+                with contextlib.suppress(*OUTAGES):  # then the re-index brings the words too
                     alive = [each.memory for each in done if each.memory.archived_at is None]
                     await self._indexer.index(alive, words_only=True)
             for each in done:

@@ -10,7 +10,7 @@ from itertools import islice
 
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
-from rookery.kernel.errors import Conflict, EngineUnavailable, StorageFull
+from rookery.kernel.errors import OUTAGES, Conflict, EngineUnavailable, StorageFull
 from rookery.kernel.events import Bus, MemoryDeleted, MemoryStored, MemorySuperseded
 from rookery.kernel.jobs import Jobs
 from rookery.memory.capacity import Capacity
@@ -136,7 +136,7 @@ class Import:
         self._capacity.moved_in(wanted.workspace_id, len(kept))
         try:
             await self._indexer.index([each.memory for each in kept.values() if each.memory.archived_at is None], words_only=True)
-        except EngineUnavailable:
+        except OUTAGES:
             return stored  # the record is kept, and its job brings the words too (D-51)
         return stored
 

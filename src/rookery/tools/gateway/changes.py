@@ -15,6 +15,7 @@ from mcp.shared.subscriptions import PromptsListChanged, ResourcesListChanged, R
 
 from rookery.access.models import Caller
 from rookery.kernel.errors import RookeryError
+from rookery.kernel.log_limits import FailureLog
 from rookery.tools.catalogue import Catalogue
 from rookery.tools.gateway.keys import Keys
 from rookery.tools.gateway.views import View
@@ -194,14 +195,13 @@ class Changes:
         task.add_done_callback(self._telling.discard)
 
     async def _go_round(self) -> None:
+        failures = FailureLog(_log, "gateway.keys_not_read")
         while True:
             await asyncio.sleep(_ROUND_S)
             try:
                 await self._look_at_keys()
-            except RookeryError as error:
-                _log.warning("gateway.keys_not_read", reason=error.message)
-            except Exception:  # noqa: BLE001 - the next round is another try, and without any a revoked key would hear for ever
-                _log.exception("gateway.round_failed")
+            except Exception as error:  # noqa: BLE001 - the next round is another try, and without any a revoked key would hear for ever
+                failures.report(error)
 
     async def _look_at_keys(self) -> None:
         """End what belongs to a key that would not be let in any more; a key that reaches other things now hears of those."""
