@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import resource
@@ -14,8 +15,11 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
+from rookery.kernel.chores import Chore, run_chores
 from rookery.kernel.config_files import read_config_file
+from rookery.kernel.errors import StorageFull
 from rookery.kernel.log_limits import LimitedWarning
+from tests.conftest import eventually
 from tests.processes import running
 
 
@@ -160,3 +164,28 @@ def test_a_warning_that_repeats_is_logged_once_a_minute() -> None:
             limited.warn(rows=second)
 
     assert [(each["rows"], each.get("repeated")) for each in logs] == [(0, None), (60, 59), (120, 59)]
+
+
+async def test_a_periodic_task_that_meets_a_full_disk_is_one_line_and_a_mistake_is_logged_whole() -> None:
+    """Issue 14 (attack 7): no traceback floods of an outage; a mistake of ours keeps its traceback."""
+    turns = {"outage": 0, "mistake": 0}
+
+    async def outage() -> None:
+        turns["outage"] += 1
+        raise StorageFull("The disk is full.")
+
+    async def mistake() -> None:
+        turns["mistake"] += 1
+        raise ZeroDivisionError
+
+    with capture_logs() as logs:
+        running_chores = asyncio.create_task(
+            run_chores([Chore(name="outage", every_s=0, work=outage), Chore(name="mistake", every_s=0, work=mistake)])
+        )
+        await eventually(lambda: min(turns.values()) > 5)
+        running_chores.cancel()
+        await asyncio.wait([running_chores])
+
+    lines = [(each["reason"], each["log_level"], "exc_info" in each) for each in logs if each["chore"] == "outage"]
+    assert lines == [("The disk is full.", "warning", False)]
+    assert all(isinstance(each["exc_info"], ZeroDivisionError) for each in logs if each["chore"] == "mistake")

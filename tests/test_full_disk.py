@@ -77,6 +77,7 @@ def test_a_full_disk_refuses_writes_and_loses_nothing(folder: Path, on_small_dis
             assert tool.status_code < 500 or tool.json()["error"] in {"storage_full", "upstream_error", "engine_unavailable"}, tool.text
             assert server.client.get(f"/v1/brain/memories/{stored[0]}").status_code == 200
             assert server.client.post("/v1/brain/recall", json={"query": "heron"}).status_code == 200
+        figures = server.client.get("/metrics").text
         diagnosis = _run(on_small_disk, folder, "doctor", "--json")
         code = server.stop()
         log = server.log()
@@ -92,6 +93,7 @@ def test_a_full_disk_refuses_writes_and_loses_nothing(folder: Path, on_small_dis
     assert refused
     assert {(each.status_code, each.json()["error"]) for each in refused} == {(507, "storage_full")}
     assert "disk" in refused[0].json()["message"]
+    assert "\nrookery_tool_call_rows_unwritten 100" in figures
     assert code == 0
     assert "Traceback" not in log
     assert len(log.splitlines()) < _MOST_LINES

@@ -347,7 +347,9 @@ def build(settings: Settings, *, clock: Clock = utc_now, ids: Ids = uuid7, envir
     )
     work = MemoryJobs(db=db, indexer=memory.indexer, clock=clock)
     probes, observation = _probes(db, indexes, access.limiter, counter, tools.catalogue), observe(settings, metrics, bus)
-    observation.figures.watch(Watched(jobs, access.bcrypt, access.limiter, access.usage, tools.catalogue, tools.sessions, probes))
+    observation.figures.watch(
+        Watched(jobs, access.bcrypt, access.limiter, access.usage, tools.catalogue, tools.sessions, tools.journal, probes)
+    )
     return Rookery(
         settings=settings,
         clock=clock,

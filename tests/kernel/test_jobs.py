@@ -9,11 +9,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
+import pytest
 from sqlalchemy import update
 
 from rookery.kernel.clock import to_micros
 from rookery.kernel.db import Database, Tx
-from rookery.kernel.errors import EngineUnavailable
+from rookery.kernel.errors import EngineUnavailable, RookeryError, StorageFull
 from rookery.kernel.ids import uuid7
 from rookery.kernel.jobs import Failed, Job, Jobs, Kind, Outcome, Paused, Worker, jobs
 from tests.conftest import FakeClock, eventually
@@ -76,9 +77,10 @@ async def test_a_failing_job_is_retried_on_its_schedule_then_daily(database: Dat
     assert await queue.backlog("Embed", 1) == 0
 
 
-async def test_an_engine_that_is_down_spends_no_attempt(database: Database, clock: FakeClock) -> None:
-    """D-51: an engine that is down pauses the kind."""
-    queue, handler = Jobs(database, clock, uuid7), Recorder(EngineUnavailable("vectors", "gone"))
+@pytest.mark.parametrize("outage", [EngineUnavailable("vectors", "gone"), StorageFull("The disk is full.")])
+async def test_an_engine_that_is_down_spends_no_attempt(database: Database, clock: FakeClock, outage: RookeryError) -> None:
+    """D-51: an engine that is down pauses the kind. Issue 14 (attack 7): so does a full disk."""
+    queue, handler = Jobs(database, clock, uuid7), Recorder(outage)
     worker = Worker(queue, [Kind(name="Embed", handler=handler, batch=2)], lease_s=30)
     await _fill(queue, 2)
 

@@ -155,6 +155,7 @@ async def test_what_the_platform_does_is_counted(house: House) -> None:
     assert value(found, "rookery_bcrypt_runs_total") == 1
     assert value(found, "rookery_bcrypt_pending") == 0
     assert value(found, "rookery_usage_rows_dropped_total") == 0
+    assert value(found, "rookery_tool_call_rows_lost_total") == 0
     assert value(found, "rookery_rate_limits_local") == 0
     assert (value(found, "rookery_database_write_duration_seconds_count") or 0) >= 2
     assert {value(found, "rookery_engine_up", engine=each) for each in labels(found, "engine")} == {1}

@@ -167,6 +167,7 @@ async def test_a_row_that_no_store_takes_holds_up_no_other(db: Database) -> None
     await journal.flush()
 
     assert {each.tool for each in await kept(db)} == {"a", "b"}
+    assert journal.lost == 1
     await journal.aclose()
 
 
@@ -276,13 +277,16 @@ async def test_a_call_of_a_session_that_is_not_open_is_refused(start: Start) -> 
 
 
 async def test_closing_does_not_wait_for_a_store_that_is_down(db: Database) -> None:
-    """D-05: a stop is a stop."""
+    """D-05: a stop is a stop. Issue 14 (attack 9): the rows that are lost are counted."""
     sick = Sick(db)
     journal = Journal(sick)
     sick.is_ill = True
     journal.note(row(1))
+    assert (journal.unwritten, journal.lost) == (1, 0)
 
     await asyncio.wait_for(journal.aclose(), 5)
+
+    assert (journal.unwritten, journal.lost) == (0, 1)
 
     assert await kept(db) == []
 

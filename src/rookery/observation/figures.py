@@ -32,6 +32,7 @@ from rookery.kernel.events import (
 )
 from rookery.kernel.jobs import Done, Failed, Handler, Job, Jobs, Kind, Outcome, Paused, Standing
 from rookery.kernel.metrics import OTHER, SOURCE_S, Described, Metrics, Sample, Source
+from rookery.tools.calling.journal import Journal
 from rookery.tools.catalogue import Catalogue
 from rookery.tools.models import Health
 from rookery.tools.supervision.sessions import Sessions
@@ -54,6 +55,7 @@ class Watched:
     usage: Usage
     catalogue: Catalogue
     sessions: Sessions
+    tool_calls: Journal
     probes: Probes
 
 
@@ -164,7 +166,10 @@ def _sources(watched: Watched, kinds: Sequence[str]) -> list[Source]:
         ]
 
     async def tools() -> Sequence[Sample]:
-        samples: list[Sample] = []
+        samples: list[Sample] = [
+            ("rookery_tool_call_rows_lost_total", (), watched.tool_calls.lost),
+            ("rookery_tool_call_rows_unwritten", (), watched.tool_calls.unwritten),
+        ]
         for server in watched.catalogue.all_servers()[:_MOST_SERVERS]:
             now, sessions = watched.sessions.condition(server).health, watched.sessions.of(server.key)
             samples += [("rookery_tool_server_health", (server.id, health.value), float(health is now)) for health in Health]
@@ -230,6 +235,16 @@ _ACCESS = (
     Described(name="rookery_rate_limits_local", kind="gauge", says="1: the counter store is down, and this process counts alone."),
 )
 _TOOLS = (
+    Described(
+        name="rookery_tool_call_rows_lost_total",
+        kind="counter",
+        says="Rows of tool calls that could not be written: of no form that the record store takes, or left when the server stopped.",
+    ),
+    Described(
+        name="rookery_tool_call_rows_unwritten",
+        kind="gauge",
+        says="Rows of tool calls that wait for the record store. At 10,000, calls are refused until they are written.",
+    ),
     Described(
         name="rookery_tool_server_health",
         kind="gauge",

@@ -40,6 +40,13 @@ class Journal:
         self._flushing = asyncio.Lock()
         self._not_written = LimitedWarning(_log, "tools.calls_not_written")
         self._writing: asyncio.Task[None] | None = None
+        self.lost = 0
+        """How many rows were given up since the start; for metrics."""
+
+    @property
+    def unwritten(self) -> int:
+        """How many rows wait for the record store."""
+        return len(self._unwritten)
 
     def note(self, row: CallRow) -> None:
         """Keep *row*; `ToolCalled` is published once it is committed."""
@@ -72,6 +79,7 @@ class Journal:
             await self.flush()
         except RookeryError as error:
             _log.error("tools.calls_lost", rows=len(self._unwritten), reason=error.message)
+            self.lost += len(self._unwritten)
             self._unwritten.clear()
         if self._writing is not None:
             self._writing.cancel()
@@ -95,6 +103,7 @@ class Journal:
             raise
         except Exception:  # noqa: BLE001 - whatever the driver says of a row; the last one is logged with it
             if len(batch) == 1:
+                self.lost += 1
                 _log.exception("tools.call_not_kept", server=batch[0].server_id, request_id=batch[0].request_id)
                 return
             for row in batch:
