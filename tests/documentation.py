@@ -35,6 +35,8 @@ RUN = [
             "tool-servers",
             "tool-calls",
             "manage-tool-servers",
+            "discover-tools",
+            "mcp-clients",
             "logins",
             "observe",
             "keys",
@@ -48,6 +50,7 @@ RUN = [
             "behind-a-proxy",
             "postgresql",
             "keep-memory-tidy",
+            "forget",
             "plans",
             "plan-templates",
             "agents-over-mcp",
@@ -61,12 +64,12 @@ RUN = [
     ),
     *(
         ROOT / "docs" / "reference" / f"{name}.md"
-        for name in ("errors", "settings", "routes", "scopes", "commands", "events", "webhook-events", "metrics")
+        for name in ("errors", "settings", "routes", "scopes", "commands", "events", "webhook-events", "metrics", "servers-json", "names")
     ),
 ]
 """Pages whose blocks are run, in this order: a page may use what an earlier one stored."""
 
-PAGES = [*RUN, *(ROOT / "docs" / f"{name}.md" for name in ("index", "architecture", "decisions"))]
+PAGES = [*RUN, *(ROOT / "docs" / f"{name}.md" for name in ("index", "how-to/README", "architecture", "decisions"))]
 
 VARIES = frozenset(
     "id recall_id created_at updated_at indexed_at expires_at last_used_at call_count took_ms duration_ms duration_s resealed score "
