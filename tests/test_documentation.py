@@ -37,7 +37,6 @@ from tests.conftest import SECRET_KEY
 from tests.documentation import PAGES, ROOT, RUN, all_commands, blocks, code, commands, differences, open_terminal, prose, table, text_of
 
 REFERENCE = ROOT / "docs" / "reference"
-HOW_TO = ROOT / "docs" / "how-to"
 SOURCE = ROOT / "src" / "rookery"
 
 NOTHING_RAISES_IT = "nothing raises it yet"
@@ -115,7 +114,7 @@ def test_every_metric_is_in_the_reference(tmp_path: Path) -> None:
     ]
 
 
-def test_every_field_of_a_server_entry_is_in_the_how_to() -> None:
+def test_every_field_of_a_server_entry_is_in_the_reference() -> None:
     """D-31: the table of fields that work and the list of those that do not yet, together, are what the parser knows."""
     known = {each.name for kind in (Server, Command, Address) for each in dataclasses.fields(kind)}
     known -= {"id", "owner", "target", "rules", "fault", "kind", "secrets"}
@@ -123,8 +122,8 @@ def test_every_field_of_a_server_entry_is_in_the_how_to() -> None:
         "type",
         *(f"tools.{each.name.removesuffix('_s') if each.name == 'timeouts_s' else each.name}" for each in dataclasses.fields(ToolRules)),
     }
-    works = {name for row in table(HOW_TO / "tool-servers.md", "Field") for name in code(row[0])}
-    lines = text_of(HOW_TO / "tool-servers.md").splitlines()
+    works = {name for row in table(REFERENCE / "servers-json.md", "Field") for name in code(row[0])}
+    lines = text_of(REFERENCE / "servers-json.md").splitlines()
     idle = set(code(next((line for line in lines if line.startswith("These fields are read")), "")))
     readers = [
         path

@@ -1,4 +1,4 @@
-"""What one key can do to another in a session of a tool server that both share: nothing (the table in docs/how-to/tool-servers.md)."""
+"""What one key can do to another in a session of a tool server that both share: nothing (the table in docs/reference/servers-json.md)."""
 
 from __future__ import annotations
 
