@@ -26,7 +26,7 @@ from rookery.access.models import Tier
 from rookery.app import mounted_routes
 from rookery.kernel.db import Database, open_database
 from rookery.kernel.errors import Conflict, PermissionDenied
-from rookery.kernel.http import Once, Route, Shell, mount, reply
+from rookery.kernel.http import Once, Route, Shell, mount, reply, respond_with
 from rookery.kernel.http.idempotency import MAX_KEPT
 from rookery.kernel.http.routes import Admission, Mounted
 from rookery.kernel.http.shell import unknown_route
@@ -96,6 +96,7 @@ class Toy:
     db: Database
     done: int = 0
     gate: asyncio.Event = field(default_factory=asyncio.Event)
+    later: asyncio.Task[Somebody] | None = None
 
     def routes(self) -> list[Route]:
         """Return the table."""
@@ -108,6 +109,7 @@ class Toy:
             Route(method="POST", path="/broken", handler=self.broken, needs="x", once=True),
             Route(method="POST", path="/lossy", handler=self.lossy, needs="x", once=True),
             Route(method="POST", path="/stream", handler=self.stream, needs="x", once=True),
+            Route(method="POST", path="/leaving", handler=self.leaving, needs="x", once=True),
             Route(method="POST", path="/questions", handler=self.make, needs="x"),
             Route(method="GET", path="/things", handler=self.part_of, needs="x"),
         ]
@@ -157,6 +159,17 @@ class Toy:
         self.done += 1
         await self.db.write(lambda tx: tx.run(text("ALTER TABLE kept_answers RENAME TO lost_answers")))
         return reply({"done": self.done})
+
+    async def leaving(self, body: Note) -> Response:
+        """Start a task that writes long after the request, which is refused."""
+        respond_with(Somebody, lambda made: reply({"id": made.key_id}))
+        self.later = asyncio.create_task(self.write_later(body.text))
+        raise Conflict("not now")
+
+    async def write_later(self, name: str) -> Somebody:
+        """Write, once the gate opens, what the request was to return."""
+        await self.gate.wait()
+        return await self.db.write(lambda tx: Somebody(name, 1))
 
     async def stream(self) -> Response:
         """Answer in pieces."""
@@ -451,6 +464,18 @@ async def test_a_request_whose_process_died_may_be_tried_again_after_its_lease(s
     await server.kept.free(dead)
     assert await server.kept.keep(heir, Kept(status=201, body=b"new"))
     assert await server.kept.claim(request) == Kept(status=201, body=b"new")
+
+
+async def test_a_task_that_outlives_its_request_stores_no_response(server: Server) -> None:
+    """D-14: what a request started writes later with the request's context; its write is not undone, and answers no repetition."""
+    refused = await server.post("/leaving")
+    assert server.toy.later is not None
+
+    server.toy.gate.set()
+
+    assert (refused.status_code, await server.toy.later) == (409, Somebody("a", 1))
+    assert (await server.post("/leaving")).status_code == 409
+    await server.toy.later
 
 
 async def test_a_long_request_keeps_its_lease(database: Database, data_dir: Path, clock: FakeClock) -> None:

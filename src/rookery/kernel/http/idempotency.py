@@ -120,6 +120,10 @@ class PendingResponse:
         """Render the result of the transaction that returns a *kind*."""
         self._kind, self._render = kind, cast("Callable[[object], Response | Kept]", render)
 
+    def close(self) -> None:
+        """Expect nothing further: a task that the request started may write long after it, with the context of the request."""
+        self._kind = self._render = None
+
     def response_of(self, result: object) -> Response | None:
         """Return the response that was rendered of *result*, if the transaction returned exactly this object."""
         return self._rendered[1] if self._rendered is not None and self._rendered[0] is result else None
@@ -230,7 +234,10 @@ class Once:
         async with self._renewed(found):
             ours, completion = _PENDING.set(pending), COMPLETION.set(pending.complete)
             try:
-                response = await work()
+                try:
+                    response = await work()
+                finally:
+                    pending.close()
             except Exception as error:
                 # A store that went away may have done the work all the same: then the lease runs out before it is tried again.
                 if pending.stored is None and not (isinstance(error, EngineUnavailable) and error.engine == "database"):
