@@ -73,6 +73,15 @@ def test_a_folder_of_an_older_version_is_tightened_with_its_databases(tmp_path: 
     assert (_mode(tmp_path), _mode(tmp_path / "records.db"), _mode(tmp_path / "records.db-wal")) == (0o700, 0o600, 0o600)
 
 
+def test_a_file_that_is_gone_when_its_mode_is_read_stops_no_start(tmp_path: Path) -> None:
+    """Another process that closes its database deletes the log meanwhile; a dangling link is in the same state for good; D-03."""
+    (tmp_path / "earlier.db-journal").symlink_to(tmp_path / "nowhere")
+
+    _init(tmp_path)
+
+    assert _mode(tmp_path / "records.db") == 0o600
+
+
 def test_a_group_that_may_read_the_folder_is_the_operators_choice(tmp_path: Path) -> None:
     """Issue 14: as PostgreSQL allows it for its own data folder; what others may do is named for `rookery doctor`."""
     tmp_path.chmod(0o750)

@@ -45,7 +45,7 @@ def make_private(folder: Path, *, known: Collection[str] = ()) -> list[str]:
         raise WrongSettings(f"ROOKERY_DATA_DIR: {folder} cannot be made: {error.strerror}") from error
     for pattern in _DATABASES:
         for path in folder.glob(pattern):
-            _tighten(path, path.stat().st_mode & 0o700)
+            _tighten(path)
     exposed = exposure(folder)
     if exposed is None:
         return []
@@ -54,7 +54,7 @@ def make_private(folder: Path, *, known: Collection[str] = ()) -> list[str]:
             f"{exposed} It also holds files that are not Rookery's, so its mode is left as it is. Move the data to a folder of its own."
         ]
     mode = stat.S_IMODE(folder.stat().st_mode)
-    if not _tighten(folder, _OWNER_ONLY):
+    if not _tighten(folder):
         return [f"{exposed} Its mode cannot be changed by this user. Run `chmod 700 {folder}` as its owner."]
     return [f"The data folder {folder} had mode {mode:04o} and was open to other users of this host. Its mode is 0700 now."]
 
@@ -76,11 +76,18 @@ def _is_shared(folder: Path, known: Collection[str]) -> bool:
     return bool(names) and names.isdisjoint(_MARKS) and not names <= set(known)
 
 
-def _tighten(path: Path, mode: int) -> bool:
-    """Set the mode if it grants more; return whether the path is private now."""
+def _tighten(path: Path) -> bool:
+    """
+    Take all access from others if they have too much; return whether the path is private now.
+
+    A file that is gone is private: another process deletes the log of a database when it closes it.
+    """
     try:
-        if stat.S_IMODE(path.stat().st_mode) & _FORBIDDEN:
-            path.chmod(mode)
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if mode & _FORBIDDEN:
+            path.chmod(mode & _OWNER_ONLY)
         return not path.stat().st_mode & _FORBIDDEN
+    except FileNotFoundError:
+        return True
     except OSError:
         return False
