@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -51,10 +52,28 @@ def test_commands_find_the_server_and_its_settings_by_the_data_folder(tmp_path: 
 
 def test_a_broken_note_is_no_server(tmp_path: Path) -> None:
     """Issue 14: stale notes are recognised; D-04."""
-    for note in ("", "[]", "{}", '{"url": 1, "pid": 1}', '{"url": "http://127.0.0.1:1", "pid": 1}', '{"url": "nowhere", "pid": 1}'):
+    for note in (
+        "[" * 100_000,
+        "",
+        "[]",
+        "{}",
+        '{"url": 1, "pid": 1}',
+        '{"url": "http://127.0.0.1:1", "pid": 1}',
+        '{"url": "nowhere", "pid": 1}',
+    ):
         (tmp_path / LISTENING).write_text(note, encoding="utf-8")
 
         assert find_server(tmp_path) is None
+
+
+def test_a_note_that_is_no_regular_file_blocks_nobody(tmp_path: Path) -> None:
+    """Attack 5 on the note: a FIFO in its place made `doctor` and `connect` wait for ever; D-04."""
+    os.mkfifo(tmp_path / LISTENING)
+
+    shown = rookery(tmp_path, "connect", "claude-code")
+
+    assert find_server(tmp_path) is None
+    assert "http://127.0.0.1:8400/mcp" in shown.stdout
 
 
 def test_a_server_behind_a_proxy_says_where_it_listens_too(tmp_path: Path, model_folder: Path) -> None:

@@ -81,6 +81,14 @@ def test_an_unknown_name_in_the_file_is_an_error_with_the_nearest(tmp_path: Path
         load({"ROOKERY_CONFIG": str(file)})
 
 
+def test_a_file_that_is_nested_too_deeply_is_one_clear_line(tmp_path: Path) -> None:
+    """D-02: a wrong value refuses to start, in one clear line."""
+    (tmp_path / "rookery.toml").write_text("port = " + "[" * 100_000, encoding="utf-8")
+
+    with pytest.raises(WrongSettings, match="nested too deeply"):
+        load({"ROOKERY_DATA_DIR": str(tmp_path)})
+
+
 def test_an_unknown_variable_is_a_warning_and_under_strict_an_error() -> None:
     """D-02: a warning naming the nearest setting; what Kubernetes injects is ignored with a line."""
     environment = {"ROOKERY_DATABSE_URL": "x", "ROOKERY_PORT": "tcp://10.0.0.1:8400", "ROOKERY_SERVICE_HOST": "10.0.0.1"}

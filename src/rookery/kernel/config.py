@@ -347,6 +347,8 @@ def _read_file(where: Path, known: Mapping[str, object]) -> Mapping[str, object]
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         msg = f"The settings in {where} cannot be read: {reason}"
         raise WrongSettings(msg) from error
+    except RecursionError as error:
+        raise WrongSettings(f"The settings in {where} cannot be read: they are nested too deeply.") from error
     for name in values:
         if name not in known:
             msg = f"{where}: {_unknown(name, list(known))}"

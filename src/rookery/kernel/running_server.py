@@ -11,9 +11,13 @@ from pathlib import Path
 from typing import cast
 from urllib.parse import urlsplit
 
+import orjson
+
+from rookery.kernel.config_files import read_config_file
 from rookery.kernel.data_folder import LISTENING
 
 _PROBE_S = 2.0
+_MAX_NOTE_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,7 @@ def find_server(folder: Path) -> RunningServer | None:
 
 def _read_note(folder: Path) -> RunningServer | None:
     try:
-        note = cast("object", json.loads((folder / LISTENING).read_text(encoding="utf-8")))
+        note = cast("object", orjson.loads(read_config_file(folder / LISTENING, max_bytes=_MAX_NOTE_BYTES)))
     except (OSError, ValueError):
         return None
     if not isinstance(note, dict):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import urllib.request
 from http.client import HTTPException
 from pathlib import Path
 from typing import cast
+
+import orjson
 
 from rookery.kernel.running_server import find_server
 
@@ -28,7 +29,7 @@ def running_health(folder: Path) -> dict[str, str]:
     request = urllib.request.Request(f"{running.url}/servers", headers={"Accept": "application/json"})  # noqa: S310 - it spoke HTTP to find_server
     try:
         with opener.open(request, timeout=_TIMEOUT_S) as answer:
-            document = cast("object", json.loads(answer.read(_MAX_BYTES)))
+            document = cast("object", orjson.loads(answer.read(_MAX_BYTES)))
     except (OSError, ValueError, HTTPException):
         return {}
     listed = cast("dict[str, object]", document).get("servers") if isinstance(document, dict) else None

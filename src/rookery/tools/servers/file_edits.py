@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
+from rookery.kernel.config_files import read_config_file
 from rookery.tools.models import JsonObject
 from rookery.tools.servers.servers_file import FileBroken
 
@@ -50,7 +51,7 @@ def edit(path: Path, change: Callable[[JsonObject], None]) -> None:
 
 def _read(path: Path) -> JsonObject:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_config_file(path).decode("utf-8")
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
@@ -59,6 +60,8 @@ def _read(path: Path) -> JsonObject:
         document: object = json.loads(text) if text.strip() else {}
     except ValueError as error:
         raise FileBroken(f"{path} is not valid JSON, so it is left as it is: {error}") from error
+    except RecursionError as error:
+        raise FileBroken(f"{path} is nested too deeply, so it is left as it is.") from error
     if not isinstance(document, dict):
         raise FileBroken(f'{path} must be an object {{"mcpServers": {{…}}}}.')
     return cast("JsonObject", document)
