@@ -121,6 +121,44 @@ def test_a_clients_file_gives_all_its_servers(line: Line, tmp_path: Path, name: 
     assert (made["a"]["command"], made["b"]["url"]) == ("a", "https://b.example/mcp")
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("config.yaml", 'mcpServers:\n- name: s\n  command: s\n  env:\n    TOKEN: "private', "line 5"),
+        ("config.yaml", "mcpServers:\n- name: s\n  command: s\n  args: !!set {a, b}", "type set"),
+        ("config.yaml", "mcpServers: &all\n- name: s\n  command: s\n  env: {a: *all}", "refers to itself"),
+        ("config.yaml", "mcpServers:\n- name: \x07", "not allowed in YAML"),
+        ("config.yaml", "[" * 5_000, "nested too deeply"),
+        ("config.toml", "a = " + "[" * 100_000, "nested too deeply"),
+        ("mcp.json", "[" * 100_000, "nested too deeply"),
+        ("opencode.json", '{"mcp": {"s": {"type": "local", "command": ["s"], "args": 5}}}', "args must be a list"),
+    ],
+)
+def test_a_file_that_cannot_be_taken_is_refused_in_words(line: Line, tmp_path: Path, name: str, text: str, said: str) -> None:
+    """D-37: no traceback, and no line of the file in the message: it may hold a token."""
+    (tmp_path / name).write_text(text, encoding="utf-8")
+
+    refused = line.run("servers", "add", str(tmp_path / name))
+
+    assert isinstance(refused.exception, RookeryError)
+    assert said in str(refused.exception)
+    assert "private" not in str(refused.exception)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("config.yaml", "mcpServers:\n- name: s\n  command: s\n  env:\n    SINCE: 2026-11-22"),
+        ("config.toml", '[mcp_servers.s]\ncommand = "s"\nenv = {SINCE = 2026-11-22}'),
+    ],
+)
+def test_a_date_is_taken_as_it_is_written(line: Line, tmp_path: Path, name: str, text: str) -> None:
+    """D-37: YAML and TOML know dates; an environment knows texts."""
+    (tmp_path / name).write_text(text, encoding="utf-8")
+
+    assert added(line, str(tmp_path / name))["s"]["env"] == {"SINCE": "2026-11-22"}
+
+
 FILES: list[tuple[str, str, JsonObject]] = [
     (
         "mcp_config.json",  # Windsurf

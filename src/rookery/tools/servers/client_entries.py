@@ -11,6 +11,7 @@ import json
 import re
 import tomllib
 from dataclasses import dataclass
+from datetime import date, time
 from typing import cast
 
 import yaml
@@ -77,6 +78,8 @@ def read_document(text: str, name: str) -> JsonObject:
             document = _read_json(text)
     except ValueError as error:
         raise NotUnderstood(f"{name} cannot be read: {error}") from None
+    except RecursionError:
+        raise NotUnderstood(f"{name} cannot be read: it is nested too deeply.") from None
     if not isinstance(document, dict):
         raise NotUnderstood(f"{name} is not an object.")
     return cast("JsonObject", document)
@@ -127,13 +130,32 @@ def _converted(key: str, entry: object, *, has_bare_variables: bool) -> ClientEn
     if not isinstance(entry, dict):
         return ClientEntry(key=key, reason="The entry must be an object.")
     try:
-        text = json.dumps(entry)
+        text = _dumped(cast("JsonObject", entry))
         _must_be_complete(text, cast("JsonObject", entry))
         made = _Conversion(cast("JsonObject", json.loads(_with_our_variables(text, has_bare=has_bare_variables)))).entry()
     except NotUnderstood as error:
         return ClientEntry(key=key, reason=str(error))
     needs = [found[1] for found in _OURS.finditer(json.dumps(made)) if not found[2]]
     return ClientEntry(key=key, entry=made, needs=tuple(dict.fromkeys(needs)))
+
+
+def _dumped(entry: JsonObject) -> str:
+    """
+    Return an entry as JSON, with the dates of YAML and TOML as text.
+
+    Raises:
+        NotUnderstood: It holds a value that JSON does not have, or itself.
+    """
+    try:
+        return json.dumps(entry, default=_date_as_text)
+    except (ValueError, RecursionError):
+        raise NotUnderstood("The entry refers to itself, or is nested too deeply.") from None
+
+
+def _date_as_text(value: object) -> str:
+    if isinstance(value, date | time):  # a datetime is a date
+        return value.isoformat()
+    raise NotUnderstood(f"A value of the type {type(value).__name__} cannot be read. Write it as a text.")
 
 
 def _must_be_complete(text: str, entry: JsonObject) -> None:
@@ -197,11 +219,13 @@ class _Conversion:
             inner = cast("JsonObject", self._fields.pop("command"))
             self._fields |= {("command" if name == "path" else name): value for name, value in inner.items()}
         elif isinstance(command, list):  # opencode's
-            words = [str(word) for word in cast("list[object]", command)]
+            words, args = [str(word) for word in cast("list[object]", command)], cast("object", self._fields.get("args") or [])
             if not words:
                 raise NotUnderstood("The command is an empty list.")
+            if not isinstance(args, list):
+                raise NotUnderstood("The field args must be a list.")
             self._fields["command"] = words[0]
-            self._fields["args"] = [*words[1:], *cast("list[str]", self._fields.get("args") or [])]
+            self._fields["args"] = [*words[1:], *cast("list[object]", args)]
         if self._fields.get("type") in {"local", "remote", "custom"}:
             del self._fields["type"]
 
@@ -289,8 +313,12 @@ def _as_text(value: object) -> str:
 def _read_yaml(text: str) -> object:
     try:
         return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(str(error)) from None
+    except yaml.MarkedYAMLError as error:  # its own text quotes the line, which may hold a token
+        mark = error.problem_mark
+        where = "" if mark is None else f" in line {mark.line + 1}, column {mark.column + 1}"
+        raise ValueError(f"{error.problem}{where}") from None
+    except yaml.YAMLError:
+        raise ValueError("a character is not allowed in YAML") from None
 
 
 def _read_json(text: str) -> object:
