@@ -186,6 +186,16 @@ def test_roots_sent_unasked_over_http_are_left_out(nest: Nest) -> None:
     assert nest.allowed.as_uri() in answers["later-own"]
 
 
+def test_a_forged_state_is_refused_in_words(nest: Nest) -> None:
+    """Issue 14: the state that names Rookery's own answers passes through the caller, who may change it; D-10: never a 500 of ours."""
+    for forged in ("[" * 100_000, "5", '[["client_roots"]]', '["client_roots", 1]', '[{"a": 1}, null]', ""):
+        call: Json = {"server": "later-operator", "tool": "test_input_required_result_list_roots", "arguments": {}}
+        refused = nest.server.client.post("/api/v1/mcp/tools/call", json={**call, "request_state": f"rookery-roots:{forged}"}).json()
+
+        assert refused["code"] == "tool_execution_error", forged[:20]
+        assert "The requestState is not the one that was returned" in refused["error"]
+
+
 async def test_roots_beside_other_questions_are_answered_by_the_entry(nest: Nest) -> None:
     """Issue 14: of several questions the caller is asked the others, and the entry's roots go with the answers; D-36."""
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import TypeAlias, cast
 
 import mcp_types as types
+import orjson
 
 from rookery.tools.errors import UpstreamRefused
 from rookery.tools.models import JsonObject, Root, Roots
@@ -109,7 +110,7 @@ def _unwrap(state: str) -> tuple[list[str], str | None]:
         UpstreamRefused: The caller changed it.
     """
     try:
-        names, inner = json.loads(state.removeprefix(_STATE_PREFIX))
+        names, inner = orjson.loads(state.removeprefix(_STATE_PREFIX))
     except (ValueError, TypeError):
         raise UpstreamRefused(types.INVALID_PARAMS, "The requestState is not the one that was returned.") from None
     if not isinstance(names, list) or not all(isinstance(name, str) for name in cast("list[object]", names)):
