@@ -45,3 +45,9 @@ async def test_a_value_that_may_be_a_secret_is_not_repeated(house: House) -> Non
 
     assert refused.status_code == 422
     assert "too short" not in refused.text
+
+    server = {"id": "made", "url": "https://example.org/mcp", "secrets": {"GITHUB_PAT": 987654321}}
+    refused = await house.admin.post("/api/v1/servers", server)
+
+    assert refused.status_code == 422
+    assert "987654321" not in refused.text

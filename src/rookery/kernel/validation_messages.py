@@ -81,8 +81,7 @@ def sentence(error: ErrorDetails) -> str:
 def _shown(error: ErrorDetails) -> str:
     """Return `, not VALUE` if the value is short, and nothing that could be a secret."""
     value = error["input"]
-    field = str(error["loc"][-1] if error["loc"] else "").lower()
-    if not _SECRET_WORDS.isdisjoint(field.split("_")):
+    if any(not _SECRET_WORDS.isdisjoint(str(part).lower().split("_")) for part in error["loc"]):
         return ""
     if isinstance(value, bool):
         return f", not {str(value).lower()}"
