@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rookery.agents.mcp_tools.shapes import AgentsTool, Schema, adds, choice, fields, flag, free, listed, number, reads, sets, text
+from rookery.agents.mcp_tools.shapes import AgentsTool, Schema, adds, choice, fields, flag, free, listed, number, reads, sets, text, value
 from rookery.agents.schemas.plans import MAX_TTL_S
 
 READ, PLAN, WORK, SHELF, USE = "plans.read", "plans.write", "phases.write", "templates.read", "templates.instantiate"
@@ -193,7 +193,7 @@ TASKS: Sequence[AgentsTool] = (
             "task_id": _TASK,
             "claim_token": _TOKEN,
             "session_id": _PROOF,
-            "result": {"description": "Text or JSON."},
+            "result": value(),
             "notes": _PROSE,
             "claim_next": flag(),
         },
@@ -203,7 +203,7 @@ TASKS: Sequence[AgentsTool] = (
         WORK,
         "Report that your task cannot be done. To let somebody else try, use task_release.",
         ["task_id", "error"],
-        {"task_id": _TASK, "claim_token": _TOKEN, "session_id": _PROOF, "error": text("Why, and what you tried."), "result": {}},
+        {"task_id": _TASK, "claim_token": _TOKEN, "session_id": _PROOF, "error": text("Why, and what you tried."), "result": value()},
     ),
     adds(
         "task_release",

@@ -14,6 +14,9 @@ Schema = Mapping[str, object]
 
 _FREE: Schema = {"anyOf": [{"type": "object"}, {"type": "string"}]}
 
+_SIMPLE: Sequence[Schema] = ({"type": "object"}, {"type": "string"}, {"type": "number"}, {"type": "boolean"})
+_VALUE: Schema = {"anyOf": [*_SIMPLE, {"type": "array", "items": {"anyOf": [*_SIMPLE[:3]]}}]}
+
 _READS: Schema = {"readOnlyHint": True, "openWorldHint": False}
 _ADDS: Schema = {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": False, "openWorldHint": False}
 _SETS: Schema = {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
@@ -68,6 +71,11 @@ def flag(says: str = "") -> Schema:
 def free(says: str = "") -> Schema:
     """Return an object of the caller's own, or its JSON text: callers whose schemas must be closed can send the text alone."""
     return _described(_FREE, says)
+
+
+def value(says: str = "") -> Schema:
+    """Return a JSON value: no null, and no list of lists or booleans; clients of some models refuse a schema that names no type."""
+    return _described(_VALUE, says)
 
 
 def listed(items: Schema, says: str = "") -> Schema:

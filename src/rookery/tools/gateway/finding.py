@@ -7,6 +7,7 @@ from typing import cast
 import orjson
 
 from rookery.tools.arguments import Arguments
+from rookery.tools.builtin_schemas import publish
 from rookery.tools.finding.tool_search import ToolSearch
 from rookery.tools.gateway.views import View, Views
 from rookery.tools.gateway.visits import Visit
@@ -18,7 +19,7 @@ _FIND_SCHEMA: JsonObject = {
     "type": "object",
     "properties": {
         "query": {"type": "string", "minLength": 1, "maxLength": 2000, "description": "What you need, in your own words."},
-        "limit": {"type": "integer", "minimum": 1, "maximum": 20, "default": 5},
+        "limit": {"type": "integer", "minimum": 1, "maximum": 20, "description": "By default 5."},
         "server": {"type": "string", "minLength": 1, "maxLength": 64, "description": "Only tools of this server."},
     },
     "required": ["query"],
@@ -28,7 +29,7 @@ _CALL_SCHEMA: JsonObject = {
     "type": "object",
     "properties": {
         "name": {"type": "string", "minLength": 1, "maxLength": 256, "description": "The tool's name, as find_tool gave it."},
-        "arguments": {"type": "object", "description": "By the tool's own inputSchema.", "default": {}},
+        "arguments": {"type": "object", "description": "By the tool's own inputSchema; none by default."},
     },
     "required": ["name"],
     "additionalProperties": False,
@@ -40,14 +41,14 @@ TOOLS: tuple[JsonObject, ...] = (
         "name": FIND,
         "title": "Find a tool",
         "description": "Find the tools that fit a need, the best first, each with its inputSchema. Call them with call_tool.",
-        "inputSchema": _FIND_SCHEMA,
+        "inputSchema": publish(_FIND_SCHEMA),
         "annotations": {"readOnlyHint": True},
     },
     {
         "name": CALL,
         "title": "Call a tool",
         "description": "Call a tool that find_tool found, by its name, with arguments by its inputSchema; its result is returned as it is.",
-        "inputSchema": _CALL_SCHEMA,
+        "inputSchema": publish(_CALL_SCHEMA),
     },
 )
 
