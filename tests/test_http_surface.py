@@ -223,7 +223,8 @@ def _preflight(**headers: str) -> dict[str, str]:
 async def test_a_page_of_an_allowed_origin_can_use_everything(settings: Settings) -> None:
     """Issue 14: a preflight had no X-Request-ID, and no page could speak MCP; D-09, D-11, D-36."""
     names = (
-        "authorization,mcp-session-id,mcp-protocol-version,mcp-method,last-event-id,idempotency-key,if-match,x-session-id,x-workspace-id"
+        "authorization,mcp-session-id,mcp-protocol-version,mcp-method,last-event-id,idempotency-key,if-match,if-none-match,prefer,"
+        "x-session-id,x-workspace-id"
     )
     async with _house(settings, cors_origins=(_ORIGIN,)) as house:
         for path in ("/mcp", "/v1/brain/remember"):
@@ -237,7 +238,7 @@ async def test_a_page_of_an_allowed_origin_can_use_everything(settings: Settings
 
     assert {
         "Mcp-Session-Id", "Deprecation", "Sunset", "ETag", "Retry-After", "X-Request-ID", "X-RateLimit-Limit", "X-RateLimit-Remaining",
-        "X-RateLimit-Reset", "X-RateLimit-Scope", "Idempotent-Replay", "Location",
+        "X-RateLimit-Reset", "X-RateLimit-Scope", "Idempotent-Replay", "Location", "Preference-Applied",
     } <= exposed == set(EXPOSED_HEADERS)  # fmt: skip
     assert "Mcp-Session-Id" in ALLOWED_HEADERS
 

@@ -75,7 +75,7 @@ async def test_a_refusal_does_not_hide_a_key_made_since(access: Access) -> None:
     """Notes 3.5: a remembered refusal holds only while the rows it was made of are unchanged."""
     workspace = await access.workspace()
     minted = await access.api_key(workspace)
-    other = Minted(key=minted.key, plaintext=Secret(wrong(minted)))
+    other = replace(minted, plaintext=Secret(wrong(minted)))
     with pytest.raises(Unauthorised):
         await access.admit(other)
     key_hash = await access.bcrypt.hash(other.plaintext)

@@ -22,6 +22,7 @@ from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.events import Bus
 from rookery.kernel.ids import random_text, uuid7
+from rookery.kernel.preconditions import Expected, require_match
 from rookery.kernel.secret import Secret
 
 IsKnownAgent = Callable[[Tx, int, str], bool]
@@ -93,23 +94,29 @@ class AgentKeys(Keyring):
                 if holder is not None:
                     must_hold(holder, key, is_new=True)
                     self._must_be_new(tx, holder, key)
-                made.append(Minted(key=key, plaintext=coined.plaintext))
+                made.append(Minted(key=key, plaintext=coined.plaintext, digest=coined.digest))
             for minted in made:
                 self._note(tx, by, "created", None, minted.key)
             return made
 
         return work
 
-    async def revoke(self, workspace_id: int, key_id: str, *, by: Actor) -> Key:
+    async def revoke(self, workspace_id: int, key_id: str, *, by: Actor, expected: Expected = None) -> Key:
         """
         Revoke a key for good: its next request fails with key_revoked; twice does no harm.
 
         To take away needs the right to delete, not all that the key has (D-24).
+
+        Raises:
+            NotFound: There is none, or it is another workspace's.
+            PreconditionFailed: The key has another version than *expected*.
         """
         now = self._clock()
 
         def work(tx: Tx) -> Key:
-            _, before = self._at_hand(tx, workspace_id, key_id, by, now)
+            _, found = self._at_hand(tx, workspace_id, key_id, by, now)
+            require_match("key", found.version, expected)
+            before = found.key
             after = replace(before, revoked_at=before.revoked_at or now)
             if after != before:
                 store.change_key(tx, after)
@@ -118,22 +125,33 @@ class AgentKeys(Keyring):
 
         return await self._db.write(work)
 
-    async def extend(self, workspace_id: int, key_id: str, expires_at: datetime | None, *, by: Actor) -> Key:
+    async def extend(self, workspace_id: int, key_id: str, expires_at: datetime | None, *, by: Actor, expected: Expected = None) -> Key:
         """
         Replace the expiry, or remove it (None); an expired key is active again, a revoked one stays revoked (D-21).
 
         Raises:
             ValidationFailed: The new expiry does not lie ahead.
             NotFound: There is none, or it is another workspace's.
+            PreconditionFailed: The key has another version than *expected*.
         """
-        return await self.alter(workspace_id, key_id, Changes(expires_at=expires_at), by=by, action="extended")
+        return await self.alter(workspace_id, key_id, Changes(expires_at=expires_at), by=by, action="extended", expected=expected)
 
-    async def set_permissions(self, workspace_id: int, key_id: str, permissions: Iterable[str], *, by: Actor) -> Key:
-        """Replace the permissions; raises as `create` does."""
-        return await self.alter(workspace_id, key_id, Changes(grants=tuple(permissions)), by=by, action="permissions_replaced")
+    async def set_permissions(
+        self, workspace_id: int, key_id: str, permissions: Iterable[str], *, by: Actor, expected: Expected = None
+    ) -> Key:
+        """Replace the permissions; raises as `alter` does."""
+        changes = Changes(grants=tuple(permissions))
+        return await self.alter(workspace_id, key_id, changes, by=by, action="permissions_replaced", expected=expected)
 
     async def set_addresses(
-        self, workspace_id: int, key_id: str, entries: str | Iterable[str], *, by: Actor, restriction: bool | None = None
+        self,
+        workspace_id: int,
+        key_id: str,
+        entries: str | Iterable[str],
+        *,
+        by: Actor,
+        restriction: bool | None = None,
+        expected: Expected = None,
     ) -> Key:
         """
         Replace the list of addresses, and enforce it unless *restriction* is False.
@@ -145,17 +163,26 @@ class AgentKeys(Keyring):
             by: Who does it.
             restriction: Whether the list is enforced. None: enforced if *entries* has any, else as before.
                 An enforced empty list blocks every request (D-28).
+            expected: The ETags of If-Match; None: any version.
 
         Raises:
             ValidationFailed: A line is no address (`errors.ips`); nothing has been stored then.
             NotFound: There is none, or it is another workspace's.
+            PreconditionFailed: The key has another version than *expected*.
         """
         good = _addresses(entries)
         on = enforces(good, restriction)
-        return await self._readdress(workspace_id, key_id, lambda key: _restricted(replace(key, ip_list=good), on), by)
+        return await self._readdress(workspace_id, key_id, lambda key: _restricted(replace(key, ip_list=good), on), by, expected)
 
     async def add_addresses(
-        self, workspace_id: int, key_id: str, entries: str | Iterable[str], *, by: Actor, restriction: bool | None = None
+        self,
+        workspace_id: int,
+        key_id: str,
+        entries: str | Iterable[str],
+        *,
+        by: Actor,
+        restriction: bool | None = None,
+        expected: Expected = None,
     ) -> Key:
         """Add to the list of addresses, and enforce it as `set_addresses` does."""
         good = _addresses(entries)
@@ -164,10 +191,17 @@ class AgentKeys(Keyring):
         def how(key: Key) -> Key:
             return _restricted(replace(key, ip_list=_addresses((*key.ip_list, *good))), on)
 
-        return await self._readdress(workspace_id, key_id, how, by)
+        return await self._readdress(workspace_id, key_id, how, by, expected)
 
     async def remove_addresses(
-        self, workspace_id: int, key_id: str, entries: str | Iterable[str], *, by: Actor, restriction: bool | None = None
+        self,
+        workspace_id: int,
+        key_id: str,
+        entries: str | Iterable[str],
+        *,
+        by: Actor,
+        restriction: bool | None = None,
+        expected: Expected = None,
     ) -> Key:
         """Remove from the list of addresses; what is not in it is ignored. A restriction that stays on then denies all that is left out."""
         gone = set(_addresses(entries))
@@ -175,14 +209,14 @@ class AgentKeys(Keyring):
         def how(key: Key) -> Key:
             return _restricted(replace(key, ip_list=tuple(each for each in key.ip_list if each not in gone)), restriction)
 
-        return await self._readdress(workspace_id, key_id, how, by)
+        return await self._readdress(workspace_id, key_id, how, by, expected)
 
     async def restrict(self, workspace_id: int, key_id: str, *, on: bool, by: Actor) -> Key:
         """Switch the restriction to the list of addresses on or off."""
         return await self._readdress(workspace_id, key_id, lambda key: replace(key, ip_restriction=on), by)
 
-    async def _readdress(self, workspace_id: int, key_id: str, how: Callable[[Key], Key], by: Actor) -> Key:
-        return await self.change(workspace_id, key_id, how, by=by, action="addresses_changed")
+    async def _readdress(self, workspace_id: int, key_id: str, how: Callable[[Key], Key], by: Actor, expected: Expected = None) -> Key:
+        return await self.change(workspace_id, key_id, how, by=by, action="addresses_changed", expected=expected)
 
     async def _coin(self, environment: Environment) -> Coined:
         del environment  # agent keys are live

@@ -86,7 +86,7 @@ class ApiKeys(Keyring):
                 key = add(tx, workspace, each, coined, now)
                 if holder is not None:
                     must_hold(holder, key)
-                made.append(Minted(key=key, plaintext=coined.plaintext))
+                made.append(Minted(key=key, plaintext=coined.plaintext, digest=coined.digest))
             for minted in made:
                 self._note(tx, by, "created", None, minted.key)
             return made

@@ -21,6 +21,7 @@ from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import Conflict, NotFound, ValidationFailed
 from rookery.kernel.events import Bus, KeyChanged
 from rookery.kernel.ids import uuid7
+from rookery.kernel.preconditions import Expected, require_match
 from rookery.kernel.secret import Secret
 
 DEFAULT_GRACE_HOURS = 24
@@ -48,6 +49,11 @@ class Coined:
     lookup: str
     key_hash: str | None
     hint: str
+
+    @property
+    def digest(self) -> str:
+        """The part of it that is stored."""
+        return self.key_hash or self.lookup
 
 
 class Keyring(ABC):
@@ -115,7 +121,9 @@ class Keyring(ABC):
         at, since = to_micros(now), to_micros(now - unused_for)
         return await self._db.read(lambda tx: store.idle(tx, self.kind, grant, at=at, since=since, limit=limit))
 
-    async def alter(self, workspace_id: int, key_id: str, changes: Changes, *, by: Actor, action: str = "changed") -> Key:
+    async def alter(
+        self, workspace_id: int, key_id: str, changes: Changes, *, by: Actor, action: str = "changed", expected: Expected = None
+    ) -> Key:
         """
         Change a key's settings; raises as `change` does, and ValidationFailed.
 
@@ -125,6 +133,7 @@ class Keyring(ABC):
             changes: To what.
             by: Who does it.
             action: What to call it in the audit log.
+            expected: The ETags of If-Match; None: any version.
 
         Raises:
             Conflict: A new expiry is given to a key that was revoked: it stays revoked (D-21).
@@ -136,9 +145,11 @@ class Keyring(ABC):
                 _require_not_revoked(key)
             return changes.applied(key, now, platform=by.kind == "operator")
 
-        return await self.change(workspace_id, key_id, how, by=by, action=action)
+        return await self.change(workspace_id, key_id, how, by=by, action=action, expected=expected)
 
-    async def change(self, workspace_id: int, key_id: str, how: Callable[[Key], Key], *, by: Actor, action: str) -> Key:
+    async def change(
+        self, workspace_id: int, key_id: str, how: Callable[[Key], Key], *, by: Actor, action: str, expected: Expected = None
+    ) -> Key:
         """
         Change a key's settings and return it; it acts on the very next request of every process.
 
@@ -148,17 +159,21 @@ class Keyring(ABC):
             how: Given the key as it is, locked, returns it as it is to be; what it raises leaves all as it was.
             by: Who does it; a key must hold all that the changed one has, before and after (D-24).
             action: What to call it in the audit log, after the kind: `changed`, `suspended`…
+            expected: The ETags of If-Match; None: any version.
 
         Raises:
+            PreconditionFailed: The key has another version than *expected*.
             NotFound: There is none, or it is another workspace's, or not to be seen by *by*.
             ScopeMissing, PermissionDenied, NotHeld: It is more than *by* has.
         """
         now = self._clock()
 
         def work(tx: Tx) -> Key:
-            holder, before = self._at_hand(tx, workspace_id, key_id, by, now)
+            holder, found = self._at_hand(tx, workspace_id, key_id, by, now)
+            before = found.key
             if holder is not None:
                 must_hold(holder, before)
+            require_match("key", found.version, expected)
             after = how(before)
             if after != before:
                 if holder is not None:
@@ -169,9 +184,9 @@ class Keyring(ABC):
 
         return await self._db.write(work)
 
-    async def suspend(self, workspace_id: int, key_id: str, *, by: Actor) -> Key:
+    async def suspend(self, workspace_id: int, key_id: str, *, by: Actor, expected: Expected = None) -> Key:
         """
-        Suspend the key until it is resumed (D-21). Suspending it again changes nothing.
+        Suspend the key until it is resumed (D-21). Suspending it again changes nothing. Raises as `change` does.
 
         Raises:
             Conflict: The key was revoked: it could never be resumed.
@@ -182,11 +197,11 @@ class Keyring(ABC):
             _require_not_revoked(key)
             return replace(key, suspended_at=key.suspended_at or now)
 
-        return await self.change(workspace_id, key_id, how, by=by, action="suspended")
+        return await self.change(workspace_id, key_id, how, by=by, action="suspended", expected=expected)
 
-    async def resume(self, workspace_id: int, key_id: str, *, by: Actor) -> Key:
+    async def resume(self, workspace_id: int, key_id: str, *, by: Actor, expected: Expected = None) -> Key:
         """
-        End a suspension.
+        End a suspension. Raises as `change` does.
 
         Raises:
             Conflict: The key was revoked, which cannot be undone.
@@ -196,9 +211,11 @@ class Keyring(ABC):
             _require_not_revoked(key)
             return replace(key, suspended_at=None)
 
-        return await self.change(workspace_id, key_id, how, by=by, action="resumed")
+        return await self.change(workspace_id, key_id, how, by=by, action="resumed", expected=expected)
 
-    async def rotate(self, workspace_id: int, key_id: str, *, by: Actor, grace_hours: int = DEFAULT_GRACE_HOURS) -> Minted:
+    async def rotate(
+        self, workspace_id: int, key_id: str, *, by: Actor, grace_hours: int = DEFAULT_GRACE_HOURS, expected: Expected = None
+    ) -> Minted:
         """
         Make a successor with every setting of the key, which itself ends after its grace period (D-26).
 
@@ -207,8 +224,10 @@ class Keyring(ABC):
             key_id: Which.
             by: Who does it; a key must hold all that this one has.
             grace_hours: 0 to 720; both keys work for so long.
+            expected: The ETags of If-Match; None: any version.
 
         Raises:
+            PreconditionFailed: The key has another version than *expected*.
             KeyInGrace: It was rotated already.
             Conflict: It has expired or was revoked, and its successor would be born so.
             NotFound: There is none, or it is another workspace's.
@@ -216,34 +235,36 @@ class Keyring(ABC):
         if not 0 <= grace_hours <= MAX_GRACE_HOURS:
             raise ValidationFailed({"grace_period_hours": [f"must be 0 to {MAX_GRACE_HOURS}"]})
         # Asked before too: what is refused is not worth a run of bcrypt.
-        known = await self._db.read(lambda tx: self._rotatable(tx, workspace_id, key_id, by, self._clock(), lock=False))
+        known = await self._db.read(lambda tx: self._rotatable(tx, workspace_id, key_id, by, self._clock(), expected=expected, lock=False))
         coined = await self._coin(known.environment)
         now = self._clock()
         new_id = uuid7()
 
         def work(tx: Tx) -> Minted:
-            old = self._rotatable(tx, workspace_id, key_id, by, now, lock=True)
+            old = self._rotatable(tx, workspace_id, key_id, by, now, expected=expected, lock=True)
             new = replace(old, id=new_id, hint=coined.hint, created_at=now, delete_after=None)
             ending = replace(old, delete_after=now + timedelta(hours=grace_hours))
             store.add_key(tx, new, lookup=coined.lookup, key_hash=coined.key_hash)
             store.change_key(tx, ending)
             self._note(tx, by, "rotated", old, ending)
             self._note(tx, by, "created", None, new)
-            return Minted(key=new, plaintext=coined.plaintext)
+            return Minted(key=new, plaintext=coined.plaintext, digest=coined.digest)
 
         return await self._db.write(work)
 
-    async def delete(self, workspace_id: int, key_id: str, *, by: Actor) -> None:
+    async def delete(self, workspace_id: int, key_id: str, *, by: Actor, expected: Expected = None) -> None:
         """
         Delete a key for good; its usage log stays until it is forgotten.
 
         Raises:
             NotFound: There is none, or it is another workspace's, or not to be seen by *by*.
+            PreconditionFailed: The key has another version than *expected*.
         """
         now = self._clock()
 
         def work(tx: Tx) -> None:
-            _, found = self._entry_at_hand(tx, workspace_id, key_id, by, now)
+            _, found = self._at_hand(tx, workspace_id, key_id, by, now)
+            require_match("key", found.version, expected)
             store.delete_key(tx, found.key, at=to_micros(now))
             self._note(tx, by, "deleted", found.key, None, use=found.use)
 
@@ -312,42 +333,36 @@ class Keyring(ABC):
         store.note_told(tx, [entry.key.id for entry in found])
         ended = [entry for entry in found if entry.key.revoked_at is None]
         for entry in ended:
-            self._announce(tx, "key.expired", entry, now, is_last=True)
+            self._announce(tx, "key.expired", entry.key, entry.use, now, is_last=True)
         return len(ended)
 
-    def _announce(self, tx: Tx, name: str, entry: Entry, now: datetime, *, is_last: bool = False) -> None:
+    def _announce(self, tx: Tx, name: str, key: Key, use: Use, now: datetime, *, is_last: bool = False) -> None:
         """Tell the outside of a key; *is_last*: with what is shown of it now, as it may be gone by the end of the transaction."""
-        key = entry.key
-        last = shown.entry(entry, now, with_addresses=False) if is_last else None
+        last = shown.key(key, use, now, with_addresses=False) if is_last else None
         self._bus.announce(
             tx,
             KeyChanged(name=name, workspace_id=key.workspace_id, acts_in=key.acts_in, kind=key.kind, key_id=key.id, at=now, last=last),
         )
 
-    def _at_hand(self, tx: Tx, workspace_id: int, key_id: str, by: Actor, now: datetime, *, lock: bool = True) -> tuple[Key | None, Key]:
+    def _at_hand(self, tx: Tx, workspace_id: int, key_id: str, by: Actor, now: datetime, *, lock: bool = True) -> tuple[Key | None, Entry]:
         """
-        Return who acts, as `acting_key` does, and the key.
+        Return who acts, as `acting_key` does, and the key with its use.
 
         The key is locked first: who changes itself is judged as it is under the lock, not as it was before another's change.
         """
-        holder, found = self._entry_at_hand(tx, workspace_id, key_id, by, now, lock=lock)
-        return holder, found.key
-
-    def _entry_at_hand(
-        self, tx: Tx, workspace_id: int, key_id: str, by: Actor, now: datetime, *, lock: bool = True
-    ) -> tuple[Key | None, Entry]:
-        """Do as `_at_hand`, and return the key with its use."""
         found = store.find_key(tx, self.kind, workspace_id, key_id, at=to_micros(now), lock=lock)
         holder = acting_key(tx, by, now, lock=lock)
         if found is None or (holder is not None and not sees(holder, found.key)):
             raise self._not_found(key_id)
         return holder, found
 
-    def _rotatable(self, tx: Tx, workspace_id: int, key_id: str, by: Actor, now: datetime, *, lock: bool) -> Key:
+    def _rotatable(self, tx: Tx, workspace_id: int, key_id: str, by: Actor, now: datetime, *, expected: Expected, lock: bool) -> Key:
         """Return a key that may be rotated, and by whom it is; raises as `rotate` does."""
-        holder, key = self._at_hand(tx, workspace_id, key_id, by, now, lock=lock)
+        holder, found = self._at_hand(tx, workspace_id, key_id, by, now, lock=lock)
+        key = found.key
         if holder is not None:
             must_hold(holder, key)
+        require_match("key", found.version, expected)
         _must_be_rotatable(key, now)
         return key
 
@@ -360,7 +375,7 @@ class Keyring(ABC):
         if action in _BY_TIME and (key.expires_at is None or key.expires_at > now):
             name = "key.expired"
         if name is not None:
-            self._announce(tx, name, Entry(key=key, use=use or Use()), now, is_last=after is None)
+            self._announce(tx, name, key, use or Use(), now, is_last=after is None)
 
     def _not_found(self, key_id: str) -> NotFound:
         return NotFound(f"{self.kind} key", key_id[:64])

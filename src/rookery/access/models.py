@@ -10,7 +10,9 @@ from typing import Literal
 
 from rookery.access.errors import ScopeMissing
 from rookery.access.scopes import grants
+from rookery.kernel.clock import to_micros
 from rookery.kernel.errors import NotInList, PermissionDenied
+from rookery.kernel.preconditions import version_of
 from rookery.kernel.secret import Secret
 
 _MAX_NAMED = 10
@@ -211,6 +213,24 @@ class Key:
             return KeyStatus.EXPIRED
         return KeyStatus.ACTIVE
 
+    def version(self, digest: str) -> str:
+        """
+        Return the version of its settings. Its use and its status are no part of it.
+
+        Args:
+            digest: What is stored of its secret. With it nobody can guess, by the version, the addresses that are hidden from them (D-12).
+        """
+        reach = self.reach
+        lists = (None if each is None else sorted(each) for each in (reach.servers, reach.orgs, reach.projects))
+        times = (self.expires_at, self.suspended_at, self.revoked_at, self.delete_after)
+        return version_of(
+            digest,
+            *(self.id, self.name, self.scopes, self.tier, self.rate_limit, self.agent_id),
+            *(*lists, reach.tools, dict(reach.tool_limits)),
+            *(self.ip_restriction, self.ip_list),
+            *(None if each is None else to_micros(each) for each in times),
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
@@ -223,18 +243,40 @@ class Use:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A key in a list: with its use."""
+    """
+    A key with its use.
+
+    Attributes:
+        digest: What is stored of its secret.
+    """
 
     key: Key
     use: Use
+    digest: str = field(repr=False)
+
+    @property
+    def version(self) -> str:
+        """The version of the key's settings."""
+        return self.key.version(self.digest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Minted:
-    """A key just made, and its plaintext, which exists nowhere else from now on."""
+    """
+    A key just made, and its plaintext, which exists nowhere else from now on.
+
+    Attributes:
+        digest: What is stored of it.
+    """
 
     key: Key
     plaintext: Secret
+    digest: str = field(repr=False)
+
+    @property
+    def version(self) -> str:
+        """The version of the key's settings."""
+        return self.key.version(self.digest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,6 +287,11 @@ class Workspace:
     name: str
     parent_id: int | None
     created_at: datetime
+
+    @property
+    def version(self) -> str:
+        """The version of what is stored of it itself."""
+        return version_of(self.id, self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,15 +59,20 @@ def agent_key(key: Key, use: Use, at: datetime) -> Fields:
 
 
 def entry(found: Entry, at: datetime, *, with_addresses: bool = True) -> Fields:
+    """Return the fields of a key of either kind, as `key` does."""
+    return key(found.key, found.use, at, with_addresses=with_addresses)
+
+
+def key(found: Key, use: Use, at: datetime, *, with_addresses: bool = True) -> Fields:
     """Return the fields of a key of either kind; addresses are for those who may read the audit log (D-12)."""
-    fields = api_key(found.key, found.use, at) if found.key.kind == "api" else agent_key(found.key, found.use, at)
+    fields = api_key(found, use, at) if found.kind == "api" else agent_key(found, use, at)
     return fields if with_addresses else {name: value for name, value in fields.items() if name not in ADDRESSES}
 
 
 def minted(made: Minted, at: datetime, *, with_addresses: bool = True) -> Fields:
     """Return the fields of a key just made, with its plaintext: `plaintext_key` of an API key, `key` of an agent key."""
     secret = "plaintext_key" if made.key.kind == "api" else "key"
-    return {**entry(Entry(key=made.key, use=Use()), at, with_addresses=with_addresses), secret: made.plaintext.reveal()}
+    return {**key(made.key, Use(), at, with_addresses=with_addresses), secret: made.plaintext.reveal()}
 
 
 def workspace(found: Workspace) -> Fields:

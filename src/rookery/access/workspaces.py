@@ -17,6 +17,7 @@ from rookery.access.store import workspaces as store
 from rookery.kernel.clock import Clock, to_micros
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import NotFound, ValidationFailed
+from rookery.kernel.preconditions import Expected, require_match
 
 Purger = Callable[[Tx, int], int]
 """Deletes all that one domain has of a tenant (a workspace, or a twin) in this transaction; returns how many rows."""
@@ -50,19 +51,20 @@ class Workspaces:
 
         return await self._db.write(work)
 
-    async def rename(self, workspace_id: int, name: str, *, by: Actor) -> Workspace:
+    async def rename(self, workspace_id: int, name: str, *, by: Actor, expected: Expected = None) -> Workspace:
         """
         Give a workspace another name.
 
         Raises:
             ValidationFailed: As for `create`. NameTaken: Another workspace has it.
-            NotFound: There is no such workspace.
+            NotFound: There is no such workspace. PreconditionFailed: It has another version than *expected*.
         """
         name = _name(name)
 
         def work(tx: Tx) -> Workspace:
             before = must_exist(tx, workspace_id)
             must_hold_scope(tx, by, ALL_WORKSPACES, self._clock())
+            require_match("workspace", before.version, expected)
             if name == before.name:
                 return before
             named = store.find_workspace_named(tx, name)
@@ -83,7 +85,7 @@ class Workspaces:
         """Return one, or raise NotFound."""
         return await self._db.read(lambda tx: must_exist(tx, workspace_id, lock=False))
 
-    async def delete(self, workspace_id: int, *, by: Actor, dry_run: bool = False) -> Deletion:
+    async def delete(self, workspace_id: int, *, by: Actor, dry_run: bool = False, expected: Expected = None) -> Deletion:
         """
         Delete a workspace, its twin and everything in them, in one transaction; from then on none of its keys opens anything.
 
@@ -91,12 +93,14 @@ class Workspaces:
 
         Raises:
             NotFound: There is no such workspace; a twin goes with its parent only.
+            PreconditionFailed: It has another version than *expected*.
         """
 
         def work(tx: Tx) -> Deletion:
             workspace = must_exist(tx, workspace_id, lock=not dry_run)
             if not dry_run:
                 must_hold_scope(tx, by, ALL_WORKSPACES, self._clock())
+            require_match("workspace", workspace.version, expected)
             twin = store.find_twin(tx, workspace_id)
             counts = keys.count_keys(tx, workspace_id), usage.count_calls(tx, workspace_id)
             rows = None if dry_run else self._purge(tx, workspace_id, twin)

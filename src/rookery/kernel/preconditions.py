@@ -7,12 +7,19 @@ holds the resource, so that nothing changes between the check and the write.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
+from hashlib import blake2b
+
+import orjson
 
 from rookery.kernel.errors import RookeryError
 
 Expected = Collection[str] | None
 """The ETags that a request accepts; None: any."""
+
+_TAG = re.compile(r'(?:W/)?"[^"]*"|[^\s,]+')
+"""One entry of a list of ETags. What is not quoted is no ETag, and equals none."""
 
 
 class PreconditionFailed(RookeryError):
@@ -39,9 +46,19 @@ def etag(version: int | str) -> str:
     return f'"{version}"'
 
 
+def version_of(*fields: object) -> str:
+    """
+    Return a version of a resource that has no counter: a digest of *fields*, JSON values whose changes are to be noticed.
+
+    Values that change without a write, such as times of last use, are left out, and so are texts that must be nowhere once the resource
+    is deleted: callers keep ETags.
+    """
+    return blake2b(orjson.dumps(fields), digest_size=12).hexdigest()
+
+
 def if_match(headers: Sequence[str]) -> Expected:
     """Return the ETags that the values of If-Match name; None where there is no such header, or it is `*`."""
-    tags = [tag for value in headers for each in value.split(",") if (tag := each.strip())]
+    tags = [tag for value in headers for tag in _TAG.findall(value)]
     return None if not headers or "*" in tags else tags
 
 

@@ -15,6 +15,7 @@ from rookery.access.guard import caller_of
 from rookery.access.models import Caller
 from rookery.kernel.errors import Conflict, RookeryError, ValidationFailed
 from rookery.kernel.http import Described, Route, allowed_on_full_disk, describe, page, reply, respond_with
+from rookery.kernel.http.conditional_requests import by_etag, expected, tagged, with_etag
 from rookery.kernel.http.pages import PageQuery
 from rookery.kernel.wire import refusal
 from rookery.memory.answers import (
@@ -38,7 +39,7 @@ from rookery.memory.context import Context
 from rookery.memory.errors import AlreadySuperseded, BacklogFull, MemoriesFull, NotEmbeddable
 from rookery.memory.feedback import Feedback
 from rookery.memory.listing import Listing
-from rookery.memory.models import Draft, Mode, Remembered
+from rookery.memory.models import Draft, Memory, Mode, Remembered
 from rookery.memory.recall import Recall
 from rookery.memory.records import Records
 from rookery.memory.remember import Outcome, Remember
@@ -150,6 +151,7 @@ class MemoryApi:
             ),
         ]
 
+    @with_etag
     @describe(answers={200: _WAS_THERE}, errors=(AlreadySuperseded, MemoriesFull, BacklogFull))
     async def post_remember(self, request: Request, body: RememberBody) -> Response:
         """
@@ -160,7 +162,8 @@ class MemoryApi:
         """
         caller = caller_of(request)
         answer = respond_with(
-            Remembered, lambda done: reply(self.answers.remembered(caller, done), status=200 if done.is_duplicate else 201)
+            Remembered,
+            lambda done: tagged(self.answers.remembered(caller, done), done.memory.version, status=200 if done.is_duplicate else 201),
         )
         return answer(await self.remember.one(caller, body.draft(), wait_s=body.wait_s))
 
@@ -226,10 +229,15 @@ class MemoryApi:
         )
         return page(request, [self.answers.memory(caller, memory) for memory in memories], query=query, total=total)
 
+    @with_etag
     async def get_memory(self, request: Request, memory_id: str) -> Response:
-        """Return one memory, also if it is archived."""
+        """
+        Return one memory, also if it is archived.
+
+        Its ETag changes with each write and with feedback, not with recall, with indexing, or with `effective_confidence`.
+        """
         caller = caller_of(request)
-        return reply(self.answers.memory(caller, await self.records.get(caller, _folded(memory_id))))
+        return self._tagged(caller, await self.records.get(caller, _folded(memory_id)))
 
     async def get_history(self, request: Request, memory_id: str, query: Annotated[PageQuery, Query()]) -> Response:
         """List the versions of a memory, oldest first: what it superseded, and what superseded it."""
@@ -238,28 +246,39 @@ class MemoryApi:
         shown = [self.answers.version(caller, each) for each in chain[query.offset : query.offset + query.per_page]]
         return page(request, shown, query=query, total=len(chain))
 
+    @with_etag
+    @by_etag
     @describe(errors=(Conflict, BacklogFull))
     async def patch_memory(self, request: Request, memory_id: str, body: ChangeBody) -> Response:
         """Change fields of a memory and index it again. Fields that are left out keep their value."""
         caller = caller_of(request)
-        return reply(self.answers.memory(caller, await self.records.change(caller, _folded(memory_id), body.change())))
+        changed = await self.records.change(caller, _folded(memory_id), body.change(), expected=expected(request))
+        return self._tagged(caller, changed)
 
+    @by_etag
     async def delete_memory(self, request: Request, memory_id: str) -> Response:
         """Delete a memory from the store and from the indexes. This cannot be undone; use archive to keep it for audit."""
-        await self.records.delete(caller_of(request), _folded(memory_id))
+        await self.records.delete(caller_of(request), _folded(memory_id), expected=expected(request))
         return Response(status_code=204)
 
+    @with_etag
+    @by_etag
     @describe(errors=(Conflict,))
     async def post_archive(self, request: Request, memory_id: str) -> Response:
         """Remove a memory from recall and search, and keep it for audit."""
         caller = caller_of(request)
-        return reply(self.answers.memory(caller, await self.records.archive(caller, _folded(memory_id))))
+        return self._tagged(caller, await self.records.archive(caller, _folded(memory_id), expected=expected(request)))
 
+    @with_etag
+    @by_etag
     @describe(errors=(Conflict, MemoriesFull, BacklogFull))
     async def post_restore(self, request: Request, memory_id: str) -> Response:
         """Return an archived memory to recall and search."""
         caller = caller_of(request)
-        return reply(self.answers.memory(caller, await self.records.restore(caller, _folded(memory_id))))
+        return self._tagged(caller, await self.records.restore(caller, _folded(memory_id), expected=expected(request)))
+
+    def _tagged(self, caller: Caller, memory: Memory) -> Response:
+        return tagged(self.answers.memory(caller, memory), memory.version)
 
     def _batch(self, caller: Caller, read: Sequence[Draft | ValidationFailed], outcomes: Sequence[Outcome]) -> Response:
         stored = iter(outcomes)

@@ -7,6 +7,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Literal
 
+from rookery.kernel.clock import to_micros
+from rookery.kernel.preconditions import version_of
 from rookery.memory.metadata import Metadata
 
 Vector = bytes
@@ -85,6 +87,22 @@ class Memory:
     updated_at: datetime
     indexed_model: str | None = None
     superseded_by: str | None = None
+
+    @property
+    def version(self) -> str:
+        """
+        The version of what is stored of it. Recall, indexing and the passing of time are no part of it.
+
+        `updated_at` stands for its text and labels. Archiving, feedback and links to other memories leave that as it is.
+        """
+        return version_of(
+            self.id,
+            to_micros(self.updated_at),
+            self.confidence,
+            self.supersedes_id,
+            self.superseded_by,
+            None if self.archived_at is None else to_micros(self.archived_at),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

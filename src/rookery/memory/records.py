@@ -12,6 +12,7 @@ from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import NotFound, ValidationFailed
 from rookery.kernel.events import Bus, MemoryArchived, MemoryDeleted
 from rookery.kernel.jobs import Jobs
+from rookery.kernel.preconditions import Expected, require_match
 from rookery.memory.indexing import DELETE, EMBED, Indexer
 from rookery.memory.merging import Merge, has, merged, unmerged
 from rookery.memory.models import Change, Memory, MemoryScope, Tombstone
@@ -61,7 +62,7 @@ class Records:
             raise NotFound("memory", memory_id)
         return chain
 
-    async def change(self, caller: Caller, memory_id: str, change: Change) -> Memory:
+    async def change(self, caller: Caller, memory_id: str, change: Change, *, expected: Expected = None) -> Memory:
         """
         Change what *change* gives and return the memory; what changes nothing writes nothing.
 
@@ -69,11 +70,12 @@ class Records:
             NotFound: As `get`.
             ValidationFailed: It would be shared and have no org.
             PermissionDenied: It would leave the key's orgs and projects.
+            PreconditionFailed: It has another version than *expected*.
         """
         now = self._clock()
 
         def write(tx: Tx) -> Memory:
-            was = self._held(tx, caller, memory_id)
+            was = self._held(tx, caller, memory_id, expected)
             changed = _changed(was, change)
             if "expires_in_h" in change.given:
                 life = change.expires_in_h
@@ -96,24 +98,25 @@ class Records:
             await self._indexer.renew(changed)
         return changed
 
-    async def archive(self, caller: Caller, memory_id: str) -> Memory:
+    async def archive(self, caller: Caller, memory_id: str, *, expected: Expected = None) -> Memory:
         """
         Take a memory out of active recall and of the indexes, and keep it for audit; twice is as once (spec 3.4).
 
         Raises:
             NotFound: As `get`.
+            PreconditionFailed: It has another version than *expected*.
         """
         now = self._clock()
 
         def write(tx: Tx) -> Memory:
-            was = self._held(tx, caller, memory_id)
+            was = self._held(tx, caller, memory_id, expected)
             if was.archived_at is not None:
                 return was
             return put_away(tx, self._jobs, self._bus, was, at=now)
 
         return await self._db.write(write)
 
-    async def restore(self, caller: Caller, memory_id: str) -> Memory:
+    async def restore(self, caller: Caller, memory_id: str, *, expected: Expected = None) -> Memory:
         """
         Bring an archived memory back and have it indexed; one that is not archived stays as it is.
 
@@ -121,11 +124,12 @@ class Records:
 
         Raises:
             NotFound: As `get`.
+            PreconditionFailed: It has another version than *expected*.
         """
         now = self._clock()
 
         def write(tx: Tx) -> Memory:
-            was = self._held(tx, caller, memory_id)
+            was = self._held(tx, caller, memory_id, expected)
             if was.archived_at is None:
                 return was
             restored = replace(was, archived_at=None, superseded_by=None)
@@ -143,18 +147,24 @@ class Records:
         await self._indexer.renew(restored)
         return restored
 
-    async def delete(self, caller: Caller, memory_id: str) -> None:
+    async def delete(self, caller: Caller, memory_id: str, *, expected: Expected = None) -> None:
         """
         Delete a memory from every store, an archived one too; what was merged of it into another is taken out of there (D-41).
 
         Raises:
             NotFound: As `get`.
+            PreconditionFailed: It has another version than *expected*.
         """
-        if not await self.forget(caller, [memory_id]):
+        if not await self.forget(caller, [memory_id], expected=expected):
             raise NotFound("memory", memory_id)
 
-    async def forget(self, caller: Caller, ids: Sequence[str]) -> list[str]:
-        """Delete those of *ids* that *caller* may see from every store, in one transaction, and return them."""
+    async def forget(self, caller: Caller, ids: Sequence[str], *, expected: Expected = None) -> list[str]:
+        """
+        Delete those of *ids* that *caller* may see from every store, in one transaction, and return them.
+
+        Raises:
+            PreconditionFailed: One of them has another version than *expected*; none is deleted.
+        """
         now = self._clock()
 
         def write(tx: Tx) -> list[str]:
@@ -162,6 +172,7 @@ class Records:
             for memory_id in sorted(set(ids)):
                 memory = records.locked(tx, caller.workspace_id, memory_id)
                 if memory is not None and reaches(caller, memory, at=now):
+                    require_match("memory", memory.version, expected)
                     take_out(tx, self._jobs, memory, at=now)
                     remove(tx, self._jobs, self._bus, memory, MemoryDeleted(workspace_id=memory.workspace_id, memory_id=memory.id, at=now))
                     forgotten.append(memory_id)
@@ -169,10 +180,11 @@ class Records:
 
         return await self._db.write(write)
 
-    def _held(self, tx: Tx, caller: Caller, memory_id: str) -> Memory:
+    def _held(self, tx: Tx, caller: Caller, memory_id: str, expected: Expected) -> Memory:
         memory = records.locked(tx, caller.workspace_id, memory_id)
         if memory is None or not reaches(caller, memory, at=self._clock()):
             raise NotFound("memory", memory_id)
+        require_match("memory", memory.version, expected)
         return memory
 
 

@@ -8,6 +8,9 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, Literal, TypeAlias
 
+from rookery.kernel.clock import to_micros
+from rookery.kernel.preconditions import version_of
+
 JsonObject: TypeAlias = dict[str, object]
 """An object of JSON as it came over the wire; passed through unchanged."""
 
@@ -302,6 +305,11 @@ class Added:
     sealed: bytes | None = field(repr=False)
     created_at: datetime
     updated_at: datetime
+
+    @property
+    def version(self) -> str:
+        """The version of its settings and secrets. Its health and what it offers are no part of it."""
+        return version_of(self.row_id, to_micros(self.updated_at))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from rookery.access.guard import caller_of
 from rookery.kernel.clock import Clock
 from rookery.kernel.errors import Conflict
 from rookery.kernel.http import Route, describe, page, reply, respond_with
+from rookery.kernel.http.conditional_requests import by_etag, expected, tagged, with_etag
 from rookery.kernel.http.pages import Page, PageQuery
 from rookery.webhooks import schemas as shapes
 from rookery.webhooks import shown
@@ -72,31 +73,45 @@ class WebhooksApi:
         found, total = await self.endpoints.list(tenant, limit=query.per_page, offset=query.offset)
         return page(request, [shown.webhook(each, now) for each in found], query=query, total=total)
 
+    @with_etag
     @describe(errors=(Conflict,))
     async def post_webhook(self, request: Request, body: shapes.NewWebhookBody) -> Response:
         """Create a webhook endpoint. `secret` is shown in this answer only. The address is checked by the same rules as each delivery."""
-        answer = respond_with(Minted, lambda made: reply(shown.minted(made, self.clock()), status=201))
+        answer = respond_with(Minted, lambda made: tagged(shown.minted(made, self.clock()), made.endpoint.version, status=201))
         return answer(await self.endpoints.create(Tenant.of(caller_of(request)), body.new()))
 
+    @with_etag
     async def get_webhook(self, request: Request, webhook_id: str) -> Response:
-        """Return a webhook endpoint without its secret."""
-        return reply(shown.webhook(await self.endpoints.get(Tenant.of(caller_of(request)), webhook_id), self.clock()))
+        """
+        Return a webhook endpoint without its secret.
 
+        Its ETag changes with its settings and its secret, not with `failures` and `last_success_at`.
+        """
+        found = await self.endpoints.get(Tenant.of(caller_of(request)), webhook_id)
+        return tagged(shown.webhook(found, self.clock()), found.version)
+
+    @with_etag
+    @by_etag
     async def patch_webhook(self, request: Request, body: shapes.WebhookChangeBody, webhook_id: str) -> Response:
         """Change a webhook endpoint. Fields that are left out keep their value."""
-        return reply(shown.changed(await self.endpoints.change(Tenant.of(caller_of(request)), webhook_id, body.change()), self.clock()))
+        tenant = Tenant.of(caller_of(request))
+        changed = await self.endpoints.change(tenant, webhook_id, body.change(), expected=expected(request))
+        return tagged(shown.changed(changed, self.clock()), changed.endpoint.version)
 
+    @by_etag
     async def delete_webhook(self, request: Request, webhook_id: str) -> Response:
         """Delete a webhook endpoint and cancel its pending deliveries."""
-        await self.endpoints.delete(Tenant.of(caller_of(request)), webhook_id)
+        await self.endpoints.delete(Tenant.of(caller_of(request)), webhook_id, expected=expected(request))
         return Response(status_code=204)
 
+    @with_etag
+    @by_etag
     @describe(errors=(Conflict,))
     async def post_rotate_secret(self, request: Request, body: shapes.RotateSecretBody, webhook_id: str) -> Response:
         """Replace the signing secret. During the grace period, deliveries are signed with both secrets."""
-        answer = respond_with(Minted, lambda made: reply(shown.minted(made, self.clock())))
-        tenant, grace = Tenant.of(caller_of(request)), body.grace_period_hours
-        return answer(await self.endpoints.rotate_secret(tenant, webhook_id, grace_hours=grace, secret=body.secret))
+        answer = respond_with(Minted, lambda made: tagged(shown.minted(made, self.clock()), made.endpoint.version))
+        tenant, grace, tags = Tenant.of(caller_of(request)), body.grace_period_hours, expected(request)
+        return answer(await self.endpoints.rotate_secret(tenant, webhook_id, grace_hours=grace, secret=body.secret, expected=tags))
 
     @describe(errors=(Conflict, DeliveriesFull))
     async def post_test(self, request: Request, webhook_id: str) -> Response:

@@ -18,6 +18,7 @@ from rookery.kernel.egress import AddressRefused, EgressGuard
 from rookery.kernel.errors import Conflict, NotFound, ValidationFailed
 from rookery.kernel.events import Bus, WebhookDisabled
 from rookery.kernel.ids import Ids
+from rookery.kernel.preconditions import Expected, require_match
 from rookery.kernel.sealing import Place, Sealer
 from rookery.kernel.secret import Secret
 from rookery.webhooks import asked
@@ -42,6 +43,7 @@ MAX_ENDPOINTS = 100
 
 _SECRET_BYTES = 32
 _DELETED = "the webhook was deleted"
+_TICK = timedelta(microseconds=1)
 
 _Fields = Mapping[str, object]
 
@@ -117,12 +119,12 @@ class Endpoints:
 
         return await self._db.write(work)
 
-    async def change(self, tenant: Tenant, endpoint_id: str, change: EndpointChange) -> EndpointChanged:
+    async def change(self, tenant: Tenant, endpoint_id: str, change: EndpointChange, *, expected: Expected = None) -> EndpointChanged:
         """
         Change one; enabled again, it begins anew, and its owner is told how many deliveries may be resent.
 
         Raises:
-            NotFound: There is none. ValidationFailed: As for `create`.
+            NotFound: There is none. ValidationFailed: As for `create`. PreconditionFailed: It has another version than *expected*.
             ScopeMissing, PermissionDenied: The key may not read what it is told of, and would say of what, or where to.
         """
         change = asked.must_be_good(change)
@@ -133,6 +135,7 @@ class Endpoints:
         def work(tx: Tx) -> EndpointChanged:
             must_exist(tx, tenant.shown_workspace_id)
             old = must_find(tx, tenant, endpoint_id, to_change=True)
+            require_match("webhook", old.version, expected)
             new = _changed(old, change, now)
             if new == old:
                 return EndpointChanged(endpoint=old)
@@ -142,7 +145,7 @@ class Endpoints:
                 # What it was told of before, under other events, is in its log, and may be sent again: to the new address.
                 unreadable = [each for each in BY_NAME if not tenant.may(scopes_of([each]))]
                 tenant.must(scopes_of(deliveries.types(tx, tenant.workspace_id, endpoint_id, among=unreadable)))
-            new = replace(new, updated_at=now)
+            new = replace(new, updated_at=_later(old, now))
             store.change(tx, new)
             was_enabled = new.enabled and not old.enabled
             held = deliveries.count_held(tx, tenant.workspace_id, endpoint_id) if was_enabled else None
@@ -153,13 +156,20 @@ class Endpoints:
 
         return await self._db.write(work)
 
-    async def delete(self, tenant: Tenant, endpoint_id: str) -> None:
-        """Delete one, or raise NotFound; what was on its way is cancelled, its log goes when its events do."""
+    async def delete(self, tenant: Tenant, endpoint_id: str, *, expected: Expected = None) -> None:
+        """
+        Delete one; what was on its way is cancelled, its log goes when its events do.
+
+        Raises:
+            NotFound: There is none.
+            PreconditionFailed: It has another version than *expected*.
+        """
         now = self._clock()
 
         def work(tx: Tx) -> None:
             must_exist(tx, tenant.shown_workspace_id)
             old = must_find(tx, tenant, endpoint_id, to_change=True)
+            require_match("webhook", old.version, expected)
             # First the endpoint: whoever is writing a delivery for it holds it, and is waited for, so that the next line sees that too.
             store.remove(tx, tenant.workspace_id, endpoint_id)
             deliveries.cancel(tx, tenant.workspace_id, endpoint_id, says=_DELETED, at=now)
@@ -167,7 +177,9 @@ class Endpoints:
 
         await self._db.write(work)
 
-    async def rotate_secret(self, tenant: Tenant, endpoint_id: str, *, grace_hours: int = 24, secret: str | None = None) -> Minted:
+    async def rotate_secret(
+        self, tenant: Tenant, endpoint_id: str, *, grace_hours: int = 24, secret: str | None = None, expected: Expected = None
+    ) -> Minted:
         """
         Give it a new secret; the old one signs too while the grace lasts.
 
@@ -178,10 +190,11 @@ class Endpoints:
             endpoint_id: Which.
             grace_hours: 0..720.
             secret: None: one is made.
+            expected: The ETags of If-Match; None: any version.
 
         Raises:
             NotFound: There is none. ValidationFailed: The grace or the secret is not valid.
-            Conflict: The secret before is still in its grace.
+            Conflict: The secret before is still in its grace. PreconditionFailed: It has another version than *expected*.
         """
         asked.must_be_grace(grace_hours)
         given = _made() if secret is None else asked.must_be_secret(Secret(secret))
@@ -190,6 +203,7 @@ class Endpoints:
         def work(tx: Tx) -> Minted:
             must_exist(tx, tenant.shown_workspace_id)
             old = must_find(tx, tenant, endpoint_id, to_change=True)
+            require_match("webhook", old.version, expected)
             if grace_hours and old.grace_until(now) is not None:
                 raise Conflict("The secret before still signs; wait until its grace is over, or change the secret without a grace period.")
             current = self._open(old, SECRET, old.sealed_secret) if grace_hours else None
@@ -199,7 +213,7 @@ class Endpoints:
                 sealed_secret=self._seal(tx, old, SECRET, given),
                 previous_secret=None if current is None else self._seal(tx, old, PREVIOUS_SECRET, current),
                 previous_until=until,
-                updated_at=now,
+                updated_at=_later(old, now),
             )
             store.change(tx, new)
             self._note(tx, tenant, "secret_rotated", new, ({}, {"grace_period_hours": grace_hours}))
@@ -229,7 +243,7 @@ class Endpoints:
         old = store.find(tx, endpoint.workspace_id, endpoint.id, to_change=True)
         if old is None or not old.enabled:
             return
-        new = replace(old, enabled=False, disabled_at=at, disabled_reason=reason, updated_at=at)
+        new = replace(old, enabled=False, disabled_at=at, disabled_reason=reason, updated_at=_later(old, at))
         store.change(tx, new)
         self._hold(tx, new, reason, at)
         tenant = Tenant(workspace_id=new.workspace_id, shown_workspace_id=new.shown_workspace_id, by=SYSTEM)
@@ -275,6 +289,11 @@ def must_find(tx: Tx, tenant: Tenant, endpoint_id: str, *, to_change: bool = Fal
     if found is None:
         raise NotFound("webhook", endpoint_id)
     return found
+
+
+def _later(old: Endpoint, now: datetime) -> datetime:
+    """Return *now*, or the moment after the last change: each change has a time of its own, and so a version of its own."""
+    return max(now, old.updated_at + _TICK)
 
 
 def _made() -> Secret:

@@ -9,7 +9,9 @@ from enum import StrEnum
 from typing import Self
 
 from rookery.access.models import LIVE, TEST, Actor, Caller, Environment
+from rookery.kernel.clock import to_micros
 from rookery.kernel.errors import NotInList
+from rookery.kernel.preconditions import version_of
 from rookery.kernel.secret import Secret
 
 _READS_MEMORY = "brain:read"
@@ -177,6 +179,11 @@ class Endpoint:
     def grace_until(self, now: datetime) -> datetime | None:
         """Return until when the secret before still signs; None: it does not."""
         return self.previous_until if self.previous_until is not None and now < self.previous_until else None
+
+    @property
+    def version(self) -> str:
+        """The version of its settings and secret. What deliveries change of it, `failures` and `last_success_at`, is no part of it."""
+        return version_of(self.id, to_micros(self.updated_at))
 
     @property
     def listener(self) -> Listener:

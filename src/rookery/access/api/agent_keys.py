@@ -12,7 +12,7 @@ from starlette.responses import Response
 from rookery.access.agent_keys import AgentKeys
 from rookery.access.api.keys import DELETE, READ, WRITE, KeyRoutes, environment_of
 from rookery.access.guard import caller_of
-from rookery.access.models import Actor, Caller, Key, Minted
+from rookery.access.models import Actor, Caller, Entry, Minted
 from rookery.access.schemas import (
     AddressesAnswer,
     AddressesBody,
@@ -27,7 +27,8 @@ from rookery.access.schemas import (
 )
 from rookery.access.scopes import ADDRESSES, grants, grants_all, grants_any, read
 from rookery.kernel.errors import Conflict, ValidationFailed
-from rookery.kernel.http import Route, allowed_on_full_disk, describe, reply, respond_with
+from rookery.kernel.http import Route, allowed_on_full_disk, describe, respond_with
+from rookery.kernel.http.conditional_requests import by_etag, expected, tagged, with_etag
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ class AgentKeyRoutes(KeyRoutes):
             *self.common(base, "agent key", AgentKeyAnswer, NewAgentKeyAnswer),
         ]  # fmt: skip
 
+    @with_etag
     async def post_key(self, request: Request, body: NewAgentKeyBody) -> Response:
         """
         Create an agent key.
@@ -72,79 +74,122 @@ class AgentKeyRoutes(KeyRoutes):
         answer = respond_with(Minted, lambda made: self.minted(caller, made))
         return answer(await self._keys.create(caller.shown_workspace_id, body.new(), by=Actor.of(caller)))
 
+    @with_etag
+    @by_etag
     @describe(errors=(Conflict,))
     async def patch_key(self, request: Request, body: AgentKeyChangeBody, key_id: str) -> Response:
         """Change the name, limits or lists of an agent key. The change applies from the next request on; `agent_id` cannot change."""
         caller = caller_of(request)
-        await self._keys.alter(caller.shown_workspace_id, key_id, body.changes(), by=Actor.of(caller))
+        await self._keys.alter(caller.shown_workspace_id, key_id, body.changes(), by=Actor.of(caller), expected=expected(request))
         return await self.answer(caller, key_id)
 
     @allowed_on_full_disk
+    @with_etag
+    @by_etag
     async def post_revoke(self, request: Request, key_id: str) -> Response:
         """Revoke a key for good. Its requests are rejected with `key_revoked` from then on. Revoking it again changes nothing."""
         caller = caller_of(request)
-        await self._keys.revoke(caller.shown_workspace_id, key_id, by=Actor.of(caller))
+        await self._keys.revoke(caller.shown_workspace_id, key_id, by=Actor.of(caller), expected=expected(request))
         return await self.answer(caller, key_id)
 
+    @with_etag
+    @by_etag
     @describe(errors=(Conflict,))
     async def post_extend(self, request: Request, body: ExtendBody, key_id: str) -> Response:
         """Replace the expiry, or remove it with null. An expired key becomes active again; a revoked one does not."""
         caller = caller_of(request)
-        await self._keys.extend(caller.shown_workspace_id, key_id, body.expires_at, by=Actor.of(caller))
+        await self._keys.extend(caller.shown_workspace_id, key_id, body.expires_at, by=Actor.of(caller), expected=expected(request))
         return await self.answer(caller, key_id)
 
+    @with_etag
     async def get_permissions(self, request: Request, key_id: str, query: Annotated[HasQuery, Query()]) -> Response:
-        """Return the permissions of a key, and whether it has one, any or all of the permissions that the query names."""
+        """
+        Return the permissions of a key, and whether it has one, any or all of the permissions that the query names.
+
+        The ETag is the key's.
+        """
         _require_known(query)
-        key = await self._seen(caller_of(request), key_id)
+        found = await self._seen(caller_of(request), key_id)
+        key = found.key
         held = frozenset(key.scopes)
-        return reply(
+        return tagged(
             PermissionsAnswer(
                 permissions=list(key.scopes),
                 has=None if query.has is None else grants(held, query.has),
                 any=grants_any(held, query.any) if query.any else None,
                 all=grants_all(held, query.all) if query.all else None,
-            )
+            ),
+            found.version,
         )
 
+    @with_etag
+    @by_etag
     async def put_permissions(self, request: Request, body: PermissionsBody, key_id: str) -> Response:
         """Replace all permissions of a key. The caller must hold the old and the new ones."""
         caller = caller_of(request)
-        await self._keys.set_permissions(caller.shown_workspace_id, key_id, body.permissions, by=Actor.of(caller))
+        tags = expected(request)
+        await self._keys.set_permissions(caller.shown_workspace_id, key_id, body.permissions, by=Actor.of(caller), expected=tags)
         return await self.answer(caller, key_id)
 
+    @with_etag
     async def get_ips(self, request: Request, key_id: str) -> Response:
-        """Return the addresses and CIDR ranges that the key may be used from, and whether the list is enforced."""
-        key = await self._seen(caller_of(request), key_id)
-        listed = list(key.ip_list)
-        return reply(AddressesAnswer(ip_restriction=key.ip_restriction, ips=listed, ip_list=listed))
+        """
+        Return the addresses and CIDR ranges that the key may be used from, and whether the list is enforced.
 
+        The ETag is the key's.
+        """
+        found = await self._seen(caller_of(request), key_id)
+        key = found.key
+        listed = list(key.ip_list)
+        return tagged(AddressesAnswer(ip_restriction=key.ip_restriction, ips=listed, ip_list=listed), found.version)
+
+    @with_etag
+    @by_etag
     async def put_ips(self, request: Request, body: AddressesBody, key_id: str) -> Response:
         """Replace the list of addresses and CIDR ranges that the key may be used from."""
         caller = caller_of(request)
         await self._keys.set_addresses(
-            caller.shown_workspace_id, key_id, body.entries, restriction=body.ip_restriction, by=Actor.of(caller)
+            caller.shown_workspace_id,
+            key_id,
+            body.entries,
+            restriction=body.ip_restriction,
+            by=Actor.of(caller),
+            expected=expected(request),
         )
         return await self.answer(caller, key_id)
 
+    @with_etag
+    @by_etag
     async def post_ips(self, request: Request, body: AddressesBody, key_id: str) -> Response:
         """Add addresses and CIDR ranges to the list that the key may be used from."""
         caller = caller_of(request)
         await self._keys.add_addresses(
-            caller.shown_workspace_id, key_id, body.entries, restriction=body.ip_restriction, by=Actor.of(caller)
+            caller.shown_workspace_id,
+            key_id,
+            body.entries,
+            restriction=body.ip_restriction,
+            by=Actor.of(caller),
+            expected=expected(request),
         )
         return await self.answer(caller, key_id)
 
+    @with_etag
+    @by_etag
     async def delete_ips(self, request: Request, body: AddressesBody, key_id: str) -> Response:
         """Remove addresses and CIDR ranges from the list. Entries that are not in the list are ignored."""
         caller = caller_of(request)
         await self._keys.remove_addresses(
-            caller.shown_workspace_id, key_id, body.entries, restriction=body.ip_restriction, by=Actor.of(caller)
+            caller.shown_workspace_id,
+            key_id,
+            body.entries,
+            restriction=body.ip_restriction,
+            by=Actor.of(caller),
+            expected=expected(request),
         )
         return await self.answer(caller, key_id)
 
-    async def _seen(self, caller: Caller, key_id: str) -> Key:
-        return (await self._keys.get(caller.shown_workspace_id, key_id, environment=environment_of(caller))).key
+    async def _seen(self, caller: Caller, key_id: str) -> Entry:
+        return await self._keys.get(caller.shown_workspace_id, key_id, environment=environment_of(caller))
 
     @property
     def _keys(self) -> AgentKeys:

@@ -14,6 +14,7 @@ from rookery.access.guard import caller_of
 from rookery.access.models import Actor, Minted
 from rookery.access.schemas import ApiKeyAnswer, ApiKeyChangeBody, NewApiKeyAnswer, NewApiKeyBody
 from rookery.kernel.http import Route, respond_with
+from rookery.kernel.http.conditional_requests import by_etag, expected, with_etag
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class ApiKeyRoutes(KeyRoutes):
             *self.common("/api-keys", "API key", ApiKeyAnswer, NewApiKeyAnswer),
         ]  # fmt: skip
 
+    @with_etag
     async def post_key(self, request: Request, body: NewApiKeyBody) -> Response:
         """
         Create an API key.
@@ -41,10 +43,12 @@ class ApiKeyRoutes(KeyRoutes):
         answer = respond_with(Minted, lambda made: self.minted(caller, made))
         return answer(await self._keys.create(caller.shown_workspace_id, body.new(caller.environment), by=Actor.of(caller)))
 
+    @with_etag
+    @by_etag
     async def patch_key(self, request: Request, body: ApiKeyChangeBody, key_id: str) -> Response:
         """Change the name, scopes, limits or expiry of an API key. The change applies from the next request on."""
         caller = caller_of(request)
-        await self._keys.alter(caller.shown_workspace_id, key_id, body.changes(), by=Actor.of(caller))
+        await self._keys.alter(caller.shown_workspace_id, key_id, body.changes(), by=Actor.of(caller), expected=expected(request))
         return await self.answer(caller, key_id)
 
     @property

@@ -23,6 +23,7 @@ from rookery.access.usage import Usage
 from rookery.kernel.clock import Clock
 from rookery.kernel.errors import Conflict, ValidationFailed
 from rookery.kernel.http import Route, allowed_on_full_disk, describe, page, reply, respond_with
+from rookery.kernel.http.conditional_requests import by_etag, expected, tagged, with_etag
 from rookery.kernel.http.pages import Page
 from rookery.kernel.wire import Answer, Moment
 
@@ -87,37 +88,50 @@ class KeyRoutes:
         items = [shown.entry(each, at, with_addresses=with_addresses) for each in found]
         return page(request, items, query=query, total=total)
 
+    @with_etag
     async def get_key(self, request: Request, key_id: str) -> Response:
-        """Return a key without its secret."""
+        """
+        Return a key without its secret.
+
+        Its ETag changes with its settings, not with `call_count`, `last_used_at`, `last_used_ip` and `status`.
+        """
         return await self.answer(caller_of(request), key_id)
 
+    @by_etag
     async def delete_key(self, request: Request, key_id: str) -> Response:
         """Delete a key. It is rejected from the next request on."""
         caller = caller_of(request)
-        await self.keyring.delete(caller.shown_workspace_id, key_id, by=Actor.of(caller))
+        await self.keyring.delete(caller.shown_workspace_id, key_id, by=Actor.of(caller), expected=expected(request))
         return Response(status_code=204)
 
+    @with_etag
+    @by_etag
     @describe(errors=(Conflict, KeyInGrace, NotHeld))
     async def post_rotate(self, request: Request, body: RotateBody, key_id: str) -> Response:
         """Create a successor with the same settings. Both keys work until the grace period ends, then the old one is deleted."""
         caller = caller_of(request)
         answer = respond_with(Minted, lambda made: self.minted(caller, made))
-        grace = body.grace_period_hours
-        return answer(await self.keyring.rotate(caller.shown_workspace_id, key_id, grace_hours=grace, by=Actor.of(caller)))
+        grace, tags = body.grace_period_hours, expected(request)
+        rotated = await self.keyring.rotate(caller.shown_workspace_id, key_id, grace_hours=grace, by=Actor.of(caller), expected=tags)
+        return answer(rotated)
 
     @allowed_on_full_disk
+    @with_etag
+    @by_etag
     @describe(errors=(Conflict,))
     async def post_suspend(self, request: Request, key_id: str) -> Response:
         """Suspend a key: its requests are rejected until it is resumed."""
         caller = caller_of(request)
-        await self.keyring.suspend(caller.shown_workspace_id, key_id, by=Actor.of(caller))
+        await self.keyring.suspend(caller.shown_workspace_id, key_id, by=Actor.of(caller), expected=expected(request))
         return await self.answer(caller, key_id)
 
+    @with_etag
+    @by_etag
     @describe(errors=(Conflict,))
     async def post_resume(self, request: Request, key_id: str) -> Response:
         """End the suspension of a key."""
         caller = caller_of(request)
-        await self.keyring.resume(caller.shown_workspace_id, key_id, by=Actor.of(caller))
+        await self.keyring.resume(caller.shown_workspace_id, key_id, by=Actor.of(caller), expected=expected(request))
         return await self.answer(caller, key_id)
 
     @describe(media=("text/csv",), sends=("Content-Disposition",))
@@ -158,11 +172,11 @@ class KeyRoutes:
     async def answer(self, caller: Caller, key_id: str) -> Response:
         """Return a key as the caller may see it."""
         found = await self.keyring.get(caller.shown_workspace_id, key_id, environment=environment_of(caller))
-        return reply(shown.entry(found, self.clock(), with_addresses=caller.may(ADDRESSES)))
+        return tagged(shown.entry(found, self.clock(), with_addresses=caller.may(ADDRESSES)), found.version)
 
     def minted(self, caller: Caller, made: Minted) -> Response:
         """Return a key just made, with its secret."""
-        return reply(shown.minted(made, self.clock(), with_addresses=caller.may(ADDRESSES)), status=201)
+        return tagged(shown.minted(made, self.clock(), with_addresses=caller.may(ADDRESSES)), made.version, status=201)
 
 
 def environment_of(caller: Caller) -> Environment | None:

@@ -27,6 +27,7 @@ from rookery.access.workspaces import Workspaces
 from rookery.kernel.clock import Clock
 from rookery.kernel.errors import NotFound
 from rookery.kernel.http import Route, describe, page, reply, respond_with
+from rookery.kernel.http.conditional_requests import by_etag, expected, tagged, with_etag
 from rookery.kernel.http.pages import Page, PageQuery
 
 _LARGEST = 2**63 - 1
@@ -69,34 +70,44 @@ class WorkspaceRoutes:
         items = [shown.workspace(each) for each in found[query.offset : query.offset + query.per_page]]
         return page(request, items, query=query, total=len(found))
 
+    @with_etag
     @describe(errors=(NameTaken, NotHeld))
     async def post_workspace(self, request: Request, body: NewWorkspaceBody) -> Response:
         """Create a workspace, a tenant with its own keys, memories, plans and servers."""
         caller = _live(caller_of(request))
-        answer = respond_with(Workspace, lambda made: reply(shown.workspace(made), status=201))
+        answer = respond_with(Workspace, lambda made: tagged(shown.workspace(made), made.version, status=201))
         return answer(await self.workspaces.create(body.name, by=Actor.of(caller)))
 
+    @with_etag
     async def get_workspace(self, request: Request, workspace_id: str) -> Response:
         """Return a workspace. Other workspaces than the key's own need the scope `platform:workspaces`."""
         caller = caller_of(request)
         wanted = _number(workspace_id)
         if wanted != caller.shown_workspace_id and not caller.may(ALL_WORKSPACES):
             raise NotFound("workspace", workspace_id[:64])
-        return reply(shown.workspace(await self.workspaces.get(wanted)))
+        found = await self.workspaces.get(wanted)
+        return tagged(shown.workspace(found), found.version)
 
+    @with_etag
+    @by_etag
     @describe(errors=(NameTaken, NotHeld))
     async def patch_workspace(self, request: Request, body: NewWorkspaceBody, workspace_id: str) -> Response:
         """Change the name of a workspace."""
         caller = _live(caller_of(request))
-        return reply(shown.workspace(await self.workspaces.rename(_number(workspace_id), body.name, by=Actor.of(caller))))
+        number, tags = _number(workspace_id), expected(request)
+        renamed = await self.workspaces.rename(number, body.name, by=Actor.of(caller), expected=tags)
+        return tagged(shown.workspace(renamed), renamed.version)
 
+    @by_etag
     @describe(errors=(NotHeld,))
     async def delete_workspace(self, request: Request, workspace_id: str, query: Annotated[DeleteWorkspaceQuery, Query()]) -> Response:
         """Delete a workspace with its memories, plans, servers and keys. This cannot be undone."""
         caller = _live(caller_of(request))
-        gone = await self.workspaces.delete(_number(workspace_id), by=Actor.of(caller), dry_run=query.dry_run)
+        number, tags = _number(workspace_id), expected(request)
+        gone = await self.workspaces.delete(number, by=Actor.of(caller), dry_run=query.dry_run, expected=tags)
         return reply(shown.deletion(gone))
 
+    @with_etag
     @describe(errors=(NotHeld,))
     async def post_key(self, request: Request, body: NewApiKeyBody, workspace_id: str) -> Response:
         """
@@ -106,7 +117,9 @@ class WorkspaceRoutes:
         """
         caller = _live(caller_of(request))
         with_addresses = caller.may(ADDRESSES)
-        answer = respond_with(Minted, lambda made: reply(shown.minted(made, self.clock(), with_addresses=with_addresses), status=201))
+        answer = respond_with(
+            Minted, lambda made: tagged(shown.minted(made, self.clock(), with_addresses=with_addresses), made.version, status=201)
+        )
         return answer(await self.api_keys.create(_number(workspace_id), body.new(caller.environment), by=Actor.of(caller)))
 
 

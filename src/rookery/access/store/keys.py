@@ -285,7 +285,7 @@ def count_keys(tx: Tx, workspace_id: int) -> int:
 def entry_of(row: Row) -> Entry:
     """Read a whole row."""
     use = Use(call_count=row.integer("call_count"), last_used_at=_moment(row, "last_used_at"), last_used_ip=row.maybe_text("last_used_ip"))
-    return Entry(key=key_of(row), use=use)
+    return Entry(key=key_of(row), use=use, digest=row.maybe_text("key_hash") or row.text("lookup"))
 
 
 def key_of(row: Row) -> Key:

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rookery.access.guard import caller_of
-from rookery.agents.api.rows import READ, WORK, by_etag, expected, row, tagged, with_etag
+from rookery.agents.api.rows import READ, WORK, row
 from rookery.agents.errors import (
     PhaseBlocked,
     PhaseClosed,
@@ -38,6 +38,7 @@ from rookery.agents.schemas.plan_answers import (
 from rookery.agents.schemas.plans import CheckpointBody, NewPhaseBody, NewTaskBody, PhasePatch, PhaseStatusBody
 from rookery.agents.schemas.queries import ForceQuery, PhaseTasksQuery
 from rookery.kernel.http import Route, describe, page, reply, respond_with
+from rookery.kernel.http.conditional_requests import by_etag, expected, tagged, with_etag
 from rookery.kernel.http.pages import PageQuery
 
 

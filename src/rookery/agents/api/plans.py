@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rookery.access.guard import caller_of
-from rookery.agents.api.rows import READ, WRITE, by_etag, expected, require_unconditional, row, shaped, tagged, with_etag
+from rookery.agents.api.rows import READ, WRITE, require_unconditional, row, shaped
 from rookery.agents.errors import PlanArchived, PlanHasOpenPhases, SlugTaken, WrongTransition
 from rookery.agents.models.views import PlanView
 from rookery.agents.plans.drawing import markdown, mermaid
@@ -19,6 +19,7 @@ from rookery.agents.schemas.plan_answers import EventsAnswer, GraphAnswer, PlanA
 from rookery.agents.schemas.plans import ArchiveBody, PlanBody, PlanPatch, PlanStatusBody
 from rookery.agents.schemas.queries import EventsAfterQuery, GraphQuery, IncludeQuery, PlansQuery
 from rookery.kernel.http import Route, describe, page, reply, respond_with
+from rookery.kernel.http.conditional_requests import by_etag, expected, tagged, with_etag
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

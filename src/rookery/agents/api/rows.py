@@ -1,9 +1,9 @@
-"""What the tables of plans, phases and tasks have in common: how a row is written, and ETags both ways (D-64)."""
+"""What the tables of plans, phases and tasks have in common: how a row is written (D-64)."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from pydantic import BaseModel
@@ -11,10 +11,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rookery.agents.models.views import PlanView
-from rookery.kernel.http import Route, describe, reply
+from rookery.kernel.http import Route
+from rookery.kernel.http.conditional_requests import expected
 from rookery.kernel.http.describing import notes_of
 from rookery.kernel.http.routes import MIB
-from rookery.kernel.preconditions import Expected, NoVersion, PreconditionFailed, etag, if_match
+from rookery.kernel.preconditions import NoVersion
 
 T = TypeVar("T")
 
@@ -68,17 +69,6 @@ def row(
     )
 
 
-with_etag = describe(sends=("ETag",))
-"""Of handlers whose answer is `tagged`."""
-by_etag = describe(reads=("If-Match",), errors=(PreconditionFailed,))
-"""Of handlers that go by what is `expected`."""
-
-
-def expected(request: Request) -> Expected:
-    """Return the ETags of If-Match; None: any will do."""
-    return if_match(request.headers.getlist("if-match"))
-
-
 def require_unconditional(request: Request) -> None:
     """
     Do nothing if the request has no If-Match, or `*`: for writes to an address that has no version.
@@ -88,11 +78,6 @@ def require_unconditional(request: Request) -> None:
     """
     if expected(request) is not None:
         raise NoVersion(request.url.path)
-
-
-def tagged(answer: BaseModel, version: int, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Return *answer* with its ETag."""
-    return reply(answer, status=status, headers={"ETag": etag(version), **(headers or {})})
 
 
 async def shaped(view: PlanView, shape: Callable[[], T]) -> T:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from rookery.access.guard import caller_of
 from rookery.access.models import Caller
-from rookery.agents.api.rows import by_etag, expected, require_unconditional, row, tagged, with_etag
+from rookery.agents.api.rows import require_unconditional, row
 from rookery.agents.errors import PlanArchived, WrongTransition
 from rookery.agents.models.sessions import Session, SessionEvent, Shown
 from rookery.agents.schemas.boot import StartedAnswer, boot_answer
@@ -32,6 +32,7 @@ from rookery.agents.sessions.errors import NothingOffered, SessionActive, Sessio
 from rookery.agents.sessions.verbs import SessionServices
 from rookery.kernel.errors import NotFound
 from rookery.kernel.http import Route, allowed_on_full_disk, describe, page, record_made, reply, respond_with
+from rookery.kernel.http.conditional_requests import by_etag, expected, tagged, with_etag
 from rookery.kernel.http.pages import Page
 
 READ, WRITE = "sessions.read", "sessions.write"

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.types import Receive
 
 from rookery.access.guard import caller_of
-from rookery.agents.api.rows import READ, WORK, by_etag, expected, require_unconditional, row, tagged, with_etag
+from rookery.agents.api.rows import READ, WORK, require_unconditional, row
 from rookery.agents.errors import (
     LeaseLost,
     PhaseBlocked,
@@ -43,6 +43,7 @@ from rookery.agents.sessions.errors import SessionEnded
 from rookery.kernel.errors import NotFound
 from rookery.kernel.http import Described, Route, allowed_on_full_disk, describe, page, respond_with
 from rookery.kernel.http.bodies import ClientLeft
+from rookery.kernel.http.conditional_requests import by_etag, expected, tagged, with_etag
 
 T = TypeVar("T")
 

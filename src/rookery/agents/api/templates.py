@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rookery.access.guard import caller_of
-from rookery.agents.api.rows import by_etag, expected, require_unconditional, row, tagged, with_etag
+from rookery.agents.api.rows import require_unconditional, row
 from rookery.agents.errors import SlugTaken, TemplateReadOnly, TooMany
 from rookery.agents.models.templates import Filled, KeptTemplate
 from rookery.agents.models.views import PlanView
@@ -38,6 +38,7 @@ from rookery.agents.schemas.templates import (
 )
 from rookery.agents.templates.library import Author, Templates
 from rookery.kernel.http import Route, allowed_on_full_disk, describe, page, reply, respond_with
+from rookery.kernel.http.conditional_requests import by_etag, expected, tagged, with_etag
 from rookery.kernel.http.pages import Page, PageQuery
 from rookery.kernel.preconditions import etag, require_match
 

@@ -14,6 +14,7 @@ from rookery.access.models import Caller
 from rookery.kernel.egress import AddressRefused
 from rookery.kernel.errors import Conflict, PermissionDenied
 from rookery.kernel.http import Route, allowed_on_full_disk, describe, page, record_made, reply
+from rookery.kernel.http.conditional_requests import by_etag, expected, tagged, with_etag
 from rookery.kernel.http.pages import Page, PageQuery
 from rookery.tools.api import server_shapes as shapes
 from rookery.tools.catalogue import Catalogue
@@ -61,6 +62,7 @@ class ServerRoutes:
         shown = found[query.offset : query.offset + query.per_page]
         return page(request, [self._answer(caller, each) for each in shown], query=query, total=len(found))
 
+    @with_etag
     @describe(errors=(AddressRefused, Conflict, PermissionDenied))
     async def post_server(self, request: Request, body: shapes.NewServerBody) -> Response:
         """Add a tool server to the workspace. Its tools are listed in the background."""
@@ -68,24 +70,32 @@ class ServerRoutes:
         record_made(Added, lambda added: added.server_id)
         made = await self.owned.create(caller, body.new())
         self._look_at(made)
-        return reply(self._answer(caller, made), status=201)
+        return self._tagged(caller, made, status=201)
 
+    @with_etag
     async def get_server(self, request: Request, id: str) -> Response:
-        """Return the settings of a tool server. Of its secrets, only the names are returned."""
-        caller = caller_of(request)
-        return reply(self._answer(caller, await self.owned.get(caller, id)))
+        """
+        Return the settings of a tool server. Of its secrets, only the names are returned.
 
+        Its ETag changes with its settings and secrets, not with its health and the number of its tools.
+        """
+        caller = caller_of(request)
+        return self._tagged(caller, await self.owned.get(caller, id))
+
+    @with_etag
+    @by_etag
     @describe(errors=(AddressRefused, Conflict, PermissionDenied))
     async def patch_server(self, request: Request, body: shapes.ServerChangeBody, id: str) -> Response:
         """Change settings of a tool server. Fields that are left out keep their value; the next call uses the new settings."""
         caller = caller_of(request)
-        changed = await self.owned.change(caller, id, body.change())
+        changed = await self.owned.change(caller, id, body.change(), expected=expected(request))
         self._look_at(changed)
-        return reply(self._answer(caller, changed))
+        return self._tagged(caller, changed)
 
+    @by_etag
     async def delete_server(self, request: Request, id: str) -> Response:
         """Remove a tool server and its secrets. Its calls stay in the log."""
-        await self.owned.remove(caller_of(request), id)
+        await self.owned.remove(caller_of(request), id, expected=expected(request))
         return Response(status_code=204)
 
     @allowed_on_full_disk
@@ -115,6 +125,9 @@ class ServerRoutes:
         known = self.catalogue.known(owned.server.key)
         if known is not None:
             self.catalogue.look_at(known)
+
+    def _tagged(self, caller: Caller, owned: OwnedServer, *, status: int = 200) -> Response:
+        return tagged(self._answer(caller, owned), owned.added.version, status=status)
 
     def _answer(self, caller: Caller, owned: OwnedServer) -> shapes.AddedServerAnswer:
         condition, offer = self.sessions.condition(owned.server), self.catalogue.offer(owned.server)

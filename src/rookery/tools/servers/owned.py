@@ -23,6 +23,7 @@ from rookery.kernel.db import Database, Tx
 from rookery.kernel.egress import AddressRefused, EgressGuard
 from rookery.kernel.errors import Conflict, NotFound, NotInList, RookeryError, ValidationFailed
 from rookery.kernel.ids import Ids
+from rookery.kernel.preconditions import Expected, require_match
 from rookery.kernel.sealing import Place, Sealer
 from rookery.tools.models import Added, Command, JsonObject, Server, Status
 from rookery.tools.servers.entries import ID, RESERVED_IDS, VARIABLE, Entry, EntryBroken
@@ -191,7 +192,7 @@ class Owned:
         await self.keep_up()
         return self._shown(made)
 
-    async def change(self, caller: Caller, server_id: str, change: ServerChange) -> OwnedServer:
+    async def change(self, caller: Caller, server_id: str, change: ServerChange, *, expected: Expected = None) -> OwnedServer:
         """
         Change a server; the next call goes by what it is then.
 
@@ -201,8 +202,10 @@ class Owned:
         Raises:
             ValidationFailed: A field is not valid, the address one that we do not connect to, or secrets must be given.
             NotFound: There is none of that id.
+            PreconditionFailed: It has another version than *expected*.
         """
         was = (await self.get(caller, server_id)).added
+        require_match("server", was.version, expected)
         entry, secrets = _merged(was.entry, change.entry), self._known(was)
         kept = {name: value for name, value in secrets.items() if name not in change.secrets}
         wanted = {**kept, **{name: value for name, value in change.secrets.items() if value is not None}}
@@ -217,6 +220,7 @@ class Owned:
             old = store.find(tx, caller.workspace_id, server_id, to_change=True)
             if old is None:
                 raise NotFound("server", server_id)
+            require_match("server", old.version, expected)
             if old != was:
                 raise Conflict("Somebody else changed the server at this moment; look at it, and try again.")
             now = max(self._clock(), old.updated_at + timedelta(microseconds=1))  # another time, so that all processes see it
@@ -236,21 +240,22 @@ class Owned:
         await self.keep_up()
         return self._shown(changed)
 
-    async def remove(self, caller: Caller, server_id: str) -> None:
+    async def remove(self, caller: Caller, server_id: str, *, expected: Expected = None) -> None:
         """
         Remove a server, with its secrets and all that is kept of it but the rows of its calls.
 
         Raises:
             NotFound: There is none of that id.
+            PreconditionFailed: It has another version than *expected*.
         """
         _must_reach(caller, server_id)
-        await self._remove(caller.workspace_id, caller.shown_workspace_id, server_id, Actor.of(caller))
+        await self._remove(caller.workspace_id, caller.shown_workspace_id, server_id, Actor.of(caller), expected)
 
     # What operators do.
 
     async def remove_of(self, workspace_id: int, server_id: str, *, by: Actor) -> None:
         """Remove a server of a workspace; raises as `remove` does."""
-        await self._remove(workspace_id, workspace_id, server_id, by)
+        await self._remove(workspace_id, workspace_id, server_id, by, expected=None)
 
     async def all_of(self, workspace_id: int) -> Sequence[OwnedServer]:
         """Return every server of a workspace, by id."""
@@ -261,12 +266,13 @@ class Owned:
         await self.keep_up()
         return [server for server in self._read.values() if server.fault is not None]
 
-    async def _remove(self, workspace_id: int, shown_workspace_id: int, server_id: str, by: Actor) -> None:
+    async def _remove(self, workspace_id: int, shown_workspace_id: int, server_id: str, by: Actor, expected: Expected) -> None:
         def work(tx: Tx) -> None:
             must_exist(tx, shown_workspace_id)
             old = store.find(tx, workspace_id, server_id, to_change=True)
             if old is None:
                 raise NotFound("server", server_id)
+            require_match("server", old.version, expected)
             store.remove(tx, workspace_id, server_id)
             self._forget_all(tx, old)
             store.move_on(tx, store.SERVERS)

@@ -1,0 +1,36 @@
+"""
+ETags of answers and If-Match of requests (RFC 9110, 13.1.1; D-64).
+
+A handler that compares If-Match is marked with `by_etag`, and passes what `expected` returns on to its verb, which compares it inside
+the transaction of the change. A handler whose answer has an ETag is marked with `with_etag`, and returns `tagged`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rookery.kernel.http.describing import describe
+from rookery.kernel.http.replies import reply
+from rookery.kernel.preconditions import Expected, PreconditionFailed, etag, if_match
+
+with_etag = describe(sends=("ETag",))
+"""Mark a handler whose answer is `tagged`."""
+
+by_etag = describe(reads=("If-Match",), errors=(PreconditionFailed,))
+"""Mark a handler that compares what `expected` returns with the version of the resource."""
+
+
+def expected(request: Request) -> Expected:
+    """Return the ETags that If-Match names; None: any version is accepted."""
+    return if_match(request.headers.getlist("if-match"))
+
+
+def tagged(
+    answer: BaseModel | Mapping[str, object], version: int | str, *, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Return *answer* as JSON with the ETag of *version*."""
+    return reply(answer, status=status, headers={"ETag": etag(version), **(headers or {})})
