@@ -43,6 +43,7 @@ RUN = [
             "audit",
             "keys-over-http",
             "retry-safely",
+            "avoid-lost-updates",
             "seal-secrets",
             "embedders",
             "reindex",
