@@ -8,7 +8,7 @@ microseconds, flags 0 or 1, JSON is text.
 
 from rookery.kernel.db.database import Database, open_database
 from rookery.kernel.db.rows import Row, Value
-from rookery.kernel.db.statements import PerDialect, Statement, metadata, upsert
+from rookery.kernel.db.statements import Statement, Upsert, metadata, upsert
 from rookery.kernel.db.transaction import COMPLETION, Completion, Dialect, Tx
 
 __all__ = [
@@ -16,10 +16,10 @@ __all__ = [
     "Completion",
     "Database",
     "Dialect",
-    "PerDialect",
     "Row",
     "Statement",
     "Tx",
+    "Upsert",
     "Value",
     "metadata",
     "open_database",

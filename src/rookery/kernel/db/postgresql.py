@@ -6,15 +6,17 @@ import asyncio
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NoReturn, TypeVar
+from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, Executable
+from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import DBAPIError, IntegrityError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from rookery.kernel.db.rows import Row, Value
-from rookery.kernel.db.statements import PerDialect, Statement
+from rookery.kernel.db.statements import Statement, Upsert
 from rookery.kernel.db.transaction import COMPLETION, Completion, Tx
 from rookery.kernel.errors import Conflict, EngineUnavailable, StorageFull
 
@@ -30,6 +32,9 @@ _COUNTED = {"preserve_rowcount": True}
 """SQLAlchemy does not look at how many rows an INSERT made unless it is told to."""
 
 _FULL = frozenset({"53100"})
+
+_UPSERTS: WeakKeyDictionary[Upsert, Executable] = WeakKeyDictionary()
+"""Upserts as PostgreSQL writes them."""
 
 
 class PostgresTx:
@@ -144,7 +149,13 @@ def _run(connection: Connection, work: Callable[[Tx], T], complete: Completion |
 
 
 def _chosen(statement: Statement) -> Executable:
-    return statement.postgresql if isinstance(statement, PerDialect) else statement
+    """Return the statement in this dialect; SQLAlchemy compiles equal statements once, and an upsert is built once."""
+    if not isinstance(statement, Upsert):
+        return statement
+    built = _UPSERTS.get(statement)
+    if built is None:
+        built = _UPSERTS[statement] = statement.build(insert(statement.table))
+    return built
 
 
 def _state(error: DBAPIError) -> str | None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Protocol, cast
 from weakref import WeakKeyDictionary
 
 from sqlalchemy import ColumnElement, Executable, FromClause, Insert, MetaData, Table
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.sqlite.base import SQLiteCompiler, SQLiteDialect
 from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.sql import ClauseElement
@@ -31,14 +31,43 @@ Columns = ReadOnlyColumnCollection[str, KeyedColumnElement[Any]]
 
 
 @dataclass(frozen=True, eq=False)
-class PerDialect:
-    """One meaning in two spellings."""
+class Upsert:
+    """
+    An insert of rows that may exist already; each dialect builds its own statement from it (`build`).
 
-    sqlite: Executable
-    postgresql: Executable
+    Attributes:
+        index_elements: The columns that tell whether a row exists.
+        set_: Given the row to insert (`excluded`), returns the values of an existing row; None: it stays as it is.
+        returning: Columns to return of the row.
+    """
+
+    table: Table
+    index_elements: Sequence[str]
+    set_: Callable[[Columns], Mapping[str, ColumnElement[Any] | Value]] | None
+    returning: Sequence[ColumnElement[Any]]
+
+    def build(self, insert: OnConflictInsert) -> Executable:
+        """Return the statement of the dialect whose insert of the table is *insert*."""
+        existing = list(self.index_elements)
+        if self.set_ is None:
+            built = insert.on_conflict_do_nothing(index_elements=existing)
+        else:
+            built = insert.on_conflict_do_update(index_elements=existing, set_=dict(self.set_(insert.excluded)))
+        return built.returning(*self.returning) if self.returning else built
 
 
-Statement = Executable | PerDialect
+class OnConflictInsert(Protocol):
+    """What the inserts of SQLite and PostgreSQL have in common."""
+
+    @property
+    def excluded(self) -> Any: ...  # noqa: ANN401 - a descriptor of SQLAlchemy's, for `Columns`
+
+    def on_conflict_do_nothing(self, *, index_elements: list[str]) -> Insert: ...
+
+    def on_conflict_do_update(self, *, index_elements: list[str], set_: dict[str, Any]) -> Insert: ...
+
+
+Statement = Executable | Upsert
 
 
 def upsert(
@@ -47,7 +76,7 @@ def upsert(
     index_elements: Sequence[str],
     set_: Callable[[Columns], Mapping[str, ColumnElement[Any] | Value]] | None = None,
     returning: Sequence[ColumnElement[Any]] = (),
-) -> PerDialect:
+) -> Upsert:
     """
     Return an insert of the parameters' columns that, where *index_elements* exist already, sets or does nothing.
 
@@ -55,16 +84,7 @@ def upsert(
         set_: Given the row that was to be inserted (`excluded`), returns what to set; None: leave the old row.
         returning: Columns to return of the row as it is then; with nothing set, a row that existed returns none.
     """
-    lite, post = sqlite.insert(table), postgresql.insert(table)
-    if set_ is None:
-        lite = lite.on_conflict_do_nothing(index_elements=list(index_elements))
-        post = post.on_conflict_do_nothing(index_elements=list(index_elements))
-    else:
-        lite = lite.on_conflict_do_update(index_elements=list(index_elements), set_=dict(set_(lite.excluded)))
-        post = post.on_conflict_do_update(index_elements=list(index_elements), set_=dict(set_(post.excluded)))
-    if returning:
-        return PerDialect(lite.returning(*returning), post.returning(*returning))
-    return PerDialect(lite, post)
+    return Upsert(table, index_elements, set_, returning)
 
 
 class _WithHints(SQLiteCompiler):
@@ -175,17 +195,17 @@ class Compiler:
     """Compiles each statement once per set of parameter names, and forgets it with the statement."""
 
     def __init__(self) -> None:
-        self._known: WeakKeyDictionary[Executable, dict[frozenset[str] | None, Compiled]] = WeakKeyDictionary()
+        self._known: WeakKeyDictionary[Statement, dict[frozenset[str] | None, Compiled]] = WeakKeyDictionary()
 
     def __call__(self, statement: Statement, params: Mapping[str, object]) -> Compiled:
         """Return *statement* compiled for SQLite, its columns those of *params* if it is an open INSERT."""
-        chosen = statement.sqlite if isinstance(statement, PerDialect) else statement
-        variants = self._known.get(chosen)
+        variants = self._known.get(statement)
         if variants is None:
-            variants = self._known[chosen] = {}
+            variants = self._known[statement] = {}
         # Only an open INSERT and literal values depend on which parameters are given.
         keys = frozenset(params)
         compiled = variants.get(keys)
         if compiled is None:
+            chosen = statement.build(sqlite.insert(statement.table)) if isinstance(statement, Upsert) else statement
             compiled = variants[keys] = Compiled(chosen, keys)
         return compiled
