@@ -3,8 +3,3 @@ A data folder as one file, and back: `rookery backup` beside a server at work, `
 
 It stands on files, not on the platform put together: so it also saves a store that this version would have to migrate first.
 """
-
-from rookery.backup.making import Made, Order, make
-from rookery.backup.restoring import Restored, restore, verify
-
-__all__ = ["Made", "Order", "Restored", "make", "restore", "verify"]

@@ -6,7 +6,6 @@ A command's module is imported when the command runs. Until then a table has its
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -19,6 +18,8 @@ import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
+from rookery.cli.parameters import convert_on_demand
+from rookery.kernel import garbage
 from rookery.kernel.config import Settings, load
 from rookery.kernel.errors import RookeryError, ValidationFailed
 
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from rookery.wiring import Rookery
 
 __all__ = ["COMMANDS", "Context", "add_commands", "app", "load_command", "main", "split_group"]
-
-_YOUNG_OBJECTS = 20_000
-"""Objects before the garbage collector looks at new ones, instead of 700: imports create many and leave hardly any garbage."""
 
 _COLON_GROUPS = ("brain",)
 """Groups whose commands the spec writes with a colon, such as `brain:reindex`."""
@@ -60,9 +58,15 @@ class Context:
 
     def open_keys(self) -> AbstractAsyncContextManager[KeyServices]:
         """Migrate and open keys, workspaces and the audit log alone, which takes a third of the time."""
-        from rookery.cli.keys import open_keys
+        from rookery.cli.key_changes import open_keys_for_changes
 
-        return open_keys(self.settings)
+        return open_keys_for_changes(self.settings)
+
+    def read_keys(self) -> AbstractAsyncContextManager[KeyServices]:
+        """Do as `open_keys`, for a command that changes no key: it needs neither webhooks nor memories."""
+        from rookery.cli.keys import open_keys_for_reading
+
+        return open_keys_for_reading(self.settings)
 
 
 def _serve() -> Command:
@@ -327,12 +331,7 @@ def load_command(name: str) -> TyperCommand | TyperGroup:
     alone = typer.Typer(add_completion=False)
     alone.callback()(_nothing)
     add_commands(alone, name)
-    command = typer.main.get_group(alone).commands[name]
-    if not isinstance(command, TyperCommand | TyperGroup):
-        msg = f"the command {name} is of an unknown class"
-        raise TypeError(msg)
-    _hide_types_of_flags(command)
-    return command
+    return _prepare(typer.main.get_group(alone).commands[name])
 
 
 def split_group(arguments: Sequence[str], groups: Iterable[str] = _COLON_GROUPS) -> list[str]:
@@ -349,9 +348,8 @@ def split_group(arguments: Sequence[str], groups: Iterable[str] = _COLON_GROUPS)
 
 def main() -> None:
     """Run the command line; an error is one line on standard error: exit code 2 for wrong usage, 1 for what failed."""
-    gc.set_threshold(_YOUNG_OBJECTS, *gc.get_threshold()[1:])
-    command = typer.main.get_command(app)
-    _hide_types_of_flags(command)
+    garbage.expect_imports()
+    command = _prepare(typer.main.get_command(app))
     try:
         code = command.main(split_group(sys.argv[1:]), prog_name="rookery", standalone_mode=False)
     except RookeryError as error:
@@ -360,6 +358,8 @@ def main() -> None:
         _fail(_usage_message(error), error.exit_code)
     except typer.Abort:
         _fail("Aborted.", 1)
+    finally:
+        garbage.expect_end()
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -382,6 +382,16 @@ def _usage_message(error: typer.TyperException) -> str:
     if not message or context is None:
         return message
     return f"{message}{'' if message.endswith(('.', '?')) else '.'} See: {context.command_path} --help"
+
+
+def _prepare(command: object) -> TyperCommand | TyperGroup:
+    """Return a command that Typer made, with our help of flags and our conversion of values."""
+    if not isinstance(command, TyperCommand | TyperGroup):
+        msg = f"a command is of the unknown class {type(command).__name__}"
+        raise TypeError(msg)
+    _hide_types_of_flags(command)
+    convert_on_demand(command)
+    return command
 
 
 def _hide_types_of_flags(command: Any) -> None:  # noqa: ANN401 - Typer exports no name for its base class

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from typing import NoReturn
 
-from rookery.access.agent_keys import AgentKeys
+from rookery.access.agent_keys import AgentKeys, IsKnownAgent
 from rookery.access.api_keys import ApiKeys
 from rookery.access.audit import Audit
 from rookery.access.hashing import Bcrypt
 from rookery.access.usage import Usage
 from rookery.access.workspaces import Workspaces
-from rookery.announcing import Announcer, key_announcements
 from rookery.cli.store import prepare_store
 from rookery.kernel.clock import utc_now
 from rookery.kernel.config import Settings
 from rookery.kernel.db import Tx, open_database
 from rookery.kernel.events import Bus
-from rookery.kernel.ids import uuid7
-from rookery.memory.store import records as memory_records
-from rookery.webhooks.recording import Recorder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,20 +31,24 @@ class KeyServices:
     audit: Audit
 
 
+def open_keys_for_reading(settings: Settings) -> AbstractAsyncContextManager[KeyServices]:
+    """Open them without the webhooks that changes of keys are announced to; a change fails."""
+    return open_keys(settings, bus=_NoBus(), is_known_agent=_refuse_agent)
+
+
 @asynccontextmanager
-async def open_keys(settings: Settings) -> AsyncGenerator[KeyServices]:
-    """Open them; changes of keys are announced to webhooks as by the whole platform. Workspaces cannot be deleted here."""
+async def open_keys(settings: Settings, *, bus: Bus, is_known_agent: IsKnownAgent) -> AsyncGenerator[KeyServices]:
+    """Open them; workspaces cannot be deleted here."""
     settings.must_have_secret_key()
     prepare_store(settings)
     db = open_database(settings.database_url.reveal(), data_dir=settings.data_dir)
-    bus, clock, bcrypt, usage = Bus(), utc_now, Bcrypt(cost=settings.bcrypt_cost), Usage(db, utc_now)
-    Announcer(Recorder(clock, uuid7), key_announcements(clock)).connect(bus)
+    clock, bcrypt, usage = utc_now, Bcrypt(cost=settings.bcrypt_cost), Usage(db, utc_now)
     audit = Audit(db, clock)
     try:
         yield KeyServices(
             workspaces=Workspaces(db, audit, clock, purgers=[_refuse_deletion]),
             api_keys=ApiKeys(db, bcrypt, usage, audit, clock, bus=bus),
-            agent_keys=AgentKeys(db, usage, audit, clock, bus=bus, is_known_agent=memory_records.knows_agent),
+            agent_keys=AgentKeys(db, usage, audit, clock, bus=bus, is_known_agent=is_known_agent),
             usage=usage,
             audit=audit,
         )
@@ -55,6 +56,22 @@ async def open_keys(settings: Settings) -> AsyncGenerator[KeyServices]:
         await usage.close()
         bcrypt.close()
         await db.close()
+
+
+class _NoBus(Bus):
+    """A bus for commands that change nothing."""
+
+    def announce(self, tx: Tx, event: object) -> NoReturn:
+        """Raise; the change is undone."""
+        del tx
+        msg = f"{type(event).__name__} would reach no webhook: keys were opened for reading"
+        raise AssertionError(msg)
+
+
+def _refuse_agent(tx: Tx, workspace_id: int, agent_id: str) -> bool:
+    del tx
+    msg = f"agent {agent_id} of workspace {workspace_id} cannot be looked up: keys were opened for reading"
+    raise AssertionError(msg)
 
 
 def _refuse_deletion(tx: Tx, workspace_id: int) -> int:

@@ -12,6 +12,7 @@ import uvloop
 
 from rookery.access.commands.terminal import settings_of
 from rookery.cli.platform import prepare
+from rookery.kernel import garbage
 from rookery.wiring import Rookery
 
 _log = structlog.stdlib.get_logger("rookery.worker")
@@ -32,6 +33,7 @@ async def _work(rookery: Rookery) -> None:
     try:
         await rookery.must_fit()
         await rookery.start_worker()
+        garbage.expect_requests()
         typer.echo(f"Rookery works on {rookery.settings.data_dir}; Ctrl-C stops it.")
         await is_ended.wait()
         _log.info("stopping")

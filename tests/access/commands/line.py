@@ -51,6 +51,10 @@ class Platform:
         async with self._open() as opened:
             yield opened.access
 
+    def read_keys(self) -> AbstractAsyncContextManager[Access]:
+        """Open them for a command that changes nothing."""
+        return self.open_keys()
+
     @asynccontextmanager
     async def _open(self) -> AsyncGenerator[Opened]:
         database, counter = open_database("embedded:", data_dir=self.data_dir), open_counter("embedded:", data_dir=self.data_dir)

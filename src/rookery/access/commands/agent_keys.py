@@ -34,7 +34,7 @@ from rookery.access.commands.reading import (
     read_text,
     usage_error,
 )
-from rookery.access.commands.terminal import DryRun, Json, KeyId, Services, Where, Yes, confirm, operator, run, workspace_of
+from rookery.access.commands.terminal import DryRun, Json, KeyId, Services, Where, Yes, confirm, operator, read, run, workspace_of
 from rookery.access.models import Entry, Minted
 from rookery.access.settings import KEPT, Changes, NewAgentKey
 
@@ -149,7 +149,7 @@ def revoke(
     as_json: Json = False,
 ) -> None:
     """Revoke an agent key for good; its next request fails with key_revoked."""
-    found = run(context, lambda services: both_kinds.get(context, services, workspace, key_id))
+    found = read(context, lambda services: both_kinds.get(context, services, workspace, key_id))
     if dry_run:
         both_kinds.print_key(found, as_json=as_json)
         return
@@ -180,7 +180,7 @@ def permissions(
     if question is not None:
         if preset or permission:
             usage_error("Say either what it is to have, or what you ask.")
-        found = run(context, lambda services: both_kinds.get(context, services, workspace, key_id))
+        found = read(context, lambda services: both_kinds.get(context, services, workspace, key_id))
         _answer(found, *question, as_json=as_json)
     elif preset or permission:
         wanted = read_grants(preset, permission, option="--permission")

@@ -15,7 +15,7 @@ from rookery.access.audit import PLATFORM_CHAIN, Verdict, as_json
 from rookery.access.chain import Export
 from rookery.access.commands.printing import Bar, Fields, print_json, print_many, print_rows, progress, say, text_of
 from rookery.access.commands.reading import Out, new_file, old_file, read_moment, read_names, usage_error
-from rookery.access.commands.terminal import Json, Services, Where, run, workspace_of
+from rookery.access.commands.terminal import Json, Services, Where, read, workspace_of
 from rookery.access.models import AuditEntry, AuditFilter
 
 app = typer.Typer(help="The audit log: every change to keys and workspaces.", no_args_is_help=True)
@@ -71,7 +71,7 @@ def verify(
                 found.append((name, await services.audit.verify(number, kept=kept, progress=_shifted(bar, before))))
         return found
 
-    _conclude(run(context, work), "", kept, in_json=in_json)
+    _conclude(read(context, work), "", kept, in_json=in_json)
 
 
 @app.command()
@@ -99,7 +99,7 @@ def export(
                         bar(count)
 
     with new_file(out) as file:
-        run(context, lambda services: work(services, file))
+        read(context, lambda services: work(services, file))
 
 
 @app.command("list")
@@ -135,7 +135,7 @@ def list_(
         columns, in_table = ["when", "who", "what", "of", "id", "change"], ["when", "who", "done", "change"]
         await print_rows(rows(), columns, as_json=in_json, in_table=in_table)
 
-    run(context, work)
+    read(context, work)
 
 
 async def _chains(services: Services, workspace: str | None, *, platform: bool) -> dict[int, str]:

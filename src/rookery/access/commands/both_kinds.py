@@ -24,6 +24,7 @@ from rookery.access.commands.terminal import (
     Yes,
     confirm,
     operator,
+    read,
     run,
     workspace_of,
 )
@@ -86,7 +87,7 @@ def register(app: typer.Typer, group: str) -> None:
 
 def show(context: typer.Context, *, key_id: KeyId, workspace: Where = None, as_json: Json = False) -> None:
     """Show a key."""
-    print_key(run(context, lambda services: get(context, services, workspace, key_id)), as_json=as_json)
+    print_key(read(context, lambda services: get(context, services, workspace, key_id)), as_json=as_json)
 
 
 def suspend(context: typer.Context, *, key_id: KeyId, workspace: Where = None, as_json: Json = False) -> None:
@@ -139,7 +140,7 @@ def delete(
     as_json: Json = False,
 ) -> None:
     """Delete a key."""
-    found = run(context, lambda services: get(context, services, workspace, key_id))
+    found = read(context, lambda services: get(context, services, workspace, key_id))
     if not dry_run:
         confirm(f"Delete the key {found.key.name!r} ({found.key.hint})?", yes=yes)
         keyring = kind_of(context).keyring
@@ -163,7 +164,7 @@ def prune(
         keyring = kind_of(context).keyring(services)
         return await keyring.prune(by=operator(), workspace_id=only, expired_for=timedelta(days=expired_days), dry_run=dry)
 
-    found = run(context, lambda services: work(services, dry=True))
+    found = read(context, lambda services: work(services, dry=True))
     if found and not dry_run:
         confirm(f"Delete {len(found)} expired keys?", yes=yes)
         found = run(context, lambda services: work(services, dry=False))
@@ -197,7 +198,7 @@ def usage_(
         usage_error("Say either --json or --csv.")
     keyring = kind_of(context).keyring
     with new_file(out) as file:
-        run(context, lambda services: usage.show(services, keyring(services), workspace, asked, form=form, file=file))
+        read(context, lambda services: usage.show(services, keyring(services), workspace, asked, form=form, file=file))
 
 
 def list_keys(context: typer.Context, workspace: str | None, *, environment: Environment | None, status: str | None, as_json: bool) -> None:
@@ -214,7 +215,7 @@ def list_keys(context: typer.Context, workspace: str | None, *, environment: Env
 
         await print_rows(rows(), kind.columns, as_json=as_json, in_table=kind.in_table)
 
-    run(context, work)
+    read(context, work)
 
 
 def mint(

@@ -112,6 +112,10 @@ class Context(Protocol):
         """Open keys, workspaces and the audit log alone; a workspace cannot be deleted there."""
         ...
 
+    def read_keys(self) -> AbstractAsyncContextManager[Services]:
+        """Open them for a command that changes nothing; it starts sooner."""
+        ...
+
 
 def settings_of(context: typer.Context) -> Settings:
     """Return the settings."""
@@ -123,6 +127,16 @@ def run(context: typer.Context, work: Callable[[Services], Awaitable[T]]) -> T:
 
     async def inside() -> T:
         async with cast("Context", context.obj).open_keys() as services:
+            return await work(services)
+
+    return asyncio.run(inside())
+
+
+def read(context: typer.Context, work: Callable[[Services], Awaitable[T]]) -> T:
+    """Open keys, workspaces and the audit log for reading, do *work*, close them."""
+
+    async def inside() -> T:
+        async with cast("Context", context.obj).read_keys() as services:
             return await work(services)
 
     return asyncio.run(inside())

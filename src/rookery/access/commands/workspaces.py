@@ -8,7 +8,7 @@ import typer
 
 from rookery.access import shown
 from rookery.access.commands.printing import print_json, print_many, print_thing, say
-from rookery.access.commands.terminal import DryRun, Json, Opened, Services, Yes, confirm, operator, run, run_opened, workspace_of
+from rookery.access.commands.terminal import DryRun, Json, Opened, Services, Yes, confirm, operator, read, run, run_opened, workspace_of
 from rookery.access.models import Workspace
 from rookery.access.workspaces import Deletion
 
@@ -26,7 +26,7 @@ def create(context: typer.Context, *, name: Annotated[str, typer.Argument(help="
 @app.command("list")
 def list_(context: typer.Context, *, as_json: Json = False) -> None:
     """List all workspaces."""
-    found = [shown.workspace(each) for each in run(context, lambda services: services.workspaces.list())]
+    found = [shown.workspace(each) for each in read(context, lambda services: services.workspaces.list())]
     if as_json:
         print_json(found)
     else:
@@ -36,7 +36,7 @@ def list_(context: typer.Context, *, as_json: Json = False) -> None:
 @app.command()
 def show(context: typer.Context, *, workspace: Name, as_json: Json = False) -> None:
     """Show a workspace, and how many keys and remembered calls it has."""
-    found = run(context, lambda services: _counted(services, workspace))
+    found = read(context, lambda services: _counted(services, workspace))
     print_thing({**shown.workspace(found.workspace), "keys": found.keys, "calls": found.calls}, as_json=as_json)
 
 
@@ -55,7 +55,7 @@ def rename(
 @app.command()
 def delete(context: typer.Context, *, workspace: Name, yes: Yes = False, dry_run: DryRun = False, as_json: Json = False) -> None:
     """Delete a workspace with everything in it; its keys open nothing from then on."""
-    would = run(context, lambda services: _counted(services, workspace))
+    would = read(context, lambda services: _counted(services, workspace))
     if dry_run:
         _print(would, as_json=as_json)
         return
