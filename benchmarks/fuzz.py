@@ -26,6 +26,7 @@ from urllib.parse import quote
 import httpx2
 
 from benchmarks.servers import server
+from rookery.kernel.http.connection import MAX_DROPPED
 
 TOOL_FAILURES: Final = frozenset({"tool_execution_error", "tool_timeout", "server_unavailable", "resource_error", "result_too_large"})
 """Codes of an answer of 5xx that is not a failure of Rookery."""
@@ -394,7 +395,7 @@ async def fuzz(
         for _ in remaining:
             if time.monotonic() > deadline:
                 return
-            await _send(client, generator, generator.request(*generator.random.choice(operations)), report)
+            await send(client, generator, generator.request(*generator.random.choice(operations)), report)
 
     async with asyncio.TaskGroup() as group:
         for _ in range(clients):
@@ -402,7 +403,8 @@ async def fuzz(
     return report
 
 
-async def _send(client: httpx2.AsyncClient, generator: RequestGenerator, request: GeneratedRequest, report: FuzzReport) -> None:
+async def send(client: httpx2.AsyncClient, generator: RequestGenerator, request: GeneratedRequest, report: FuzzReport) -> None:
+    """Send one request, and note in *report* what came of it."""
     content, status = b"", 0
     try:
         async with (
@@ -415,6 +417,9 @@ async def _send(client: httpx2.AsyncClient, generator: RequestGenerator, request
     except (httpx2.TimeoutException, TimeoutError):
         report.unanswered[f"{request.method} {request.template}"] += status == 0
     except httpx2.InvalidURL:
+        return
+    except httpx2.TransportError as error:
+        _note_lost(request, error, report)
         return
     report.statuses[status] += 1
     if status < 300:
@@ -429,6 +434,15 @@ async def _send(client: httpx2.AsyncClient, generator: RequestGenerator, request
             generator.learn(request.template, json.loads(content))
         except (ValueError, RecursionError):
             return
+
+
+def _note_lost(request: GeneratedRequest, error: httpx2.TransportError, report: FuzzReport) -> None:
+    """Note a connection that ended without an answer: a failure, unless the server hung up on a body that is far too large."""
+    name = f"{request.method} {request.template}"
+    report.unanswered[name] += 1
+    if len(request.content or b"") <= MAX_DROPPED:
+        report.failed += 1
+        report.failures.setdefault(name, f"{request}\n    -> {error!r}")
 
 
 async def _run(url: str, key: str, *, requests: int, seconds: float, seed: int) -> FuzzReport:
