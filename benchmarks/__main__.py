@@ -211,7 +211,9 @@ def main() -> None:
     """Take the figures, print them, and write them as JSON."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small numbers: does everything run?")
-    parser.add_argument("--only", nargs="*", default=[], choices=["tools", "remember", "indexing", "recall", "start", "guard", "flood"])
+    parser.add_argument(
+        "--only", nargs="*", default=[], choices=["tools", "remember", "indexing", "recall", "start", "guard", "flood", "tool_catalogue"]
+    )
     parser.add_argument("--sizes", nargs="*", type=int, default=None, help="how many memories recall is measured at")
     parser.add_argument("--out", type=Path, default=None, help="a file for the figures, as JSON")
     options = parser.parse_args()
@@ -227,6 +229,8 @@ def main() -> None:
     if not options.only or "flood" in options.only:
         short = ["--rounds", "1", "--seconds", "2"] if options.quick else []
         subprocess.run([sys.executable, "-m", "benchmarks.flood", *short], check=True)
+    if not options.only or "tool_catalogue" in options.only:
+        subprocess.run([sys.executable, "-m", "benchmarks.tool_catalogue"], check=True)
     table = Table("figure", "value", title=f"{platform.processor() or platform.machine()}, Python {platform.python_version()}")
     for name, values in figures.items():
         for key, value in values.items():

@@ -7,8 +7,10 @@ import json
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -52,6 +54,29 @@ def test_a_fifo_in_the_place_of_a_configuration_file_blocks_nothing(folder: Path
     done = _rookery(folder, "doctor", "--json")
 
     assert (done.returncode, "not a regular file" in done.stdout) == (1, True), done.stderr
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_running_server_whose_file_of_servers_becomes_a_fifo_goes_on_and_ends(folder: Path, ending: signal.Signals) -> None:
+    """Issue 14 (attack 5): the watcher does not block on a FIFO: requests are answered, the last good servers stay, a signal ends it."""
+    with running(folder) as server:
+        before = [each["id"] for each in server.client.get("/api/v1/mcp/servers").json()["servers"]]
+        (folder / "pipe").unlink(missing_ok=True)
+        os.mkfifo(folder / "pipe")
+        (folder / "pipe").replace(folder / "servers.json")
+        deadline = time.monotonic() + 30
+        while "servers.json is broken" not in (ready := server.client.get("/readyz").text) and time.monotonic() < deadline:
+            pass
+        after = [each["id"] for each in server.client.get("/api/v1/mcp/servers").json()["servers"]]
+        server.process.send_signal(ending)
+        code = server.process.wait(15)
+        said = server.log()
+
+    assert "servers.json is broken" in ready
+    assert "not a regular file" in said
+    assert before == after
+    assert code in {0, -ending}
+    assert "Traceback" not in said
 
 
 def test_a_configuration_file_is_bounded(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ import pytest
 Message = dict[str, object]
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
-_ANSWER_S = 30.0
+_ANSWER_S = 120.0
 _STOP_S = 10.0
 _CHILD = "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); os.execv(sys.argv[3], sys.argv[3:])"
 """Chromium reads its orders from 3 and answers on 4."""

@@ -260,6 +260,7 @@ async def test_an_operator_logs_in_beside_a_running_server(tmp_path: Path, there
             stranger = httpx2.get(back.replace("state=", "state=x"), trust_env=False)
             landed = httpx2.get(back, trust_env=False)
             said = json.loads(login.stdout.read())
+            last = login.stderr.read().splitlines()[-1]
         called = await eventually(lambda: succeeded(server))
         out = subprocess.run([*command, "logout", "guarded"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         again = subprocess.run([*command, "logout", "guarded"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
@@ -267,6 +268,7 @@ async def test_an_operator_logs_in_beside_a_running_server(tmp_path: Path, there
 
     assert login.returncode == 0
     assert said == {"server": "guarded", "workspace_id": None, "logged_in": True, "tools": 4, "error": None}
+    assert last == "Logged in at guarded: it has 4 tools."
     assert (stranger.status_code, landed.status_code) == (200, 200)
     assert (out.returncode, again.returncode) == (0, 1)
     token = json.loads(called)["authorization"].removeprefix("Bearer ")

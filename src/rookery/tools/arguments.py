@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import cast
 
 import jsonschema_rs
 
+from rookery.kernel.suggestions import nearest
 from rookery.tools.errors import ArgumentsInvalid
 
 _MAX_ERRORS = 50
@@ -55,10 +55,10 @@ class Arguments:
         unknown = [name for name in arguments if name not in self._names]
         if error.instance_path or error.schema_path != ["additionalProperties"] or not unknown:
             return error.message
-        near = {name: found for name in unknown if (found := get_close_matches(name, self._names, n=1, cutoff=0.5))}
+        near = {name: found for name in unknown if (found := nearest(name, self._names))}
         if not near:
             return f"{error.message}. It takes {', '.join(self._names) or 'none'}."
-        meant = ", ".join(f"{found[0]!r} instead of {name!r}" for name, found in near.items())
+        meant = ", ".join(f"{found!r} instead of {name!r}" for name, found in near.items())
         return f"{error.message}. Did you mean {meant}?"
 
 

@@ -206,6 +206,7 @@ FILES: list[tuple[str, str, JsonObject]] = [
             "url": "https://s.example/mcp",
             "headers": {"X-Team": "t", "X-Key": "${S_KEY}", "Authorization": "Bearer ${S_TOKEN}"},
             "timeout_s": 90,
+            "start_timeout_s": 20,
             "tools": {"allow": ["a"]},
         },
     ),
@@ -288,6 +289,27 @@ def test_what_is_good_in_a_file_is_added_and_the_rest_is_named(line: Line, tmp_p
     assert {name for name, part in reasons.items() if part not in str(told["refused"][name])} == set()
     assert set(line.entries()) == {"old", "good"}
     assert (nothing.exit_code, isinstance(nothing.exception, RookeryError)) == (1, True)
+
+
+def test_servers_of_the_project_in_whose_folder_one_is_are_added(line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Issue 14: `~/.claude.json` has servers of its user and of each project; those of other projects are named; D-37."""
+    inside = tmp_path / "mine" / "src"
+    inside.mkdir(parents=True)
+    projects = {str(tmp_path / name): {"mcpServers": {"own": {"command": f"of-{name}"}}} for name in ("mine", "other")}
+    document = {"mcpServers": {"all": {"command": "a"}, "own": {"command": "b"}}, "projects": {**projects, "/empty": {"mcpServers": {}}}}
+    file = given(tmp_path / ".claude.json", document)
+
+    monkeypatch.chdir(inside)
+    result = line.run("servers", "add", "--json", file)
+    monkeypatch.chdir("/")
+    nowhere = line.run("servers", "add", "--dry-run", "--json", given(tmp_path / ".claude.json", {"projects": projects}))
+
+    assert result.exit_code == 0, result.output
+    assert {key: entry["command"] for key, entry in line.entries().items()} == {"all": "a", "own": "of-mine"}
+    assert f"other projects ({tmp_path / 'other'})" in result.stderr
+    assert "/empty" not in result.stderr
+    assert nowhere.exit_code == 1
+    assert str(tmp_path / "mine") in nowhere.stderr
 
 
 def test_variables_that_are_not_set_are_named(line: Line, tmp_path: Path) -> None:

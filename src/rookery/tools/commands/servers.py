@@ -24,7 +24,7 @@ from rookery.tools.commands.opening import Opened, run, settings_of
 from rookery.tools.models import JsonObject, Server
 from rookery.tools.servers.entries import ID, RESERVED_IDS
 from rookery.tools.servers.file_edits import edit, read_entries
-from rookery.tools.servers.importing import Found, NotUnderstood, of_address, of_command, of_document
+from rookery.tools.servers.importing import Found, NotUnderstood, of_address, of_command, of_document, unread_projects
 from rookery.tools.servers.programs import why_not_startable
 from rookery.tools.servers.servers_file import FileBroken, ServersFile, parse, read_file
 
@@ -35,6 +35,7 @@ app = typer.Typer(help="Tool servers.", no_args_is_help=True)
 
 _AT_ONCE = 4
 _DOCUMENTS = frozenset({".json", ".jsonc", ".json5", ".toml", ".yaml", ".yml"})
+_MOST_PROJECTS = 5
 _LONGEST_FILE = 4 * 1024 * 1024
 _COLUMNS = ("id", "kind", "status", "health", "where", "workspaces", "says")
 _CHECKED = ("id", "ok", "tools", "took_ms", "says", "advice")
@@ -256,11 +257,18 @@ def _found(source: Sequence[str], *, env: Sequence[str], headers: Sequence[str],
     if len(source) == 1 and (path.suffix in _DOCUMENTS or path.name.startswith(".claude")):
         try:
             with path.open(encoding="utf-8") as file:
-                return of_document(file.read(_LONGEST_FILE), name=path.name)
+                text = file.read(_LONGEST_FILE)
+            found = of_document(text, name=path.name, folder=Path.cwd())
+            if unread := unread_projects(text, name=path.name, folder=Path.cwd()):
+                named = ", ".join(unread[:_MOST_PROJECTS]) + (
+                    f" and {len(unread) - _MOST_PROJECTS} more" if len(unread) > _MOST_PROJECTS else ""
+                )
+                say(f"Not read: the servers of other projects ({named}). Run the command in a project's folder to add its servers.")
         except (OSError, UnicodeDecodeError) as error:
             raise _Unusable(f"{first} cannot be read: {error}") from None
         except NotUnderstood as error:
             raise _Unusable(str(error)) from None
+        return found
     return [of_command(_words(source), env=_pairs(env, "=", "--env"))], {}
 
 

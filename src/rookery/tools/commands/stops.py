@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Collection
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from typing import Annotated
 
 import typer
@@ -15,6 +14,7 @@ from rookery.access.commands.reading import usage_error
 from rookery.access.commands.terminal import Json, Where, operator, workspace_of
 from rookery.kernel.clock import iso
 from rookery.kernel.errors import RookeryError
+from rookery.kernel.suggestions import nearest
 from rookery.tools.commands.opening import Opened, run, settings_of
 from rookery.tools.models import BUILTIN_IDS, Stop
 from rookery.tools.servers.brakes import EVERYWHERE
@@ -30,8 +30,8 @@ class UnknownServer(RookeryError):
     """A stop names a server that does not exist; nothing was stopped. A command's error, exit code 1."""
 
     def __init__(self, server_id: str, known: Collection[str]) -> None:
-        near = get_close_matches(server_id, known, n=1, cutoff=0.5)
-        hint = f"Did you mean {near[0]!r}?" if near else "`rookery servers list` shows what there is."
+        near = nearest(server_id, known)
+        hint = f"Did you mean {near!r}?" if near else "`rookery servers list` shows what there is."
         everything = " To stop all servers, leave the name out." if server_id.lower() in {"all", "*"} else ""
         super().__init__(f"There is no server {server_id!r}; nothing was stopped. {hint}{everything}")
 

@@ -12,6 +12,7 @@ import re
 import tomllib
 from dataclasses import dataclass
 from datetime import date, time
+from pathlib import PurePath
 from typing import cast
 
 import yaml
@@ -24,7 +25,7 @@ _SECTIONS = ("mcpServers", "servers", "mcp_servers", "context_servers")
 _NAMED = ("command", "url", "serverUrl", "httpUrl")
 """Fields of which an entry has at least one."""
 
-_PASSED_OVER = frozenset("source dev gallery version trust autoApprove alwaysAllow watchPaths startup_timeout_sec oauth_resource".split())
+_PASSED_OVER = frozenset("source dev gallery version trust autoApprove alwaysAllow watchPaths oauth_resource".split())
 """Fields that mean something to their client alone."""
 
 _VARIABLES = re.compile(r"\$\{\{\s*(?:secrets|inputs)\.([^}\s]+)\s*\}\}|\$\{env:([^}]+)\}|(?<!\$)\{env:([^}]+)\}")
@@ -85,13 +86,38 @@ def read_document(text: str, name: str) -> JsonObject:
     return cast("JsonObject", document)
 
 
-def client_entries(document: JsonObject, *, name: str) -> list[ClientEntry] | None:
-    """Return the servers of a client's file that is called *name*; None: it has no section of servers."""
+def client_entries(document: JsonObject, *, name: str, folder: PurePath | None = None) -> list[ClientEntry] | None:
+    """
+    Return the servers of a client's file that is called *name*; None: it has no section of servers.
+
+    Args:
+        folder: Of the project whose own servers are read too, from a file that has some by project (Claude Code's `~/.claude.json`).
+    """
     found = _section(document)
+    if projects := _projects(document):
+        own = next((projects[path] for path in _and_parents(folder) if path in projects), {})
+        found = list({**dict(found or []), **own}.items())
     if found is None:
         return None
     has_bare = name == "settings.json" or any("httpUrl" in each for _, each in found if isinstance(each, dict))
     return [_converted(key, each, has_bare_variables=has_bare) for key, each in found]
+
+
+def other_projects(document: JsonObject, *, folder: PurePath | None = None) -> list[str]:
+    """Return the projects of a client's file whose servers `client_entries` does not read."""
+    projects = list(_projects(document))
+    own = next((path for path in _and_parents(folder) if path in projects), None)
+    return [path for path in projects if path != own]
+
+
+def _projects(document: JsonObject) -> dict[str, JsonObject]:
+    """Return the servers of each project that has some, by the project's folder."""
+    projects = _dict(document.get("projects"))
+    return {path: servers for path, project in projects.items() if (servers := _dict(_dict(project).get("mcpServers")))}
+
+
+def _and_parents(folder: PurePath | None) -> list[str]:
+    return [] if folder is None else [str(path) for path in (folder, *folder.parents)]
 
 
 def is_entry(document: JsonObject) -> bool:
@@ -208,7 +234,8 @@ class _Conversion:
         self._take_headers()
         self._take_login()
         self._take_tools()
-        self._move("tool_timeout_sec", "timeout_s")
+        self._move("tool_timeout_sec", "timeout_s")  # Codex's, in seconds as ours
+        self._move("startup_timeout_sec", "start_timeout_s")
         if isinstance(self._fields.get("sandbox"), dict):  # VS Code's, about the file system
             del self._fields["sandbox"]
         return {name: value for name, value in self._fields.items() if name not in _PASSED_OVER}

@@ -14,7 +14,7 @@ from typing import cast
 from urllib.parse import urlsplit
 
 from rookery.tools.models import JsonObject
-from rookery.tools.servers.client_entries import NotUnderstood, client_entries, is_entry, read_document, variable
+from rookery.tools.servers.client_entries import NotUnderstood, client_entries, is_entry, other_projects, read_document, variable
 
 _RUNNERS: Mapping[str, Sequence[str]] = {
     "npm": ("npx", "-y"),
@@ -74,9 +74,12 @@ def of_command(words: Sequence[str], *, env: Mapping[str, str] | None = None) ->
     return Found(id=_id(_bare(telling[0])), entry=entry, needs={})
 
 
-def of_document(text: str, *, name: str) -> tuple[list[Found], dict[str, str]]:
+def of_document(text: str, *, name: str, folder: PurePath | None = None) -> tuple[list[Found], dict[str, str]]:
     """
     Return the entries of a file that is called *name*, a registry's server.json or any client's file, and why others are refused.
+
+    Args:
+        folder: Of the project whose own servers count, in a file that has servers by project; `unread_projects` names the others.
 
     Raises:
         NotUnderstood: It is neither.
@@ -86,13 +89,18 @@ def of_document(text: str, *, name: str) -> tuple[list[Found], dict[str, str]]:
         document = cast("JsonObject", document["server"])
     if isinstance(document.get("packages"), list) or isinstance(document.get("remotes"), list):
         return [_of_registry(document)], {}
-    entries = client_entries(document, name=name)
+    entries = client_entries(document, name=name, folder=folder)
     if entries is None and is_entry(document):
         entries = client_entries({"mcpServers": {PurePath(name).stem: document}}, name=name)
     if entries is None:
         raise NotUnderstood(f"{name} is neither a server.json (packages, remotes) nor a client's file (mcpServers, servers).")
     found = [Found(id=each.key, entry=each.entry, needs=dict.fromkeys(each.needs, "")) for each in entries if each.entry is not None]
     return found, {each.key: each.reason for each in entries if each.entry is None}
+
+
+def unread_projects(text: str, *, name: str, folder: PurePath) -> list[str]:
+    """Return the folders of the projects whose servers `of_document` does not read, of a file that it can read."""
+    return other_projects(read_document(text, name), folder=folder)
 
 
 def _of_registry(document: JsonObject) -> Found:

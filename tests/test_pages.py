@@ -1,0 +1,34 @@
+"""`make docs`: the folder that it writes, and the links that it names."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.pages import ROOT, broken_links, pages
+
+
+def test_the_documentation_is_written_with_the_description_and_no_link_is_broken(tmp_path: Path) -> None:
+    """Issue 14: `make docs` ends with 0, and the folder has every page of `docs` and the API's description; D-06."""
+    command = [sys.executable, "-m", "tests.pages", "--out", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    written = {path.relative_to(tmp_path) for path in tmp_path.rglob("*.md")}
+    assert written == {page.relative_to(ROOT / "docs") for page in pages(ROOT) if page.is_relative_to(ROOT / "docs")}
+    assert "/v1/brain/remember" in json.loads((tmp_path / "openapi.json").read_bytes())["paths"]
+
+
+def test_links_to_missing_files_and_headings_are_named_with_their_line(tmp_path: Path) -> None:
+    """Issue 14: what leads nowhere is named; code blocks, images and other hosts are left alone."""
+    (tmp_path / "other.md").write_text("# A heading of it\n", encoding="utf-8")
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# Here\n[good](other.md#a-heading-of-it) [here](#here) [far](https://example.org/x)\n"
+        "[gone](gone.md)\n```text\n[code](gone.md)\n```\n[no heading](other.md#nowhere) ![image](gone.png)\n",
+        encoding="utf-8",
+    )
+
+    assert list(broken_links(page)) == ["page.md:3: gone.md: no such file", "page.md:7: other.md#nowhere: no such heading"]
