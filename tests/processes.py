@@ -79,9 +79,9 @@ class Server:
         self.process.send_signal(signal.SIGKILL)
         self._end()
 
-    def stop(self) -> int:
+    def stop(self, ending: signal.Signals = signal.SIGTERM) -> int:
         """Ask it to end; return its exit code."""
-        self.process.terminate()
+        self.process.send_signal(ending)
         self._end()
         return self.process.returncode
 

@@ -295,8 +295,11 @@ def test_servers_of_the_project_in_whose_folder_one_is_are_added(line: Line, tmp
     """Issue 14: `~/.claude.json` has servers of its user and of each project; those of other projects are named; D-37."""
     inside = tmp_path / "mine" / "src"
     inside.mkdir(parents=True)
-    projects = {str(tmp_path / name): {"mcpServers": {"own": {"command": f"of-{name}"}}} for name in ("mine", "other")}
-    document = {"mcpServers": {"all": {"command": "a"}, "own": {"command": "b"}}, "projects": {**projects, "/empty": {"mcpServers": {}}}}
+    projects: JsonObject = {str(tmp_path / name): {"mcpServers": {"own": {"command": f"of-{name}"}}} for name in ("mine", "other")}
+    document: JsonObject = {
+        "mcpServers": {"all": {"command": "a"}, "own": {"command": "b"}},
+        "projects": {**projects, "/empty": {"mcpServers": {}}},
+    }
     file = given(tmp_path / ".claude.json", document)
 
     monkeypatch.chdir(inside)

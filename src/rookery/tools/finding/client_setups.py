@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
@@ -70,29 +71,32 @@ class Target:
     server: str | None = None
 
 
+_BEARER = f"Bearer ${{{KEY_VARIABLE}}}"
+_BEARER_OF_ENV = f"Bearer ${{env:{KEY_VARIABLE}}}"
+
+_HTTP_ENTRIES: Mapping[ClientId, tuple[str, str, JsonObject]] = {
+    "claude-code": ("url", _BEARER, {"type": "http"}),
+    "cursor": ("url", _BEARER_OF_ENV, {}),
+    "vscode": ("url", "Bearer ${input:rookery-key}", {"type": "http"}),
+    "windsurf": ("serverUrl", _BEARER_OF_ENV, {}),
+    "gemini": ("httpUrl", _BEARER, {}),
+    "zed": ("url", f"Bearer {KEY_PLACEHOLDER}", {}),
+}
+"""By client: the field of the address, the header with the key as that client reads it from elsewhere, and what comes before."""
+
+
 def entry_of(client: ClientId, target: Target) -> JsonObject:
-    """Return the entry of *target* in the JSON file of a client, with the key as that client reads it from elsewhere."""
-    match client:
-        case "claude-code":
-            return {"type": "http", "url": target.url, "headers": {"Authorization": f"Bearer ${{{KEY_VARIABLE}}}"}}
-        case "cursor":
-            return {"url": target.url, "headers": {"Authorization": f"Bearer ${{env:{KEY_VARIABLE}}}"}}
-        case "vscode":
-            return {"type": "http", "url": target.url, "headers": {"Authorization": "Bearer ${input:rookery-key}"}}
-        case "windsurf":
-            return {"serverUrl": target.url, "headers": {"Authorization": f"Bearer ${{env:{KEY_VARIABLE}}}"}}
-        case "gemini":
-            return {"httpUrl": target.url, "headers": {"Authorization": f"Bearer ${{{KEY_VARIABLE}}}"}}
-        case "claude-desktop":
-            # Its file takes programs alone. A space in an argument is lost on Windows, so the word Bearer is in the variable.
-            arguments = ["-y", "mcp-remote", target.url, "--header", "Authorization:${ROOKERY_AUTH}"]
-            plain = ["--allow-http"] if target.url.startswith("http://") else []
-            return {"command": "npx", "args": [*arguments, *plain], "env": {"ROOKERY_AUTH": f"Bearer {KEY_PLACEHOLDER}"}}
-        case "zed":
-            return {"url": target.url, "headers": {"Authorization": f"Bearer {KEY_PLACEHOLDER}"}}
-        case _:
-            msg = f"{client} has no JSON file"
-            raise ValueError(msg)
+    """Return the entry of *target* in the JSON file of a client."""
+    if client == "claude-desktop":
+        # Its file takes programs alone. A space in an argument is lost on Windows, so the word Bearer is in the variable.
+        arguments = ["-y", "mcp-remote", target.url, "--header", "Authorization:${ROOKERY_AUTH}"]
+        plain = ["--allow-http"] if target.url.startswith("http://") else []
+        return {"command": "npx", "args": [*arguments, *plain], "env": {"ROOKERY_AUTH": f"Bearer {KEY_PLACEHOLDER}"}}
+    if client not in _HTTP_ENTRIES:
+        msg = f"{client} has no JSON file"
+        raise ValueError(msg)
+    field, authorization, before = _HTTP_ENTRIES[client]
+    return {**before, field: target.url, "headers": {"Authorization": authorization}}
 
 
 VSCODE_INPUT: JsonObject = {"type": "promptString", "id": "rookery-key", "description": "A key of Rookery", "password": True}
@@ -106,106 +110,17 @@ def codex_table(target: Target) -> str:
 
 def setups(target: Target) -> list[Setup]:
     """Return the set-up of every client that we know."""
-    export = "set it in the shell that starts the client."
     return [
         Setup(
-            client="claude-code",
-            name="Claude Code",
-            file=".mcp.json",
-            language="json",
-            text=_json({"mcpServers": {target.name: entry_of("claude-code", target)}}),
-            note=f"In the project's folder; rookery connect claude-code --write writes it. The key comes from {KEY_VARIABLE}: {export}",
-            command=(
-                f"claude mcp add --transport http --scope project {target.name} '{target.url}' "
-                f"--header 'Authorization: Bearer ${{{KEY_VARIABLE}}}'\n"
-            ),
-        ),
-        Setup(
-            client="cursor",
-            name="Cursor",
-            file=".cursor/mcp.json",
-            language="json",
-            text=_json({"mcpServers": {target.name: entry_of("cursor", target)}}),
-            note=f"In the project's folder, or ~/.cursor/mcp.json for all projects. The key comes from {KEY_VARIABLE}: {export}",
-        ),
-        Setup(
-            client="vscode",
-            name="VS Code",
-            file=".vscode/mcp.json",
-            language="json",
-            text=_json({"inputs": [VSCODE_INPUT], "servers": {target.name: entry_of("vscode", target)}}),
-            note="In the workspace's folder. VS Code asks for the key the first time, and keeps it where it keeps secrets.",
-        ),
-        Setup(
-            client="codex",
-            name="Codex",
-            file="~/.codex/config.toml",
-            language="toml",
-            text=codex_table(target),
-            note=f"The key comes from {KEY_VARIABLE}: {export}",
-        ),
-        Setup(
-            client="claude-desktop",
-            name="Claude Desktop",
-            file="claude_desktop_config.json",
-            language="json",
-            text=_json({"mcpServers": {target.name: entry_of("claude-desktop", target)}}),
-            note=(
-                "Settings, Developer, Edit Config opens the file. It needs Node.js, whose npx runs the bridge mcp-remote. "
-                f"Replace {KEY_PLACEHOLDER} by your key: the file keeps it in plain text, so let nobody else read it. Then restart the app."
-            ),
-        ),
-        Setup(
-            client="windsurf",
-            name="Windsurf",
-            file="~/.codeium/windsurf/mcp_config.json",
-            language="json",
-            text=_json({"mcpServers": {target.name: entry_of("windsurf", target)}}),
-            note=f"The key comes from {KEY_VARIABLE}: {export}",
-        ),
-        Setup(
-            client="gemini",
-            name="Gemini CLI",
-            file="~/.gemini/settings.json",
-            language="json",
-            text=_json({"mcpServers": {target.name: entry_of("gemini", target)}}),
-            note=f"Or .gemini/settings.json in the project's folder. The key comes from {KEY_VARIABLE}: {export}",
-        ),
-        Setup(
-            client="zed",
-            name="Zed",
-            file="~/.config/zed/settings.json",
-            language="json",
-            text=_json({"context_servers": {target.name: entry_of("zed", target)}}),
-            note=(
-                f"Add it to the settings (zed: open settings). Replace {KEY_PLACEHOLDER} by your key: "
-                "the file keeps it in plain text, so let nobody else read it."
-            ),
-        ),
-        Setup(
-            client="curl",
-            name="curl",
-            file=None,
-            language="sh",
-            text=_curl(target),
-            note=f"Plain HTTP, without MCP. The key comes from {KEY_VARIABLE} through a pipe, so that no list of processes shows it.",
-        ),
-        Setup(
-            client="python",
-            name="Python",
-            file=None,
-            language="python",
-            text=_python(target),
-            note=f"Plain HTTP, without MCP; the standard library alone. The key comes from {KEY_VARIABLE}.",
-        ),
-        Setup(
-            client="javascript",
-            name="JavaScript",
-            file=None,
-            language="javascript",
-            text=_javascript(target),
-            note=f"Plain HTTP, without MCP; Node.js 18 or newer, in a file that ends in .mjs. The key comes from {KEY_VARIABLE}.",
-        ),
+            client=each.client,
+            name=each.name,
+            file=each.file,
+            language=each.language,
+            text=each.text(target),
+            note=each.note,
+            command=None if each.command is None else each.command(target),
+        )
+        for each in _CLIENTS
     ]
 
 
@@ -252,3 +167,103 @@ def _javascript(target: Target) -> str:
         '  body: JSON.stringify({ server: "brain", tool: "recall", arguments: { query: "How do we deploy?" } }),\n});\n'
         "if (!answer.ok) throw new Error(await answer.text());\nconsole.log((await answer.json()).result);\n"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Client:
+    """A row of the table of clients: what `Setup` has, with its texts still to be made for a target."""
+
+    client: ClientId
+    name: str
+    file: str | None
+    language: Literal["json", "toml", "sh", "python", "javascript"]
+    text: Callable[[Target], str]
+    note: str
+    command: Callable[[Target], str] | None = None
+
+
+def _file_of(client: ClientId, *, section: str = "mcpServers", before: JsonObject | None = None) -> Callable[[Target], str]:
+    """Return what makes the JSON file of a client, with its entry in *section*, after *before*."""
+    return lambda target: _json({**(before or {}), section: {target.name: entry_of(client, target)}})
+
+
+def _claude_command(target: Target) -> str:
+    return f"claude mcp add --transport http --scope project {target.name} '{target.url}' --header 'Authorization: {_BEARER}'\n"
+
+
+_EXPORT = f"The key comes from {KEY_VARIABLE}: set it in the shell that starts the client."
+_PLAIN_TEXT = "the file keeps it in plain text, so let nobody else read it."
+_PLAIN_HTTP = "Plain HTTP, without MCP;"
+
+_CLIENTS = (
+    _Client(
+        "claude-code",
+        "Claude Code",
+        ".mcp.json",
+        "json",
+        _file_of("claude-code"),
+        f"In the project's folder; rookery connect claude-code --write writes it. {_EXPORT}",
+        _claude_command,
+    ),
+    _Client(
+        "cursor",
+        "Cursor",
+        ".cursor/mcp.json",
+        "json",
+        _file_of("cursor"),
+        f"In the project's folder, or ~/.cursor/mcp.json for all projects. {_EXPORT}",
+    ),
+    _Client(
+        "vscode",
+        "VS Code",
+        ".vscode/mcp.json",
+        "json",
+        _file_of("vscode", section="servers", before={"inputs": [VSCODE_INPUT]}),
+        "In the workspace's folder. VS Code asks for the key the first time, and keeps it where it keeps secrets.",
+    ),
+    _Client("codex", "Codex", "~/.codex/config.toml", "toml", codex_table, _EXPORT),
+    _Client(
+        "claude-desktop",
+        "Claude Desktop",
+        "claude_desktop_config.json",
+        "json",
+        _file_of("claude-desktop"),
+        "Settings, Developer, Edit Config opens the file. It needs Node.js, whose npx runs the bridge mcp-remote. "
+        f"Replace {KEY_PLACEHOLDER} by your key: {_PLAIN_TEXT} Then restart the app.",
+    ),
+    _Client("windsurf", "Windsurf", "~/.codeium/windsurf/mcp_config.json", "json", _file_of("windsurf"), _EXPORT),
+    _Client(
+        "gemini",
+        "Gemini CLI",
+        "~/.gemini/settings.json",
+        "json",
+        _file_of("gemini"),
+        f"Or .gemini/settings.json in the project's folder. {_EXPORT}",
+    ),
+    _Client(
+        "zed",
+        "Zed",
+        "~/.config/zed/settings.json",
+        "json",
+        _file_of("zed", section="context_servers"),
+        f"Add it to the settings (zed: open settings). Replace {KEY_PLACEHOLDER} by your key: {_PLAIN_TEXT}",
+    ),
+    _Client(
+        "curl",
+        "curl",
+        None,
+        "sh",
+        _curl,
+        f"Plain HTTP, without MCP. The key comes from {KEY_VARIABLE} through a pipe, so that no list of processes shows it.",
+    ),
+    _Client("python", "Python", None, "python", _python, f"{_PLAIN_HTTP} the standard library alone. The key comes from {KEY_VARIABLE}."),
+    _Client(
+        "javascript",
+        "JavaScript",
+        None,
+        "javascript",
+        _javascript,
+        f"{_PLAIN_HTTP} Node.js 18 or newer, in a file that ends in .mjs. The key comes from {KEY_VARIABLE}.",
+    ),
+)
+"""Every client that has a set-up, in the order in which they are shown."""

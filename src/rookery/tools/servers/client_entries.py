@@ -95,7 +95,7 @@ def client_entries(document: JsonObject, *, name: str, folder: PurePath | None =
     """
     found = _section(document)
     if projects := _projects(document):
-        own = next((projects[path] for path in _and_parents(folder) if path in projects), {})
+        own = next((projects[path] for path in _and_parents(folder) if path in projects), JsonObject())
         found = list({**dict(found or []), **own}.items())
     if found is None:
         return None
