@@ -11,7 +11,7 @@ from tests.pages import ROOT, broken_links, pages
 
 
 def test_the_documentation_is_written_with_the_description_and_no_link_is_broken(tmp_path: Path) -> None:
-    """Issue 14: `make docs` ends with 0, and the folder has every page of `docs` and the API's description; D-06."""
+    """Issue 14: `make docs` ends with 0, and the folder has every page of `docs` and the API's description."""
     command = [sys.executable, "-m", "tests.pages", "--out", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
 
