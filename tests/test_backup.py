@@ -20,7 +20,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from rookery.backup import Order, make
+from rookery.backup.making import Order, make
 from rookery.backup.stores import look
 from rookery.cli import add_commands
 from rookery.cli.platform import prepare
@@ -37,7 +37,10 @@ _LIFE_S = 60
 _ROWS = "WITH RECURSIVE f(x) AS (VALUES(1) UNION ALL SELECT x+1 FROM f WHERE x < {rows}) SELECT randomblob({size}) FROM f"
 
 # What the command does, without the rest of the platform, which would take seconds to load.
-_BOTH = "import sys; from pathlib import Path; from rookery.backup import *; first, then = map(Path, sys.argv[1:]); "
+_BOTH = (
+    "import sys; from pathlib import Path; from rookery.backup.making import Order, make; from rookery.backup.restoring import restore; "
+    "first, then = map(Path, sys.argv[1:]); "
+)
 _MAKE = _BOTH + "make(Order(folder=first, out=then, with_secret_key=True), progress=id)"
 _RESTORE = _BOTH + "restore(first, then, progress=id)"
 

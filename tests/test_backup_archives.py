@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rookery.backup import Order, make, restore, verify
 from rookery.backup.errors import ArchiveUnfit, FolderTaken
+from rookery.backup.making import Order, make
+from rookery.backup.restoring import restore, verify
 from rookery.kernel.errors import RookeryError
 from rookery.migrations import migrate
 
