@@ -147,6 +147,20 @@ def commands(block: Block) -> list[Shown]:
 
 def all_commands() -> Iterator[tuple[str, frozenset[str]]]:
     """Yield every command: its words and arguments, and its options."""
+    for name, command in _commands():
+        yield (
+            name,
+            frozenset(name for each in command.params if each.param_type_name == "option" for name in (*each.opts, *each.secondary_opts)),
+        )
+
+
+def command_summaries() -> dict[str, str]:
+    """Return the first paragraph of the help of every command, by its words and arguments."""
+    return {name: " ".join((command.help or "").split("\n\n")[0].split()) for name, command in _commands()}
+
+
+def _commands() -> Iterator[tuple[str, TyperCommand]]:
+    """Yield every command with its words and arguments."""
     waiting = [(["rookery", entry.name], cast("object", load_command(entry.name))) for entry in COMMANDS]
     for names, command in waiting:
         if isinstance(command, TyperGroup):
@@ -154,8 +168,7 @@ def all_commands() -> Iterator[tuple[str, frozenset[str]]]:
             continue
         assert isinstance(command, TyperCommand)
         arguments = [str(each.name).upper() for each in command.params if each.param_type_name == "argument"]
-        options = [name for each in command.params if each.param_type_name == "option" for name in (*each.opts, *each.secondary_opts)]
-        yield " ".join([*names, *arguments]), frozenset(options)
+        yield " ".join([*names, *arguments]), command
 
 
 def table(page: Path, first: str) -> list[list[str]]:
