@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from rookery.engines import texts, vectors
-from rookery.memory.models import Document, MemoryScope, Vector, Vectored, Within, Words
+from rookery.memory.models import AccessFilter, EmbeddedDocument, IndexDocument, MemoryScope, TextQuery, Vector
 
 DIMENSION = 384
 BATCH = 500
@@ -34,10 +34,10 @@ VOCABULARY = 50_000
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
 WITHIN = {
-    "no filter": Within(workspace_id=1, at=NOW),
-    "org": Within(workspace_id=1, at=NOW, org="org3"),
-    "org, project": Within(workspace_id=1, at=NOW, org="org3", project="project2"),
-    "org, agent, type": Within(workspace_id=1, at=NOW, org="org3", agent_id="agent7", type="decision"),
+    "no filter": AccessFilter(workspace_id=1, at=NOW),
+    "org": AccessFilter(workspace_id=1, at=NOW, org="org3"),
+    "org, project": AccessFilter(workspace_id=1, at=NOW, org="org3", project="project2"),
+    "org, agent, type": AccessFilter(workspace_id=1, at=NOW, org="org3", agent_id="agent7", type="decision"),
 }
 
 
@@ -81,7 +81,9 @@ async def measure_vectors(count: int, queries: int, folder: Path) -> None:
     index = vectors.open("embedded:", data_dir=folder, model="synthetic", dimension=DIMENSION)
     spent = 0.0
     for documents in batches(count):
-        items = [Vectored(document=document, vectors=(vector,)) for document, vector in zip(documents, some(len(documents)), strict=True)]
+        items = [
+            EmbeddedDocument(document=document, vectors=(vector,)) for document, vector in zip(documents, some(len(documents)), strict=True)
+        ]
         started = time.perf_counter()
         await index.put(items)
         spent += time.perf_counter() - started
@@ -92,26 +94,26 @@ async def measure_vectors(count: int, queries: int, folder: Path) -> None:
     await index.start()
     before = resident_mb()
     started = time.perf_counter()
-    await index.near(some(1)[0], within=WITHIN["no filter"], limit=10)
+    await index.search(some(1)[0], access_filter=WITHIN["no filter"], limit=10)
     print(
         f"  first query, which loads: {time.perf_counter() - started:.2f} s, +{resident_mb() - before:.0f} MB, now {resident_mb():.0f} MB"
     )
     asked = iter(itertools.cycle(some(queries)))
     for name, within in WITHIN.items():
-        await report(f"near, {name}", queries, lambda within=within: index.near(next(asked), within=within, limit=30))
+        await report(f"near, {name}", queries, lambda within=within: index.search(next(asked), access_filter=within, limit=30))
     ids = [f"memory-{number:08}" for number in random.Random(3).sample(range(count), 30)]
-    await report("similarities of 30", queries, lambda: index.similarities(next(asked), workspace_id=1, ids=ids))
-    lone = iter([Vectored(document=next(documents_of(1)), vectors=(vector,)) for vector in some(queries + 1)])
+    await report("similarities of 30", queries, lambda: index.compute_similarities(next(asked), workspace_id=1, ids=ids))
+    lone = iter([EmbeddedDocument(document=next(documents_of(1)), vectors=(vector,)) for vector in some(queries + 1)])
     await report("put one", queries, lambda: index.put([next(lone)]))
-    lone = iter([Vectored(document=next(documents_of(1)), vectors=(vector,)) for vector in some(queries + 1)])
+    lone = iter([EmbeddedDocument(document=next(documents_of(1)), vectors=(vector,)) for vector in some(queries + 1)])
 
     async def put_and_ask() -> None:
         await index.put([next(lone)])
-        await index.near(next(asked), within=WITHIN["no filter"], limit=30)
+        await index.search(next(asked), access_filter=WITHIN["no filter"], limit=30)
 
     await report("put one, then near", queries, put_and_ask)
     started, busy = time.perf_counter(), time.process_time()
-    await asyncio.gather(*(index.near(next(asked), within=WITHIN["org"], limit=30) for _ in range(queries)))
+    await asyncio.gather(*(index.search(next(asked), access_filter=WITHIN["org"], limit=30) for _ in range(queries)))
     rate = queries / (time.perf_counter() - started)
     print(f"  near, all at once: {rate:,.0f}/s, {(time.process_time() - busy) / queries * 1e3:.2f} ms of CPU each; {resident_mb():.0f} MB")
     await index.close()
@@ -129,12 +131,12 @@ async def measure_texts(count: int, queries: int, folder: Path) -> None:
     print(f"  put in batches of {BATCH}: {count / spent:,.0f} memories/s")
     dice = random.Random(2)
     ranks = (range(20, 60), range(100, 1000), range(2000, 20_000))
-    asked = iter(itertools.cycle([Words(any_of=tuple(f"word{dice.choice(rank):x}q" for rank in ranks)) for _ in range(queries)]))
+    asked = iter(itertools.cycle([TextQuery(any_of=tuple(f"word{dice.choice(rank):x}q" for rank in ranks)) for _ in range(queries)]))
     for name, within in WITHIN.items():
-        await report(f"match, {name}", queries, lambda within=within: index.match(next(asked), within=within, limit=30))
-    since = Within(workspace_id=1, at=NOW, org="org3", since=NOW)
-    await report("match, org, since", queries, lambda: index.match(next(asked), within=since, limit=30))
-    await report("total, no filter", queries, lambda: index.total(next(asked), within=WITHIN["no filter"]))
+        await report(f"match, {name}", queries, lambda within=within: index.search(next(asked), access_filter=within, limit=30))
+    since = AccessFilter(workspace_id=1, at=NOW, org="org3", since=NOW)
+    await report("match, org, since", queries, lambda: index.search(next(asked), access_filter=since, limit=30))
+    await report("total, no filter", queries, lambda: index.count_matches(next(asked), access_filter=WITHIN["no filter"]))
     lone = itertools.cycle(list(documents_of(queries, seed=9)))
     await report("put one", queries, lambda: index.put([next(lone)]))
     await index.close()
@@ -153,14 +155,14 @@ async def report(name: str, times: int, work: Callable[[], Awaitable[object]]) -
     print(f"  {name}: p50 {taken[times // 2] * 1e3:.2f} ms, p95 {taken[int(times * 0.95)] * 1e3:.2f} ms")
 
 
-def documents_of(count: int, *, seed: int = 1) -> Iterator[Document]:
+def documents_of(count: int, *, seed: int = 1) -> Iterator[IndexDocument]:
     """Yield documents, the same each time."""
     dice = random.Random(seed)
     cumulated = list(itertools.accumulate(1 / (rank + 3) for rank in range(VOCABULARY)))
     for number in range(count):
         words = (bisect.bisect(cumulated, dice.random() * cumulated[-1]) for _ in range(dice.randint(12, 40)))
         agent = None if dice.random() < 0.8 else f"agent{dice.randrange(20)}"
-        yield Document(
+        yield IndexDocument(
             memory_id=f"memory-{number:08}",
             workspace_id=1,
             org=f"org{dice.randrange(10)}",
@@ -179,7 +181,7 @@ def documents_of(count: int, *, seed: int = 1) -> Iterator[Document]:
         )
 
 
-def batches(count: int) -> Iterator[Sequence[Document]]:
+def batches(count: int) -> Iterator[Sequence[IndexDocument]]:
     """Yield *count* documents, a batch at a time."""
     documents = documents_of(count)
     while batch := list(itertools.islice(documents, BATCH)):

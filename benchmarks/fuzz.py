@@ -26,7 +26,7 @@ from urllib.parse import quote
 import httpx2
 
 from benchmarks.servers import server
-from rookery.kernel.http.connection import MAX_DROPPED
+from rookery.kernel.http.connection import MAX_DISCARDED_BYTES
 
 TOOL_FAILURES: Final = frozenset({"tool_execution_error", "tool_timeout", "server_unavailable", "resource_error", "result_too_large"})
 """Codes of an answer of 5xx that is not a failure of Rookery."""
@@ -440,7 +440,7 @@ def _note_lost(request: GeneratedRequest, error: httpx2.TransportError, report: 
     """Note a connection that ended without an answer: a failure, unless the server hung up on a body that is far too large."""
     name = f"{request.method} {request.template}"
     report.unanswered[name] += 1
-    if len(request.content or b"") <= MAX_DROPPED:
+    if len(request.content or b"") <= MAX_DISCARDED_BYTES:
         report.failed += 1
         report.failures.setdefault(name, f"{request}\n    -> {error!r}")
 

@@ -18,14 +18,14 @@ from sqlalchemy import create_engine
 
 from rookery.access.agent_keys import AgentKeys
 from rookery.access.api_keys import ApiKeys
-from rookery.access.audit import Audit
+from rookery.access.audit_log import AuditLog
 from rookery.access.guard import Guard
 from rookery.access.hashing import Bcrypt
-from rookery.access.limits import HOUR, Limiter
-from rookery.access.models import SYSTEM, Tier
-from rookery.access.proofs import Proofs
-from rookery.access.settings import NewAgentKey, NewApiKey
-from rookery.access.usage import Usage
+from rookery.access.key_cache import VerifiedKeyCache
+from rookery.access.key_fields import NewAgentKey, NewApiKey
+from rookery.access.models import SYSTEM_ACTOR, Tier
+from rookery.access.rate_limits import HOUR_US, RateLimiter
+from rookery.access.usage_log import UsageLog
 from rookery.access.workspaces import Workspaces
 from rookery.engines.counters import open_counter
 from rookery.kernel.clock import utc_now
@@ -65,27 +65,27 @@ async def measure(data_dir: Path) -> None:
     """Open everything in *data_dir* and run the rounds."""
     db = open_database("embedded:", data_dir=data_dir)
     bcrypt, counter = Bcrypt(cost=4), open_counter("embedded:", data_dir=data_dir)
-    usage, audit = Usage(db, utc_now), Audit(db, utc_now)
-    proofs = Proofs(db, bcrypt)
-    guard = Guard(db=db, proofs=proofs, limiter=Limiter(counter), usage=usage, clock=utc_now)
-    workspace = await Workspaces(db, audit, utc_now).create("benchmark", by=SYSTEM)
+    usage, audit = UsageLog(db, utc_now), AuditLog(db, utc_now)
+    proofs = VerifiedKeyCache(db, bcrypt)
+    guard = Guard(db=db, key_cache=proofs, limiter=RateLimiter(counter), usage=usage, clock=utc_now)
+    workspace = await Workspaces(db, audit, utc_now).create("benchmark", by=SYSTEM_ACTOR)
     api_keys, agent_keys = ApiKeys(db, bcrypt, usage, audit, utc_now), AgentKeys(db, usage, audit, utc_now)
     enterprise = (
-        await api_keys.create(workspace.id, NewApiKey(name="a", scopes=("*",), tier=Tier.ENTERPRISE), by=SYSTEM)
+        await api_keys.create(workspace.id, NewApiKey(name="a", scopes=("*",), tier=Tier.ENTERPRISE), by=SYSTEM_ACTOR)
     ).plaintext.reveal()
-    pro = (await api_keys.create(workspace.id, NewApiKey(name="b", scopes=("*",)), by=SYSTEM)).plaintext.reveal()
+    pro = (await api_keys.create(workspace.id, NewApiKey(name="b", scopes=("*",)), by=SYSTEM_ACTOR)).plaintext.reveal()
     agent = (
-        await agent_keys.create(workspace.id, NewAgentKey(name="c", permissions=("brain:read",), rate_limit=1_000_000), by=SYSTEM)
+        await agent_keys.create(workspace.id, NewAgentKey(name="c", permissions=("brain:read",), rate_limit=1_000_000), by=SYSTEM_ACTOR)
     ).plaintext.reveal()
     token = enterprise.encode()
 
     async def admitted(presented: str) -> None:
-        admission = await guard.admit(scope(presented), needs="brain:read")
+        admission = await guard.admit(scope(presented), required_scope="brain:read")
         admission.record(method="POST", route="/v1/brain/recall", status=200, duration_ms=1.0)
 
     cases: dict[str, Callable[[], Awaitable[object]]] = {
-        "warm check of an API key": lambda: proofs.row_of(token, ADDRESS),
-        "counter hit": lambda: counter.hit("benchmark", limit=1_000_000_000, window=HOUR, now=1_000_000),
+        "warm check of an API key": lambda: proofs.find_row(token, ADDRESS),
+        "counter hit": lambda: counter.hit("benchmark", limit=1_000_000_000, window_us=HOUR_US, now_us=1_000_000),
         "admit and record, enterprise key": lambda: admitted(enterprise),
         "admit and record, pro key": lambda: admitted(pro),
         "admit and record, agent key": lambda: admitted(agent),

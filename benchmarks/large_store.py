@@ -37,8 +37,8 @@ from rookery.engines import texts as text_engines
 from rookery.engines import vectors as vector_engines
 from rookery.kernel.db import Tx, open_database
 from rookery.kernel.ids import uuid7
-from rookery.memory.indexing import document as document_of
-from rookery.memory.models import Memory, MemoryScope, Vectored, Within
+from rookery.memory.indexing import build_document as document_of
+from rookery.memory.models import AccessFilter, EmbeddedDocument, Memory, MemoryScope
 from rookery.memory.store import records
 
 _BATCH = 2000
@@ -125,7 +125,7 @@ async def put_into(folder: Path, workspace_id: int, size: int, console: Console)
                 db.write(add),
                 by_words.put(documents),
                 by_meaning.put(
-                    [Vectored(document=document, vectors=(row.tobytes(),)) for document, row in zip(documents, rows, strict=True)]
+                    [EmbeddedDocument(document=document, vectors=(row.tobytes(),)) for document, row in zip(documents, rows, strict=True)]
                 ),
             )
     await by_words.close()
@@ -238,7 +238,7 @@ async def found(folder: Path, size: int) -> Mapping[str, float]:
         hits = 0
         for question, row in zip(asked, scores, strict=True):
             least = np.partition(row, -10)[-10] - 1e-6
-            near = await index.near(question.tobytes(), within=within, limit=100)
+            near = await index.search(question.tobytes(), access_filter=within, limit=100)
             hits += sum(1 for each in near[:10] if each.similarity >= least)
         shares[name] = round(hits / (10 * len(asked)), 4)
     await index.close()
@@ -246,9 +246,9 @@ async def found(folder: Path, size: int) -> Mapping[str, float]:
     return shares
 
 
-def _within(name: str, workspace_id: int) -> Within:
+def _within(name: str, workspace_id: int) -> AccessFilter:
     """Return one of `FILTERS` as an index is told of it."""
-    everywhere = Within(workspace_id=workspace_id, at=_NOW)
+    everywhere = AccessFilter(workspace_id=workspace_id, at=_NOW)
     return {
         "workspace": everywhere,
         "org": replace(everywhere, org="org3"),
@@ -257,7 +257,7 @@ def _within(name: str, workspace_id: int) -> Within:
     }[name]
 
 
-def _sees(within: Within, memory: Memory) -> bool:
+def _sees(within: AccessFilter, memory: Memory) -> bool:
     """Tell, of these memories and filters alone, what `visibility.sees` says; it takes documents, and there are a million."""
     if memory.agent_id is not None and memory.agent_id != within.agent_id:
         return False

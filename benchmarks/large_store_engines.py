@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.large_store_vectors import DIMENSION, Mixture
-from rookery.engines.vectors.clustering import assigned, clustered, lists_for
+from rookery.engines.vectors.clustering import assign_lists, choose_list_count, compute_centroids
 
 Floats = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.int64]
@@ -41,8 +41,8 @@ FILTERS = {"all": 1, "a tenth": 10, "a fiftieth": 50}
 
 def lists_in_numpy(rows: Floats, folder: Path) -> tuple[Ask, Sequence[int]]:
     """Rows in the order of their nearest centroid, in a mapped file: what Rookery does."""
-    centroids = clustered(rows, count=lists_for(len(rows)))
-    nearest = assigned(rows, centroids)
+    centroids = compute_centroids(rows, count=choose_list_count(len(rows)))
+    nearest = assign_lists(rows, centroids)
     order = np.argsort(nearest, kind="stable")
     ends = np.cumsum(np.bincount(nearest, minlength=len(centroids)))
     starts = ends - np.diff(ends, prepend=0)
@@ -82,7 +82,7 @@ def faiss_index(recipe: str, settings: Sequence[int], *, rerank: bool) -> Callab
     def make(rows: Floats, _: Path) -> tuple[Ask, Sequence[int]]:
         faiss = library("faiss")
         faiss.omp_set_num_threads(2)
-        index = faiss.index_factory(DIMENSION, recipe.format(lists=lists_for(len(rows))), faiss.METRIC_INNER_PRODUCT)
+        index = faiss.index_factory(DIMENSION, recipe.format(lists=choose_list_count(len(rows))), faiss.METRIC_INNER_PRODUCT)
         index.train(rows[:: max(1, len(rows) // 200_000)])
         index.add(rows)
         faiss.omp_set_num_threads(1)

@@ -26,8 +26,8 @@ from pathlib import Path
 import numpy as np
 
 from rookery.engines import texts
-from rookery.engines.texts.embedded import EmbeddedTexts
-from rookery.memory.models import Document, Matched, MemoryScope, Within, Words
+from rookery.engines.texts.embedded import EmbeddedTextIndex
+from rookery.memory.models import AccessFilter, IndexDocument, MemoryScope, TextHit, TextQuery
 
 VOCABULARY = 200_000
 BATCH = 2_000
@@ -35,7 +35,7 @@ LIMIT = 100
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 LENGTHS = (1, 3, 8)
 
-EVERYTHING = Within(workspace_id=1, at=NOW)
+EVERYTHING = AccessFilter(workspace_id=1, at=NOW)
 WITHIN = {
     "workspace": EVERYTHING,
     "org": replace(EVERYTHING, org="org3"),
@@ -44,7 +44,7 @@ WITHIN = {
     "agent's own": replace(EVERYTHING, agent_id="agent7", scopes=frozenset({MemoryScope.AGENT})),
 }
 
-Match = Callable[[Words, Within], Awaitable[Sequence[Matched]]]
+Match = Callable[[TextQuery, AccessFilter], Awaitable[Sequence[TextHit]]]
 
 
 def contents(count: int, *, seed: int = 1) -> Iterator[str]:
@@ -60,12 +60,12 @@ def contents(count: int, *, seed: int = 1) -> Iterator[str]:
             yield " ".join(f"w{word:x}q" for word in words[start:end])
 
 
-def documents(count: int, *, first: int = 0, seed: int = 1) -> Iterator[Document]:
+def documents(count: int, *, first: int = 0, seed: int = 1) -> Iterator[IndexDocument]:
     """Yield them as the index takes them."""
     dice = random.Random(seed)
     for number, content in enumerate(contents(count, seed=seed), first):
         agent = None if dice.random() < 0.7 else f"agent{dice.randrange(20)}"
-        yield Document(
+        yield IndexDocument(
             memory_id=f"memory-{number:08}",
             workspace_id=1,
             org=f"org{dice.randrange(10)}",
@@ -84,16 +84,16 @@ def documents(count: int, *, first: int = 0, seed: int = 1) -> Iterator[Document
         )
 
 
-def questions(count: int, length: int, *, seed: int = 2) -> list[Words]:
+def questions(count: int, length: int, *, seed: int = 2) -> list[TextQuery]:
     """Return questions of *length* words."""
     dice = random.Random(seed)
-    asked: list[Words] = []
+    asked: list[TextQuery] = []
     common = {f"w{number:x}q" for number in range(20)}
     for content in contents(4 * count + 20, seed=1000 + seed):
         words = [word for word in dict.fromkeys(content.split()) if word not in common]
         if len(words) >= length and len(asked) < count:
             start = dice.randrange(len(words) - length + 1)
-            asked.append(Words(any_of=tuple(words[start : start + length]), is_question=True))
+            asked.append(TextQuery(any_of=tuple(words[start : start + length]), is_question=True))
     return asked
 
 
@@ -115,11 +115,11 @@ def size_mb(folder: Path, pattern: str) -> float:
     return round(sum(file.stat().st_size for file in folder.rglob(pattern) if file.is_file()) / 1e6, 1)
 
 
-async def timed(match: Match, asked: Sequence[Words], within: Within) -> tuple[dict[str, float], list[list[Matched]]]:
+async def timed(match: Match, asked: Sequence[TextQuery], within: AccessFilter) -> tuple[dict[str, float], list[list[TextHit]]]:
     """Ask all, twice the first to warm up; return times and answers."""
     await match(asked[0], within)
     each: list[float] = []
-    answers: list[list[Matched]] = []
+    answers: list[list[TextHit]] = []
     for words in asked:
         started = time.perf_counter()
         answers.append(list(await match(words, within)))
@@ -128,7 +128,7 @@ async def timed(match: Match, asked: Sequence[Words], within: Within) -> tuple[d
     return {"p50_ms": round(each[len(each) // 2], 2), "p95_ms": round(each[int(len(each) * 0.95)], 2)}, answers
 
 
-def agreement(exact: Sequence[Sequence[Matched]], other: Sequence[Sequence[Matched]], *, first: int = 10) -> float:
+def agreement(exact: Sequence[Sequence[TextHit]], other: Sequence[Sequence[TextHit]], *, first: int = 10) -> float:
     """Return the mean share of the first ones of *exact* that *other* has among its first; equals at the border count as found."""
     shares: list[float] = []
     for right, tried in zip(exact, other, strict=True):
@@ -144,7 +144,7 @@ def agreement(exact: Sequence[Sequence[Matched]], other: Sequence[Sequence[Match
 
 async def measure(folder: Path, *, number: int, slow: int) -> list[dict[str, object]]:
     """Return a row for each engine, kind of question and filter."""
-    index = EmbeddedTexts(folder / "texts.db", deadline_s=60.0)
+    index = EmbeddedTextIndex(folder / "texts.db", timeout_s=60.0)
     await index.start()
     started = time.perf_counter()
     while not await index.is_cached():  # noqa: ASYNC110 - the thread that builds it is not of this loop
@@ -153,9 +153,9 @@ async def measure(folder: Path, *, number: int, slow: int) -> list[dict[str, obj
     rows: list[dict[str, object]] = []
     for length, (name, within) in itertools.product(LENGTHS, WITHIN.items()):
         asked = questions(number, length)
-        taken, answers = await timed(lambda words, inside: index.match(words, within=inside, limit=LIMIT), asked, within)
+        taken, answers = await timed(lambda words, inside: index.search(words, access_filter=inside, limit=LIMIT), asked, within)
         plain = [replace(words, is_question=False) for words in asked[:slow]]
-        taken_exact, exact = await timed(lambda words, inside: index.match(words, within=inside, limit=LIMIT), plain, within)
+        taken_exact, exact = await timed(lambda words, inside: index.search(words, access_filter=inside, limit=LIMIT), plain, within)
         row: dict[str, object] = {
             "words": length,
             "filter": name,

@@ -23,12 +23,12 @@ from starlette.types import ASGIApp
 
 from rookery.engines.traces.otlp import OtlpTracer
 from rookery.kernel import logs
-from rookery.kernel.http import Route, Shell, mount, reply
-from rookery.kernel.http.routes import Admission, Mounted
-from rookery.kernel.http.traffic import Traffic
+from rookery.kernel.http import EdgeMiddleware, Route, json_response, mount_routes
+from rookery.kernel.http.access_log import RequestMetrics
+from rookery.kernel.http.routes import AdmissionResult, RouteTable
 from rookery.kernel.metrics import Metrics
-from rookery.kernel.request import CURRENT, Serving
-from rookery.kernel.tracing import Tracer, span
+from rookery.kernel.request_context import CURRENT_REQUEST, RequestContext
+from rookery.kernel.tracing import Tracer, start_span
 
 ROUNDS = 25
 CALLS = 500
@@ -55,34 +55,34 @@ class Sink(BaseHTTPRequestHandler):
 class Nobody:
     """Never asked: the route is public."""
 
-    async def admit(self, scope: MutableMapping[str, object], *, needs: str | None, spend: bool = True) -> Admission:
+    async def admit(self, scope: MutableMapping[str, object], *, required_scope: str | None, rate_limited: bool = True) -> AdmissionResult:
         """Refuse."""
-        raise LookupError(needs, spend, scope)
+        raise LookupError(required_scope, rate_limited, scope)
 
 
-class Unwatched(Traffic):
+class Unwatched(RequestMetrics):
     """Counts nothing: what the shell costs beside."""
 
-    def took(self, scope: MutableMapping[str, object], status: int, seconds: float) -> None:
+    def record(self, scope: MutableMapping[str, object], status: int, duration_s: float) -> None:
         """Forget it."""
 
 
 async def nothing() -> Response:
     """Answer."""
-    return reply({})
+    return json_response({})
 
 
-def shell(traffic: Traffic, tracer: Tracer | None = None) -> ASGIApp:
+def shell(traffic: RequestMetrics, tracer: Tracer | None = None) -> ASGIApp:
     """Return a shell around one route."""
-    mounted = Mounted(FastAPI())
-    mount(mounted, "", [Route(method="GET", path="/nothing", handler=nothing, needs=None, public=True)], Nobody())
-    return Shell(
-        exact=mounted.exact,
+    mounted = RouteTable(FastAPI())
+    mount_routes(mounted, "", [Route(method="GET", path="/nothing", handler=nothing, required_scope=None, public=True)], Nobody())
+    return EdgeMiddleware(
+        endpoints_by_path=mounted.endpoints_by_path,
         router=mounted.app.router,
         hosts={"localhost"},
         origins=(),
-        address="http://localhost{}".format,
-        traffic=traffic,
+        public_url="http://localhost{}".format,
+        request_metrics=traffic,
         tracer=tracer,
     )
 
@@ -116,10 +116,10 @@ def repeated(work: Callable[[], object]) -> Callable[[], Awaitable[None]]:
 
 def serve() -> None:
     """Do what the shell does for log lines."""
-    serving = Serving("req_benchmark", STATE)
-    token = CURRENT.set(serving)
-    serving.end()
-    CURRENT.reset(token)
+    serving = RequestContext("req_benchmark", STATE)
+    token = CURRENT_REQUEST.set(serving)
+    serving.finish()
+    CURRENT_REQUEST.reset(token)
 
 
 def bind() -> None:
@@ -130,7 +130,7 @@ def bind() -> None:
 
 def spanned() -> None:
     """Open a span where nothing is traced."""
-    with span("nothing"):
+    with start_span("nothing"):
         pass
 
 
@@ -139,15 +139,15 @@ async def main() -> None:
     sink = ThreadingHTTPServer(("127.0.0.1", 0), Sink)
     Thread(target=sink.serve_forever, daemon=True).start()
     tracer = OtlpTracer(f"http://127.0.0.1:{sink.server_address[1]}")
-    logs.configure("info", io.StringIO())
+    logs.configure_logging("info", io.StringIO())
     metrics = Metrics()
-    traffic, counter = Traffic(metrics), metrics.counter("rookery_a_total", "A.", "kind")
+    traffic, counter = RequestMetrics(metrics), metrics.add_counter("rookery_a_total", "A.", "kind")
     cases: dict[str, tuple[Callable[[], Awaitable[None]], int]] = {
-        "a request, observed": (asking(shell(Traffic(Metrics()))), 1),
+        "a request, observed": (asking(shell(RequestMetrics(Metrics()))), 1),
         "a request, its figures not counted": (asking(shell(Unwatched(Metrics()))), 1),
-        "a request with a line in the access log": (asking(shell(Traffic(Metrics(), access_log=True))), 1),
-        "a request that is traced": (asking(shell(Traffic(Metrics()), tracer)), 1),
-        "counting and timing one request": (repeated(lambda: traffic.took(SCOPE, 200, 0.004)), 100),
+        "a request with a line in the access log": (asking(shell(RequestMetrics(Metrics(), access_log=True))), 1),
+        "a request that is traced": (asking(shell(RequestMetrics(Metrics()), tracer)), 1),
+        "counting and timing one request": (repeated(lambda: traffic.record(SCOPE, 200, 0.004)), 100),
         "one count": (repeated(lambda: counter.add("a")), 100),
         "a request's id for log lines": (repeated(serve), 100),
         "the same by structlog's contextvars": (repeated(bind), 100),
@@ -165,7 +165,7 @@ async def main() -> None:
         print(f"{name:42} {statistics.median(figures):6.2f} µs   (best {min(figures):.2f})")
     for _ in range(60):
         for method in ("GET", "POST"):
-            traffic.took({**SCOPE, "method": method, "state": {"route": f"/{_}"}}, 200, 0.01)
+            traffic.record({**SCOPE, "method": method, "state": {"route": f"/{_}"}}, 200, 0.01)
     started = time.thread_time()
     text, _ = await metrics.scrape("")
     print(f"{'a scrape of 120 routes':42} {(time.thread_time() - started) * 1000:6.2f} ms of the loop's, {len(text) / 1024:.0f} KiB")

@@ -161,12 +161,12 @@ async def _forget(folder: Path, workspace_id: int, number: int) -> None:
     for ids in _oldest(folder, workspace_id, number):
 
         def bury(tx: Tx, ids: list[str] = ids) -> None:
-            for memory in records.by_ids(tx, workspace_id, ids):
-                records.bury(tx, memory, at=utc_now())
+            for memory in records.get_memories(tx, workspace_id, ids):
+                records.delete_memory(tx, memory, at=utc_now())
 
         await db.write(bury)
-        await by_words.drop(workspace_id, ids)
-        await by_meaning.drop(workspace_id, ids)
+        await by_words.delete(workspace_id, ids)
+        await by_meaning.delete(workspace_id, ids)
     await by_words.close()
     await by_meaning.close()
     await embedder.close()

@@ -23,13 +23,13 @@ from rich.table import Table
 
 from rookery.kernel.config import Settings
 from rookery.kernel.ids import uuid7
-from rookery.memory.indexing import document
+from rookery.memory.batch_runs import RunReport
+from rookery.memory.indexing import build_document
 from rookery.memory.maintenance import consolidation, pruning
-from rookery.memory.models import Memory, MemoryScope, Vectored
-from rookery.memory.runs import Report
+from rookery.memory.models import EmbeddedDocument, Memory, MemoryScope
 from rookery.memory.store import records
 from rookery.migrations import migrate
-from rookery.wiring import Rookery, build
+from rookery.wiring import Rookery, build_platform
 
 _AT_ONCE = 500
 _ALIKE, _SAME = 0.10, 0.05
@@ -84,8 +84,8 @@ async def fill(rookery: Rookery, number: int, *, projects: int) -> None:
         if len(batch) == _AT_ONCE or index == number:
             stored = [memory for memory, _ in batch]
             await rookery.db.write(lambda tx, stored=stored: [records.add(tx, memory) for memory in stored])
-            await rookery.vectors.put([Vectored(document=document(memory), vectors=(vector,)) for memory, vector in batch])
-            await rookery.texts.put([document(memory) for memory in stored])
+            await rookery.vectors.put([EmbeddedDocument(document=build_document(memory), vectors=(vector,)) for memory, vector in batch])
+            await rookery.texts.put([build_document(memory) for memory in stored])
             batch = []
 
 
@@ -94,19 +94,19 @@ async def measure(folder: Path, number: int, *, projects: int) -> list[dict[str,
     settings = Settings(data_dir=folder)
     migrate("embedded:", data_dir=folder)
     rows: list[dict[str, object]] = []
-    async with build(settings).for_command() as rookery:
+    async with build_platform(settings).open_for_command() as rookery:
         started_s = time.perf_counter()
         await fill(rookery, number, projects=projects)
         rows.append({"what": "filled", "s": time.perf_counter() - started_s, "cpu_s": time.process_time(), "rss_mb": _rss_mb()})
-        prune = pruning.Wanted(workspace_id=1, deduplicate=True, min_effective_confidence=0.1)
-        rows.append(await _row("prune --deduplicate", rookery.tidying.pruning.run(prune)))
-        dry = consolidation.Wanted(workspace_id=1, dry_run=True)
-        rows.append(await _row("consolidate --dry-run", rookery.tidying.consolidation.run(dry)))
-        rows.append(await _row("consolidate", rookery.tidying.consolidation.run(consolidation.Wanted(workspace_id=1))))
+        prune = pruning.PruneRequest(workspace_id=1, deduplicate=True, min_effective_confidence=0.1)
+        rows.append(await _row("prune --deduplicate", rookery.maintenance.pruning.run(prune)))
+        dry = consolidation.ConsolidationRequest(workspace_id=1, dry_run=True)
+        rows.append(await _row("consolidate --dry-run", rookery.maintenance.consolidation.run(dry)))
+        rows.append(await _row("consolidate", rookery.maintenance.consolidation.run(consolidation.ConsolidationRequest(workspace_id=1))))
     return rows
 
 
-async def _row(what: str, run: Coroutine[object, object, Report]) -> dict[str, object]:
+async def _row(what: str, run: Coroutine[object, object, RunReport]) -> dict[str, object]:
     before_s = time.process_time()
     report = await run
     cpu_s, per_s = time.process_time() - before_s, report.total / report.duration_s

@@ -16,8 +16,8 @@ import orjson
 from tokenizers import Tokenizer
 
 from rookery.agents.mcp_tools import TOOLS as AGENTS
-from rookery.memory.mcp_tools.table import TOOLS as BRAIN
-from rookery.tools.builtin_schemas import publish
+from rookery.memory.mcp_tools.definitions import TOOLS as BRAIN
+from rookery.tools.builtin_schemas import to_published_schema
 
 CHARS_PER_TOKEN = 4
 
@@ -25,7 +25,7 @@ CHARS_PER_TOKEN = 4
 def catalogue() -> Sequence[Mapping[str, object]]:
     """Return what a model reads of every built-in tool."""
     return [
-        {"name": f"{server}__{tool.name}", "description": tool.description, "inputSchema": publish(tool.input_schema)}
+        {"name": f"{server}__{tool.name}", "description": tool.description, "inputSchema": to_published_schema(tool.input_schema)}
         for server, tools in (("agents", AGENTS), ("brain", BRAIN))
         for tool in tools
     ]

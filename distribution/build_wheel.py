@@ -46,7 +46,7 @@ def write_bundle(folder: Path) -> None:
         carried_by=f"{model_files.DISTRIBUTION}=={model_files.VERSION}",
         weights_sha256=model_files.WEIGHTS_SHA256,
         tokenizer_sha256=model_files.TOKENIZER_SHA256,
-        graph_format=model.FORMAT,
+        graph_format=model.GRAPH_FORMAT,
         graph_sha256=_sha256(graph),
     )
     folder.mkdir(parents=True)

@@ -19,10 +19,10 @@ import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
+from rookery.access.key_fields import NewAgentKey, NewApiKey
 from rookery.access.models import Actor
 from rookery.access.scopes import PRESETS
-from rookery.access.settings import NewAgentKey, NewApiKey
-from rookery.app import create_app, mounted_routes
+from rookery.app import build_route_table, create_app
 from rookery.engines import embedders
 from rookery.kernel.clock import Clock, utc_now
 from rookery.kernel.config import Settings
@@ -30,7 +30,7 @@ from rookery.kernel.db import Database, open_database
 from rookery.kernel.ids import uuid7
 from rookery.kernel.secret import Secret
 from rookery.migrations import migrate
-from rookery.wiring import Rookery, build
+from rookery.wiring import Rookery, build_platform
 from tests.documented import Documented
 
 pytest_plugins = ["tests.postgres", "tests.no_keys"]
@@ -134,7 +134,7 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-async def _once_ready(engine: embedders.Engine) -> None:
+async def _once_ready(engine: embedders.EmbedderEngine) -> None:
     await engine.warm()
     await engine.close()
 
@@ -224,11 +224,11 @@ async def house(settings: Settings) -> AsyncIterator[House]:
 @asynccontextmanager
 async def open_house(settings: Settings, clock: Clock = utc_now) -> AsyncGenerator[House]:
     """Run a server of *settings* in this process until the block ends."""
-    rookery = build(settings, clock=clock)
+    rookery = build_platform(settings, clock=clock)
     await rookery.start()
     try:
-        made = await rookery.first_run()
-        app = Documented(create_app(rookery), lambda: mounted_routes(rookery))
+        made = await rookery.create_first_keys()
+        app = Documented(create_app(rookery), lambda: build_route_table(rookery))
         transport = httpx2.ASGITransport(app)
         api_key = made.api_key.reveal() if made.api_key else None
         agent_key = made.agent_key.reveal() if made.agent_key else None

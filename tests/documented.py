@@ -11,11 +11,11 @@ import jsonschema_rs
 import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rookery.access.scopes import read as read_scopes
-from rookery.kernel.http.routes import Mounted
+from rookery.access.scopes import parse_grants as read_scopes
+from rookery.kernel.http.routes import RouteTable
 from rookery.reference.downgrade import Schema
-from rookery.reference.naming import shown_path
-from rookery.reference.openapi import document
+from rookery.reference.naming import document_path
+from rookery.reference.openapi import build_document
 
 _EVERYWHERE = frozenset(
     "content-length content-type cache-control vary x-content-type-options content-security-policy referrer-policy allow "
@@ -31,7 +31,7 @@ _FORBIDDEN = 403
 class Documented:
     """Serves as *app* does, and keeps what its document does not say."""
 
-    def __init__(self, app: ASGIApp, mounted: Callable[[], Mounted]) -> None:
+    def __init__(self, app: ASGIApp, mounted: Callable[[], RouteTable]) -> None:
         self._app = app
         self._mounted = mounted
         self.untold = set[str]()
@@ -78,7 +78,7 @@ class Told:
     def missing(self, operation: str, status: int, headers: Mapping[str, str], error: object, body: bytes) -> Iterator[str]:
         """Yield what it does not say of an answer; nothing of what is hidden."""
         method, _, route = operation.partition(" ")
-        described = self._operations.get(f"{method} {shown_path(route)}")
+        described = self._operations.get(f"{method} {document_path(route)}")
         if described is None:
             return
         where = f"{operation} {status}"
@@ -137,7 +137,7 @@ def _ungrantable(body: bytes) -> Iterator[tuple[str, object]]:
     refused = cast("Mapping[str, object]", orjson.loads(body))
     for name in {"required_scope", "required_permission"} & refused.keys():
         value = refused[name]
-        if not isinstance(value, str) or read_scopes([value], platform=True)[1]:
+        if not isinstance(value, str) or read_scopes([value], allow_platform_scopes=True)[1]:
             yield name, value
 
 
@@ -159,9 +159,9 @@ def as_json_schema(schema: Schema) -> Schema:
 class _Table:
     """A table of routes that is equal to another one with the same rows: most servers of the suite have the same document."""
 
-    def __init__(self, mounted: Mounted) -> None:
+    def __init__(self, mounted: RouteTable) -> None:
         self.mounted = mounted
-        self._rows = tuple((each.route.method, each.path, each.route.public, each.route.needs) for each in mounted.endpoints)
+        self._rows = tuple((each.route.method, each.path, each.route.public, each.route.required_scope) for each in mounted.endpoints)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Table) and self._rows == other._rows
@@ -172,4 +172,4 @@ class _Table:
 
 @cache
 def _told(table: _Table) -> Told:
-    return Told(document(table.mounted.endpoints, address=lambda _: "http://localhost"))
+    return Told(build_document(table.mounted.endpoints, public_url=lambda _: "http://localhost"))

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import orjson
 
-from rookery.app import mounted_routes
+from rookery.app import build_route_table
 from rookery.kernel.config import Settings
-from rookery.reference.examples import shipped
-from rookery.reference.openapi import document
-from rookery.wiring import build
+from rookery.reference.examples import load_packaged_examples
+from rookery.reference.openapi import build_document
+from rookery.wiring import build_platform
 
 ROOT = Path(__file__).parents[1]
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
@@ -41,7 +41,9 @@ def main() -> int:
     shutil.copytree(ROOT / "docs", out, dirs_exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         settings = Settings(data_dir=Path(name))
-        whole = document(mounted_routes(build(settings)).endpoints, address=settings.address_of, examples=shipped())
+        whole = build_document(
+            build_route_table(build_platform(settings)).endpoints, public_url=settings.public_url_of, examples=load_packaged_examples()
+        )
     (out / "openapi.json").write_bytes(orjson.dumps(whole, option=orjson.OPT_INDENT_2))
     print(f"{len(list(out.rglob('*.md')))} pages and openapi.json in {out.relative_to(ROOT) if out.is_relative_to(ROOT) else out}")
     return 1 if broken else 0

@@ -6,9 +6,9 @@ from typing import cast
 
 import pytest
 
-from rookery.access.models import Reach
-from rookery.app import mounted_routes
-from rookery.kernel.http.routes import Endpoint
+from rookery.access.models import KeyRestrictions
+from rookery.app import build_route_table
+from rookery.kernel.http.routes import RouteEndpoint
 from tests.conftest import House
 
 _REQUIRED: dict[str, dict[str, object]] = {
@@ -23,15 +23,15 @@ _NO_FILTER = {"PATCH", "PUT"}
 """Methods that change one thing; tests of their domains prove that it may not leave the lists."""
 
 
-def _fields(endpoint: Endpoint) -> set[str]:
+def _fields(endpoint: RouteEndpoint) -> set[str]:
     return {name for model in (endpoint.query, endpoint.body) if model for name in model.model_fields}
 
 
-def _named(endpoint: Endpoint) -> str:
+def _named(endpoint: RouteEndpoint) -> str:
     return f"{endpoint.route.method} {endpoint.path}"
 
 
-def _path(endpoint: Endpoint) -> str:
+def _path(endpoint: RouteEndpoint) -> str:
     return endpoint.path.replace("{agent_id}", "scout").replace("{agent}", "scout").replace("{slug}", "bug-fix")
 
 
@@ -42,11 +42,11 @@ async def test_an_org_or_a_project_outside_the_lists_is_refused_by_reads_and_wri
 ) -> None:
     """Issue 14: recall in an org outside the list answered 200 with nothing while remember answered 403; D-10, D-23."""
     make = house.api_key if kind == "api" else house.agent_key
-    key = await make("*", reach=Reach(orgs=frozenset({"acme"}), projects=frozenset({"web"})))
+    key = await make("*", reach=KeyRestrictions(orgs=frozenset({"acme"}), projects=frozenset({"web"})))
     here = {"org": "acme", "project": "web"}
     required = {name.format(prefix): fields for name, fields in _REQUIRED.items() for prefix in ("/v1", "/api/agent")}
     seen = 0
-    for endpoint in mounted_routes(house.rookery).endpoints:
+    for endpoint in build_route_table(house.rookery).endpoints:
         if field not in _fields(endpoint) or endpoint.route.method in _NO_FILTER:
             continue
         seen += 1
@@ -65,8 +65,8 @@ async def test_an_org_or_a_project_outside_the_lists_is_refused_by_reads_and_wri
 
 async def test_servers_and_tools_outside_the_lists_are_named(house: House) -> None:
     """Issue 14: `required_permission` named a server or a tool, which nobody can be granted; D-10."""
-    key = await house.api_key(reach=Reach(servers=frozenset({"odd"})))
-    tools = await house.api_key(reach=Reach(tools=("brain/search",)))
+    key = await house.api_key(reach=KeyRestrictions(servers=frozenset({"odd"})))
+    tools = await house.api_key(reach=KeyRestrictions(tools=("brain/search",)))
     one = await key.get("/api/v1/mcp/servers/brain")
     call = await tools.post("/api/v1/mcp/tools/call", {"server": "brain", "tool": "recall", "arguments": {"query": "x"}})
     hook = await key.get("/api/v1/webhooks")

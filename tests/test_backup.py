@@ -20,16 +20,16 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from rookery.backup.making import Order, make
-from rookery.backup.stores import look
+from rookery.backup.contents import list_content
+from rookery.backup.creation import BackupRequest, create_backup
 from rookery.cli import add_commands
-from rookery.cli.platform import prepare
-from rookery.doctor import Finding, examine
+from rookery.cli.platform import build_prepared
+from rookery.doctor import DoctorFinding, examine
 from rookery.kernel.clock import utc_now
 from rookery.kernel.config import Settings
 from rookery.kernel.errors import RookeryError, WrongSettings
 from rookery.kernel.secret import Secret
-from rookery.wiring import build
+from rookery.wiring import build_platform
 from tests.conftest import eventually, lend_model
 from tests.processes import Server, running
 
@@ -38,7 +38,8 @@ _ROWS = "WITH RECURSIVE f(x) AS (VALUES(1) UNION ALL SELECT x+1 FROM f WHERE x <
 
 # What the command does, without the rest of the platform, which would take seconds to load.
 _BOTH = (
-    "import sys; from pathlib import Path; from rookery.backup.making import Order, make; from rookery.backup.restoring import restore; "
+    "import sys; from pathlib import Path; "
+    "from rookery.backup.creation import Order, make; from rookery.backup.restoration import restore; "
     "first, then = map(Path, sys.argv[1:]); "
 )
 _MAKE = _BOTH + "make(Order(folder=first, out=then, with_secret_key=True), progress=id)"
@@ -69,7 +70,7 @@ def rookery(settings: Settings, *arguments: str) -> tuple[int, str]:
 def test_a_backup_is_named_as_an_argument(data_dir: Path, tmp_path: Path) -> None:
     """Issue 14: `backup FILE`; D-04: a name without a known ending gets .tar.zst; --out stays, but names the file once."""
     settings = Settings(data_dir=data_dir)
-    prepare(settings)
+    build_prepared(settings)
     bare, other = tmp_path / "saved", tmp_path / "other.tar"
 
     assert rookery(settings, "backup", str(bare))[0] == 0
@@ -127,7 +128,7 @@ def test_a_backup_beside_a_busy_server_is_restored_to_what_recalls_the_same(tmp_
         _save_busy(server, archive)
         before = _recalled(server.client)
         keys = (old / "first-run.json").read_bytes()
-        reasons = look(old).left_out
+        reasons = list_content(old).excluded
     settings = Settings(data_dir=new, bcrypt_cost=4, min_free_disk_mb=0)
     restored = rookery(settings, "restore", str(archive), "--json")
     assert restored[0] == 0, restored
@@ -144,8 +145,8 @@ def test_a_backup_beside_a_busy_server_is_restored_to_what_recalls_the_same(tmp_
     assert [name for name, why in reasons.items() if why.startswith("not known")] == []
 
 
-async def _examined(settings: Settings) -> Sequence[Finding]:
-    async with build(settings).for_command() as opened:
+async def _examined(settings: Settings) -> Sequence[DoctorFinding]:
+    async with build_platform(settings).open_for_command() as opened:
         return await examine(opened)
 
 
@@ -199,7 +200,7 @@ def test_what_two_stores_say_of_each_other_is_true_in_a_backup(tmp_path: Path) -
         try:
             for number in range(4):
                 archive, new = tmp_path / f"{number}.tar", tmp_path / f"new{number}"
-                make(Order(folder=folder, out=archive), progress=_quiet)
+                create_backup(BackupRequest(folder=folder, out=archive), progress=_quiet)
                 subprocess.run(["tar", "-xf", str(archive), f"--one-top-level={new}"], check=True)
                 vectors, records = (_counted(new / name) for name in ("vectors.db", "records.db"))
                 found.append((vectors, records))
@@ -239,7 +240,7 @@ async def test_a_backup_that_is_killed_leaves_no_file_and_the_next_one_clears_up
 
     (out / ".rookery-backup-notes").write_text("of somebody else", encoding="utf-8")
 
-    make(Order(folder=large, out=out / "saved.tar.zst"), progress=_quiet)
+    create_backup(BackupRequest(folder=large, out=out / "saved.tar.zst"), progress=_quiet)
 
     assert sorted(entry.name for entry in out.iterdir()) == [".rookery-backup-notes", "saved.tar.zst"]
 
@@ -247,7 +248,7 @@ async def test_a_backup_that_is_killed_leaves_no_file_and_the_next_one_clears_up
 async def test_a_restore_that_is_killed_is_never_taken_for_whole(large: Path, tmp_path: Path) -> None:
     """D-04: after a kill -9 nothing uses the folder, in words; run again, the restore begins from the beginning and ends well."""
     archive, new = tmp_path / "saved.tar", tmp_path / "new"
-    make(Order(folder=large, out=archive), progress=_quiet)
+    create_backup(BackupRequest(folder=large, out=archive), progress=_quiet)
     process = _started(_RESTORE, archive, new)
     await eventually(lambda: (new / ".restoring" / "vectors.db").exists() or process.poll() is not None, within_s=30)
     process.send_signal(signal.SIGKILL)
@@ -256,14 +257,14 @@ async def test_a_restore_that_is_killed_is_never_taken_for_whole(large: Path, tm
     (new / ".restoring" / "records.db").rename(new / "records.db")  # as if it had been killed a little later
 
     with pytest.raises(WrongSettings, match="not finished"):
-        prepare(Settings(data_dir=new))
+        build_prepared(Settings(data_dir=new))
     assert rookery(Settings(data_dir=new), "backup", "--out", str(tmp_path))[0] == 1
     again = rookery(Settings(data_dir=new), "restore", str(archive))
 
     assert again[0] == 0, again
     assert {entry.name for entry in new.iterdir()} == {"records.db", "vectors.db"}
     assert (new / "vectors.db").stat().st_size == (large / "vectors.db").stat().st_size
-    prepare(Settings(data_dir=new))
+    build_prepared(Settings(data_dir=new))
 
 
 def test_only_the_newest_backups_of_a_folder_are_kept(data_dir: Path, tmp_path: Path) -> None:
@@ -329,7 +330,7 @@ def test_a_full_disk_is_said_and_leaves_nothing(large: Path, tmp_path: Path) -> 
     """D-17: no room for a backup, or for what is in it, is our error in words; nothing of it stays."""
     archive, out, new = tmp_path / "saved.tar", tmp_path / "out", tmp_path / "new"
     out.mkdir()
-    make(Order(folder=large, out=archive), progress=_quiet)
+    create_backup(BackupRequest(folder=large, out=archive), progress=_quiet)
     # A file may not grow past 8 MB: the nearest thing to a full disk that a test may make.
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (8_000_000, 8_000_000)); "
 
@@ -341,9 +342,11 @@ def test_a_full_disk_is_said_and_leaves_nothing(large: Path, tmp_path: Path) -> 
 
 def test_the_name_of_a_backup_tells_its_moment(data_dir: Path, tmp_path: Path) -> None:
     """D-13: into a folder, the file is named after the time in UTC; each ending has its compression."""
-    made = make(Order(folder=data_dir, out=tmp_path), progress=_quiet, clock=lambda: utc_now().replace(2027, 1, 31, 4, 5, 6))
+    made = create_backup(
+        BackupRequest(folder=data_dir, out=tmp_path), progress=_quiet, clock=lambda: utc_now().replace(2027, 1, 31, 4, 5, 6)
+    )
     first = [
-        make(Order(folder=data_dir, out=tmp_path / f"x{ending}"), progress=_quiet).path.read_bytes()[:2]
+        create_backup(BackupRequest(folder=data_dir, out=tmp_path / f"x{ending}"), progress=_quiet).path.read_bytes()[:2]
         for ending in (".tar.zst", ".tar.gz", ".tar")
     ]
 

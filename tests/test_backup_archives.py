@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rookery.backup.errors import ArchiveUnfit, FolderTaken
-from rookery.backup.making import Order, make
-from rookery.backup.restoring import restore, verify
+from rookery.backup.creation import BackupRequest, create_backup
+from rookery.backup.errors import FolderNotEmpty, InvalidArchive
+from rookery.backup.restoration import restore_backup, verify_backup
 from rookery.kernel.errors import RookeryError
 from rookery.migrations import migrate
 
@@ -35,7 +35,7 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
     migrate("embedded:", data_dir=data)
     (data / "servers.json").write_text('{"mcpServers": {}}', encoding="utf-8")
     for ending in (".tar", ".tar.gz", ".tar.zst"):
-        make(Order(folder=data, out=folder / f"good{ending}"), progress=_quiet)
+        create_backup(BackupRequest(folder=data, out=folder / f"good{ending}"), progress=_quiet)
     return folder
 
 
@@ -59,10 +59,10 @@ def _with_manifest(**fields: object) -> Edit:
 def test_a_good_archive_is_whole_and_restored_byte_by_byte(archives: Path, tmp_path: Path, ending: str) -> None:
     """D-04: what was saved is what comes back, in each form; reading it alone writes nothing."""
     archive, new = archives / f"good{ending}", tmp_path / "new"
-    checked = verify(archive, progress=_quiet)
+    checked = verify_backup(archive, progress=_quiet)
     assert not new.exists()
 
-    restored = restore(archive, new, progress=_quiet)
+    restored = restore_backup(archive, new, progress=_quiet)
 
     assert restored.manifest == checked.manifest
     assert {entry.name: entry.stat().st_size for entry in new.iterdir()} == {each.name: each.size for each in checked.manifest.files}
@@ -81,11 +81,11 @@ def test_whatever_happens_to_an_archive_it_is_refused_or_says_the_same(archives:
     path.write_bytes(good[:place] + other + good[place + taken :])
 
     try:
-        found = verify(path, progress=_quiet).manifest
-    except ArchiveUnfit:
+        found = verify_backup(path, progress=_quiet).manifest
+    except InvalidArchive:
         return
     # What no reader looks at may differ: padding, times, the end of the tar.
-    assert found == verify(archives / f"good{ending}", progress=_quiet).manifest
+    assert found == verify_backup(archives / f"good{ending}", progress=_quiet).manifest
 
 
 _FORGED: list[tuple[Edit, str]] = [
@@ -117,8 +117,8 @@ def test_a_forged_archive_is_refused_and_nothing_is_written(archives: Path, tmp_
     """D-04: only the files that a backup has are taken, to their places alone; a newer one names the version that made it."""
     forged = _edited(archives, tmp_path / "forged.tar", edit)
 
-    with pytest.raises(ArchiveUnfit) as refused:
-        restore(forged, tmp_path / "new", progress=_quiet)
+    with pytest.raises(InvalidArchive) as refused:
+        restore_backup(forged, tmp_path / "new", progress=_quiet)
 
     assert says in refused.value.message
     assert [entry for entry in tmp_path.rglob("*") if entry.is_file()] == [forged]
@@ -133,8 +133,8 @@ def test_a_link_in_an_archive_is_refused(tmp_path: Path, kind: bytes) -> None:
         member.type, member.linkname = kind, "/etc/passwd"
         tar.addfile(member)
 
-    with pytest.raises(ArchiveUnfit):
-        restore(tmp_path / "forged.tar", tmp_path / "new", progress=_quiet)
+    with pytest.raises(InvalidArchive):
+        restore_backup(tmp_path / "forged.tar", tmp_path / "new", progress=_quiet)
 
 
 @pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK])
@@ -144,8 +144,8 @@ def test_a_header_without_end_is_refused_before_it_is_read(tmp_path: Path, kind:
     header.type, header.size = kind, 1 << 32
     (tmp_path / "forged.tar").write_bytes(header.tobuf(tarfile.GNU_FORMAT) + b"\0" * 10_240)
 
-    with pytest.raises(ArchiveUnfit, match="4,294,967,296 bytes"):
-        verify(tmp_path / "forged.tar", progress=_quiet)
+    with pytest.raises(InvalidArchive, match="4,294,967,296 bytes"):
+        verify_backup(tmp_path / "forged.tar", progress=_quiet)
 
 
 def test_a_file_that_is_mostly_holes_is_refused(tmp_path: Path) -> None:
@@ -154,8 +154,8 @@ def test_a_file_that_is_mostly_holes_is_refused(tmp_path: Path) -> None:
     header.pax_headers = {"GNU.sparse.map": "0,0", "GNU.sparse.size": str(1 << 60)}
     (tmp_path / "forged.tar").write_bytes(header.tobuf(tarfile.PAX_FORMAT) + b"\0" * 10_240)
 
-    with pytest.raises(ArchiveUnfit, match=r"records\.db' is in it"):
-        verify(tmp_path / "forged.tar", progress=_quiet)
+    with pytest.raises(InvalidArchive, match=r"records\.db' is in it"):
+        verify_backup(tmp_path / "forged.tar", progress=_quiet)
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", b"\x28\xb5\x2f\xfd", b"\x1f\x8b\x08", b"\x00" * 20_480])
@@ -163,12 +163,12 @@ def test_what_is_no_archive_is_refused(tmp_path: Path, content: bytes) -> None:
     """D-04: a wrong file, an empty one, one of which only the first bytes came."""
     (tmp_path / "x.tar").write_bytes(content)
 
-    with pytest.raises(ArchiveUnfit):
-        verify(tmp_path / "x.tar", progress=_quiet)
+    with pytest.raises(InvalidArchive):
+        verify_backup(tmp_path / "x.tar", progress=_quiet)
     with pytest.raises(RookeryError, match="cannot be read"):
-        verify(tmp_path / "missing.tar", progress=_quiet)
+        verify_backup(tmp_path / "missing.tar", progress=_quiet)
     with pytest.raises(RookeryError, match="cannot be read"):
-        verify(tmp_path, progress=_quiet)
+        verify_backup(tmp_path, progress=_quiet)
 
 
 def test_a_folder_that_is_in_use_is_left_alone(archives: Path, tmp_path: Path) -> None:
@@ -181,20 +181,20 @@ def test_a_folder_that_is_in_use_is_left_alone(archives: Path, tmp_path: Path) -
     (tmp_path / "both" / "notes.txt").write_text("mine", encoding="utf-8")
 
     for name in ("used", "file", "both"):
-        with pytest.raises(FolderTaken):
-            restore(archive, tmp_path / name, progress=_quiet)
+        with pytest.raises(FolderNotEmpty):
+            restore_backup(archive, tmp_path / name, progress=_quiet)
 
     assert (tmp_path / "both" / "notes.txt").read_text(encoding="utf-8") == "mine"
     (tmp_path / "empty").mkdir()
-    restore(archive, tmp_path / "empty", progress=_quiet)
-    with pytest.raises(FolderTaken):
-        restore(archive, tmp_path / "empty", progress=_quiet)
+    restore_backup(archive, tmp_path / "empty", progress=_quiet)
+    with pytest.raises(FolderNotEmpty):
+        restore_backup(archive, tmp_path / "empty", progress=_quiet)
 
 
 def test_a_file_that_was_swapped_is_told_by_its_digest(archives: Path, tmp_path: Path) -> None:
     """D-04: who can write the file can write its manifest; the SHA-256 that `backup` showed, kept elsewhere, tells it."""
-    made = make(Order(folder=archives / "data", out=tmp_path / "mine.tar.zst"), progress=_quiet)
+    made = create_backup(BackupRequest(folder=archives / "data", out=tmp_path / "mine.tar.zst"), progress=_quiet)
 
-    assert verify(made.path, progress=_quiet, sha256=made.sha256.upper()).manifest == made.manifest
-    with pytest.raises(ArchiveUnfit, match="not the file that you mean"):
-        verify(archives / "good.tar.zst", progress=_quiet, sha256=made.sha256)
+    assert verify_backup(made.path, progress=_quiet, sha256=made.sha256.upper()).manifest == made.manifest
+    with pytest.raises(InvalidArchive, match="not the file that you mean"):
+        verify_backup(archives / "good.tar.zst", progress=_quiet, sha256=made.sha256)

@@ -18,18 +18,18 @@ from hypothesis.errors import Unsatisfiable
 from schemathesis import openapi
 from schemathesis.generation import GenerationMode
 
-from rookery.app import mounted_routes
-from rookery.kernel.http.routes import Endpoint, Mounted
-from rookery.reference.naming import shown_path
-from rookery.reference.openapi import document
-from rookery.wiring import build
+from rookery.app import build_route_table
+from rookery.kernel.http.routes import RouteEndpoint, RouteTable
+from rookery.reference.naming import document_path
+from rookery.reference.openapi import build_document
+from rookery.wiring import build_platform
 from tests.conftest import House, Settings
 from tests.refusals import error_body
 
 _CODES = frozenset({400, 404, 405, 409, 413, 415, 422})
 
 
-def _raw_bodies(endpoint: Endpoint) -> Iterator[tuple[str, bytes]]:
+def _raw_bodies(endpoint: RouteEndpoint) -> Iterator[tuple[str, bytes]]:
     """Yield bodies that no route takes, whatever it asks for, each with what is wrong with it."""
     yield "nothing", b""
     yield "not JSON", b"{"
@@ -44,13 +44,13 @@ def _raw_bodies(endpoint: Endpoint) -> Iterator[tuple[str, bytes]]:
     yield "a lone surrogate", b'{"type": "fact", "content": "\\udc00"}'
     yield "too deep", b'{"arguments": ' + b'{"a":' * 70 + b"1" + b"}" * 70 + b"}"
     yield "far too deep", b"[" * 100_000
-    yield "too large", b'{"content": "' + b"x" * endpoint.route.max_body + b'"}'
+    yield "too large", b'{"content": "' + b"x" * endpoint.route.max_body_bytes + b'"}'
 
 
 @pytest.fixture
-def mounted(settings: Settings) -> Mounted:
+def mounted(settings: Settings) -> RouteTable:
     """The table of routes."""
-    return mounted_routes(build(settings))
+    return build_route_table(build_platform(settings))
 
 
 def _fill(path: str) -> str:
@@ -75,13 +75,13 @@ def _must_be_refused(answer: httpx2.Response, what: str) -> None:
     assert isinstance(body["message"], str), what
 
 
-async def test_bad_bodies_are_refused_and_nothing_is_stored(house: House, mounted: Mounted) -> None:
+async def test_bad_bodies_are_refused_and_nothing_is_stored(house: House, mounted: RouteTable) -> None:
     """Issue, bad input: wrong type, NUL, NaN, deep nesting, too long: the error body of D-10, nothing stored."""
     for endpoint in mounted.endpoints:
         if endpoint.route.method not in {"POST", "PUT", "PATCH"}:
             continue
         for what, raw in _raw_bodies(endpoint):
-            if (not raw and endpoint.may_be_empty) or (raw in {b"", b"null"} and endpoint.refuses_body):
+            if (not raw and endpoint.is_body_optional) or (raw in {b"", b"null"} and endpoint.refuses_body):
                 continue
             headers = {"Content-Type": "application/json"}
             answer = await house.admin.http.request(endpoint.route.method, _fill(endpoint.path), content=raw, headers=headers)
@@ -90,7 +90,7 @@ async def test_bad_bodies_are_refused_and_nothing_is_stored(house: House, mounte
     assert stored["meta"]["total"] == 0
 
 
-async def test_unknown_query_fields_are_refused_everywhere(house: House, mounted: Mounted) -> None:
+async def test_unknown_query_fields_are_refused_everywhere(house: House, mounted: RouteTable) -> None:
     """D-10: an unknown field in a query is 422 naming it, on every route."""
     for endpoint in mounted.endpoints:
         if endpoint.route.public or endpoint.route.ignores_query:
@@ -107,7 +107,7 @@ _QUERIES = ("%00", "%ff", "%ed%a0%80", "page=9999999999999999999999", "per_page=
 _PARTS = ("%00", "a%00b", "%ff", "..%2f..", "a" * 5000, "'; DROP TABLE memories;--", "%F0%9F%92%A9", "*")
 
 
-async def test_bad_queries_are_refused_everywhere(house: House, mounted: Mounted) -> None:
+async def test_bad_queries_are_refused_everywhere(house: House, mounted: RouteTable) -> None:
     """D-16: NUL and broken text in an address; numbers beyond any range."""
     for endpoint in mounted.endpoints:
         if endpoint.route.method != "GET" or endpoint.route.public or endpoint.route.ignores_query:
@@ -117,7 +117,7 @@ async def test_bad_queries_are_refused_everywhere(house: House, mounted: Mounted
             _must_be_refused(answer, f"?{query} to {endpoint.path}")
 
 
-async def test_bad_path_parameters_are_refused_everywhere(house: House, mounted: Mounted) -> None:
+async def test_bad_path_parameters_are_refused_everywhere(house: House, mounted: RouteTable) -> None:
     """D-16: what stands in a path is data; an id that cannot be is a missing thing."""
     for endpoint, part in product(mounted.endpoints, _PARTS):
         if "{" not in endpoint.path:
@@ -222,13 +222,13 @@ async def test_each_wrong_field_of_recall_is_named(house: House, subtests: pytes
 
 
 @pytest.mark.timeout(240)
-async def test_schemathesis_finds_no_500_and_nothing_that_is_not_documented(house: House, mounted: Mounted) -> None:
+async def test_schemathesis_finds_no_500_and_nothing_that_is_not_documented(house: House, mounted: RouteTable) -> None:
     """
     Issues 3 and 7: a schemathesis run over the whole document finds no 500, but for a tool's own failure, which the spec documents.
 
     Nor an answer whose status, code, headers or body the document does not know: the house looks at each (tests/documented.py).
     """
-    house.rookery.agents.bell.close()  # who asks to wait for a task is answered at once
+    house.rookery.agents.notifier.close()  # who asks to wait for a task is answered at once
     failures, answered = list[str](), set[int]()
     for prepared in _made_up(mounted):
         answer = await house.admin.http.request(
@@ -266,15 +266,15 @@ _LONGEST_URL = 60_000
 """Our client sends none that is longer; longer heads than the server takes have a test of their own."""
 
 
-def _made_up(mounted: Mounted) -> Iterator[_Prepared]:
+def _made_up(mounted: RouteTable) -> Iterator[_Prepared]:
     """
     Yield what schemathesis makes up for every operation, good and bad, as our client sends it.
 
     It takes ten times as long to make a request up as the server does to answer it: so as many as there is to get wrong, and one
     handler under two addresses once.
     """
-    whole = document(mounted.endpoints, address=lambda _: "http://localhost")
-    endpoints = {(shown_path(each.path), each.route.method): each for each in mounted.endpoints}
+    whole = build_document(mounted.endpoints, public_url=lambda _: "http://localhost")
+    endpoints = {(document_path(each.path), each.route.method): each for each in mounted.endpoints}
     seen = list[object]()
     for found in cast("Iterable[Any]", openapi.from_dict(whole).get_all_operations()):  # pyright: ignore[reportUnknownMemberType] - see _Operation
         operation = cast("_Operation", found.ok())

@@ -29,7 +29,7 @@ HEAVY = {
 
 READING_KEYS = {
     *("jsonschema_rs", "pydantic", "cryptography", "zstandard", "sqlalchemy.dialects.postgresql"),
-    *("rookery.webhooks", "rookery.memory", "rookery.announcing", "rookery.backup.making"),
+    *("rookery.webhooks", "rookery.memory", "rookery.event_mapping", "rookery.backup.creation"),
 }
 """
 What a command that only reads keys does not need: the conversion of options by pydantic, webhooks, memories, archives, another store.

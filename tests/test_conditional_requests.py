@@ -10,10 +10,10 @@ from typing import cast
 import httpx2
 import pytest
 
-from rookery.app import mounted_routes
+from rookery.app import build_route_table
 from rookery.kernel.config import Settings
-from rookery.kernel.http.describing import notes_of
-from rookery.kernel.http.routes import Endpoint
+from rookery.kernel.http.openapi import get_route_docs
+from rookery.kernel.http.routes import RouteEndpoint
 from tests.conftest import Caller, FakeClock, House, eventually, open_house
 from tests.webhooks.receiver import receiver
 
@@ -292,22 +292,22 @@ async def test_a_server_that_is_added_again_is_another_one(settings: Settings, c
         assert_refused(await house.admin.send("DELETE", path, **{"If-Match": first}), await tag_of(house.admin, path))
 
 
-def _writes(house: House) -> list[Endpoint]:
-    return [each for each in mounted_routes(house.rookery).endpoints if each.route.method in {"PATCH", "PUT", "DELETE"}]
+def _writes(house: House) -> list[RouteEndpoint]:
+    return [each for each in build_route_table(house.rookery).endpoints if each.route.method in {"PATCH", "PUT", "DELETE"}]
 
 
-def _named(endpoint: Endpoint) -> str:
+def _named(endpoint: RouteEndpoint) -> str:
     return f"{endpoint.route.method} {endpoint.path}"
 
 
 async def test_each_change_of_one_resource_honours_if_match_or_says_why_not(house: House) -> None:
     """Issue 14: a new route that changes one resource compares If-Match, or has a reason here; its GET has the ETag; D-64."""
-    endpoints = mounted_routes(house.rookery).endpoints
-    without = {_named(each) for each in _writes(house) if "If-Match" not in notes_of(each.route.handler).reads}
+    endpoints = build_route_table(house.rookery).endpoints
+    without = {_named(each) for each in _writes(house) if "If-Match" not in get_route_docs(each.route.handler).request_headers}
     assert without == WITHOUT_VERSION.keys()
 
-    sends = {_named(each): notes_of(each.route.handler).sends for each in endpoints}
-    compared = [each for each in endpoints if "If-Match" in notes_of(each.route.handler).reads]
+    sends = {_named(each): get_route_docs(each.route.handler).response_headers for each in endpoints}
+    compared = [each for each in endpoints if "If-Match" in get_route_docs(each.route.handler).request_headers]
     assert len(compared) > 50
     for endpoint in compared:
         shown = f"GET {endpoint.path}"

@@ -17,10 +17,10 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from rookery.kernel.chores import Chore, run_chores
 from rookery.kernel.config_files import read_config_file
 from rookery.kernel.errors import StorageFull
 from rookery.kernel.log_limits import LimitedWarning
+from rookery.kernel.periodic import PeriodicTask, run_periodic_tasks
 from tests.conftest import eventually
 from tests.processes import running
 
@@ -204,7 +204,9 @@ async def test_a_periodic_task_that_meets_a_full_disk_is_one_line_and_a_mistake_
 
     with capture_logs() as logs:
         running_chores = asyncio.create_task(
-            run_chores([Chore(name="outage", every_s=0, work=outage), Chore(name="mistake", every_s=0, work=mistake)])
+            run_periodic_tasks(
+                [PeriodicTask(name="outage", interval_s=0, run=outage), PeriodicTask(name="mistake", interval_s=0, run=mistake)]
+            )
         )
         await eventually(lambda: min(turns.values()) > 5)
         running_chores.cancel()

@@ -13,24 +13,24 @@ from pathlib import Path
 import pytest
 from sqlalchemy import bindparam, update
 
-from rookery.access.settings import NewAgentKey
+from rookery.access.key_fields import NewAgentKey
 from rookery.access.store.audit import entries
-from rookery.doctor import Finding, examine, is_well
+from rookery.doctor import DoctorFinding, examine, has_no_problem
 from rookery.kernel.clock import to_micros
 from rookery.kernel.config import Settings
-from rookery.memory.maintenance.lifecycle import Wanted
+from rookery.memory.maintenance.reindexing import ReindexRequest
 from rookery.memory.store.tables import memories
-from rookery.wiring import Rookery, build
+from rookery.wiring import Rookery, build_platform
 from tests.conftest import OPERATOR, FakeClock, House, open_house
 
 _ARCHIVE = update(memories).where(memories.c.id == bindparam("memory")).values(archived_at=memories.c.created_at)
 
 
-async def _told(rookery: Rookery, name: str) -> list[Finding]:
+async def _told(rookery: Rookery, name: str) -> list[DoctorFinding]:
     return [finding for finding in await examine(rookery, deep=True) if finding.about == name]
 
 
-def _about(findings: list[Finding], name: str) -> list[str]:
+def _about(findings: list[DoctorFinding], name: str) -> list[str]:
     return [finding.grade for finding in findings if finding.about == name]
 
 
@@ -39,7 +39,7 @@ async def test_a_healthy_installation_is_well(house: House) -> None:
     await house.admin.remember()
     findings = await examine(house.rookery)
 
-    assert is_well(findings)
+    assert has_no_problem(findings)
     assert {finding.grade for finding in findings} == {"ok"}
     assert {
         "database",
@@ -69,7 +69,7 @@ async def test_the_doctor_names_what_is_wrong(settings: Settings) -> None:
         await house.rookery.access.usage.close()
         findings = await examine(house.rookery)
 
-    assert not is_well(findings)
+    assert not has_no_problem(findings)
     assert (_about(findings, "disk"), _about(findings, "tool servers"), _about(findings, "addresses")) == (
         ["problem"],
         ["problem"],
@@ -91,9 +91,9 @@ async def test_a_tool_server_that_cannot_start_is_told(settings: Settings) -> No
 async def test_keys_that_expire_soon_or_may_do_everything_and_lie_idle_are_told(settings: Settings) -> None:
     """D-04, D-21: seven days and ninety; what is suspended, expired already, narrow or in use is not worth a word."""
     clock = FakeClock()
-    rookery = build(settings, clock=clock)
-    async with rookery.for_command():
-        workspace_id = (await rookery.first_run()).workspace_id or 0
+    rookery = build_platform(settings, clock=clock)
+    async with rookery.open_for_command():
+        workspace_id = (await rookery.create_first_keys()).workspace_id or 0
         keys = rookery.access.agent_keys
 
         async def make(name: str, permission: str, days: int | None = None) -> str:
@@ -110,7 +110,7 @@ async def test_keys_that_expire_soon_or_may_do_everything_and_lie_idle_are_told(
         used = await make("used", "*")
         assert _about(await examine(rookery), "keys") == ["warning"]  # that expires tomorrow
         clock.advance(days=91)
-        rookery.access.usage.count(used, to_micros(clock()), "192.0.2.1")
+        rookery.access.usage.count_request(used, to_micros(clock()), "192.0.2.1")
         await rookery.access.usage.flush()
         told = [(each.grade, re.findall(r"'([a-z ]+)' \(", each.says)) for each in await examine(rookery) if each.about == "keys"]
 
@@ -120,9 +120,9 @@ async def test_keys_that_expire_soon_or_may_do_everything_and_lie_idle_are_told(
 async def test_a_chain_that_does_not_end_as_it_was_written_is_told(settings: Settings) -> None:
     """D-29: by its last entry alone; the whole is read by `audit verify`."""
     async with open_house(settings) as house:
-        [_, end] = await house.rookery.access.audit.ends()
+        [_, end] = await house.rookery.access.audit.list_chain_ends()
         forge = update(entries).where(entries.c.workspace_id == end.workspace_id, entries.c.seq == end.seq).values(actor_name="nobody")
-        await house.rookery.db.write(lambda tx: tx.run(forge))
+        await house.rookery.db.write(lambda tx: tx.execute(forge))
         findings = await examine(house.rookery)
 
     [broken] = [each for each in findings if each.about == "audit"]
@@ -135,8 +135,8 @@ async def test_memories_of_another_model_are_told(settings: Settings) -> None:
     """D-54: a changed model makes memories stale; the doctor offers the re-index."""
     async with open_house(settings) as house:
         await house.admin.remember()
-    other = build(replace(settings, embedder=type(settings.embedder)("embedded:f32")))
-    async with other.for_command():
+    other = build_platform(replace(settings, embedder=type(settings.embedder)("embedded:f32")))
+    async with other.open_for_command():
         findings = await examine(other)
 
     [stale] = [finding for finding in findings if finding.about == "memory"]
@@ -159,7 +159,7 @@ async def test_memories_that_an_index_lost_are_counted_and_a_reindex_brings_them
         for number in range(5):
             await house.admin.remember(f"The heron of roof {number} nests on a Tuesday.")
         extra = await house.admin.remember("The heron that is archived, and not taken out yet.")
-        await house.rookery.db.write(lambda tx: tx.run(_ARCHIVE, {"memory": str(extra["id"])}))
+        await house.rookery.db.write(lambda tx: tx.execute(_ARCHIVE, {"memory": str(extra["id"])}))
         before = await _told(house.rookery, "indexes")
 
     with closing(sqlite3.connect(Path(settings.data_dir, f"{index}.db"))) as raw, raw:
@@ -168,7 +168,7 @@ async def test_memories_that_an_index_lost_are_counted_and_a_reindex_brings_them
         found = await again.caller(house.admin.key).get("/v1/brain/search?q=heron")
         told = await _told(again.rookery, "indexes")
         shallow = await examine(again.rookery)
-        await again.rookery.lifecycle.reindex(Wanted(words_only=index == "texts"))
+        await again.rookery.reindexer.reindex(ReindexRequest(words_only=index == "texts"))
         after = await _told(again.rookery, "indexes")
 
     assert found.status_code == 200
@@ -182,8 +182,8 @@ async def test_memories_that_an_index_lost_are_counted_and_a_reindex_brings_them
 async def test_an_index_that_is_damaged_is_told_with_what_to_do(settings: Settings) -> None:
     """D-10: a message says what was wrong, with which value, and what to do."""
     Path(settings.data_dir, "vectors.db").write_bytes(b"not a database, " * 4096)
-    rookery = build(settings)
-    async with rookery.for_command():
+    rookery = build_platform(settings)
+    async with rookery.open_for_command():
         findings = await examine(rookery)
 
     [broken] = [finding for finding in findings if finding.about == "vectors"]

@@ -15,24 +15,24 @@ from typing import get_args
 import pytest
 
 import rookery
-from rookery.access.api.audit import ALL
+from rookery.access.api.audit import ALL_CHAINS_SCOPE
 from rookery.access.scopes import PRESETS, SCOPES
 from rookery.agents.models.templates import Template
-from rookery.agents.schemas.templates import read_template
-from rookery.agents.templates.files import read_file
-from rookery.agents.templates.filling import idle
-from rookery.app import mounted_routes
+from rookery.agents.schemas.templates import parse_template
+from rookery.agents.templates.render import list_unused_variables
+from rookery.agents.templates.template_files import parse_template_file
+from rookery.app import build_route_table
 from rookery.kernel import events
-from rookery.kernel.config import Settings, load
+from rookery.kernel.config import Settings, load_settings
 from rookery.kernel.errors import RookeryError, WrongSettings
-from rookery.kernel.http.routes import Endpoint
+from rookery.kernel.http.routes import RouteEndpoint
 from rookery.kernel.secret import Secret
+from rookery.memory.access_filter import ADMIN_SCOPE
 from rookery.memory.mcp_tools import TOOLS
-from rookery.memory.reach import ADMIN
-from rookery.tools.finding.client_setups import KEY_VARIABLE
-from rookery.tools.models import Address, Command, FailureCode, Server, ToolRules
-from rookery.tools.servers.servers_file import parse
-from rookery.wiring import build
+from rookery.tools.discovery.client_guides import KEY_VARIABLE
+from rookery.tools.models import CommandTarget, FailureCode, HttpTarget, Server, ToolRules
+from rookery.tools.servers.servers_file import parse_servers_file
+from rookery.wiring import build_platform
 from tests.conftest import SECRET_KEY
 from tests.documentation import (
     PAGES,
@@ -59,9 +59,9 @@ GIVEN = {"URL", "KEY", "NEW_KEY", "ID", "BACKUP", "SESSION", "RECALL", "MEMORY"}
 
 
 @pytest.fixture(scope="module")
-def endpoints(tmp_path_factory: pytest.TempPathFactory) -> list[Endpoint]:
+def endpoints(tmp_path_factory: pytest.TempPathFactory) -> list[RouteEndpoint]:
     """Every route of the server; building it opens nothing."""
-    return mounted_routes(build(Settings(data_dir=tmp_path_factory.mktemp("unused")))).endpoints
+    return build_route_table(build_platform(Settings(data_dir=tmp_path_factory.mktemp("unused")))).endpoints
 
 
 def test_every_setting_is_in_the_reference() -> None:
@@ -84,7 +84,7 @@ def test_every_error_code_is_in_the_reference() -> None:
 def test_every_event_is_in_the_reference() -> None:
     """House 5.7, spec 6.1: events.md names each class with its fields, says of those that nothing raises so, and names nothing else."""
     classes = {each.__name__: each for each in vars(events).values() if isinstance(each, type) and each.__module__ == events.__name__}
-    facts = {name: each for name, each in classes.items() if dataclasses.is_dataclass(each) and each is not events.Bus}
+    facts = {name: each for name, each in classes.items() if dataclasses.is_dataclass(each) and each is not events.EventBus}
     raised = {name for name in facts if any(f"{name}(" in text_of(path) for path in _modules() if path.name != "events.py")}
     rows = table(REFERENCE / "events.md", "Event")
 
@@ -102,9 +102,9 @@ def test_every_command_is_in_the_reference() -> None:
     assert {row[0].strip("`"): row[2] for row in rows} == command_summaries()
 
 
-def test_every_scope_is_in_the_reference(endpoints: list[Endpoint]) -> None:
+def test_every_scope_is_in_the_reference(endpoints: list[RouteEndpoint]) -> None:
     """House 5.7, D-23: scopes.md names each scope, what it allows and whether anything asks for it; presets likewise."""
-    asked = {each.route.needs for each in endpoints} | {tool.needs for tool in TOOLS} | {ADMIN, ALL}
+    asked = {each.route.required_scope for each in endpoints} | {tool.required_scope for tool in TOOLS} | {ADMIN_SCOPE, ALL_CHAINS_SCOPE}
     presets = {row[0].strip("`"): tuple(code(row[1])) for row in table(REFERENCE / "scopes.md", "Preset")}
 
     assert table(REFERENCE / "scopes.md", "Scope") == [
@@ -113,7 +113,7 @@ def test_every_scope_is_in_the_reference(endpoints: list[Endpoint]) -> None:
     assert presets == dict(PRESETS)
 
 
-def test_every_route_is_in_the_reference(endpoints: list[Endpoint]) -> None:
+def test_every_route_is_in_the_reference(endpoints: list[RouteEndpoint]) -> None:
     """House 5.7: routes.md names each route with its scope, status and summary, in the order they are mounted, and nothing else."""
     assert table(REFERENCE / "routes.md", "Method and path") == [
         [f"`{each.route.method} {each.path}`", _needs(each), str(each.route.status), each.route.summary] for each in endpoints
@@ -122,16 +122,16 @@ def test_every_route_is_in_the_reference(endpoints: list[Endpoint]) -> None:
 
 def test_every_metric_is_in_the_reference(tmp_path: Path) -> None:
     """House 5.7, D-05: metrics.md names each metric with its kind, labels and what it says of itself, and nothing else."""
-    real = sorted(build(Settings(data_dir=tmp_path)).observation.metrics.described(), key=lambda each: each.name)
+    real = sorted(build_platform(Settings(data_dir=tmp_path)).observability.metrics.list_descriptions(), key=lambda each: each.name)
 
     assert table(REFERENCE / "metrics.md", "Metric") == [
-        [f"`{each.name}`", each.kind, ", ".join(f"`{label}`" for label in each.labels) or "none", each.says] for each in real
+        [f"`{each.name}`", each.kind, ", ".join(f"`{label}`" for label in each.labels) or "none", each.help_text] for each in real
     ]
 
 
 def test_every_field_of_a_server_entry_is_in_the_reference() -> None:
     """D-31: the table of fields that work and the list of those that do not yet, together, are what the parser knows."""
-    known = {each.name for kind in (Server, Command, Address) for each in dataclasses.fields(kind)}
+    known = {each.name for kind in (Server, CommandTarget, HttpTarget) for each in dataclasses.fields(kind)}
     known -= {"id", "owner", "target", "rules", "fault", "kind", "secrets"}
     known |= {
         "type",
@@ -156,7 +156,7 @@ def test_every_block_of_a_servers_file_is_understood() -> None:
 
     assert found
     for block in found:
-        read = parse(block.text.encode(), {"HOME": "/home", "SEARCH_TOKEN": "token"})
+        read = parse_servers_file(block.text.encode(), {"HOME": "/home", "SEARCH_TOKEN": "token"})
         assert (read.warnings, [server.fault for server in read.servers.values() if server.fault]) == ((), []), block.where
         assert read.servers, block.where
 
@@ -167,8 +167,8 @@ def test_every_block_of_a_template_makes_a_plan() -> None:
 
     assert found
     for block in found:
-        body = read_template(read_file(block.text))
-        assert idle(Template.of(body.slug, body.document())) == [], block.where
+        body = parse_template(parse_template_file(block.text))
+        assert list_unused_variables(Template.from_document(body.slug, body.to_document())) == [], block.where
 
 
 def test_every_block_of_settings_is_understood(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_every_block_of_settings_is_understood(tmp_path: Path) -> None:
             variables["ROOKERY_CONFIG"] = str(path)
         elif block.language == "sh":
             variables |= _assigned(block.text)
-        assert load(variables).warnings == (), block.where
+        assert load_settings(variables).warnings == (), block.where
 
 
 @pytest.mark.timeout(180)
@@ -253,13 +253,13 @@ def test_the_engines_of_the_readme_are_those_that_open(tmp_path: Path) -> None:
     for name, setting, embedded, distributed in table(ROOT / "README.md", "What"):
         field = code(setting)[0].removeprefix("ROOKERY_").lower()
         assert code(embedded)[0] == "embedded:", name
-        build(Settings(data_dir=tmp_path, **{field: Secret("embedded:")}))  # pyright: ignore[reportArgumentType] - an address, by its name
+        build_platform(Settings(data_dir=tmp_path, **{field: Secret("embedded:")}))  # pyright: ignore[reportArgumentType] - an address, by its name
         if code(distributed):
-            build(Settings(data_dir=tmp_path, secret_key=Secret(SECRET_KEY), **{field: Secret(code(distributed)[0])}))  # pyright: ignore[reportArgumentType] - as above
+            build_platform(Settings(data_dir=tmp_path, secret_key=Secret(SECRET_KEY), **{field: Secret(code(distributed)[0])}))  # pyright: ignore[reportArgumentType] - as above
             continue
         scheme = {"Qdrant": "qdrant", "Elasticsearch": "elasticsearch", "Redis": "redis"}.get(distributed.split(": ")[1], "openai+https")
         with pytest.raises((WrongSettings, ValueError)):
-            build(Settings(data_dir=tmp_path, **{field: Secret(f"{scheme}://127.0.0.1/x")}))  # pyright: ignore[reportArgumentType] - as above
+            build_platform(Settings(data_dir=tmp_path, **{field: Secret(f"{scheme}://127.0.0.1/x")}))  # pyright: ignore[reportArgumentType] - as above
 
 
 def test_every_decision_that_the_code_names_is_told() -> None:
@@ -285,9 +285,9 @@ def _default(setting: dataclasses.Field[object]) -> str:
     return f"`{text}`"
 
 
-def _needs(endpoint: Endpoint) -> str:
+def _needs(endpoint: RouteEndpoint) -> str:
     route = endpoint.route
-    return "none; no key either" if route.public else f"`{route.needs}`" if route.needs else "any key"
+    return "none; no key either" if route.public else f"`{route.required_scope}`" if route.required_scope else "any key"
 
 
 def _import_everything() -> None:

@@ -10,9 +10,9 @@ import httpx2
 import pytest
 
 from benchmarks.fuzz import FuzzReport, GeneratedRequest, RequestGenerator, fuzz, ids_of, is_own_failure, send
-from rookery.app import mounted_routes
-from rookery.kernel.http.connection import MAX_DROPPED
-from rookery.reference.openapi import document
+from rookery.app import build_route_table
+from rookery.kernel.http.connection import MAX_DISCARDED_BYTES
+from rookery.reference.openapi import build_document
 from tests.conftest import House
 
 MIN_SUCCEEDED = 60
@@ -26,8 +26,8 @@ _STREAMS = ("/stream", "/mcp", "/mcp/{serverId}")
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_no_damaged_request_is_answered_by_a_failure_of_the_server(house: House, seed: int) -> None:
     """Issue 14 (attack 4): mutated bodies, paths and queries over all operations; D-10: never a 500."""
-    house.rookery.agents.bell.close()  # a request that waits for a task is answered at once
-    described = document(mounted_routes(house.rookery).endpoints, address=lambda _: "http://localhost")
+    house.rookery.agents.notifier.close()  # a request that waits for a task is answered at once
+    described = build_document(build_route_table(house.rookery).endpoints, public_url=lambda _: "http://localhost")
     paths = cast("dict[str, object]", described["paths"])
     ending = {path: item for path, item in paths.items() if not path.endswith(_STREAMS)}
     own = frozenset(ids_of((await house.admin.get("/api/v1/whoami")).json()))
@@ -40,7 +40,7 @@ async def test_no_damaged_request_is_answered_by_a_failure_of_the_server(house: 
     assert report.statuses[200] + report.statuses[201] >= MIN_SUCCEEDED
 
 
-@pytest.mark.parametrize(("size", "failed"), [(100, 1), (MAX_DROPPED + 1, 0)])
+@pytest.mark.parametrize(("size", "failed"), [(100, 1), (MAX_DISCARDED_BYTES + 1, 0)])
 async def test_a_connection_that_ends_without_an_answer_is_a_failure(size: int, failed: int) -> None:
     """Issue 14 (attack 4): unless the body is larger than what the server reads of a body that it refuses; D-16."""
 

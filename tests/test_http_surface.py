@@ -9,24 +9,24 @@ from typing import cast
 
 import pytest
 
-from rookery.app import mounted_routes
+from rookery.app import build_route_table
 from rookery.kernel.config import Settings
 from rookery.kernel.http.cross_origin import ALLOWED_HEADERS, EXPOSED_HEADERS
-from rookery.kernel.http.describing import notes_of
-from rookery.kernel.http.routes import Endpoint
+from rookery.kernel.http.openapi import get_route_docs
+from rookery.kernel.http.routes import RouteEndpoint
 from tests.conftest import House, open_house
 
 _ORIGIN = "https://app.example"
 
 
-def _path(endpoint: Endpoint) -> str:
+def _path(endpoint: RouteEndpoint) -> str:
     path = endpoint.path
     for name in ("{tool:path}", "{name:path}", "{uri:path}"):
         path = path.replace(name, "x")
     return "/".join("x" if part.startswith("{") else part.replace("{plan}.md", "x.md") for part in path.split("/"))
 
 
-def _named(endpoint: Endpoint) -> str:
+def _named(endpoint: RouteEndpoint) -> str:
     return f"{endpoint.route.method} {endpoint.path}"
 
 
@@ -73,12 +73,12 @@ async def test_the_icon_is_served_from_the_package(house: House) -> None:
 async def test_every_get_answers_head(house: House, subtests: pytest.Subtests) -> None:
     """Issue 14: HEAD was 405 everywhere, /healthz included; the same status and headers, and no body. Streams have none."""
     seen = 0
-    for endpoint in mounted_routes(house.rookery).endpoints:
+    for endpoint in build_route_table(house.rookery).endpoints:
         if endpoint.route.method != "GET":
             continue
         with subtests.test(route=_named(endpoint)):
             head = await house.admin.http.head(_path(endpoint), headers={"Accept": "application/json"})
-            if "text/event-stream" in notes_of(endpoint.route.handler).media:
+            if "text/event-stream" in get_route_docs(endpoint.route.handler).media_types:
                 assert head.status_code == 405
                 continue
             seen += 1
@@ -151,13 +151,13 @@ async def test_a_path_like_none_names_the_start(house: House) -> None:
 async def test_routes_without_a_body_refuse_one(house: House, subtests: pytest.Subtests) -> None:
     """Issue 14: `POST …/revoke {"at": …}` was carried out without a word; D-10. An empty object and null are no body."""
     seen = 0
-    for endpoint in mounted_routes(house.rookery).endpoints:
-        if endpoint.body is not None or notes_of(endpoint.route.handler).takes or endpoint.route.method == "GET":
+    for endpoint in build_route_table(house.rookery).endpoints:
+        if endpoint.body is not None or get_route_docs(endpoint.route.handler).request_media_types or endpoint.route.method == "GET":
             continue  # what a GET carries has no meaning by HTTP itself
         seen += 1
         with subtests.test(route=_named(endpoint)):
 
-            async def send(raw: bytes, endpoint: Endpoint = endpoint) -> tuple[int, dict[str, object]]:
+            async def send(raw: bytes, endpoint: RouteEndpoint = endpoint) -> tuple[int, dict[str, object]]:
                 answer = await house.admin.http.request(
                     endpoint.route.method, _path(endpoint), content=raw, headers={"Content-Type": "application/json"}
                 )
@@ -184,14 +184,14 @@ async def test_routes_without_a_body_refuse_one(house: House, subtests: pytest.S
 async def test_routes_whose_fields_are_all_optional_need_no_body(house: House, subtests: pytest.Subtests) -> None:
     """Issue 14: rotate, release, preview and feedback wanted `{}`, claim and end did not; one rule for all (D-10)."""
     seen = set[str]()
-    for endpoint in mounted_routes(house.rookery).endpoints:
+    for endpoint in build_route_table(house.rookery).endpoints:
         if endpoint.body is None or endpoint.route.method != "POST":
             continue
         with subtests.test(route=_named(endpoint)):
             none, empty = await house.admin.http.post(_path(endpoint)), await house.admin.http.post(_path(endpoint), json={})
             is_required = none.status_code in {400, 422} and none.json()["errors"] == {"body": ["a JSON body is required"]}
-            assert is_required != endpoint.may_be_empty, none.text
-            if endpoint.may_be_empty:
+            assert is_required != endpoint.is_body_optional, none.text
+            if endpoint.is_body_optional:
                 seen.add(endpoint.path)
                 assert none.status_code == empty.status_code
     assert {"/api/v1/api-keys/{key_id}/rotate", "/v1/tasks/{task}/release", "/v1/brain/recall/{recall_id}/feedback"} <= seen
@@ -199,9 +199,9 @@ async def test_routes_whose_fields_are_all_optional_need_no_body(house: House, s
 
 async def test_if_match_is_honoured_or_refused_by_every_write(house: House, subtests: pytest.Subtests) -> None:
     """Issue 14: If-Match was passed over, so lost updates went unseen; D-64. What has no version says so."""
-    for endpoint in mounted_routes(house.rookery).endpoints:
+    for endpoint in build_route_table(house.rookery).endpoints:
         route = endpoint.route
-        if route.method == "GET" or "If-Match" in notes_of(route.handler).reads or route.public:
+        if route.method == "GET" or "If-Match" in get_route_docs(route.handler).request_headers or route.public:
             continue
         with subtests.test(route=_named(endpoint)):
             refused = await house.admin.http.request(route.method, _path(endpoint), headers={"If-Match": '"9"'})

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 import pytest
 from sqlalchemy import func, select, text
 
-from rookery.app import mounted_routes
+from rookery.app import build_route_table
 from rookery.kernel.db import metadata
-from rookery.wiring import build
+from rookery.wiring import build_platform
 from tests.conftest import Caller, House, Settings, eventually
 
 _HOOK = "http://[2a00:ffff::1]/hook"
@@ -66,7 +66,7 @@ def _shape(name: str) -> str:
 
 def test_every_route_that_takes_the_header_is_tried_here(settings: Settings) -> None:
     """D-14: the list above is complete."""
-    real = {f"POST {each.path}" for each in mounted_routes(build(settings)).endpoints if each.once is not None}
+    real = {f"POST {each.path}" for each in build_route_table(build_platform(settings)).endpoints if each.idempotency is not None}
     alike = {_shape(name) for name in real - _MANY_TRANSACTIONS if not name.startswith("POST /api/agent/")}
 
     assert {_shape(name) for name in BODIES} == alike
@@ -93,20 +93,20 @@ async def _unable_to_store(house: House, which: str = "NEW") -> AsyncGenerator[N
         ]
         gone = ["DROP TRIGGER refuse ON kept_answers", "DROP FUNCTION refuse()"]
     for statement in made:
-        await db.write(lambda tx, statement=statement: tx.run(text(statement)))
+        await db.write(lambda tx, statement=statement: tx.execute(text(statement)))
     try:
         yield
     finally:
         gone.append("UPDATE kept_answers SET until = 0 WHERE owner IS NOT NULL")  # as if the lease were over
         for statement in gone:
-            await db.write(lambda tx, statement=statement: tx.run(text(statement)))
+            await db.write(lambda tx, statement=statement: tx.execute(text(statement)))
 
 
 async def _counts(house: House) -> dict[str, int]:
     """Return how many rows each table has."""
     tables = [table for table in metadata.tables.values() if table.name not in _MOVING]
     counted = {table.name: select(func.count().label("n")).select_from(table) for table in tables}
-    return await house.rookery.db.read(lambda tx: {name: tx.all(statement)[0].integer("n") for name, statement in counted.items()})
+    return await house.rookery.db.read(lambda tx: {name: tx.fetch_all(statement)[0].integer("n") for name, statement in counted.items()})
 
 
 async def _is_held(caller: Caller, webhook: str, delivery: str) -> bool:

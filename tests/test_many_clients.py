@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
-from rookery.kernel.http.crowd import make_room
-from rookery.serving import owner_of
+from rookery.kernel.http.connection_limit import raise_file_limit
+from rookery.serving import make_owner_lookup
 from tests.conftest import lend_model
 from tests.processes import running
 
@@ -28,7 +28,7 @@ _QUICK_S = 1.0
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: a\r\nX-A: "], ids=["silent", "half a head"])
 def test_a_caller_is_answered_beside_more_silent_connections_than_there_may_be(tmp_path: Path, model_folder: Path, sent: bytes) -> None:
     """D-16: 1,100 of them, at a limit of 1,000; over new connections and over one that was there before."""
-    if make_room(_SILENT) < _SILENT:
+    if raise_file_limit(_SILENT) < _SILENT:
         pytest.skip("the limit of open files is too low to try this")
     lend_model(model_folder, tmp_path / "home")
     with running(tmp_path / "home") as server, ExitStack() as silent:
@@ -53,7 +53,7 @@ def test_a_caller_is_answered_beside_more_silent_connections_than_there_may_be(t
 
 def test_half_of_all_is_for_one_household_but_not_for_proxies() -> None:
     """D-16, D-20, D-28: an IPv6 caller owns a /64; a trusted proxy and the loopback address speak for many."""
-    owner = owner_of(["10.0.0.0/8"])
+    owner = make_owner_lookup(["10.0.0.0/8"])
 
     assert (owner("192.0.2.1"), owner("::ffff:192.0.2.1")) == ("192.0.2.1", "192.0.2.1")
     assert owner("2001:db8::1") == owner("2001:db8::ffff") != owner("2001:db8:0:1::1")
@@ -64,7 +64,10 @@ def test_fewer_connections_than_wanted_are_told(tmp_path: Path, model_folder: Pa
     """D-16: the limit of open files is raised as far as the system lets us; the doctor says when that is not enough."""
     lend_model(model_folder, tmp_path / "home")
     doctor = [sys.executable, "-m", "rookery", "--data-dir", str(tmp_path / "home"), "doctor", "--json"]
-    asked = "import resource as r; from rookery.kernel.http.crowd import make_room; print(make_room(1000), *r.getrlimit(r.RLIMIT_NOFILE))"
+    asked = (
+        "import resource as r; from rookery.kernel.http.connection_limit import make_room; "
+        "print(make_room(1000), *r.getrlimit(r.RLIMIT_NOFILE))"
+    )
     limits = "ulimit -Sn 256; ulimit -Hn 600; "
 
     made = subprocess.run(

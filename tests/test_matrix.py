@@ -14,10 +14,10 @@ from typing import cast
 import httpx2
 import pytest
 
-from rookery.app import mounted_routes
-from rookery.kernel.http.routes import Endpoint, Mounted
+from rookery.app import build_route_table
+from rookery.kernel.http.routes import RouteEndpoint, RouteTable
 from rookery.kernel.ids import random_text, uuid7
-from rookery.wiring import build
+from rookery.wiring import build_platform
 from tests.conftest import OPERATOR, Caller, House, Settings, open_house
 from tests.refusals import error_body, unwrapped
 
@@ -99,7 +99,7 @@ _DISCOVERY = (
 """What D-35 shows without a key, outside production."""
 
 
-def _named(endpoint: Endpoint) -> str:
+def _named(endpoint: RouteEndpoint) -> str:
     return f"{endpoint.route.method} {endpoint.path}"
 
 
@@ -136,7 +136,7 @@ _NOBODYS = Things(
     delivery=uuid7(),
 )
 
-_OWNED: dict[str, Callable[[Endpoint, Things], str]] = {
+_OWNED: dict[str, Callable[[RouteEndpoint, Things], str]] = {
     "{memory_id}": lambda _, things: things.memory,
     "{recall_id}": lambda _, things: things.recall,
     "{key_id}": lambda endpoint, things: things.agent_key if "/agent-keys/" in endpoint.path else things.api_key,
@@ -163,7 +163,7 @@ _SHARED = {
 }
 
 
-def _path(endpoint: Endpoint, things: Things) -> str:
+def _path(endpoint: RouteEndpoint, things: Things) -> str:
     filled = endpoint.path
     for parameter in re.findall(r"\{.*?\}", endpoint.path):
         known = parameter in _OWNED or parameter in _SHARED
@@ -172,14 +172,14 @@ def _path(endpoint: Endpoint, things: Things) -> str:
     return filled + _QUERIES.get(_named(endpoint), "")
 
 
-def _owned(endpoint: Endpoint, things: Things) -> str | None:
+def _owned(endpoint: RouteEndpoint, things: Things) -> str | None:
     """Return the id of the thing that the path names, if a workspace owns it and no platform scope opens it."""
-    if (endpoint.route.needs or "").startswith("platform:"):
+    if (endpoint.route.required_scope or "").startswith("platform:"):
         return None
     return next((of(endpoint, things) for parameter, of in _OWNED.items() if parameter in endpoint.path), None)
 
 
-async def _try(caller: Caller, endpoint: Endpoint, things: Things, **headers: str) -> tuple[int, dict[str, object], str]:
+async def _try(caller: Caller, endpoint: RouteEndpoint, things: Things, **headers: str) -> tuple[int, dict[str, object], str]:
     answer = await caller.send(endpoint.route.method, _path(endpoint, things), _BODIES.get(_named(endpoint)), **headers)
     found: object = answer.json() if answer.content and not _is_text(answer) else {}
     assert isinstance(found, dict)
@@ -187,7 +187,7 @@ async def _try(caller: Caller, endpoint: Endpoint, things: Things, **headers: st
     return answer.status_code, body, answer.text
 
 
-def _is_for_browsers(endpoint: Endpoint) -> bool:
+def _is_for_browsers(endpoint: RouteEndpoint) -> bool:
     """Whether it is a page of the documentation, or the description that they load: they ask a browser's user for a key (D-83)."""
     prefixes = ("/api/docs/scalar", "/api/docs/redoc", "/api/docs/static/")
     return endpoint.path in {"/api/docs", "/openapi.json"} or endpoint.path.startswith(prefixes)
@@ -198,23 +198,23 @@ def _is_text(answer: httpx2.Response) -> bool:
     return answer.is_success and answer.headers["content-type"].startswith(("text/plain", "text/markdown", "text/html"))
 
 
-def _platform(mounted: Mounted) -> list[str]:
+def _platform(mounted: RouteTable) -> list[str]:
     """Return what routes need that `*` does not grant (D-23)."""
-    return sorted({needs for endpoint in mounted.endpoints if (needs := endpoint.route.needs) and needs.startswith("platform:")})
+    return sorted({needs for endpoint in mounted.endpoints if (needs := endpoint.route.required_scope) and needs.startswith("platform:")})
 
 
 @pytest.fixture
-def mounted(settings: Settings) -> Mounted:
+def mounted(settings: Settings) -> RouteTable:
     """The table of routes."""
-    return mounted_routes(build(settings))
+    return build_route_table(build_platform(settings))
 
 
-def _greets(mounted: Mounted, name: str) -> bool:
+def _greets(mounted: RouteTable, name: str) -> bool:
     """Whether a public route looks at a key that is sent all the same."""
-    return any(endpoint.route.greets for endpoint in mounted.endpoints if _named(endpoint) == name)
+    return any(endpoint.route.optional_auth for endpoint in mounted.endpoints if _named(endpoint) == name)
 
 
-def _guarded(mounted: Mounted) -> Iterator[Endpoint]:
+def _guarded(mounted: RouteTable) -> Iterator[RouteEndpoint]:
     return (endpoint for endpoint in mounted.endpoints if not endpoint.route.public)
 
 
@@ -272,10 +272,10 @@ async def _shown(house: House, path: str) -> dict[str, object]:
     return {name: value for name, value in answer.json().items() if name not in moving}
 
 
-def test_only_health_is_public(mounted: Mounted) -> None:
+def test_only_health_is_public(mounted: RouteTable) -> None:
     """D-05, D-23: what needs no key is named here; every other route declares its scope, or that any key will do."""
     public = {_named(endpoint) for endpoint in mounted.endpoints if endpoint.route.public}
-    any_key = {_named(endpoint) for endpoint in _guarded(mounted) if endpoint.route.needs is None}
+    any_key = {_named(endpoint) for endpoint in _guarded(mounted) if endpoint.route.required_scope is None}
 
     assert {name for name in public if not _greets(mounted, name)} == {
         "GET /healthz",
@@ -296,7 +296,7 @@ def test_only_health_is_public(mounted: Mounted) -> None:
 
 
 @pytest.mark.parametrize("key", [None, "", "nonsense", "sk_live_short", "sk_live_" + "é" * 32, "ak_" + "a" * 33, "sk_live_" + "a" * 65])
-async def test_without_a_key_nothing_is_told(house: House, mounted: Mounted, things: Things, key: str | None) -> None:
+async def test_without_a_key_nothing_is_told(house: House, mounted: RouteTable, things: Things, key: str | None) -> None:
     """Spec 7, D-20: missing or malformed is 401 unauthorised with WWW-Authenticate, on every route."""
     for endpoint in _guarded(mounted):
         headers = [] if key is None else [(b"authorization", f"Bearer {key}".encode())]
@@ -307,7 +307,7 @@ async def test_without_a_key_nothing_is_told(house: House, mounted: Mounted, thi
         assert answer.headers["www-authenticate"].startswith("Basic" if _is_for_browsers(endpoint) else "Bearer")
 
 
-async def test_keys_that_are_not_good_any_more_are_refused(house: House, mounted: Mounted, things: Things) -> None:
+async def test_keys_that_are_not_good_any_more_are_refused(house: House, mounted: RouteTable, things: Things) -> None:
     """Spec 3.2, 3.3, 7; D-21, D-26: unknown, revoked, suspended, expired and past their grace, each with its code, on every route."""
     access, now = house.rookery.access, house.rookery.clock()
     callers = [(house.caller(f"{prefix}{random_text(32)}"), "unauthorised") for prefix in ("sk_live_", "sk_test_", "ak_")]
@@ -315,7 +315,7 @@ async def test_keys_that_are_not_good_any_more_are_refused(house: House, mounted
         suspended, rotated, expired = await make(), await make(), await make()
         await keys.suspend(house.workspace_id, suspended.key_id, by=OPERATOR)
         await keys.rotate(house.workspace_id, rotated.key_id, grace_hours=0, by=OPERATOR)
-        await keys.change(house.workspace_id, expired.key_id, lambda key: replace(key, expires_at=now), by=OPERATOR, action="changed")
+        await keys.modify(house.workspace_id, expired.key_id, lambda key: replace(key, expires_at=now), by=OPERATOR, action="changed")
         callers += [(expired, "key_expired"), (suspended, "key_revoked"), (rotated, "unauthorised")]
     revoked = await house.agent_key()
     await access.agent_keys.revoke(house.workspace_id, revoked.key_id, by=OPERATOR)
@@ -326,32 +326,37 @@ async def test_keys_that_are_not_good_any_more_are_refused(house: House, mounted
             assert (status, body["error"]) == (401, code), _named(endpoint)
 
 
-async def test_a_key_without_the_scope_is_refused(house: House, mounted: Mounted, things: Things) -> None:
+async def test_a_key_without_the_scope_is_refused(house: House, mounted: RouteTable, things: Things) -> None:
     """Spec 5.2 rule 5, 5.3 step 5: 403 with required_scope for API keys, permission_denied for agent keys."""
     pairs = {scope: (await house.api_key(scope), await house.agent_key(scope)) for scope in ("docs:read", "brain:read")}
 
     for endpoint in _guarded(mounted):
-        if endpoint.route.needs is None:
+        if endpoint.route.required_scope is None:
             continue
-        api, agent = pairs["brain:read" if endpoint.route.needs == "docs:read" else "docs:read"]
+        api, agent = pairs["brain:read" if endpoint.route.required_scope == "docs:read" else "docs:read"]
         status, body, _ = await _try(api, endpoint, things)
-        assert (status, body["error"], body["required_scope"]) == (403, "scope_missing", endpoint.route.needs), _named(endpoint)
+        assert (status, body["error"], body["required_scope"]) == (403, "scope_missing", endpoint.route.required_scope), _named(endpoint)
         status, body, _ = await _try(agent, endpoint, things)
-        assert (status, body["error"], body["required_permission"]) == (403, "permission_denied", endpoint.route.needs), _named(endpoint)
+        assert (status, body["error"], body["required_permission"]) == (403, "permission_denied", endpoint.route.required_scope), _named(
+            endpoint
+        )
 
 
-async def test_a_key_with_just_the_scope_is_let_in(house: House, mounted: Mounted, things: Things) -> None:
+async def test_a_key_with_just_the_scope_is_let_in(house: House, mounted: RouteTable, things: Things) -> None:
     """D-23: each route's own scope is enough to pass the guard; what follows is the route's business."""
     for endpoint in _guarded(mounted):
-        caller = await house.api_key(endpoint.route.needs or "docs:read")
+        caller = await house.api_key(endpoint.route.required_scope or "docs:read")
         status, body, _ = await _try(caller, endpoint, _NOBODYS)
         assert status not in {401, 429}, (_named(endpoint), body)
-        assert endpoint.route.needs is None or body.get("required_scope") != endpoint.route.needs, (_named(endpoint), body)
+        assert endpoint.route.required_scope is None or body.get("required_scope") != endpoint.route.required_scope, (
+            _named(endpoint),
+            body,
+        )
         assert body.get("error") != "ip_not_allowed", (_named(endpoint), body)
         assert status < 500 or body.get("code"), (_named(endpoint), body)
 
 
-async def test_a_key_from_a_wrong_address_is_refused(house: House, mounted: Mounted, things: Things) -> None:
+async def test_a_key_from_a_wrong_address_is_refused(house: House, mounted: RouteTable, things: Things) -> None:
     """Spec 5.3 step 4, D-28: restriction on with a list that does not match, and with an empty one."""
     elsewhere = await house.agent_key(ip_restriction=True, ip_list=("10.0.0.0/8", "2001:db8::/32"))
     nowhere = await house.agent_key(ip_restriction=True)
@@ -362,14 +367,14 @@ async def test_a_key_from_a_wrong_address_is_refused(house: House, mounted: Moun
             assert (status, body["error"], body["your_ip"]) == (403, "ip_not_allowed", "127.0.0.1"), _named(endpoint)
 
 
-async def test_a_key_over_its_limit_is_refused_with_headers(house: House, mounted: Mounted, things: Things) -> None:
+async def test_a_key_over_its_limit_is_refused_with_headers(house: House, mounted: RouteTable, things: Things) -> None:
     """Spec 8, D-27: 429 with Retry-After and the three headers; status calls spend nothing and are not refused."""
     limited = await house.agent_key("*", *_platform(mounted), rate_limit=1)
     assert (await limited.get("/v1/brain/tags")).status_code == 200
 
     for endpoint in _guarded(mounted):
         answer = await limited.send(endpoint.route.method, _path(endpoint, things), _BODIES.get(_named(endpoint)))
-        if not endpoint.route.spends:
+        if not endpoint.route.rate_limited:
             # A heartbeat of a lease that nobody has is refused for that, and not for the limit; so is a file that is not there.
             refused = "not_found" if endpoint.path == "/api/docs/static/{digest}/{name}" else "lease_lost"
             assert answer.status_code == 200 or error_body(answer)["error"] == refused, _named(endpoint)
@@ -380,7 +385,7 @@ async def test_a_key_over_its_limit_is_refused_with_headers(house: House, mounte
         assert answer.headers["x-ratelimit-remaining"] == "0"
 
 
-async def test_another_workspace_sees_and_changes_nothing(house: House, mounted: Mounted, things: Things) -> None:
+async def test_another_workspace_sees_and_changes_nothing(house: House, mounted: RouteTable, things: Things) -> None:
     """Spec 2.8: workspace_id is a hard tenant boundary; another tenant's id is a missing one, in the same words."""
     stranger = await house.api_key(workspace_id=await house.workspace("other"))
 
@@ -390,7 +395,7 @@ async def test_another_workspace_sees_and_changes_nothing(house: House, mounted:
     assert superseding.status_code == 422
 
 
-async def _finds_nothing(caller: Caller, endpoint: Endpoint, things: Things) -> None:
+async def _finds_nothing(caller: Caller, endpoint: RouteEndpoint, things: Things) -> None:
     """Hold what *caller* is told of somebody else's thing against what it is told of nobody's."""
     status, body, text = await _try(caller, endpoint, things)
     assert _MARK not in text.replace(f"'{_MARK}'", ""), _named(endpoint)
@@ -401,7 +406,7 @@ async def _finds_nothing(caller: Caller, endpoint: Endpoint, things: Things) -> 
         assert {**body, "message": str(body["message"]).replace(repr(mine), repr(nobodys))} == missing, _named(endpoint)
 
 
-async def test_the_sandbox_is_another_tenant(house: House, mounted: Mounted, things: Things) -> None:
+async def test_the_sandbox_is_another_tenant(house: House, mounted: RouteTable, things: Things) -> None:
     """D-25: test keys act in the workspace's sandbox twin; nothing is seen across, and answers show the parent."""
     tester = await house.api_key(environment="test")
 
@@ -414,7 +419,7 @@ async def test_the_sandbox_is_another_tenant(house: House, mounted: Mounted, thi
     assert "Only in the sandbox." not in [memory["content"] for memory in listed["data"]]
 
 
-async def test_a_key_that_names_another_workspace_is_refused(house: House, mounted: Mounted, things: Things) -> None:
+async def test_a_key_that_names_another_workspace_is_refused(house: House, mounted: RouteTable, things: Things) -> None:
     """D-15: X-Workspace-ID is optional, but must be the key's."""
     for endpoint in _guarded(mounted):
         status, body, _ = await _try(house.admin, endpoint, things, **{"X-Workspace-ID": str(house.workspace_id + 1)})
@@ -447,7 +452,7 @@ _ALLOWED_ON_FULL_DISK = {
 async def test_a_nearly_full_disk_refuses_every_write(settings: Settings) -> None:
     """D-17; issue 14 (specification 1): every POST, PUT and PATCH is 507, but those above; reads and deletions go on."""
     async with open_house(replace(settings, min_free_disk_mb=1_000_000)) as house:
-        mounted = mounted_routes(house.rookery)
+        mounted = build_route_table(house.rookery)
         caller = await house.api_key("*", *_platform(mounted))
         for endpoint in _guarded(mounted):
             status, body, _ = await _try(caller, endpoint, _NOBODYS)

@@ -19,8 +19,8 @@ from rookery import migrations
 from rookery.kernel.db import metadata
 from rookery.kernel.db.postgresql import sqlalchemy_url
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
-from rookery.migrations import HEAD, migrate
-from rookery.wiring import build
+from rookery.migrations import HEAD_REVISION, migrate
+from rookery.wiring import build_platform
 
 
 def test_head_is_the_newest_revision() -> None:
@@ -28,12 +28,12 @@ def test_head_is_the_newest_revision() -> None:
     config = Config()
     config.set_main_option("script_location", str(Path(migrations.__file__).parent))
 
-    assert ScriptDirectory.from_config(config).get_heads() == [HEAD]
+    assert ScriptDirectory.from_config(config).get_heads() == [HEAD_REVISION]
 
 
 def test_migrations_make_the_tables_that_the_code_knows(database_url: str, data_dir: Path) -> None:
     """House 5.2: one schema, in code and in its history, on both dialects."""
-    assert build  # imports every store, so that the metadata is whole
+    assert build_platform  # imports every store, so that the metadata is whole
     url = f"sqlite:///{data_dir}/records.db" if database_url == "embedded:" else sqlalchemy_url(database_url)
     engine = create_engine(url, poolclass=NullPool)
     with engine.connect() as connection:

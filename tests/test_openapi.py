@@ -11,14 +11,14 @@ import jsonschema_rs
 import pytest
 from openapi_spec_validator import OpenAPIV30SpecValidator
 
-from rookery.app import mounted_routes
+from rookery.app import build_route_table
 from rookery.kernel.config import Settings
-from rookery.kernel.http.describing import notes_of
-from rookery.kernel.http.routes import Endpoint
+from rookery.kernel.http.openapi import get_route_docs
+from rookery.kernel.http.routes import RouteEndpoint
 from rookery.reference.downgrade import Schema
-from rookery.reference.naming import shown_path
-from rookery.reference.openapi import Announced, document
-from rookery.wiring import build
+from rookery.reference.naming import document_path
+from rookery.reference.openapi import EventDocs, build_document
+from rookery.wiring import build_platform
 from tests.documented import Told
 
 _METHODS = frozenset({"get", "post", "put", "patch", "delete"})
@@ -43,15 +43,15 @@ _RATE = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset")
 
 
 @pytest.fixture(scope="module")
-def endpoints(tmp_path_factory: pytest.TempPathFactory) -> list[Endpoint]:
+def endpoints(tmp_path_factory: pytest.TempPathFactory) -> list[RouteEndpoint]:
     """What is served; nothing is opened for it."""
-    return mounted_routes(build(Settings(data_dir=tmp_path_factory.mktemp("data")))).endpoints
+    return build_route_table(build_platform(Settings(data_dir=tmp_path_factory.mktemp("data")))).endpoints
 
 
 @pytest.fixture(scope="module")
-def whole(endpoints: list[Endpoint]) -> Schema:
+def whole(endpoints: list[RouteEndpoint]) -> Schema:
     """The document of it."""
-    return document(endpoints, address=lambda _: "http://localhost:8400")
+    return build_document(endpoints, public_url=lambda _: "http://localhost:8400")
 
 
 def test_the_document_is_openapi_3_0(whole: Schema) -> None:
@@ -112,9 +112,11 @@ def test_no_schema_has_the_name_that_generators_give_to_a_free_field(whole: Sche
     assert made & schemas.keys() == set()
 
 
-def test_the_document_has_the_operations_that_are_served(whole: Schema, endpoints: list[Endpoint]) -> None:
+def test_the_document_has_the_operations_that_are_served(whole: Schema, endpoints: list[RouteEndpoint]) -> None:
     """D-83: equal to the mounted routes; a route that is not hidden is an operation or its named alias, and nothing else is there."""
-    served = sorted((each.route.method.lower(), shown_path(each.path)) for each in endpoints if not notes_of(each.route.handler).hidden)
+    served = sorted(
+        (each.route.method.lower(), document_path(each.path)) for each in endpoints if not get_route_docs(each.route.handler).hidden
+    )
     told = [
         (method, each)
         for path, method, operation in _operations(whole)
@@ -140,9 +142,9 @@ def test_every_operation_has_a_name_of_its_own(whole: Schema) -> None:
     assert [name for name in names if re.fullmatch(r"[a-z]+(_[a-z]+)*", name) is None] == []
 
 
-def test_operations_are_named_after_what_they_do(whole: Schema, endpoints: list[Endpoint]) -> None:
+def test_operations_are_named_after_what_they_do(whole: Schema, endpoints: list[RouteEndpoint]) -> None:
     """Issue 14: a generated client has `remember` and `list_plans`; each row declares its name, which begins with a verb. D-83."""
-    undeclared = [each.path for each in endpoints if not each.route.operation_id and not notes_of(each.route.handler).hidden]
+    undeclared = [each.path for each in endpoints if not each.route.operation_id and not get_route_docs(each.route.handler).hidden]
     assert undeclared == []
     names = {cast("str", operation["operationId"]): f"{method} {path}" for path, method, operation in _operations(whole)}
     assert {name for name in names if name.partition("_")[0] not in _VERBS} == set()
@@ -221,16 +223,16 @@ def test_the_tool_server_api_is_tagged_as_the_specification_has_it(whole: Schema
     assert list(tags.values()) == [["Discovery"]] * 4 + [["Execution"]] * 2
 
 
-def test_every_operation_says_what_it_does_and_to_whom(whole: Schema, endpoints: list[Endpoint]) -> None:
+def test_every_operation_says_what_it_does_and_to_whom(whole: Schema, endpoints: list[RouteEndpoint]) -> None:
     """Issue 7: each has a summary, a described tag, its scope, its security, and parameters that are explained."""
     described = {cast("str", tag["name"]) for tag in cast("list[Schema]", whole["tags"]) if tag["description"] != tag["name"]}
-    by_name = {(shown_path(each.path), each.route.method.lower()): each.route for each in endpoints}
+    by_name = {(document_path(each.path), each.route.method.lower()): each.route for each in endpoints}
     for path, method, operation in _operations(whole):
         where, route = f"{method} {path}", by_name[path, method]
         assert operation["summary"], where
         assert set(cast("list[str]", operation["tags"])) <= described, where
         assert operation["tags"], where
-        assert operation.get("x-required-scope") == route.needs, where
+        assert operation.get("x-required-scope") == route.required_scope, where
         security = cast("list[Schema]", operation["security"])
         if route.public:
             assert security == [] or {} in security, where
@@ -267,11 +269,11 @@ def test_every_answer_says_of_what_form_it_is(whole: Schema) -> None:
                 assert f"#/components/schemas/{form}" in str(content["application/json"]), where
 
 
-def test_the_events_that_webhooks_tell_of_are_in_the_document(endpoints: list[Endpoint]) -> None:
+def test_the_events_that_webhooks_tell_of_are_in_the_document(endpoints: list[RouteEndpoint]) -> None:
     """D-80, D-83: 3.0 has no word for requests that a server makes, so they are an extension, with the payload as a schema."""
-    announced = [Announced(name="memory.stored", says="A memory was stored.", data="the memory")]
+    announced = [EventDocs(name="memory.stored", summary="A memory was stored.", data_description="the memory")]
 
-    whole = document(endpoints, address=lambda _: "http://localhost:8400", announced=announced)
+    whole = build_document(endpoints, public_url=lambda _: "http://localhost:8400", events=announced)
 
     told = cast("dict[str, dict[str, Schema]]", whole["x-webhooks"])["memory.stored"]["post"]
     assert told["summary"] == "A memory was stored."
@@ -285,7 +287,7 @@ def test_whoever_serves_under_several_hosts_is_shown_where_each_path_is(tmp_path
         data_dir=tmp_path, api_url="https://api.example.org", mcp_url="https://mcp.example.org", base_url="https://tools.example.org"
     )
 
-    whole = document(mounted_routes(build(chosen)).endpoints, address=chosen.address_of)
+    whole = build_document(build_route_table(build_platform(chosen)).endpoints, public_url=chosen.public_url_of)
 
     paths = cast("dict[str, Schema]", whole["paths"])
     assert whole["servers"] == [{"url": "https://api.example.org"}]

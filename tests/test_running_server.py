@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rookery.kernel.data_folder import LISTENING
+from rookery.kernel.data_folder import SERVER_FILE
 from rookery.kernel.running_server import find_server
 from tests.conftest import lend_model
 from tests.processes import running
@@ -40,11 +40,11 @@ def test_commands_find_the_server_and_its_settings_by_the_data_folder(tmp_path: 
         assert f"{server.url}/mcp" in (tmp_path / "mcp.json").read_text(encoding="utf-8")
         assert added.returncode == 0, added.stderr
         assert [each["says"] for each in findings if each["about"] == "server"] == [f"runs at {server.url}, process {server.process.pid}"]
-        note = (folder / LISTENING).read_bytes()
+        note = (folder / SERVER_FILE).read_bytes()
         assert server.stop() == 0
-    assert not (folder / LISTENING).exists()
+    assert not (folder / SERVER_FILE).exists()
 
-    (folder / LISTENING).write_bytes(note)
+    (folder / SERVER_FILE).write_bytes(note)
     left_behind = rookery(folder, "connect", "claude-code")
     assert "http://127.0.0.1:8400/mcp" in left_behind.stdout
     assert "No server answers" in left_behind.stderr
@@ -61,14 +61,14 @@ def test_a_broken_note_is_no_server(tmp_path: Path) -> None:
         '{"url": "http://127.0.0.1:1", "pid": 1}',
         '{"url": "nowhere", "pid": 1}',
     ):
-        (tmp_path / LISTENING).write_text(note, encoding="utf-8")
+        (tmp_path / SERVER_FILE).write_text(note, encoding="utf-8")
 
         assert find_server(tmp_path) is None
 
 
 def test_a_note_that_is_no_regular_file_blocks_nobody(tmp_path: Path) -> None:
     """Attack 5 on the note: a FIFO in its place made `doctor` and `connect` wait for ever; D-04."""
-    os.mkfifo(tmp_path / LISTENING)
+    os.mkfifo(tmp_path / SERVER_FILE)
 
     shown = rookery(tmp_path, "connect", "claude-code")
 

@@ -12,7 +12,7 @@ import pytest
 from rookery.doctor import examine
 from rookery.kernel.config import Settings
 from rookery.kernel.sealing import KeySource
-from rookery.wiring import build
+from rookery.wiring import build_platform
 from tests.conftest import open_house
 
 _OTHER = "another secret key, 0123456789 0123456789"
@@ -28,7 +28,7 @@ async def test_the_doctor_says_what_is_wrong_with_the_key(settings: Settings) ->
     path = settings.data_dir / "secret.key"
 
     async def finding() -> tuple[str, str]:
-        async with build(settings).for_command() as rookery:
+        async with build_platform(settings).open_for_command() as rookery:
             [found] = [each for each in await examine(rookery) if each.about == "secrets"]
         return found.grade, f"{found.says}. {found.advice}"
 
@@ -62,7 +62,7 @@ def test_the_command_changes_the_key_and_says_so(data_dir: Path) -> None:
     done = _rookery(data_dir, "secrets", "rotate", "--json")
 
     assert done.returncode == 0, done.stderr
-    key_id = KeySource(data_dir).first().id
+    key_id = KeySource(data_dir).get_or_create_first().id
     assert json.loads(done.stdout) == {"key_id": key_id, "changed": True, "resealed": 0, "deleted": 0}
     assert (data_dir / "secret.key").read_bytes() != before
     assert _rookery(data_dir, "secrets", "rotate", "--lost").returncode == 2

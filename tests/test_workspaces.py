@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from sqlalchemy import Double, LargeBinary, Table, Text, func, insert, select
 
-from rookery.access.settings import NewApiKey
+from rookery.access.key_fields import NewApiKey
 from rookery.kernel.config import Settings
 from rookery.kernel.db import Tx, Value, metadata
-from rookery.memory.models import Within
-from rookery.memory.words import parsed
-from rookery.wiring import Rookery, build
+from rookery.memory.models import AccessFilter
+from rookery.memory.text_queries import parse_query
+from rookery.wiring import Rookery, build_platform
 from tests.conftest import OPERATOR, House, eventually
 
 OF_ALL = {"access_once", "sealing", "tool_catalogue", "tool_deprecations", "tool_revisions", "workspaces"}
@@ -39,16 +39,18 @@ async def test_a_deleted_workspace_leaves_nothing_of_itself(house: House) -> Non
 
 
 async def _empty(house: House, workspace_id: int) -> bool:
-    within = Within(workspace_id=workspace_id, at=house.rookery.clock())
-    left = await house.rookery.vectors.count(workspace_id) + await house.rookery.texts.total(parsed("stay"), within=within)
-    return left == 0 and await house.rookery.jobs.backlog("DeleteFromIndex", workspace_id) == 0
+    within = AccessFilter(workspace_id=workspace_id, at=house.rookery.clock())
+    left = await house.rookery.vectors.count(workspace_id) + await house.rookery.texts.count_matches(
+        parse_query("stay"), access_filter=within
+    )
+    return left == 0 and await house.rookery.jobs.count_pending("DeleteFromIndex", workspace_id) == 0
 
 
 async def test_no_table_keeps_a_row_of_a_deleted_workspace(settings: Settings) -> None:
     """D-04: workspace delete takes the rows of every table, its twin's too, and nobody else's; a new table joins this by itself."""
     tables = [table for table in metadata.sorted_tables if table.name not in OF_ALL]
     assert [table.name for table in tables if "workspace_id" not in table.c] == []
-    async with build(settings).for_command() as rookery:
+    async with build_platform(settings).open_for_command() as rookery:
         doomed, other = [(await rookery.access.workspaces.create(name, by=OPERATOR)).id for name in ("doomed", "other")]
         for number in (doomed, other):
             await rookery.access.api_keys.create(number, NewApiKey(name="test", scopes=("*",), environment="test"), by=OPERATOR)
@@ -64,7 +66,9 @@ async def test_no_table_keeps_a_row_of_a_deleted_workspace(settings: Settings) -
 
         after = await _counted(rookery, places)
         queued = metadata.tables["jobs"]
-        jobs = await rookery.db.read(lambda tx: tx.all(select(queued.c.kind).where(queued.c.workspace_id.in_([doomed, twins[doomed]]))))
+        jobs = await rookery.db.read(
+            lambda tx: tx.fetch_all(select(queued.c.kind).where(queued.c.workspace_id.in_([doomed, twins[doomed]])))
+        )
     # What is left to be done clears the indexes, and ends by itself.
     assert {row.text("kind") for row in jobs} == {"DeleteFromIndex"}
     gone = {(name, tenant): number for (name, tenant), number in after.items() if tenant in {doomed, twins[doomed]} and name != "jobs"}
@@ -74,7 +78,7 @@ async def test_no_table_keeps_a_row_of_a_deleted_workspace(settings: Settings) -
 
 async def _twin(rookery: Rookery, workspace_id: int) -> int:
     workspaces = metadata.tables["workspaces"]
-    row = await rookery.db.read(lambda tx: tx.one(select(workspaces.c.id).where(workspaces.c.parent_id == workspace_id)))
+    row = await rookery.db.read(lambda tx: tx.fetch_one(select(workspaces.c.id).where(workspaces.c.parent_id == workspace_id)))
     assert row is not None
     return row.integer("id")
 
@@ -83,7 +87,7 @@ def _plant(tx: Tx, table: Table, tenant: int) -> None:
     """Put a row of *tenant* into *table*, whatever that means, unless there is one."""
     if not _number(tx, table, tenant):
         row: Mapping[str, Value] = {column.name: _value(column.type, column.name, tenant) for column in table.c}
-        tx.run(insert(table), row)
+        tx.execute(insert(table), row)
 
 
 def _value(kind: object, name: str, tenant: int) -> Value:
@@ -105,5 +109,5 @@ async def _counted(rookery: Rookery, places: Sequence[tuple[Table, int]]) -> dic
 
 
 def _number(tx: Tx, table: Table, tenant: int) -> int:
-    row = tx.one(select(func.count().label("n")).select_from(table).where(table.c.workspace_id == tenant))
+    row = tx.fetch_one(select(func.count().label("n")).select_from(table).where(table.c.workspace_id == tenant))
     return 0 if row is None else row.integer("n")

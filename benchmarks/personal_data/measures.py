@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from benchmarks.personal_data.sample import Labelled
-from rookery.memory.maintenance.cleaning import finders
-from rookery.memory.maintenance.cleaning.marks import find
+from rookery.memory.maintenance.cleaning import load_finders
+from rookery.memory.maintenance.cleaning.redaction import find_matches
 
 EVERYTHING = "all"
 
@@ -42,10 +42,10 @@ class Measured:
 
 def measure(lines: Iterable[Labelled]) -> Measured:
     """Find in *lines*; a find counts if it is exactly what is labelled."""
-    known = finders()
+    known = load_finders()
     labels, found, wrong, mistakes = Counter[str](), Counter[str](), Counter[str](), list[str]()
     for line in lines:
-        finds = {(each.kind.value, each.start, each.stop) for each in find(line.text, known)}
+        finds = {(each.kind.value, each.start, each.stop) for each in find_matches(line.text, known)}
         for kind, start, stop in sorted(line.labels | finds):
             is_label, is_find = (kind, start, stop) in line.labels, (kind, start, stop) in finds
             labels[kind] += is_label

@@ -22,10 +22,10 @@ import numpy.typing as npt
 from benchmarks.recall_quality.data import Collection
 from benchmarks.recall_quality.measures import DEPTH
 from rookery.engines import texts
-from rookery.memory.models import Document, MemoryScope, Passage, Within
+from rookery.memory.models import AccessFilter, IndexDocument, MemoryScope, Passage
 from rookery.memory.ports import Embedder
-from rookery.memory.ranking import fuse
-from rookery.memory.words import asked
+from rookery.memory.ranking import fuse_scores
+from rookery.memory.text_queries import parse_question
 
 CANDIDATES = 100
 """Each arm gives so many."""
@@ -97,7 +97,7 @@ class Hybrid:
 
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
-        self._texts: texts.Engine | None = None
+        self._texts: texts.TextEngine | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._ids: list[str] = []
         self._vectors: npt.NDArray[np.float32] = np.zeros((0, embedder.dimension), dtype=np.float32)
@@ -119,10 +119,10 @@ class Hybrid:
         vector = np.frombuffer(await self._embedder.embed_query(question), dtype="<f4")
         best_chunks = np.maximum.reduceat(self._vectors @ vector, self._starts)
         similarities = dict(sorted(zip(self._ids, best_chunks.tolist(), strict=True), key=lambda each: -each[1]))
-        matched = await self._texts.match(asked(question), within=Within(workspace_id=1, at=_NOW), limit=CANDIDATES)
+        matched = await self._texts.search(parse_question(question), access_filter=AccessFilter(workspace_id=1, at=_NOW), limit=CANDIDATES)
         scores = {each.memory_id: each.score for each in matched}
         candidates = [*list(similarities)[:CANDIDATES], *scores]
-        relevances = fuse({each: similarities[each] for each in candidates}, scores)
+        relevances = fuse_scores({each: similarities[each] for each in candidates}, scores)
         return {
             "semantic": list(similarities)[:DEPTH],
             "keyword": list(scores)[:DEPTH],
@@ -139,8 +139,8 @@ class Hybrid:
 _NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
 
-def _document(name: str, text: str) -> Document:
-    return Document(
+def _document(name: str, text: str) -> IndexDocument:
+    return IndexDocument(
         memory_id=name,
         workspace_id=1,
         org=None,

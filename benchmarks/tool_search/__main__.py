@@ -17,16 +17,16 @@ from pathlib import Path
 
 from benchmarks.tool_search.labelled import LABELLED, TAGLINES, Labelled
 from rookery.access.models import Caller
-from rookery.engines import embedders, meanings, upstreams
-from rookery.engines.meanings.embedded import Nearness
+from rookery.engines import embedders, similarity, upstreams
+from rookery.engines.similarity.cache import SimilarityCache
 from rookery.kernel.db import open_database
 from rookery.migrations import migrate
 from rookery.tools.catalogue import Catalogue
-from rookery.tools.finding.tool_search import BY_MEANING, ToolSearch, mixed
-from rookery.tools.finding.tool_words import Card, by_words, card
-from rookery.tools.models import BuiltIn, JsonObject, Server
-from rookery.tools.servers.roster import Roster
-from rookery.tools.supervision.sessions import Sessions
+from rookery.tools.discovery.lexical_scoring import ToolDocument, build_tool_document, score_by_words
+from rookery.tools.discovery.tool_search import SEMANTIC_WEIGHT, ToolSearch, combine_scores
+from rookery.tools.models import BuiltinTarget, JsonObject, Server
+from rookery.tools.servers.registry import ServerRegistry
+from rookery.tools.supervision.session_pool import SessionPool
 
 SERVERS_OF_ALL = 16
 ROUNDS = 300
@@ -36,7 +36,7 @@ CALLER = Caller(
     key_kind="api",
     key_name="bench",
     workspace_id=1,
-    shown_workspace_id=1,
+    public_workspace_id=1,
     scopes=frozenset({"*"}),
     agent_id=None,
     environment="live",
@@ -74,7 +74,7 @@ class Many:
 
     name, tagline, description = "Many tools", "Tools of every kind", ""
 
-    def tools(self) -> list[Tool]:
+    def list_tools(self) -> list[Tool]:
         """All 64 of the labelled set."""
         return [
             Tool(
@@ -107,10 +107,10 @@ def definition(tool: Labelled) -> JsonObject:
     return {"name": tool.name, "description": tool.description, "inputSchema": schema(tool)}
 
 
-def cards(tools: Sequence[Labelled]) -> list[Card]:
+def cards(tools: Sequence[Labelled]) -> list[ToolDocument]:
     """Return what is compared of each tool."""
-    servers = {name: Server(id=name, name=name, tagline=tagline, target=BuiltIn()) for name, tagline in TAGLINES.items()}
-    return [card(servers[tool.server], definition(tool)) for tool in tools]
+    servers = {name: Server(id=name, name=name, tagline=tagline, target=BuiltinTarget()) for name, tagline in TAGLINES.items()}
+    return [build_tool_document(servers[tool.server], definition(tool)) for tool in tools]
 
 
 def questions_of(half: str) -> list[tuple[str, int]]:
@@ -137,23 +137,23 @@ def line(name: str, found: Sequence[int]) -> str:
     )
 
 
-async def timed(folder: Path, nearness: Nearness) -> None:
+async def timed(folder: Path, nearness: SimilarityCache) -> None:
     """Print how long a search among 1,024 tools takes, each question a new one."""
     migrate("embedded:", data_dir=folder)
     db = open_database("embedded:", data_dir=folder)
     servers = [Many(number) for number in range(SERVERS_OF_ALL)]
-    sessions = Sessions(upstreams.open(servers))
-    roster = Roster(builtins=[upstreams.entry_of(server) for server in servers])
+    sessions = SessionPool(upstreams.open(servers))
+    roster = ServerRegistry(builtins=[upstreams.build_builtin_entry(server) for server in servers])
     catalogue = Catalogue(db, sessions, roster)
     await sessions.start()
     await catalogue.start()
-    for server in catalogue.servers(CALLER):
-        await catalogue.seen(server)
+    for server in catalogue.list_servers(CALLER):
+        await catalogue.wait_listed(server)
     search = ToolSearch(catalogue, roster, nearness)
     begun = time.perf_counter()
-    await search.learn()
+    await search.preload_embeddings()
     learnt_s = time.perf_counter() - begun
-    count = sum(len(catalogue.tools(CALLER, server)) for server in catalogue.servers(CALLER))
+    count = sum(len(catalogue.list_tools(CALLER, server)) for server in catalogue.list_servers(CALLER))
     took: list[float] = []
     for number in range(ROUNDS):
         tool = LABELLED[number % len(LABELLED)]
@@ -178,24 +178,25 @@ async def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         embedder = embedders.open("embedded:", data_dir=Path(folder))
-        nearness = meanings.open(embedder)
+        nearness = similarity.open(embedder)
         known = cards(LABELLED)
-        texts = [each.meaning for each in known]
-        await nearness.learn(texts)
+        texts = [each.embedded_text for each in known]
+        await nearness.preload(texts)
         for half in ("tuned", "held_out"):
             questions = questions_of(half)
-            near = [[each or 0.0 for each in await nearness.alike(question, texts)] for question, _ in questions]
-            words = [by_words(question, known) for question, _ in questions]
-            both = [[mixed(*pair) for pair in zip(*each, strict=True)] for each in zip(words, near, strict=True)]
+            near = [[each or 0.0 for each in await nearness.compare(question, texts)] for question, _ in questions]
+            words = [score_by_words(question, known) for question, _ in questions]
+            both = [[combine_scores(*pair) for pair in zip(*each, strict=True)] for each in zip(words, near, strict=True)]
             print(line(f"{half}: both", places(questions, both)))
             print(line(f"{half}: meaning alone", places(questions, near)))
             print(line(f"{half}: words alone", places(questions, words)))
             if half == "tuned" and asked.grid:
                 for weight in [step / 20 for step in range(21)]:
                     tried = [
-                        [mixed(*pair, by_meaning=weight) for pair in zip(*each, strict=True)] for each in zip(words, near, strict=True)
+                        [combine_scores(*pair, semantic_weight=weight) for pair in zip(*each, strict=True)]
+                        for each in zip(words, near, strict=True)
                     ]
-                    print(line(f"  by meaning {weight:.2f}{' *' if weight == BY_MEANING else ''}", places(questions, tried)))
+                    print(line(f"  by meaning {weight:.2f}{' *' if weight == SEMANTIC_WEIGHT else ''}", places(questions, tried)))
             if half == "tuned" and asked.misses:
                 for (question, right), place in zip(questions, places(questions, both), strict=True):
                     if place > 1:

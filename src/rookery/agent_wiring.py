@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rookery.access.audit import Audit
-from rookery.agents.plans.bell import Bell
+from rookery.access.audit_log import AuditLog
 from rookery.agents.plans.claims import Claims
-from rookery.agents.plans.journal import PlanJournal
+from rookery.agents.plans.event_log import PlanEventRecorder
+from rookery.agents.plans.notifier import ReadyTaskNotifier
 from rookery.agents.plans.phases import Phases
 from rookery.agents.plans.plans import Plans
 from rookery.agents.plans.tasks import Tasks
-from rookery.agents.ports import Keys, Memories, ToolCalls
-from rookery.agents.sessions.verbs import SessionServices, build_sessions
+from rookery.agents.ports import SessionKeyVerifier, SessionMemoryStore, ToolCallCounter
+from rookery.agents.sessions.session_services import SessionServices, build_session_services
 from rookery.agents.templates.library import Templates
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database
-from rookery.kernel.events import Bus
-from rookery.kernel.ids import Ids
+from rookery.kernel.events import EventBus
+from rookery.kernel.ids import IdFactory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class AgentServices:
     phases: Phases
     tasks: Tasks
     claims: Claims
-    bell: Bell
+    notifier: ReadyTaskNotifier
     templates: Templates
     sessions: SessionServices
 
@@ -36,23 +36,25 @@ class AgentServices:
 def build_agents(
     *,
     db: Database,
-    audit: Audit,
-    bus: Bus,
+    audit: AuditLog,
+    bus: EventBus,
     clock: Clock,
-    ids: Ids,
-    memories: Memories,
-    tool_calls: ToolCalls,
-    keys: Keys,
+    ids: IdFactory,
+    memories: SessionMemoryStore,
+    tool_calls: ToolCallCounter,
+    keys: SessionKeyVerifier,
 ) -> AgentServices:
     """Put agent work together; nothing is started yet."""
-    journal, bell = PlanJournal(bus), Bell(bus)
-    claims = Claims(db=db, journal=journal, bell=bell, clock=clock, ids=ids)
+    journal, bell = PlanEventRecorder(bus), ReadyTaskNotifier(bus)
+    claims = Claims(db=db, recorder=journal, notifier=bell, clock=clock, ids=ids)
     return AgentServices(
-        plans=Plans(db=db, journal=journal, clock=clock, ids=ids),
-        phases=Phases(db=db, journal=journal, clock=clock, ids=ids),
-        tasks=Tasks(db=db, journal=journal, clock=clock, ids=ids),
+        plans=Plans(db=db, recorder=journal, clock=clock, ids=ids),
+        phases=Phases(db=db, recorder=journal, clock=clock, ids=ids),
+        tasks=Tasks(db=db, recorder=journal, clock=clock, ids=ids),
         claims=claims,
-        bell=bell,
+        notifier=bell,
         templates=Templates(db, audit, clock),
-        sessions=build_sessions(db=db, bus=bus, clock=clock, ids=ids, memories=memories, tool_calls=tool_calls, keys=keys, claims=claims),
+        sessions=build_session_services(
+            db=db, bus=bus, clock=clock, ids=ids, memories=memories, tool_calls=tool_calls, keys=keys, claims=claims
+        ),
     )

@@ -16,44 +16,53 @@ from rookery.agents.api import AgentsApi
 from rookery.agents.api.phases import PhaseRoutes
 from rookery.agents.api.plans import PlanRoutes
 from rookery.agents.api.sessions import SessionRoutes
-from rookery.agents.api.stream import StreamRoutes
+from rookery.agents.api.stream import SessionStreamRoutes
 from rookery.agents.api.tasks import TaskRoutes
 from rookery.agents.api.templates import TemplateRoutes
 from rookery.kernel.config import Settings
 from rookery.kernel.errors import RookeryError
-from rookery.kernel.http import Described, Once, Route, Shell, describe, mount, reply, tag
-from rookery.kernel.http.cross_origin import CrossOrigin
-from rookery.kernel.http.metrics_page import MetricsPage
-from rookery.kernel.http.routes import Admit, Mounted
-from rookery.kernel.http.unknown_paths import UnknownPaths
+from rookery.kernel.http import (
+    DocumentedResponse,
+    EdgeMiddleware,
+    IdempotencyHandler,
+    Route,
+    document_route,
+    json_response,
+    mount_routes,
+    tag,
+)
+from rookery.kernel.http.cross_origin import CorsMiddleware
+from rookery.kernel.http.metrics_page import MetricsRoutes
+from rookery.kernel.http.routes import RequestGuard, RouteTable
+from rookery.kernel.http.unknown_paths import UnknownPathHandler
 from rookery.memory.api import MemoryApi
-from rookery.observation import Observation
+from rookery.observability import Observability
 from rookery.reference.api import ReferenceApi
-from rookery.reference.examples import shipped
-from rookery.reference.openapi import Announced, document
-from rookery.reference.published import Published
+from rookery.reference.document_cache import DocumentCache
+from rookery.reference.examples import load_packaged_examples
+from rookery.reference.openapi import EventDocs, build_document
 from rookery.tools.api import ToolsApi
-from rookery.tools.api.logins import CALLBACK, LoginRoutes
-from rookery.tools.api.pages import Pages
+from rookery.tools.api.logins import CALLBACK_PATH, LoginRoutes
+from rookery.tools.api.pages import HtmlPages
 from rookery.tools.api.start_page import StartPage
-from rookery.tools.finding.discovery import version
+from rookery.tools.discovery.documents import get_version
 from rookery.tools.gateway.routes import GatewayRoutes
 from rookery.webhooks.api import WebhooksApi
-from rookery.webhooks.catalogue import TYPES
-from rookery.wiring import STARTING, Rookery
+from rookery.webhooks.event_types import EVENT_TYPES
+from rookery.wiring import STATUS_STARTING, Rookery
 
 _log = structlog.stdlib.get_logger("rookery.app")
 
-_PROBE_S = 2.0
-_UNAVAILABLE = "unavailable"
+_PROBE_TIMEOUT_S = 2.0
+_STATUS_UNAVAILABLE = "unavailable"
 
-TOOLS = "/api/v1/mcp"
-BRAIN = "/v1/brain"
-PLATFORM = "/api/v1"
-AGENT = "/api/agent"
-PLAIN = "/v1"
+TOOLS_PREFIX = "/api/v1/mcp"
+BRAIN_PREFIX = "/v1/brain"
+PLATFORM_PREFIX = "/api/v1"
+AGENT_PREFIX = "/api/agent"
+UNPREFIXED_AGENT_PREFIX = "/v1"
 
-_ALIASES = {
+_PATH_ALIASES = {
     "/docs": "/api/docs",
     "/redoc": "/api/docs/redoc",
     "/api/openapi.json": "/docs/openapi.json",
@@ -61,10 +70,10 @@ _ALIASES = {
 """Where other frameworks have what we have elsewhere."""
 
 
-def mounted_routes(rookery: Rookery) -> Mounted:
+def build_route_table(rookery: Rookery) -> RouteTable:
     """Return every route of the server; the one table of prefixes."""
     app = FastAPI(title="Rookery", version="1.0.0", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
-    mounted = Mounted(app, disk=rookery.disk_space)
+    mounted = RouteTable(app, disk=rookery.disk_space)
     memory, tools = rookery.memory, rookery.tools
     access = AccessApi(
         guard=rookery.access.guard,
@@ -83,21 +92,21 @@ def mounted_routes(rookery: Rookery) -> Mounted:
         listing=memory.listing,
         feedback=memory.feedback,
         context=memory.context,
-        answers=memory.answers,
+        serializer=memory.serializer,
         mode=rookery.settings.recall_mode,
     )
     toolbox = ToolsApi(
         catalogue=tools.catalogue,
         sessions=tools.sessions,
-        calls=tools.calls,
+        runner=tools.calls,
         analytics=tools.analytics,
         resources=tools.resources,
-        owned=tools.owned,
+        workspace_servers=tools.workspace_servers,
         checker=tools.checker,
-        logins=LoginRoutes(tools.logins, tools.catalogue, rookery.clock, rookery.settings.address_of(CALLBACK)),
+        logins=LoginRoutes(tools.logins, tools.catalogue, rookery.clock, rookery.settings.public_url_of(CALLBACK_PATH)),
         discovery=tools.discovery,
         search=tools.search,
-        api=rookery.settings.address_of(TOOLS) + TOOLS,
+        api=rookery.settings.public_url_of(TOOLS_PREFIX) + TOOLS_PREFIX,
         is_discovery_public=rookery.settings.is_discovery_public,
         has_docs=rookery.settings.has_api_docs,
     )
@@ -107,69 +116,71 @@ def mounted_routes(rookery: Rookery) -> Mounted:
         tasks=TaskRoutes(tasks=rookery.agents.tasks, claims=rookery.agents.claims),
         templates=TemplateRoutes(templates=rookery.agents.templates, plans=rookery.agents.plans),
         sessions=SessionRoutes(sessions=rookery.agents.sessions),
-        stream=StreamRoutes(following=rookery.agents.sessions.following),
+        streams=SessionStreamRoutes(streams=rookery.agents.sessions.streams),
     )
     hooks = WebhooksApi(rookery.webhooks.endpoints, rookery.webhooks.deliveries, rookery.clock)
-    health = Health(rookery.probes)
+    health = HealthRoutes(rookery.probes)
     start = StartPage(
         organization=tools.discovery.organization,
-        version=version(),
+        version=get_version(),
         is_public=rookery.settings.is_discovery_public,
         has_docs=rookery.settings.has_api_docs,
         status=health.status,
-        address=rookery.settings.address_of,
-        pages=Pages(has_docs=rookery.settings.has_api_docs),
+        address=rookery.settings.public_url_of,
+        pages=HtmlPages(has_docs=rookery.settings.has_api_docs),
     )
     tables: list[tuple[str, list[Route]]] = [
-        (TOOLS, toolbox.gateway_routes()),
+        (TOOLS_PREFIX, toolbox.gateway_routes()),
         ("", toolbox.host_routes()),
-        ("", GatewayRoutes(tools.gateway, origins_of(rookery.settings)).routes()),
-        (BRAIN, brain.routes()),
-        (PLATFORM, access.platform_routes()),
-        (PLATFORM, toolbox.platform_routes()),
-        (AGENT, access.agent_routes()),
-        (AGENT, toolbox.agent_routes()),
-        (AGENT, work.routes()),
-        (PLAIN, work.routes()),
-        (PLATFORM, hooks.routes()),
+        ("", GatewayRoutes(tools.gateway, list_allowed_origins(rookery.settings)).routes()),
+        (BRAIN_PREFIX, brain.routes()),
+        (PLATFORM_PREFIX, access.platform_routes()),
+        (PLATFORM_PREFIX, toolbox.platform_routes()),
+        (AGENT_PREFIX, access.agent_routes()),
+        (AGENT_PREFIX, toolbox.agent_routes()),
+        (AGENT_PREFIX, work.routes()),
+        (UNPREFIXED_AGENT_PREFIX, work.routes()),
+        (PLATFORM_PREFIX, hooks.routes()),
         ("", health.routes()),
         ("", start.routes()),
-        ("", MetricsPage(rookery.observation.metrics).routes()),
+        ("", MetricsRoutes(rookery.observability.metrics).routes()),
     ]
     if rookery.settings.has_api_docs:
-        announced = [Announced(name=each.name, says=each.says, data=each.data) for each in TYPES]
-        published = Published(
-            lambda: document(mounted.endpoints, address=rookery.settings.address_of, announced=announced, examples=shipped())
+        announced = [EventDocs(name=each.name, summary=each.description, data_description=each.data_description) for each in EVENT_TYPES]
+        published = DocumentCache(
+            lambda: build_document(
+                mounted.endpoints, public_url=rookery.settings.public_url_of, events=announced, examples=load_packaged_examples()
+            )
         )
-        tables.append(("", ReferenceApi(published=published).routes()))
-    once = Once(rookery.sealing.kept_answers)
+        tables.append(("", ReferenceApi(document_cache=published).routes()))
+    once = IdempotencyHandler(rookery.sealing.idempotency_store)
     for prefix, routes in tables:
-        mount(mounted, prefix, routes, rookery.access.guard, once)
+        mount_routes(mounted, prefix, routes, rookery.access.guard, once)
     return mounted
 
 
 def create_app(rookery: Rookery) -> ASGIApp:
     """Return the server of *rookery*, which it starts and closes with its lifespan."""
-    return Application(rookery, shell(rookery.settings, mounted_routes(rookery), rookery.access.guard, rookery.observation))
+    return Application(rookery, build_edge(rookery.settings, build_route_table(rookery), rookery.access.guard, rookery.observability))
 
 
 class Application:
     """HTTP by the shell; the lifespan by the rookery itself."""
 
-    def __init__(self, rookery: Rookery, shell: ASGIApp) -> None:
+    def __init__(self, rookery: Rookery, edge: ASGIApp) -> None:
         self._rookery = rookery
-        self._shell = shell
+        self._edge = edge
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection of whatever kind."""
         if scope["type"] == "http":
-            await self._shell(scope, receive, send)
+            await self._edge(scope, receive, send)
         elif scope["type"] == "lifespan":
-            await self._live(receive, send)
+            await self._run_lifespan(receive, send)
         else:
             await send({"type": "websocket.close", "code": 1000})
 
-    async def _live(self, receive: Receive, send: Send) -> None:
+    async def _run_lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
         try:
             await self._rookery.start()
@@ -183,7 +194,7 @@ class Application:
 
 
 @tag("Operation")
-class Health:
+class HealthRoutes:
     """Whether the process is up, and whether it can work (D-05)."""
 
     def __init__(self, probes: Mapping[str, Callable[[], Awaitable[str]]]) -> None:
@@ -196,7 +207,7 @@ class Health:
                 method="GET",
                 path="/healthz",
                 handler=self.healthz,
-                needs=None,
+                required_scope=None,
                 public=True,
                 operation_id="check_health",
                 summary="Check that the process is up",
@@ -206,7 +217,7 @@ class Health:
                 method="GET",
                 path="/readyz",
                 handler=self.readyz,
-                needs=None,
+                required_scope=None,
                 public=True,
                 operation_id="check_readiness",
                 summary="Check the engines",
@@ -216,29 +227,29 @@ class Health:
 
     async def healthz(self) -> Response:
         """Return 200 while the process is up. No engine is contacted."""
-        return reply({"status": "ok"})
+        return json_response({"status": "ok"})
 
-    @describe(answers={503: Described(says="The record store is down.", media=("application/json",))})
+    @document_route(responses={503: DocumentedResponse(description="The record store is down.", media_types=("application/json",))})
     async def readyz(self) -> Response:
         """Return the state of each engine. The status is 503 only if the record store is down."""
-        states = await self._states()
-        status = _summary(states)
-        return reply({"status": status, "engines": states}, status=503 if status == _UNAVAILABLE else 200)
+        states = await self._get_states()
+        status = _summarize_states(states)
+        return json_response({"status": status, "engines": states}, status=503 if status == _STATUS_UNAVAILABLE else 200)
 
     async def status(self) -> str:
         """Return the status of all engines together."""
-        return _summary(await self._states())
+        return _summarize_states(await self._get_states())
 
-    async def _states(self) -> dict[str, str]:
+    async def _get_states(self) -> dict[str, str]:
         names = list(self._probes)
-        return dict(zip(names, await asyncio.gather(*(self._state(name) for name in names)), strict=True))
+        return dict(zip(names, await asyncio.gather(*(self._get_state(name) for name in names)), strict=True))
 
-    async def _state(self, name: str) -> str:
+    async def _get_state(self, name: str) -> str:
         try:
-            async with asyncio.timeout(_PROBE_S):
+            async with asyncio.timeout(_PROBE_TIMEOUT_S):
                 return await self._probes[name]()
         except TimeoutError:
-            return f"no answer within {_PROBE_S:.0f} s"
+            return f"no answer within {_PROBE_TIMEOUT_S:.0f} s"
         except RookeryError as error:
             return error.message
         except Exception as error:
@@ -246,42 +257,44 @@ class Health:
             return type(error).__name__
 
 
-def _summary(states: Mapping[str, str]) -> str:
+def _summarize_states(states: Mapping[str, str]) -> str:
     """Return the state of the whole: as good as its worst engine."""
     if states.get("database") != "ok":
-        return _UNAVAILABLE
+        return _STATUS_UNAVAILABLE
     if all(state == "ok" for state in states.values()):
         return "ok"
-    return STARTING if all(state in {"ok", STARTING} for state in states.values()) else "degraded"
+    return STATUS_STARTING if all(state in {"ok", STATUS_STARTING} for state in states.values()) else "degraded"
 
 
-def shell(settings: Settings, mounted: Mounted, admit: Admit | None = None, observation: Observation | None = None) -> ASGIApp:
-    """Return what stands around *mounted*: hosts, origins and request ids by *settings*."""
+def build_edge(
+    settings: Settings, table: RouteTable, guard: RequestGuard | None = None, observation: Observability | None = None
+) -> ASGIApp:
+    """Return what stands around *table*: hosts, origins and request ids by *settings*."""
     hosts = {"localhost", "127.0.0.1", "::1", settings.host, *settings.allowed_hosts}
-    hosts.update(name for each in _addresses(settings) if (name := urlsplit(each).hostname))
-    mounted.app.router.default = UnknownPaths(mounted, _ALIASES)
-    outer: ASGIApp = Shell(
-        exact=mounted.exact,
-        router=mounted.app.router,
+    hosts.update(name for each in _list_public_urls(settings) if (name := urlsplit(each).hostname))
+    table.app.router.default = UnknownPathHandler(table, _PATH_ALIASES)
+    outer: ASGIApp = EdgeMiddleware(
+        endpoints_by_path=table.endpoints_by_path,
+        router=table.app.router,
         hosts=hosts,
-        origins=origins_of(settings),
-        address=settings.address_of,
-        admit=admit,
-        error_format=mounted.error_format,
-        traffic=observation.traffic if observation else None,
+        origins=list_allowed_origins(settings),
+        public_url=settings.public_url_of,
+        guard=guard,
+        error_format=table.find_error_format,
+        request_metrics=observation.request_metrics if observation else None,
         tracer=observation.tracer if observation else None,
     )
     if settings.cors_origins:
-        return CrossOrigin(outer, settings.cors_origins)
+        return CorsMiddleware(outer, settings.cors_origins)
     return outer
 
 
-def origins_of(settings: Settings) -> frozenset[str]:
+def list_allowed_origins(settings: Settings) -> frozenset[str]:
     """Return the origins that are ours, lower case: pages that may act with a browser's credentials, and speak MCP."""
     local = {f"http://{host}:{settings.port}" for host in ("localhost", "127.0.0.1", "[::1]")}
-    ours = {f"{parts.scheme}://{parts.netloc}" for parts in map(urlsplit, _addresses(settings))}
+    ours = {f"{parts.scheme}://{parts.netloc}" for parts in map(urlsplit, _list_public_urls(settings))}
     return frozenset(each.lower() for each in (*local, *settings.cors_origins, *ours))
 
 
-def _addresses(settings: Settings) -> list[str]:
-    return [each for each in (settings.base_url, settings.api_url, settings.mcp_url, settings.address_of("/")) if each]
+def _list_public_urls(settings: Settings) -> list[str]:
+    return [each for each in (settings.base_url, settings.api_url, settings.mcp_url, settings.public_url_of("/")) if each]

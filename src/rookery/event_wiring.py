@@ -7,31 +7,31 @@ from collections.abc import Mapping
 
 import structlog
 
-from rookery.access import portraits as key_portraits
+from rookery.access import event_payloads as key_portraits
 from rookery.access.models import Caller
 from rookery.agent_wiring import AgentServices
-from rookery.agents.portraits import AgentPortraits
-from rookery.announcing import (
-    Announcement,
-    Announcer,
+from rookery.agents.event_payloads import AgentEventPayloads
+from rookery.event_mapping import (
+    EventMapper,
     EventMappings,
-    Renderer,
-    key_announcements,
-    map_event,
-    to_record,
-    webhook_announcements,
+    MappedEvent,
+    RenderPayload,
+    key_event_mappings,
+    make_mapping,
+    to_new_event,
+    webhook_event_mappings,
 )
-from rookery.kernel.clock import Clock, iso
+from rookery.kernel.clock import Clock, format_iso
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.events import (
     AgentSessionEnded,
-    AgentSessionNoted,
     AgentSessionStarted,
-    Bus,
+    AgentSessionUpdated,
+    EventBus,
     MemoryArchived,
     MemoryDeleted,
+    MemoryRedacted,
     MemoryStored,
-    MemoryStripped,
     MemorySuperseded,
     PhaseChanged,
     PlanChanged,
@@ -40,159 +40,165 @@ from rookery.kernel.events import (
     TaskChanged,
     ToolCalled,
 )
-from rookery.memory.portraits import MemoryPortraits
+from rookery.memory.event_payloads import MemoryEventPayloads
 from rookery.memory_wiring import MemoryServices
 from rookery.tool_wiring import ToolServices
-from rookery.tools import portraits as tool_portraits
-from rookery.tools.portraits import ServerPortraits
-from rookery.webhooks.recording import Recorder
-from rookery.webhooks.store import listening
+from rookery.tools import serializers as tool_portraits
+from rookery.tools.serializers import ServerSerializer
+from rookery.webhooks.outbox import Outbox
+from rookery.webhooks.store import subscribers
 
 _log = structlog.stdlib.get_logger("rookery.events")
 
-_MOST_WAITING = 10_000
+_MAX_QUEUED_EVENTS = 10_000
 """Changes of servers' health that are not written yet; beyond it they are dropped, and logged."""
 
 
-def connect(
-    bus: Bus, recorder: Recorder, *, db: Database, clock: Clock, memory: MemoryServices, agents: AgentServices, tools: ToolServices
-) -> ServerNews:
+def connect_events(
+    bus: EventBus, outbox: Outbox, *, db: Database, clock: Clock, memory: MemoryServices, agents: AgentServices, tools: ToolServices
+) -> ServerHealthPublisher:
     """Have webhooks told of all that is announced; return what must run for tool servers, which no transaction makes come or go."""
-    memories, work = MemoryPortraits(memory.answers), AgentPortraits(agents.sessions.working, clock)
+    memories, work = MemoryEventPayloads(memory.serializer), AgentEventPayloads(agents.sessions.records, clock)
     mappings = {
-        **_of_memory(memories),
-        **_of_agents(work),
-        **_of_tools(),
-        **key_announcements(clock),
-        **webhook_announcements(clock),
+        **_memory_mappings(memories),
+        **_agent_mappings(work),
+        **_tool_mappings(),
+        **key_event_mappings(clock),
+        **webhook_event_mappings(clock),
     }
-    Announcer(recorder, mappings).connect(bus)
+    EventMapper(outbox, mappings).subscribe(bus)
 
-    def forget(tx: Tx, event: MemorySuperseded | MemoryDeleted | MemoryStripped) -> None:
-        recorder.forget(tx, event.workspace_id, event.memory_id)
+    def forget(tx: Tx, event: MemorySuperseded | MemoryDeleted | MemoryRedacted) -> None:
+        outbox.redact_memory(tx, event.workspace_id, event.memory_id)
 
-    bus.record(MemorySuperseded, forget)
-    bus.record(MemoryDeleted, forget)
-    bus.record(MemoryStripped, forget)
-    return ServerNews(db, bus, recorder, ServerPortraits(tools.catalogue, tools.sessions, tools.resources))
+    bus.add_recorder(MemorySuperseded, forget)
+    bus.add_recorder(MemoryDeleted, forget)
+    bus.add_recorder(MemoryRedacted, forget)
+    return ServerHealthPublisher(db, bus, outbox, ServerSerializer(tools.catalogue, tools.sessions, tools.resources))
 
 
-class ServerNews:
+class ServerHealthPublisher:
     """Tells webhooks of tool servers that came online or went offline: each tenant that sees the server, as it sees it."""
 
-    def __init__(self, db: Database, bus: Bus, recorder: Recorder, portraits: ServerPortraits) -> None:
+    def __init__(self, db: Database, bus: EventBus, recorder: Outbox, portraits: ServerSerializer) -> None:
         """Hear of them from now on; they are told while `run` runs."""
         self._db = db
-        self._recorder = recorder
-        self._portraits = portraits
-        self._waiting = asyncio.Queue[ServerHealthChanged](_MOST_WAITING)
-        bus.subscribe(ServerHealthChanged, self._heard)
+        self._outbox = recorder
+        self._payloads = portraits
+        self._queue = asyncio.Queue[ServerHealthChanged](_MAX_QUEUED_EVENTS)
+        bus.subscribe(ServerHealthChanged, self._enqueue)
 
     async def run(self) -> None:
         """Tell of each change soon after it came, for ever."""
         while True:
-            event = await self._waiting.get()
+            event = await self._queue.get()
             try:
-                await self._tell(event)
+                await self._publish(event)
             except Exception:  # noqa: BLE001 - logged; the next change is another matter
                 _log.exception("event.server_not_told", server=event.server, health=event.health)
 
-    def _heard(self, event: ServerHealthChanged) -> None:
+    def _enqueue(self, event: ServerHealthChanged) -> None:
         try:
-            self._waiting.put_nowait(event)
+            self._queue.put_nowait(event)
         except asyncio.QueueFull:
             _log.warning("event.server_not_told", server=event.server, health=event.health, reason="too many changes at once")
 
-    async def _tell(self, event: ServerHealthChanged) -> None:
+    async def _publish(self, event: ServerHealthChanged) -> None:
         name = f"server.{event.health}"
 
         def read(tx: Tx) -> list[Caller]:
-            concerned = (each for each in listening.tenants(tx, name) if event.workspace_id in {None, each} and each not in event.but)
-            return [key_portraits.onlooker(tx, each) for each in concerned]
+            concerned = (
+                each
+                for each in subscribers.list_subscribed_tenants(tx, name)
+                if event.workspace_id in {None, each} and each not in event.excluded_workspaces
+            )
+            return [key_portraits.make_system_caller(tx, each) for each in concerned]
 
         viewers = await self._db.read(read)
         seen = dict[int, Mapping[str, object]]()
         for viewer in viewers:
             # Looked at here, on the event loop: the catalogue is not the store's. One by one, for there may be many.
-            data = self._portraits.told(viewer, event.key, event.health)
+            data = self._payloads.serialize_health_event(viewer, event.key, event.health)
             if data is not None:
                 seen[viewer.workspace_id] = data
             await asyncio.sleep(0)
 
         def work(tx: Tx) -> None:
             for workspace_id, data in seen.items():
-                self._recorder.tell_all(tx, workspace_id, [to_record(tx, workspace_id, Announcement(name, event.at, _same(data)))])
+                self._outbox.add_events(
+                    tx, workspace_id, [to_new_event(tx, workspace_id, MappedEvent(name, event.at, _constant_payload(data)))]
+                )
 
         if seen:
             await self._db.write(work)
 
 
-def _of_memory(memories: MemoryPortraits) -> EventMappings:
-    def kept(name: str, event: MemoryStored | MemoryArchived) -> list[Announcement]:
+def _memory_mappings(memories: MemoryEventPayloads) -> EventMappings:
+    def kept(name: str, event: MemoryStored | MemoryArchived) -> list[MappedEvent]:
         def look(tx: Tx, viewer: Caller, with_content: bool) -> Mapping[str, object]:  # noqa: FBT001 - as a portrait is called
-            return memories.kept(tx, viewer, event.memory_id, with_content=with_content)
+            return memories.render_memory(tx, viewer, event.memory_id, with_content=with_content)
 
-        return [Announcement(name, event.at, look, about=event.memory_id)]
+        return [MappedEvent(name, event.at, look, memory_id=event.memory_id)]
 
-    def ended(name: str, event: MemorySuperseded | MemoryDeleted) -> list[Announcement]:
-        return [Announcement(name, event.at, lambda tx, viewer, _: memories.ended(tx, viewer, event.memory_id, at=event.at))]
+    def ended(name: str, event: MemorySuperseded | MemoryDeleted) -> list[MappedEvent]:
+        return [MappedEvent(name, event.at, lambda tx, viewer, _: memories.render_deleted(tx, viewer, event.memory_id, at=event.at))]
 
-    def reindexed(event: ReindexCompleted) -> list[Announcement]:
-        about = {"org": event.org, "project": event.project, "duration_s": round(event.duration_s, 3), "completed_at": iso(event.at)}
-        look: Renderer = lambda _, viewer, __: {**about, "count": event.by_workspace[viewer.workspace_id]}  # noqa: E731 - as the others
-        return [Announcement("memory.reindexed", event.at, look)]
+    def reindexed(event: ReindexCompleted) -> list[MappedEvent]:
+        about = {"org": event.org, "project": event.project, "duration_s": round(event.duration_s, 3), "completed_at": format_iso(event.at)}
+        look: RenderPayload = lambda _, viewer, __: {**about, "count": event.by_workspace[viewer.workspace_id]}  # noqa: E731 - as the others
+        return [MappedEvent("memory.reindexed", event.at, look)]
 
     return {
-        MemoryStored: map_event(MemoryStored, lambda event: kept("memory.stored", event)),
-        MemoryArchived: map_event(MemoryArchived, lambda event: kept(f"memory.{'restored' if event.restored else 'archived'}", event)),
-        MemorySuperseded: map_event(MemorySuperseded, lambda event: ended("memory.superseded", event)),
-        MemoryDeleted: map_event(MemoryDeleted, lambda event: ended("memory.deleted", event)),
-        ReindexCompleted: map_event(ReindexCompleted, reindexed, lambda event: [(tenant, "") for tenant in event.by_workspace]),
+        MemoryStored: make_mapping(MemoryStored, lambda event: kept("memory.stored", event)),
+        MemoryArchived: make_mapping(MemoryArchived, lambda event: kept(f"memory.{'restored' if event.restored else 'archived'}", event)),
+        MemorySuperseded: make_mapping(MemorySuperseded, lambda event: ended("memory.superseded", event)),
+        MemoryDeleted: make_mapping(MemoryDeleted, lambda event: ended("memory.deleted", event)),
+        ReindexCompleted: make_mapping(ReindexCompleted, reindexed, lambda event: [(tenant, "") for tenant in event.by_workspace]),
     }
 
 
-def _of_agents(agents: AgentPortraits) -> EventMappings:
-    def plan(event: PlanChanged) -> list[Announcement]:
-        return [Announcement(event.name, event.at, lambda tx, viewer, _: agents.plan(tx, viewer, event.plan_id))]
+def _agent_mappings(agents: AgentEventPayloads) -> EventMappings:
+    def plan(event: PlanChanged) -> list[MappedEvent]:
+        return [MappedEvent(event.name, event.at, lambda tx, viewer, _: agents.render_plan(tx, viewer, event.plan_id))]
 
-    def phase(event: PhaseChanged) -> list[Announcement]:
+    def phase(event: PhaseChanged) -> list[MappedEvent]:
         def look(tx: Tx, viewer: Caller, _: object) -> Mapping[str, object]:
-            return agents.phase(tx, viewer, event.plan_id, event.phase_id)
+            return agents.render_phase(tx, viewer, event.plan_id, event.phase_id)
 
-        return [Announcement(event.name, event.at, look)]
+        return [MappedEvent(event.name, event.at, look)]
 
-    def task(event: TaskChanged) -> list[Announcement]:
+    def task(event: TaskChanged) -> list[MappedEvent]:
         def look(tx: Tx, viewer: Caller, _: object) -> Mapping[str, object]:
-            return agents.task(tx, viewer, event.plan_id, event.task_id)
+            return agents.render_task(tx, viewer, event.plan_id, event.task_id)
 
-        return [Announcement(event.name, event.at, look)]
+        return [MappedEvent(event.name, event.at, look)]
 
-    def session(name: str, event: AgentSessionStarted | AgentSessionNoted | AgentSessionEnded) -> list[Announcement]:
-        return [Announcement(name, event.at, lambda tx, viewer, _: agents.session(tx, viewer, event.session_id))]
+    def session(name: str, event: AgentSessionStarted | AgentSessionUpdated | AgentSessionEnded) -> list[MappedEvent]:
+        return [MappedEvent(name, event.at, lambda tx, viewer, _: agents.render_session(tx, viewer, event.session_id))]
 
     return {
-        PlanChanged: map_event(PlanChanged, plan),
-        PhaseChanged: map_event(PhaseChanged, phase),
-        TaskChanged: map_event(TaskChanged, task),
-        AgentSessionStarted: map_event(AgentSessionStarted, lambda event: session("session.started", event)),
-        AgentSessionNoted: map_event(AgentSessionNoted, lambda event: session("session.noted", event)),
-        AgentSessionEnded: map_event(AgentSessionEnded, lambda event: session("session.ended", event)),
+        PlanChanged: make_mapping(PlanChanged, plan),
+        PhaseChanged: make_mapping(PhaseChanged, phase),
+        TaskChanged: make_mapping(TaskChanged, task),
+        AgentSessionStarted: make_mapping(AgentSessionStarted, lambda event: session("session.started", event)),
+        AgentSessionUpdated: make_mapping(AgentSessionUpdated, lambda event: session("session.noted", event)),
+        AgentSessionEnded: make_mapping(AgentSessionEnded, lambda event: session("session.ended", event)),
     }
 
 
-def _of_tools() -> EventMappings:
-    def called(event: ToolCalled) -> list[Announcement]:
+def _tool_mappings() -> EventMappings:
+    def called(event: ToolCalled) -> list[MappedEvent]:
         has_failed = not event.success and event.code != "input_required"
         names = ["tool.called", "tool.failed"] if has_failed else ["tool.called"]
 
         def look(tx: Tx, viewer: Caller, _: object) -> Mapping[str, object]:
-            return tool_portraits.call(tx, viewer.workspace_id, event.call_id)
+            return tool_portraits.serialize_call(tx, viewer.workspace_id, event.call_id)
 
-        return [Announcement(name, event.at, look) for name in names]
+        return [MappedEvent(name, event.at, look) for name in names]
 
-    return {ToolCalled: map_event(ToolCalled, called)}
+    return {ToolCalled: make_mapping(ToolCalled, called)}
 
 
-def _same(data: Mapping[str, object]) -> Renderer:
+def _constant_payload(data: Mapping[str, object]) -> RenderPayload:
     """Return the look of what is nobody's resource."""
     return lambda _tx, _viewer, _with_content: data

@@ -9,33 +9,33 @@ from rookery.engines import embedders, texts, vectors
 from rookery.kernel.clock import Clock
 from rookery.kernel.config import Settings
 from rookery.kernel.db import Database
-from rookery.kernel.events import Bus
-from rookery.kernel.ids import Ids
-from rookery.kernel.jobs import Jobs
-from rookery.kernel.wiping import LogOfRecords
-from rookery.memory.answers import Answers
-from rookery.memory.capacity import Capacity, Limits
-from rookery.memory.context import Context
+from rookery.kernel.events import EventBus
+from rookery.kernel.ids import IdFactory
+from rookery.kernel.jobs import JobQueue
+from rookery.kernel.wal import RecordStoreWal
+from rookery.memory.agent_context import AgentContext
+from rookery.memory.capacity import Capacity, StorageLimits
+from rookery.memory.embedding_migration import EmbeddingMigration, IndexVersion
 from rookery.memory.feedback import Feedback
 from rookery.memory.indexing import Indexer
-from rookery.memory.journal import Journal
 from rookery.memory.listing import Listing
-from rookery.memory.maintenance.erasing import Erasing
+from rookery.memory.maintenance.erasure import Erasure
 from rookery.memory.maintenance.index_check import IndexCheck
-from rookery.memory.maintenance.lifecycle import Lifecycle
-from rookery.memory.maintenance.tidying import Tidying, tidying
-from rookery.memory.ports import Generation, OpenSessions, Traces
-from rookery.memory.rebuild import Rebuild, Side
+from rookery.memory.maintenance.reindexing import Reindexer
+from rookery.memory.maintenance.services import MaintenanceServices, build_maintenance
+from rookery.memory.ports import ErasableStore, ModelVersion, SessionLookup
 from rookery.memory.recall import Recall
+from rookery.memory.recall_buffer import RecallBuffer
 from rookery.memory.records import Records
 from rookery.memory.remember import Remember
-from rookery.memory.search import Search
+from rookery.memory.retention import RetentionTask
+from rookery.memory.schemas.responses import MemorySerializer
+from rookery.memory.search import MemorySearch
 from rookery.memory.sessions import SessionMemories
 from rookery.memory.training import Training
-from rookery.memory.transfer.exporting import Export
-from rookery.memory.transfer.importing import Import
-from rookery.memory.transfer.moving import Moving
-from rookery.memory.upkeep import Upkeep
+from rookery.memory.transfer.exporting import MemoryExport
+from rookery.memory.transfer.importing import MemoryImport
+from rookery.memory.transfer.services import TransferServices
 
 _MIB = 1024 * 1024
 
@@ -47,53 +47,53 @@ class MemoryServices:
     remember: Remember
     records: Records
     recall: Recall
-    search: Search
+    search: MemorySearch
     listing: Listing
     feedback: Feedback
-    context: Context
-    answers: Answers
+    context: AgentContext
+    serializer: MemorySerializer
     sessions: SessionMemories
-    lifecycle: Lifecycle
+    reindexer: Reindexer
     index_check: IndexCheck
-    rebuild: Rebuild
-    formers: Formers
-    tidying: Tidying
-    moving: Moving
+    migration: EmbeddingMigration
+    previous_engines: PreviousEngines
+    maintenance: MaintenanceServices
+    transfer: TransferServices
     indexer: Indexer
-    journal: Journal
+    recall_buffer: RecallBuffer
     training: Training
-    upkeep: Upkeep
+    retention: RetentionTask
 
 
 @dataclass(frozen=True, slots=True)
 class Indexes:
     """The engines that memory stands on."""
 
-    embedder: embedders.Engine
-    vectors: vectors.Engine
-    texts: texts.Engine
+    embedder: embedders.EmbedderEngine
+    vectors: vectors.VectorEngine
+    texts: texts.TextEngine
 
 
-class Formers:
+class PreviousEngines:
     """The sides of former generations, opened when they are first asked for (D-54): by ROOKERY_EMBEDDER_PREVIOUS, or built in."""
 
     def __init__(self, settings: Settings) -> None:
         """Open nothing; raises `WrongSettings` of an address that cannot be."""
         self._settings = settings
         self._previous = None if settings.embedder_previous is None else settings.embedder_previous.reveal()
-        self._opened: dict[Generation, tuple[embedders.Engine, vectors.Engine]] = {}
+        self._engines: dict[ModelVersion, tuple[embedders.EmbedderEngine, vectors.VectorEngine]] = {}
         if self._previous is not None:
             embedders.open(self._previous, data_dir=settings.data_dir, setting="ROOKERY_EMBEDDER_PREVIOUS")
 
-    def side(self, generation: Generation) -> Side | None:
+    def find_index(self, generation: ModelVersion) -> IndexVersion | None:
         """Return the side of *generation*; None: no embedder that we know of has its model."""
-        opened = self._opened.get(generation)
+        opened = self._engines.get(generation)
         if opened is None:
             settings = self._settings
-            embedder = embedders.of_model(
+            embedder = embedders.open_for_model(
                 generation.model,
                 generation.dimension,
-                candidates=(self._previous, settings.embedder.reveal()),
+                urls=(self._previous, settings.embedder.reveal()),
                 data_dir=settings.data_dir,
                 verify_ssl=settings.verify_ssl,
             )
@@ -102,13 +102,13 @@ class Formers:
             index = vectors.open(
                 settings.vectors.reveal(), data_dir=settings.data_dir, model=generation.model, dimension=generation.dimension
             )
-            opened = self._opened[generation] = (embedder, index)
-        return Side(embedder=opened[0], vectors=opened[1], is_former=True)
+            opened = self._engines[generation] = (embedder, index)
+        return IndexVersion(embedder=opened[0], vectors=opened[1], is_previous=True)
 
     async def close(self) -> None:
         """Close what was opened; it is opened again when it is asked for."""
-        opened = list(self._opened.values())
-        self._opened.clear()
+        opened = list(self._engines.values())
+        self._engines.clear()
         for embedder, index in opened:
             await embedder.close()
             await index.close()
@@ -119,26 +119,28 @@ def build_memory(
     indexes: Indexes,
     *,
     db: Database,
-    jobs: Jobs,
-    bus: Bus,
+    jobs: JobQueue,
+    bus: EventBus,
     clock: Clock,
-    ids: Ids,
-    sessions: OpenSessions,
+    ids: IdFactory,
+    sessions: SessionLookup,
 ) -> MemoryServices:
     """Put the memory together; nothing is opened."""
-    limits = Limits(
+    limits = StorageLimits(
         max_memories=settings.max_memories,
         max_backlog=settings.max_backlog,
         min_free_bytes=settings.min_free_disk_mb * _MIB,
         folder=settings.data_dir if db.dialect == "sqlite" else None,
     )
-    formers, now = Formers(settings), Side(embedder=indexes.embedder, vectors=indexes.vectors)
-    rebuild = Rebuild(now=now, generations=indexes.vectors, former=formers.side, release=formers.close)
-    indexer = Indexer(db=db, embedder=indexes.embedder, vectors=indexes.vectors, texts=indexes.texts, clock=clock, rebuild=rebuild)
-    erasing = Erasing(db=db, stores=_traces(settings, indexes, db), clock=clock)
-    capacity, journal = Capacity(db=db, jobs=jobs, limits=limits, monotonic=time.monotonic), Journal(db=db)
-    context = Context(db=db, clock=clock, half_lives_days=dict(settings.half_lives))
-    answers = Answers(clock=clock, model=indexes.embedder.model, half_lives_days=dict(settings.half_lives))
+    formers, now = PreviousEngines(settings), IndexVersion(embedder=indexes.embedder, vectors=indexes.vectors)
+    rebuild = EmbeddingMigration(
+        current=now, model_versions=indexes.vectors, find_previous=formers.find_index, close_previous=formers.close
+    )
+    indexer = Indexer(db=db, embedder=indexes.embedder, vectors=indexes.vectors, texts=indexes.texts, clock=clock, migration=rebuild)
+    erasing = Erasure(db=db, stores=_erasable_stores(settings, indexes, db), clock=clock)
+    capacity, journal = Capacity(db=db, jobs=jobs, limits=limits, monotonic=time.monotonic), RecallBuffer(db=db)
+    context = AgentContext(db=db, clock=clock, half_lives_days=dict(settings.half_lives))
+    answers = MemorySerializer(clock=clock, model=indexes.embedder.model, half_lives_days=dict(settings.half_lives))
     return MemoryServices(
         remember=Remember(
             db=db,
@@ -154,48 +156,48 @@ def build_memory(
         records=Records(db=db, jobs=jobs, indexer=indexer, bus=bus, clock=clock),
         recall=Recall(
             db=db,
-            rebuild=rebuild,
+            migration=rebuild,
             texts=indexes.texts,
-            journal=journal,
+            buffer=journal,
             bus=bus,
             clock=clock,
             ids=ids,
             half_lives_days=dict(settings.half_lives),
         ),
-        search=Search(db=db, texts=indexes.texts, clock=clock),
-        feedback=Feedback(db=db, jobs=jobs, journal=journal, clock=clock),
+        search=MemorySearch(db=db, texts=indexes.texts, clock=clock),
+        feedback=Feedback(db=db, jobs=jobs, recalls=journal, clock=clock),
         context=context,
         listing=Listing(db=db, clock=clock, model=indexes.embedder.model),
-        answers=answers,
-        sessions=SessionMemories(jobs=jobs, bus=bus, context=context, answers=answers),
-        lifecycle=Lifecycle(db=db, indexer=indexer, texts=indexes.texts, bus=bus, clock=clock, rebuild=rebuild, erasing=erasing),
+        serializer=answers,
+        sessions=SessionMemories(jobs=jobs, bus=bus, context=context, serializer=answers),
+        reindexer=Reindexer(db=db, indexer=indexer, texts=indexes.texts, bus=bus, clock=clock, migration=rebuild, erasure=erasing),
         index_check=IndexCheck(db=db, vectors=indexes.vectors, texts=indexes.texts, clock=clock, model=indexes.embedder.model),
-        rebuild=rebuild,
-        formers=formers,
-        tidying=tidying(
+        migration=rebuild,
+        previous_engines=formers,
+        maintenance=build_maintenance(
             db=db,
             indexer=indexer,
             vectors=indexes.vectors,
-            comparisons=indexes.vectors,
+            comparer=indexes.vectors,
             jobs=jobs,
             bus=bus,
             clock=clock,
             ids=ids,
-            erasing=erasing,
+            erasure=erasing,
             half_lives_days=dict(settings.half_lives),
         ),
-        moving=Moving(
-            exporting=Export(db=db, clock=clock),
-            importing=Import(db=db, jobs=jobs, indexer=indexer, capacity=capacity, bus=bus, clock=clock),
+        transfer=TransferServices(
+            exporter=MemoryExport(db=db, clock=clock),
+            importer=MemoryImport(db=db, jobs=jobs, indexer=indexer, capacity=capacity, bus=bus, clock=clock),
         ),
         indexer=indexer,
-        journal=journal,
+        recall_buffer=journal,
         training=Training(db=db, bus=bus, clock=clock),
-        upkeep=Upkeep(db=db, jobs=jobs, bus=bus, clock=clock),
+        retention=RetentionTask(db=db, jobs=jobs, bus=bus, clock=clock),
     )
 
 
-def _traces(settings: Settings, indexes: Indexes, db: Database) -> list[Traces]:
+def _erasable_stores(settings: Settings, indexes: Indexes, db: Database) -> list[ErasableStore]:
     """Return the stores with files here; the records come last, as what they are asked to forget is noted in them."""
-    own: list[Traces] = [LogOfRecords(settings.data_dir / "records.db")] if db.dialect == "sqlite" else []
+    own: list[ErasableStore] = [RecordStoreWal(settings.data_dir / "records.db")] if db.dialect == "sqlite" else []
     return [indexes.texts, indexes.vectors, *own]

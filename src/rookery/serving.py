@@ -19,28 +19,28 @@ import structlog
 import uvicorn
 import uvloop
 
-from rookery.access.networks import canonical_address, contains, neighbourhood, networks, proxies
+from rookery.access.networks import canonical_address, client_network, contains, parse_networks, parse_proxies
 from rookery.app import create_app
 from rookery.kernel import garbage
 from rookery.kernel.config import Settings
 from rookery.kernel.config_files import read_config_file
 from rookery.kernel.errors import WrongSettings
-from rookery.kernel.http.connection import Connection
-from rookery.kernel.http.crowd import Crowd, make_room
+from rookery.kernel.http.connection import HttpConnection
+from rookery.kernel.http.connection_limit import ConnectionLimiter, raise_file_limit
 from rookery.kernel.http.tls import TlsServer
-from rookery.kernel.running_server import note_server, remove_note
+from rookery.kernel.running_server import remove_server_file, write_server_file
 from rookery.wiring import Rookery
 
 _log = structlog.stdlib.get_logger("rookery.serving")
 
-_GRACE_S = 5
-_BACKLOG = 2048
-_UNSENT = 128 * 1024
-_KEEP_ALIVE_S = 75
-_LOOPBACK = ("127.0.0.0/8", "::1")
+_SHUTDOWN_TIMEOUT_S = 5
+_LISTEN_BACKLOG = 2048
+_MAX_UNSENT_BYTES = 128 * 1024
+_KEEP_ALIVE_TIMEOUT_S = 75
+_LOOPBACK_NETWORKS = ("127.0.0.0/8", "::1")
 
 
-def listen(host: str, port: int) -> socket.socket:
+def open_listening_socket(host: str, port: int) -> socket.socket:
     """
     Return a socket that listens on *host* and *port*; 0 is any free port.
 
@@ -55,21 +55,21 @@ def listen(host: str, port: int) -> socket.socket:
         if hasattr(socket, "TCP_NOTSENT_LOWAT"):
             # Inherited by what is accepted. Of an answer that nobody reads the kernel would keep 4 MB for each connection, and report
             # room for more a third of that at a time, too seldom to tell who reads slowly from who does not read.
-            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT)
-        listening.listen(_BACKLOG)
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _MAX_UNSENT_BYTES)
+        listening.listen(_LISTEN_BACKLOG)
     except (OSError, OverflowError) as error:
         reason = error.strerror if isinstance(error, OSError) else "a port is a number from 0 to 65535"
         raise WrongSettings(f"Cannot listen on {host}:{port}: {reason}. Choose another with ROOKERY_PORT or --port.") from error
     return listening
 
 
-def run(rookery: Rookery, listening: socket.socket) -> None:
+def run_server(rookery: Rookery, listening: socket.socket) -> None:
     """Serve *rookery* on *listening* until a signal ends it; requests in work have some seconds to finish."""
     settings = rookery.settings
-    crowd = Crowd(_possible(settings.max_connections), owner=owner_of(settings.trusted_proxies))
+    crowd = ConnectionLimiter(_limit_connections(settings.max_connections), get_owner=make_owner_lookup(settings.trusted_proxies))
     config = uvicorn.Config(
         create_app(rookery),
-        http=cast("type[asyncio.Protocol]", partial(Connection, crowd=crowd)),
+        http=cast("type[asyncio.Protocol]", partial(HttpConnection, limiter=crowd)),
         ws="none",
         lifespan="on",
         access_log=False,
@@ -78,59 +78,59 @@ def run(rookery: Rookery, listening: socket.socket) -> None:
         proxy_headers=False,
         server_header=False,
         date_header=False,
-        timeout_keep_alive=_KEEP_ALIVE_S,
-        timeout_graceful_shutdown=_GRACE_S,
+        timeout_keep_alive=_KEEP_ALIVE_TIMEOUT_S,
+        timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT_S,
     )
     config.load()
-    tls = _tls(settings)
+    tls = _load_tls_context(settings)
     for ending in (signal.SIGINT, signal.SIGTERM):
         # uvicorn raises the signal again once it has ended well; that must not make it look like a death.
-        signal.signal(ending, _has_ended)
+        signal.signal(ending, _ignore_signal)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         server = _Server(config) if tls is None else _TlsServer(config, crowd, tls)
-        server.on_exit = rookery.hang_up
-        server.on_start = lambda: _note(settings)
+        server.on_exit = rookery.close_streams
+        server.on_start = lambda: _write_server_file(settings)
         try:
             runner.run(server.serve(sockets=[listening]))
         finally:
-            remove_note(settings.data_dir)
+            remove_server_file(settings.data_dir)
     if not server.started:
         raise WrongSettings("The server did not start; the log above says why.")
     _log.info("stopped")
 
 
-def _note(settings: Settings) -> None:
+def _write_server_file(settings: Settings) -> None:
     """Note where the server listens; without the note commands show the address of their own settings."""
     try:
-        note_server(settings.data_dir, settings.listening_url)
+        write_server_file(settings.data_dir, settings.listening_url)
     except OSError as error:
         _log.warning("server.not_noted", folder=str(settings.data_dir), reason=error.strerror)
 
 
-def owner_of(trusted_proxies: Sequence[str]) -> Callable[[str], str | None]:
+def make_owner_lookup(trusted_proxies: Sequence[str]) -> Callable[[str], str | None]:
     """
     Return what tells of an address who has it, and so may have half of all connections.
 
     Nobody has those that speak for many: a trusted proxy's, and loopback ones, of which a proxy or the operator's own programs come.
     """
-    shared = (*networks(_LOOPBACK), *proxies(trusted_proxies))
+    shared = (*parse_networks(_LOOPBACK_NETWORKS), *parse_proxies(trusted_proxies))
 
     def owner(address: str) -> str | None:
         known = canonical_address(address)
-        return None if known is None or contains(shared, known) else neighbourhood(known)
+        return None if known is None or contains(shared, known) else client_network(known)
 
     return owner
 
 
-def _possible(limit: int) -> int:
-    possible = make_room(limit)
+def _limit_connections(limit: int) -> int:
+    possible = raise_file_limit(limit)
     if possible < limit:
         reason = "the system's limit of open files (`ulimit -Hn`) leaves room for no more"
         _log.warning("connections.limited", wanted=limit, possible=possible, reason=reason)
     return possible
 
 
-def _tls(settings: Settings) -> ssl.SSLContext | None:
+def _load_tls_context(settings: Settings) -> ssl.SSLContext | None:
     if settings.tls_cert is None and settings.tls_key is None:
         return None
     try:
@@ -173,7 +173,7 @@ class _TlsServer(_Server, TlsServer):
     """The same, over TLS."""
 
 
-def _has_ended(signum: int, frame: FrameType | None) -> None:
+def _ignore_signal(signum: int, frame: FrameType | None) -> None:
     del signum, frame
 
 
@@ -185,14 +185,14 @@ def write_starter_servers(settings: Settings) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # entries often hold tokens
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(_STARTER.replace("PYTHON", sys.executable.replace("\\", "\\\\")))
+        file.write(_STARTER_SERVERS_JSON.replace("PYTHON", sys.executable.replace("\\", "\\\\")))
 
 
 def _has_module(name: str) -> bool:
     return any((Path(folder) / name / "__init__.py").is_file() for folder in sys.path)
 
 
-_STARTER = """{
+_STARTER_SERVERS_JSON = """{
   "mcpServers": {
     "time": {
       "command": "PYTHON",

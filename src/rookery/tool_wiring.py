@@ -5,56 +5,56 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rookery.access.audit import Audit
-from rookery.engines import embedders, meanings, upstreams
-from rookery.engines.meanings.embedded import Nearness
+from rookery.access.audit_log import AuditLog
+from rookery.engines import embedders, similarity, upstreams
+from rookery.engines.similarity.cache import SimilarityCache
 from rookery.kernel.clock import Clock
 from rookery.kernel.config import Settings
 from rookery.kernel.db import Database
 from rookery.kernel.disk_space import DiskSpace
 from rookery.kernel.egress import EgressGuard
-from rookery.kernel.events import AgentSessionEnded, Bus
-from rookery.kernel.ids import Ids
+from rookery.kernel.events import AgentSessionEnded, EventBus
+from rookery.kernel.ids import IdFactory
 from rookery.kernel.sealing import Sealer
-from rookery.tools.calling.analytics import Analytics
-from rookery.tools.calling.calls import Calls
-from rookery.tools.calling.journal import Journal
+from rookery.tools.calling.analytics import CallAnalytics
+from rookery.tools.calling.call_buffer import CallBuffer
+from rookery.tools.calling.tool_runner import ToolRunner
 from rookery.tools.catalogue import Catalogue
-from rookery.tools.finding.discovery import Discovery
-from rookery.tools.finding.tool_search import ToolSearch
-from rookery.tools.gateway.door import Gateway
-from rookery.tools.gateway.keys import Keys
-from rookery.tools.ports import AgentSessions, BuiltinServer, ToolLimits
-from rookery.tools.resources import Resources
-from rookery.tools.servers.brakes import Brakes
-from rookery.tools.servers.checking import Checker
+from rookery.tools.discovery.documents import Discovery
+from rookery.tools.discovery.tool_search import ToolSearch
+from rookery.tools.gateway.key_verifier import GatewayKeyVerifier
+from rookery.tools.gateway.lazy_app import Gateway
+from rookery.tools.ports import AgentSessionChecker, BuiltinServer, ToolCallLimiter
+from rookery.tools.resources import ResourceReader
+from rookery.tools.servers.kill_switch import KillSwitch
 from rookery.tools.servers.logins import Logins
-from rookery.tools.servers.owned import Owned
-from rookery.tools.servers.roster import Roster
+from rookery.tools.servers.registry import ServerRegistry
+from rookery.tools.servers.server_check import ServerChecker
+from rookery.tools.servers.workspace_servers import WorkspaceServers
 from rookery.tools.store import catalogue as catalogue_store
 from rookery.tools.store import logins as login_store
-from rookery.tools.supervision.sessions import Sessions
+from rookery.tools.supervision.session_pool import SessionPool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolServices:
     """The tool servers."""
 
-    sessions: Sessions
+    sessions: SessionPool
     catalogue: Catalogue
-    owned: Owned
-    brakes: Brakes
-    checker: Checker
+    workspace_servers: WorkspaceServers
+    kill_switch: KillSwitch
+    checker: ServerChecker
     logins: Logins
     egress: EgressGuard
-    calls: Calls
-    journal: Journal
-    analytics: Analytics
-    resources: Resources
+    calls: ToolRunner
+    journal: CallBuffer
+    analytics: CallAnalytics
+    resources: ResourceReader
     gateway: Gateway
     discovery: Discovery
     search: ToolSearch
-    nearness: Nearness
+    similarity_cache: SimilarityCache
 
 
 def build_tools(
@@ -62,15 +62,15 @@ def build_tools(
     *,
     builtins: Sequence[BuiltinServer],
     db: Database,
-    bus: Bus,
+    bus: EventBus,
     clock: Clock,
-    ids: Ids,
-    limits: ToolLimits,
-    embedder: embedders.Engine,
-    audit: Audit,
-    keys: Keys,
+    ids: IdFactory,
+    limits: ToolCallLimiter,
+    embedder: embedders.EmbedderEngine,
+    audit: AuditLog,
+    keys: GatewayKeyVerifier,
     sealer: Sealer,
-    agent_sessions: AgentSessions,
+    agent_sessions: AgentSessionChecker,
     disk_space: DiskSpace,
     environment: Mapping[str, str],
 ) -> ToolServices:
@@ -80,14 +80,14 @@ def build_tools(
     Args:
         environment: What `${NAME}` in servers.json stands for.
     """
-    egress = EgressGuard(allow=settings.egress_allow, private=settings.egress_private)
+    egress = EgressGuard(allow=settings.egress_allow, allow_private=settings.egress_private)
     authorities = upstreams.authorities(egress, clock=lambda: clock().timestamp())
     logins = Logins(db, sealer, audit, authorities, clock=clock)
     connectors = upstreams.open(builtins, egress=egress, tokens=logins)
-    sessions = Sessions(connectors, clock=clock, bus=bus)
-    entries = [upstreams.entry_of(builtin) for builtin in builtins]
-    roster = Roster(builtins=entries, path=settings.servers_file, environment=environment, clock=clock)
-    owned = Owned(
+    sessions = SessionPool(connectors, clock=clock, bus=bus)
+    entries = [upstreams.build_builtin_entry(builtin) for builtin in builtins]
+    roster = ServerRegistry(builtins=entries, path=settings.servers_file, environment=environment, clock=clock)
+    owned = WorkspaceServers(
         db,
         roster,
         sealer,
@@ -95,48 +95,48 @@ def build_tools(
         egress,
         clock=clock,
         ids=ids,
-        with_commands=settings.server_commands,
-        forget=[catalogue_store.forget_snapshot, login_store.forget],
+        allow_commands=settings.server_commands,
+        removal_hooks=[catalogue_store.delete_snapshot, login_store.delete_logins],
     )
-    catalogue = Catalogue(db, sessions, roster, clock=clock, keep_up=owned.keep_up)
+    catalogue = Catalogue(db, sessions, roster, clock=clock, refresh_added=owned.refresh)
 
     def log_in_anew(server_key: str) -> None:
         server = roster.servers.get(server_key)
         if server is not None:
-            sessions.retire(server_key)
-            catalogue.look_at(server)
+            sessions.drain(server_key)
+            catalogue.refresh_in_background(server)
 
-    logins.changed.append(log_in_anew)
-    journal, brakes = Journal(db, bus=bus), Brakes(db, audit, clock)
-    calls = Calls(
+    logins.change_listeners.append(log_in_anew)
+    journal, brakes = CallBuffer(db, bus=bus), KillSwitch(db, audit, clock)
+    calls = ToolRunner(
         catalogue,
         sessions,
         journal,
         limits,
         agent_sessions=agent_sessions,
-        brakes=brakes,
+        kill_switch=brakes,
         keep_arguments=settings.tool_arguments,
         disk_space=disk_space,
         clock=clock,
         ids=ids,
     )
-    bus.subscribe(AgentSessionEnded, lambda event: sessions.end_session(event.workspace_id, event.session_id))
-    nearness = meanings.open(embedder)
-    resources, search = Resources(catalogue, sessions, brakes), ToolSearch(catalogue, roster, nearness)
+    bus.subscribe(AgentSessionEnded, lambda event: sessions.close_agent_session(event.workspace_id, event.session_id))
+    nearness = similarity.open(embedder)
+    resources, search = ResourceReader(catalogue, sessions, brakes), ToolSearch(catalogue, roster, nearness)
     return ToolServices(
         sessions=sessions,
         catalogue=catalogue,
-        owned=owned,
-        brakes=brakes,
-        checker=Checker(connectors, keep=catalogue.keep_checked),
+        workspace_servers=owned,
+        kill_switch=brakes,
+        checker=ServerChecker(connectors, on_features=catalogue.store_checked),
         logins=logins,
         egress=egress,
         calls=calls,
         journal=journal,
-        analytics=Analytics(db, journal),
+        analytics=CallAnalytics(db, journal),
         resources=resources,
         gateway=Gateway(catalogue=catalogue, calls=calls, resources=resources, search=search, keys=keys),
-        discovery=Discovery(catalogue, sessions, mcp_address=settings.address_of("/mcp"), organization=settings.organization),
+        discovery=Discovery(catalogue, sessions, mcp_address=settings.public_url_of("/mcp"), organization=settings.organization),
         search=search,
-        nearness=nearness,
+        similarity_cache=nearness,
     )

@@ -6,24 +6,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from rookery.access.audit import Audit
-from rookery.engines import receivers
-from rookery.kernel.chores import Chore
+from rookery.access.audit_log import AuditLog
+from rookery.engines import webhook_client
 from rookery.kernel.clock import Clock
 from rookery.kernel.config import Settings
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.egress import EgressGuard
-from rookery.kernel.events import Bus
-from rookery.kernel.ids import Ids
+from rookery.kernel.events import EventBus
+from rookery.kernel.ids import IdFactory
 from rookery.kernel.metrics import Metrics
+from rookery.kernel.periodic import PeriodicTask
 from rookery.kernel.sealing import Sealer
 from rookery.webhooks.deliveries import Deliveries
-from rookery.webhooks.dispatching import Dispatcher
-from rookery.webhooks.endpoints import Endpoints
-from rookery.webhooks.figures import Figures
-from rookery.webhooks.ports import Receiver
-from rookery.webhooks.recording import Recorder
-from rookery.webhooks.sending import Sender
+from rookery.webhooks.delivery_metrics import DeliveryMetrics
+from rookery.webhooks.dispatcher import Dispatcher
+from rookery.webhooks.endpoints import WebhookEndpoints
+from rookery.webhooks.outbox import Outbox
+from rookery.webhooks.ports import WebhookClient
+from rookery.webhooks.sender import DeliverySender
 from rookery.webhooks.store import endpoints as endpoint_store
 from rookery.webhooks.store import events as event_store
 
@@ -35,36 +35,36 @@ PURGERS: Sequence[Callable[[Tx, int], int]] = (endpoint_store.purge, event_store
 class WebhookServices:
     """Who is told of what, and how that went."""
 
-    recorder: Recorder
-    endpoints: Endpoints
+    outbox: Outbox
+    endpoints: WebhookEndpoints
     deliveries: Deliveries
     dispatcher: Dispatcher
-    receiver: Receiver
-    chores: Sequence[Chore]
+    client: WebhookClient
+    periodic_tasks: Sequence[PeriodicTask]
 
 
 def build_webhooks(
     settings: Settings,
     *,
     db: Database,
-    audit: Audit,
+    audit: AuditLog,
     sealer: Sealer,
     egress: EgressGuard,
-    bus: Bus,
+    bus: EventBus,
     metrics: Metrics,
     clock: Clock,
-    ids: Ids,
+    ids: IdFactory,
 ) -> WebhookServices:
     """Put webhooks together; nothing is started yet."""
-    recorder = Recorder(clock, ids)
-    endpoints = Endpoints(db, sealer, audit, egress, bus=bus, clock=clock, ids=ids)
+    recorder = Outbox(clock, ids)
+    endpoints = WebhookEndpoints(db, sealer, audit, egress, bus=bus, clock=clock, ids=ids)
     deliveries = Deliveries(db, recorder, clock=clock)
-    receiver = receivers.open(egress)
+    receiver = webhook_client.open(egress)
     dispatcher = Dispatcher(
         db=db,
-        sender=Sender(receiver, endpoints.secrets, clock),
-        disable=endpoints.disable,
-        figures=Figures(metrics, db, clock),
+        sender=DeliverySender(receiver, endpoints.get_signing_secrets, clock),
+        disable_endpoint=endpoints.disable,
+        metrics=DeliveryMetrics(metrics, db, clock),
         clock=clock,
         ids=ids,
         lease_s=settings.job_lease_s,
@@ -73,16 +73,16 @@ def build_webhooks(
     kept = timedelta(days=settings.webhook_deliveries_days)
 
     async def forget_old() -> int:
-        return await deliveries.forget(before=clock() - kept)
+        return await deliveries.delete_old(before=clock() - kept)
 
     return WebhookServices(
-        recorder=recorder,
+        outbox=recorder,
         endpoints=endpoints,
         deliveries=deliveries,
         dispatcher=dispatcher,
-        receiver=receiver,
-        chores=[
-            Chore(name="old webhook deliveries", every_s=3600, work=forget_old),
-            Chore(name="webhook secrets past their grace", every_s=600, work=endpoints.end_graces),
+        client=receiver,
+        periodic_tasks=[
+            PeriodicTask(name="old webhook deliveries", interval_s=3600, run=forget_old),
+            PeriodicTask(name="webhook secrets past their grace", interval_s=600, run=endpoints.delete_expired_secrets),
         ],
     )

@@ -1,4 +1,4 @@
-"""Where everything is put together: `build` is the only function that knows all of it."""
+"""Where everything is put together: `build_platform` is the only function that knows all of it."""
 
 from __future__ import annotations
 
@@ -12,42 +12,42 @@ from datetime import timedelta
 import structlog
 from sqlalchemy import literal, select
 
-from rookery.access.first_run import FirstKeysFile, FirstRun, first_run
-from rookery.access.limits import Limiter, ToolLimits
-from rookery.access.ports import Counter
+from rookery.access.first_run import FirstKeysFile, FirstRunResult, create_first_keys
+from rookery.access.ports import RateLimitCounter
+from rookery.access.rate_limits import RateLimiter, ToolRateLimiter
 from rookery.access.workspaces import Purger
-from rookery.access_wiring import Access, build_access
+from rookery.access_wiring import AccessServices, build_access
 from rookery.agent_wiring import AgentServices, build_agents
 from rookery.agents.mcp_tools import AgentsServer
-from rookery.agents.sessions.open import OpenSessions
-from rookery.agents.store import purging as agent_work
+from rookery.agents.sessions.open_sessions import OpenSessionChecker
+from rookery.agents.store import purge as agent_work
 from rookery.agents.store import templates as plan_templates
 from rookery.engines import counters, embedders, texts, vectors
-from rookery.event_wiring import ServerNews, connect
-from rookery.kernel import kept_answers
-from rookery.kernel.chores import Chore, run_chores
+from rookery.event_wiring import ServerHealthPublisher, connect_events
+from rookery.kernel import idempotency_store
 from rookery.kernel.clock import Clock, utc_now
 from rookery.kernel.config import Settings
 from rookery.kernel.db import Database, open_database
-from rookery.kernel.db.observed import ObservedDatabase
+from rookery.kernel.db.instrumented import InstrumentedDatabase
 from rookery.kernel.disk_space import DiskSpace
 from rookery.kernel.errors import OUTAGES, EngineUnavailable
-from rookery.kernel.events import Bus
-from rookery.kernel.ids import Ids, uuid7
-from rookery.kernel.jobs import Jobs, Worker
+from rookery.kernel.events import EventBus
+from rookery.kernel.ids import IdFactory, uuid7
+from rookery.kernel.jobs import JobQueue, JobWorker
 from rookery.kernel.metrics import Metrics
-from rookery.kernel.sealing import KeySource, Rotation, Sealer
-from rookery.memory.indexing import DELETE
+from rookery.kernel.periodic import PeriodicTask, run_periodic_tasks
+from rookery.kernel.sealing import KeyRotation, KeySource, Sealer
+from rookery.memory.indexing import DELETE_JOB
 from rookery.memory.jobs import MemoryJobs
-from rookery.memory.maintenance.lifecycle import Lifecycle
-from rookery.memory.maintenance.tidying import Tidying
+from rookery.memory.maintenance.reindexing import Reindexer
+from rookery.memory.maintenance.services import MaintenanceServices
 from rookery.memory.mcp_tools import BrainServer
-from rookery.memory.purge import Purge
+from rookery.memory.purge import MemoryPurge
 from rookery.memory.store import records as memory_records
 from rookery.memory.training import Training
-from rookery.memory.transfer.moving import Moving
+from rookery.memory.transfer.services import TransferServices
 from rookery.memory_wiring import Indexes, MemoryServices, build_memory
-from rookery.observation import Observation, Watched, observe
+from rookery.observability import MetricTargets, Observability, build_observability
 from rookery.tool_wiring import ToolServices, build_tools
 from rookery.tools.catalogue import Catalogue
 from rookery.tools.store import calls as tool_calls
@@ -56,31 +56,31 @@ from rookery.tools.store import logins as tool_logins
 from rookery.tools.store import servers as tool_servers
 from rookery.webhook_wiring import PURGERS as WEBHOOK_PURGERS
 from rookery.webhook_wiring import WebhookServices, build_webhooks
-from rookery.webhooks.store.tables import SEALED as WEBHOOK_SECRETS
+from rookery.webhooks.store.tables import SEALED_COLUMNS as WEBHOOK_SECRETS
 
-STARTING = "starting"
+STATUS_STARTING = "starting"
 """The state of an engine that is being made ready, as /readyz shows it."""
 
 _log = structlog.stdlib.get_logger("rookery.wiring")
 
-_ALIVE = select(literal(1).label("one"))
+_SELECT_ONE = select(literal(1).label("one"))
 _MIB = 1024 * 1024
-_CLOSE_S = 10.0
+_CLOSE_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sealing:
+class SealingServices:
     """What must not be read in the record store, and what is kept there so."""
 
     sealer: Sealer
-    rotation: Rotation
-    kept_answers: kept_answers.KeptAnswers
+    rotation: KeyRotation
+    idempotency_store: idempotency_store.IdempotencyStore
 
 
 @dataclass(slots=True, kw_only=True, repr=False)
 class Rookery:
     """
-    The platform, put together; nothing is opened before `start` or `for_command`.
+    The platform, put together; nothing is opened before `start` or `open_for_command`.
 
     Attributes:
         probes: For each engine, what tells its state: `ok`, or a word of why not.
@@ -89,36 +89,36 @@ class Rookery:
     settings: Settings
     clock: Clock
     db: Database
-    bus: Bus
-    jobs: Jobs
-    worker: Worker
-    access: Access
-    sealing: Sealing
+    bus: EventBus
+    jobs: JobQueue
+    worker: JobWorker
+    access: AccessServices
+    sealing: SealingServices
     memory: MemoryServices
     agents: AgentServices
     tools: ToolServices
     webhooks: WebhookServices
-    server_news: ServerNews
-    embedder: embedders.Engine
-    vectors: vectors.Engine
-    texts: texts.Engine
-    counter: Counter
-    observation: Observation
+    server_health_publisher: ServerHealthPublisher
+    embedder: embedders.EmbedderEngine
+    vectors: vectors.VectorEngine
+    texts: texts.TextEngine
+    counter: RateLimitCounter
+    observability: Observability
     disk_space: DiskSpace
     probes: Mapping[str, Callable[[], Awaitable[str]]]
-    chores: Sequence[Chore]
-    _running: AsyncExitStack = field(default_factory=AsyncExitStack)
+    periodic_tasks: Sequence[PeriodicTask]
+    _exit_stack: AsyncExitStack = field(default_factory=AsyncExitStack)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list[asyncio.Task[None]])
 
     @property
-    def lifecycle(self) -> Lifecycle:
+    def reindexer(self) -> Reindexer:
         """What operators' commands on memory call."""
-        return self.memory.lifecycle
+        return self.memory.reindexer
 
     @property
-    def tidying(self) -> Tidying:
+    def maintenance(self) -> MaintenanceServices:
         """What operators' commands that change memory call."""
-        return self.memory.tidying
+        return self.memory.maintenance
 
     @property
     def training(self) -> Training:
@@ -126,39 +126,44 @@ class Rookery:
         return self.memory.training
 
     @property
-    def moving(self) -> Moving:
+    def transfer(self) -> TransferServices:
         """What operators' commands that move memories call."""
-        return self.memory.moving
+        return self.memory.transfer
 
     async def workspaces(self) -> dict[int, str]:
         """Return all workspaces, without the twins: their names by their numbers."""
         return {workspace.id: workspace.name for workspace in await self.access.workspaces.list()}
 
-    async def clear_away(self) -> str | None:
+    async def erase_deleted(self) -> str | None:
         """Take what was deleted out of the indexes now, and leave no trace of it in files; return why there are some."""
-        while await self.worker.run_ready(DELETE):
+        while await self.worker.run_ready(DELETE_JOB):
             pass
-        return await self.memory.tidying.erasing.settle()
+        return await self.memory.maintenance.erasure.run()
 
     async def start(self) -> None:
         """Open everything and begin to work; `close` must follow, also when this raises."""
-        await self.observation.start(self._running)
+        await self.observability.start(self._exit_stack)
         await self._open()
         await self._start_jobs()
         await self.tools.sessions.start()
-        self._running.push_async_callback(self.tools.sessions.aclose)
+        self._exit_stack.push_async_callback(self.tools.sessions.aclose)
         await self.tools.catalogue.start()
-        self._running.push_async_callback(self.tools.catalogue.aclose)
-        self._running.push_async_callback(self.tools.logins.aclose)
-        self._running.push_async_callback(self.tools.gateway.aclose)
-        self._running.push_async_callback(self.tools.nearness.aclose)
+        self._exit_stack.push_async_callback(self.tools.catalogue.aclose)
+        self._exit_stack.push_async_callback(self.tools.logins.aclose)
+        self._exit_stack.push_async_callback(self.tools.gateway.aclose)
+        self._exit_stack.push_async_callback(self.tools.similarity_cache.aclose)
         await self._start_webhooks()
-        brain = (self.memory.journal.run(), self.memory.training.run(), self.memory.upkeep.run())
-        rest = (self.observation.figures.run(), self.tools.logins.run(), self.server_news.run(), self._warm())
-        for work in (*brain, run_chores(self.chores), *rest):
+        brain = (self.memory.recall_buffer.run(), self.memory.training.run(), self.memory.retention.run())
+        rest = (
+            self.observability.platform_metrics.measure_loop_lag(),
+            self.tools.logins.run(),
+            self.server_health_publisher.run(),
+            self._warm_up_engines(),
+        )
+        for work in (*brain, run_periodic_tasks(self.periodic_tasks), *rest):
             self._tasks.append(asyncio.create_task(work))
-        self._running.push_async_callback(self.agents.sessions.following.aclose)
-        self._running.push_async_callback(self._end_tasks)
+        self._exit_stack.push_async_callback(self.agents.sessions.streams.aclose)
+        self._exit_stack.push_async_callback(self._stop_tasks)
 
     async def start_worker(self) -> None:
         """
@@ -166,80 +171,80 @@ class Rookery:
 
         No tool server is started, so what is learned from tool servers is left to processes that serve.
         """
-        await self.observation.start(self._running)
+        await self.observability.start(self._exit_stack)
         await self._open()
         await self._start_jobs()
-        self._running.push_async_callback(self.tools.nearness.aclose)
+        self._exit_stack.push_async_callback(self.tools.similarity_cache.aclose)
         await self._start_webhooks()
-        chores = [chore for chore in self.chores if chore.work != self.tools.search.learn]
-        brain = (self.memory.journal.run(), self.memory.training.run(), self.memory.upkeep.run())
-        for work in (*brain, run_chores(chores), self._warm()):
+        chores = [chore for chore in self.periodic_tasks if chore.run != self.tools.search.preload_embeddings]
+        brain = (self.memory.recall_buffer.run(), self.memory.training.run(), self.memory.retention.run())
+        for work in (*brain, run_periodic_tasks(chores), self._warm_up_engines()):
             self._tasks.append(asyncio.create_task(work))
-        self._running.push_async_callback(self._end_tasks)
+        self._exit_stack.push_async_callback(self._stop_tasks)
 
     async def _start_jobs(self) -> None:
         await self.sealing.sealer.start()
         await self.worker.start()
-        self._running.push_async_callback(self.worker.stop)
+        self._exit_stack.push_async_callback(self.worker.stop)
 
     async def _start_webhooks(self) -> None:
         await self.webhooks.dispatcher.start()
-        self._running.push_async_callback(self.webhooks.dispatcher.stop)
+        self._exit_stack.push_async_callback(self.webhooks.dispatcher.stop)
 
-    def hang_up(self) -> None:
+    def close_streams(self) -> None:
         """End what would keep requests in work for long: the server stops. From any thread or signal."""
-        self.tools.gateway.hang_up()
-        self.agents.bell.close()
-        self.agents.sessions.following.hang_up()
+        self.tools.gateway.close_streams()
+        self.agents.notifier.close()
+        self.agents.sessions.streams.close_streams()
 
     async def close(self) -> None:
         """Stop what runs, write what is buffered, let go of everything; each step within its bound. A store that is down does not raise."""
         try:
-            await self._running.aclose()
+            await self._exit_stack.aclose()
         except OUTAGES as error:  # every step was taken; what could not be written is lost
             _log.error("stopped.not_all_written", reason=error.message)
 
     @asynccontextmanager
-    async def for_command(self, *, must_answer: bool = True) -> AsyncGenerator[Rookery]:
+    async def open_for_command(self, *, require_database: bool = True) -> AsyncGenerator[Rookery]:
         """
         Open the stores for one command: no worker runs here, and no tool server.
 
         Args:
-            must_answer: Raise EngineUnavailable if the record store is down; a diagnosis goes on.
+            require_database: Raise EngineUnavailable if the record store is down; a diagnosis goes on.
         """
         try:
             try:
                 await self._open()
             except OUTAGES:
-                if must_answer:
+                if require_database:
                     raise
             yield self
         finally:
             await self.close()
 
-    async def first_run(self) -> FirstRun:
+    async def create_first_keys(self) -> FirstRunResult:
         """Make the secret key, the first workspace and its keys, once in the life of a store."""
         await self.sealing.sealer.start()
-        return await first_run(self.db, self.access.bcrypt, self.access.audit, self.clock)
+        return await create_first_keys(self.db, self.access.bcrypt, self.access.audit, self.clock)
 
     async def _open(self) -> None:
-        closing = self._running.push_async_callback
+        closing = self._exit_stack.push_async_callback
         closing(self.db.close)
         closing(self.counter.close)
         closing(self.embedder.close)
-        closing(self.memory.formers.close)
+        closing(self.memory.previous_engines.close)
         closing(self.texts.close)
         closing(self.vectors.close)
-        self._running.callback(self.access.bcrypt.close)
-        self._running.callback(self.access.proofs.close)
+        self._exit_stack.callback(self.access.bcrypt.close)
+        self._exit_stack.callback(self.access.key_cache.close)
         closing(self.access.usage.close)
-        closing(self.memory.journal.flush)
+        closing(self.memory.recall_buffer.flush)
         closing(self.memory.training.flush)
         closing(self.tools.journal.aclose)
-        closing(self.webhooks.receiver.close)
-        await self.db.quick(lambda tx: tx.one(_ALIVE))
+        closing(self.webhooks.client.close)
+        await self.db.lookup(lambda tx: tx.fetch_one(_SELECT_ONE))
 
-    async def must_fit(self) -> None:
+    async def require_matching_dimension(self) -> None:
         """
         Do nothing if the embedder's vectors are as wide as they must be, or if that cannot be known now.
 
@@ -251,26 +256,30 @@ class Rookery:
         except EngineUnavailable as error:
             _log.warning("embedder.not_ready", reason=error.reason)
 
-    async def _end_tasks(self) -> None:
+    async def _stop_tasks(self) -> None:
         for task in self._tasks:
             task.cancel()
-        await asyncio.wait(self._tasks, timeout=_CLOSE_S)
+        await asyncio.wait(self._tasks, timeout=_CLOSE_TIMEOUT_S)
 
-    async def _warm(self) -> None:
+    async def _warm_up_engines(self) -> None:
         """Get the engines ready before the first question."""
         await asyncio.gather(
-            _ready("embedder", self.embedder.warm()), _ready("vectors", self.vectors.start()), _ready("texts", self.texts.start())
+            _log_failure("embedder", self.embedder.warm()),
+            _log_failure("vectors", self.vectors.start()),
+            _log_failure("texts", self.texts.start()),
         )
 
 
-async def _ready(name: str, starting: Awaitable[None]) -> None:
+async def _log_failure(name: str, starting: Awaitable[None]) -> None:
     try:
         await starting
     except Exception as error:  # noqa: BLE001 - the same error answers whoever needs the engine
         _log.warning(f"{name}.not_ready", reason=str(error))
 
 
-def build(settings: Settings, *, clock: Clock = utc_now, ids: Ids = uuid7, environment: Mapping[str, str] | None = None) -> Rookery:
+def build_platform(
+    settings: Settings, *, clock: Clock = utc_now, ids: IdFactory = uuid7, environment: Mapping[str, str] | None = None
+) -> Rookery:
     """
     Put the platform together as *settings* say; no file and no connection is opened yet.
 
@@ -281,21 +290,21 @@ def build(settings: Settings, *, clock: Clock = utc_now, ids: Ids = uuid7, envir
         WrongSettings: An engine's address that cannot be, or a combination that cannot work.
     """
     metrics = Metrics()
-    db = ObservedDatabase(open_database(settings.database_url.reveal(), data_dir=settings.data_dir), metrics)
-    settings.must_have_secret_key()
-    bus, jobs = Bus(), Jobs(db, clock, ids)
+    db = InstrumentedDatabase(open_database(settings.database_url.reveal(), data_dir=settings.data_dir), metrics)
+    settings.require_secret_key()
+    bus, jobs = EventBus(), JobQueue(db, clock, ids)
     counter = counters.open_counter(settings.counters.reveal(), data_dir=settings.data_dir)
     embedder = embedders.open(
-        settings.embedder.reveal(), data_dir=settings.data_dir, width=settings.vector_dimension, verify_ssl=settings.verify_ssl
+        settings.embedder.reveal(), data_dir=settings.data_dir, dimension=settings.vector_dimension, verify_ssl=settings.verify_ssl
     )
     vector_index = vectors.open(settings.vectors.reveal(), data_dir=settings.data_dir, model=embedder.model, dimension=embedder.dimension)
     text_index = texts.open(settings.texts.reveal(), data_dir=settings.data_dir)
     indexes = Indexes(embedder, vector_index, text_index)
     access = build_access(
-        settings, db=db, counter=counter, bus=bus, clock=clock, is_known_agent=memory_records.knows_agent, purgers=_purgers(jobs, clock)
+        settings, db=db, counter=counter, bus=bus, clock=clock, is_agent_in_use=memory_records.has_agent, purgers=_list_purgers(jobs, clock)
     )
-    sealing = _sealing(settings, db, clock, ids)
-    open_sessions = OpenSessions(db=db, clock=clock)
+    sealing = _build_sealing(settings, db, clock, ids)
+    open_sessions = OpenSessionChecker(db=db, clock=clock)
     memory = build_memory(settings, indexes, db=db, jobs=jobs, bus=bus, clock=clock, ids=ids, sessions=open_sessions)
     agents = build_agents(
         db=db,
@@ -315,17 +324,17 @@ def build(settings: Settings, *, clock: Clock = utc_now, ids: Ids = uuid7, envir
         listing=memory.listing,
         feedback=memory.feedback,
         context=memory.context,
-        answers=memory.answers,
+        serializer=memory.serializer,
     )
     disk_space = DiskSpace(settings.data_dir if db.dialect == "sqlite" else None, min_free_bytes=settings.min_free_disk_mb * _MIB)
     tools = build_tools(
         settings,
-        builtins=[brain, AgentsServer.of(agents)],
+        builtins=[brain, AgentsServer.from_services(agents)],
         db=db,
         bus=bus,
         clock=clock,
         ids=ids,
-        limits=ToolLimits(access.limiter, clock),
+        limits=ToolRateLimiter(access.limiter, clock),
         embedder=embedder,
         audit=access.audit,
         keys=access.guard,
@@ -346,9 +355,9 @@ def build(settings: Settings, *, clock: Clock = utc_now, ids: Ids = uuid7, envir
         ids=ids,
     )
     work = MemoryJobs(db=db, indexer=memory.indexer, clock=clock)
-    probes, observation = _probes(db, indexes, access.limiter, counter, tools.catalogue), observe(settings, metrics, bus)
-    observation.figures.watch(
-        Watched(jobs, access.bcrypt, access.limiter, access.usage, tools.catalogue, tools.sessions, tools.journal, probes)
+    probes, observation = _build_probes(db, indexes, access.limiter, counter, tools.catalogue), build_observability(settings, metrics, bus)
+    observation.platform_metrics.add_sources(
+        MetricTargets(jobs, access.bcrypt, access.limiter, access.usage, tools.catalogue, tools.sessions, tools.journal, probes)
     )
     return Rookery(
         settings=settings,
@@ -356,82 +365,84 @@ def build(settings: Settings, *, clock: Clock = utc_now, ids: Ids = uuid7, envir
         db=db,
         bus=bus,
         jobs=jobs,
-        worker=Worker(jobs, [observation.figures.observed(kind) for kind in work.kinds()], lease_s=settings.job_lease_s),
+        worker=JobWorker(jobs, [observation.platform_metrics.instrument_kind(kind) for kind in work.kinds()], lease_s=settings.job_lease_s),
         access=access,
         sealing=sealing,
         memory=memory,
         agents=agents,
         tools=tools,
         webhooks=webhooks,
-        server_news=connect(bus, webhooks.recorder, db=db, clock=clock, memory=memory, agents=agents, tools=tools),
+        server_health_publisher=connect_events(bus, webhooks.outbox, db=db, clock=clock, memory=memory, agents=agents, tools=tools),
         embedder=embedder,
         vectors=vector_index,
         texts=text_index,
         counter=counter,
-        observation=observation,
+        observability=observation,
         disk_space=disk_space,
         probes=probes,
-        chores=[
-            *_chores(settings, db, access, sealing=sealing, tools=tools, clock=clock),
-            Chore(name="vectors of a changed embedder", every_s=30, work=memory.rebuild.tend),
-            Chore(name="leases of tasks that ran out", every_s=5, work=agents.claims.sweep),
-            *webhooks.chores,
-            Chore(name="agent sessions left behind", every_s=60, work=agents.sessions.upkeep.sweep),
+        periodic_tasks=[
+            *_list_periodic_tasks(settings, db, access, sealing=sealing, tools=tools, clock=clock),
+            PeriodicTask(name="vectors of a changed embedder", interval_s=30, run=memory.migration.run_periodic),
+            PeriodicTask(name="leases of tasks that ran out", interval_s=5, run=agents.claims.expire_leases),
+            *webhooks.periodic_tasks,
+            PeriodicTask(name="agent sessions left behind", interval_s=60, run=agents.sessions.sweeper.sweep),
         ],
     )
 
 
-def _purgers(jobs: Jobs, clock: Clock) -> list[Purger]:
+def _list_purgers(jobs: JobQueue, clock: Clock) -> list[Purger]:
     """Return what takes out a workspace that is deleted, from every table that is not access' own."""
     return [
-        Purge(jobs, clock),
+        MemoryPurge(jobs, clock),
         tool_calls.purge,
         tool_servers.purge,
         tool_logins.purge,
         tool_catalogue.purge,
         agent_work.purge,
         plan_templates.purge,
-        kept_answers.purge,
+        idempotency_store.purge,
         *WEBHOOK_PURGERS,
     ]
 
 
-def _sealing(settings: Settings, db: Database, clock: Clock, ids: Ids) -> Sealing:
-    source = KeySource(settings.data_dir, given=settings.secret_key, previous=settings.secret_key_previous)
-    columns = [kept_answers.SEALED, tool_servers.SEALED, tool_logins.SEALED, *WEBHOOK_SECRETS]
+def _build_sealing(settings: Settings, db: Database, clock: Clock, ids: IdFactory) -> SealingServices:
+    source = KeySource(settings.data_dir, configured=settings.secret_key, previous=settings.secret_key_previous)
+    columns = [idempotency_store.SEALED_COLUMN, tool_servers.SEALED_COLUMN, tool_logins.SEALED_COLUMN, *WEBHOOK_SECRETS]
     sealer = Sealer(db, source, columns, clock)
-    return Sealing(
+    return SealingServices(
         sealer=sealer,
-        rotation=Rotation(db, source, columns, clock),
-        kept_answers=kept_answers.KeptAnswers(db, sealer, clock, ids),
+        rotation=KeyRotation(db, source, columns, clock),
+        idempotency_store=idempotency_store.IdempotencyStore(db, sealer, clock, ids),
     )
 
 
-def _chores(settings: Settings, db: Database, access: Access, *, sealing: Sealing, tools: ToolServices, clock: Clock) -> list[Chore]:
+def _list_periodic_tasks(
+    settings: Settings, db: Database, access: AccessServices, *, sealing: SealingServices, tools: ToolServices, clock: Clock
+) -> list[PeriodicTask]:
     kept = timedelta(days=settings.tool_calls_days)
 
     async def forget_tool_calls() -> int:
         before = clock() - kept
-        return await db.write(lambda tx: tool_calls.forget_calls(tx, before=before))
+        return await db.write(lambda tx: tool_calls.delete_calls(tx, called_before=before))
 
     return [
-        Chore(name="API keys past their grace", every_s=60, work=access.api_keys.sweep),
-        Chore(name="agent keys past their grace", every_s=60, work=access.agent_keys.sweep),
-        Chore(name="API keys that expired", every_s=60, work=access.api_keys.tell_expired),
-        Chore(name="agent keys that expired", every_s=60, work=access.agent_keys.tell_expired),
-        Chore(name="old usage rows", every_s=3600, work=access.usage.forget_old),
-        Chore(name="old tool rows", every_s=3600, work=forget_tool_calls),
-        Chore(name="meanings of new tools", every_s=10, work=tools.search.learn),
-        Chore(name="file with the first keys", every_s=600, work=FirstKeysFile(settings.data_dir, db, clock).expire),
-        Chore(name="old kept answers", every_s=600, work=sealing.kept_answers.forget_old),
+        PeriodicTask(name="API keys past their grace", interval_s=60, run=access.api_keys.delete_past_grace),
+        PeriodicTask(name="agent keys past their grace", interval_s=60, run=access.agent_keys.delete_past_grace),
+        PeriodicTask(name="API keys that expired", interval_s=60, run=access.api_keys.announce_expired),
+        PeriodicTask(name="agent keys that expired", interval_s=60, run=access.agent_keys.announce_expired),
+        PeriodicTask(name="old usage rows", interval_s=3600, run=access.usage.delete_old_calls),
+        PeriodicTask(name="old tool rows", interval_s=3600, run=forget_tool_calls),
+        PeriodicTask(name="meanings of new tools", interval_s=10, run=tools.search.preload_embeddings),
+        PeriodicTask(name="file with the first keys", interval_s=600, run=FirstKeysFile(settings.data_dir, db, clock).delete_if_unneeded),
+        PeriodicTask(name="old kept answers", interval_s=600, run=sealing.idempotency_store.delete_expired),
     ]
 
 
-def _probes(
-    db: Database, indexes: Indexes, limiter: Limiter, counter: Counter, catalogue: Catalogue
+def _build_probes(
+    db: Database, indexes: Indexes, limiter: RateLimiter, counter: RateLimitCounter, catalogue: Catalogue
 ) -> Mapping[str, Callable[[], Awaitable[str]]]:
     async def database() -> str:
-        await db.quick(lambda tx: tx.one(_ALIVE))
+        await db.lookup(lambda tx: tx.fetch_one(_SELECT_ONE))
         return "ok"
 
     async def vector_index() -> str:
@@ -444,13 +455,13 @@ def _probes(
 
     async def embedder() -> str:
         if indexes.embedder.is_starting:
-            return STARTING
+            return STATUS_STARTING
         await indexes.embedder.warm()
         return "ok"
 
     async def counters() -> str:
         try:
-            await counter.peek("readyz", window=1, now=0)
+            await counter.peek("readyz", window_us=1, now_us=0)
         except EngineUnavailable:
             return "counting locally"
         return "counting locally" if limiter.is_local else "ok"

@@ -9,16 +9,16 @@ from pathlib import Path
 
 from rookery.access.agent_keys import AgentKeys
 from rookery.access.api_keys import ApiKeys
-from rookery.access.audit import Audit
-from rookery.access.guard import Admission, Guard
+from rookery.access.audit_log import AuditLog
+from rookery.access.guard import AdmittedRequest, Guard
 from rookery.access.hashing import Bcrypt
-from rookery.access.limits import Limiter
-from rookery.access.models import Minted, Tier
-from rookery.access.networks import networks
-from rookery.access.ports import Counter
-from rookery.access.proofs import Proofs
-from rookery.access.settings import NewAgentKey, NewApiKey
-from rookery.access.usage import Usage
+from rookery.access.key_cache import VerifiedKeyCache
+from rookery.access.key_fields import NewAgentKey, NewApiKey
+from rookery.access.models import KeyWithSecret, Tier
+from rookery.access.networks import parse_networks
+from rookery.access.ports import RateLimitCounter
+from rookery.access.rate_limits import RateLimiter
+from rookery.access.usage_log import UsageLog
 from rookery.access.workspaces import Workspaces
 from rookery.kernel.db import Database
 from rookery.migrations import migrate
@@ -31,49 +31,49 @@ class Access:
 
     db: Database
     clock: FakeClock
-    counter: Counter
+    counter: RateLimitCounter
     bcrypt: Bcrypt
-    usage: Usage
-    limiter: Limiter
-    proofs: Proofs
+    usage: UsageLog
+    limiter: RateLimiter
+    proofs: VerifiedKeyCache
     guard: Guard
     api_keys: ApiKeys
     agent_keys: AgentKeys
     workspaces: Workspaces
-    audit: Audit
+    audit: AuditLog
 
     async def workspace(self, name: str = "nest") -> int:
         """Make a workspace."""
         return (await self.workspaces.create(name, by=OPERATOR)).id
 
-    async def api_key(self, workspace_id: int, new: NewApiKey | None = None) -> Minted:
+    async def api_key(self, workspace_id: int, new: NewApiKey | None = None) -> KeyWithSecret:
         """Make an API key, of all scopes and unlimited unless told otherwise."""
         return await self.api_keys.create(workspace_id, new or NewApiKey(name="key", scopes=("*",), tier=Tier.ENTERPRISE), by=OPERATOR)
 
-    async def agent_key(self, workspace_id: int, new: NewAgentKey | None = None) -> Minted:
+    async def agent_key(self, workspace_id: int, new: NewAgentKey | None = None) -> KeyWithSecret:
         """Make an agent key that may read memories unless told otherwise."""
         return await self.agent_keys.create(workspace_id, new or NewAgentKey(name="agent", permissions=("brain:read",)), by=OPERATOR)
 
     async def admit(
         self,
-        presented: Minted | str,
+        presented: KeyWithSecret | str,
         *,
         needs: str | None = None,
         spend: bool = True,
         headers: tuple[tuple[bytes, bytes], ...] = (),
         address: str | None = "192.0.2.1",
-    ) -> Admission:
+    ) -> AdmittedRequest:
         """Send a request with the key as Bearer."""
         token = presented if isinstance(presented, str) else presented.plaintext.reveal()
         return await self.send((b"authorization", f"Bearer {token}".encode()), *headers, needs=needs, spend=spend, address=address)
 
     async def send(
         self, *headers: tuple[bytes, bytes], needs: str | None = None, spend: bool = True, address: str | None = "192.0.2.1"
-    ) -> Admission:
+    ) -> AdmittedRequest:
         """Send a request with these headers alone."""
         client = None if address is None else (address, 50000)
         scope: dict[str, object] = {"headers": list(headers), "client": client, "state": {"request_id": "req_test"}, "query_string": b""}
-        return await self.guard.admit(scope, needs=needs, spend=spend)
+        return await self.guard.admit(scope, required_scope=needs, rate_limited=spend)
 
     async def close(self) -> None:
         """Write what is buffered and end the threads; store and counter stay open."""
@@ -82,16 +82,18 @@ class Access:
         self.bcrypt.close()
 
 
-def build(db: Database, counter: Counter, clock: FakeClock, *, trusted: tuple[str, ...] = (), bcrypt: Bcrypt | None = None) -> Access:
+def build(
+    db: Database, counter: RateLimitCounter, clock: FakeClock, *, trusted: tuple[str, ...] = (), bcrypt: Bcrypt | None = None
+) -> Access:
     """Build access on *db* as a process of its own would: with its own caches."""
     bcrypt = bcrypt or Bcrypt(cost=4)
-    usage, audit = Usage(db, clock, flush_s=0.01), Audit(db, clock)
+    usage, audit = UsageLog(db, clock, flush_interval_s=0.01), AuditLog(db, clock)
 
     def monotonic() -> float:
         return clock().timestamp()
 
-    limiter = Limiter(counter, monotonic=monotonic)
-    proofs = Proofs(db, bcrypt, monotonic=monotonic)
+    limiter = RateLimiter(counter, monotonic=monotonic)
+    proofs = VerifiedKeyCache(db, bcrypt, monotonic=monotonic)
     return Access(
         db=db,
         clock=clock,
@@ -100,7 +102,7 @@ def build(db: Database, counter: Counter, clock: FakeClock, *, trusted: tuple[st
         usage=usage,
         limiter=limiter,
         proofs=proofs,
-        guard=Guard(db=db, proofs=proofs, limiter=limiter, usage=usage, clock=clock, trusted_proxies=networks(trusted)),
+        guard=Guard(db=db, key_cache=proofs, limiter=limiter, usage=usage, clock=clock, trusted_proxies=parse_networks(trusted)),
         api_keys=ApiKeys(db, bcrypt, usage, audit, clock),
         agent_keys=AgentKeys(db, usage, audit, clock),
         workspaces=Workspaces(db, audit, clock),

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from ipaddress import ip_address, ip_network
 
-from rookery.access.limits import TIERS
-from rookery.access.models import Key, KeyKind, Reach, Tier
+from rookery.access.models import Key, KeyKind, KeyRestrictions, Tier
+from rookery.access.rate_limits import TIER_LIMITS_PER_HOUR
 from rookery.access.scopes import SCOPES, grants
 
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
@@ -37,10 +37,14 @@ def powers(key: Key) -> Powers:
         "environment": frozenset({"test"} if key.environment == "test" else {"test", "live"}),
         "scope": frozenset((scope, agent) for scope in SCOPES for agent in AGENTS if grants(held, scope) and _speaks(key, scope, agent)),
         "tool": frozenset(
-            (server, tool, calls) for server in SERVERS for tool in TOOLS for calls in CALLS if _calls(key.reach, server, tool, calls)
+            (server, tool, calls)
+            for server in SERVERS
+            for tool in TOOLS
+            for calls in CALLS
+            if _calls(key.restrictions, server, tool, calls)
         ),
-        "org": _listed(ORGS, key.reach.orgs),
-        "project": _listed(PROJECTS, key.reach.projects),
+        "org": _listed(ORGS, key.restrictions.orgs),
+        "project": _listed(PROJECTS, key.restrictions.projects),
         "time": frozenset(at for at in MOMENTS if not any(end is not None and end <= at for end in (key.expires_at, key.delete_after))),
         "address": frozenset(address for address in ADDRESSES if _comes_in(key, address)),
     }
@@ -61,11 +65,11 @@ def is_faster(one: Key, than: Key) -> bool:
     make agent keys of the usual 600 a minute.
     """
     if than.kind == "api":
-        hourly = TIERS[than.tier or Tier.FREE]
+        hourly = TIER_LIMITS_PER_HOUR[than.tier or Tier.FREE]
         most = {"api": hourly, "agent": None if hourly is None else max(600, hourly // 60) * 60}
     else:
         most = {"api": 60 * (than.rate_limit or 600), "agent": 60 * (than.rate_limit or 600)}
-    limit, wanted = most[one.kind], TIERS[one.tier or Tier.FREE] if one.kind == "api" else 60 * (one.rate_limit or 600)
+    limit, wanted = most[one.kind], TIER_LIMITS_PER_HOUR[one.tier or Tier.FREE] if one.kind == "api" else 60 * (one.rate_limit or 600)
     return limit is not None and (wanted is None or wanted > limit)
 
 
@@ -82,7 +86,7 @@ def make_key(kind: KeyKind = "api", **fields: object) -> Key:
         "tier": Tier.ENTERPRISE if kind == "api" else None,
         "rate_limit": None if kind == "api" else 1_000_000,
         "agent_id": None,
-        "reach": Reach(),
+        "reach": KeyRestrictions(),
         "hint": "",
         "ip_restriction": False,
         "ip_list": (),
@@ -99,7 +103,7 @@ def _speaks(key: Key, scope: str, agent: str) -> bool:
     return scope not in _MEMORY or key.agent_id in {None, agent} or grants(frozenset(key.scopes), "brain:admin")
 
 
-def _calls(reach: Reach, server: str, tool: str, calls: int) -> bool:
+def _calls(reach: KeyRestrictions, server: str, tool: str, calls: int) -> bool:
     name = f"{server}/{tool}"
     return (
         (reach.servers is None or server in reach.servers)

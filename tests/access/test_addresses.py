@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rookery.access.errors import AddressNotAllowed
-from rookery.access.settings import NewAgentKey
+from rookery.access.key_fields import NewAgentKey
 from tests.access.makers import Access, build
 from tests.conftest import OPERATOR
 
@@ -27,7 +27,7 @@ async def test_a_list_without_the_restriction_restricts_nobody(access: Access) -
     workspace = await access.workspace()
     minted = await access.agent_key(workspace, NewAgentKey(name="rook", permissions=("brain:read",), ip_list=("192.0.2.7",)))
     await access.admit(minted, address="203.0.113.1")
-    await access.agent_keys.set_addresses(workspace, minted.key.id, "# nobody", restriction=True, by=OPERATOR)
+    await access.agent_keys.set_addresses(workspace, minted.key.id, "# nobody", is_enforced=True, by=OPERATOR)
 
     with pytest.raises(AddressNotAllowed):
         await access.admit(minted, address="192.0.2.7")

@@ -10,13 +10,13 @@ from fastapi import FastAPI
 from starlette.requests import Request
 
 from rookery.access.api import AccessApi
-from rookery.access.api.standing import StandingRoutes
+from rookery.access.api.current_key import CurrentKeyRoutes
 from rookery.access.errors import Unauthorised
-from rookery.access.models import CallFilter, Minted, Tier
-from rookery.access.settings import NewAgentKey, NewApiKey
-from rookery.kernel.http import Shell, mount
-from rookery.kernel.http.routes import Mounted
-from rookery.kernel.http.shell import unknown_route
+from rookery.access.key_fields import NewAgentKey, NewApiKey
+from rookery.access.models import CallFilter, KeyWithSecret, Tier
+from rookery.kernel.http import EdgeMiddleware, mount_routes
+from rookery.kernel.http.edge import respond_not_found
+from rookery.kernel.http.routes import RouteTable
 from tests.access.makers import Access
 from tests.conftest import OPERATOR
 
@@ -26,7 +26,7 @@ RATE_LIMIT = ("/api/v1/rate-limit", "/api/agent/rate-limit")
 @pytest.fixture
 async def client(access: Access) -> AsyncIterator[httpx2.AsyncClient]:
     """A client of a server with the routes of access alone."""
-    mounted = Mounted(FastAPI())
+    mounted = RouteTable(FastAPI())
     api = AccessApi(
         guard=access.guard,
         api_keys=access.api_keys,
@@ -36,14 +36,20 @@ async def client(access: Access) -> AsyncIterator[httpx2.AsyncClient]:
         audit=access.audit,
         clock=access.clock,
     )
-    mount(mounted, "/api/v1", api.platform_routes(), access.guard)
-    mount(mounted, "/api/agent", api.agent_routes(), access.guard)
-    shell = Shell(exact=mounted.exact, router=unknown_route, hosts={"rookery.test"}, origins=(), address=lambda _: "http://rookery.test")
+    mount_routes(mounted, "/api/v1", api.platform_routes(), access.guard)
+    mount_routes(mounted, "/api/agent", api.agent_routes(), access.guard)
+    shell = EdgeMiddleware(
+        endpoints_by_path=mounted.endpoints_by_path,
+        router=respond_not_found,
+        hosts={"rookery.test"},
+        origins=(),
+        public_url=lambda _: "http://rookery.test",
+    )
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(shell), base_url="http://rookery.test") as client:
         yield client
 
 
-def bearing(minted: Minted) -> dict[str, str]:
+def bearing(minted: KeyWithSecret) -> dict[str, str]:
     """Return headers with the key."""
     return {"Authorization": f"Bearer {minted.plaintext.reveal()}"}
 
@@ -103,7 +109,7 @@ async def test_a_key_deleted_meanwhile_has_no_standing(access: Access) -> None:
     await access.api_keys.delete(workspace, minted.key.id, by=OPERATOR)
 
     with pytest.raises(Unauthorised):
-        await StandingRoutes(access.guard, access.api_keys, access.agent_keys, access.workspaces, access.clock).get_rate_limit(
+        await CurrentKeyRoutes(access.guard, access.api_keys, access.agent_keys, access.workspaces, access.clock).get_rate_limit(
             Request({"type": "http", "state": {"caller": caller}})
         )
 
@@ -114,6 +120,6 @@ async def test_a_call_over_http_is_logged_with_its_route(client: httpx2.AsyncCli
     minted = await access.api_key(workspace)
     await client.get(RATE_LIMIT[0], headers={**bearing(minted), "X-Request-ID": "mine"})
 
-    calls, total = await access.usage.page(workspace, minted.key.id, CallFilter(), limit=9, offset=0)
+    calls, total = await access.usage.list_call_page(workspace, minted.key.id, CallFilter(), limit=9, offset=0)
     assert total == 1
     assert (calls[0].method, calls[0].route, calls[0].status, calls[0].request_id) == ("GET", "/api/v1/rate-limit", 200, "mine")

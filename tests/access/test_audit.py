@@ -15,12 +15,12 @@ import pytest
 from sqlalchemy import func, select
 
 from rookery.access.agent_keys import AgentKeys
-from rookery.access.audit import PLATFORM_CHAIN, Audit, Subject, as_json
-from rookery.access.chain import GENESIS
+from rookery.access.audit_chain import GENESIS_HASH
+from rookery.access.audit_log import PLATFORM_CHAIN, AuditLog, AuditSubject, entry_to_json
 from rookery.access.errors import NameTaken
-from rookery.access.first_run import first_run
-from rookery.access.models import SYSTEM, Actor, AuditEntry, AuditFilter, Tier
-from rookery.access.settings import Changes, NewAgentKey, NewApiKey
+from rookery.access.first_run import create_first_keys
+from rookery.access.key_fields import KeyChanges, NewAgentKey, NewApiKey
+from rookery.access.models import SYSTEM_ACTOR, Actor, AuditEntry, AuditFilter, Tier
 from rookery.access.store import audit as audit_store
 from rookery.access.store import keys as key_store
 from rookery.kernel.db import Database, Row, Tx, open_database
@@ -31,7 +31,7 @@ from tests.conftest import OPERATOR, FakeClock
 
 async def entries(access: Access, workspace: int) -> list[AuditEntry]:
     """Return the whole chain, oldest first."""
-    return [each async for each in access.audit.entries(workspace)]
+    return [each async for each in access.audit.iter_entries(workspace)]
 
 
 async def actions(access: Access, workspace: int) -> list[str]:
@@ -43,13 +43,13 @@ async def test_an_entry_tells_who_did_what_to_what_when_and_from_where(access: A
     """D-29: who, when, from, to; of the fields only those that differ."""
     workspace = await access.workspace()
     maker = await access.api_key(workspace, NewApiKey(name="maker", scopes=("*",), tier=Tier.ENTERPRISE))
-    by = Actor.of((await access.admit(maker, address="::ffff:203.0.113.9")).caller)
+    by = Actor.from_caller((await access.admit(maker, address="::ffff:203.0.113.9")).caller)
     target = await access.api_key(workspace, NewApiKey(name="target", scopes=("brain:read",)))
     access.clock.advance(seconds=1.5)
-    await access.api_keys.alter(workspace, target.key.id, Changes(name="renamed", tier=Tier.FREE), by=by)
+    await access.api_keys.update(workspace, target.key.id, KeyChanges(name="renamed", tier=Tier.FREE), by=by)
 
     *_, before, last = await entries(access, workspace)
-    assert as_json(last) == {
+    assert entry_to_json(last) == {
         "workspace_id": workspace,
         "seq": 4,
         "at": "2026-11-21T09:30:01.500000Z",
@@ -68,13 +68,13 @@ async def test_every_change_of_an_api_key_is_noted_once(access: Access) -> None:
     workspace, ring = await access.workspace(), access.api_keys
     key_id = (await access.api_key(workspace)).key.id
     for _ in range(2):
-        await ring.alter(workspace, key_id, Changes(name="renamed"), by=OPERATOR)
+        await ring.update(workspace, key_id, KeyChanges(name="renamed"), by=OPERATOR)
         await ring.suspend(workspace, key_id, by=OPERATOR)
     for _ in range(2):
         await ring.resume(workspace, key_id, by=OPERATOR)
     rotated = await ring.rotate(workspace, key_id, by=OPERATOR, grace_hours=1)
     access.clock.advance(hours=1)
-    await ring.sweep()
+    await ring.delete_past_grace()
     await ring.delete(workspace, rotated.key.id, by=OPERATOR)
     await access.api_key(workspace, NewApiKey(name="brief", scopes=("*",), expires_at=access.clock() + timedelta(hours=1)))
     access.clock.advance(hours=1)
@@ -104,7 +104,7 @@ async def test_every_change_of_an_agent_key_is_noted_once(access: Access) -> Non
         await ring.set_addresses(workspace, key_id, ["192.0.2.1"], by=OPERATOR)
         await ring.add_addresses(workspace, key_id, ["192.0.2.2"], by=OPERATOR)
     await ring.remove_addresses(workspace, key_id, ["192.0.2.1"], by=OPERATOR)
-    await ring.restrict(workspace, key_id, on=False, by=OPERATOR)
+    await ring.set_enforcement(workspace, key_id, is_enforced=False, by=OPERATOR)
     successor = await ring.rotate(workspace, key_id, by=OPERATOR)
     for _ in range(2):
         await ring.revoke(workspace, successor.key.id, by=OPERATOR)
@@ -134,35 +134,35 @@ async def test_workspaces_are_told_of_in_the_platform_s_chain_and_in_their_own(a
     assert [each.action for each in platform] == ["workspace.created", "workspace.renamed", "workspace.deleted"]
     assert platform[-1].before == {"name": "aerie", "audit_entries": 3, "audit_hash": end}
     assert await entries(access, workspace) == []
-    assert [each.workspace_id for each in await access.audit.ends()] == [PLATFORM_CHAIN]
-    assert (await access.audit.verify(workspace)).entries == 0
+    assert [each.workspace_id for each in await access.audit.list_chain_ends()] == [PLATFORM_CHAIN]
+    assert (await access.audit.verify(workspace)).entry_count == 0
 
 
 async def test_the_first_run_is_noted(access: Access) -> None:
     """D-03, D-29: the workspace and both keys, made by the system itself."""
-    made = await first_run(access.db, access.bcrypt, access.audit, access.clock)
+    made = await create_first_keys(access.db, access.bcrypt, access.audit, access.clock)
 
     chain = await entries(access, made.workspace_id or 0)
     assert [each.action for each in chain] == ["workspace.created", "api_key.created", "agent_key.created"]
     assert {(each.actor_kind, each.actor_name) for each in chain} == {("system", "rookery")}
 
 
-class Full(Audit):
+class Full(AuditLog):
     """A log that fails once it has written."""
 
-    def note(
+    def record(
         self,
         tx: Tx,
         by: Actor,
         workspace_id: int,
         action: str,
-        subject: Subject,
+        subject: AuditSubject,
         *,
         before: Mapping[str, object] | None,
         after: Mapping[str, object] | None,
     ) -> None:
         """Write, then fail."""
-        super().note(tx, by, workspace_id, action, subject, before=before, after=after)
+        super().record(tx, by, workspace_id, action, subject, before=before, after=after)
         msg = "the log is full"
         raise Conflict(msg)
 
@@ -176,7 +176,7 @@ async def test_no_change_without_its_entry_and_no_entry_without_its_change(acces
 
     for attempt in (
         full.create(workspace, NewAgentKey(name="new", permissions=("*",)), by=OPERATOR),
-        full.alter(workspace, key_id, Changes(name="renamed"), by=OPERATOR),
+        full.update(workspace, key_id, KeyChanges(name="renamed"), by=OPERATOR),
         full.rotate(workspace, key_id, by=OPERATOR),
         full.revoke(workspace, key_id, by=OPERATOR),
         full.delete(workspace, key_id, by=OPERATOR),
@@ -189,7 +189,7 @@ async def test_no_change_without_its_entry_and_no_entry_without_its_change(acces
     with pytest.raises(NotFound):
         await access.agent_keys.delete(workspace, "unknown", by=OPERATOR)
 
-    assert [each.key for each in (await access.agent_keys.page(workspace, limit=9))[0]] == [minted.key]
+    assert [each.key for each in (await access.agent_keys.list_page(workspace, limit=9))[0]] == [minted.key]
     assert await entries(access, workspace) == chain
     assert (await access.audit.verify(workspace)).broken_at is None
 
@@ -202,8 +202,10 @@ async def test_no_secret_is_in_any_entry(access: Access) -> None:
         await access.api_keys.rotate(workspace, minted[0].key.id, by=OPERATOR),
         await access.agent_keys.rotate(workspace, minted[1].key.id, by=OPERATOR),
     ]
-    rows = await access.db.read(lambda tx: tx.all(select(audit_store.entries)))
-    stored = await access.db.read(lambda tx: tx.all(select(key_store.keys.c.lookup, key_store.keys.c.key_hash, key_store.keys.c.kind)))
+    rows = await access.db.read(lambda tx: tx.fetch_all(select(audit_store.entries)))
+    stored = await access.db.read(
+        lambda tx: tx.fetch_all(select(key_store.keys.c.lookup, key_store.keys.c.key_hash, key_store.keys.c.kind))
+    )
     secret = [each.plaintext.reveal()[-20:] for each in minted]
     secret += [each.text("lookup") for each in stored if each.text("kind") == "agent"]
     secret += [found for each in stored if (found := each.maybe_text("key_hash"))]
@@ -219,11 +221,11 @@ async def test_anybody_can_compute_the_hashes_from_what_is_exported(access: Acce
     minted = await access.api_key(
         workspace, NewApiKey(name='"quoted" \\ naïve 🐦', scopes=("*",), expires_at=access.clock() + timedelta(days=1))
     )
-    await access.api_keys.alter(
-        workspace, minted.key.id, Changes(tools=("web/*",), tool_limits={"b": 2, "a": 1}, expires_at=None), by=OPERATOR
+    await access.api_keys.update(
+        workspace, minted.key.id, KeyChanges(tools=("web/*",), tool_limits={"b": 2, "a": 1}, expires_at=None), by=OPERATOR
     )
 
-    exported = [json.loads(json.dumps(as_json(each))) for each in await entries(access, workspace)]
+    exported = [json.loads(json.dumps(entry_to_json(each))) for each in await entries(access, workspace)]
     previous = hashlib.sha256(b"rookery audit").hexdigest()
     for entry in exported:
         told = entry.pop("hash")
@@ -239,12 +241,12 @@ async def test_a_hash_that_was_kept_tells_a_chain_that_was_rewritten(access: Acc
     workspace, other = await access.workspace(), await access.workspace("other")
     for _ in range(3):
         await access.agent_key(workspace)
-    kept = {each.hash for each in await entries(access, workspace)} | {GENESIS}
+    kept = {each.hash for each in await entries(access, workspace)} | {GENESIS_HASH}
     foreign = {(await access.audit.verify(other)).last_hash, min(kept)[:-1], min(kept).upper(), ""}
     told = list[int]()
 
-    verdict = await access.audit.verify(workspace, kept=kept | foreign, progress=told.append)
-    assert (verdict.broken_at, verdict.entries, verdict.has, told[-1]) == (None, 4, kept, 4)
+    verdict = await access.audit.verify(workspace, known_hashes=kept | foreign, progress=told.append)
+    assert (verdict.broken_at, verdict.entry_count, verdict.found_hashes, told[-1]) == (None, 4, kept, 4)
 
 
 async def test_entries_come_in_pages_newest_first_by_what_is_asked(access: Access) -> None:
@@ -252,7 +254,7 @@ async def test_entries_come_in_pages_newest_first_by_what_is_asked(access: Acces
     workspace, other = await access.workspace(), await access.workspace("other")
     await access.agent_key(other)
     live = await access.api_key(workspace)
-    by = Actor.of((await access.admit(live)).caller)
+    by = Actor.from_caller((await access.admit(live)).caller)
     access.clock.advance(hours=1)
     later = access.clock()
     test = await access.api_keys.create(workspace, NewApiKey(name="trial", scopes=("*",), environment="test"), by=by)
@@ -260,7 +262,7 @@ async def test_entries_come_in_pages_newest_first_by_what_is_asked(access: Acces
 
     async def found(**asked: object) -> list[str]:
         which = replace(AuditFilter(), **asked)
-        page, total = await access.audit.page(workspace, which, limit=99, offset=0)
+        page, total = await access.audit.list_page(workspace, which, limit=99, offset=0)
         assert total == len(page)
         return [f"{each.seq} {each.action.partition('.')[2]}" for each in page]
 
@@ -271,7 +273,7 @@ async def test_entries_come_in_pages_newest_first_by_what_is_asked(access: Acces
     assert await found(actor_id=live.key.id) == ["3 created"]
     assert await found(since=later, environment="live") == []
     assert await found(until=later) == ["2 created", "1 created"]
-    assert ([each.seq for each in (await access.audit.page(workspace, AuditFilter(), limit=2, offset=1))[0]]) == [3, 2]
+    assert ([each.seq for each in (await access.audit.list_page(workspace, AuditFilter(), limit=2, offset=1))[0]]) == [3, 2]
 
 
 @pytest.fixture
@@ -293,7 +295,7 @@ async def test_many_writers_leave_no_gap(two: list[Access]) -> None:
 
     await asyncio.gather(
         *(
-            two[number % 2].agent_keys.alter(key.workspace_id, key.id, Changes(name=f"{number} {which}"), by=SYSTEM)
+            two[number % 2].agent_keys.update(key.workspace_id, key.id, KeyChanges(name=f"{number} {which}"), by=SYSTEM_ACTOR)
             for which, key in enumerate(each.key for each in made)
             for number in range(4)
         )
@@ -303,7 +305,7 @@ async def test_many_writers_leave_no_gap(two: list[Access]) -> None:
         chain = await entries(here, workspace)
         assert [each.seq for each in chain] == list(range(1, 1 + 1 + 4 + 16))
         assert (await here.audit.verify(workspace)).broken_at is None
-        names = {each.key.id: each.key.name for each in (await here.agent_keys.page(workspace, limit=9))[0]}
+        names = {each.key.id: each.key.name for each in (await here.agent_keys.list_page(workspace, limit=9))[0]}
         assert {each.subject_id: each.subject_name for each in chain if each.subject_kind == "agent_key"} == names
         for key_id in names:
             told = [(each.before or {}, each.after or {}) for each in chain if each.subject_id == key_id]
@@ -319,7 +321,7 @@ async def test_a_chain_is_checked_while_others_write(two: list[Access]) -> None:
     await asyncio.gather(*writing)
 
     assert [each.reason for each in verdicts] == [""] * 8
-    assert (await here.audit.verify(workspace)).entries == 41
+    assert (await here.audit.verify(workspace)).entry_count == 41
 
 
 async def test_a_workspace_is_deleted_while_its_keys_change(two: list[Access]) -> None:
@@ -341,7 +343,7 @@ async def left(db: Database, workspace: int) -> int:
     """Return how many rows of the workspace's chain there are."""
 
     def work(tx: Tx) -> Row | None:
-        return tx.one(
+        return tx.fetch_one(
             select(func.count().label("n")).select_from(audit_store.entries).where(audit_store.entries.c.workspace_id == workspace)
         )
 

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rookery.access.audit import Audit, Verdict
-from rookery.access.chain import GENESIS, hash_of
-from rookery.access.settings import Changes, NewApiKey
+from rookery.access.audit_chain import GENESIS_HASH, hash_entry
+from rookery.access.audit_log import AuditLog, ChainVerification
+from rookery.access.key_fields import KeyChanges, NewApiKey
 from rookery.access.store import audit as audit_store
 from rookery.engines.counters import open_counter
-from rookery.kernel.clock import from_micros, iso
+from rookery.kernel.clock import format_iso, from_micros
 from rookery.kernel.db import open_database
 from tests.access.makers import build, empty_store
 from tests.conftest import OPERATOR, FakeClock
@@ -41,7 +41,7 @@ def written() -> bytes:
         access = build(db, counter, FakeClock())
         workspace, _ = await access.workspace(), await access.workspace("other")
         key_id = (await access.api_key(workspace, NewApiKey(name="first", scopes=("*",)))).key.id
-        await access.api_keys.alter(workspace, key_id, Changes(name="second", tool_limits={"a": 1}), by=OPERATOR)
+        await access.api_keys.update(workspace, key_id, KeyChanges(name="second", tool_limits={"a": 1}), by=OPERATOR)
         await access.api_keys.suspend(workspace, key_id, by=OPERATOR)
         await access.api_keys.rotate(workspace, key_id, by=OPERATOR)
         await access.api_keys.delete(workspace, key_id, by=OPERATOR)
@@ -57,13 +57,13 @@ def written() -> bytes:
         return (folder / "records.db").read_bytes()
 
 
-def found(tamper: Callable[[sqlite3.Connection], object], workspace_id: int = WORKSPACE) -> Verdict:
+def found(tamper: Callable[[sqlite3.Connection], object], workspace_id: int = WORKSPACE) -> ChainVerification:
     """Return what checking finds once *tamper* has had its way with the store."""
 
-    async def verify(folder: Path) -> Verdict:
+    async def verify(folder: Path) -> ChainVerification:
         db = open_database("embedded:", data_dir=folder)
         try:
-            return await Audit(db, FakeClock()).verify(workspace_id)
+            return await AuditLog(db, FakeClock()).verify(workspace_id)
         finally:
             await db.close()
 
@@ -89,7 +89,11 @@ def set_value(connection: sqlite3.Connection, column: str, seq: int, value: obje
 
 def test_what_was_not_touched_is_whole() -> None:
     """D-29: so the other tests here find what they did, and nothing else."""
-    assert (found(lambda _: None).broken_at, found(lambda _: None).entries, found(lambda _: None, OTHER).entries) == (None, LENGTH, 1)
+    assert (found(lambda _: None).broken_at, found(lambda _: None).entry_count, found(lambda _: None, OTHER).entry_count) == (
+        None,
+        LENGTH,
+        1,
+    )
 
 
 TAMPERING: dict[str, Callable[[str], str]] = {
@@ -187,7 +191,9 @@ def test_an_entry_that_was_slipped_in_is_found(place: int) -> None:
         connection.execute("UPDATE access_audit SET seq = seq - 999 WHERE workspace_id = 1 AND seq > 1000")
         columns = ", ".join(f'"{name}"' for name in COLUMNS)
         row = connection.execute(f"SELECT {columns} FROM access_audit WHERE seq = 1 AND workspace_id = 2").fetchone()  # noqa: S608 - ours
-        forged = forge(dict(zip(COLUMNS, row, strict=True)), place, str(value_of(connection, "hash", place - 1)) if place > 1 else GENESIS)
+        forged = forge(
+            dict(zip(COLUMNS, row, strict=True)), place, str(value_of(connection, "hash", place - 1)) if place > 1 else GENESIS_HASH
+        )
         marks = ", ".join("?" for _ in COLUMNS)
         connection.execute(f"INSERT INTO access_audit ({columns}) VALUES ({marks})", [forged[name] for name in COLUMNS])  # noqa: S608 - ours
 
@@ -201,12 +207,12 @@ def forge(row: dict[str, object], seq: int, previous: str) -> dict[str, object]:
     named = {name: forged[f"actor_{name}"] for name in ("kind", "id", "name")}
     fields = {
         **{name: forged[name] for name in ("workspace_id", "seq", "action", "previous")},
-        "at": iso(from_micros(int(str(forged["at"])))),
+        "at": format_iso(from_micros(int(str(forged["at"])))),
         "actor": {**named, "address": forged["address"], "request_id": forged["request_id"]},
         "subject": {"environment": forged["environment"], **{name: forged[f"subject_{name}"] for name in ("kind", "id", "name")}},
         **{name: None if forged[name] is None else json.loads(str(forged[name])) for name in ("before", "after")},
     }
-    return {**forged, "hash": hash_of(fields)}
+    return {**forged, "hash": hash_entry(fields)}
 
 
 @pytest.mark.parametrize(

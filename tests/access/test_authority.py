@@ -12,10 +12,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rookery.access.authority import must_hold, sees
-from rookery.access.errors import NotHeld, ScopeMissing
-from rookery.access.models import Key, KeyKind, Reach, Tier
-from rookery.access.networks import contains, networks, within
+from rookery.access.delegation import can_see, require_delegable
+from rookery.access.errors import DelegationDenied, ScopeMissing
+from rookery.access.models import Key, KeyKind, KeyRestrictions, Tier
+from rookery.access.networks import contains, covers_all, parse_networks
 from rookery.access.scopes import SCOPES
 from rookery.kernel.errors import PermissionDenied
 from tests.access.powers import MOMENTS, NOW, exceeds, is_faster, make_key, powers
@@ -28,7 +28,7 @@ _some_names = st.none() | st.frozensets(st.sampled_from(["acme", "globex", "api"
 _limits = st.dictionaries(st.sampled_from(GLOBS[:5]), st.sampled_from([1, 5, 60]), max_size=2)
 _moments = st.none() | st.sampled_from(MOMENTS[1:])
 reaches = st.builds(
-    Reach,
+    KeyRestrictions,
     servers=_some_names,
     tools=st.none() | st.lists(st.sampled_from(GLOBS), max_size=3).map(tuple),
     orgs=_some_names,
@@ -66,8 +66,8 @@ def pairs(draw: st.DrawFn) -> tuple[Key, Key]:
 def holds(holder: Key, target: Key) -> bool:
     """Tell whether *holder* passes."""
     try:
-        must_hold(holder, target)
-    except (NotHeld, ScopeMissing, PermissionDenied):
+        require_delegable(holder, target)
+    except (DelegationDenied, ScopeMissing, PermissionDenied):
         return False
     return True
 
@@ -92,7 +92,7 @@ def test_every_key_holds_itself_and_what_is_narrower(pair: tuple[Key, Key]) -> N
     narrower = replace(
         holder,
         expires_at=min(NOW + timedelta(minutes=1), holder.expires_at or MOMENTS[-1]),
-        reach=replace(holder.reach, servers=frozenset(), orgs=frozenset()),
+        restrictions=replace(holder.restrictions, servers=frozenset(), orgs=frozenset()),
     )
 
     assert holds(holder, holder)
@@ -127,15 +127,15 @@ def test_any_api_key_may_make_an_agent_key_of_the_usual_rate(tier: Tier) -> None
     [
         ({"environment": "test"}, {}, "environment"),
         ({}, {"workspace_id": 2}, "workspace_id"),
-        ({"reach": Reach(servers=frozenset({"web"}))}, {}, "servers"),
-        ({"reach": Reach(servers=frozenset({"web"}))}, {"reach": Reach(servers=frozenset({"web", "time"}))}, "servers"),
-        ({"reach": Reach(orgs=frozenset())}, {}, "orgs"),
-        ({"reach": Reach(projects=frozenset({"api"}))}, {"reach": Reach(projects=frozenset({"web"}))}, "projects"),
-        ({"reach": Reach(tools=("web/*",))}, {}, "tools"),
-        ({"reach": Reach(tools=("web/*",))}, {"reach": Reach(tools=("*",))}, "tools"),
-        ({"reach": Reach(tools=())}, {"reach": Reach(tools=("web/search",))}, "tools"),
-        ({"reach": Reach(tool_limits={"web/*": 5})}, {}, "tool_limits"),
-        ({"reach": Reach(tool_limits={"web/*": 5})}, {"reach": Reach(tool_limits={"web/*": 6})}, "tool_limits"),
+        ({"reach": KeyRestrictions(servers=frozenset({"web"}))}, {}, "servers"),
+        ({"reach": KeyRestrictions(servers=frozenset({"web"}))}, {"reach": KeyRestrictions(servers=frozenset({"web", "time"}))}, "servers"),
+        ({"reach": KeyRestrictions(orgs=frozenset())}, {}, "orgs"),
+        ({"reach": KeyRestrictions(projects=frozenset({"api"}))}, {"reach": KeyRestrictions(projects=frozenset({"web"}))}, "projects"),
+        ({"reach": KeyRestrictions(tools=("web/*",))}, {}, "tools"),
+        ({"reach": KeyRestrictions(tools=("web/*",))}, {"reach": KeyRestrictions(tools=("*",))}, "tools"),
+        ({"reach": KeyRestrictions(tools=())}, {"reach": KeyRestrictions(tools=("web/search",))}, "tools"),
+        ({"reach": KeyRestrictions(tool_limits={"web/*": 5})}, {}, "tool_limits"),
+        ({"reach": KeyRestrictions(tool_limits={"web/*": 5})}, {"reach": KeyRestrictions(tool_limits={"web/*": 6})}, "tool_limits"),
         ({"tier": Tier.PRO}, {"tier": Tier.BUSINESS}, "rate_limit_tier"),
         ({"tier": Tier.BUSINESS}, {"tier": Tier.ENTERPRISE}, "rate_limit_tier"),
         ({"expires_at": MOMENTS[1]}, {}, "expires_at"),
@@ -151,8 +151,8 @@ def test_any_api_key_may_make_an_agent_key_of_the_usual_rate(tier: Tier) -> None
 def test_what_a_key_does_not_have_is_named(held: dict[str, object], wanted: dict[str, object], field: str) -> None:
     """D-24: 403 permission_denied with the field, so that whoever asked knows what to ask for instead."""
     scopes = {"scopes": ("brain:read", "keys:write")} if field == "agent_id" else {}
-    with pytest.raises(NotHeld) as refusal:
-        must_hold(make_key("api", **{**scopes, **held}), make_key("api", **{**scopes, **wanted}))
+    with pytest.raises(DelegationDenied) as refusal:
+        require_delegable(make_key("api", **{**scopes, **held}), make_key("api", **{**scopes, **wanted}))
 
     assert (refusal.value.status, refusal.value.code, refusal.value.body()["field"]) == (403, "permission_denied", field)
 
@@ -162,9 +162,12 @@ def test_what_a_key_does_not_have_is_named(held: dict[str, object], wanted: dict
     [
         ({}, {"environment": "test"}),
         ({"scopes": ("*", "platform:workspaces")}, {"workspace_id": 2}),
-        ({"reach": Reach(servers=frozenset({"web", "time"}))}, {"reach": Reach(servers=frozenset({"web"}), orgs=frozenset({"acme"}))}),
-        ({"reach": Reach(tools=("web/*", "time/now"))}, {"reach": Reach(tools=("web/s*", "web/search", "time/now"))}),
-        ({"reach": Reach(tool_limits={"web/*": 5})}, {"reach": Reach(tool_limits={"web/*": 5, "*": 1_000})}),
+        (
+            {"reach": KeyRestrictions(servers=frozenset({"web", "time"}))},
+            {"reach": KeyRestrictions(servers=frozenset({"web"}), orgs=frozenset({"acme"}))},
+        ),
+        ({"reach": KeyRestrictions(tools=("web/*", "time/now"))}, {"reach": KeyRestrictions(tools=("web/s*", "web/search", "time/now"))}),
+        ({"reach": KeyRestrictions(tool_limits={"web/*": 5})}, {"reach": KeyRestrictions(tool_limits={"web/*": 5, "*": 1_000})}),
         ({"tier": Tier.PRO}, {"tier": Tier.FREE}),
         ({"expires_at": MOMENTS[1]}, {"expires_at": MOMENTS[1]}),
         ({"delete_after": MOMENTS[1]}, {"expires_at": MOMENTS[1]}),
@@ -178,7 +181,7 @@ def test_what_a_key_does_not_have_is_named(held: dict[str, object], wanted: dict
 )
 def test_what_a_key_has_it_may_hand_on(held: dict[str, object], wanted: dict[str, object]) -> None:
     """D-24: as much, or less of it; for whom a key speaks matters only if it has to do with memories."""
-    must_hold(make_key("api", **held), make_key("api", **wanted))
+    require_delegable(make_key("api", **held), make_key("api", **wanted))
 
 
 @pytest.mark.parametrize(("kind", "error"), [("api", ScopeMissing), ("agent", PermissionDenied)])
@@ -186,10 +189,10 @@ def test_a_scope_that_is_lacking_is_refused_as_the_guard_does(kind: str, error: 
     """D-24; spec 5.2, 5.3: the two kinds have two bodies; all actions of a resource do not make its wildcard."""
     holder = make_key("agent" if kind == "agent" else "api", scopes=("brain:read", "brain:write", "brain:delete", "brain:admin"))
 
-    must_hold(holder, make_key(scopes=("brain:read",), tier=Tier.FREE))
+    require_delegable(holder, make_key(scopes=("brain:read",), tier=Tier.FREE))
     for lacking in ("brain:*", "*:read", "*", "mcp:read", "platform:audit"):
         with pytest.raises(error) as refusal:
-            must_hold(holder, make_key(scopes=("brain:read", lacking)))
+            require_delegable(holder, make_key(scopes=("brain:read", lacking)))
         assert lacking in str(refusal.value)
 
 
@@ -205,9 +208,9 @@ def test_who_sees_which_keys() -> None:
     live, test, foreign = make_key(), make_key(environment="test"), make_key(workspace_id=2)
     operator = make_key(scopes=("platform:workspaces",))
 
-    assert [sees(live, each) for each in (live, test, foreign)] == [True, True, False]
-    assert [sees(test, each) for each in (live, test, foreign)] == [False, True, False]
-    assert [sees(operator, each) for each in (live, test, foreign)] == [True, True, True]
+    assert [can_see(live, each) for each in (live, test, foreign)] == [True, True, False]
+    assert [can_see(test, each) for each in (live, test, foreign)] == [False, True, False]
+    assert [can_see(operator, each) for each in (live, test, foreign)] == [True, True, True]
 
 
 NAMES = ["".join(letters) for length in range(4) for letters in product("ab/-]", repeat=length)]
@@ -223,7 +226,7 @@ globs = st.lists(_pieces, max_size=4).map("".join)
 def test_a_glob_that_is_held_covers_all_that_the_other_matches(held: str, more: list[str], cut: int, tail: str) -> None:
     """D-24: against every name of up to three signs; in doubt it is refused."""
     wanted = held[:cut] + tail
-    if not holds(make_key(reach=Reach(tools=(held, *more))), make_key(reach=Reach(tools=(wanted,)))):
+    if not holds(make_key(reach=KeyRestrictions(tools=(held, *more))), make_key(reach=KeyRestrictions(tools=(wanted,)))):
         return
 
     assert [name for name in NAMES if fnmatchcase(name, wanted) and not any(fnmatchcase(name, glob) for glob in (held, *more))] == []
@@ -239,7 +242,7 @@ ranges = st.lists(_v4 | _v6, max_size=3)
 def test_what_lies_within_lets_in_nobody_else(outer: list[str], inner: list[str]) -> None:
     """D-24, D-28: of two lists of addresses."""
     addresses = [str(ipaddress.ip_address(base) + last) for base in ("10.0.0.0", "2001:db8::") for last in range(64)]
-    if not within(networks(outer), networks(inner)):
+    if not covers_all(parse_networks(outer), parse_networks(inner)):
         return
 
-    assert [each for each in addresses if contains(networks(inner), each) and not contains(networks(outer), each)] == []
+    assert [each for each in addresses if contains(parse_networks(inner), each) and not contains(parse_networks(outer), each)] == []

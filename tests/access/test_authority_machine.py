@@ -17,8 +17,8 @@ from hypothesis.stateful import Bundle, MultipleResults, RuleBasedStateMachine, 
 
 from rookery.access.agent_keys import AgentKeys
 from rookery.access.errors import NameTaken
-from rookery.access.models import Actor, Key, Minted, Reach, Tier
-from rookery.access.settings import Changes, NewAgentKey, NewApiKey
+from rookery.access.key_fields import KeyChanges, NewAgentKey, NewApiKey
+from rookery.access.models import Actor, Key, KeyRestrictions, KeyWithSecret, Tier
 from rookery.access.store import keys as key_store
 from rookery.engines.counters import open_counter
 from rookery.kernel.db import Tx, open_database
@@ -35,7 +35,7 @@ _servers = st.none() | st.frozensets(st.sampled_from(["web", "time"]), max_size=
 _orgs = st.none() | st.frozensets(st.sampled_from(["acme", "globex"]), max_size=2)
 _tools = st.none() | st.lists(st.sampled_from(["*", "web/*", "web/search", "time/*"]), max_size=2).map(tuple)
 _limits = st.dictionaries(st.sampled_from(["*", "web/*"]), st.sampled_from([1, 5]), max_size=1)
-_reaches = st.just(Reach()) | st.builds(Reach, servers=_servers, tools=_tools, orgs=_orgs, tool_limits=_limits)
+_reaches = st.just(KeyRestrictions()) | st.builds(KeyRestrictions, servers=_servers, tools=_tools, orgs=_orgs, tool_limits=_limits)
 _expiries = st.none() | st.sampled_from(MOMENTS[1:])
 _lists = st.lists(st.sampled_from(["192.0.2.0/24", "192.0.2.1", "2001:db8::/32"]), max_size=2).map(tuple)
 _rates = st.sampled_from([1, 100, 600, 700, 900])
@@ -50,15 +50,15 @@ new_agent_keys = st.builds(
     ip_restriction=st.booleans(), ip_list=_lists, reach=_reaches,
 )  # fmt: skip
 changes = st.one_of(
-    st.builds(Changes, grants=_grants),
-    st.builds(Changes, expires_at=_expiries),
-    st.builds(Changes, servers=_servers),
-    st.builds(Changes, tools=_tools),
-    st.builds(Changes, orgs=_orgs, tool_limits=_limits),
-    st.builds(Changes, name=st.just("renamed")),
+    st.builds(KeyChanges, grants=_grants),
+    st.builds(KeyChanges, expires_at=_expiries),
+    st.builds(KeyChanges, servers=_servers),
+    st.builds(KeyChanges, tools=_tools),
+    st.builds(KeyChanges, orgs=_orgs, tool_limits=_limits),
+    st.builds(KeyChanges, name=st.just("renamed")),
 )
-of_api_keys = st.builds(Changes, tier=st.sampled_from(Tier)) | st.builds(Changes, agent_id=_agents)
-of_agent_keys = st.builds(Changes, rate_limit=_rates) | st.builds(Changes, ip_restriction=st.booleans(), ip_list=_lists)
+of_api_keys = st.builds(KeyChanges, tier=st.sampled_from(Tier)) | st.builds(KeyChanges, agent_id=_agents)
+of_agent_keys = st.builds(KeyChanges, rate_limit=_rates) | st.builds(KeyChanges, ip_restriction=st.booleans(), ip_list=_lists)
 
 FOUNDERS = (
     NewApiKey(name="key", scopes=("*",), tier=Tier.ENTERPRISE),
@@ -92,7 +92,7 @@ class AuthorityMachine(RuleBasedStateMachine):
         self.access = build(self.db, self.counter, self.clock)
         self.api_keys = self.access.api_keys
         self.agent_keys = AgentKeys(
-            self.db, self.access.usage, self.access.audit, self.clock, is_known_agent=lambda _tx, _workspace, agent: agent in AGENTS
+            self.db, self.access.usage, self.access.audit, self.clock, is_agent_in_use=lambda _tx, _workspace, agent: agent in AGENTS
         )
         self.workspaces = [self.do(self.access.workspace(name)) for name in ("nest", "other")]
         self.origins: dict[str, tuple[Key, Powers]] = {}
@@ -114,10 +114,10 @@ class AuthorityMachine(RuleBasedStateMachine):
         """Return the key as it is stored."""
 
         def work(tx: Tx) -> Key | None:
-            row = key_store.by_id(tx, key_id)
-            return None if row is None else key_store.key_of(row)
+            row = key_store.find_row_by_id(tx, key_id)
+            return None if row is None else key_store.key_from_row(row)
 
-        return self.do(self.db.quick(work))
+        return self.do(self.db.lookup(work))
 
     def attempt(self, by: str, work: Coroutine[object, object, T]) -> T | None:
         """Return what *by* attained, None if it was refused; who is not good any more attains nothing."""
@@ -186,7 +186,7 @@ class AuthorityMachine(RuleBasedStateMachine):
             new,
             expires_at=own.expires_at if own.expires_at is None or own.expires_at > self.clock() else None,
             permissions=new.permissions if "permissions" in fields else own.scopes,
-            reach=new.reach if "reach" in fields else own.reach,
+            restrictions=new.restrictions if "reach" in fields else own.restrictions,
             rate_limit=new.rate_limit if "rate_limit" in fields else own.rate_limit or 600,
             ip_restriction=own.ip_restriction,
             ip_list=own.ip_list,
@@ -195,12 +195,12 @@ class AuthorityMachine(RuleBasedStateMachine):
             return self.made(by, own, self.attempt(by, self.create_by(by, alike)))
         tier = own.tier or Tier.FREE
         api = NewApiKey(
-            name="key", scopes=alike.permissions, tier=tier, environment=own.environment, agent_id=own.agent_id, reach=alike.reach,
-            expires_at=alike.expires_at,
+            name="key", scopes=alike.permissions, tier=tier, environment=own.environment, agent_id=own.agent_id,
+            restrictions=alike.restrictions, expires_at=alike.expires_at,
         )  # fmt: skip
         return self.made(by, own, self.attempt(by, self.create_by(by, api if "rate_limit" not in fields else alike)))
 
-    async def create_by(self, by: str, new: NewApiKey | NewAgentKey) -> Minted:
+    async def create_by(self, by: str, new: NewApiKey | NewAgentKey) -> KeyWithSecret:
         """Make a key in the own workspace."""
         actor, workspace = self.actor(by), self.home(by)
         if isinstance(new, NewApiKey):
@@ -208,25 +208,25 @@ class AuthorityMachine(RuleBasedStateMachine):
         return await self.agent_keys.create(workspace, new, by=actor)
 
     @rule(by=keys, of=keys, change=changes | of_api_keys | of_agent_keys)
-    def alter(self, by: str, of: str, change: Changes) -> None:
+    def alter(self, by: str, of: str, change: KeyChanges) -> None:
         """Change a key, perhaps another workspace's, perhaps the own one."""
         self.alter_it(by, of, change)
 
     @rule(by=keys, change=changes | of_api_keys | of_agent_keys)
-    def alter_itself(self, by: str, change: Changes) -> None:
+    def alter_itself(self, by: str, change: KeyChanges) -> None:
         """Change the own key."""
         self.alter_it(by, by, change)
 
     @rule(by=keys, of=keys, expires_at=_expiries)
     def extend(self, by: str, of: str, expires_at: datetime | None) -> None:
         """Extend a key."""
-        self.alter_it(by, of, Changes(expires_at=expires_at))
+        self.alter_it(by, of, KeyChanges(expires_at=expires_at))
 
-    def alter_it(self, by: str, of: str, change: Changes) -> None:
+    def alter_it(self, by: str, of: str, change: KeyChanges) -> None:
         """Change a key; a key that could do more was out of reach before, too."""
         holder, before = self.key(by), self.key(of)
         ring = self.agent_keys if before is not None and before.kind == "agent" else self.api_keys
-        after = self.attempt(by, ring.alter(self.home(of), of, change, by=self.actor(by)))
+        after = self.attempt(by, ring.update(self.home(of), of, change, by=self.actor(by)))
         if after is not None and before is not None and holder is not None and of != by:
             assert exceeds(powers(before), powers(holder)) == []
         if after is not None and after != before:
@@ -261,7 +261,7 @@ class AuthorityMachine(RuleBasedStateMachine):
         """Let keys expire and grace periods end."""
         self.clock.at += timedelta(minutes=minutes)
 
-    def made(self, by: str, holder: Key | None, minted: Minted | None) -> str:
+    def made(self, by: str, holder: Key | None, minted: KeyWithSecret | None) -> str:
         """Note what *by*, which was *holder*, made, if it did."""
         if minted is None:
             return by

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rookery.access.credentials import is_agent_key, is_api_key, lookup_of, presented
+from rookery.access.credentials import get_lookup, is_agent_key, is_api_key, parse_credentials
 from rookery.access.errors import Unauthorised
 
 KEY = b"sk_live_" + b"Ab1" * 10 + b"Zz"
@@ -39,7 +39,7 @@ def basic(text: bytes) -> bytes:
 )
 def test_every_form_carries_the_key(headers: list[tuple[bytes, bytes]]) -> None:
     """D-22: Bearer in any case, X-API-Key, Basic user name with an empty password; the same key twice is one."""
-    assert presented(headers).token == KEY
+    assert parse_credentials(headers).token == KEY
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_every_form_carries_the_key(headers: list[tuple[bytes, bytes]]) -> None:
 def test_what_carries_no_key_or_two_is_refused(headers: list[tuple[bytes, bytes]]) -> None:
     """D-22, notes 3.5: two different keys, a header without a space, Basic with a password or bad base64."""
     with pytest.raises(Unauthorised) as refusal:
-        presented(headers)
+        parse_credentials(headers)
 
     assert refusal.value.headers["WWW-Authenticate"] == "Bearer"
     assert KEY.decode() not in repr(refusal.value)
@@ -78,7 +78,7 @@ def test_what_carries_no_key_or_two_is_refused(headers: list[tuple[bytes, bytes]
 def test_no_header_makes_anything_but_a_refusal(headers: list[tuple[bytes, bytes]]) -> None:
     """D-16: nothing a caller sends makes a 500."""
     try:
-        token = presented(headers).token
+        token = parse_credentials(headers).token
     except Unauthorised:
         return
     assert not (is_api_key(token) and is_agent_key(token))
@@ -103,12 +103,12 @@ def test_garbage_has_not_the_form_of_a_key(token: bytes) -> None:
 
 def test_the_lookup_is_the_first_eight_of_the_random_part() -> None:
     """D-20: for live and test keys alike."""
-    assert lookup_of(b"sk_live_abcdefgh" + b"x" * 24) == "abcdefgh"
-    assert lookup_of(b"sk_test_12345678" + b"x" * 24) == "12345678"
+    assert get_lookup(b"sk_live_abcdefgh" + b"x" * 24) == "abcdefgh"
+    assert get_lookup(b"sk_test_12345678" + b"x" * 24) == "12345678"
 
 
 def test_forwarded_addresses_are_kept_in_order() -> None:
     """D-28: several headers are one list."""
-    found = presented([(b"x-forwarded-for", b"a"), (b"x-workspace-id", b"7"), (b"x-forwarded-for", b"b")])
+    found = parse_credentials([(b"x-forwarded-for", b"a"), (b"x-workspace-id", b"7"), (b"x-forwarded-for", b"b")])
 
     assert (found.token, found.forwarded, found.workspace) == (b"", [b"a", b"b"], b"7")

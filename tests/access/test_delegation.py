@@ -10,10 +10,10 @@ import psycopg
 import pytest
 
 from rookery.access.agent_keys import AgentKeys
-from rookery.access.errors import KeyExpired, KeyInGrace, KeyRevoked, NameTaken, NotHeld, ScopeMissing, Unauthorised
+from rookery.access.errors import DelegationDenied, KeyExpired, KeyInGrace, KeyRevoked, NameTaken, ScopeMissing, Unauthorised
 from rookery.access.hashing import Bcrypt
-from rookery.access.models import Actor, Minted, Tier
-from rookery.access.settings import Changes, NewAgentKey, NewApiKey
+from rookery.access.key_fields import KeyChanges, NewAgentKey, NewApiKey
+from rookery.access.models import Actor, KeyWithSecret, Tier
 from rookery.kernel.errors import NotFound, PermissionDenied, RookeryError, ValidationFailed
 from rookery.kernel.secret import Secret
 from tests.access.makers import Access, build
@@ -22,9 +22,9 @@ from tests.conftest import OPERATOR, House, eventually
 BUILDER = NewApiKey(name="builder", scopes=("keys:*", "brain:read", "mcp:*"), tier=Tier.BUSINESS)
 
 
-async def acting(access: Access, minted: Minted) -> Actor:
+async def acting(access: Access, minted: KeyWithSecret) -> Actor:
     """Return who acts with that key, admitted by the guard."""
-    return Actor.of((await access.admit(minted)).caller)
+    return Actor.from_caller((await access.admit(minted)).caller)
 
 
 async def refused(attempt: Awaitable[object]) -> RookeryError:
@@ -45,10 +45,10 @@ async def test_a_key_makes_keys_within_its_own_powers(access: Access) -> None:
 
     assert isinstance(await refused(access.api_keys.create(workspace, NewApiKey(name="key", scopes=("brain:write",)), by=by)), ScopeMissing)
     faster = NewApiKey(name="key", scopes=("brain:read",), tier=Tier.ENTERPRISE)
-    assert isinstance(await refused(access.api_keys.create(workspace, faster, by=by)), NotHeld)
+    assert isinstance(await refused(access.api_keys.create(workspace, faster, by=by)), DelegationDenied)
     several = [NewAgentKey(name=name, permissions=(name,)) for name in ("mcp:read", "plans.read")]
     assert isinstance(await refused(access.agent_keys.create_many(workspace, several, by=by)), ScopeMissing)
-    assert ((await access.api_keys.page(workspace, limit=9))[1], (await access.agent_keys.page(workspace, limit=9))[1]) == (2, 1)
+    assert ((await access.api_keys.list_page(workspace, limit=9))[1], (await access.agent_keys.list_page(workspace, limit=9))[1]) == (2, 1)
 
 
 async def test_a_key_changes_itself_to_less_and_never_to_more(access: Access) -> None:
@@ -64,20 +64,20 @@ async def test_a_key_changes_itself_to_less_and_never_to_more(access: Access) ->
     for attempt in (
         ring.extend(workspace, key_id, end + timedelta(microseconds=1), by=by),
         ring.extend(workspace, key_id, None, by=by),
-        ring.restrict(workspace, key_id, on=False, by=by),
+        ring.set_enforcement(workspace, key_id, is_enforced=False, by=by),
         ring.add_addresses(workspace, key_id, ["203.0.113.9"], by=by),
         ring.set_addresses(workspace, key_id, ["192.0.0.0/16"], by=by),
-        ring.alter(workspace, key_id, Changes(rate_limit=601), by=by),
+        ring.update(workspace, key_id, KeyChanges(rate_limit=601), by=by),
         ring.set_permissions(workspace, key_id, ["keys:write", "brain:*"], by=by),
     ):
-        assert isinstance(await refused(attempt), NotHeld | PermissionDenied)
+        assert isinstance(await refused(attempt), DelegationDenied | PermissionDenied)
     assert (await ring.get(workspace, key_id)).key == minted.key
 
     await ring.extend(workspace, key_id, end - timedelta(hours=1), by=by)
     await ring.set_addresses(workspace, key_id, ["192.0.2.1"], by=by)
     await ring.set_permissions(workspace, key_id, ["keys:write"], by=by)
     assert isinstance(await refused(ring.set_permissions(workspace, key_id, ["keys:write", "brain:read"], by=by)), PermissionDenied)
-    assert isinstance(await refused(ring.extend(workspace, key_id, end, by=by)), NotHeld)
+    assert isinstance(await refused(ring.extend(workspace, key_id, end, by=by)), DelegationDenied)
 
 
 async def test_a_key_that_has_more_is_out_of_reach_even_to_make_it_less(access: Access) -> None:
@@ -88,7 +88,7 @@ async def test_a_key_that_has_more_is_out_of_reach_even_to_make_it_less(access: 
     agent = await access.agent_key(workspace, NewAgentKey(name="strong", permissions=("*",)))
 
     for attempt in (
-        access.api_keys.alter(workspace, strong.key.id, Changes(grants=("brain:read",), tier=Tier.FREE), by=by),
+        access.api_keys.update(workspace, strong.key.id, KeyChanges(grants=("brain:read",), tier=Tier.FREE), by=by),
         access.api_keys.suspend(workspace, strong.key.id, by=by),
         access.api_keys.rotate(workspace, strong.key.id, by=by),
         access.agent_keys.extend(workspace, agent.key.id, access.clock() + timedelta(hours=1), by=by),
@@ -112,13 +112,15 @@ async def test_test_keys_reach_test_keys_alone(access: Access) -> None:
     by, from_live = await acting(access, tester), await acting(access, live)
     api_keys, agent_keys = access.api_keys, access.agent_keys
 
-    assert isinstance(await refused(api_keys.create(workspace, NewApiKey(name="key", scopes=("*",)), by=by)), NotHeld)
-    assert isinstance(await refused(agent_keys.create(workspace, NewAgentKey(name="key", permissions=("mcp:read",)), by=by)), NotHeld)
+    assert isinstance(await refused(api_keys.create(workspace, NewApiKey(name="key", scopes=("*",)), by=by)), DelegationDenied)
+    assert isinstance(
+        await refused(agent_keys.create(workspace, NewAgentKey(name="key", permissions=("mcp:read",)), by=by)), DelegationDenied
+    )
     for hidden in (live, ending):
         missing = str(await refused(api_keys.rotate(workspace, "0" * 36, by=by))).replace("0" * 36, hidden.key.id)
         for attempt in (
             api_keys.get(workspace, hidden.key.id, environment="test"),
-            api_keys.alter(workspace, hidden.key.id, Changes(name="taken"), by=by),
+            api_keys.update(workspace, hidden.key.id, KeyChanges(name="taken"), by=by),
             api_keys.suspend(workspace, hidden.key.id, by=by),
             api_keys.rotate(workspace, hidden.key.id, by=by),
             api_keys.delete(workspace, hidden.key.id, by=by),
@@ -127,15 +129,15 @@ async def test_test_keys_reach_test_keys_alone(access: Access) -> None:
             assert (type(refusal), str(refusal)) == (NotFound, missing)
     for attempt in (
         agent_keys.revoke(workspace, agent.key.id, by=by),
-        agent_keys.restrict(workspace, agent.key.id, on=True, by=by),
+        agent_keys.set_enforcement(workspace, agent.key.id, is_enforced=True, by=by),
     ):
         assert isinstance(await refused(attempt), NotFound)
-    assert [each.key.id for each in (await api_keys.page(workspace, limit=9, environment="test"))[0]] == [other.key.id, tester.key.id]
+    assert [each.key.id for each in (await api_keys.list_page(workspace, limit=9, environment="test"))[0]] == [other.key.id, tester.key.id]
 
-    await api_keys.alter(workspace, other.key.id, Changes(name="renamed"), by=by)
+    await api_keys.update(workspace, other.key.id, KeyChanges(name="renamed"), by=by)
     await api_keys.rotate(workspace, other.key.id, by=from_live)
     made = await api_keys.create(workspace, trial, by=from_live)
-    assert made.key.acts_in == tester.key.acts_in
+    assert made.key.tenant_id == tester.key.tenant_id
 
 
 async def test_a_key_does_nothing_in_another_workspace(access: Access) -> None:
@@ -144,7 +146,7 @@ async def test_a_key_does_nothing_in_another_workspace(access: Access) -> None:
     by = await acting(access, await access.api_key(home))
     theirs = await access.api_key(abroad)
 
-    assert isinstance(await refused(access.api_keys.create(abroad, NewApiKey(name="key", scopes=("brain:read",)), by=by)), NotHeld)
+    assert isinstance(await refused(access.api_keys.create(abroad, NewApiKey(name="key", scopes=("brain:read",)), by=by)), DelegationDenied)
     for attempt in (
         access.api_keys.suspend(abroad, theirs.key.id, by=by),
         access.api_keys.delete(abroad, theirs.key.id, by=by),
@@ -186,18 +188,18 @@ async def test_who_is_not_good_any_more_changes_nothing(access: Access, fate: st
         await ring.rotate(workspace, minted.key.id, grace_hours=0, by=OPERATOR)
     else:
         await ring.set_permissions(workspace, minted.key.id, ["keys:write"], by=OPERATOR)
-    keys = (await ring.page(workspace, limit=9))[1]
+    keys = (await ring.list_page(workspace, limit=9))[1]
 
     for attempt in (
         ring.create(workspace, NewAgentKey(name="new", permissions=("mcp:read",)), by=by),
-        ring.alter(workspace, target.key.id, Changes(name="taken"), by=by),
+        ring.update(workspace, target.key.id, KeyChanges(name="taken"), by=by),
         ring.rotate(workspace, target.key.id, by=by),
     ):
         assert type(await refused(attempt)) is error
     if fate != "narrow":
         assert type(await refused(ring.revoke(workspace, target.key.id, by=by))) is error
         assert type(await refused(ring.delete(workspace, target.key.id, by=by))) is error
-    assert ((await ring.get(workspace, target.key.id)).key, (await ring.page(workspace, limit=9))[1]) == (target.key, keys)
+    assert ((await ring.get(workspace, target.key.id)).key, (await ring.list_page(workspace, limit=9))[1]) == (target.key, keys)
 
 
 @pytest.mark.parametrize("change", ["alter", "rotate"])
@@ -213,7 +215,7 @@ async def test_a_key_that_is_narrowed_meanwhile_does_not_widen_itself_again(acce
     def attempt() -> Awaitable[object]:
         if change == "rotate":
             return ring.rotate(workspace, minted.key.id, by=by)
-        return ring.alter(workspace, minted.key.id, Changes(grants=("*",), name="again"), by=by)
+        return ring.update(workspace, minted.key.id, KeyChanges(grants=("*",), name="again"), by=by)
 
     with psycopg.connect(database_url) as operator, psycopg.connect(database_url, autocommit=True) as onlooker:
         narrowed = "UPDATE access_keys SET scopes = '[\"keys:write\"]', suspended_at = %s WHERE id = %s"
@@ -232,7 +234,7 @@ async def test_a_key_that_is_narrowed_meanwhile_does_not_widen_itself_again(acce
 def known(access: Access) -> tuple[AgentKeys, set[str]]:
     """Agent keys in a platform where the agents of the set have memories of their own."""
     agents = set[str]()
-    ring = AgentKeys(access.db, access.usage, access.audit, access.clock, is_known_agent=lambda _tx, _workspace, agent: agent in agents)
+    ring = AgentKeys(access.db, access.usage, access.audit, access.clock, is_agent_in_use=lambda _tx, _workspace, agent: agent in agents)
     return ring, agents
 
 
@@ -249,13 +251,13 @@ async def test_who_speaks_for_one_agent_makes_none_that_speaks_for_another(acces
     for name, agent_id in (("owl", None), ("Owl", None), ("somebody", "owl")):
         new = NewAgentKey(name=name, permissions=("brain:read",), agent_id=agent_id)
         refusal = await refused(ring.create(workspace, new, by=by))
-        assert isinstance(refusal, NotHeld)
+        assert isinstance(refusal, DelegationDenied)
         assert refusal.field == "agent_id"
     assert isinstance(
         await refused(ring.create(workspace, NewAgentKey(name="x", permissions=("brain:read",), agent_id="rook"), by=by)), NameTaken
     )
     anybody = NewApiKey(name="any", scopes=("brain:read",), tier=Tier.FREE)
-    assert isinstance(await refused(access.api_keys.create(workspace, anybody, by=by)), NotHeld)
+    assert isinstance(await refused(access.api_keys.create(workspace, anybody, by=by)), DelegationDenied)
 
     assert (await ring.create(workspace, NewAgentKey(name="owl", permissions=("mcp:read",)), by=by)).key.agent_id == "owl"
     fresh = await ring.create(workspace, NewAgentKey(name="wren", permissions=("brain:read",)), by=by)
@@ -294,7 +296,7 @@ async def test_another_agent_s_key_is_not_rotated_by_who_may_not_read_its_memori
         access.agent_keys.rotate(workspace, owl.key.id, by=rook),
         access.agent_keys.extend(workspace, owl.key.id, None, by=rook),
     ):
-        assert isinstance(await refused(attempt), NotHeld)
+        assert isinstance(await refused(attempt), DelegationDenied)
     assert (await access.agent_keys.rotate(workspace, owl.key.id, by=wise)).key.agent_id == "owl"
     await access.agent_keys.delete(workspace, owl.key.id, by=rook)
 
@@ -304,13 +306,13 @@ async def test_an_agent_s_id_never_changes(access: Access) -> None:
     workspace = await access.workspace()
     api, agent = await access.api_key(workspace), await access.agent_key(workspace)
 
-    for changes in (Changes(agent_id="owl"), Changes(agent_id=None), Changes(tier=Tier.FREE)):
+    for changes in (KeyChanges(agent_id="owl"), KeyChanges(agent_id=None), KeyChanges(tier=Tier.FREE)):
         with pytest.raises(ValidationFailed):
-            await access.agent_keys.alter(workspace, agent.key.id, changes, by=OPERATOR)
-    for changes in (Changes(rate_limit=5), Changes(ip_restriction=True), Changes(ip_list=("192.0.2.1",))):
+            await access.agent_keys.update(workspace, agent.key.id, changes, by=OPERATOR)
+    for changes in (KeyChanges(rate_limit=5), KeyChanges(ip_restriction=True), KeyChanges(ip_list=("192.0.2.1",))):
         with pytest.raises(ValidationFailed):
-            await access.api_keys.alter(workspace, api.key.id, changes, by=OPERATOR)
-    assert (await access.api_keys.alter(workspace, api.key.id, Changes(agent_id="owl"), by=OPERATOR)).agent_id == "owl"
+            await access.api_keys.update(workspace, api.key.id, changes, by=OPERATOR)
+    assert (await access.api_keys.update(workspace, api.key.id, KeyChanges(agent_id="owl"), by=OPERATOR)).agent_id == "owl"
 
 
 async def test_platform_scopes_come_from_operators_alone(access: Access) -> None:
@@ -324,18 +326,18 @@ async def test_platform_scopes_come_from_operators_alone(access: Access) -> None
     for attempt in (
         access.api_keys.create(workspace, whole, by=by),
         access.agent_keys.create(workspace, NewAgentKey(name="key", permissions=("platform:audit",)), by=by),
-        access.api_keys.alter(workspace, other.key.id, Changes(grants=("*", "platform:audit")), by=by),
-        access.api_keys.alter(workspace, root.key.id, Changes(grants=("*", "platform:servers")), by=by),
+        access.api_keys.update(workspace, other.key.id, KeyChanges(grants=("*", "platform:audit")), by=by),
+        access.api_keys.update(workspace, root.key.id, KeyChanges(grants=("*", "platform:servers")), by=by),
     ):
         assert isinstance(await refused(attempt), ValidationFailed)
-    kept = await access.api_keys.alter(workspace, root.key.id, Changes(grants=("platform:audit", "brain:read")), by=by)
+    kept = await access.api_keys.update(workspace, root.key.id, KeyChanges(grants=("platform:audit", "brain:read")), by=by)
     assert kept.scopes == ("platform:audit", "brain:read")
     assert isinstance(
-        await refused(access.api_keys.alter(workspace, root.key.id, Changes(grants=("platform:metrics",)), by=by)), ValidationFailed
+        await refused(access.api_keys.update(workspace, root.key.id, KeyChanges(grants=("platform:metrics",)), by=by)), ValidationFailed
     )
     wide = await acting(access, other)
     assert isinstance(await refused(access.api_keys.suspend(workspace, root.key.id, by=wide)), ScopeMissing)
-    given = await access.api_keys.alter(workspace, other.key.id, Changes(grants=("*", "platform:audit")), by=OPERATOR)
+    given = await access.api_keys.update(workspace, other.key.id, KeyChanges(grants=("*", "platform:audit")), by=OPERATOR)
     assert given.scopes == ("*", "platform:audit")
     successor = await access.api_keys.rotate(workspace, other.key.id, by=await acting(access, other))
     assert successor.key.scopes == ("*", "platform:audit")

@@ -6,7 +6,15 @@ import os
 from datetime import timedelta
 from pathlib import Path
 
-from rookery.access.first_run import KEEP, KEEP_USED, FirstKeysFile, FirstRun, first_run, leftover, write
+from rookery.access.first_run import (
+    MAX_FILE_AGE,
+    MIN_FILE_AGE,
+    FirstKeysFile,
+    FirstRunResult,
+    create_first_keys,
+    find_keys_file,
+    write_keys_file,
+)
 from rookery.access.store import keys
 from rookery.kernel.clock import to_micros
 from rookery.kernel.secret import Secret
@@ -14,9 +22,9 @@ from tests.access.makers import Access
 from tests.conftest import OPERATOR, FakeClock
 
 
-async def _written(access: Access, folder: Path) -> FirstRun:
-    made = await first_run(access.db, access.bcrypt, access.audit, access.clock)
-    path = write(folder, made, url="http://127.0.0.1:8400")
+async def _written(access: Access, folder: Path) -> FirstRunResult:
+    made = await create_first_keys(access.db, access.bcrypt, access.audit, access.clock)
+    path = write_keys_file(folder, made, url="http://127.0.0.1:8400")
     at = access.clock().timestamp()
     os.utime(path, (at, at))
     return made
@@ -33,31 +41,31 @@ async def test_the_file_is_deleted_once_both_keys_were_used(access: Access, cloc
     made, file = await _written(access, tmp_path), FirstKeysFile(tmp_path, access.db, clock)
 
     await _use(access, made.api_key)
-    clock.advance(seconds=KEEP_USED.total_seconds() + 1)
-    assert not await file.expire(), "the agent key was not used yet"
+    clock.advance(seconds=MIN_FILE_AGE.total_seconds() + 1)
+    assert not await file.delete_if_unneeded(), "the agent key was not used yet"
     await _use(access, made.agent_key)
-    assert leftover(tmp_path) == tmp_path / "first-run.json"
-    assert await file.expire()
-    assert leftover(tmp_path) is None
-    assert not await file.expire(), "there is nothing left to delete"
+    assert find_keys_file(tmp_path) == tmp_path / "first-run.json"
+    assert await file.delete_if_unneeded()
+    assert find_keys_file(tmp_path) is None
+    assert not await file.delete_if_unneeded(), "there is nothing left to delete"
 
 
 async def test_the_file_is_kept_for_an_hour_and_a_week_at_most(access: Access, clock: FakeClock, tmp_path: Path) -> None:
     """Issue 14: whoever forgets the file finds it gone after 7 days; D-03."""
     made, file = await _written(access, tmp_path), FirstKeysFile(tmp_path, access.db, clock)
-    assert not await file.expire()
+    assert not await file.delete_if_unneeded()
 
-    clock.advance(seconds=KEEP.total_seconds() - 1)
-    assert not await file.expire(), "no key was used"
+    clock.advance(seconds=MAX_FILE_AGE.total_seconds() - 1)
+    assert not await file.delete_if_unneeded(), "no key was used"
     clock.advance(seconds=2)
-    assert await file.expire()
+    assert await file.delete_if_unneeded()
 
     await _use(access, made.api_key)
     await _use(access, made.agent_key)
-    path = write(tmp_path, made, url="http://127.0.0.1:8400")
+    path = write_keys_file(tmp_path, made, url="http://127.0.0.1:8400")
     at = clock().timestamp()
     os.utime(path, (at, at))
-    assert not await file.expire(), "it was written less than an hour ago"
+    assert not await file.delete_if_unneeded(), "it was written less than an hour ago"
 
 
 async def test_a_key_that_was_deleted_does_not_keep_the_file(access: Access, clock: FakeClock, tmp_path: Path) -> None:
@@ -65,12 +73,12 @@ async def test_a_key_that_was_deleted_does_not_keep_the_file(access: Access, clo
     made, file = await _written(access, tmp_path), FirstKeysFile(tmp_path, access.db, clock)
     await _use(access, made.api_key)
     agent_keys = await access.db.read(
-        lambda tx: keys.page_of_keys(tx, "agent", made.workspace_id or 0, at=to_micros(clock()), environment=None, limit=10, offset=0)
+        lambda tx: keys.list_key_page(tx, "agent", made.workspace_id or 0, at=to_micros(clock()), environment=None, limit=10, offset=0)
     )
     await access.agent_keys.delete(made.workspace_id or 0, agent_keys[0][0].key.id, by=OPERATOR)
-    clock.advance(seconds=KEEP_USED.total_seconds())
+    clock.advance(seconds=MIN_FILE_AGE.total_seconds())
 
-    assert await file.expire()
+    assert await file.delete_if_unneeded()
 
 
 async def test_a_file_of_that_name_that_is_not_ours_is_kept_for_a_week(access: Access, clock: FakeClock, tmp_path: Path) -> None:
@@ -80,4 +88,4 @@ async def test_a_file_of_that_name_that_is_not_ours_is_kept_for_a_week(access: A
     at = (clock() - timedelta(days=2)).timestamp()
     os.utime(path, (at, at))
 
-    assert not await FirstKeysFile(tmp_path, access.db, clock).expire()
+    assert not await FirstKeysFile(tmp_path, access.db, clock).delete_if_unneeded()

@@ -10,10 +10,10 @@ from urllib.parse import quote
 
 import pytest
 
-from rookery.access.errors import AddressNotAllowed, KeyExpired, KeyRevoked, RateLimited, ScopeMissing, Unauthorised, WrongWorkspace
-from rookery.access.guard import caller_of
+from rookery.access.errors import AddressNotAllowed, KeyExpired, KeyRevoked, RateLimited, ScopeMissing, Unauthorised, WorkspaceMismatch
+from rookery.access.guard import get_caller
+from rookery.access.key_fields import NewAgentKey, NewApiKey
 from rookery.access.models import Caller, CallFilter
-from rookery.access.settings import NewAgentKey, NewApiKey
 from rookery.kernel.errors import PermissionDenied, RookeryError
 from tests.access.makers import Access
 from tests.conftest import OPERATOR
@@ -30,15 +30,15 @@ async def test_the_caller_is_what_the_key_says(access: Access) -> None:
     caller = (await access.admit(minted, needs="brain:read")).caller
 
     assert caller == Caller(
-        key_id=minted.key.id, key_kind="api", key_name="reader", workspace_id=workspace, shown_workspace_id=workspace,
+        key_id=minted.key.id, key_kind="api", key_name="reader", workspace_id=workspace, public_workspace_id=workspace,
         scopes=frozenset({"brain:read"}), agent_id="rook", environment="live", servers=None, tools=None, orgs=None, projects=None,
         tool_limits={}, address="192.0.2.1", request_id="req_test",
     )  # fmt: skip
-    assert caller.may("brain:read")
-    caller.must("brain:read")
-    assert not caller.may("brain:write")
+    assert caller.has_scope("brain:read")
+    caller.require_scope("brain:read")
+    assert not caller.has_scope("brain:write")
     with pytest.raises(ScopeMissing):
-        caller.must("brain:write")
+        caller.require_scope("brain:write")
 
 
 @pytest.mark.parametrize("kind", ["api", "agent"])
@@ -75,7 +75,7 @@ async def test_a_key_that_is_not_known_is_unauthorised(access: Access, token: st
 
     assert (refusal.value.status, refusal.value.code) == (401, "unauthorised")
     assert refusal.value.headers == {"WWW-Authenticate": "Bearer"}
-    assert access.bcrypt.runs == 0
+    assert access.bcrypt.run_count == 0
 
 
 @pytest.mark.parametrize("kind", ["api", "agent"])
@@ -97,7 +97,7 @@ async def test_nothing_but_the_very_key_is_the_key(access: Access, kind: str) ->
             with pytest.raises(Unauthorised) as refusal:
                 await access.send(header)
             assert (refusal.value.code, token in str(refusal.value)) == ("unauthorised", False), variant
-    assert access.bcrypt.runs == 0, "none of them has the form of an API key"
+    assert access.bcrypt.run_count == 0, "none of them has the form of an API key"
     assert (await access.admit(token)).caller.key_kind == kind
 
 
@@ -107,7 +107,7 @@ async def test_a_key_of_another_environment_is_another_key(access: Access) -> No
 
     with pytest.raises(Unauthorised):
         await access.admit(token.replace("sk_live_", "sk_test_"))
-    assert access.bcrypt.runs == 1
+    assert access.bcrypt.run_count == 1
 
 
 async def test_two_good_keys_in_one_request_open_nothing(access: Access) -> None:
@@ -125,8 +125,8 @@ async def test_two_good_keys_in_one_request_open_nothing(access: Access) -> None
     ):
         with pytest.raises(Unauthorised):
             await access.send(*headers)
-    assert access.bcrypt.runs == 0
-    uses = [(await ring.page(workspace, limit=9))[0][0].use.call_count for ring in (access.api_keys, access.agent_keys)]
+    assert access.bcrypt.run_count == 0
+    uses = [(await ring.list_page(workspace, limit=9))[0][0].usage.call_count for ring in (access.api_keys, access.agent_keys)]
     assert uses == [0, 0]
     assert (await access.send((b"authorization", bearer), (b"x-api-key", bearer[7:]))).caller.key_id == api.key.id
 
@@ -137,7 +137,7 @@ async def test_a_request_without_a_key_is_told_how_to_send_one(access: Access) -
     scope: dict[str, object] = {"headers": [], "client": None, "query_string": f"api_key={minted.plaintext.reveal()}".encode()}
 
     with pytest.raises(Unauthorised):
-        await access.guard.admit(scope, needs=None)
+        await access.guard.admit(scope, required_scope=None)
 
 
 async def test_a_hash_presented_as_a_key_opens_nothing(access: Access) -> None:
@@ -165,7 +165,7 @@ async def test_an_agent_key_is_asked_in_the_order_of_spec_5_3(access: Access) ->
         return refusal.value
 
     assert isinstance(await refused(), KeyRevoked)
-    await keys.change(workspace, key_id, lambda key: replace(key, revoked_at=None), by=OPERATOR, action="changed")
+    await keys.modify(workspace, key_id, lambda key: replace(key, revoked_at=None), by=OPERATOR, action="changed")
     assert isinstance(await refused(), KeyExpired)
     await keys.extend(workspace, key_id, None, by=OPERATOR)
     denied = await refused()
@@ -175,13 +175,13 @@ async def test_an_agent_key_is_asked_in_the_order_of_spec_5_3(access: Access) ->
     lacking = await refused()
     assert isinstance(lacking, PermissionDenied)
     assert lacking.body()["required_permission"] == "brain:write"
-    assert (await keys.get(workspace, key_id)).use.call_count == 0, "whoever was refused has spent and counted nothing"
+    assert (await keys.get(workspace, key_id)).usage.call_count == 0, "whoever was refused has spent and counted nothing"
     await keys.set_permissions(workspace, key_id, ["brain:write"], by=OPERATOR)
     await access.admit(minted, needs="brain:write")
     limited = await refused()
     assert isinstance(limited, RateLimited)
     assert limited.body()["retry_after"] == 60
-    assert (await keys.get(workspace, key_id)).use.call_count == 1
+    assert (await keys.get(workspace, key_id)).usage.call_count == 1
 
 
 async def test_an_api_key_without_the_scope_is_told_which(access: Access) -> None:
@@ -249,7 +249,7 @@ async def test_a_workspace_that_is_named_must_be_the_key_s(access: Access, value
     if admitted:
         await access.admit(minted, headers=(header,))
     else:
-        with pytest.raises(WrongWorkspace) as refusal:
+        with pytest.raises(WorkspaceMismatch) as refusal:
             await access.admit(minted, headers=(header,))
         assert (refusal.value.status, refusal.value.code) == (403, "permission_denied")
 
@@ -264,7 +264,7 @@ async def test_a_test_key_acts_in_the_sandbox_twin(access: Access) -> None:
 
     assert first.workspace_id == second.workspace_id
     assert len({first.workspace_id, foreign.workspace_id, live.workspace_id, other}) == 4
-    assert (first.shown_workspace_id, foreign.shown_workspace_id, first.environment) == (workspace, other, "test")
+    assert (first.public_workspace_id, foreign.public_workspace_id, first.environment) == (workspace, other, "test")
     assert [each.id for each in await access.workspaces.list()] == [workspace, other], "twins are in no list"
 
 
@@ -274,7 +274,7 @@ async def test_a_test_key_names_the_workspace_it_shows(access: Access) -> None:
     minted = await access.api_key(workspace, NewApiKey(name="trial", scopes=("*",), environment="test"))
     twin = (await access.admit(minted, headers=((b"x-workspace-id", str(workspace).encode()),))).caller.workspace_id
 
-    with pytest.raises(WrongWorkspace):
+    with pytest.raises(WorkspaceMismatch):
         await access.admit(minted, headers=((b"x-workspace-id", str(twin).encode()),))
 
 
@@ -302,8 +302,8 @@ async def test_an_admitted_call_is_counted_and_logged(access: Access) -> None:
     admission = await access.admit(minted, address="::ffff:203.0.113.5")
     admission.record(method="POST", route="/v1/brain/recall", status=422, duration_ms=1.5)
 
-    use = (await access.agent_keys.get(workspace, minted.key.id)).use
-    calls, total = await access.usage.page(workspace, minted.key.id, CallFilter(), limit=10, offset=0)
+    use = (await access.agent_keys.get(workspace, minted.key.id)).usage
+    calls, total = await access.usage.list_call_page(workspace, minted.key.id, CallFilter(), limit=10, offset=0)
 
     assert (use.call_count, use.last_used_at, use.last_used_ip) == (1, access.clock(), "203.0.113.5")
     assert total == 1
@@ -316,11 +316,11 @@ async def test_the_caller_is_found_on_the_request(access: Access) -> None:
     """The route wrapper keeps it in the request's state; a public route has none."""
     caller = (await access.admit(await access.api_key(await access.workspace()))).caller
 
-    assert caller_of(Request({"state": {"caller": caller}})) is caller
+    assert get_caller(Request({"state": {"caller": caller}})) is caller
     with pytest.raises(LookupError):
-        caller_of(Request({"state": {}}))
+        get_caller(Request({"state": {}}))
     with pytest.raises(LookupError):
-        caller_of(Request({}))
+        get_caller(Request({}))
 
 
 async def test_no_key_is_in_any_refusal(access: Access, caplog: pytest.LogCaptureFixture) -> None:

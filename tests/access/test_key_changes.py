@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from rookery.access.errors import KeyExpired, KeyRevoked
+from rookery.access.key_fields import NewAgentKey
 from rookery.access.models import KeyStatus
-from rookery.access.settings import NewAgentKey
 from rookery.kernel.errors import Conflict, ValidationFailed
 from tests.access.makers import Access
 from tests.conftest import OPERATOR
@@ -66,7 +66,7 @@ async def test_the_list_of_addresses_is_added_to_removed_from_and_replaced(acces
     workspace, keys = await access.workspace(), access.agent_keys
     key_id = (await access.agent_key(workspace)).key.id
 
-    assert (await keys.set_addresses(workspace, key_id, "# office\n192.0.2.1\n2001:DB8::/32", restriction=True, by=OPERATOR)).ip_list == (
+    assert (await keys.set_addresses(workspace, key_id, "# office\n192.0.2.1\n2001:DB8::/32", is_enforced=True, by=OPERATOR)).ip_list == (
         "192.0.2.1",
         "2001:db8::/32",
     )
@@ -85,7 +85,7 @@ async def test_the_list_of_addresses_is_added_to_removed_from_and_replaced(acces
         assert refusal.value.detail["errors"] == {"ips": ["nonsense: Invalid IP address"]}
     after = (await keys.get(workspace, key_id)).key
     assert (after.ip_list, after.ip_restriction) == (("192.0.2.1", "198.51.100.0/24"), True)
-    assert not (await keys.restrict(workspace, key_id, on=False, by=OPERATOR)).ip_restriction
+    assert not (await keys.set_enforcement(workspace, key_id, is_enforced=False, by=OPERATOR)).ip_restriction
 
 
 async def test_permissions_are_replaced(access: Access) -> None:

@@ -13,8 +13,8 @@ import bcrypt
 import pytest
 
 from rookery.access.errors import NameTaken
-from rookery.access.models import CallFilter, KeyStatus, Minted, Reach, Tier, UsageFilter
-from rookery.access.settings import Changes, NewAgentKey, NewApiKey, free_slug, slug
+from rookery.access.key_fields import KeyChanges, NewAgentKey, NewApiKey, make_unique_slug, slugify
+from rookery.access.models import CallFilter, KeyRestrictions, KeyStatus, KeyWithSecret, Tier, UsageFilter
 from rookery.access.store import keys as key_store
 from rookery.access.store import usage as usage_store
 from rookery.access.store import workspaces as workspace_store
@@ -45,11 +45,11 @@ async def test_only_hashes_are_stored(access: Access) -> None:
 
     def rows(tx: Tx) -> list[Row]:
         return [
-            *key_store.by_lookup(tx, "api", tokens[0][8:16]),
-            *key_store.by_lookup(tx, "agent", hashlib.sha256(tokens[1].encode()).hexdigest()),
+            *key_store.list_rows_by_lookup(tx, "api", tokens[0][8:16]),
+            *key_store.list_rows_by_lookup(tx, "agent", hashlib.sha256(tokens[1].encode()).hexdigest()),
         ]
 
-    stored = await access.db.quick(rows)
+    stored = await access.db.lookup(rows)
 
     assert [row.text("id") for row in stored] == [api.key.id, agent.key.id]
     assert bcrypt.checkpw(tokens[0].encode(), stored[0].text("key_hash").encode())
@@ -82,14 +82,14 @@ async def test_an_agent_id_is_unique_in_its_workspace(access: Access) -> None:
     with pytest.raises(NameTaken) as refusal:
         await access.agent_key(workspace, replace(new, agent_id="rook-3"))
     assert (refusal.value.status, refusal.value.code) == (409, "name_taken")
-    renamed = await access.agent_keys.alter(workspace, made[0].key.id, Changes(name="Other"), by=OPERATOR)
+    renamed = await access.agent_keys.update(workspace, made[0].key.id, KeyChanges(name="Other"), by=OPERATOR)
     assert (renamed.name, renamed.agent_id) == ("Other", made[0].key.agent_id)
 
 
 def test_slugs_are_short_and_never_empty() -> None:
     """D-23: 1 to 64 of a-z, 0-9, -; numbering keeps them so."""
-    assert [slug(name) for name in ("Rook", "  a  b ", "鴉", "---", "x" * 99)] == ["rook", "a-b", "agent", "agent", "x" * 64]
-    assert free_slug("x" * 99, {"x" * 64}) == "x" * 62 + "-2"
+    assert [slugify(name) for name in ("Rook", "  a  b ", "鴉", "---", "x" * 99)] == ["rook", "a-b", "agent", "agent", "x" * 64]
+    assert make_unique_slug("x" * 99, {"x" * 64}) == "x" * 62 + "-2"
 
 
 @pytest.mark.parametrize(
@@ -102,9 +102,9 @@ def test_slugs_are_short_and_never_empty() -> None:
         ("scopes", NewApiKey(name="key", scopes=("brain:reed",))),
         ("scopes", NewApiKey(name="key", scopes=("brain:read",) * 1001)),
         ("agent_id", NewApiKey(name="key", scopes=("*",), agent_id="Not A Slug")),
-        ("servers", NewApiKey(name="key", scopes=("*",), reach=Reach(servers=frozenset({""})))),
-        ("orgs", NewApiKey(name="key", scopes=("*",), reach=Reach(orgs=frozenset(str(number) for number in range(1001))))),
-        ("tool_limits", NewApiKey(name="key", scopes=("*",), reach=Reach(tool_limits={"a/*": 0}))),
+        ("servers", NewApiKey(name="key", scopes=("*",), restrictions=KeyRestrictions(servers=frozenset({""})))),
+        ("orgs", NewApiKey(name="key", scopes=("*",), restrictions=KeyRestrictions(orgs=frozenset(str(number) for number in range(1001))))),
+        ("tool_limits", NewApiKey(name="key", scopes=("*",), restrictions=KeyRestrictions(tool_limits={"a/*": 0}))),
         ("permissions", NewAgentKey(name="key", permissions=("nonsense",))),
         ("rate_limit", NewAgentKey(name="key", permissions=("*",), rate_limit=0)),
         ("ips", NewAgentKey(name="key", permissions=("*",), ip_list=("nonsense",))),
@@ -119,7 +119,7 @@ async def test_a_key_with_a_wrong_field_is_not_made(access: Access, field: str, 
         await (access.api_key(workspace, new) if isinstance(new, NewApiKey) else access.agent_key(workspace, new))
 
     assert str(refusal.value.detail["errors"]).startswith(f"{{'{field}': [")
-    assert (await access.api_keys.page(workspace, limit=9))[1] + (await access.agent_keys.page(workspace, limit=9))[1] == 0
+    assert (await access.api_keys.list_page(workspace, limit=9))[1] + (await access.agent_keys.list_page(workspace, limit=9))[1] == 0
 
 
 async def test_a_key_is_not_born_expired(access: Access) -> None:
@@ -134,7 +134,7 @@ async def test_a_key_is_not_born_expired(access: Access) -> None:
 async def test_a_key_needs_its_workspace(access: Access) -> None:
     """Spec 2.8: none is made in a workspace that is not there, nor in a twin directly."""
     workspace = await access.workspace()
-    twin = (await access.api_key(workspace, NewApiKey(name="trial", scopes=("*",), environment="test"))).key.acts_in
+    twin = (await access.api_key(workspace, NewApiKey(name="trial", scopes=("*",), environment="test"))).key.tenant_id
 
     for nowhere in (999_999, twin):
         with pytest.raises(NotFound):
@@ -154,7 +154,7 @@ async def test_no_workspace_touches_another_s_keys(access: Access, kind: str) ->
         ring.get(other, key_id),
         ring.suspend(other, key_id, by=OPERATOR),
         ring.resume(other, key_id, by=OPERATOR),
-        ring.alter(other, key_id, Changes(name="taken"), by=OPERATOR),
+        ring.update(other, key_id, KeyChanges(name="taken"), by=OPERATOR),
         ring.rotate(other, key_id, by=OPERATOR),
         ring.delete(other, key_id, by=OPERATOR),
     ]
@@ -166,13 +166,13 @@ async def test_no_workspace_touches_another_s_keys(access: Access, kind: str) ->
             agents.set_addresses(other, key_id, [], by=OPERATOR),
             agents.add_addresses(other, key_id, [], by=OPERATOR),
             agents.remove_addresses(other, key_id, [], by=OPERATOR),
-            agents.restrict(other, key_id, on=True, by=OPERATOR),
+            agents.set_enforcement(other, key_id, is_enforced=True, by=OPERATOR),
         ]
     for attempt in attempts:
         with pytest.raises(NotFound):
             await attempt
 
-    assert await ring.page(other, limit=9) == ([], 0)
+    assert await ring.list_page(other, limit=9) == ([], 0)
     assert (await ring.get(owner, key_id)).key == minted.key
     wrong_kind = access.agent_keys if kind == "api" else access.api_keys
     with pytest.raises(NotFound):
@@ -189,24 +189,24 @@ async def test_no_store_function_reaches_into_another_workspace(access: Access) 
     await access.usage.flush()
 
     def work(tx: Tx) -> list[object]:
-        key_store.change_key(tx, replace(minted.key, workspace_id=other, name="taken"))
+        key_store.update_key(tx, replace(minted.key, workspace_id=other, name="taken"))
         key_store.delete_keys(tx, other)
         usage_store.delete_calls(tx, other)
         return [
             key_store.find_key(tx, "api", other, key_id, at=at),
-            key_store.page_of_keys(tx, "api", other, at=at, environment=None, limit=9, offset=0),
+            key_store.list_key_page(tx, "api", other, at=at, environment=None, limit=9, offset=0),
             key_store.delete_key(tx, replace(minted.key, workspace_id=other), at=at),
             key_store.count_keys(tx, other),
-            key_store.agent_ids(tx, other),
-            usage_store.page_of_calls(tx, other, key_id, CallFilter(), limit=9, offset=0),
-            usage_store.sums(tx, other, "api", UsageFilter(), frozenset({"key"}), limit=9),
+            key_store.list_agent_ids(tx, other),
+            usage_store.list_call_page(tx, other, key_id, CallFilter(), limit=9, offset=0),
+            usage_store.list_sums(tx, other, "api", UsageFilter(), frozenset({"key"}), limit=9),
             usage_store.count_calls(tx, other),
-            workspace_store.find_twin(tx, other),
+            workspace_store.find_sandbox(tx, other),
         ]
 
     assert await access.db.write(work) == [None, ([], 0), False, 0, set(), ([], 0), [], 0, None]
     assert (await access.api_keys.get(owner, key_id)).key == minted.key
-    assert (await access.usage.page(owner, key_id, CallFilter(), limit=9, offset=0))[1] == 1
+    assert (await access.usage.list_call_page(owner, key_id, CallFilter(), limit=9, offset=0))[1] == 1
 
 
 async def test_lists_come_in_pages_newest_first(access: Access) -> None:
@@ -214,7 +214,7 @@ async def test_lists_come_in_pages_newest_first(access: Access) -> None:
     workspace = await access.workspace()
     made = [(await access.agent_key(workspace)).key.id for _ in range(5)]
 
-    page, total = await access.agent_keys.page(workspace, limit=2, offset=1)
+    page, total = await access.agent_keys.list_page(workspace, limit=2, offset=1)
 
     assert ([each.key.id for each in page], total) == ([made[3], made[2]], 5)
 
@@ -231,6 +231,6 @@ def test_a_secret_never_prints() -> None:
 
 async def test_a_minted_key_never_prints(access: Access) -> None:
     """D-20: the noun that carries a plaintext through the code shows stars."""
-    minted: Minted = await access.api_key(await access.workspace())
+    minted: KeyWithSecret = await access.api_key(await access.workspace())
 
     assert minted.plaintext.reveal() not in f"{minted} {minted!r}"

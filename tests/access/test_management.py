@@ -11,16 +11,16 @@ import pytest
 from dirty_equals import IsList, IsPartialDict, IsStr
 
 from rookery.access.schemas import (
-    AgentKeyAnswer,
-    ApiKeyAnswer,
-    NewAgentKeyAnswer,
-    NewApiKeyAnswer,
-    UsageAnswer,
-    UsageSumAnswer,
-    WhoAnswer,
+    AgentKeyResponse,
+    ApiKeyResponse,
+    NewAgentKeyResponse,
+    NewApiKeyResponse,
+    UsageResponse,
+    UsageSumResponse,
+    WhoResponse,
 )
-from rookery.kernel.clock import iso
-from rookery.kernel.wire import Answer
+from rookery.kernel.clock import format_iso
+from rookery.kernel.schema import ResponseModel
 from tests.conftest import Caller, House
 
 API, AGENT = "/api/v1/api-keys", "/api/v1/agent-keys"
@@ -68,7 +68,7 @@ async def test_an_agent_key_lives_its_life_over_http(house: House) -> None:
     assert (await key.get("/v1/brain/tags")).json() == IsPartialDict(error="permission_denied", required_permission="brain:read")
 
     soon = house.rookery.clock() + timedelta(days=1)
-    assert (await house.admin.post(f"{one}/extend", {"expires_at": iso(soon)})).json()["expires_at"] == iso(soon)
+    assert (await house.admin.post(f"{one}/extend", {"expires_at": format_iso(soon)})).json()["expires_at"] == format_iso(soon)
     assert (await house.admin.post(f"{one}/extend", {"expires_at": None})).json()["expires_at"] is None
     renamed = (await house.admin.send("PATCH", one, {"name": "Renamed", "rate_limit": 8})).json()
     assert (renamed["name"], renamed["agent_id"], renamed["rate_limit"]) == ("Renamed", "made", 8)
@@ -208,8 +208,8 @@ async def test_a_question_for_a_permission_that_does_not_exist_is_refused(house:
     assert ("the nearest is" in text) == (asked != "zzz")
 
 
-@pytest.mark.parametrize(("base", "kind"), [(API, ApiKeyAnswer), (AGENT, AgentKeyAnswer)])
-async def test_null_clears_what_may_be_missing_and_is_refused_elsewhere(house: House, base: str, kind: type[Answer]) -> None:
+@pytest.mark.parametrize(("base", "kind"), [(API, ApiKeyResponse), (AGENT, AgentKeyResponse)])
+async def test_null_clears_what_may_be_missing_and_is_refused_elsewhere(house: House, base: str, kind: type[ResponseModel]) -> None:
     """Issue 14: what null means in PATCH differed by field and domain; docs/reference/errors.md has the one rule."""
     extra = {"tools": ["web/*"]} if base == API else {"ip_list": ["127.0.0.1"]}
     one = f"{base}/{(await _made(house.admin, base, preset='reader', servers=['git'], orgs=['acme'], projects=['web'], **extra))['id']}"
@@ -480,18 +480,18 @@ async def test_a_key_sees_its_own_workspace_and_the_platform_s_all(house: House)
 async def test_an_answer_has_the_fields_that_are_documented(house: House, kind: str) -> None:
     """D-29: what is sent is what the route's model names, no field more and none less, at creation and after it."""
     base, more, shown, made_as = (
-        (API, {"scopes": ["brain:read"]}, ApiKeyAnswer, NewApiKeyAnswer)
+        (API, {"scopes": ["brain:read"]}, ApiKeyResponse, NewApiKeyResponse)
         if kind == "api"
-        else (AGENT, {"permissions": ["brain:read"]}, AgentKeyAnswer, NewAgentKeyAnswer)
+        else (AGENT, {"permissions": ["brain:read"]}, AgentKeyResponse, NewAgentKeyResponse)
     )
     made = await _made(house.admin, base, **more)
 
     assert set(made) == set(made_as.model_fields)
     assert set((await house.admin.get(f"{base}/{made['id']}")).json()) == set(shown.model_fields)
     sums = (await house.admin.get(f"{base}/usage?by=key,day,method,route,status&since=2000-01-01")).json()
-    assert set(sums) == set(UsageAnswer.model_fields)
-    assert {name for row in sums["data"] for name in row} <= set(UsageSumAnswer.model_fields)
-    assert set((await house.admin.get("/api/v1/whoami")).json()) == set(WhoAnswer.model_fields) | set(ApiKeyAnswer.model_fields)
+    assert set(sums) == set(UsageResponse.model_fields)
+    assert {name for row in sums["data"] for name in row} <= set(UsageSumResponse.model_fields)
+    assert set((await house.admin.get("/api/v1/whoami")).json()) == set(WhoResponse.model_fields) | set(ApiKeyResponse.model_fields)
 
 
 async def test_an_agent_s_own_key_may_be_made_by_who_speaks_for_it(house: House) -> None:

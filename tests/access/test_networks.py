@@ -9,21 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rookery.access.networks import (
-    UNKNOWN,
-    caller_address,
+    UNKNOWN_ADDRESS,
     canonical_address,
     canonical_network,
+    client_network,
     contains,
-    neighbourhood,
-    networks,
-    proxies,
-    read_list,
+    parse_list,
+    parse_networks,
+    parse_proxies,
+    resolve_client_address,
 )
 from rookery.kernel.errors import WrongSettings
 
 addresses = st.ip_addresses()
 v4 = st.ip_addresses(v=4)
-PROXIES = networks(["10.0.0.0/8", "fd00::/8"])
+PROXIES = parse_networks(["10.0.0.0/8", "fd00::/8"])
 
 
 @given(addresses)
@@ -41,8 +41,8 @@ def test_a_mapped_address_is_its_ipv4_address(address: ipaddress.IPv4Address, pr
 
     assert canonical_address(mapped) == str(address)
     assert canonical_network(f"{mapped}/{prefix + 96}") == range_
-    assert contains(networks([range_]), mapped)
-    assert contains(networks([f"{mapped}/{prefix + 96}"]), str(address))
+    assert contains(parse_networks([range_]), mapped)
+    assert contains(parse_networks([f"{mapped}/{prefix + 96}"]), str(address))
 
 
 @given(addresses, addresses, st.integers(0, 128))
@@ -53,7 +53,7 @@ def test_matching_agrees_with_the_standard_library(
     one, two = (ipaddress.ip_address(canonical_address(str(each)) or "") for each in (address, other))
     network = ipaddress.ip_network(f"{two}/{min(prefix, two.max_prefixlen)}", strict=False)
 
-    assert contains(networks([str(network)]), str(one)) == (one.version == network.version and one in network)
+    assert contains(parse_networks([str(network)]), str(one)) == (one.version == network.version and one in network)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_matching_agrees_with_the_standard_library(
 def test_garbage_is_no_address_and_lies_in_no_network(garbage: str) -> None:
     """D-28: garbage never becomes an address, and is refused at once however long it is."""
     assert canonical_address(garbage) is None
-    assert not contains(networks(["0.0.0.0/0", "::/0"]), garbage)
+    assert not contains(parse_networks(["0.0.0.0/0", "::/0"]), garbage)
 
 
 @given(st.text(max_size=40))
@@ -86,20 +86,20 @@ def test_any_text_can_be_asked_about(text: str) -> None:
     canonical_address(text)
     canonical_network(text)
     contains(PROXIES, text)
-    read_list(text)
+    parse_list(text)
 
 
 def test_an_empty_list_contains_nobody() -> None:
     """D-28: restriction on with an empty list denies all; so does a list of garbage."""
     assert not contains((), "192.0.2.1")
-    assert not contains(networks(["nonsense"]), "192.0.2.1")
+    assert not contains(parse_networks(["nonsense"]), "192.0.2.1")
 
 
 def test_a_pasted_list_is_read_line_by_line() -> None:
     """Spec 5.3: one entry per line, lines starting with # are comments, invalid ones are named."""
     pasted = "# office\n192.0.2.7\r\n\n  198.51.100.77/24  \n2001:DB8:0::1\n::ffff:192.0.2.7\nnonsense\n1.2.3.4/33\nfe80::1%eth0\n# end"
 
-    good, wrong = read_list(pasted)
+    good, wrong = parse_list(pasted)
 
     assert good == ("192.0.2.7", "198.51.100.0/24", "2001:db8::1")
     assert wrong == ["nonsense: Invalid IP address", "1.2.3.4/33: Invalid IP address", "fe80::1%eth0: Invalid IP address"]
@@ -108,10 +108,10 @@ def test_a_pasted_list_is_read_line_by_line() -> None:
 @given(st.lists(addresses.map(str), max_size=6))
 def test_reading_a_list_twice_changes_nothing(entries: list[str]) -> None:
     """D-28: what is stored is the one form."""
-    good, wrong = read_list(entries)
+    good, wrong = parse_list(entries)
 
     assert wrong == []
-    assert read_list(good) == (good, [])
+    assert parse_list(good) == (good, [])
 
 
 @pytest.mark.parametrize(
@@ -129,51 +129,51 @@ def test_reading_a_list_twice_changes_nothing(entries: list[str]) -> None:
         ("10.0.0.1", [b"198.51.100.1:4711"], "198.51.100.1"),
         ("10.0.0.1", [b"[2001:db8::5]:4711"], "2001:db8::5"),
         ("10.0.0.1", [b"[2001:db8::5]"], "2001:db8::5"),
-        ("10.0.0.1", [b"198.51.100.1, garbage"], UNKNOWN),
-        ("10.0.0.1", [b"198.51.100.1, garbage, 10.0.0.2"], UNKNOWN),
-        ("10.0.0.1", [b"198.51.100.1,"], UNKNOWN),
-        ("10.0.0.1", [b""], UNKNOWN),
-        ("10.0.0.1", [b"\xff\xfe"], UNKNOWN),
-        ("10.0.0.1", [b"[::1"], UNKNOWN),
-        ("10.0.0.1", [b"1.2.3.4:x"], UNKNOWN),
-        (None, [b"198.51.100.1"], UNKNOWN),
-        ("/run/rookery.sock", [], UNKNOWN),
+        ("10.0.0.1", [b"198.51.100.1, garbage"], UNKNOWN_ADDRESS),
+        ("10.0.0.1", [b"198.51.100.1, garbage, 10.0.0.2"], UNKNOWN_ADDRESS),
+        ("10.0.0.1", [b"198.51.100.1,"], UNKNOWN_ADDRESS),
+        ("10.0.0.1", [b""], UNKNOWN_ADDRESS),
+        ("10.0.0.1", [b"\xff\xfe"], UNKNOWN_ADDRESS),
+        ("10.0.0.1", [b"[::1"], UNKNOWN_ADDRESS),
+        ("10.0.0.1", [b"1.2.3.4:x"], UNKNOWN_ADDRESS),
+        (None, [b"198.51.100.1"], UNKNOWN_ADDRESS),
+        ("/run/rookery.sock", [], UNKNOWN_ADDRESS),
     ],
 )
 def test_the_client_is_the_rightmost_address_no_proxy_of_ours_has(peer: str | None, forwarded: list[bytes], client: str) -> None:
     """D-28: the socket's address, unless a trusted proxy vouches for another; what cannot be read is nobody's."""
-    assert caller_address(peer, forwarded, PROXIES) == client
+    assert resolve_client_address(peer, forwarded, PROXIES) == client
 
 
 @given(peer=addresses.map(str), spoofed=st.lists(st.binary(max_size=20), max_size=3))
 def test_nobody_but_a_proxy_is_believed(peer: str, spoofed: list[bytes]) -> None:
     """D-28: X-Forwarded-For of an untrusted peer changes nothing."""
     if not contains(PROXIES, peer):
-        assert caller_address(peer, spoofed, PROXIES) == canonical_address(peer)
+        assert resolve_client_address(peer, spoofed, PROXIES) == canonical_address(peer)
 
 
 @given(spoofed=st.binary(max_size=40), client=v4.map(str))
 def test_what_a_client_claims_itself_is_never_believed(spoofed: bytes, client: str) -> None:
     """D-28: the proxy appends the client's address; what the client wrote stands left of it."""
     if not contains(PROXIES, client):
-        assert caller_address("10.0.0.1", [spoofed + b"," + client.encode()], PROXIES) == client
+        assert resolve_client_address("10.0.0.1", [spoofed + b"," + client.encode()], PROXIES) == client
 
 
 def test_neighbours_share_a_failure_budget() -> None:
     """D-20: one IPv6 client owns a /64, so an address of it is not a client."""
-    assert neighbourhood("2001:db8::1") == neighbourhood("2001:db8::ffff") != neighbourhood("2001:db8:0:1::1")
-    assert neighbourhood("192.0.2.1") == "192.0.2.1"
-    assert neighbourhood(UNKNOWN) == UNKNOWN
+    assert client_network("2001:db8::1") == client_network("2001:db8::ffff") != client_network("2001:db8:0:1::1")
+    assert client_network("192.0.2.1") == "192.0.2.1"
+    assert client_network(UNKNOWN_ADDRESS) == UNKNOWN_ADDRESS
 
 
 @pytest.mark.parametrize("entry", ["*", "0.0.0.0/0", "::/0", "nonsense", "", "10.0.0.1/33", "proxy.example"])
 def test_a_proxy_list_that_cannot_be_meant_refuses_to_start(entry: str) -> None:
     """D-02, notes 5.2: who trusts everybody lets everybody claim any address."""
     with pytest.raises(WrongSettings):
-        proxies(["10.0.0.1", entry])
+        parse_proxies(["10.0.0.1", entry])
 
 
 def test_proxies_are_addresses_or_ranges() -> None:
     """D-28: ROOKERY_TRUSTED_PROXIES."""
-    assert proxies(["10.0.0.1", "192.168.1.7/16", "::1"]) == networks(["10.0.0.1", "192.168.0.0/16", "::1"])
-    assert proxies([]) == ()
+    assert parse_proxies(["10.0.0.1", "192.168.1.7/16", "::1"]) == parse_networks(["10.0.0.1", "192.168.0.0/16", "::1"])
+    assert parse_proxies([]) == ()

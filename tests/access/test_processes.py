@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from rookery.access.key_fields import KeyChanges, NewAgentKey, NewApiKey
 from rookery.access.models import Tier
-from rookery.access.settings import Changes, NewAgentKey, NewApiKey
 from tests.access.makers import Access
 from tests.access.worker import Worker, workers
 from tests.conftest import OPERATOR, lend_model
@@ -36,25 +36,25 @@ async def test_a_change_acts_on_the_next_request_of_another_process(access: Acce
             (access.api_keys, api.key.id, api_token, "scope_missing"),
             (access.agent_keys, agent.key.id, agent_token, "permission_denied"),
         ):
-            await ring.alter(workspace, key_id, Changes(grants=("brain:write",)), by=OPERATOR)
+            await ring.update(workspace, key_id, KeyChanges(grants=("brain:write",)), by=OPERATOR)
             assert (admitted(token), admitted(token, "brain:write")) == (lacking, "ok")
-            await ring.alter(workspace, key_id, Changes(grants=("brain:read",)), by=OPERATOR)
+            await ring.update(workspace, key_id, KeyChanges(grants=("brain:read",)), by=OPERATOR)
             await ring.suspend(workspace, key_id, by=OPERATOR)
             assert admitted(token) == "key_revoked"
             await ring.resume(workspace, key_id, by=OPERATOR)
             assert admitted(token) == "ok"
-            await ring.alter(workspace, key_id, Changes(expires_at=clock() + timedelta(minutes=1)), by=OPERATOR)
+            await ring.update(workspace, key_id, KeyChanges(expires_at=clock() + timedelta(minutes=1)), by=OPERATOR)
             assert admitted(token) == "ok"
             clock.advance(minutes=1)
             assert admitted(token) == "key_expired"
-            await ring.alter(workspace, key_id, Changes(expires_at=None), by=OPERATOR)
+            await ring.update(workspace, key_id, KeyChanges(expires_at=None), by=OPERATOR)
             assert admitted(token) == "ok"
 
-        await access.agent_keys.set_addresses(workspace, agent.key.id, ["192.0.2.0/24"], restriction=True, by=OPERATOR)
+        await access.agent_keys.set_addresses(workspace, agent.key.id, ["192.0.2.0/24"], is_enforced=True, by=OPERATOR)
         assert (admitted(agent_token), admitted(agent_token, address="203.0.113.9")) == ("ok", "ip_not_allowed")
         await access.agent_keys.set_addresses(workspace, agent.key.id, ["203.0.113.9"], by=OPERATOR)
         assert (admitted(agent_token), admitted(agent_token, address="203.0.113.9")) == ("ip_not_allowed", "ok")
-        await access.agent_keys.restrict(workspace, agent.key.id, on=False, by=OPERATOR)
+        await access.agent_keys.set_enforcement(workspace, agent.key.id, is_enforced=False, by=OPERATOR)
 
         new_api = await access.api_keys.rotate(workspace, api.key.id, grace_hours=1, by=OPERATOR)
         new_agent = await access.agent_keys.rotate(workspace, agent.key.id, grace_hours=1, by=OPERATOR)

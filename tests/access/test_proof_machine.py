@@ -20,9 +20,9 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, rule
 from sqlalchemy import update
 
 from rookery.access.hashing import Bcrypt
+from rookery.access.key_fields import KeyChanges, NewAgentKey
 from rookery.access.keyring import Keyring
-from rookery.access.models import Key, KeyKind, Minted
-from rookery.access.settings import Changes, NewAgentKey
+from rookery.access.models import Key, KeyKind, KeyWithSecret
 from rookery.access.store.keys import add_key, keys
 from rookery.engines.counters import open_counter
 from rookery.kernel.db import Tx, open_database
@@ -116,8 +116,8 @@ class ProofMachine(RuleBasedStateMachine):
     def regrant(self, token: str, process: int, narrow: bool) -> None:
         """Take from the key what is needed, or give it back."""
         for row in self.alive(token):
-            changes = Changes(grants=("mcp:read",) if narrow else ("*",))
-            self.do(self.ring(process, row).alter(self.workspace, row.key.id, changes, by=OPERATOR))
+            changes = KeyChanges(grants=("mcp:read",) if narrow else ("*",))
+            self.do(self.ring(process, row).update(self.workspace, row.key.id, changes, by=OPERATOR))
             row.is_narrow = narrow
 
     @rule(token=tokens, process=processes, hours=st.sampled_from([None, 1, 2]))
@@ -127,9 +127,9 @@ class ProofMachine(RuleBasedStateMachine):
             expires_at = None if hours is None else self.clock() + timedelta(hours=hours)
             if row.is_revoked:
                 with pytest.raises(Conflict, match="stays revoked"):
-                    self.do(self.ring(process, row).alter(self.workspace, row.key.id, Changes(expires_at=expires_at), by=OPERATOR))
+                    self.do(self.ring(process, row).update(self.workspace, row.key.id, KeyChanges(expires_at=expires_at), by=OPERATOR))
                 continue
-            self.do(self.ring(process, row).alter(self.workspace, row.key.id, Changes(expires_at=expires_at), by=OPERATOR))
+            self.do(self.ring(process, row).update(self.workspace, row.key.id, KeyChanges(expires_at=expires_at), by=OPERATOR))
             row.expires_at = expires_at
 
     @rule(token=tokens, process=processes)
@@ -166,7 +166,7 @@ class ProofMachine(RuleBasedStateMachine):
         for row in self.alive(token):
             lookup, key_hash = self.hashed(row.key, other)
             statement = update(keys).where(keys.c.id == row.key.id).values(key_hash=key_hash, lookup=lookup)
-            self.do(self.databases[process].write(lambda tx, statement=statement: tx.run(statement)))
+            self.do(self.databases[process].write(lambda tx, statement=statement: tx.execute(statement)))
             row.token = other
         return other
 
@@ -192,8 +192,8 @@ class ProofMachine(RuleBasedStateMachine):
     @rule(process=processes)
     def sweep(self, process: int) -> None:
         """Delete what is past its grace; nobody can tell."""
-        self.do(self.access[process].api_keys.sweep())
-        self.do(self.access[process].agent_keys.sweep())
+        self.do(self.access[process].api_keys.delete_past_grace())
+        self.do(self.access[process].agent_keys.delete_past_grace())
 
     @rule(seconds=st.sampled_from([1, 31, 20 * 60, 3600]))
     def wait(self, seconds: int) -> None:
@@ -215,7 +215,7 @@ class ProofMachine(RuleBasedStateMachine):
         """Return another token, with the same lookup if it is an API key."""
         return f"{token[:-6]}{next(self.addresses):06}"
 
-    def made(self, minted: Minted) -> str:
+    def made(self, minted: KeyWithSecret) -> str:
         """Note a new key."""
         token = minted.plaintext.reveal()
         self.rows[minted.key.id] = Row(minted.key, token)

@@ -10,7 +10,7 @@ from sqlalchemy import update
 
 from rookery.access.errors import KeyRevoked, RateLimited, Unauthorised
 from rookery.access.hashing import Bcrypt
-from rookery.access.models import Minted
+from rookery.access.models import KeyWithSecret
 from rookery.access.store.keys import add_key, keys
 from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.secret import Secret
@@ -18,7 +18,7 @@ from tests.access.makers import Access, build
 from tests.conftest import OPERATOR, eventually
 
 
-def wrong(minted: Minted, number: int = 0) -> str:
+def wrong(minted: KeyWithSecret, number: int = 0) -> str:
     """Return a key with the lookup of *minted* and another secret."""
     return f"{minted.plaintext.reveal()[:-6]}{number:06}"
 
@@ -30,7 +30,7 @@ async def test_two_hundred_requests_with_one_cold_key_run_bcrypt_once(access: Ac
     admitted = await asyncio.gather(*(access.admit(minted) for _ in range(200)))
 
     assert {each.caller.key_id for each in admitted} == {minted.key.id}
-    assert access.bcrypt.runs == 1
+    assert access.bcrypt.run_count == 1
 
 
 async def test_a_proven_key_runs_no_bcrypt(access: Access) -> None:
@@ -40,11 +40,11 @@ async def test_a_proven_key_runs_no_bcrypt(access: Access) -> None:
     for _ in range(3):
         access.clock.advance(minutes=14)
         await access.admit(minted)
-    assert access.bcrypt.runs == 1
+    assert access.bcrypt.run_count == 1
     access.clock.advance(minutes=16)
     await access.admit(minted)
 
-    assert access.bcrypt.runs == 2
+    assert access.bcrypt.run_count == 2
 
 
 async def test_unknown_keys_run_no_bcrypt(access: Access) -> None:
@@ -54,7 +54,7 @@ async def test_unknown_keys_run_no_bcrypt(access: Access) -> None:
         with pytest.raises(Unauthorised):
             await access.admit(f"sk_live_{number:032}")
 
-    assert access.bcrypt.runs == 0
+    assert access.bcrypt.run_count == 0
 
 
 async def test_a_wrong_secret_is_checked_once_while_nothing_changes(access: Access) -> None:
@@ -63,12 +63,12 @@ async def test_a_wrong_secret_is_checked_once_while_nothing_changes(access: Acce
     for _ in range(50):
         with pytest.raises(Unauthorised):
             await access.admit(wrong(minted))
-    assert access.bcrypt.runs == 1
+    assert access.bcrypt.run_count == 1
     access.clock.advance(seconds=30)
     with pytest.raises(Unauthorised):
         await access.admit(wrong(minted))
 
-    assert access.bcrypt.runs == 2
+    assert access.bcrypt.run_count == 2
 
 
 async def test_a_refusal_does_not_hide_a_key_made_since(access: Access) -> None:
@@ -95,13 +95,13 @@ async def test_wrong_secrets_use_up_the_budget_of_their_address_alone(access: Ac
     for number in range(10):
         with pytest.raises(Unauthorised):
             await access.admit(wrong(cold, number))
-    runs = access.bcrypt.runs
+    runs = access.bcrypt.run_count
 
     for presented in (wrong(cold, 99), cold):
         with pytest.raises(RateLimited) as refusal:
             await access.admit(presented)
         assert refusal.value.headers == {"Retry-After": "60"}
-    assert access.bcrypt.runs == runs
+    assert access.bcrypt.run_count == runs
     await access.admit(warm)
     await access.admit(cold, address="192.0.2.2")
     access.clock.advance(seconds=60)
@@ -127,7 +127,7 @@ async def test_a_burst_of_wrong_secrets_runs_no_more_bcrypt_than_the_budget(acce
 
     refused = await asyncio.gather(*(access.admit(wrong(minted, number)) for number in range(50)), return_exceptions=True)
 
-    assert access.bcrypt.runs == 10
+    assert access.bcrypt.run_count == 10
     assert sorted({type(each).__name__ for each in refused}) == ["RateLimited", "Unauthorised"]
 
 
@@ -143,7 +143,7 @@ async def test_too_many_cold_keys_at_once_are_put_off(access: Access) -> None:
     # 64 fit in at once; on PostgreSQL a first one may be done before the last one asks.
     assert 30 <= len(full) <= 36
     assert full[0].headers == {"Retry-After": "1"}
-    assert access.bcrypt.runs == 100 - len(full)
+    assert access.bcrypt.run_count == 100 - len(full)
 
 
 async def test_bcrypt_itself_refuses_to_queue_without_bound() -> None:
@@ -166,7 +166,7 @@ async def test_a_stored_hash_out_of_bounds_matches_nothing(key_hash: str) -> Non
     bcrypt = Bcrypt(cost=4)
 
     assert not await bcrypt.matches(b"sk_live_" + b"x" * 32, key_hash)
-    assert bcrypt.runs == 0
+    assert bcrypt.run_count == 0
 
 
 async def test_a_hash_that_bcrypt_refuses_matches_nothing(access: Access) -> None:
@@ -223,22 +223,22 @@ async def test_stopping_ends_the_checks_that_run(access: Access) -> None:
 
 async def test_proofs_and_refusals_are_bounded(access: Access, monkeypatch: pytest.MonkeyPatch) -> None:
     """Notes 3.3: the proof used longest ago goes first, and idle ones with the next; then bcrypt runs again."""
-    monkeypatch.setattr("rookery.access.proofs._PROOFS", 2)
-    monkeypatch.setattr("rookery.access.proofs._REFUSALS", 1)
+    monkeypatch.setattr("rookery.access.key_cache._MAX_VERIFIED_KEYS", 2)
+    monkeypatch.setattr("rookery.access.key_cache._MAX_REJECTED_TOKENS", 1)
     workspace = await access.workspace()
     first, second, third = [await access.api_key(workspace) for _ in range(3)]
     for minted in (first, second, first, third, first):
         await access.admit(minted)
-    assert access.bcrypt.runs == 3
+    assert access.bcrypt.run_count == 3
     await access.admit(second)
-    assert access.bcrypt.runs == 4
+    assert access.bcrypt.run_count == 4
     for number in (1, 2, 1):
         with pytest.raises(Unauthorised):
             await access.admit(wrong(first, number))
-    assert access.bcrypt.runs == 7
+    assert access.bcrypt.run_count == 7
     access.clock.advance(minutes=16)
     await access.admit(third)
-    assert access.bcrypt.runs == 8
+    assert access.bcrypt.run_count == 8
 
 
 async def test_a_hash_replaced_in_place_ends_the_proof(access: Access) -> None:
@@ -247,7 +247,7 @@ async def test_a_hash_replaced_in_place_ends_the_proof(access: Access) -> None:
     minted = await access.api_key(workspace)
     await access.admit(minted)
     other = await access.bcrypt.hash(Secret("sk_live_" + "o" * 32))
-    await access.db.write(lambda tx: tx.run(update(keys).where(keys.c.id == minted.key.id).values(key_hash=other)))
+    await access.db.write(lambda tx: tx.execute(update(keys).where(keys.c.id == minted.key.id).values(key_hash=other)))
 
     with pytest.raises(Unauthorised):
         await access.admit(minted)
@@ -272,11 +272,11 @@ async def test_who_hangs_up_does_not_harm_the_others(access: Access) -> None:
     """D-20: the check that several wait for is nobody's own."""
     minted = await access.api_key(await access.workspace())
     first, second = (asyncio.create_task(access.admit(minted)) for _ in range(2))
-    await eventually(lambda: access.bcrypt.runs >= 1)
+    await eventually(lambda: access.bcrypt.run_count >= 1)
     first.cancel()
 
     assert (await second).caller.key_id == minted.key.id
-    assert access.bcrypt.runs == 1
+    assert access.bcrypt.run_count == 1
 
 
 async def test_how_much_of_a_wrong_secret_is_right_cannot_be_told(access: Access) -> None:
@@ -286,18 +286,18 @@ async def test_how_much_of_a_wrong_secret_is_right_cannot_be_told(access: Access
     told = set[str]()
     for length in range(len("sk_live_") + 8, len(token)):
         guess = token[:length] + ("a" if token[length] != "a" else "b") + "x" * (len(token) - length - 1)
-        runs = access.bcrypt.runs
+        runs = access.bcrypt.run_count
         for _ in range(2):
             told.add(await refusal_of(access, guess, address=f"192.0.2.{length}"))
-        assert access.bcrypt.runs == runs + 1
+        assert access.bcrypt.run_count == runs + 1
     assert len(told) == 1
 
     # An unknown lookup costs nobody bcrypt, so its time tells that no key begins so; lists show how keys begin anyway.
-    runs = access.bcrypt.runs
+    runs = access.bcrypt.run_count
     told.add(await refusal_of(access, "sk_live_" + "x" * 32))
     guesses = [agent[:length] + ("a" if agent[length] != "a" else "b") + "x" * (len(agent) - length - 1) for length in range(3, len(agent))]
     told.update([await refusal_of(access, guess) for guess in guesses])
-    assert (len(told), access.bcrypt.runs) == (1, runs)
+    assert (len(told), access.bcrypt.run_count) == (1, runs)
 
 
 async def refusal_of(access: Access, token: str, address: str = "192.0.2.1") -> str:
@@ -333,5 +333,5 @@ async def test_another_process_s_proofs_are_its_own(access: Access) -> None:
     other = build(access.db, access.counter, access.clock)
     await other.admit(minted)
 
-    assert other.bcrypt.runs == 1
+    assert other.bcrypt.run_count == 1
     await other.close()

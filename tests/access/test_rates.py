@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from rookery.access.errors import KeyRevoked, RateLimited
-from rookery.access.guard import Admission
+from rookery.access.guard import AdmittedRequest
+from rookery.access.key_fields import NewAgentKey, NewApiKey
 from rookery.access.models import Tier
-from rookery.access.settings import NewAgentKey, NewApiKey
 from rookery.kernel.errors import RookeryError
 from tests.access.makers import Access
 from tests.conftest import OPERATOR
@@ -94,6 +94,6 @@ async def test_what_does_not_spend_is_not_limited(access: Access) -> None:
     assert headers_of(await access.admit(minted, spend=False))["x-ratelimit-remaining"] == 0
 
 
-def headers_of(admission: Admission) -> dict[str, int]:
+def headers_of(admission: AdmittedRequest) -> dict[str, int]:
     """Return the rate limit headers as numbers."""
     return {name.decode(): int(value) for name, value in admission.headers}

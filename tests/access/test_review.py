@@ -8,12 +8,12 @@ import io
 import pytest
 from starlette.requests import Request
 
-from rookery.access import sheets
-from rookery.access.api.standing import StandingRoutes
-from rookery.access.errors import KeyRevoked, NotHeld, ScopeMissing, Unauthorised
+from rookery.access import csv_export
+from rookery.access.api.current_key import CurrentKeyRoutes
+from rookery.access.errors import DelegationDenied, KeyRevoked, ScopeMissing, Unauthorised
+from rookery.access.key_fields import NewAgentKey, NewApiKey
 from rookery.access.models import Actor
-from rookery.access.scopes import read
-from rookery.access.settings import NewAgentKey, NewApiKey
+from rookery.access.scopes import parse_grants
 from tests.access.makers import Access
 from tests.conftest import OPERATOR, House
 
@@ -25,11 +25,11 @@ async def test_a_test_key_does_not_learn_which_agents_there_are(access: Access) 
     workspace = await access.workspace()
     await access.agent_key(workspace, NewAgentKey(name="rook", permissions=("brain:read",), agent_id="rook"))
     minted = await access.api_key(workspace, NewApiKey(name="probe", scopes=_SCOPES, environment="test"))
-    by = Actor.of((await access.admit(minted)).caller)
+    by = Actor.from_caller((await access.admit(minted)).caller)
     told = set[str]()
 
     for agent_id in ("rook", "owl"):
-        with pytest.raises(NotHeld) as refusal:
+        with pytest.raises(DelegationDenied) as refusal:
             await access.agent_keys.create(workspace, NewAgentKey(name="x", permissions=("brain:read",), agent_id=agent_id), by=by)
         told.add(f"{refusal.value.field}: {refusal.value.message}")
 
@@ -40,18 +40,18 @@ async def test_a_key_deleted_while_it_asks_who_it_is_is_not_known(access: Access
     """D-29, spec 7: `/whoami` is asked by the key itself, so one that is gone is a 401, and no missing page."""
     minted = await access.api_key(await access.workspace())
     caller = (await access.admit(minted)).caller
-    routes = StandingRoutes(access.guard, access.api_keys, access.agent_keys, access.workspaces, access.clock)
+    routes = CurrentKeyRoutes(access.guard, access.api_keys, access.agent_keys, access.workspaces, access.clock)
     await access.api_keys.delete(minted.key.workspace_id, minted.key.id, by=OPERATOR)
 
     with pytest.raises(Unauthorised):
-        await routes.get_who(Request({"type": "http", "state": {"caller": caller}}))
+        await routes.get_current_key(Request({"type": "http", "state": {"caller": caller}}))
 
 
 def test_a_thousand_misspelled_scopes_are_all_named_and_a_few_of_them_explained() -> None:
     """D-12: what is nearest costs a look through all scopes, so a long list of mistakes would stop the server for a second."""
     names = [f"brain:rea{number}" for number in range(1_000)]
 
-    good, wrong = read(names, platform=False)
+    good, wrong = parse_grants(names, allow_platform_scopes=False)
 
     assert good == ()
     assert [text.partition(": unknown scope")[0] for text in wrong] == names
@@ -61,7 +61,7 @@ def test_a_thousand_misspelled_scopes_are_all_named_and_a_few_of_them_explained(
 @pytest.mark.parametrize("sign", ["=", "+", "-", "@", "\N{FULLWIDTH EQUALS SIGN}", "\N{FULLWIDTH COMMERCIAL AT}"])
 def test_a_key_named_like_a_formula_is_a_text_in_a_sheet(sign: str) -> None:
     """D-29: no cell is taken for a formula, in full-width characters neither."""
-    sheet = sheets.lines([{"key_name": f"{sign}1+1"}], ["key_name"])
+    sheet = csv_export.csv_lines([{"key_name": f"{sign}1+1"}], ["key_name"])
 
     assert next(csv.reader(io.StringIO(sheet))) == [f"'{sign}1+1"]
 

@@ -9,8 +9,8 @@ from datetime import timedelta
 import pytest
 
 from rookery.access.errors import KeyInGrace, Unauthorised
-from rookery.access.models import Entry, Reach, Tier
-from rookery.access.settings import NewApiKey
+from rookery.access.key_fields import NewApiKey
+from rookery.access.models import KeyRestrictions, KeyWithUsage, Tier
 from rookery.kernel.errors import Conflict, NotFound, ValidationFailed
 from tests.access.makers import Access
 from tests.conftest import OPERATOR
@@ -19,7 +19,9 @@ from tests.conftest import OPERATOR
 async def test_rotation_copies_every_setting(access: Access) -> None:
     """Spec 3.3, D-26: the successor differs in id, plaintext, hint and birth alone; both authenticate during the grace."""
     workspace = await access.workspace()
-    reach = Reach(servers=frozenset({"web"}), tools=("web/*",), orgs=frozenset(), projects=frozenset({"nest"}), tool_limits={"web/*": 3})
+    reach = KeyRestrictions(
+        servers=frozenset({"web"}), tools=("web/*",), orgs=frozenset(), projects=frozenset({"nest"}), tool_limits={"web/*": 3}
+    )
     new = NewApiKey(
         name="key",
         scopes=("*:read",),
@@ -27,7 +29,7 @@ async def test_rotation_copies_every_setting(access: Access) -> None:
         environment="test",
         expires_at=access.clock() + timedelta(days=9),
         agent_id="rook",
-        reach=reach,
+        restrictions=reach,
     )
     old = await access.api_key(workspace, new)
     access.clock.advance(hours=1)
@@ -63,7 +65,7 @@ async def test_two_rotations_at_once_make_one_successor(access: Access) -> None:
     done = await asyncio.gather(*(access.api_keys.rotate(workspace, old.key.id, by=OPERATOR) for _ in range(4)), return_exceptions=True)
 
     assert sorted(type(each).__name__ for each in done) == ["KeyInGrace", "KeyInGrace", "KeyInGrace", "Minted"]
-    assert (await access.api_keys.page(workspace, limit=9))[1] == 2
+    assert (await access.api_keys.list_page(workspace, limit=9))[1] == 2
 
 
 @pytest.mark.parametrize("hours", [-1, 721])
@@ -100,9 +102,9 @@ async def test_past_its_grace_a_key_is_gone_before_it_is_swept(access: Access) -
     for gone in (access.api_keys.delete, access.api_keys.suspend, access.api_keys.rotate):
         with pytest.raises(NotFound):
             await gone(workspace, old.key.id, by=OPERATOR)
-    assert [each.key.id for each in (await access.api_keys.page(workspace, limit=9))[0]] == [new.key.id]
-    assert await access.api_keys.sweep() == 1
-    assert await access.api_keys.sweep() == 0
+    assert [each.key.id for each in (await access.api_keys.list_page(workspace, limit=9))[0]] == [new.key.id]
+    assert await access.api_keys.delete_past_grace() == 1
+    assert await access.api_keys.delete_past_grace() == 0
 
 
 async def test_prune_deletes_expired_keys_and_no_others(access: Access) -> None:
@@ -113,7 +115,7 @@ async def test_prune_deletes_expired_keys_and_no_others(access: Access) -> None:
     rotated = await access.api_keys.rotate(workspace, lasting.key.id, grace_hours=1, by=OPERATOR)
     access.clock.advance(days=3)
 
-    def ids(pruned: list[Entry]) -> set[str]:
+    def ids(pruned: list[KeyWithUsage]) -> set[str]:
         return {each.key.id for each in pruned}
 
     assert ids(await access.api_keys.prune(expired_for=timedelta(days=7), dry_run=True, by=OPERATOR)) == {lasting.key.id}

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from rookery.access import first_run as first_run_module
-from rookery.access.audit import Audit
+from rookery.access.audit_log import AuditLog
 from rookery.access.errors import NameTaken
-from rookery.access.first_run import first_run
+from rookery.access.first_run import create_first_keys
 from rookery.access.hashing import Bcrypt
+from rookery.access.key_fields import NewApiKey
 from rookery.access.scopes import PRESETS
-from rookery.access.settings import NewApiKey
 from rookery.access.workspaces import Workspaces
 from rookery.kernel.db import Tx, open_database
 from rookery.kernel.errors import Conflict, NotFound, ValidationFailed
@@ -44,14 +44,14 @@ async def test_deleting_a_workspace_takes_all_domains_with_it(access: Access) ->
 
     workspaces = Workspaces(access.db, access.audit, access.clock, purgers=[purge])
     workspace, other = await access.workspace(), await access.workspace("other")
-    twin = (await access.api_key(workspace, NewApiKey(name="trial", scopes=("*",), environment="test"))).key.acts_in
+    twin = (await access.api_key(workspace, NewApiKey(name="trial", scopes=("*",), environment="test"))).key.tenant_id
     kept = await access.agent_key(other)
     await access.agent_key(workspace)
 
     would = await workspaces.delete(workspace, dry_run=True, by=OPERATOR)
-    assert (would.keys, would.rows, purged) == (2, None, [])
+    assert (would.key_count, would.row_count, purged) == (2, None, [])
     done = await workspaces.delete(workspace, by=OPERATOR)
-    assert (done.keys, done.rows, purged) == (2, 6, [workspace, twin])
+    assert (done.key_count, done.row_count, purged) == (2, 6, [workspace, twin])
     assert [each.id for each in await workspaces.list()] == [other]
     await access.admit(kept)
     for nowhere in (workspace, twin):
@@ -77,7 +77,7 @@ async def test_a_purger_that_fails_keeps_the_workspace(access: Access) -> None:
 
 async def test_the_first_run_makes_a_workspace_and_two_keys_once(access: Access) -> None:
     """D-03: `default`, an enterprise key with all scopes, an agent key of preset agent; again nothing; concurrently once."""
-    runs = await asyncio.gather(*(first_run(access.db, access.bcrypt, access.audit, access.clock) for _ in range(3)))
+    runs = await asyncio.gather(*(create_first_keys(access.db, access.bcrypt, access.audit, access.clock) for _ in range(3)))
     made = [each for each in runs if each.api_key is not None]
 
     assert len(made) == 1
@@ -85,10 +85,10 @@ async def test_the_first_run_makes_a_workspace_and_two_keys_once(access: Access)
     assert made[0].agent_key is not None
     assert len({each.workspace_id for each in runs}) == 1
     api, agent = [(await access.admit(key.reveal(), needs="brain:read")) for key in (made[0].api_key, made[0].agent_key)]
-    assert api.caller.may("platform:workspaces")
+    assert api.caller.has_scope("platform:workspaces")
     assert dict(api.headers)[b"x-ratelimit-limit"] == b"2147483647"
     assert agent.caller.scopes == frozenset(PRESETS["agent"])
-    again = await first_run(access.db, access.bcrypt, access.audit, access.clock)
+    again = await create_first_keys(access.db, access.bcrypt, access.audit, access.clock)
     assert (again.workspace_id, again.api_key, again.agent_key) == (made[0].workspace_id, None, None)
 
 
@@ -97,7 +97,7 @@ async def test_two_processes_that_start_together_make_it_once(data_dir: Path, cl
     databases = [open_database("embedded:", data_dir=data_dir) for _ in range(3)]
     bcrypt_ = Bcrypt(cost=4)
 
-    runs = await asyncio.gather(*(first_run(each, bcrypt_, Audit(each, clock), clock) for each in databases))
+    runs = await asyncio.gather(*(create_first_keys(each, bcrypt_, AuditLog(each, clock), clock) for each in databases))
 
     assert sorted(each.api_key is not None for each in runs) == [False, False, True]
     assert {each.workspace_id for each in runs} == {1}
@@ -108,13 +108,13 @@ async def test_two_processes_that_start_together_make_it_once(data_dir: Path, cl
 
 async def test_what_the_operator_deleted_is_not_made_again(access: Access) -> None:
     """D-03: once in an installation's life; the number is then the oldest workspace's."""
-    first = await first_run(access.db, access.bcrypt, access.audit, access.clock)
+    first = await create_first_keys(access.db, access.bcrypt, access.audit, access.clock)
     assert first.workspace_id is not None
     await access.workspaces.delete(first.workspace_id, by=OPERATOR)
-    assert (await first_run(access.db, access.bcrypt, access.audit, access.clock)).workspace_id is None
+    assert (await create_first_keys(access.db, access.bcrypt, access.audit, access.clock)).workspace_id is None
     other = await access.workspace("other")
 
-    again = await first_run(access.db, access.bcrypt, access.audit, access.clock)
+    again = await create_first_keys(access.db, access.bcrypt, access.audit, access.clock)
     assert (again.workspace_id, again.api_key) == (other, None)
     assert [each.name for each in await access.workspaces.list()] == ["other"]
-    assert first_run_module.WORKSPACE == "default"
+    assert first_run_module.WORKSPACE_NAME == "default"

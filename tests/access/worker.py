@@ -125,7 +125,7 @@ async def _do(access: Access, asked: Asked) -> Answered:
 
     for _ in range(asked["times"]):
         await asyncio.gather(*(once(token) for token in asked["tokens"]))
-    return {"outcomes": dict(outcomes), "remaining": remaining, "runs": access.bcrypt.runs}
+    return {"outcomes": dict(outcomes), "remaining": remaining, "runs": access.bcrypt.run_count}
 
 
 if __name__ == "__main__":

@@ -7,9 +7,9 @@ from typing import cast
 
 import pytest
 
-from rookery.agents.models.plans import MAX_ATTEMPTS
+from rookery.agents.models.plans import MAX_TASK_ATTEMPTS
 from rookery.app import create_app
-from rookery.wiring import build
+from rookery.wiring import build_platform
 from tests.agents.makers import Json, claim, claim_next, complete, events_of, make_plan, phase, set_status, shown, task, tasks_of
 from tests.conftest import Caller, FakeClock, House, Settings, eventually
 
@@ -147,17 +147,17 @@ async def test_a_task_that_outlives_five_claimants_fails(timed: House, clock: Fa
     """D-61: over five lost leases the task fails, says so, and is given out no more until somebody sets it back."""
     made = await make_plan(timed.agent, phase("A", "a"))
     path = f"/tasks/{tasks_of(made)['a']['id']}"
-    for attempt in range(MAX_ATTEMPTS + 1):
+    for attempt in range(MAX_TASK_ATTEMPTS + 1):
         found = await claim_next(timed.agent, ttl_s=1)
         assert found is not None
         assert found["attempts"] == attempt
         clock.advance(seconds=1)
-    await timed.rookery.agents.claims.sweep()
+    await timed.rookery.agents.claims.expire_leases()
     failed = await shown(timed.agent, path)
     none = await timed.agent.post("/api/agent/tasks/claim-next", {})
     back = await timed.agent.send("PATCH", f"/api/agent{path}", {"status": "pending"})
 
-    assert (failed["status"], failed["attempts"], failed["error"]) == ("failed", MAX_ATTEMPTS + 1, "Its lease ran out 6 times.")
+    assert (failed["status"], failed["attempts"], failed["error"]) == ("failed", MAX_TASK_ATTEMPTS + 1, "Its lease ran out 6 times.")
     assert (none.status_code, none.headers["x-reason"]) == (204, "blocked")
     assert back.status_code == 200
     assert await claim_next(timed.agent) is not None
@@ -172,7 +172,7 @@ async def test_the_sweep_frees_what_nobody_asked_for(timed: House, clock: FakeCl
     await timed.agent.post("/api/agent/plans/two/archive")
     clock.advance(seconds=5)
 
-    assert (await timed.rookery.agents.claims.sweep(), await timed.rookery.agents.claims.sweep()) == (1, 0)
+    assert (await timed.rookery.agents.claims.expire_leases(), await timed.rookery.agents.claims.expire_leases()) == (1, 0)
     assert ((await events_of(timed.agent, "one"))[-1], (await events_of(timed.agent, "two"))[-1]) == ("task.lease_expired", "plan.archived")
 
 
@@ -248,7 +248,7 @@ async def test_many_claimants_get_each_task_once(house: House, claimants: int) -
 
 async def test_claimants_of_two_servers_share_no_task(house: House, settings: Settings) -> None:
     """D-01, D-61: two processes on one record store; each has its own writer, so only the store itself can keep them apart."""
-    other = build(settings)
+    other = build_platform(settings)
     await other.start()
     try:
         key = await house.agent_key(rate_limit=100_000)
@@ -280,7 +280,7 @@ async def test_who_waits_is_given_the_task_that_becomes_ready(house: House) -> N
     made = await make_plan(house.agent, phase("A", "a", task("b", depends_on=["a"])))
     held = await claim(house.agent, tasks_of(made)["a"]["id"])
     waiting = asyncio.create_task(house.agent.post("/api/agent/tasks/claim-next", {"plan": "move-house", "wait_s": 30}))
-    await eventually(lambda: house.rookery.agents.bell.waiting(house.workspace_id))
+    await eventually(lambda: house.rookery.agents.notifier.count_waiters(house.workspace_id))
     await complete(house.agent, held)
     found = (await waiting).json()
 
@@ -292,10 +292,10 @@ async def test_who_leaves_while_waiting_claims_nothing(house: House) -> None:
     made = await make_plan(house.agent, phase("A", "a", task("b", depends_on=["a"])))
     held = await claim(house.agent, tasks_of(made)["a"]["id"])
     waiting = asyncio.create_task(house.agent.post("/api/agent/tasks/claim-next", {"wait_s": 30}))
-    await eventually(lambda: house.rookery.agents.bell.waiting(house.workspace_id))
+    await eventually(lambda: house.rookery.agents.notifier.count_waiters(house.workspace_id))
     waiting.cancel()
     await asyncio.wait({waiting})
-    await eventually(lambda: not house.rookery.agents.bell.waiting(house.workspace_id))
+    await eventually(lambda: not house.rookery.agents.notifier.count_waiters(house.workspace_id))
     await complete(house.agent, held)
 
     assert (await shown(house.agent, f"/tasks/{tasks_of(made)['b']['id']}"))["status"] == "pending"
@@ -306,8 +306,8 @@ async def test_the_end_of_the_server_ends_waiting(house: House) -> None:
     await make_plan(house.agent, phase("A", task("a"), task("b", depends_on=["a"])))
     assert await claim_next(house.agent) is not None
     waiting = asyncio.create_task(house.agent.post("/api/agent/tasks/claim-next", {"wait_s": 30}))
-    await eventually(lambda: house.rookery.agents.bell.waiting(house.workspace_id))
-    house.rookery.hang_up()
+    await eventually(lambda: house.rookery.agents.notifier.count_waiters(house.workspace_id))
+    house.rookery.close_streams()
 
     assert (await waiting).headers["x-reason"] == "all_claimed"
 

@@ -8,9 +8,9 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rookery.agents.api.rows import row
-from rookery.app import mounted_routes
-from rookery.kernel.http.routes import Endpoint
+from rookery.agents.api.route_table import make_route
+from rookery.app import build_route_table
+from rookery.kernel.http.routes import RouteEndpoint
 from tests.agents.makers import make_plan, phase, shown, tasks_of
 from tests.agents.session_makers import started
 from tests.conftest import House
@@ -21,15 +21,15 @@ BODIES = {name.format(PREFIX): body for name, body in WORK_BODIES.items()}
 TEMPLATE = {"slug": "hotfix", "name": "Hotfix", "phases": [{"name": "a"}]}
 
 
-def _writes(house: House) -> list[Endpoint]:
+def _writes(house: House) -> list[RouteEndpoint]:
     """Return the routes of plans, tasks, sessions and templates that are not read-only."""
     domain = tuple(f"{PREFIX}/{name}" for name in ("plans", "tasks", "sessions", "templates"))
-    found = [each for each in mounted_routes(house.rookery).endpoints if each.path.startswith(domain) and each.route.method != "GET"]
+    found = [each for each in build_route_table(house.rookery).endpoints if each.path.startswith(domain) and each.route.method != "GET"]
     assert len(found) >= 30
     return found
 
 
-def _body(endpoint: Endpoint) -> object:
+def _body(endpoint: RouteEndpoint) -> object:
     return BODIES.get(f"{endpoint.route.method} {endpoint.path}")
 
 
@@ -48,7 +48,7 @@ async def _resources(house: House) -> dict[str, str]:
     }
 
 
-def _path(endpoint: Endpoint, names: Mapping[str, str]) -> str:
+def _path(endpoint: RouteEndpoint, names: Mapping[str, str]) -> str:
     path = endpoint.path
     for parameter, name in names.items():
         path = path.replace(parameter, name)
@@ -106,4 +106,4 @@ def test_a_writing_route_without_if_match_is_refused_at_the_start() -> None:
         return Response(status_code=204 if request else 500)
 
     with pytest.raises(ValueError, match="If-Match"):
-        row("POST /plans/{plan}/sing", write, "plans.write", None, "sing", summary="Sing")
+        make_route("POST /plans/{plan}/sing", write, "plans.write", None, "sing", summary="Sing")

@@ -13,7 +13,7 @@ from rookery.agents.schemas import plans as p
 from rookery.agents.schemas import session_events as e
 from rookery.agents.schemas import sessions as s
 from rookery.agents.schemas import templates as t
-from rookery.kernel.wire import Body
+from rookery.kernel.schema import RequestModel
 from tests.conftest import Caller, House
 
 Json = dict[str, object]
@@ -33,17 +33,17 @@ PLAN: Json = {
 
 TWINS: dict[str, tuple[type[BaseModel], set[str]]] = {
     "plan_list": (queries.PlansQuery, set()),
-    "plan_show": (Body, {"plan"}),
+    "plan_show": (RequestModel, {"plan"}),
     "plan_create": (p.PlanBody, set()),
     "plan_status": (p.PlanStatusBody, {"plan"}),
-    "plan_restore": (Body, {"plan"}),
+    "plan_restore": (RequestModel, {"plan"}),
     "plan_from_template": (t.UseBody, {"template"}),
     "templates": (t.TemplatesQuery, set()),
-    "template_show": (Body, {"slug"}),
+    "template_show": (RequestModel, {"slug"}),
     "phase_status": (p.PhaseStatusBody, {"plan", "phase"}),
     "phase_checkpoint": (p.CheckpointBody, {"plan", "phase"}),
     "task_ready": (queries.TasksQuery, set()),
-    "task_show": (Body, {"task_id"}),
+    "task_show": (RequestModel, {"task_id"}),
     "task_add": (p.NewTaskBody, {"plan", "phase"}),
     "task_update": (p.TaskPatch, {"task_id"}),
     "task_claim_next": (claims.ClaimNextBody, set()),
@@ -55,11 +55,11 @@ TWINS: dict[str, tuple[type[BaseModel], set[str]]] = {
     "session_start": (s.StartBody, set()),
     "session_resume": (s.ResumeBody, {"session_id"}),
     "session_list": (s.SessionsQuery, set()),
-    "session_show": (Body, {"session_id"}),
-    "session_events": (e.EventsQuery, {"session_id"}),
+    "session_show": (RequestModel, {"session_id"}),
+    "session_events": (e.SessionEventsQuery, {"session_id"}),
     "session_log": (e.EventBody, {"session_id"}),
     "session_checkpoint": (e.EventBody, {"session_id"}),
-    "session_heartbeat": (Body, {"session_id"}),
+    "session_heartbeat": (RequestModel, {"session_id"}),
     "session_update": (s.SessionPatch, {"session_id"}),
     "session_handoff": (s.EndBody, {"session_id"}),
     "session_end": (s.EndBody, {"session_id"}),
@@ -241,7 +241,7 @@ async def test_each_tool_needs_the_permission_of_its_twin(house: House) -> None:
     reader = await house.agent_key("mcp:read", "mcp:write", "plans.read")
     listed = (await reader.get("/api/v1/mcp/servers/agents/tools")).json()["tools"]
 
-    assert {each["name"] for each in listed} == {tool.name for tool in TOOLS if tool.needs == "plans.read"}
+    assert {each["name"] for each in listed} == {tool.name for tool in TOOLS if tool.required_scope == "plans.read"}
     refused = await _send(reader, "task_claim_next")
     assert (refused.status_code, refused.json()["required_permission"]) == (403, "phases.write")
     assert (await _send(reader, "plan_list")).status_code == 200

@@ -15,18 +15,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from rookery.agents.models.drafts import PhaseDraft, PlanDraft, TaskChange, TaskDraft
-from rookery.agents.models.plans import MAX_ATTEMPTS, PhaseStatus, PlanStatus, TaskStatus
+from rookery.agents.models.plans import MAX_TASK_ATTEMPTS, PhaseStatus, PlanStatus, TaskStatus
 from rookery.agents.models.views import TaskView
-from rookery.agents.plans.bell import Bell
-from rookery.agents.plans.claims import Claims, Proof, Wish
-from rookery.agents.plans.journal import PlanJournal
-from rookery.agents.plans.phases import PhaseMove, Phases
+from rookery.agents.plans.claims import Claims, LeaseCredential, LeaseRequest
+from rookery.agents.plans.event_log import PlanEventRecorder
+from rookery.agents.plans.notifier import ReadyTaskNotifier
+from rookery.agents.plans.phases import Phases, PhaseStatusChange
 from rookery.agents.plans.plans import Plans
 from rookery.agents.plans.tasks import Tasks
-from rookery.agents.plans.transitions import PHASE, PLAN, TASK
+from rookery.agents.plans.transitions import PHASE_TRANSITIONS, PLAN_TRANSITIONS, TASK_TRANSITIONS
 from rookery.kernel.db import Database, open_database
 from rookery.kernel.errors import Conflict
-from rookery.kernel.events import Bus
+from rookery.kernel.events import EventBus
 from rookery.kernel.ids import uuid7
 from tests.conftest import FakeClock
 from tests.memory.makers import make_caller
@@ -57,7 +57,7 @@ class Model:
             if end <= self.now:
                 del self.leases[task]
                 self.attempts[task] += 1
-                self.tasks[task] = "failed" if self.attempts[task] > MAX_ATTEMPTS else "pending"
+                self.tasks[task] = "failed" if self.attempts[task] > MAX_TASK_ATTEMPTS else "pending"
 
     def is_done(self, phase: str) -> bool:
         """Tell whether *phase* holds nobody up."""
@@ -99,12 +99,12 @@ class PlanMachine(RuleBasedStateMachine):
         self.clock, self.model = FakeClock(), Model()
         number = next(self.examples)
         self.caller = make_caller(workspace_id=number, shown_workspace_id=number)
-        bus = Bus()
-        journal = PlanJournal(bus)
-        self.plans = Plans(journal=journal, db=self.db, clock=self.clock, ids=uuid7)
-        self.phases = Phases(journal=journal, db=self.db, clock=self.clock, ids=uuid7)
-        self.work = Tasks(journal=journal, db=self.db, clock=self.clock, ids=uuid7)
-        self.claims = Claims(journal=journal, db=self.db, bell=Bell(bus), clock=self.clock, ids=uuid7)
+        bus = EventBus()
+        journal = PlanEventRecorder(bus)
+        self.plans = Plans(recorder=journal, db=self.db, clock=self.clock, ids=uuid7)
+        self.phases = Phases(recorder=journal, db=self.db, clock=self.clock, ids=uuid7)
+        self.work = Tasks(recorder=journal, db=self.db, clock=self.clock, ids=uuid7)
+        self.claims = Claims(recorder=journal, db=self.db, notifier=ReadyTaskNotifier(bus), clock=self.clock, ids=uuid7)
         self.tokens: dict[str, str] = {}
 
     def run(self, work: Coroutine[object, object, T]) -> T | None:
@@ -132,7 +132,7 @@ class PlanMachine(RuleBasedStateMachine):
     @rule(task=st.sampled_from(TASKS))
     def claim(self, task: str) -> None:
         """Claim a task by its id."""
-        view = self.run(self.claims.claim(self.caller, self.ids[task], Wish(ttl_s=TTL_S)))
+        view = self.run(self.claims.claim(self.caller, self.ids[task], LeaseRequest(ttl_s=TTL_S)))
         self.model.settle()
         may = self.model.tasks[task] == "pending" and self.model.may_begin(task)
         assert (view is not None) == may
@@ -142,7 +142,7 @@ class PlanMachine(RuleBasedStateMachine):
     @rule()
     def claim_next(self) -> None:
         """Claim the best task there is."""
-        view = self.run(self.claims.claim_next(self.caller, "machine", Wish(ttl_s=TTL_S)))
+        view = self.run(self.claims.claim_next(self.caller, "machine", LeaseRequest(ttl_s=TTL_S)))
         self.model.settle()
         ready = [task for task in TASKS if self.model.tasks[task] == "pending" and self.model.may_begin(task)]
         if isinstance(view, TaskView):
@@ -154,7 +154,7 @@ class PlanMachine(RuleBasedStateMachine):
     @rule(task=st.sampled_from(TASKS), verb=st.sampled_from(["heartbeat", "release", "complete", "fail"]))
     def hold(self, task: str, verb: str) -> None:
         """Do what a holder does, with the last token there was for the task."""
-        proof, id = Proof(token=self.tokens.get(task, "none")), self.ids[task]
+        proof, id = LeaseCredential(token=self.tokens.get(task, "none")), self.ids[task]
         match verb:
             case "heartbeat":
                 done = self.run(self.claims.heartbeat(self.caller, id, proof, ttl_s=TTL_S))
@@ -178,14 +178,14 @@ class PlanMachine(RuleBasedStateMachine):
     @rule(task=st.sampled_from(TASKS), wanted=st.sampled_from(TaskStatus))
     def set_task(self, task: str, wanted: TaskStatus) -> None:
         """Set a task's status without a lease."""
-        done = self.run(self.work.change(self.caller, self.ids[task], TaskChange(given=frozenset({"status"}), status=wanted)))
+        done = self.run(self.work.change(self.caller, self.ids[task], TaskChange(fields_set=frozenset({"status"}), status=wanted)))
         self.model.settle()
         was = TaskStatus(self.model.tasks[task])
         if was is wanted:
             assert done is not None
             return
         begins = was is TaskStatus.PENDING and wanted in {TaskStatus.IN_PROGRESS, TaskStatus.COMPLETED}
-        may = wanted in TASK[was] and task not in self.model.leases and (not begins or self.model.may_begin(task))
+        may = wanted in TASK_TRANSITIONS[was] and task not in self.model.leases and (not begins or self.model.may_begin(task))
         assert (done is not None) == may
         if may:
             if begins:
@@ -197,12 +197,12 @@ class PlanMachine(RuleBasedStateMachine):
     def set_phase(self, number: int, wanted: PhaseStatus) -> None:
         """Set a phase's status."""
         phase = f"p{number}"
-        done = self.run(self.phases.set_status(self.caller, "machine", str(number + 1), PhaseMove(wanted=wanted)))
+        done = self.run(self.phases.set_status(self.caller, "machine", str(number + 1), PhaseStatusChange(status=wanted)))
         was = PhaseStatus(self.model.phases[phase])
         if was is wanted:
             assert done is not None
             return
-        may = wanted in PHASE[was]
+        may = wanted in PHASE_TRANSITIONS[was]
         if wanted in {PhaseStatus.IN_PROGRESS, PhaseStatus.COMPLETED}:
             may = may and all(self.model.is_done(other) for other in NEEDS.get(phase, ()))
             may = may and (self.model.plan == "active" or (was is PhaseStatus.IN_PROGRESS and wanted is PhaseStatus.COMPLETED))
@@ -218,7 +218,7 @@ class PlanMachine(RuleBasedStateMachine):
     def set_plan(self, wanted: PlanStatus) -> None:
         """Set the plan's status."""
         done = self.run(self.plans.set_status(self.caller, "machine", wanted))
-        may = wanted.value == self.model.plan or wanted in PLAN[PlanStatus(self.model.plan)]
+        may = wanted.value == self.model.plan or wanted in PLAN_TRANSITIONS[PlanStatus(self.model.plan)]
         if wanted is PlanStatus.COMPLETED and self.model.plan != "completed":
             may = may and CLOSED.issuperset(self.model.phases.values())
         assert (done is not None) == may
@@ -234,7 +234,7 @@ class PlanMachine(RuleBasedStateMachine):
     @rule()
     def sweep(self) -> None:
         """Note leases that ran out."""
-        self.run(self.claims.sweep())
+        self.run(self.claims.expire_leases())
         self.model.settle()
 
     @invariant()
@@ -260,7 +260,7 @@ class PlanMachine(RuleBasedStateMachine):
         assert view.plan.event_seq == len(self.loop.run_until_complete(self._events(view.plan.id)))
 
     async def _events(self, plan_id: str) -> list[int]:
-        events, _ = await self.plans.events(self.caller, plan_id, after=0, limit=10_000, offset=0)
+        events, _ = await self.plans.list_events(self.caller, plan_id, after=0, limit=10_000, offset=0)
         assert [event.seq for event in events] == list(range(1, len(events) + 1))
         return [event.seq for event in events]
 

@@ -7,10 +7,10 @@ from typing import cast
 
 import pytest
 
-from rookery.access.models import Reach
-from rookery.agents.api.rows import shaped
+from rookery.access.models import KeyRestrictions
+from rookery.agents.api.route_table import serialize_view
 from rookery.agents.models.drafts import PhaseDraft, PlanDraft, TaskDraft
-from rookery.agents.models.plans import MAX_PHASES
+from rookery.agents.models.plans import MAX_PHASES_PER_PLAN
 from tests.agents.makers import Json, claim, complete, events_of, make_plan, phase, phases_of, set_status, shown, task, tasks_of
 from tests.conftest import House
 from tests.memory.makers import make_caller
@@ -267,7 +267,7 @@ async def test_plans_are_listed_newest_first_and_found(house: House) -> None:
 
 async def test_a_key_sees_plans_of_its_orgs_alone(house: House) -> None:
     """D-23: orgs and projects of a key hold in every query, and what it writes it must be able to read."""
-    acme = await house.agent_key(reach=Reach(orgs=frozenset({"acme"})))
+    acme = await house.agent_key(reach=KeyRestrictions(orgs=frozenset({"acme"})))
     made = await make_plan(house.agent, phase("A", "a"), org="other")
     none = await make_plan(house.agent, phase("A", "a"), title="No org")
     paths = [f"/plans/{made['slug']}", f"/plans/{made['id']}", f"/plans/{none['slug']}", f"/tasks/{tasks_of(made)['a']['id']}"]
@@ -335,10 +335,10 @@ async def test_a_plan_is_shown_as_far_as_it_is_asked_for(house: House, include: 
 
 async def test_there_are_bounds(house: House) -> None:
     """D-10, D-16: as many phases as there may be, texts and metadata of so many characters; never a 500."""
-    full = await house.agent.post("/api/agent/plans", {"title": "Full", "phases": ["p"] * MAX_PHASES})
+    full = await house.agent.post("/api/agent/plans", {"title": "Full", "phases": ["p"] * MAX_PHASES_PER_PLAN})
     more = await house.agent.post("/api/agent/plans/full/phases", {"name": "more"})
     wrong: list[dict[str, object]] = [
-        {"title": "x", "phases": ["p"] * (MAX_PHASES + 1)},
+        {"title": "x", "phases": ["p"] * (MAX_PHASES_PER_PLAN + 1)},
         {"title": " "},
         {"title": "x" * 256},
         {"title": "x", "slug": "Not A Slug"},
@@ -368,5 +368,5 @@ async def test_a_large_plan_is_shaped_beside_the_loop(house: House) -> None:
         for most in (10, 1000)
     ]
 
-    assert await shaped(small, threading.get_ident) == threading.get_ident()
-    assert await shaped(large, threading.get_ident) != threading.get_ident()
+    assert await serialize_view(small, threading.get_ident) == threading.get_ident()
+    assert await serialize_view(large, threading.get_ident) != threading.get_ident()

@@ -30,7 +30,7 @@ async def test_calls_are_tied_to_an_open_session_and_its_servers_end_with_it(wor
     sessions = workshop.rookery.tools.sessions
 
     assert told(await workshop.agent.post(CALL, body, **{"X-Session-ID": session}))["success"]
-    (theirs,) = [each for each in sessions.of("odd") if each.is_open]
+    (theirs,) = [each for each in sessions.list_sessions("odd") if each.is_open]
     await eventually(lambda: _calls(workshop, session, 1))
     assert refused(await workshop.agent.post(CALL, body, **{"X-Session-ID": "sess_none"})) == (422, "session_not_open")
     other = await workshop.api_key(workspace_id=await workshop.workspace("other"))
@@ -52,6 +52,6 @@ async def test_a_call_is_activity_in_its_session(settings: Settings, clock: Fake
         clock.advance(hours=20)
         told(await timed.agent.post(CALL, {"server": "brain", "tool": "search", "arguments": {"query": "x"}}, **{"X-Session-ID": session}))
         clock.advance(hours=20)
-        await timed.rookery.agents.sessions.upkeep.sweep()
+        await timed.rookery.agents.sessions.sweeper.sweep()
 
         assert (await show(timed.agent, session))["status"] == "active"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from rookery.agents.models.sessions import Happening
-from rookery.agents.sessions.working import Working
+from rookery.agents.models.sessions import NewSessionEvent
+from rookery.agents.sessions.records import SessionRecords
 from rookery.kernel.db import open_database
-from rookery.kernel.events import Bus
+from rookery.kernel.events import EventBus
 from rookery.tools.store import calls as tool_calls
 from tests.agents.session_makers import SESSIONS, Json, end, items, note, refused, show, started, told
 from tests.conftest import House, Settings
@@ -25,14 +25,14 @@ async def test_events_have_numbers_without_gaps_whoever_writes(house: House, set
     stores = [open_database(settings.database_url.reveal(), data_dir=settings.data_dir) for _ in range(STORES)]
 
     async def write(number: int) -> list[int]:
-        working = Working(db=stores[number % STORES], bus=Bus(), clock=house.rookery.clock, tool_calls=tool_calls)
-        return [(await working.append(caller, session, Happening(message=f"{number}/{each}"))).seq for each in range(EACH)]
+        working = SessionRecords(db=stores[number % STORES], bus=EventBus(), clock=house.rookery.clock, tool_calls=tool_calls)
+        return [(await working.append(caller, session, NewSessionEvent(message=f"{number}/{each}"))).seq for each in range(EACH)]
 
     async def intrude() -> None:
         lee = make_caller(workspace_id=house.workspace_id, agent_id="lee", scopes=frozenset({"sessions.write"}))
-        working = house.rookery.agents.sessions.working
+        working = house.rookery.agents.sessions.records
         refusals = await asyncio.gather(
-            *(working.append(lee, session, Happening(message="no")) for _ in range(EACH)), return_exceptions=True
+            *(working.append(lee, session, NewSessionEvent(message="no")) for _ in range(EACH)), return_exceptions=True
         )
         assert all(isinstance(each, Exception) for each in refusals)
 

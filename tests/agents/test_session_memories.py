@@ -83,13 +83,13 @@ async def test_a_session_that_was_handed_off_keeps_its_memories_for_its_successo
     assert [each["id"] for each in items(inside(resumed, "boot", "memories"), "session")] == [memory]
 
     clock.advance(hours=23)
-    await timed.rookery.agents.sessions.upkeep.sweep()
+    await timed.rookery.agents.sessions.sweeper.sweep()
     assert [await state(timed.agent, each) for each in (memory, old)] == [("session", False)] * 2
     await end(timed.agent, str(inside(resumed, "session")["id"]))
-    await timed.rookery.agents.sessions.upkeep.sweep()
+    await timed.rookery.agents.sessions.sweeper.sweep()
     assert [(await state(timed.agent, each))[1] for each in (memory, old)] == [True, False]
     clock.advance(hours=1)
-    await timed.rookery.agents.sessions.upkeep.sweep()
+    await timed.rookery.agents.sessions.sweeper.sweep()
     assert await state(timed.agent, old) == ("session", True)
 
 
@@ -121,6 +121,6 @@ async def test_many_memories_are_put_away_in_parts(house: House) -> None:
 
     await end(house.agent, session)
     assert await left() == 30
-    await house.rookery.agents.sessions.upkeep.sweep()
+    await house.rookery.agents.sessions.sweeper.sweep()
     assert await left() == 0
     assert inside(await start(house.agent), "session")["status"] == "active"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from sqlalchemy import func, select
 
-from rookery.access.models import Reach
+from rookery.access.models import KeyRestrictions
 from rookery.agents.store.session_tables import handoffs, session_events, sessions
-from rookery.kernel.clock import iso
+from rookery.kernel.clock import format_iso
 from rookery.kernel.events import AgentSessionEnded, AgentSessionStarted
 from tests.agents.session_makers import SESSIONS, end, inside, items, make_plan, note, refused, show, start, started, told
 from tests.conftest import OPERATOR, FakeClock, House
@@ -117,7 +117,7 @@ async def test_a_key_of_one_org_sees_and_starts_sessions_there_alone(house: Hous
     """D-23: allow-lists of orgs and projects hold for sessions too."""
     theirs = await make_plan(house, org="acme", project="web")
     session = await started(house.admin, plan=theirs)
-    caller = await house.api_key(reach=Reach(orgs=frozenset({"umbrella"})))
+    caller = await house.api_key(reach=KeyRestrictions(orgs=frozenset({"umbrella"})))
 
     assert refused(await caller.get(f"{SESSIONS}/{session}")) == (404, "resource_not_found")
     assert told(await caller.get(SESSIONS))["data"] == []
@@ -171,19 +171,19 @@ async def test_nobody_coming_back_for_a_day_abandons_a_session(timed: House, clo
     task = told(claimed)
     clock.advance(hours=23)
     told(await timed.agent.post(f"{SESSIONS}/{alive}/heartbeat"))
-    await timed.rookery.agents.sessions.upkeep.sweep()
+    await timed.rookery.agents.sessions.sweeper.sweep()
     assert (await show(timed.agent, lost))["status"] == "active"
 
     clock.advance(hours=1)
-    await timed.rookery.agents.sessions.upkeep.sweep()
+    await timed.rookery.agents.sessions.sweeper.sweep()
 
     gone = await show(timed.agent, lost)
-    assert (gone["status"], gone["ended_at"]) == ("abandoned", iso(clock()))
+    assert (gone["status"], gone["ended_at"]) == ("abandoned", format_iso(clock()))
     assert [(await show(timed.agent, each))["status"] for each in (alive, resting)] == ["active", "paused"]
     assert told(await timed.agent.get(f"/api/agent/tasks/{task['id']}"))["status"] == "pending"
     assert refused(await timed.agent.post(f"{SESSIONS}/{lost}/heartbeat")) == (409, "session_ended")
     clock.advance(days=7)
-    await timed.rookery.agents.sessions.upkeep.sweep()
+    await timed.rookery.agents.sessions.sweeper.sweep()
     assert (await show(timed.agent, resting))["status"] == "abandoned"
 
 
@@ -264,5 +264,5 @@ async def test_a_deleted_workspace_leaves_nothing_of_its_sessions(house: House) 
     await house.rookery.access.workspaces.delete(other, by=OPERATOR)
 
     count = [select(func.count().label("found")).select_from(table) for table in (sessions, session_events, handoffs)]
-    rows = await house.rookery.db.read(lambda tx: [tx.one(each) for each in count])
+    rows = await house.rookery.db.read(lambda tx: [tx.fetch_one(each) for each in count])
     assert [row and row.integer("found") for row in rows] == [0, 0, 0]

@@ -11,10 +11,10 @@ import httpx2
 import pytest
 from typer.testing import CliRunner
 
-from rookery.access.models import Reach
+from rookery.access.models import KeyRestrictions
 from rookery.agents.commands.templates import app
-from rookery.agents.templates.library import MAX_TEMPLATES, MAX_VERSIONS
-from rookery.cli import Context
+from rookery.agents.templates.library import MAX_TEMPLATES_PER_WORKSPACE, MAX_VERSIONS_PER_TEMPLATE
+from rookery.cli import CommandContext
 from rookery.kernel.config import Settings
 from tests.agents.test_template_texts import EIGHT
 from tests.conftest import OPERATOR, Caller, House
@@ -228,14 +228,14 @@ async def test_templates_and_their_versions_are_bounded(house: House) -> None:
     """D-17: a workspace has at most 200, and of each the latest 50 versions are kept."""
     document = {name: value for name, value in HOTFIX.items() if name != "slug"}
     assert (await _add(house.admin)).status_code == 201
-    for number in range(MAX_VERSIONS):
+    for number in range(MAX_VERSIONS_PER_TEMPLATE):
         assert (await house.admin.send("PUT", "/v1/templates/hotfix", {**document, "name": f"n{number}"})).status_code == 200
     versions = (await house.admin.get("/v1/templates/hotfix/versions")).json()
-    assert versions["count"] == MAX_VERSIONS
+    assert versions["count"] == MAX_VERSIONS_PER_TEMPLATE
     assert versions["versions"][0]["in_use"] is True
 
     small: dict[str, object] = {"name": "a", "phases": [{"name": "a"}]}
-    for number in range(MAX_TEMPLATES - 1):
+    for number in range(MAX_TEMPLATES_PER_WORKSPACE - 1):
         assert (await house.admin.post("/v1/templates", {**small, "slug": f"t{number}"})).status_code == 201
     full = await house.admin.post("/v1/templates", {**small, "slug": "more"})
     assert (full.status_code, full.json()["error"]) == (409, "too_many")
@@ -259,8 +259,8 @@ async def test_a_deleted_workspace_leaves_no_template(house: House) -> None:
 
     gone = await house.rookery.access.workspaces.delete(number, by=OPERATOR)
 
-    assert gone.rows is not None
-    assert gone.rows >= 2
+    assert gone.row_count is not None
+    assert gone.row_count >= 2
 
 
 @dataclass(frozen=True)
@@ -272,7 +272,7 @@ class _Shell:
 
     def __call__(self, *arguments: str, says: int = 0, into: str | None = None) -> str:
         """Run `rookery templates …` and return what it printed, whatever it printed it to."""
-        done = CliRunner().invoke(app, list(arguments), obj=Context(self.settings), input=into)
+        done = CliRunner().invoke(app, list(arguments), obj=CommandContext(self.settings), input=into)
         assert done.exit_code == says, (done.output, done.exception)
         return done.output if done.exception is None or isinstance(done.exception, SystemExit) else str(done.exception)
 
@@ -288,8 +288,8 @@ def shell(data_dir: Path, tmp_path: Path) -> _Shell:
     settings = Settings(data_dir=data_dir, bcrypt_cost=4, min_free_disk_mb=0)
 
     async def make() -> None:
-        async with Context(settings).open() as rookery:
-            await rookery.first_run()
+        async with CommandContext(settings).open() as rookery:
+            await rookery.create_first_keys()
 
     asyncio.run(make())
     return _Shell(settings, tmp_path)
@@ -422,7 +422,7 @@ async def test_a_repeated_request_makes_one_plan(house: House) -> None:
 async def test_a_key_of_one_org_makes_plans_there_only(house: House) -> None:
     """D-23: a template is no way around the key's orgs."""
     await _add(house.admin)
-    narrow = await house.agent_key("templates.instantiate", reach=Reach(orgs=frozenset({"acme"})))
+    narrow = await house.agent_key("templates.instantiate", reach=KeyRestrictions(orgs=frozenset({"acme"})))
     body: Json = {"variables": {"what": "login"}}
 
     refused = await narrow.post("/v1/templates/hotfix/plans", {**body, "org": "other"})

@@ -10,16 +10,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rookery.agents.models.plans import PhaseStatus, PlanStatus, TaskStatus
-from rookery.agents.plans.graphs import cycle
-from rookery.agents.plans.transitions import FORCED, PHASE, PLAN, TASK, VERBS, Verb
+from rookery.agents.plans.dependency_graph import find_cycle
+from rookery.agents.plans.transitions import (
+    FORCED_LEASE_TRANSITIONS,
+    LEASE_TRANSITIONS,
+    PHASE_TRANSITIONS,
+    PLAN_TRANSITIONS,
+    TASK_TRANSITIONS,
+    LeaseAction,
+)
 from tests.agents.makers import Json, claim, make_plan, phase, set_status, shown, task, tasks_of
 from tests.conftest import House
 
 
 def test_the_tables_are_whole() -> None:
     """D-60: every status has its row, and every status but the archived one can be left again."""
-    assert (set(PLAN), set(PHASE), set(TASK)) == (set(PlanStatus), set(PhaseStatus), set(TaskStatus))
-    assert [status for status, ways in [*PLAN.items(), *PHASE.items(), *TASK.items()] if not ways] == [PlanStatus.ARCHIVED]
+    assert (set(PLAN_TRANSITIONS), set(PHASE_TRANSITIONS), set(TASK_TRANSITIONS)) == (set(PlanStatus), set(PhaseStatus), set(TaskStatus))
+    assert [status for status, ways in [*PLAN_TRANSITIONS.items(), *PHASE_TRANSITIONS.items(), *TASK_TRANSITIONS.items()] if not ways] == [
+        PlanStatus.ARCHIVED
+    ]
 
 
 async def _plan_in(house: House, status: PlanStatus, title: str) -> str:
@@ -35,7 +44,7 @@ async def test_a_plan_takes_every_way_of_the_table_and_no_other(house: House) ->
     for number, (was, wanted) in enumerate(product(PlanStatus, PlanStatus)):
         path = await _plan_in(house, was, f"plan {number}")
         answer = await house.agent.send("PATCH", f"/api/agent{path}/status", {"status": wanted, "force": True})
-        allowed = was is wanted or wanted is PlanStatus.ARCHIVED or wanted in PLAN[was]
+        allowed = was is wanted or wanted is PlanStatus.ARCHIVED or wanted in PLAN_TRANSITIONS[was]
         refusal = "plan_archived" if was is PlanStatus.ARCHIVED else "wrong_transition"
 
         assert (answer.status_code, answer.json().get("error")) == ((200, None) if allowed else (409, refusal)), (was, wanted)
@@ -60,7 +69,7 @@ async def test_a_phase_takes_every_way_of_the_table_and_no_other(house: House) -
         for status in _TO_PHASE[was]:
             await set_status(house.agent, path, status, reason="x")
         answer = await house.agent.send("PATCH", f"/api/agent{path}/status", {"status": wanted})
-        allowed = was is wanted or wanted in PHASE[was]
+        allowed = was is wanted or wanted in PHASE_TRANSITIONS[was]
 
         assert (answer.status_code, answer.json().get("error")) == ((200, None) if allowed else (409, "wrong_transition")), (was, wanted)
         after = await shown(house.agent, path)
@@ -80,7 +89,7 @@ async def test_a_task_takes_every_way_of_the_table_and_no_other(house: House) ->
         for status in _TO_TASK[was]:
             assert (await house.agent.send("PATCH", f"/api/agent{path}", {"status": status})).status_code == 200
         answer = await house.agent.send("PATCH", f"/api/agent{path}", {"status": wanted})
-        allowed = was is wanted or wanted in TASK[was]
+        allowed = was is wanted or wanted in TASK_TRANSITIONS[was]
 
         assert (answer.status_code, answer.json().get("error")) == ((200, None) if allowed else (409, "wrong_transition")), (was, wanted)
         assert (await shown(house.agent, path))["status"] == (wanted if allowed else was), (was, wanted)
@@ -89,7 +98,7 @@ async def test_a_task_takes_every_way_of_the_table_and_no_other(house: House) ->
 @pytest.mark.parametrize("force", [False, True])
 async def test_every_verb_is_tried_on_every_status(house: House, force: bool) -> None:
     """D-61, issue: what is not in the table of verbs is 409, and nothing changes."""
-    pairs = list(product(Verb, TaskStatus))
+    pairs = list(product(LeaseAction, TaskStatus))
     made = await make_plan(house.agent, phase("A", *(f"{number}" for number in range(len(pairs)))))
     for number, (verb, was) in enumerate(pairs):
         path, body = f"/tasks/{tasks_of(made)[str(number)]['id']}", dict[str, object]()
@@ -97,14 +106,14 @@ async def test_every_verb_is_tried_on_every_status(house: House, force: bool) ->
             body["claim_token"] = (await claim(house.agent, tasks_of(made)[str(number)]["id"]))["claim_token"]
         for status in () if was is TaskStatus.IN_PROGRESS else _TO_TASK[was]:
             assert (await house.agent.send("PATCH", f"/api/agent{path}", {"status": status})).status_code == 200
-        if verb is Verb.CLAIM:
+        if verb is LeaseAction.CLAIM:
             body = {}
-        elif verb is Verb.HEARTBEAT:
+        elif verb is LeaseAction.HEARTBEAT:
             body = {"claim_token": body.get("claim_token", "none")}
         else:
-            body = {"claim_token": "none"} | body | {"force": force} | ({"error": "x"} if verb is Verb.FAIL else {})
+            body = {"claim_token": "none"} | body | {"force": force} | ({"error": "x"} if verb is LeaseAction.FAIL else {})
         answer = await house.agent.post(f"/api/agent{path}/{verb}", body)
-        table = FORCED if force and verb in FORCED else VERBS
+        table = FORCED_LEASE_TRANSITIONS if force and verb in FORCED_LEASE_TRANSITIONS else LEASE_TRANSITIONS
         wanted = table[verb].get(was)
 
         assert (answer.status_code == 200) == (wanted is not None), (verb, was, answer.text)
@@ -181,7 +190,7 @@ def test_a_circle_is_found_exactly_when_something_can_never_be_done(
         if not ready:
             break
         done |= ready
-    found = cycle(phases, tasks, needs)
+    found = find_cycle(phases, tasks, needs)
 
     assert (found is None) == (len(done) == len(tasks) + len(phases))
     assert found is None or not done.intersection(found)

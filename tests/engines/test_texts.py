@@ -20,20 +20,20 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from rookery.engines import texts
-from rookery.engines.texts import Engine, frequencies
-from rookery.engines.texts.embedded import EmbeddedTexts
-from rookery.engines.texts.grammar import MAX_SPACES
+from rookery.engines.texts import TextEngine, frequencies
+from rookery.engines.texts.embedded import EmbeddedTextIndex
+from rookery.engines.texts.fts_query import MAX_SPACES
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
-from rookery.kernel.words import sought
-from rookery.memory.models import Document, MemoryScope, Within, Words
-from rookery.memory.visibility import sees
+from rookery.kernel.tokenization import to_search_terms
+from rookery.memory.models import AccessFilter, IndexDocument, MemoryScope, TextQuery
+from rookery.memory.visibility import is_visible
 from tests.engines.conftest import NOW, damage, documents, everywhere, make_document, remove, withins
 
 
 class Open(Protocol):
     """Opens the engine of this run; closed when the test ends."""
 
-    def __call__(self) -> Engine: ...
+    def __call__(self) -> TextEngine: ...
 
 
 @pytest.fixture(params=["embedded:"])
@@ -47,7 +47,7 @@ async def open_index(url: str, tmp_path: Path) -> AsyncIterator[Open]:
     """Open the same index, as often as asked: as another process would, or as this one after a restart."""
     async with contextlib.AsyncExitStack() as stack:
 
-        def open_it() -> Engine:
+        def open_it() -> TextEngine:
             index = texts.open(url, data_dir=tmp_path)
             stack.push_async_callback(index.close)
             return index
@@ -56,31 +56,33 @@ async def open_index(url: str, tmp_path: Path) -> AsyncIterator[Open]:
 
 
 @pytest.fixture
-def raw_index(open_index: Open) -> Engine:
+def raw_index(open_index: Open) -> TextEngine:
     """An empty index."""
     return open_index()
 
 
-def any_of(*words: str) -> Words:
+def any_of(*words: str) -> TextQuery:
     """Ask for some of *words*."""
-    return Words(any_of=words)
+    return TextQuery(any_of=words)
 
 
-async def found(index: Engine, words: Words | None = None, *, within: Within | None = None, limit: int = 100, offset: int = 0) -> list[str]:
+async def found(
+    index: TextEngine, words: TextQuery | None = None, *, within: AccessFilter | None = None, limit: int = 100, offset: int = 0
+) -> list[str]:
     """Return the ids that match, best first."""
-    answer = await index.match(words or any_of("heron"), within=within or everywhere(), limit=limit, offset=offset)
+    answer = await index.search(words or any_of("heron"), access_filter=within or everywhere(), limit=limit, offset=offset)
     assert all(matched.score > 0 for matched in answer)
     assert [matched.score for matched in answer] == sorted((matched.score for matched in answer), reverse=True)
     return [matched.memory_id for matched in answer]
 
 
-async def fill(index: Engine, **contents: str) -> None:
+async def fill(index: TextEngine, **contents: str) -> None:
     """Put a document of each content under its name, and some of other words: what all have in common tells nothing."""
     others = [make_document(f"other{number}", content="pelican estuary") for number in range(5)]
     await index.put([*others, *(make_document(name, content=content) for name, content in contents.items())])
 
 
-async def test_more_and_rarer_words_are_better(raw_index: Engine) -> None:
+async def test_more_and_rarer_words_are_better(raw_index: TextEngine) -> None:
     """Spec 4.3 (search): full-text keyword search."""
     await fill(raw_index, both="the heron nests on the roof", one="a heron by the river at dawn", none="nothing of the kind")
 
@@ -88,21 +90,21 @@ async def test_more_and_rarer_words_are_better(raw_index: Engine) -> None:
 
 
 @pytest.mark.parametrize("word", ["nest", "nests", "nesting", "NESTED"])
-async def test_words_are_found_in_their_other_forms(raw_index: Engine, word: str) -> None:
+async def test_words_are_found_in_their_other_forms(raw_index: TextEngine, word: str) -> None:
     """Spec 2.6: content is text with English analysis."""
     await fill(raw_index, a="The heron nests on the roof.")
 
     assert await found(raw_index, any_of(word)) == ["a"]
 
 
-async def test_words_that_are_in_every_text_find_nothing_beside_others(raw_index: Engine) -> None:
+async def test_words_that_are_in_every_text_find_nothing_beside_others(raw_index: TextEngine) -> None:
     """Spec 2.6: English analysis leaves out stop words."""
     await fill(raw_index, a="the heron", b="the roof")
 
     assert await found(raw_index, any_of("the", "heron")) == ["a"]
 
 
-async def test_type_tags_and_names_are_found_too_but_weigh_less(raw_index: Engine) -> None:
+async def test_type_tags_and_names_are_found_too_but_weigh_less(raw_index: TextEngine) -> None:
     """D-55: what is indexed may be enriched."""
     await raw_index.put(
         [
@@ -119,32 +121,32 @@ async def test_type_tags_and_names_are_found_too_but_weigh_less(raw_index: Engin
     assert sorted(names[1:]) == ["tagged", "typed"]
 
 
-async def test_every_phrase_must_be_found_side_by_side(raw_index: Engine) -> None:
+async def test_every_phrase_must_be_found_side_by_side(raw_index: TextEngine) -> None:
     """D-49: a quoted phrase works."""
     await fill(raw_index, right="the night heron nests", wrong="a heron at night", half="the night heron sleeps")
 
-    assert await found(raw_index, Words(phrases=("night heron",))) == ["half", "right"]
-    assert await found(raw_index, Words(phrases=("night heron", "nests"))) == ["right"]
+    assert await found(raw_index, TextQuery(phrases=("night heron",))) == ["half", "right"]
+    assert await found(raw_index, TextQuery(phrases=("night heron", "nests"))) == ["right"]
 
 
-async def test_words_beside_a_phrase_are_welcome_but_not_needed(raw_index: Engine) -> None:
+async def test_words_beside_a_phrase_are_welcome_but_not_needed(raw_index: TextEngine) -> None:
     """`Words.any_of`: at least one must be found unless phrases is given."""
     await fill(raw_index, b="the night heron nests here", a="the night heron sleeps here", c="it nests")
 
-    assert await found(raw_index, Words(any_of=("nests", "unheard"), phrases=("night heron",))) == ["b", "a"]
-    assert await raw_index.total(Words(any_of=("nests",), phrases=("night heron",)), within=everywhere()) == 2
+    assert await found(raw_index, TextQuery(any_of=("nests", "unheard"), phrases=("night heron",))) == ["b", "a"]
+    assert await raw_index.count_matches(TextQuery(any_of=("nests",), phrases=("night heron",)), access_filter=everywhere()) == 2
 
 
-async def test_what_is_unwanted_is_left_out(raw_index: Engine) -> None:
+async def test_what_is_unwanted_is_left_out(raw_index: TextEngine) -> None:
     """D-49: a leading minus works, before words and phrases."""
     await fill(raw_index, a="heron roof", b="heron river", c="heron night river")
 
-    assert await found(raw_index, Words(any_of=("heron",), none_of=("roof",))) == ["b", "c"]
-    assert await found(raw_index, Words(any_of=("heron",), none_of=("night river", "roof"))) == ["b"]
-    assert await found(raw_index, Words(none_of=("roof",))) == []
+    assert await found(raw_index, TextQuery(any_of=("heron",), none_of=("roof",))) == ["b", "c"]
+    assert await found(raw_index, TextQuery(any_of=("heron",), none_of=("night river", "roof"))) == ["b"]
+    assert await found(raw_index, TextQuery(none_of=("roof",))) == []
 
 
-async def test_a_word_of_several_parts_is_found_side_by_side(raw_index: Engine) -> None:
+async def test_a_word_of_several_parts_is_found_side_by_side(raw_index: TextEngine) -> None:
     """D-49: `fail-over` is one word to whoever types it."""
     await fill(raw_index, a="the fail-over test", b="we fail, then it is over")
 
@@ -188,40 +190,40 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)
-async def test_nothing_in_a_word_is_syntax(raw_index: Engine, hostile: str) -> None:
+async def test_nothing_in_a_word_is_syntax(raw_index: TextEngine, hostile: str) -> None:
     """D-49: query text is data."""
     await fill(raw_index, a="the roof", b="unrelated")
 
-    for words in (any_of(hostile), any_of(hostile, "roof"), Words(phrases=(hostile,)), Words(any_of=("roof",), none_of=(hostile,))):
+    for words in (any_of(hostile), any_of(hostile, "roof"), TextQuery(phrases=(hostile,)), TextQuery(any_of=("roof",), none_of=(hostile,))):
         names = await found(raw_index, words)
-        assert len(names) == await raw_index.total(words, within=everywhere())
+        assert len(names) == await raw_index.count_matches(words, access_filter=everywhere())
         assert set(names) <= {"a"}
     assert await found(raw_index, any_of(hostile, "roof")) == ["a"]
 
 
 @given(text=st.text(max_size=30), other=st.text(max_size=10))
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-async def test_any_text_may_be_asked_for(raw_index: Engine, text: str, other: str) -> None:
+async def test_any_text_may_be_asked_for(raw_index: TextEngine, text: str, other: str) -> None:
     """D-49: query text is data, whatever it is."""
     await raw_index.put([make_document(content=f"heron {text}".replace("\0", " "))])
-    words = Words(any_of=("heron", text), none_of=("roof", "pelican"), phrases=())
+    words = TextQuery(any_of=("heron", text), none_of=("roof", "pelican"), phrases=())
 
     assert "a" in await found(raw_index, words)
-    await raw_index.match(Words(any_of=(text,), phrases=(other,), none_of=(text + other,)), within=everywhere(), limit=1)
+    await raw_index.search(TextQuery(any_of=(text,), phrases=(other,), none_of=(text + other,)), access_filter=everywhere(), limit=1)
 
 
-async def test_whole_words_of_other_scripts_are_found(raw_index: Engine) -> None:
+async def test_whole_words_of_other_scripts_are_found(raw_index: TextEngine) -> None:
     """D-49: no script is refused, and what has no spaces is found by each part of it."""
     await fill(raw_index, a="東京タワー ist hoch", b="Схема базы данных", c="Ärger mit Umlauten")
 
-    assert await found(raw_index, any_of(*sought("東京タワー"))) == ["a"]
+    assert await found(raw_index, any_of(*to_search_terms("東京タワー"))) == ["a"]
     assert await found(raw_index, any_of("タワ")) == await found(raw_index, any_of("京")) == ["a"]
-    assert await found(raw_index, Words(phrases=("東京 京タ",))) == ["a"]
+    assert await found(raw_index, TextQuery(phrases=("東京 京タ",))) == ["a"]
     assert await found(raw_index, any_of("базы")) == ["b"]
     assert await found(raw_index, any_of("ÄRGER")) == ["c"]
 
 
-async def test_equally_good_memories_come_in_the_order_of_their_ids(raw_index: Engine) -> None:
+async def test_equally_good_memories_come_in_the_order_of_their_ids(raw_index: TextEngine) -> None:
     """D-44 ends in the id, so an index must not choose among equals by chance, nor from page to page."""
     ids = [f"m{number:02}" for number in range(30)]
     await raw_index.put([make_document(memory_id) for memory_id in reversed(ids)])
@@ -230,17 +232,17 @@ async def test_equally_good_memories_come_in_the_order_of_their_ids(raw_index: E
     pages = [await found(raw_index, limit=7, offset=offset) for offset in range(0, 35, 7)]
 
     assert [name for page in pages for name in page] == ids
-    assert await raw_index.total(any_of("heron"), within=everywhere()) == 30
+    assert await raw_index.count_matches(any_of("heron"), access_filter=everywhere()) == 30
 
 
-async def test_an_offset_beyond_the_end_finds_nothing(raw_index: Engine) -> None:
+async def test_an_offset_beyond_the_end_finds_nothing(raw_index: TextEngine) -> None:
     """D-49: limit and offset."""
     await fill(raw_index, a="heron")
 
     assert await found(raw_index, offset=1) == []
 
 
-async def test_putting_again_replaces_the_text(raw_index: Engine) -> None:
+async def test_putting_again_replaces_the_text(raw_index: TextEngine) -> None:
     """D-46: an index holds a memory as it is now."""
     await fill(raw_index, a="heron")
     for _ in range(3):
@@ -248,10 +250,10 @@ async def test_putting_again_replaces_the_text(raw_index: Engine) -> None:
 
     assert await found(raw_index) == []
     assert await found(raw_index, any_of("kingfisher")) == ["a"]
-    assert await raw_index.total(any_of("kingfisher"), within=everywhere()) == 1
+    assert await raw_index.count_matches(any_of("kingfisher"), access_filter=everywhere()) == 1
 
 
-async def test_putting_again_replaces_what_is_filtered_by(raw_index: Engine) -> None:
+async def test_putting_again_replaces_what_is_filtered_by(raw_index: TextEngine) -> None:
     """D-46, for a memory whose words stay."""
     await raw_index.put([make_document(confidence=0.2, org="acme", source="manual")])
     await raw_index.put([make_document(confidence=0.9, org="umbrella", source="import")])
@@ -260,7 +262,7 @@ async def test_putting_again_replaces_what_is_filtered_by(raw_index: Engine) -> 
     assert await found(raw_index, within=everywhere(org="acme")) == []
 
 
-async def test_the_last_of_two_documents_of_one_memory_counts(raw_index: Engine) -> None:
+async def test_the_last_of_two_documents_of_one_memory_counts(raw_index: TextEngine) -> None:
     """D-51: a batch may hold a memory twice."""
     await raw_index.put([make_document(content="heron"), make_document(content="roof")])
 
@@ -268,41 +270,41 @@ async def test_the_last_of_two_documents_of_one_memory_counts(raw_index: Engine)
     assert await found(raw_index, any_of("heron")) == []
 
 
-async def test_what_is_offered_is_found_at_once_but_replaces_nothing_that_is_as_new(raw_index: Engine) -> None:
-    """`TextIndex.offer`: the words of what a job will put, whoever of the two comes first."""
-    await raw_index.offer([make_document(content="heron")])
+async def test_what_is_offered_is_found_at_once_but_replaces_nothing_that_is_as_new(raw_index: TextEngine) -> None:
+    """`TextIndex.put_if_newer`: the words of what a job will put, whoever of the two comes first."""
+    await raw_index.put_if_newer([make_document(content="heron")])
     offered = await found(raw_index, any_of("heron"))
-    await raw_index.offer([make_document(content="stork", updated_at=NOW + timedelta(seconds=1))])
+    await raw_index.put_if_newer([make_document(content="stork", updated_at=NOW + timedelta(seconds=1))])
     newer = await found(raw_index, any_of("stork"))
-    await raw_index.offer([make_document(content="crane", updated_at=NOW + timedelta(seconds=1)), make_document(content="heron")])
+    await raw_index.put_if_newer([make_document(content="crane", updated_at=NOW + timedelta(seconds=1)), make_document(content="heron")])
 
     assert (offered, newer) == (["a"], ["a"])
     assert [await found(raw_index, any_of(word)) for word in ("stork", "crane", "heron")] == [["a"], [], []]
 
 
-async def test_what_is_dropped_is_gone_and_what_is_unknown_is_ignored(raw_index: Engine) -> None:
+async def test_what_is_dropped_is_gone_and_what_is_unknown_is_ignored(raw_index: TextEngine) -> None:
     """Spec 3.4: a deleted memory leaves all stores; D-51: the job that does it may run again."""
     await fill(raw_index, a="heron", b="heron")
 
     for _ in range(2):
-        await raw_index.drop(1, ["a", "never seen"])
+        await raw_index.delete(1, ["a", "never seen"])
 
     assert await found(raw_index) == ["b"]
     await fill(raw_index, a="heron")
     assert await found(raw_index) == ["a", "b"]
 
 
-async def test_workspaces_never_mix(raw_index: Engine) -> None:
+async def test_workspaces_never_mix(raw_index: TextEngine) -> None:
     """Spec 2.8: workspace_id is a hard boundary, for memories of one id too."""
     await raw_index.put([make_document(), make_document(workspace_id=2, content="roof"), make_document("b", workspace_id=2)])
-    await raw_index.drop(1, ["b"])
+    await raw_index.delete(1, ["b"])
 
     assert await found(raw_index, any_of("heron", "roof"), within=everywhere(1)) == ["a"]
     assert await found(raw_index, within=everywhere(2)) == ["b"]
-    assert await raw_index.total(any_of("heron"), within=everywhere(3)) == 0
+    assert await raw_index.count_matches(any_of("heron"), access_filter=everywhere(3)) == 0
 
 
-async def test_names_are_told_apart_to_the_letter(raw_index: Engine) -> None:
+async def test_names_are_told_apart_to_the_letter(raw_index: TextEngine) -> None:
     """Spec 2.8: a query with an org filter never returns memories of another org, whatever its name looks like."""
     orgs = ["acme", "Acme", "acmé", "acme ", "acme OR umbrella", '"acme"', "acme'", "Acme Inc"]
     await raw_index.put([make_document(f"m{number}", org=org, project=org, tags=(org,)) for number, org in enumerate(orgs)])
@@ -319,7 +321,7 @@ async def test_names_are_told_apart_to_the_letter(raw_index: Engine) -> None:
             assert await found(raw_index, within=within) == [f"m{number}"]
 
 
-async def test_a_key_of_many_orgs_and_projects_sees_them_all(raw_index: Engine) -> None:
+async def test_a_key_of_many_orgs_and_projects_sees_them_all(raw_index: TextEngine) -> None:
     """D-23: allow-lists may be longer than is good for one expression."""
     names = [f"n{number}" for number in range(MAX_SPACES)]
     await raw_index.put(
@@ -339,56 +341,58 @@ async def test_a_key_of_many_orgs_and_projects_sees_them_all(raw_index: Engine) 
     assert sorted(await found(raw_index, within=many)) == ["in", "mine", "shared"]
     assert sorted(await found(raw_index, within=replace(many, org="n1", project="n2"))) == ["in", "mine", "shared"]
     assert sorted(await found(raw_index, within=replace(many, org="n2"))) == ["mine"]
-    assert await raw_index.total(any_of("heron"), within=replace(many, agent_id=None)) == 2
+    assert await raw_index.count_matches(any_of("heron"), access_filter=replace(many, agent_id=None)) == 2
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(drawn=documents, within=withins)
-async def test_a_query_sees_what_the_rule_of_visibility_says(raw_index: Engine, drawn: list[Document], within: Within) -> None:
+async def test_a_query_sees_what_the_rule_of_visibility_says(
+    raw_index: TextEngine, drawn: list[IndexDocument], within: AccessFilter
+) -> None:
     """D-43: one rule, whatever the engine."""
     for workspace_id in (1, 2):
-        await raw_index.drop(workspace_id, [f"m{number:02}" for number in range(31)])
+        await raw_index.delete(workspace_id, [f"m{number:02}" for number in range(31)])
     await raw_index.put(drawn)
-    expected = sorted(document.memory_id for document in drawn if sees(within, document))
+    expected = sorted(document.memory_id for document in drawn if is_visible(within, document))
 
     assert sorted(await found(raw_index, any_of("heron"), within=within)) == expected
-    assert sorted(await found(raw_index, Words(any_of=("heron",), is_question=True), within=within)) == expected
-    assert await raw_index.total(any_of("heron"), within=within) == len(expected)
+    assert sorted(await found(raw_index, TextQuery(any_of=("heron",), is_question=True), within=within)) == expected
+    assert await raw_index.count_matches(any_of("heron"), access_filter=within) == len(expected)
 
 
-async def test_a_question_passes_over_words_that_very_many_have(raw_index: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_question_passes_over_words_that_very_many_have(raw_index: TextEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     """`Words.is_question`: only the best are wanted; a search finds all the same."""
-    monkeypatch.setattr(frequencies, "MOST_DOCUMENTS", 20)
+    monkeypatch.setattr(frequencies, "MAX_SCORED_DOCUMENTS", 20)
     common = [make_document(f"common{number:02}", content="pelican on the roof") for number in range(30)]
     await raw_index.put([*common, *(make_document(f"rare{number}", content=f"heron on the roof {number}") for number in range(5))])
-    words = Words(any_of=("heron", "roof"))
+    words = TextQuery(any_of=("heron", "roof"))
 
     assert await found(raw_index, replace(words, is_question=True), limit=1) == await found(raw_index, words, limit=1)
-    assert len(await found(raw_index, words)) == await raw_index.total(words, within=everywhere()) == 35
+    assert len(await found(raw_index, words)) == await raw_index.count_matches(words, access_filter=everywhere()) == 35
 
 
 async def test_a_question_whose_rare_words_find_too_few_gets_what_common_ones_find(
-    raw_index: Engine, monkeypatch: pytest.MonkeyPatch
+    raw_index: TextEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`Words.is_question`: words are passed over for speed, never at the price of results."""
-    monkeypatch.setattr(frequencies, "MOST_DOCUMENTS", 1)
-    monkeypatch.setattr(frequencies, "ENOUGH", 0)
+    monkeypatch.setattr(frequencies, "MAX_SCORED_DOCUMENTS", 1)
+    monkeypatch.setattr(frequencies, "MIN_DOCUMENTS_FACTOR", 0)
     await fill(raw_index, rare="heron", one="the pelican", two="the pelican again", other_tenants="heron pelican")
 
-    names = await found(raw_index, Words(any_of=("heron", "pelican"), is_question=True), limit=6)
+    names = await found(raw_index, TextQuery(any_of=("heron", "pelican"), is_question=True), limit=6)
 
     assert len(names) == 6
     assert {"rare", "other_tenants"} < set(names)
 
 
-async def test_a_question_in_a_small_workspace_is_answered_from_it_alone(raw_index: Engine) -> None:
+async def test_a_question_in_a_small_workspace_is_answered_from_it_alone(raw_index: TextEngine) -> None:
     """Spec 2.8, where another workspace has nearly all of the words and ours nearly all of the documents."""
     await raw_index.put([make_document(f"ours{number}", content="pelican") for number in range(60)])
     await raw_index.put([make_document(f"theirs{number}", workspace_id=2, content="heron heron") for number in range(50)])
     await raw_index.put([make_document("mine", content="a heron somewhere in a longer text of ours")])
 
-    assert await found(raw_index, Words(any_of=("heron",), is_question=True), limit=1) == ["mine"]
-    assert len(await found(raw_index, Words(any_of=("heron",), is_question=True), within=everywhere(2), limit=60)) == 50
+    assert await found(raw_index, TextQuery(any_of=("heron",), is_question=True), limit=1) == ["mine"]
+    assert len(await found(raw_index, TextQuery(any_of=("heron",), is_question=True), within=everywhere(2), limit=60)) == 50
 
 
 async def test_setting_up_twice_changes_nothing(open_index: Open) -> None:
@@ -407,7 +411,7 @@ async def test_what_another_instance_commits_is_seen_by_the_next_query(open_inde
     one, other = open_index(), open_index()
     await fill(one, a="heron")
     assert await found(other) == ["a"]
-    await other.drop(1, ["a"])
+    await other.delete(1, ["a"])
     assert await found(one) == []
 
 
@@ -460,7 +464,7 @@ async def test_what_another_process_commits_is_seen_by_the_next_query(open_index
         assert await found(index) == ["a", "mine"]
 
 
-async def test_queries_and_writes_at_once_see_whole_documents(raw_index: Engine) -> None:
+async def test_queries_and_writes_at_once_see_whole_documents(raw_index: TextEngine) -> None:
     """The port: put replaces a document, so a query meets the old one or the new one, never neither."""
     ids = [f"m{number:02}" for number in range(20)]
     await raw_index.put([make_document(memory_id) for memory_id in ids])
@@ -486,15 +490,15 @@ class Machine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.model: dict[tuple[int, str], Document] = {}
+        self.model: dict[tuple[int, str], IndexDocument] = {}
         self.folder = tempfile.TemporaryDirectory()
         self.runner = asyncio.Runner()
         self.index, self.onlooker = self.opened(), self.opened()
 
-    def opened(self) -> Engine:
+    def opened(self) -> TextEngine:
         """Open the machine's index."""
 
-        async def open_it() -> Engine:
+        async def open_it() -> TextEngine:
             return texts.open(self.url, data_dir=Path(self.folder.name))
 
         return self.runner.run(open_it())
@@ -518,7 +522,7 @@ class Machine(RuleBasedStateMachine):
         ids = [f"m{number}" for number in memory_ids]
         for memory_id in ids:
             self.model.pop((workspace_id, memory_id), None)
-        self.runner.run(self.index.drop(workspace_id, ids))
+        self.runner.run(self.index.delete(workspace_id, ids))
 
     @rule()
     def reopen(self) -> None:
@@ -530,10 +534,12 @@ class Machine(RuleBasedStateMachine):
     def match(self, word: str, workspace_id: int, org: str | None) -> None:
         """Ask both."""
         within = everywhere(workspace_id, org=org)
-        expected = sorted(document.memory_id for document in self.model.values() if word in document.content and sees(within, document))
+        expected = sorted(
+            document.memory_id for document in self.model.values() if word in document.content and is_visible(within, document)
+        )
         for index in (self.index, self.onlooker):
             assert sorted(self.runner.run(found(index, any_of(word), within=within))) == expected
-            assert self.runner.run(index.total(any_of(word), within=within)) == len(expected)
+            assert self.runner.run(index.count_matches(any_of(word), access_filter=within)) == len(expected)
 
     def teardown(self) -> None:
         """Let go of everything."""
@@ -570,11 +576,11 @@ class TestTheEmbeddedEngine:
         return tmp_path / "texts.db"
 
     @pytest.fixture
-    async def opened(self, path: Path) -> AsyncIterator[Callable[[], Engine]]:
+    async def opened(self, path: Path) -> AsyncIterator[Callable[[], TextEngine]]:
         """Open it, as often as asked."""
         async with contextlib.AsyncExitStack() as stack:
 
-            def open_it() -> Engine:
+            def open_it() -> TextEngine:
                 index = texts.open("embedded:", data_dir=path.parent)
                 stack.push_async_callback(index.close)
                 return index
@@ -584,7 +590,7 @@ class TestTheEmbeddedEngine:
     @pytest.mark.parametrize("with_journal", [True, False])
     @pytest.mark.parametrize("while_in_use", [True, False])
     async def test_a_deleted_file_is_an_empty_index_to_fill_again(
-        self, opened: Callable[[], Engine], path: Path, while_in_use: bool, with_journal: bool
+        self, opened: Callable[[], TextEngine], path: Path, while_in_use: bool, with_journal: bool
     ) -> None:
         """Derived stores may be deleted and rebuilt by brain:reindex (spec 4.4)."""
         index = opened()
@@ -601,12 +607,12 @@ class TestTheEmbeddedEngine:
         assert await found(index) == ["b"]
         assert await found(opened()) == ["b"]
 
-    async def test_a_damaged_file_says_what_to_do(self, opened: Callable[[], Engine], path: Path) -> None:
+    async def test_a_damaged_file_says_what_to_do(self, opened: Callable[[], TextEngine], path: Path) -> None:
         """D-46: the index is derived, so the way out is to build it anew; and then it works without a restart."""
         damage(path, at=0)
         index = opened()
 
-        for call in (index.setup(), index.put([make_document()]), index.match(any_of("heron"), within=everywhere(), limit=1)):
+        for call in (index.setup(), index.put([make_document()]), index.search(any_of("heron"), access_filter=everywhere(), limit=1)):
             with pytest.raises(EngineUnavailable, match=r"texts\.db .*delete it.*rookery brain:reindex"):
                 await call
 
@@ -623,7 +629,7 @@ class TestTheEmbeddedEngine:
             await index.start()
         await index.close()
 
-    async def test_damage_within_the_file_is_told_in_the_same_words(self, opened: Callable[[], Engine], path: Path) -> None:
+    async def test_damage_within_the_file_is_told_in_the_same_words(self, opened: Callable[[], TextEngine], path: Path) -> None:
         """D-46, for a file that opens well."""
         index = opened()
         await index.put([make_document(f"m{number}", content="heron " * 100) for number in range(100)])
@@ -635,13 +641,13 @@ class TestTheEmbeddedEngine:
 
     async def test_a_query_that_takes_too_long_is_interrupted(self, path: Path) -> None:
         """No request waits without a bound; the engine goes on working."""
-        index = EmbeddedTexts(path, deadline_s=0)
+        index = EmbeddedTextIndex(path, timeout_s=0)
         try:
             await index.put([make_document(f"m{number}") for number in range(3000)])
 
             with pytest.raises(EngineUnavailable, match="took longer"):
-                await index.match(any_of("heron"), within=everywhere(), limit=1)
+                await index.search(any_of("heron"), access_filter=everywhere(), limit=1)
 
-            assert await index.match(any_of("unheard of"), within=everywhere(), limit=1) == []
+            assert await index.search(any_of("unheard of"), access_filter=everywhere(), limit=1) == []
         finally:
             await index.close()

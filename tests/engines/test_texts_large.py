@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given, settings
 from structlog.testing import capture_logs
 
-from rookery.engines.texts import large
-from rookery.engines.texts.embedded import EmbeddedTexts
-from rookery.engines.texts.grammar import Asked
-from rookery.memory.models import Document, MemoryScope, Within, Words
-from rookery.memory.visibility import sees
+from rookery.engines.texts import term_cache
+from rookery.engines.texts.embedded import EmbeddedTextIndex
+from rookery.engines.texts.fts_query import FtsQuery
+from rookery.memory.models import AccessFilter, IndexDocument, MemoryScope, TextQuery
+from rookery.memory.visibility import is_visible
 from tests.conftest import eventually
 from tests.engines.conftest import NOW, documents, everywhere, make_document, withins
 
-Open = Callable[[], EmbeddedTexts]
+Open = Callable[[], EmbeddedTextIndex]
 
 
 class Answers:
@@ -36,10 +36,10 @@ class Answers:
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
     """Make every store a large one, brought up to date at once, and count who answers."""
-    counted, match = Answers(), large.Large.match
+    counted, match = Answers(), term_cache.TermCache.search
 
     def counting(
-        self: large.Large, connection: sqlite3.Connection, asked: Asked, within: Within, wanted: int
+        self: term_cache.TermCache, connection: sqlite3.Connection, asked: FtsQuery, within: AccessFilter, wanted: int
     ) -> list[tuple[float, str]] | None:
         best = match(self, connection, asked, within, wanted)
         counted.cached += best is not None
@@ -47,8 +47,8 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
         return best
 
     for name, value in {"FROM": 0, "_EXACT": -1, "_SOON": 1, "_LOOK_S": 0.005, "_AGAIN_S": 0.01}.items():
-        monkeypatch.setattr(large, name, value)
-    monkeypatch.setattr(large.Large, "match", counting)
+        monkeypatch.setattr(term_cache, name, value)
+    monkeypatch.setattr(term_cache.TermCache, "search", counting)
     return counted
 
 
@@ -57,32 +57,32 @@ async def open_index(tmp_path: Path) -> AsyncIterator[Open]:
     """Open the same index, as often as asked: as another process would, or as this one after a restart."""
     async with contextlib.AsyncExitStack() as stack:
 
-        def open_it() -> EmbeddedTexts:
-            index = EmbeddedTexts(tmp_path / "texts.db")
+        def open_it() -> EmbeddedTextIndex:
+            index = EmbeddedTextIndex(tmp_path / "texts.db")
             stack.push_async_callback(index.close)
             return index
 
         yield open_it
 
 
-def question(*words: str) -> Words:
+def question(*words: str) -> TextQuery:
     """Ask as recall does."""
-    return Words(any_of=words, is_question=True)
+    return TextQuery(any_of=words, is_question=True)
 
 
-async def cached(index: EmbeddedTexts, *put: Document) -> None:
+async def cached(index: EmbeddedTextIndex, *put: IndexDocument) -> None:
     """Put documents, and wait until the cache has them."""
     await index.start()
     await index.put(put)
     await eventually(index.is_cached)
 
 
-async def found(index: EmbeddedTexts, words: Words, *, within: Within | None = None, limit: int) -> list[str]:
+async def found(index: EmbeddedTextIndex, words: TextQuery, *, within: AccessFilter | None = None, limit: int) -> list[str]:
     """Return the ids that match, best first."""
-    return [each.memory_id for each in await index.match(words, within=within or everywhere(), limit=limit)]
+    return [each.memory_id for each in await index.search(words, access_filter=within or everywhere(), limit=limit)]
 
 
-def some(number: int) -> list[Document]:
+def some(number: int) -> list[IndexDocument]:
     """Make documents of which the first have the word more often."""
     return [make_document(f"m{each}", content=f"heron {'heron ' * (number - each)}number {each}") for each in range(number)]
 
@@ -91,7 +91,7 @@ async def test_a_large_store_is_answered_from_its_cache_in_the_same_order(open_i
     """Issue 5: full text at a million memories."""
     index = open_index()
     await cached(index, *some(8), make_document("other", content="pelican"))
-    plain = await found(index, Words(any_of=("heron",)), limit=8)
+    plain = await found(index, TextQuery(any_of=("heron",)), limit=8)
 
     assert await found(index, question("heron"), limit=8) == plain
     assert (answers.cached, answers.others) == (1, 0)
@@ -100,15 +100,15 @@ async def test_a_large_store_is_answered_from_its_cache_in_the_same_order(open_i
 @settings(max_examples=15)
 @given(drawn=documents, within=withins)
 async def test_the_cache_sees_what_the_rule_of_visibility_says(
-    tmp_path_factory: pytest.TempPathFactory, drawn: list[Document], within: Within
+    tmp_path_factory: pytest.TempPathFactory, drawn: list[IndexDocument], within: AccessFilter
 ) -> None:
     """Spec 2.8 and D-43, whoever answers."""
     put = [replace(each, content="heron on the roof") for each in drawn]
-    expected = sorted(each.memory_id for each in put if sees(within, each))
+    expected = sorted(each.memory_id for each in put if is_visible(within, each))
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {"FROM": 0, "_EXACT": -1, "_SOON": 1, "_LOOK_S": 0.005}.items():
-            patch.setattr(large, name, value)
-        index = EmbeddedTexts(tmp_path_factory.mktemp("texts") / "texts.db")
+            patch.setattr(term_cache, name, value)
+        index = EmbeddedTextIndex(tmp_path_factory.mktemp("texts") / "texts.db")
         try:
             await cached(index, *put)
             got = await found(index, question("heron"), within=within, limit=max(1, len(expected)))
@@ -134,9 +134,9 @@ async def test_what_came_since_is_found_with_the_rest(open_index: Open, answers:
     """`TextIndex`: a query sees every write that returned before it."""
     index = open_index()
     await cached(index, *some(4))
-    monkeypatch.setattr(large, "_SOON", 10_000)
+    monkeypatch.setattr(term_cache, "_UPDATE_AFTER_ROWS", 10_000)
     await index.put([make_document("new", content="a heron just came"), make_document("m0", content="nothing of the kind")])
-    await index.drop(1, ["m1"])
+    await index.delete(1, ["m1"])
 
     assert sorted(await found(index, question("heron"), limit=3)) == ["m2", "m3", "new"]
     assert answers.cached == 1
@@ -165,7 +165,7 @@ async def test_what_is_dropped_leaves_the_cache_too(open_index: Open, answers: A
     """Spec 3.4: deleted is removed from all stores."""
     index = open_index()
     await cached(index, *some(6))
-    await index.drop(1, ["m0", "m1"])
+    await index.delete(1, ["m0", "m1"])
     await index.put([make_document("m2", content="a pelican now")])
     await eventually(index.is_cached)
 
@@ -196,7 +196,7 @@ async def test_the_first_question_after_a_restart_is_answered_from_the_cache(
     first = open_index()
     await cached(first, *some(5))
     await first.close()
-    monkeypatch.setattr(large, "_LOOK_S", 60.0)
+    monkeypatch.setattr(term_cache, "_POLL_INTERVAL_S", 60.0)
     second = open_index()
     await second.start()
 
@@ -209,13 +209,13 @@ async def test_few_of_many_are_found_in_the_cache_as_by_sqlite(
     open_index: Open, answers: Answers, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     """Issue 5: of common words SQLite looks at every document that has one, however few of them may be seen."""
-    monkeypatch.setattr(large, "_EXACT", 20)
+    monkeypatch.setattr(term_cache, "_MIN_MATCHING_DOCUMENTS", 20)
     index = open_index()
     theirs = [make_document(f"t{each}", content="heron heron", project="theirs") for each in range(30)]
     ours = [make_document(f"o{each}", content=f"heron {'roof ' * each}", project="ours") for each in range(3)]
     await cached(index, *theirs, *ours)
     inside = everywhere(project="ours")
-    plain = await found(index, Words(any_of=("heron",)), within=inside, limit=most)
+    plain = await found(index, TextQuery(any_of=("heron",)), within=inside, limit=most)
 
     assert await found(index, question("heron"), within=inside, limit=most) == plain
     assert (answers.cached, answers.others) == (1, 0)
@@ -277,7 +277,7 @@ async def test_a_disk_that_is_nearly_full_is_not_filled_by_the_cache(
     open_index: Open, answers: Answers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """D-17: under half a gigabyte nothing could be remembered any more; the cache can wait."""
-    monkeypatch.setattr(large, "_SPARE_BYTES", 2**62)
+    monkeypatch.setattr(term_cache, "_MIN_FREE_BYTES", 2**62)
     index = open_index()
     with capture_logs() as logs:
         await index.start()
@@ -286,11 +286,11 @@ async def test_a_disk_that_is_nearly_full_is_not_filled_by_the_cache(
 
     assert len(await found(index, question("heron"), limit=4)) == 4
     assert answers.cached == 0
-    monkeypatch.setattr(large, "_SPARE_BYTES", 0)
+    monkeypatch.setattr(term_cache, "_MIN_FREE_BYTES", 0)
     await eventually(partial(_is_answered_from_the_cache, index, answers))
 
 
-async def _is_answered_from_the_cache(index: EmbeddedTexts, answers: Answers) -> bool:
+async def _is_answered_from_the_cache(index: EmbeddedTextIndex, answers: Answers) -> bool:
     assert len(await found(index, question("heron"), limit=4)) == 4
     return answers.cached > 0
 

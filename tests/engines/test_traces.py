@@ -260,21 +260,21 @@ async def test_what_outlives_its_request_is_no_part_of_its_trace(receiver: Recei
     go_on = asyncio.Event()
 
     async def later() -> None:
-        with tracing.span("in time"):
+        with tracing.start_span("in time"):
             pass
         await go_on.wait()
-        with tracing.span("too late"):
+        with tracing.start_span("too late"):
             pass
 
-    request = tracer.serve("GET", [])
-    token = tracing.enter(request)
+    request = tracer.start_request_span("GET", [])
+    token = tracing.attach_span(request)
     task = asyncio.create_task(later())
     await asyncio.sleep(0)
-    tracing.leave(token)
+    tracing.detach_span(token)
     request.end()
     go_on.set()
     await task
-    with tracing.span("outside"):
+    with tracing.start_span("outside"):
         pass
     await tracer.close()
 
@@ -315,10 +315,10 @@ async def test_the_last_spans_are_sent_at_the_end(receiver: Receiver) -> None:
     """D-11: closing does not wait for the next turn of the clock, and may be done twice."""
     tracer = OtlpTracer(f"{receiver.url}/v1/traces")
     started = time.monotonic()
-    tracer.serve("GET", []).end()
+    tracer.start_request_span("GET", []).end()
     await tracer.close()
     await tracer.close()
-    tracer.serve("GET", []).end()
+    tracer.start_request_span("GET", []).end()
 
     assert time.monotonic() - started < 3
     assert [span.name for span in receiver.spans] == ["GET"]

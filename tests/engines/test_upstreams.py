@@ -17,10 +17,10 @@ import psutil
 import pytest
 
 from rookery.engines import upstreams
-from rookery.engines.upstreams.child import Child, find_error_line
-from rookery.tools.errors import ConnectFailed, ConnectionLost, ResultInvalid, ResultTooLarge, UpstreamRefused
-from rookery.tools.models import Command, Server
-from rookery.tools.ports import Asking, Connection
+from rookery.engines.upstreams.process import ServerProcess, find_error_line
+from rookery.tools.errors import ConnectFailed, ConnectionLost, InvalidResult, ResultTooLarge, UpstreamErrorResponse
+from rookery.tools.models import CommandTarget, Server
+from rookery.tools.ports import RequestOptions, UpstreamConnection
 from tests.conftest import eventually
 from tests.tools.makers import BIN, SERVERS, at, children, descriptors, free_port, is_alive, make_caller, odd, text_of
 
@@ -33,14 +33,14 @@ def nothing() -> None:
     """Hear of a change and do nothing."""
 
 
-def connect(server: Server) -> AbstractAsyncContextManager[Connection]:
+def connect(server: Server) -> AbstractAsyncContextManager[UpstreamConnection]:
     """Return a session to enter."""
     return CONNECTORS[server.kind].connect(server, on_changed=nothing)
 
 
-async def call(connection: Connection, tool: str, **arguments: object) -> dict[str, object]:
+async def call(connection: UpstreamConnection, tool: str, **arguments: object) -> dict[str, object]:
     """Call a tool."""
-    return await connection.ask("tools/call", {"name": tool, "arguments": arguments}, Asking(caller=CALLER))
+    return await connection.request("tools/call", {"name": tool, "arguments": arguments}, RequestOptions(caller=CALLER))
 
 
 @pytest.fixture(scope="module")
@@ -79,10 +79,10 @@ async def nothing_is_left() -> AsyncIterator[None]:
 
 async def test_the_time_server_lists_and_answers_its_tools() -> None:
     """Spec 1, D-32: a real server from the index, in the stateless era."""
-    server = Server(id="time", name="time", target=Command(command=str(BIN / "mcp-server-time"), args=("--local-timezone", "UTC")))
+    server = Server(id="time", name="time", target=CommandTarget(command=str(BIN / "mcp-server-time"), args=("--local-timezone", "UTC")))
 
     async with connect(server) as time_server:
-        offer = await time_server.offer()
+        offer = await time_server.list_features()
         result = await call(time_server, "get_current_time", timezone="UTC")
 
     assert [tool["name"] for tool in offer.tools] == ["get_current_time", "convert_time"]
@@ -96,7 +96,7 @@ async def test_the_git_server_works_on_a_real_repository(tmp_path: Path) -> None
     """Spec 1, D-32: a second real server, with side effects."""
     await asyncio.to_thread(subprocess.run, ["git", "init", "-q", str(tmp_path)], check=True)
     (tmp_path / "note.txt").write_text("hello")
-    target = Command(command=str(BIN / "mcp-server-git"), args=("--repository", str(tmp_path)))
+    target = CommandTarget(command=str(BIN / "mcp-server-git"), args=("--repository", str(tmp_path)))
 
     async with connect(Server(id="git", name="git", target=target)) as git:
         added = await call(git, "git_add", repo_path=str(tmp_path), files=["note.txt"])
@@ -109,9 +109,9 @@ async def test_the_git_server_works_on_a_real_repository(tmp_path: Path) -> None
 async def test_a_server_over_http_answers_as_one_over_pipes_does(served: str) -> None:
     """D-32: Streamable HTTP and SSE through the same port."""
     async with connect(at(served)) as session:
-        offer = await session.offer()
+        offer = await session.list_features()
         result = await call(session, "add", a=2, b=3)
-        content = await session.ask("resources/read", {"uri": "memo://insights"}, Asking(caller=CALLER))
+        content = await session.request("resources/read", {"uri": "memo://insights"}, RequestOptions(caller=CALLER))
 
     assert {"pid", "add", "large", "crash", "headers"} == {tool["name"] for tool in offer.tools}
     assert offer.resources[0]["uri"] == "memo://insights"
@@ -220,7 +220,7 @@ async def test_a_flood_of_messages_leaves_others_their_turn() -> None:
             await asyncio.sleep(0)
 
     with ours, theirs:
-        child = Child((), ours)
+        child = ServerProcess((), ours)
         child.pid = 1
         child.pipe_data_received(1, b'{"jsonrpc": "2.0", "method": "notifications/message"}\n' * 1000)
         waiting = asyncio.create_task(other())
@@ -233,14 +233,14 @@ async def test_a_flood_of_messages_leaves_others_their_turn() -> None:
 
 async def test_who_subscribes_and_leaves_over_and_over_leaves_no_stream_behind() -> None:
     """D-36: in the later era a subscription is a stream upstream; it ends with the last who hears of the resource."""
-    everything = Command(command=sys.executable, args=("-m", "tests.conformance.everything"), cwd=str(ROOT))
+    everything = CommandTarget(command=sys.executable, args=("-m", "tests.conformance.everything"), cwd=str(ROOT))
     uri: dict[str, object] = {"uri": "test://watched-resource"}
     async with connect(Server(id="later", name="later", target=everything)) as session:
         before = len(asyncio.all_tasks())
         for _ in range(20):
-            asking = Asking(caller=CALLER, on_update=lambda _: None)
-            await session.ask("resources/subscribe", uri, asking)
-            await session.ask("resources/unsubscribe", uri, asking)
+            asking = RequestOptions(caller=CALLER, on_update=lambda _: None)
+            await session.request("resources/subscribe", uri, asking)
+            await session.request("resources/unsubscribe", uri, asking)
 
         await eventually(lambda: len(asyncio.all_tasks()) < before + 5)  # one or two of the session's own came since
 
@@ -248,7 +248,7 @@ async def test_who_subscribes_and_leaves_over_and_over_leaves_no_stream_behind()
 async def test_everything_is_listed_over_all_pages_and_as_it_came() -> None:
     """D-34: schemas pass through unchanged, their nulls and vendors' fields too."""
     async with connect(odd()) as session:
-        offer = await session.offer()
+        offer = await session.list_features()
 
     assert len({str(tool["name"]) for tool in offer.tools}) == len(offer.tools) > 16  # of more than two pages
     strict = next(tool for tool in offer.tools if tool["name"] == "strict")["inputSchema"]
@@ -263,7 +263,7 @@ async def test_everything_is_listed_over_all_pages_and_as_it_came() -> None:
 async def test_a_method_that_the_upstream_does_not_know_lists_nothing() -> None:
     """Notes on MCP 5: resources without templates answer -32601."""
     async with connect(odd("--no-templates")) as session:
-        offer = await session.offer()
+        offer = await session.list_features()
 
     assert offer.templates == ()
     assert len(offer.resources) == 5
@@ -319,9 +319,9 @@ async def test_a_result_larger_than_10_mib_is_refused_and_the_session_goes_on() 
 async def test_what_is_no_result_is_an_error_and_not_a_crash() -> None:
     """D-34: an upstream's nonsense is an upstream's failure."""
     async with connect(odd()) as session:
-        with pytest.raises(ResultInvalid):
+        with pytest.raises(InvalidResult):
             await call(session, "wrong")
-        with pytest.raises(UpstreamRefused, match="not today"):
+        with pytest.raises(UpstreamErrorResponse, match="not today"):
             await call(session, "refuse")
 
         assert text_of(await call(session, "echo", text="hi")) == "hi"
@@ -347,7 +347,7 @@ async def test_progress_is_told_while_a_tool_runs() -> None:
 
     async with connect(odd()) as session:
         params: dict[str, object] = {"name": "progress", "arguments": {"steps": 2, "pause": 0.01}}
-        await session.ask("tools/call", params, Asking(caller=CALLER, on_progress=hear))
+        await session.request("tools/call", params, RequestOptions(caller=CALLER, on_progress=hear))
 
     assert heard == [(1.0, 2.0, "step 1"), (2.0, 2.0, "step 2")]
 
@@ -376,9 +376,9 @@ async def test_a_child_sees_only_the_variables_it_was_given(monkeypatch: pytest.
     ("server", "words"),
     [
         (odd("--exit"), "ended with code 3: cannot find my configuration"),
-        (Server(id="x", name="x", target=Command(command="no-such-program")), "no program 'no-such-program'"),
-        (Server(id="x", name="x", target=Command(command="sh", cwd="/no/such/folder")), "'/no/such/folder' does not exist"),
-        (Server(id="x", name="x", target=Command(command="echo", args=("not a server",))), "ended with code 0"),
+        (Server(id="x", name="x", target=CommandTarget(command="no-such-program")), "no program 'no-such-program'"),
+        (Server(id="x", name="x", target=CommandTarget(command="sh", cwd="/no/such/folder")), "'/no/such/folder' does not exist"),
+        (Server(id="x", name="x", target=CommandTarget(command="echo", args=("not a server",))), "ended with code 0"),
     ],
 )
 async def test_a_command_that_is_no_server_fails_to_connect_in_words(server: Server, words: str) -> None:
@@ -488,7 +488,7 @@ async def test_a_program_that_downloads_is_asked_to_end_and_given_time(tmp_path:
     npx.chmod(0o755)
 
     async def start() -> None:
-        async with connect(Server(id="fetched", name="fetched", target=Command(command=str(npx)))):
+        async with connect(Server(id="fetched", name="fetched", target=CommandTarget(command=str(npx)))):
             pytest.fail("it answers nothing")
 
     starting = asyncio.create_task(start())

@@ -15,19 +15,19 @@ from hypothesis import strategies as st
 
 from rookery.engines import upstreams
 from rookery.tools.errors import ConnectionLost
-from rookery.tools.models import Command, JsonObject, Server
-from rookery.tools.ports import Asking, Connection
+from rookery.tools.models import CommandTarget, JsonObject, Server
+from rookery.tools.ports import RequestOptions, UpstreamConnection
 from tests.tools.makers import SERVERS, make_caller, odd, text_of
 
 CALLER = make_caller()
 CONNECTORS = upstreams.open([])
-MUDDLED = Server(id="muddled", name="muddled", target=Command(command=sys.executable, args=("-I", "-S", str(SERVERS / "muddled.py"))))
+MUDDLED = Server(id="muddled", name="muddled", target=CommandTarget(command=sys.executable, args=("-I", "-S", str(SERVERS / "muddled.py"))))
 _SOON_S = 30.0
 NOISE = ["stranger", "unasked", "nobody", "no number", "progress", "log"]
 
 
 @pytest.fixture
-async def session() -> AsyncIterator[Connection]:
+async def session() -> AsyncIterator[UpstreamConnection]:
     """A session with the server that answers out of order."""
     async with CONNECTORS["stdio"].connect(MUDDLED, on_changed=lambda: None) as connection:
         yield connection
@@ -47,7 +47,7 @@ plans = st.lists(
 )
 
 
-async def muddle(session: Connection, heard: list[object], **arguments: object) -> str:
+async def muddle(session: UpstreamConnection, heard: list[object], **arguments: object) -> str:
     """Make one of several calls; what is heard of it on the way goes into *heard*, and so does its end."""
 
     async def progressed(done: float, total: float | None, message: str | None) -> None:
@@ -56,8 +56,8 @@ async def muddle(session: Connection, heard: list[object], **arguments: object) 
     async def logged(notice: JsonObject) -> None:
         heard.append(notice["data"])
 
-    asking = Asking(caller=CALLER, on_progress=progressed, on_log=logged)
-    result = await session.ask("tools/call", {"name": "muddle", "arguments": arguments}, asking)
+    asking = RequestOptions(caller=CALLER, on_progress=progressed, on_log=logged)
+    result = await session.request("tools/call", {"name": "muddle", "arguments": arguments}, asking)
     heard.append("over")
     return text_of(result)
 
@@ -82,7 +82,7 @@ async def test_each_caller_gets_its_own_answer_whatever_comes_between(plans: lis
         assert [one for one in heard[each] if isinstance(one, tuple)] == [(float(each), None, None)] * plan.before.count("progress")
 
 
-async def test_what_the_server_says_right_before_its_answer_is_heard_before_it(session: Connection) -> None:
+async def test_what_the_server_says_right_before_its_answer_is_heard_before_it(session: UpstreamConnection) -> None:
     """D-34: a log line and progress that came with the answer in one piece are not lost, nor late."""
     for _ in range(50):
         heard: list[object] = []
@@ -93,11 +93,11 @@ async def test_what_the_server_says_right_before_its_answer_is_heard_before_it(s
         assert heard[-1] == "over"
 
 
-async def test_numbers_that_no_machine_holds_reach_the_tool_as_they_are(session: Connection) -> None:
+async def test_numbers_that_no_machine_holds_reach_the_tool_as_they_are(session: UpstreamConnection) -> None:
     """D-34: arguments go on as they came, also integers past 64 bits."""
     params: JsonObject = {"name": "echo", "arguments": {"number": 10**30, "text": "ü\u2028"}}
 
-    result = await session.ask("tools/call", params, Asking(caller=CALLER))
+    result = await session.request("tools/call", params, RequestOptions(caller=CALLER))
 
     assert json.loads(text_of(result))["arguments"] == params["arguments"]
 
@@ -106,15 +106,15 @@ async def test_a_server_that_ends_fails_every_call_that_waits_for_it() -> None:
     """D-32: and says how it ended; nobody waits on."""
     async with CONNECTORS["stdio"].connect(odd(), on_changed=lambda: None) as session:
         slow: JsonObject = {"name": "slow", "arguments": {"seconds": 60, "mark": "none"}}
-        waiting = [asyncio.ensure_future(session.ask("tools/call", slow, Asking(caller=CALLER))) for _ in range(5)]
+        waiting = [asyncio.ensure_future(session.request("tools/call", slow, RequestOptions(caller=CALLER))) for _ in range(5)]
         # Once this is answered theirs are on their way, too, and are read before the one that ends the server.
-        await session.ask("tools/call", {"name": "count", "arguments": {}}, Asking(caller=CALLER))
+        await session.request("tools/call", {"name": "count", "arguments": {}}, RequestOptions(caller=CALLER))
         with pytest.raises(ConnectionLost):
-            await session.ask("tools/call", {"name": "crash", "arguments": {}}, Asking(caller=CALLER))
+            await session.request("tools/call", {"name": "crash", "arguments": {}}, RequestOptions(caller=CALLER))
 
         lost = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), _SOON_S)
         with pytest.raises(ConnectionLost) as unsent:
-            await session.ask("tools/call", {"name": "count", "arguments": {}}, Asking(caller=CALLER))
+            await session.request("tools/call", {"name": "count", "arguments": {}}, RequestOptions(caller=CALLER))
 
     assert [type(each) for each in lost] == [ConnectionLost] * 5
     assert all(isinstance(each, ConnectionLost) and each.was_handled and "ended with code 7" in str(each) for each in lost)

@@ -22,13 +22,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from rookery.engines import vectors
-from rookery.engines.vectors import Engine
+from rookery.engines.vectors import VectorEngine
 from rookery.engines.vectors.blocks import Point
-from rookery.engines.vectors.embedded import EmbeddedVectors
-from rookery.engines.vectors.masks import Facets
-from rookery.engines.vectors.slabs import BLOCK_ROWS, Slab
+from rookery.engines.vectors.embedded import EmbeddedVectorIndex
+from rookery.engines.vectors.filter_mask import ColumnDict
+from rookery.engines.vectors.segment import MAX_BLOCK_ROWS, Segment
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
-from rookery.memory.models import Document, MemoryScope, Near, Vector, Vectored, Within
+from rookery.memory.models import AccessFilter, EmbeddedDocument, IndexDocument, MemoryScope, Vector, VectorHit
 from tests.conftest import eventually
 from tests.engines.conftest import (
     CROSSES,
@@ -54,7 +54,7 @@ NORTHEAST = vector(1, 1)
 class Open(Protocol):
     """Opens the engine of this run; closed when the test ends."""
 
-    def __call__(self, *, model: str = "small/1", dimension: int = 4) -> Engine: ...
+    def __call__(self, *, model: str = "small/1", dimension: int = 4) -> VectorEngine: ...
 
 
 @pytest.fixture(params=["embedded:"])
@@ -68,7 +68,7 @@ async def open_index(url: str, tmp_path: Path) -> AsyncIterator[Open]:
     """Open the same index, as often as asked: as another process would, or as this one after a restart."""
     async with contextlib.AsyncExitStack() as stack:
 
-        def open_it(*, model: str = "small/1", dimension: int = 4) -> Engine:
+        def open_it(*, model: str = "small/1", dimension: int = 4) -> VectorEngine:
             index = vectors.open(url, data_dir=tmp_path, model=model, dimension=dimension)
             stack.push_async_callback(index.close)
             return index
@@ -77,21 +77,21 @@ async def open_index(url: str, tmp_path: Path) -> AsyncIterator[Open]:
 
 
 @pytest.fixture
-def raw_index(open_index: Open) -> Engine:
+def raw_index(open_index: Open) -> VectorEngine:
     """An empty index of four dimensions."""
     return open_index()
 
 
-async def test_the_most_similar_memory_comes_first(raw_index: Engine) -> None:
+async def test_the_most_similar_memory_comes_first(raw_index: VectorEngine) -> None:
     """Spec 4.3 (recall): relevance is vector similarity."""
     await raw_index.put([vectored("north", NORTH), vectored("east", EAST), vectored("between", NORTHEAST)])
 
-    near = await raw_index.near(EAST, within=everywhere(), limit=2)
+    near = await raw_index.search(EAST, access_filter=everywhere(), limit=2)
 
-    assert rounded(near) == [Near(memory_id="east", similarity=1.0), Near(memory_id="between", similarity=round(0.5**0.5, 5))]
+    assert rounded(near) == [VectorHit(memory_id="east", similarity=1.0), VectorHit(memory_id="between", similarity=round(0.5**0.5, 5))]
 
 
-async def test_equally_similar_memories_come_in_the_order_of_their_ids(raw_index: Engine) -> None:
+async def test_equally_similar_memories_come_in_the_order_of_their_ids(raw_index: VectorEngine) -> None:
     """D-44 ends in the id, so an index must not choose among equals by chance."""
     ids = [f"m{number:03}" for number in range(40)]
     await raw_index.put([vectored(memory_id, EAST) for memory_id in reversed(ids)])
@@ -99,7 +99,7 @@ async def test_equally_similar_memories_come_in_the_order_of_their_ids(raw_index
     assert await found(raw_index, limit=7) == ids[:7]
 
 
-async def test_a_memory_is_as_similar_as_its_best_chunk_and_appears_once(raw_index: Engine) -> None:
+async def test_a_memory_is_as_similar_as_its_best_chunk_and_appears_once(raw_index: VectorEngine) -> None:
     """D-55: content longer than the window is several points of one memory."""
     await raw_index.put([vectored("long", NORTH, EAST, EAST, UP), vectored("short", NORTHEAST)])
 
@@ -107,23 +107,23 @@ async def test_a_memory_is_as_similar_as_its_best_chunk_and_appears_once(raw_ind
     assert await raw_index.count(1) == 2
 
 
-async def test_chunks_of_one_memory_do_not_crowd_out_the_others(raw_index: Engine) -> None:
+async def test_chunks_of_one_memory_do_not_crowd_out_the_others(raw_index: VectorEngine) -> None:
     """D-55: a limit counts memories, not chunks."""
     await raw_index.put([vectored("crowd", *[EAST] * 50), vectored("b", NORTHEAST), vectored("c", NORTH)])
 
     assert await found(raw_index, limit=3) == ["crowd", "b", "c"]
 
 
-async def test_putting_again_replaces_all_points(raw_index: Engine) -> None:
+async def test_putting_again_replaces_all_points(raw_index: VectorEngine) -> None:
     """D-46: an index holds a memory as it is now."""
     await raw_index.put([vectored("a", EAST, NORTH)])
     await raw_index.put([vectored("a", UP)])
 
-    assert await raw_index.near(EAST, within=everywhere(), limit=5) == [Near(memory_id="a", similarity=0.0)]
-    assert await raw_index.similarities(UP, workspace_id=1, ids=["a"]) == {"a": 1.0}
+    assert await raw_index.search(EAST, access_filter=everywhere(), limit=5) == [VectorHit(memory_id="a", similarity=0.0)]
+    assert await raw_index.compute_similarities(UP, workspace_id=1, ids=["a"]) == {"a": 1.0}
 
 
-async def test_putting_twice_does_no_harm(raw_index: Engine) -> None:
+async def test_putting_twice_does_no_harm(raw_index: VectorEngine) -> None:
     """D-51: a job may run again after it was done."""
     for _ in range(3):
         await raw_index.put([vectored("a", EAST, NORTH), vectored("b", NORTH)])
@@ -132,19 +132,19 @@ async def test_putting_twice_does_no_harm(raw_index: Engine) -> None:
     assert await found(raw_index) == ["a", "b"]
 
 
-async def test_the_last_of_two_documents_of_one_memory_counts(raw_index: Engine) -> None:
+async def test_the_last_of_two_documents_of_one_memory_counts(raw_index: VectorEngine) -> None:
     """D-51: a batch may hold a memory twice."""
     await raw_index.put([vectored("a", EAST), vectored("a", NORTH)])
 
-    assert await raw_index.similarities(EAST, workspace_id=1, ids=["a"]) == {"a": 0.0}
+    assert await raw_index.compute_similarities(EAST, workspace_id=1, ids=["a"]) == {"a": 0.0}
 
 
-async def test_what_is_dropped_is_gone_and_what_is_unknown_is_ignored(raw_index: Engine) -> None:
+async def test_what_is_dropped_is_gone_and_what_is_unknown_is_ignored(raw_index: VectorEngine) -> None:
     """Spec 3.4: a deleted memory leaves all stores; D-51: the job that does it may run again."""
     await raw_index.put([vectored("a"), vectored("b")])
 
     for _ in range(2):
-        await raw_index.drop(1, ["a", "never seen"])
+        await raw_index.delete(1, ["a", "never seen"])
 
     assert await found(raw_index) == ["b"]
     assert await raw_index.count(1) == 1
@@ -152,24 +152,24 @@ async def test_what_is_dropped_is_gone_and_what_is_unknown_is_ignored(raw_index:
     assert await found(raw_index) == ["a", "b"]
 
 
-async def test_workspaces_never_mix(raw_index: Engine) -> None:
+async def test_workspaces_never_mix(raw_index: VectorEngine) -> None:
     """Spec 2.8: workspace_id is a hard boundary, for memories of one id too."""
     await raw_index.put([vectored("a", EAST), vectored("a", NORTH, workspace_id=2), vectored("b", NORTH, workspace_id=2)])
-    await raw_index.drop(1, ["b"])
+    await raw_index.delete(1, ["b"])
 
-    assert await raw_index.near(EAST, within=everywhere(1), limit=9) == [Near(memory_id="a", similarity=1.0)]
-    assert await raw_index.near(NORTH, within=everywhere(2), limit=1) == [Near(memory_id="a", similarity=1.0)]
-    assert await raw_index.similarities(EAST, workspace_id=1, ids=["a", "b"]) == {"a": 1.0}
+    assert await raw_index.search(EAST, access_filter=everywhere(1), limit=9) == [VectorHit(memory_id="a", similarity=1.0)]
+    assert await raw_index.search(NORTH, access_filter=everywhere(2), limit=1) == [VectorHit(memory_id="a", similarity=1.0)]
+    assert await raw_index.compute_similarities(EAST, workspace_id=1, ids=["a", "b"]) == {"a": 1.0}
     assert [await raw_index.count(workspace_id) for workspace_id in (1, 2, 3)] == [1, 2, 0]
     assert await found(raw_index, within=everywhere(3)) == []
 
 
-async def test_similarities_of_unknown_memories_are_left_out(raw_index: Engine) -> None:
+async def test_similarities_of_unknown_memories_are_left_out(raw_index: VectorEngine) -> None:
     """D-44: a memory found by keyword gets its similarity, if it has one."""
     await raw_index.put([vectored("a", NORTH, EAST)])
 
-    assert await raw_index.similarities(EAST, workspace_id=1, ids=["a", "b"]) == {"a": 1.0}
-    assert await raw_index.similarities(EAST, workspace_id=1, ids=[]) == {}
+    assert await raw_index.compute_similarities(EAST, workspace_id=1, ids=["a", "b"]) == {"a": 1.0}
+    assert await raw_index.compute_similarities(EAST, workspace_id=1, ids=[]) == {}
 
 
 @pytest.mark.parametrize(
@@ -177,20 +177,20 @@ async def test_similarities_of_unknown_memories_are_left_out(raw_index: Engine) 
     [np.array([np.nan, 0, 0, 0], "<f4").tobytes(), np.array([0, np.inf, 0, 0], "<f4").tobytes(), vector(1, width=5), b"", b"abc"],
     ids=["nan", "inf", "wide", "empty", "torn"],
 )
-async def test_a_vector_that_is_none_is_refused_whole(raw_index: Engine, wrong: Vector) -> None:
+async def test_a_vector_that_is_none_is_refused_whole(raw_index: VectorEngine, wrong: Vector) -> None:
     """D-54: what cannot be compared must not get in, and a batch that has it stores nothing."""
     with pytest.raises(ValueError, match="vector"):
         await raw_index.put([vectored("good"), vectored("bad", EAST, wrong)])
     with pytest.raises(ValueError, match="vector"):
-        await raw_index.near(wrong, within=everywhere(), limit=1)
+        await raw_index.search(wrong, access_filter=everywhere(), limit=1)
 
     assert await raw_index.count(1) == 0
 
 
-async def test_a_document_without_vectors_is_refused(raw_index: Engine) -> None:
+async def test_a_document_without_vectors_is_refused(raw_index: VectorEngine) -> None:
     """D-55: at least one chunk."""
     with pytest.raises(ValueError, match="at least one"):
-        await raw_index.put([Vectored(document=make_document(), vectors=())])
+        await raw_index.put([EmbeddedDocument(document=make_document(), vectors=())])
 
 
 async def test_vectors_of_another_model_take_no_part(open_index: Open) -> None:
@@ -201,7 +201,7 @@ async def test_vectors_of_another_model_take_no_part(open_index: Open) -> None:
 
     assert await found(other) == ["old"]
     assert await other.count(1) == 1
-    assert await other.similarities(EAST, workspace_id=1, ids=["old", "kept"]) == {"old": 0.0}
+    assert await other.compute_similarities(EAST, workspace_id=1, ids=["old", "kept"]) == {"old": 0.0}
     assert await found(open_index(model="small/1")) == ["kept", "old"]
     assert await found(open_index(model="small/1", dimension=5), vector(1, width=5)) == []
 
@@ -214,8 +214,8 @@ async def test_what_another_instance_commits_is_seen_by_the_next_query(open_inde
         assert await found(other) == [f"m{number}"]
         await other.put([vectored(f"n{number}", EAST)])
         assert await found(one) == [f"m{number}", f"n{number}"]
-        await one.drop(1, [f"n{number}"])
-        await other.drop(1, [f"m{number}"])
+        await one.delete(1, [f"n{number}"])
+        await other.delete(1, [f"m{number}"])
         assert await found(one) == await found(other) == []
 
 
@@ -268,7 +268,7 @@ async def test_what_another_process_commits_is_seen_by_the_next_query(open_index
         assert await found(index) == ["a", "mine"]
 
 
-async def test_queries_and_writes_at_once_see_whole_memories(raw_index: Engine) -> None:
+async def test_queries_and_writes_at_once_see_whole_memories(raw_index: VectorEngine) -> None:
     """The port: put replaces all points, so a query meets the old ones or the new ones, never neither."""
     ids = [f"m{number:02}" for number in range(20)]
     await raw_index.put([vectored(memory_id, EAST) for memory_id in ids])
@@ -293,7 +293,7 @@ async def test_what_was_there_at_the_start_is_read_before_it_is_asked_for(open_i
     index = open_index()
     await index.start()
     await index.start()
-    assert isinstance(index, EmbeddedVectors)
+    assert isinstance(index, EmbeddedVectorIndex)
 
     await eventually(lambda: index.loaded_rows == 100)
 
@@ -308,7 +308,7 @@ async def test_an_index_may_be_closed_while_it_reads_ahead(open_index: Open) -> 
     await index.close()
 
 
-async def test_a_query_that_is_given_up_does_not_stop_the_others(raw_index: Engine) -> None:
+async def test_a_query_that_is_given_up_does_not_stop_the_others(raw_index: VectorEngine) -> None:
     """One reads the file for all who wait."""
     await raw_index.put([vectored(f"m{number:03}") for number in range(300)])
     waiting = [asyncio.create_task(found(raw_index, limit=1)) for _ in range(5)]
@@ -327,15 +327,21 @@ async def test_a_query_that_is_given_up_does_not_stop_the_others(raw_index: Engi
     limit=st.sampled_from([1, 3, 100]),
 )
 async def test_a_query_sees_what_the_rule_of_visibility_says(
-    raw_index: Engine, *, drawn: list[Document], chunks: list[tuple[Vector, ...]], within: Within, query: Vector, limit: int
+    raw_index: VectorEngine,
+    *,
+    drawn: list[IndexDocument],
+    chunks: list[tuple[Vector, ...]],
+    within: AccessFilter,
+    query: Vector,
+    limit: int,
 ) -> None:
     """D-43: one rule, whatever the engine; the order is by exact cosine, then id."""
     for workspace_id in (1, 2):
-        await raw_index.drop(workspace_id, [f"m{number:02}" for number in range(31)])
-    items = [Vectored(document=document, vectors=own) for document, own in zip(drawn, chunks, strict=False)]
+        await raw_index.delete(workspace_id, [f"m{number:02}" for number in range(31)])
+    items = [EmbeddedDocument(document=document, vectors=own) for document, own in zip(drawn, chunks, strict=False)]
     await raw_index.put(items)
 
-    assert rounded(await raw_index.near(query, within=within, limit=limit)) == naive(items, query, within, limit)
+    assert rounded(await raw_index.search(query, access_filter=within, limit=limit)) == naive(items, query, within, limit)
 
 
 class Machine(RuleBasedStateMachine):
@@ -345,15 +351,15 @@ class Machine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.model: dict[tuple[int, str], Vectored] = {}
+        self.model: dict[tuple[int, str], EmbeddedDocument] = {}
         self.folder = tempfile.TemporaryDirectory()
         self.runner = asyncio.Runner()
         self.index, self.onlooker = self.opened(), self.opened()
 
-    def opened(self) -> Engine:
+    def opened(self) -> VectorEngine:
         """Open the machine's index."""
 
-        async def open_it() -> Engine:
+        async def open_it() -> VectorEngine:
             return vectors.open(self.url, data_dir=Path(self.folder.name), model="small/1", dimension=4)
 
         return self.runner.run(open_it())
@@ -379,7 +385,7 @@ class Machine(RuleBasedStateMachine):
         ids = [f"m{number}" for number in memory_ids]
         for memory_id in ids:
             self.model.pop((workspace_id, memory_id), None)
-        self.runner.run(self.index.drop(workspace_id, ids))
+        self.runner.run(self.index.delete(workspace_id, ids))
 
     @rule()
     def reopen(self) -> None:
@@ -399,7 +405,7 @@ class Machine(RuleBasedStateMachine):
         within = everywhere(workspace_id, **fields)
         expected = naive(list(self.model.values()), query, within, limit)
         for index in (self.index, self.onlooker):
-            assert rounded(self.runner.run(index.near(query, within=within, limit=limit))) == expected
+            assert rounded(self.runner.run(index.search(query, access_filter=within, limit=limit))) == expected
 
     @invariant()
     def counts(self) -> None:
@@ -443,11 +449,11 @@ class TestTheEmbeddedEngine:
         return tmp_path / "vectors.db"
 
     @pytest.fixture
-    async def opened(self, tmp_path: Path) -> AsyncIterator[Callable[[], Engine]]:
+    async def opened(self, tmp_path: Path) -> AsyncIterator[Callable[[], VectorEngine]]:
         """Open it, as often as asked."""
         async with contextlib.AsyncExitStack() as stack:
 
-            def open_it() -> Engine:
+            def open_it() -> VectorEngine:
                 index = vectors.open("embedded:", data_dir=tmp_path, model="small/1", dimension=4)
                 stack.push_async_callback(index.close)
                 return index
@@ -457,7 +463,7 @@ class TestTheEmbeddedEngine:
     @pytest.mark.parametrize("with_journal", [True, False])
     @pytest.mark.parametrize("while_in_use", [True, False])
     async def test_a_deleted_file_is_an_empty_index_to_fill_again(
-        self, opened: Callable[[], Engine], path: Path, while_in_use: bool, with_journal: bool
+        self, opened: Callable[[], VectorEngine], path: Path, while_in_use: bool, with_journal: bool
     ) -> None:
         """Derived stores may be deleted and rebuilt by brain:reindex (spec 4.4)."""
         index = opened()
@@ -474,12 +480,12 @@ class TestTheEmbeddedEngine:
         assert await found(index) == ["b"]
         assert await found(opened()) == ["b"]
 
-    async def test_a_damaged_file_says_what_to_do(self, opened: Callable[[], Engine], path: Path) -> None:
+    async def test_a_damaged_file_says_what_to_do(self, opened: Callable[[], VectorEngine], path: Path) -> None:
         """D-46: the index is derived, so the way out is to build it anew; and then it works without a restart."""
         damage(path, at=0)
         index = opened()
 
-        for call in (index.count(1), index.put([vectored()]), index.near(EAST, within=everywhere(), limit=1), index.start()):
+        for call in (index.count(1), index.put([vectored()]), index.search(EAST, access_filter=everywhere(), limit=1), index.start()):
             with pytest.raises(EngineUnavailable, match=r"vectors\.db .*delete it.*rookery brain:reindex"):
                 await call
 
@@ -496,7 +502,7 @@ class TestTheEmbeddedEngine:
             await index.start()
         await index.close()
 
-    async def test_damage_within_the_file_is_told_in_the_same_words(self, opened: Callable[[], Engine], path: Path) -> None:
+    async def test_damage_within_the_file_is_told_in_the_same_words(self, opened: Callable[[], VectorEngine], path: Path) -> None:
         """D-46, for a file that opens well."""
         index = opened()
         await index.put([vectored(f"m{number}", *[EAST] * 20) for number in range(100)])
@@ -506,37 +512,39 @@ class TestTheEmbeddedEngine:
         with pytest.raises(EngineUnavailable, match=r"vectors\.db .*delete it.*rookery brain:reindex"):
             await found(opened())
 
-    async def test_whoever_missed_too_many_drops_reads_anew(self, opened: Callable[[], Engine], monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_whoever_missed_too_many_drops_reads_anew(
+        self, opened: Callable[[], VectorEngine], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """Word of a drop is kept for a while only; who has not heard it by then must not show the memory for ever."""
-        monkeypatch.setattr("rookery.engines.vectors.file._KEPT_TOMBSTONES", 3)
+        monkeypatch.setattr("rookery.engines.vectors.vector_file._MAX_TOMBSTONES", 3)
         index, onlooker = opened(), opened()
         ids = [f"m{number}" for number in range(10)]
         await index.put([vectored(memory_id) for memory_id in ids])
         assert await found(onlooker) == ids
 
         for memory_id in ids[:8]:
-            await index.drop(1, [memory_id])
+            await index.delete(1, [memory_id])
 
         assert await found(onlooker) == ids[8:]
-        await index.drop(1, ids[8:9])
+        await index.delete(1, ids[8:9])
         assert await found(onlooker) == await found(index) == ids[9:]
 
-    async def test_what_sessions_leave_behind_is_cleared_away(self, opened: Callable[[], Engine]) -> None:
+    async def test_what_sessions_leave_behind_is_cleared_away(self, opened: Callable[[], VectorEngine]) -> None:
         """Each session is a space of its own, and most of them are over; the slab is read anew when they outnumber the rest."""
         index = opened()
         ids = [f"m{number:04}" for number in range(1100)]
         await index.put([vectored(memory_id, session_id=memory_id) for memory_id in ids])
         assert await found(index, limit=1) == ids[:1]
-        await index.drop(1, ids[1:])
+        await index.delete(1, ids[1:])
         assert await found(index) == ids[:1]
 
         await index.put([vectored("new")])
 
         assert await found(index) == [ids[0], "new"]
 
-    async def test_a_large_workspace_is_scored_by_several_threads(self, opened: Callable[[], Engine]) -> None:
+    async def test_a_large_workspace_is_scored_by_several_threads(self, opened: Callable[[], VectorEngine]) -> None:
         """More rows than a block holds, of exact and distinct similarity: nothing is lost between threads."""
-        rows = 2 * BLOCK_ROWS + 100
+        rows = 2 * MAX_BLOCK_ROWS + 100
         angles = [math.pi * row / rows for row in range(rows)]
         order = random.Random(5).sample(range(rows), rows)
         await opened().put([vectored(f"m{number:05}", vector(math.cos(angles[number]), math.sin(angles[number]))) for number in order])
@@ -552,55 +560,55 @@ def make_point(memory_id: str, *vectors_: Vector, org: str | None = None) -> Poi
     )
 
 
-def nearest(slab: Slab, limit: int = 1000) -> list[str]:
+def nearest(slab: Segment, limit: int = 1000) -> list[str]:
     """Return what is near to the east."""
-    found_ = slab.view(everywhere()).nearest(np.frombuffer(EAST, "<f4"), limit=limit, crew=None)
+    found_ = slab.take_snapshot(everywhere()).find_nearest(np.frombuffer(EAST, "<f4"), limit=limit, helpers=None)
     return [near.memory_id for near in found_]
 
 
 def test_dead_rows_are_compacted_before_they_are_many() -> None:
     """A memory that is put often must not grow the slab: at most a quarter of a block is dead."""
-    slab = Slab(4)
+    slab = Segment(4)
     ids = [f"m{number:03}" for number in range(400)]
-    slab.apply(forgotten=[], points=[make_point(memory_id) for memory_id in ids])
+    slab.apply(deleted_ids=[], points=[make_point(memory_id) for memory_id in ids])
     for turn in range(20):
-        slab.apply(forgotten=[], points=[make_point(memory_id, *[EAST] * (1 + turn % 2)) for memory_id in ids[::3]])
-        assert slab.rows <= 800
-    slab.apply(forgotten=ids[100:], points=[])
+        slab.apply(deleted_ids=[], points=[make_point(memory_id, *[EAST] * (1 + turn % 2)) for memory_id in ids[::3]])
+        assert slab.row_count <= 800
+    slab.apply(deleted_ids=ids[100:], points=[])
 
     assert nearest(slab) == ids[:100]
-    assert slab.similarities(np.frombuffer(EAST, "<f4"), ids) == dict.fromkeys(ids[:100], 1.0)
-    slab.apply(forgotten=ids, points=[])
-    assert slab.rows == 0
+    assert slab.compute_similarities(np.frombuffer(EAST, "<f4"), ids) == dict.fromkeys(ids[:100], 1.0)
+    slab.apply(deleted_ids=ids, points=[])
+    assert slab.row_count == 0
     assert nearest(slab) == []
 
 
 def test_a_view_goes_on_seeing_what_it_saw() -> None:
     """A query reads without a lock while others write, so what it reads must not change under it."""
-    slab = Slab(4)
+    slab = Segment(4)
     ids = [f"m{number:03}" for number in range(300)]
-    slab.apply(forgotten=[], points=[make_point(memory_id) for memory_id in ids])
-    view = slab.view(everywhere())
-    slab.apply(forgotten=ids[::2], points=[make_point(memory_id, NORTH) for memory_id in ids[1::2]])
+    slab.apply(deleted_ids=[], points=[make_point(memory_id) for memory_id in ids])
+    view = slab.take_snapshot(everywhere())
+    slab.apply(deleted_ids=ids[::2], points=[make_point(memory_id, NORTH) for memory_id in ids[1::2]])
 
-    seen = view.nearest(np.frombuffer(EAST, "<f4"), limit=1000, crew=None)
+    seen = view.find_nearest(np.frombuffer(EAST, "<f4"), limit=1000, helpers=None)
 
-    assert seen == [Near(memory_id=memory_id, similarity=1.0) for memory_id in ids]
+    assert seen == [VectorHit(memory_id=memory_id, similarity=1.0) for memory_id in ids]
 
 
 def test_a_memory_of_more_chunks_than_a_block_has_one_of_its_own() -> None:
     """Chunks of a memory lie side by side."""
-    slab = Slab(4)
-    slab.apply(forgotten=[], points=[make_point("a"), make_point("book", *[NORTH] * BLOCK_ROWS, EAST), make_point("b")])
+    slab = Segment(4)
+    slab.apply(deleted_ids=[], points=[make_point("a"), make_point("book", *[NORTH] * MAX_BLOCK_ROWS, EAST), make_point("b")])
 
     assert nearest(slab, 3) == ["a", "b", "book"]
 
 
 def test_dictionaries_of_what_is_gone_are_noticed() -> None:
     """Each session is a space of its own, and most of them are over."""
-    slab = Slab(4)
+    slab = Segment(4)
     for number in range(1100):
-        slab.apply(forgotten=["a"], points=[make_point("a", org=f"org {number}")])
+        slab.apply(deleted_ids=["a"], points=[make_point("a", org=f"org {number}")])
 
-    assert slab.is_bloated
-    assert Facets().size < 10
+    assert slab.has_stale_dictionaries
+    assert ColumnDict().entry_count < 10

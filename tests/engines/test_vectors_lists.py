@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
-from rookery.engines.vectors.embedded import EmbeddedVectors
-from rookery.memory.models import Document, Vector, Vectored, Within
+from rookery.engines.vectors.embedded import EmbeddedVectorIndex
+from rookery.memory.models import AccessFilter, EmbeddedDocument, IndexDocument, Vector
 from tests.conftest import eventually
 from tests.engines.conftest import CROSSES, EAST, NOW, documents, everywhere, found, naive, rounded, vectored, withins
 from tests.engines.lists import Open, clustered_vectors, list_now, open_in
@@ -23,10 +23,10 @@ from tests.engines.lists import Open, clustered_vectors, list_now, open_in
 @pytest.fixture
 def always_probed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look through lists where all could be scored as well, and through few of them."""
-    monkeypatch.setattr("rookery.engines.vectors.probing._ALL_ROOTS", 0)
+    monkeypatch.setattr("rookery.engines.vectors.ivf_search._EXHAUSTIVE_ROOT_FACTOR", 0)
     for name in ("_WANTED", "_FILTERED", "_TIMES_LIMIT"):
-        monkeypatch.setattr(f"rookery.engines.vectors.probing.{name}", 1)
-    monkeypatch.setattr("rookery.engines.vectors.probing._ALL", 0)
+        monkeypatch.setattr(f"rookery.engines.vectors.ivf_search.{name}", 1)
+    monkeypatch.setattr("rookery.engines.vectors.ivf_search._MAX_EXHAUSTIVE_ROWS", 0)
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -39,10 +39,10 @@ def always_probed(monkeypatch: pytest.MonkeyPatch) -> None:
     listed=st.integers(1, 25),
 )
 async def test_lists_and_news_together_see_what_the_rule_of_visibility_says(
-    *, drawn: list[Document], chunks: list[tuple[Vector, ...]], within: Within, query: Vector, limit: int, listed: int
+    *, drawn: list[IndexDocument], chunks: list[tuple[Vector, ...]], within: AccessFilter, query: Vector, limit: int, listed: int
 ) -> None:
     """D-43: one rule, whatever holds a memory; the order is by exact cosine, then id, across both."""
-    items = [Vectored(document=document, vectors=own) for document, own in zip(drawn, chunks, strict=False)]
+    items = [EmbeddedDocument(document=document, vectors=own) for document, own in zip(drawn, chunks, strict=False)]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         index = open_in(folder)
@@ -53,7 +53,7 @@ async def test_lists_and_news_together_see_what_the_rule_of_visibility_says(
         await index.close()
         index = open_in(folder)
 
-        answer = await index.near(query, within=within, limit=limit)
+        answer = await index.search(query, access_filter=within, limit=limit)
 
         await index.close()
     assert rounded(answer) == naive(items, query, within, limit)
@@ -64,7 +64,7 @@ class Machine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.model: dict[str, Vectored] = {}
+        self.model: dict[str, EmbeddedDocument] = {}
         self.folder = tempfile.TemporaryDirectory()
         self.runner = asyncio.Runner()
 
@@ -75,10 +75,10 @@ class Machine(RuleBasedStateMachine):
         self.put([0, 1], [EAST], frozenset("a"))
         self.list_and_reopen()
 
-    def opened(self) -> EmbeddedVectors:
+    def opened(self) -> EmbeddedVectorIndex:
         """Open the machine's index."""
 
-        async def open_it() -> EmbeddedVectors:
+        async def open_it() -> EmbeddedVectorIndex:
             return open_in(Path(self.folder.name))
 
         return self.runner.run(open_it())
@@ -100,7 +100,7 @@ class Machine(RuleBasedStateMachine):
         ids = [f"m{number}" for number in numbers]
         for memory_id in ids:
             self.model.pop(memory_id, None)
-        self.runner.run(self.index.drop(1, ids))
+        self.runner.run(self.index.delete(1, ids))
 
     @rule()
     def list_and_reopen(self) -> None:
@@ -121,8 +121,8 @@ class Machine(RuleBasedStateMachine):
         expected = naive(list(self.model.values()), query, within, limit)
         late = self.opened()
         for index in (self.index, late):
-            assert rounded(self.runner.run(index.near(query, within=within, limit=limit))) == expected
-            near = self.runner.run(index.similarities(query, workspace_id=1, ids=[f"m{number}" for number in range(11)]))
+            assert rounded(self.runner.run(index.search(query, access_filter=within, limit=limit))) == expected
+            near = self.runner.run(index.compute_similarities(query, workspace_id=1, ids=[f"m{number}" for number in range(11)]))
             everything = naive(list(self.model.values()), query, everywhere(1), 100)
             assert {memory_id: round(score, 5) for memory_id, score in near.items()} == {
                 each.memory_id: each.similarity for each in everything
@@ -153,7 +153,7 @@ async def test_a_query_that_wants_all_gets_all_though_it_looks_through_lists(tmp
     index = open_in(tmp_path, dimension=16)
 
     for within, count in ((everywhere(), 600), (everywhere(org="org2"), 120), (everywhere(since=NOW + timedelta(1)), 0)):
-        answer = await index.near(rows[0], within=within, limit=1000)
+        answer = await index.search(rows[0], access_filter=within, limit=1000)
         assert len(answer) == count
         assert [near.similarity for near in answer] == sorted((near.similarity for near in answer), reverse=True)
     await index.close()
@@ -161,10 +161,10 @@ async def test_a_query_that_wants_all_gets_all_though_it_looks_through_lists(tmp
 
 async def test_most_of_the_nearest_are_found_without_scoring_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Issue 5: recall@10 of at least 0.97 against exact search, here where a tenth of the rows is scored."""
-    monkeypatch.setattr("rookery.engines.vectors.probing._WANTED", 400)
-    monkeypatch.setattr("rookery.engines.vectors.probing._FILTERED", 200)
-    monkeypatch.setattr("rookery.engines.vectors.probing._ALL", 100)
-    monkeypatch.setattr("rookery.engines.vectors.probing._ALL_ROOTS", 0)
+    monkeypatch.setattr("rookery.engines.vectors.ivf_search._MIN_SCORED_ROWS", 400)
+    monkeypatch.setattr("rookery.engines.vectors.ivf_search._MIN_FILTERED_ROWS", 200)
+    monkeypatch.setattr("rookery.engines.vectors.ivf_search._MAX_EXHAUSTIVE_ROWS", 100)
+    monkeypatch.setattr("rookery.engines.vectors.ivf_search._EXHAUSTIVE_ROOT_FACTOR", 0)
     rows = clustered_vectors(4000)
     items = [vectored(f"m{number:04}", row, org=f"org{number % 8}") for number, row in enumerate(rows)]
     index = open_in(tmp_path, dimension=16)
@@ -186,7 +186,7 @@ async def test_a_workspace_that_grows_gets_lists_by_itself_and_answers_all_the_w
     opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Issue 5: built by a process of its own while questions go on; what is newer is found at once, what is dropped is not."""
-    monkeypatch.setattr("rookery.engines.vectors.shelves.EXACT_FLOATS", 200 * 4)
+    monkeypatch.setattr("rookery.engines.vectors.workspace_index.MAX_EXACT_FLOATS", 200 * 4)
     index = opened()
     ids = [f"m{number:03}" for number in range(300)]
     await index.put([vectored(memory_id, EAST) for memory_id in ids])
@@ -200,14 +200,14 @@ async def test_a_workspace_that_grows_gets_lists_by_itself_and_answers_all_the_w
             break
         await asyncio.sleep(0.01)
 
-    await index.drop(1, ids[:100])
+    await index.delete(1, ids[:100])
     assert await found(index, limit=10_000) == ids[100:]
     assert await found(opened(), limit=10_000) == ids[100:]
 
 
 async def test_lists_follow_when_there_is_much_news(opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lists are made anew before what is scored beside them grows large, and the former file goes."""
-    monkeypatch.setattr("rookery.engines.vectors.shelves._NEWS_FLOATS", 50 * 4)
+    monkeypatch.setattr("rookery.engines.vectors.workspace_index._MAX_NEW_FLOATS", 50 * 4)
     index = opened()
     await index.put([vectored(f"m{number:03}") for number in range(100)])
     former = list_now(tmp_path)

@@ -12,8 +12,8 @@ from typing import ParamSpec
 
 import pytest
 
-from rookery.engines.vectors import building, sealed
-from rookery.engines.vectors.builds import Builds, Built
+from rookery.engines.vectors import ivf_build, ivf_file
+from rookery.engines.vectors.build_process import BuildOutcome, BuildProcess
 from tests.engines.conftest import vectored
 from tests.engines.lists import Open, list_now, order_in
 
@@ -34,7 +34,7 @@ async def test_a_workspace_that_is_emptied_while_its_lists_are_built_leaves_none
 
         return both
 
-    monkeypatch.setattr(building, "seal", then_empty(sealed.seal))
+    monkeypatch.setattr(ivf_build, "write_ivf_file", then_empty(ivf_file.write_ivf_file))
 
     assert list_now(tmp_path) == tmp_path
 
@@ -43,7 +43,7 @@ async def test_a_process_that_cannot_be_started_is_a_build_that_failed(tmp_path:
     """No memory, no more files: it is tried again in a minute, and not at each question."""
     monkeypatch.setattr(sys, "executable", str(tmp_path / "nothing"))
 
-    assert await Builds().make(order_in(tmp_path)) is Built.FAILED
+    assert await BuildProcess().run(order_in(tmp_path)) is BuildOutcome.FAILED
 
 
 async def test_one_at_a_time_builds_in_a_folder_and_none_outlives_who_asked(opened: Open, tmp_path: Path) -> None:
@@ -51,23 +51,23 @@ async def test_one_at_a_time_builds_in_a_folder_and_none_outlives_who_asked(open
     await opened().put([vectored("a")])
     (tmp_path / "vectors.lists").mkdir()
     (tmp_path / "vectors.lists" / "1-x-9.new").touch()
-    command = [sys.executable, "-m", "rookery.engines.vectors.building"]
+    command = [sys.executable, "-m", "rookery.engines.vectors.ivf_build"]
 
     def run(order: bytes) -> subprocess.CompletedProcess[bytes]:
         return subprocess.run(command, input=order, capture_output=True, check=False, timeout=50)
 
-    with building.alone(tmp_path / "vectors.lists"):
+    with ivf_build.lock_folder(tmp_path / "vectors.lists"):
         held = subprocess.Popen(command, stdin=subprocess.PIPE)
         assert held.stdin is not None
-        held.stdin.write(order_in(tmp_path).words() + b"\n")
+        held.stdin.write(order_in(tmp_path).to_json_line() + b"\n")
         held.stdin.flush()
-        assert held.wait(50) == building.BUSY
+        assert held.wait(50) == ivf_build.EXIT_BUSY
         held.stdin.close()
     assert run(b"").returncode != 0
     assert list((tmp_path / "vectors.lists").glob("*.lists")) == []
     waiting = subprocess.Popen(command, stdin=subprocess.PIPE)
     assert waiting.stdin is not None
-    waiting.stdin.write(order_in(tmp_path).words() + b"\n")
+    waiting.stdin.write(order_in(tmp_path).to_json_line() + b"\n")
     waiting.stdin.flush()
     assert waiting.wait(50) == 0
     waiting.stdin.close()

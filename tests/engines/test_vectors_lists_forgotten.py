@@ -18,9 +18,9 @@ async def test_what_was_forgotten_leaves_the_lists_too(opened: Open, tmp_path: P
     path = list_now(tmp_path)
     os.utime(path, (0, 0))
     index = opened()
-    await index.drop(1, ["m3"])
+    await index.delete(1, ["m3"])
 
-    await index.clear()
+    await index.delete_retired()
 
     await eventually(lambda: not path.exists())
     assert [b"m3" in each.read_bytes() for each in (tmp_path / "vectors.lists").glob("*.lists")] == [False]
@@ -34,19 +34,19 @@ async def test_what_left_the_lists_is_like_nothing_any_more(opened: Open, tmp_pa
     list_now(tmp_path)
     listed = opened()
     asked = ["gone", "kept", "lost"]
-    assert await listed.similarities(EAST, workspace_id=1, ids=asked) == dict.fromkeys(asked, 1.0)
+    assert await listed.compute_similarities(EAST, workspace_id=1, ids=asked) == dict.fromkeys(asked, 1.0)
 
-    await listed.drop(1, ["gone"])
-    await index.drop(1, ["lost"])
+    await listed.delete(1, ["gone"])
+    await index.delete(1, ["lost"])
 
-    assert await listed.similarities(EAST, workspace_id=1, ids=asked) == {"kept": 1.0}
-    assert await listed.similarities(EAST, workspace_id=1, ids=["gone"]) == {}
-    assert await opened().similarities(EAST, workspace_id=1, ids=asked) == {"kept": 1.0}
+    assert await listed.compute_similarities(EAST, workspace_id=1, ids=asked) == {"kept": 1.0}
+    assert await listed.compute_similarities(EAST, workspace_id=1, ids=["gone"]) == {}
+    assert await opened().compute_similarities(EAST, workspace_id=1, ids=asked) == {"kept": 1.0}
 
 
 async def test_whoever_missed_what_was_dropped_finds_out(opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Word of a drop is kept for a while only; lists that are older must not show the memory for ever."""
-    monkeypatch.setattr("rookery.engines.vectors.file._KEPT_TOMBSTONES", 2)
+    monkeypatch.setattr("rookery.engines.vectors.vector_file._MAX_TOMBSTONES", 2)
     index = opened()
     ids = [f"m{number}" for number in range(10)]
     await index.put([vectored(memory_id) for memory_id in ids])
@@ -55,7 +55,7 @@ async def test_whoever_missed_what_was_dropped_finds_out(opened: Open, tmp_path:
     assert await found(onlooker) == ids
 
     for memory_id in ids[:6]:
-        await index.drop(1, [memory_id])
+        await index.delete(1, [memory_id])
 
     assert await found(onlooker) == await found(opened()) == ids[6:]
 
@@ -66,9 +66,9 @@ async def test_lists_of_a_workspace_of_which_nothing_is_left_are_deleted(opened:
     await index.put([vectored("a"), vectored("b"), vectored("c", workspace_id=2)])
     ours, theirs = list_now(tmp_path), list_now(tmp_path, workspace_id=2)
 
-    await index.drop(1, ["a"])
+    await index.delete(1, ["a"])
     assert ours.exists()
-    await index.drop(1, ["b"])
+    await index.delete(1, ["b"])
 
     assert not ours.exists()
     assert theirs.exists()
@@ -83,8 +83,8 @@ async def test_lists_of_a_model_that_was_switched_from_are_deleted(tmp_path: Pat
     kept = list_now(tmp_path, model="small/2")
     assert await found(former) == await found(now) == ["a"]
 
-    await now.switch()
-    await now.clear()
+    await now.activate()
+    await now.delete_retired()
 
     assert not path.exists()
     assert kept.exists()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rookery.engines.vectors import building
+from rookery.engines.vectors import ivf_build
 from tests.conftest import eventually
 from tests.engines.conftest import EAST, NORTH, everywhere, found, vectored
 from tests.engines.lists import Open, list_now
@@ -21,8 +21,8 @@ async def large(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a workspace of 40 memories, which is large here, and nobody who has read it."""
     for module in ("embedded", "shelves"):
         monkeypatch.setattr(f"rookery.engines.vectors.{module}.EXACT_FLOATS", 30 * 4)
-    monkeypatch.setattr("rookery.engines.vectors.openings.PATIENCE_S", 0.1)
-    monkeypatch.setattr("rookery.engines.vectors.embedded._LOOK_AGAIN_S", 0.01)
+    monkeypatch.setattr("rookery.engines.vectors.warmup.MAX_WAIT_S", 0.1)
+    monkeypatch.setattr("rookery.engines.vectors.embedded._BUILD_POLL_INTERVAL_S", 0.01)
     await opened().put([vectored(memory_id, EAST) for memory_id in IDS] + [vectored("small", NORTH, workspace_id=2)])
 
 
@@ -30,7 +30,7 @@ async def test_a_large_workspace_is_not_ready_before_its_lists_are(opened: Open,
     """Issue 5: nobody waits until a million vectors are read; lists are built by a process of its own, which the first question begins."""
     index = opened()
     (tmp_path / "vectors.lists").mkdir()
-    with building.alone(tmp_path / "vectors.lists"):
+    with ivf_build.lock_folder(tmp_path / "vectors.lists"):
         assert not await index.is_ready(1)
         assert (index.loaded_rows, index.listed_rows) == (0, 0)
         assert await index.is_ready(2)
@@ -45,7 +45,7 @@ async def test_who_asks_before_it_is_ready_is_answered_truly(opened: Open, tmp_p
     """The port: a query sees every write that returned before it, however long that takes."""
     index = opened()
     (tmp_path / "vectors.lists").mkdir()
-    with building.alone(tmp_path / "vectors.lists"):
+    with ivf_build.lock_folder(tmp_path / "vectors.lists"):
         assert not await index.is_ready(1)
         assert await found(index, limit=100) == IDS
         assert await index.is_ready(1)
@@ -63,7 +63,7 @@ async def test_lists_that_are_there_are_opened_while_the_first_question_waits(op
     await eventually(lambda: index.is_ready(1), within_s=30)
 
     assert index.listed_rows == 40
-    assert [near.memory_id for near in await index.near(EAST, within=everywhere(1), limit=100)] == IDS
+    assert [near.memory_id for near in await index.search(EAST, access_filter=everywhere(1), limit=100)] == IDS
 
 
 async def test_lists_that_are_damaged_are_built_anew_before_it_is_ready(opened: Open, tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ async def test_what_is_got_ready_ends_with_the_index(opened: Open, tmp_path: Pat
     """A server that is told to stop does not wait for lists."""
     index = opened()
     (tmp_path / "vectors.lists").mkdir()
-    with building.alone(tmp_path / "vectors.lists"):
+    with ivf_build.lock_folder(tmp_path / "vectors.lists"):
         assert not await index.is_ready(1)
 
         await asyncio.wait_for(index.close(), 30)

@@ -14,13 +14,13 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from rookery.kernel.errors import RookeryError
-from rookery.kernel.http import bodies
-from rookery.kernel.http.bodies import read_body
-from rookery.kernel.http.connection import Connection
-from rookery.kernel.http.crowd import Crowd
-from rookery.kernel.http.replies import error_reply, reply
+from rookery.kernel.http import request_body
+from rookery.kernel.http.connection import HttpConnection
+from rookery.kernel.http.connection_limit import ConnectionLimiter
+from rookery.kernel.http.request_body import read_body
+from rookery.kernel.http.responses import error_response, json_response
 from rookery.kernel.http.tls import TlsServer
-from rookery.serving import listen
+from rookery.serving import open_listening_socket
 from tests.conftest import eventually
 
 WAIT_S = 10.0
@@ -32,7 +32,7 @@ LARGE = 8_000_000
 class Toy:
     """A server whose answers take as long as a test wants, and who is connected to it."""
 
-    crowd: Crowd
+    crowd: ConnectionLimiter
     released: asyncio.Event = field(default_factory=asyncio.Event)
     working: int = 0
     port: int = 0
@@ -52,10 +52,10 @@ class Toy:
                 self.working -= 1
             case "/body":
                 try:
-                    answer = reply({"size": len(await read_body(receive, limit=10_000_000))})
+                    answer = json_response({"size": len(await read_body(receive, limit=10_000_000))})
                 except RookeryError as error:
-                    answer = error_reply(error)
-                except bodies.ClientLeft:
+                    answer = error_response(error)
+                except request_body.ClientDisconnected:
                     self.left.append("/body")
                     return
                 await answer(scope, receive, send)
@@ -114,10 +114,10 @@ async def serving(
     idle_s: int = 1,
 ) -> AsyncGenerator[Toy]:
     """Run one until the block ends."""
-    who = Crowd(limit, owner=owner)
-    toy, listening = Toy(crowd=who), listen("127.0.0.1", 0)
+    who = ConnectionLimiter(limit, get_owner=owner)
+    toy, listening = Toy(crowd=who), open_listening_socket("127.0.0.1", 0)
     toy.port = int(listening.getsockname()[1])
-    http = cast("type[asyncio.Protocol]", partial(Connection, crowd=who))
+    http = cast("type[asyncio.Protocol]", partial(HttpConnection, limiter=who))
     config = uvicorn.Config(toy, http=http, ws="none", lifespan="off", log_config=None, timeout_keep_alive=idle_s)
     server = uvicorn.Server(config) if secure is None else TlsServer(config, who, secure)
     running = asyncio.create_task(server.serve(sockets=[listening]))

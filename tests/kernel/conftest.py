@@ -13,24 +13,24 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rookery.kernel.errors import PermissionDenied, RookeryError
-from rookery.kernel.http import Route, Shell, mount, page, reply
-from rookery.kernel.http.pages import PageQuery
-from rookery.kernel.http.routes import Admission, Mounted
-from rookery.kernel.http.shell import unknown_route
-from rookery.kernel.wire import Answer, Body, Moment
+from rookery.kernel.http import EdgeMiddleware, Route, json_response, mount_routes, page_response
+from rookery.kernel.http.edge import respond_not_found
+from rookery.kernel.http.pagination import PageQuery
+from rookery.kernel.http.routes import AdmissionResult, RouteTable
+from rookery.kernel.schema import RequestModel, ResponseModel, Timestamp
 
 
-class Note(Body):
+class Note(RequestModel):
     """A body with one field of each kind."""
 
     text: Annotated[str, Field(min_length=1, max_length=50)]
     count: int = 0
     weight: float = 0.0
-    at: Moment | None = None
+    at: Timestamp | None = None
     free: dict[str, object] = Field(default_factory=dict[str, object])
 
 
-class Item(Answer):
+class Item(ResponseModel):
     """One item of a list."""
 
     number: int
@@ -42,30 +42,30 @@ class Toy:
     def routes(self) -> list[Route]:
         """Return the table."""
         return [
-            Route(method="POST", path="/notes", handler=self.post, needs="notes:write", max_body=1000),
-            Route(method="GET", path="/notes", handler=self.list, needs="notes:read"),
-            Route(method="GET", path="/notes/{name}", handler=self.get, needs="notes:read"),
-            Route(method="DELETE", path="/notes/{name}", handler=self.get, needs="notes:delete"),
-            Route(method="GET", path="/files/{uri:path}", handler=self.file, needs="notes:read"),
-            Route(method="GET", path="/broken", handler=self.broken, needs=None, public=True),
+            Route(method="POST", path="/notes", handler=self.post, required_scope="notes:write", max_body_bytes=1000),
+            Route(method="GET", path="/notes", handler=self.list, required_scope="notes:read"),
+            Route(method="GET", path="/notes/{name}", handler=self.get, required_scope="notes:read"),
+            Route(method="DELETE", path="/notes/{name}", handler=self.get, required_scope="notes:delete"),
+            Route(method="GET", path="/files/{uri:path}", handler=self.file, required_scope="notes:read"),
+            Route(method="GET", path="/broken", handler=self.broken, required_scope=None, public=True),
         ]
 
     async def post(self, body: Note) -> Response:
         """Give back what was understood."""
-        return reply(body, status=201)
+        return json_response(body, status=201)
 
     async def list(self, request: Request, query: Annotated[PageQuery, Query()]) -> Response:
         """Return a page of forty numbers."""
         numbers = range(40)[query.offset : query.offset + query.per_page]
-        return page(request, [Item(number=number) for number in numbers], query=query, total=40)
+        return page_response(request, [Item(number=number) for number in numbers], query=query, total=40)
 
     async def get(self, name: str) -> Response:
         """Return the name."""
-        return reply({"name": name})
+        return json_response({"name": name})
 
     async def file(self, uri: str) -> Response:
         """Return the rest of the path."""
-        return reply({"uri": uri})
+        return json_response({"uri": uri})
 
     async def broken(self) -> Response:
         """Fail as only a mistake does."""
@@ -94,15 +94,15 @@ class Doorman:
     def __init__(self) -> None:
         self.recorded: list[tuple[str, str, int]] = []
 
-    async def admit(self, scope: MutableMapping[str, object], *, needs: str | None, spend: bool = True) -> Admission:
+    async def admit(self, scope: MutableMapping[str, object], *, required_scope: str | None, rate_limited: bool = True) -> AdmissionResult:
         """Let in, or raise."""
         headers = scope["headers"]
         assert isinstance(headers, list)
-        assert spend is (needs is not None)
-        if needs is None and (b"x-test-scope", b"known") in headers:
+        assert rate_limited is (required_scope is not None)
+        if required_scope is None and (b"x-test-scope", b"known") in headers:
             return Letting(self.recorded)
-        if (b"x-test-scope", str(needs).encode()) not in headers:
-            raise PermissionDenied(str(needs))
+        if (b"x-test-scope", str(required_scope).encode()) not in headers:
+            raise PermissionDenied(str(required_scope))
         return Letting(self.recorded)
 
 
@@ -115,16 +115,16 @@ def doorman() -> Doorman:
 @pytest.fixture
 async def toy(doorman: Doorman) -> AsyncIterator[httpx2.AsyncClient]:
     """A client of the toy server, whose Host is rookery.test."""
-    mounted = Mounted(FastAPI())
-    mount(mounted, "/api", Toy().routes(), doorman)
-    mounted.app.router.default = unknown_route
-    shell = Shell(
-        exact=mounted.exact,
+    mounted = RouteTable(FastAPI())
+    mount_routes(mounted, "/api", Toy().routes(), doorman)
+    mounted.app.router.default = respond_not_found
+    shell = EdgeMiddleware(
+        endpoints_by_path=mounted.endpoints_by_path,
         router=mounted.app.router,
         hosts={"rookery.test"},
         origins={"http://rookery.test"},
-        address=lambda path: "https://shown.example",
-        admit=doorman,
+        public_url=lambda path: "https://shown.example",
+        guard=doorman,
     )
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(shell), base_url="http://rookery.test") as client:
         yield client

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rookery.kernel.config import Settings, load
+from rookery.kernel.config import Settings, load_settings
 from rookery.kernel.errors import WrongSettings
 
 
@@ -16,7 +16,7 @@ def test_the_environment_wins_over_the_file_and_the_command_line_over_both(tmp_p
     file.write_text('port = 1\nhost = "10.0.0.1"\nallowed_hosts = ["a", "b"]\nasync_embedding = false\n', encoding="utf-8")
     environment = {"ROOKERY_CONFIG": str(file), "ROOKERY_PORT": "2", "ROOKERY_TRUSTED_PROXIES": "10.0.0.0/8, ::1"}
 
-    loaded = load(environment, overrides={"host": "10.0.0.2"}).settings
+    loaded = load_settings(environment, overrides={"host": "10.0.0.2"}).settings
 
     assert (loaded.port, loaded.host, loaded.allowed_hosts) == (2, "10.0.0.2", ("a", "b"))
     assert (loaded.async_embedding, loaded.trusted_proxies) == (False, ("10.0.0.0/8", "::1"))
@@ -28,12 +28,12 @@ def test_the_file_in_the_data_folder_is_read_by_default(tmp_path: Path) -> None:
     (tmp_path / "other.toml").write_text("port = 2\n", encoding="utf-8")
     folder = {"ROOKERY_DATA_DIR": str(tmp_path)}
 
-    assert load(folder).settings.port == 1
-    assert load({}, overrides={"data_dir": str(tmp_path)}).settings.port == 1
-    assert load({**folder, "ROOKERY_PORT": "3"}).settings.port == 3
-    assert load({**folder, "ROOKERY_CONFIG": str(tmp_path / "other.toml")}).settings.max_backlog == 100_000
+    assert load_settings(folder).settings.port == 1
+    assert load_settings({}, overrides={"data_dir": str(tmp_path)}).settings.port == 1
+    assert load_settings({**folder, "ROOKERY_PORT": "3"}).settings.port == 3
+    assert load_settings({**folder, "ROOKERY_CONFIG": str(tmp_path / "other.toml")}).settings.max_backlog == 100_000
     with pytest.raises(WrongSettings, match="nowhere"):
-        load({**folder, "ROOKERY_CONFIG": str(tmp_path / "nowhere.toml")})
+        load_settings({**folder, "ROOKERY_CONFIG": str(tmp_path / "nowhere.toml")})
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_the_file_in_the_data_folder_is_read_by_default(tmp_path: Path) -> None:
 def test_a_wrong_value_is_refused_in_one_line(variable: str, value: str) -> None:
     """D-02: a wrong value refuses to start, in one clear line that names it."""
     with pytest.raises(WrongSettings, match=variable) as refusal:
-        load({variable: value})
+        load_settings({variable: value})
 
     assert "\n" not in refusal.value.message
 
@@ -64,12 +64,12 @@ def test_secrets_may_be_named_and_never_print(tmp_path: Path) -> None:
     address = "postgresql://rookery:${DB_PASSWORD}@${DB_HOST}/rookery"
     environment = {"ROOKERY_DATABASE_URL": address, "DB_PASSWORD_FILE": str(tmp_path / "password"), "DB_HOST": "db"}
 
-    loaded = load(environment).settings
+    loaded = load_settings(environment).settings
 
     assert loaded.database_url.reveal() == "postgresql://rookery:from-a-file@db/rookery"
     assert "from-a-file" not in repr(loaded)
     with pytest.raises(WrongSettings, match="DB_HOST"):
-        load({**environment, "DB_HOST": ""} | {"ROOKERY_DATABASE_URL": "postgresql://${DB_HOSTT}/x"})
+        load_settings({**environment, "DB_HOST": ""} | {"ROOKERY_DATABASE_URL": "postgresql://${DB_HOSTT}/x"})
 
 
 def test_an_unknown_name_in_the_file_is_an_error_with_the_nearest(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_an_unknown_name_in_the_file_is_an_error_with_the_nearest(tmp_path: Path
     file.write_text("prot = 1\n", encoding="utf-8")
 
     with pytest.raises(WrongSettings, match="port"):
-        load({"ROOKERY_CONFIG": str(file)})
+        load_settings({"ROOKERY_CONFIG": str(file)})
 
 
 def test_a_file_that_is_nested_too_deeply_is_one_clear_line(tmp_path: Path) -> None:
@@ -86,20 +86,20 @@ def test_a_file_that_is_nested_too_deeply_is_one_clear_line(tmp_path: Path) -> N
     (tmp_path / "rookery.toml").write_text("port = " + "[" * 100_000, encoding="utf-8")
 
     with pytest.raises(WrongSettings, match="nested too deeply"):
-        load({"ROOKERY_DATA_DIR": str(tmp_path)})
+        load_settings({"ROOKERY_DATA_DIR": str(tmp_path)})
 
 
 def test_an_unknown_variable_is_a_warning_and_under_strict_an_error() -> None:
     """D-02: a warning naming the nearest setting; what Kubernetes injects is ignored with a line."""
     environment = {"ROOKERY_DATABSE_URL": "x", "ROOKERY_PORT": "tcp://10.0.0.1:8400", "ROOKERY_SERVICE_HOST": "10.0.0.1"}
 
-    loaded = load(environment)
+    loaded = load_settings(environment)
 
     assert loaded.settings.port == 8400
     assert len(loaded.warnings) == 3
     assert any("ROOKERY_DATABASE_URL" in warning for warning in loaded.warnings)
     with pytest.raises(WrongSettings, match="ROOKERY_DATABASE_URL"):
-        load({**environment, "ROOKERY_STRICT": "true"})
+        load_settings({**environment, "ROOKERY_STRICT": "true"})
 
 
 @pytest.mark.parametrize(
@@ -114,15 +114,15 @@ def test_addresses_are_shown_as_others_reach_us(path: str, shown: str) -> None:
     """D-01: three addresses, one host by default; each may be its own."""
     apart = Settings(base_url="https://tools.example", api_url="https://api.example", mcp_url="https://mcp.example")
 
-    assert apart.address_of(path) == shown
-    assert Settings(base_url="https://one.example").address_of(path) == "https://one.example"
-    assert Settings(host="0.0.0.0", port=9).address_of(path) == "http://127.0.0.1:9"
-    assert Settings(host="::1", port=9).address_of(path) == "http://[::1]:9"
+    assert apart.public_url_of(path) == shown
+    assert Settings(base_url="https://one.example").public_url_of(path) == "https://one.example"
+    assert Settings(host="0.0.0.0", port=9).public_url_of(path) == "http://127.0.0.1:9"
+    assert Settings(host="::1", port=9).public_url_of(path) == "http://[::1]:9"
 
 
 def test_half_lives_are_days_or_never() -> None:
     """D-40: the half-life of a type is a setting."""
-    assert load({"ROOKERY_HALF_LIVES": "research=90, plan=never"}).settings.half_lives == (("research", 90), ("plan", None))
+    assert load_settings({"ROOKERY_HALF_LIVES": "research=90, plan=never"}).settings.half_lives == (("research", 90), ("plan", None))
     for wrong in ("research", "research=0", "Research=5", "plan=-1", "plan=soon"):
         with pytest.raises(WrongSettings, match="ROOKERY_HALF_LIVES"):
-            load({"ROOKERY_HALF_LIVES": wrong})
+            load_settings({"ROOKERY_HALF_LIVES": wrong})

@@ -12,7 +12,7 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from rookery.kernel.http import connection
-from rookery.kernel.http.connection import MAX_HEAD, Connection
+from rookery.kernel.http.connection import MAX_HEAD_BYTES, HttpConnection
 
 _WAIT_S = 5.0
 _HELLO = (b"HTTP/1.1 200 OK", b"content-length: 5\r\nconnection: close\r\n\r\nhello")
@@ -35,7 +35,7 @@ async def port() -> AsyncIterator[int]:
     """The port of a server that greets."""
     listening = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(
-        uvicorn.Config(_hello, http=Connection, ws="none", lifespan="off", log_config=None, server_header=False, date_header=False)
+        uvicorn.Config(_hello, http=HttpConnection, ws="none", lifespan="off", log_config=None, server_header=False, date_header=False)
     )
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     yield int(listening.getsockname()[1])
@@ -89,7 +89,7 @@ async def test_a_head_without_end_is_refused_long_before_it_fills_our_memory(por
     assert status in {b"HTTP/1.1 431 Request Header Fields Too Large", b""}  # empty: the reset overtook the answer
 
 
-@pytest.mark.parametrize("size", [MAX_HEAD, 70_000, 100_000, 140_000])
+@pytest.mark.parametrize("size", [MAX_HEAD_BYTES, 70_000, 100_000, 140_000])
 async def test_a_complete_head_over_the_bound_is_refused(port: int, size: int) -> None:
     """Issue 14: heads of 70,000 and 100,000 bytes were served, where 64 KiB are documented; D-16."""
     status, _ = await _answer(port, b"GET / HTTP/1.1\r\nHost: a\r\nX-A: " + b"a" * size + b"\r\n\r\n")
@@ -99,7 +99,7 @@ async def test_a_complete_head_over_the_bound_is_refused(port: int, size: int) -
 
 async def test_a_head_just_within_the_bound_is_served(port: int) -> None:
     """D-16: the bound is where it is said to be."""
-    fields = b"X-A: " + b"a" * (MAX_HEAD - 100) + b"\r\nConnection: close\r\n\r\n"
+    fields = b"X-A: " + b"a" * (MAX_HEAD_BYTES - 100) + b"\r\nConnection: close\r\n\r\n"
 
     assert await _answer(port, b"GET / HTTP/1.1\r\nHost: a\r\n" + fields) == _HELLO
 
@@ -107,7 +107,7 @@ async def test_a_head_just_within_the_bound_is_served(port: int) -> None:
 @pytest.mark.parametrize(("sent", "status"), [(b"GET / HT", b"HTTP/1.1 408 Request Timeout"), (b"", b"")])
 async def test_who_says_nothing_is_not_waited_for_for_ever(port: int, monkeypatch: pytest.MonkeyPatch, sent: bytes, status: bytes) -> None:
     """D-16: a thousand silent connections must not be all that we may have open."""
-    monkeypatch.setattr(connection, "_HEAD_S", 0.05)
+    monkeypatch.setattr(connection, "_HEAD_TIMEOUT_S", 0.05)
 
     assert (await _answer(port, sent))[0] == status
 

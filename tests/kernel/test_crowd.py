@@ -38,7 +38,7 @@ async def test_who_waits_longest_goes_when_one_more_comes(guests: AsyncExitStack
         assert await half.rest() == b""
         assert await asked.ask() == b"ok"
         await workers(guests, toy, 2)
-        assert (toy.crowd.turned.closed, len(toy.crowd)) == (4, 4)
+        assert (toy.crowd.evictions.closed, len(toy.crowd)) == (4, 4)
         toy.released.set()
         assert (await working.answer())[1] == b"ok"
 
@@ -62,8 +62,8 @@ async def test_a_full_server_says_so_to_newcomers_and_to_nobody_in_work(guests: 
 
 async def test_who_is_told_that_it_is_full_holds_nothing(guests: AsyncExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
     """D-16: the refusals are bounded too, in number and in time; beyond that, newcomers are hung up on."""
-    monkeypatch.setattr(connection, "_TURNED_AWAY", 2)
-    monkeypatch.setattr(connection, "_FAREWELL_S", 0.5)
+    monkeypatch.setattr(connection, "_MAX_REJECTED_CONNECTIONS", 2)
+    monkeypatch.setattr(connection, "_LINGER_TIMEOUT_S", 0.5)
     async with serving(1) as toy:
         await workers(guests, toy, 1)
         stubborn = [await connect(guests, toy) for _ in range(3)]
@@ -115,7 +115,7 @@ async def test_silent_connections_keep_nobody_from_a_tls_server(certificate: Pat
 
 async def test_a_tls_handshake_has_an_end(certificate: Path, guests: AsyncExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
     """D-16: stalled, or no TLS at all; the place is free again."""
-    monkeypatch.setattr(tls, "HANDSHAKE_S", 0.3)
+    monkeypatch.setattr(tls, "HANDSHAKE_TIMEOUT_S", 0.3)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate)
     async with serving(10, secure=context) as toy:

@@ -11,7 +11,7 @@ import uvicorn
 from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from rookery.kernel.http.connection import Connection
+from rookery.kernel.http.connection import HttpConnection
 from tests.conftest import eventually
 
 _WAIT_S = 5.0
@@ -63,7 +63,7 @@ async def ports() -> AsyncIterator[list[int]]:
     """The ports of two servers of one application: uvicorn's own, and ours."""
     listening = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
     options = {"ws": "none", "lifespan": "off", "log_config": None, "server_header": False, "date_header": False, "access_log": False}
-    servers = [uvicorn.Server(uvicorn.Config(_app, http=http, **options)) for http in (HttpToolsProtocol, Connection)]  # pyright: ignore[reportArgumentType] - each option has its type
+    servers = [uvicorn.Server(uvicorn.Config(_app, http=http, **options)) for http in (HttpToolsProtocol, HttpConnection)]  # pyright: ignore[reportArgumentType] - each option has its type
     running = [asyncio.create_task(server.serve(sockets=[each])) for server, each in zip(servers, listening, strict=True)]
     await eventually(lambda: all(server.started for server in servers))
     yield [int(each.getsockname()[1]) for each in listening]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rookery.kernel.data_folder import exposure, make_private
+from rookery.kernel.data_folder import describe_exposure, make_private
 
 
 def _mode(path: Path) -> int:
@@ -85,12 +85,12 @@ def test_a_file_that_is_gone_when_its_mode_is_read_stops_no_start(tmp_path: Path
 def test_a_group_that_may_read_the_folder_is_the_operators_choice(tmp_path: Path) -> None:
     """Issue 14: as PostgreSQL allows it for its own data folder; what others may do is named for `rookery doctor`."""
     tmp_path.chmod(0o750)
-    assert (exposure(tmp_path), make_private(tmp_path), _mode(tmp_path)) == (None, [], 0o750)
+    assert (describe_exposure(tmp_path), make_private(tmp_path), _mode(tmp_path)) == (None, [], 0o750)
 
     tmp_path.chmod(0o777)
-    assert "may change what is in it" in (exposure(tmp_path) or "")
+    assert "may change what is in it" in (describe_exposure(tmp_path) or "")
     tmp_path.chmod(0o705)
-    assert "may read what is in it" in (exposure(tmp_path) or "")
+    assert "may read what is in it" in (describe_exposure(tmp_path) or "")
 
 
 def test_a_folder_with_the_sticky_bit_is_never_tightened(tmp_path: Path) -> None:

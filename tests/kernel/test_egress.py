@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rookery.kernel.egress import AddressRefused, EgressGuard
-from rookery.kernel.egress.names import NameService
+from rookery.kernel.egress.dns import DnsResolver
 from rookery.kernel.egress.transport import GuardedTransport
 from rookery.kernel.errors import WrongSettings
 from tests.conftest import eventually
@@ -36,7 +36,7 @@ class Names:
 
 def guard(*answers: Sequence[str], allow: Sequence[str] = (), private: bool = False) -> EgressGuard:
     """Make a guard by whose name service every name has *answers*."""
-    return EgressGuard(allow=allow, private=private, resolve=Names(*answers))
+    return EgressGuard(allow=allow, allow_private=private, resolve=Names(*answers))
 
 
 NEVER = {
@@ -55,36 +55,36 @@ async def test_an_address_that_is_nobody_elses_is_never_connected_to(address: st
     """D-82: loopback, link-local, metadata, multicast, reserved: never, in whatever clothes, by a name or as it is."""
     for private in (False, True):
         with pytest.raises(AddressRefused):
-            await guard([address], private=private).must_allow("tools.example", 443)
+            await guard([address], private=private).resolve_allowed("tools.example", 443)
         with pytest.raises(AddressRefused):
-            await guard(private=private).must_allow(address, 443)
+            await guard(private=private).resolve_allowed(address, 443)
 
 
 @pytest.mark.parametrize("address", PRIVATE)
 async def test_private_networks_are_for_those_whose_operator_says_so(address: str) -> None:
     """D-82: private ranges by ROOKERY_EGRESS_PRIVATE alone."""
     with pytest.raises(AddressRefused, match="private"):
-        await guard([address]).must_allow("tools.example", 443)
+        await guard([address]).resolve_allowed("tools.example", 443)
 
-    assert await guard([address], private=True).must_allow("tools.example", 443)
+    assert await guard([address], private=True).resolve_allowed("tools.example", 443)
 
 
 @pytest.mark.parametrize("address", PUBLIC)
 async def test_a_public_address_is_connected_to(address: str) -> None:
     """D-82: the rest of the world."""
-    assert len(await guard([address]).must_allow("tools.example", 443)) == 1
+    assert len(await guard([address]).resolve_allowed("tools.example", 443)) == 1
 
 
 async def test_one_bad_address_among_good_ones_refuses_the_name() -> None:
     """D-82: every resolved address must be allowed, or which one is taken is a matter of luck."""
     with pytest.raises(AddressRefused):
-        await guard(["93.184.216.34", "10.0.0.1"]).must_allow("tools.example", 443)
+        await guard(["93.184.216.34", "10.0.0.1"]).resolve_allowed("tools.example", 443)
 
 
 async def test_a_refusal_does_not_tell_what_a_name_stands_for() -> None:
     """D-82: who may not reach an inner network is not told its addresses either."""
     with pytest.raises(AddressRefused) as refused:
-        await guard(["10.11.12.13"]).must_allow("db.corp.example", 443)
+        await guard(["10.11.12.13"]).resolve_allowed("db.corp.example", 443)
 
     assert "10.11.12.13" not in refused.value.message
 
@@ -93,16 +93,16 @@ async def test_a_refusal_does_not_tell_what_a_name_stands_for() -> None:
 async def test_other_spellings_of_this_host_do_not_get_past(host: str) -> None:
     """D-82: what counts is what the name service makes of it; this one is the machine's own."""
     with pytest.raises(AddressRefused):
-        await EgressGuard().must_allow(host, 80)
+        await EgressGuard().resolve_allowed(host, 80)
 
 
 @given(st.integers(0, 2**32 - 1).map(IPv4Address) | st.integers(0, 2**128 - 1).map(IPv6Address))
 async def test_what_is_not_everybodys_is_refused_and_a_range_of_the_operator_lets_it_in(address: IPv4Address | IPv6Address) -> None:
     """D-82: nothing but global addresses, unless ROOKERY_EGRESS_ALLOW has them."""
     try:
-        await guard([str(address)]).must_allow("tools.example", 443)
+        await guard([str(address)]).resolve_allowed("tools.example", 443)
     except AddressRefused:
-        assert await guard([str(address)], allow=[f"{address}/{address.max_prefixlen - 3}"]).must_allow("tools.example", 443)
+        assert await guard([str(address)], allow=[f"{address}/{address.max_prefixlen - 3}"]).resolve_allowed("tools.example", 443)
     else:
         assert address.is_global
         assert not address.is_multicast
@@ -114,13 +114,13 @@ async def test_what_is_not_everybodys_is_refused_and_a_range_of_the_operator_let
 async def test_what_is_no_address_of_the_web_is_refused(url: str) -> None:
     """D-82: http and https alone."""
     with pytest.raises(AddressRefused):
-        await guard(["8.8.8.8"]).must_allow_url(url)
+        await guard(["8.8.8.8"]).require_allowed_url(url)
 
 
 async def test_a_name_without_addresses_is_refused() -> None:
     """D-82: what cannot be judged is not allowed."""
     with pytest.raises(AddressRefused):
-        await guard([]).must_allow("tools.example", 443)
+        await guard([]).resolve_allowed("tools.example", 443)
 
 
 async def test_names_that_are_never_answered_hold_nobody_else_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +133,7 @@ async def test_names_that_are_never_answered_hold_nobody_else_up(monkeypatch: py
 
     monkeypatch.setattr(socket, "getaddrinfo", silent)
     egress = EgressGuard()
-    asking = [asyncio.create_task(egress.must_allow(f"{number}.example", 443)) for number in range(64)]
+    asking = [asyncio.create_task(egress.resolve_allowed(f"{number}.example", 443)) for number in range(64)]
     try:
         await asyncio.sleep(0)
         assert await asyncio.wait_for(asyncio.to_thread(threading.active_count), 4) > 1
@@ -155,21 +155,21 @@ async def test_names_that_were_not_answered_wait_behind_their_own_kind_and_are_a
         rounds[asked.count(host) - 1].wait(30)
         raise OSError(host, port)
 
-    names = NameService(ask, slow_s=0)
+    names = DnsResolver(ask, slow_threshold_s=0)
 
     async def tried(host: str) -> None:
         with contextlib.suppress(TimeoutError, OSError):
             async with asyncio.timeout(0.05):
-                await names.addresses(host, 443)
+                await names.resolve(host, 443)
 
     hanging = [f"{number}.example" for number in range(32)]
     try:
         await asyncio.gather(*map(tried, hanging * 3))
         assert sorted(asked) == sorted(hanging)
         rounds[0].set()
-        await eventually(lambda: not names.under_way)
+        await eventually(lambda: not names.pending_count)
         await asyncio.gather(*map(tried, hanging))
-        assert await asyncio.wait_for(names.addresses("good.example", 443), 10) == ["93.184.215.14"]
+        assert await asyncio.wait_for(names.resolve("good.example", 443), 10) == ["93.184.215.14"]
         assert len(asked) < 2 * len(hanging)
     finally:
         for each in rounds:

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, MutableMapping
 
 import pytest
 
-from rookery.kernel.http import EventStream, event, wants_events
+from rookery.kernel.http import EventStream, accepts_events, encode_event
 
 SCOPE: dict[str, object] = {"type": "http"}
 
@@ -34,7 +34,7 @@ async def never() -> dict[str, object]:
 )
 def test_events_are_sent_to_those_who_name_them(accept: str | None, wanted: bool) -> None:
     """D-34: `Accept: text/event-stream` streams."""
-    assert wants_events(accept) is wanted
+    assert accepts_events(accept) is wanted
 
 
 async def test_a_quiet_stream_is_kept_alive() -> None:
@@ -43,7 +43,7 @@ async def test_a_quiet_stream_is_kept_alive() -> None:
 
     async def parts() -> AsyncGenerator[bytes]:
         await gate.wait()
-        yield event("result", b"{}")
+        yield encode_event("result", b"{}")
 
     sent = list[bytes]()
 
@@ -67,7 +67,7 @@ async def test_a_caller_that_leaves_ends_what_the_stream_waits_for() -> None:
 
     async def parts() -> AsyncGenerator[bytes]:
         try:
-            yield event("progress", b"{}")
+            yield encode_event("progress", b"{}")
             await asyncio.Event().wait()
         finally:
             ended.set()

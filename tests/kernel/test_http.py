@@ -8,7 +8,7 @@ import json
 import httpx2
 import pytest
 
-from rookery.kernel.http import bodies
+from rookery.kernel.http import request_body
 from tests.kernel.conftest import Doorman
 
 _WRITE = {"X-Test-Scope": "notes:write"}
@@ -148,14 +148,14 @@ async def test_a_known_key_has_its_headers_where_no_route_is(toy: httpx2.AsyncCl
 
 async def test_a_body_that_never_comes_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """D-16: bodies are bounded while they arrive, in time too, from their first byte on."""
-    monkeypatch.setattr(bodies, "_BODY_S", 0.01)
+    monkeypatch.setattr(request_body, "_BODY_TIMEOUT_S", 0.01)
 
     async def never() -> dict[str, object]:
         await asyncio.Event().wait()
         raise AssertionError
 
-    with pytest.raises(bodies.RequestTimeout) as refused:
-        await bodies.read_body(never, limit=10)
+    with pytest.raises(request_body.RequestTimeout) as refused:
+        await request_body.read_body(never, limit=10)
 
     assert refused.value.headers == {"Connection": "close"}
 

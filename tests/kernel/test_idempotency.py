@@ -23,36 +23,46 @@ from sqlalchemy import func, select, text
 from starlette.responses import Response, StreamingResponse
 
 from rookery.access.models import Tier
-from rookery.app import mounted_routes
+from rookery.app import build_route_table
 from rookery.kernel.db import Database, open_database
 from rookery.kernel.errors import Conflict, PermissionDenied
-from rookery.kernel.http import Once, Route, Shell, mount, reply, respond_with
-from rookery.kernel.http.idempotency import MAX_KEPT
-from rookery.kernel.http.routes import Admission, Mounted
-from rookery.kernel.http.shell import unknown_route
+from rookery.kernel.http import EdgeMiddleware, IdempotencyHandler, Route, json_response, mount_routes, respond_with
+from rookery.kernel.http.edge import respond_not_found
+from rookery.kernel.http.idempotency import MAX_STORED_BODY_BYTES
+from rookery.kernel.http.routes import AdmissionResult, RouteTable
+from rookery.kernel.idempotency_store import (
+    LEASE,
+    RETENTION,
+    SEALED_COLUMN,
+    IdempotencyClaim,
+    IdempotencyStore,
+    RequestInProgress,
+    StoredResponse,
+    fingerprint_request,
+    stored_responses,
+)
 from rookery.kernel.ids import uuid7
-from rookery.kernel.kept_answers import KEPT, LEASE, SEALED, Claim, Kept, KeptAnswers, StillRunning, asked, kept_answers
-from rookery.kernel.sealing import KeySource, Place, Sealer
+from rookery.kernel.schema import QueryModel, RequestModel
+from rookery.kernel.sealing import KeySource, SealContext, Sealer
 from rookery.kernel.secret import Secret
-from rookery.kernel.wire import Body, Query
 from rookery.memory.store.tables import memories
-from rookery.wiring import build
+from rookery.wiring import build_platform
 from tests.conftest import OPERATOR, Caller, FakeClock, House, Settings, eventually, lend_model
 from tests.documentation import ROOT, code, table
 from tests.processes import running
 
 KEY = Secret("the secret key of these tests, 0123456789")
-COUNTED = select(func.count().label("n")).select_from(kept_answers)
+COUNTED = select(func.count().label("n")).select_from(stored_responses)
 
 
-class Note(Body):
+class Note(RequestModel):
     """What the toy routes take."""
 
     text: str = ""
     size: float = 0.0
 
 
-class Space(Query):
+class Space(QueryModel):
     """A query, which a creating route may have too."""
 
     where: str = ""
@@ -81,11 +91,11 @@ class Letting:
 class Doorman:
     """Admits every key but the one that was revoked."""
 
-    async def admit(self, scope: MutableMapping[str, object], *, needs: str | None, spend: bool = True) -> Admission:
+    async def admit(self, scope: MutableMapping[str, object], *, required_scope: str | None, rate_limited: bool = True) -> AdmissionResult:
         """Let in, or raise."""
         named = dict(cast("list[tuple[bytes, bytes]]", scope["headers"])).get(b"x-key", b"k").decode()
         if named == "revoked":
-            raise PermissionDenied(str(needs))
+            raise PermissionDenied(str(required_scope))
         return Letting(Somebody(named, 1))
 
 
@@ -101,24 +111,32 @@ class Toy:
     def routes(self) -> list[Route]:
         """Return the table."""
         return [
-            Route(method="POST", path="/things", handler=self.make, needs="x", status=201, once=True, max_body=2 * MAX_KEPT),
-            Route(method="POST", path="/things/{name}/parts", handler=self.part, needs="x", once=True),
-            Route(method="POST", path="/keys", handler=self.key, needs="x", once=True, secrets=("plaintext_key",)),
-            Route(method="POST", path="/slow", handler=self.slow, needs="x", once=True),
-            Route(method="POST", path="/wrong", handler=self.wrong, needs="x", once=True),
-            Route(method="POST", path="/broken", handler=self.broken, needs="x", once=True),
-            Route(method="POST", path="/lossy", handler=self.lossy, needs="x", once=True),
-            Route(method="POST", path="/stream", handler=self.stream, needs="x", once=True),
-            Route(method="POST", path="/leaving", handler=self.leaving, needs="x", once=True),
-            Route(method="POST", path="/questions", handler=self.make, needs="x"),
-            Route(method="GET", path="/things", handler=self.part_of, needs="x"),
+            Route(
+                method="POST",
+                path="/things",
+                handler=self.make,
+                required_scope="x",
+                status=201,
+                idempotent=True,
+                max_body_bytes=2 * MAX_STORED_BODY_BYTES,
+            ),
+            Route(method="POST", path="/things/{name}/parts", handler=self.part, required_scope="x", idempotent=True),
+            Route(method="POST", path="/keys", handler=self.key, required_scope="x", idempotent=True, secret_fields=("plaintext_key",)),
+            Route(method="POST", path="/slow", handler=self.slow, required_scope="x", idempotent=True),
+            Route(method="POST", path="/wrong", handler=self.wrong, required_scope="x", idempotent=True),
+            Route(method="POST", path="/broken", handler=self.broken, required_scope="x", idempotent=True),
+            Route(method="POST", path="/lossy", handler=self.lossy, required_scope="x", idempotent=True),
+            Route(method="POST", path="/stream", handler=self.stream, required_scope="x", idempotent=True),
+            Route(method="POST", path="/leaving", handler=self.leaving, required_scope="x", idempotent=True),
+            Route(method="POST", path="/questions", handler=self.make, required_scope="x"),
+            Route(method="GET", path="/things", handler=self.part_of, required_scope="x"),
         ]
 
     async def make(self, body: Note, query: Annotated[Space, FromQuery()]) -> Response:
         """Make a thing; `size` is that of the answer."""
         self.done += 1
         made = {"id": str(self.done), "text": body.text + "x" * int(body.size), "where": query.where}
-        return reply(made, status=201, headers={"Location": f"/things/{self.done}"})
+        return json_response(made, status=201, headers={"Location": f"/things/{self.done}"})
 
     async def part(self, name: str) -> Response:
         """Make a part of a thing; there is no body."""
@@ -128,41 +146,41 @@ class Toy:
     async def part_of(self) -> Response:
         """Tell how much was done."""
         self.done += 1
-        return reply({"done": self.done})
+        return json_response({"done": self.done})
 
     async def key(self, body: Note) -> Response:
         """Make a key, or two, and show them."""
         self.done += 1
         one = {"id": f"id-{self.done}", "plaintext_key": "sk_live_" + "s" * 32}
-        return reply(one if not body.size else {"data": [one, {**one, "id": "other"}]}, status=201)
+        return json_response(one if not body.size else {"data": [one, {**one, "id": "other"}]}, status=201)
 
     async def slow(self, body: Note) -> Response:
         """Work until the gate opens."""
         self.done += 1
         await self.gate.wait()
-        return reply({"text": body.text})
+        return json_response({"text": body.text})
 
     async def wrong(self) -> Response:
         """Refuse the first time."""
         self.done += 1
         if self.done == 1:
             raise Conflict("not now")
-        return reply({"done": self.done}, status=200 if self.done > 2 else 302)
+        return json_response({"done": self.done}, status=200 if self.done > 2 else 302)
 
     async def broken(self) -> Response:
         """Fail by a mistake the first time."""
         self.done += 1
-        return reply({"whole": 1 // (self.done - 1)})
+        return json_response({"whole": 1 // (self.done - 1)})
 
     async def lossy(self) -> Response:
         """Work, and lose the table in which the answer is to be kept."""
         self.done += 1
-        await self.db.write(lambda tx: tx.run(text("ALTER TABLE kept_answers RENAME TO lost_answers")))
-        return reply({"done": self.done})
+        await self.db.write(lambda tx: tx.execute(text("ALTER TABLE kept_answers RENAME TO lost_answers")))
+        return json_response({"done": self.done})
 
     async def leaving(self, body: Note) -> Response:
         """Start a task that writes long after the request, which is refused."""
-        respond_with(Somebody, lambda made: reply({"id": made.key_id}))
+        respond_with(Somebody, lambda made: json_response({"id": made.key_id}))
         self.later = asyncio.create_task(self.write_later(body.text))
         raise Conflict("not now")
 
@@ -183,7 +201,7 @@ class Server:
 
     client: httpx2.AsyncClient
     toy: Toy
-    kept: KeptAnswers
+    kept: IdempotencyStore
     db: Database
     sealer: Sealer
 
@@ -194,18 +212,24 @@ class Server:
 
     async def rows(self) -> int:
         """Return how many requests are known."""
-        return (await self.db.read(lambda tx: tx.all(COUNTED)))[0].integer("n")
+        return (await self.db.read(lambda tx: tx.fetch_all(COUNTED)))[0].integer("n")
 
 
 @asynccontextmanager
 async def serving(db: Database, data_dir: Path, clock: FakeClock, *, renew_s: float = 20.0) -> AsyncGenerator[Server]:
     """Serve the toy routes; another server may be on the same store."""
-    sealer = Sealer(db, KeySource(data_dir, given=KEY), [SEALED], clock)
+    sealer = Sealer(db, KeySource(data_dir, configured=KEY), [SEALED_COLUMN], clock)
     await sealer.start()
-    kept, toy, mounted = KeptAnswers(db, sealer, clock, uuid7), Toy(db), Mounted(FastAPI())
-    mount(mounted, "", toy.routes(), Doorman(), Once(kept, renew_s=renew_s))
-    mounted.app.router.default = unknown_route
-    shell = Shell(exact=mounted.exact, router=mounted.app.router, hosts={"toy"}, origins=(), address=lambda path: "http://toy")
+    kept, toy, mounted = IdempotencyStore(db, sealer, clock, uuid7), Toy(db), RouteTable(FastAPI())
+    mount_routes(mounted, "", toy.routes(), Doorman(), IdempotencyHandler(kept, renew_interval_s=renew_s))
+    mounted.app.router.default = respond_not_found
+    shell = EdgeMiddleware(
+        endpoints_by_path=mounted.endpoints_by_path,
+        router=mounted.app.router,
+        hosts={"toy"},
+        origins=(),
+        public_url=lambda path: "http://toy",
+    )
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(shell), base_url="http://toy") as client:
         yield Server(client, toy, kept, db, sealer)
 
@@ -287,7 +311,10 @@ async def test_a_mark_belongs_to_a_key_and_a_path(server: Server) -> None:
 @given(st.lists(st.tuples(st.text("ab/\x01"), st.text("ab "), st.text("ab/é")), min_size=2, max_size=2, unique=True))
 def test_no_two_scopes_are_one(scopes: list[tuple[str, str, str]]) -> None:
     """D-14: key, mark and path are told apart, whatever is in them."""
-    ids = {asked(key_id=key, workspace_id=1, method="POST", path=path, mark=mark, query=b"", body=b"").id for key, mark, path in scopes}
+    ids = {
+        fingerprint_request(key_id=key, workspace_id=1, method="POST", path=path, idempotency_key=mark, query=b"", body=b"").id
+        for key, mark, path in scopes
+    }
 
     assert len(ids) == 2
 
@@ -296,7 +323,7 @@ def test_no_two_scopes_are_one(scopes: list[tuple[str, str, str]]) -> None:
 def test_no_two_requests_have_one_fingerprint(query: bytes, body: bytes, other_query: bytes, other_body: bytes) -> None:
     """D-14: what ends the query cannot begin the body."""
     one, other = (
-        asked(key_id="k", workspace_id=1, method="POST", path="/", mark="m", query=each, body=content).fingerprint
+        fingerprint_request(key_id="k", workspace_id=1, method="POST", path="/", idempotency_key="m", query=each, body=content).fingerprint
         for each, content in ((query, body), (other_query, other_body))
     )
 
@@ -349,7 +376,7 @@ async def test_what_was_refused_or_failed_may_be_tried_again(server: Server) -> 
 async def test_what_cannot_be_understood_reserves_nothing(server: Server) -> None:
     """D-16: a body that is wrong, or too large, is refused as ever."""
     wrong = await server.post(body={"texd": "a"})
-    large = await server.client.post("/things", content=b'"' + b"x" * (2 * MAX_KEPT), headers={"Idempotency-Key": "m"})
+    large = await server.client.post("/things", content=b'"' + b"x" * (2 * MAX_STORED_BODY_BYTES), headers={"Idempotency-Key": "m"})
     keyless = await server.post(**{"X-Key": "revoked"})
 
     assert [wrong.status_code, large.status_code, keyless.status_code] == [422, 413, 403]
@@ -404,15 +431,15 @@ async def test_a_secret_is_shown_once(server: Server) -> None:
     assert (two.status_code, two.json()["ids"]) == (409, ["id-2", "other"])
     assert (await server.post("/keys", {"text": "b"})).json()["error"] == "idempotency_mismatch"
     assert server.toy.done == 2
-    for row in await server.db.read(lambda tx: tx.all(select(kept_answers))):
-        opened = server.sealer.open(row.blob("sealed"), Place("kept answer", row.integer("workspace_id"), row.text("id")))
+    for row in await server.db.read(lambda tx: tx.fetch_all(select(stored_responses))):
+        opened = server.sealer.open(row.blob("sealed"), SealContext("kept answer", row.integer("workspace_id"), row.text("id")))
         assert b"sk_live" not in opened
 
 
 async def test_what_is_kept_cannot_be_read_in_the_store(server: Server, data_dir: Path) -> None:
     """D-07: answers may repeat what callers wrote, so they are sealed; the mark itself is kept as a hash."""
     await server.post(body={"text": "zanzibar"}, mark="serengeti")
-    for row in await server.db.read(lambda tx: tx.all(select(kept_answers))):
+    for row in await server.db.read(lambda tx: tx.fetch_all(select(stored_responses))):
         assert b"zanzibar" not in row.blob("sealed")
         assert "serengeti" not in row.text("id")
 
@@ -422,7 +449,7 @@ async def test_what_is_kept_cannot_be_read_in_the_store(server: Server, data_dir
         assert b"serengeti" not in content
 
 
-@pytest.mark.parametrize(("path", "body"), [("/things", {"size": MAX_KEPT}), ("/stream", {})])
+@pytest.mark.parametrize(("path", "body"), [("/things", {"size": MAX_STORED_BODY_BYTES}), ("/stream", {})])
 async def test_an_answer_too_large_to_keep_is_not_done_again(server: Server, path: str, body: object) -> None:
     """D-14: over 1 MiB only that it was answered is kept: 409 answer_not_kept, with the status."""
     first, again = await server.post(path, body), await server.post(path, body)
@@ -434,36 +461,36 @@ async def test_an_answer_too_large_to_keep_is_not_done_again(server: Server, pat
 async def test_an_answer_is_kept_for_a_day(server: Server, clock: FakeClock) -> None:
     """D-14: 24 hours; then the mark is free, and the row is swept."""
     await server.post()
-    clock.advance(seconds=KEPT.total_seconds() - 1)
+    clock.advance(seconds=RETENTION.total_seconds() - 1)
     assert (await server.post()).headers["idempotent-replay"] == "true"
-    assert await server.kept.forget_old() == 0
+    assert await server.kept.delete_expired() == 0
     clock.advance(seconds=1)
 
     assert "idempotent-replay" not in (await server.post()).headers
     assert server.toy.done == 2
     await server.post(mark="n")
-    clock.advance(seconds=KEPT.total_seconds())
-    assert (await server.kept.forget_old(), await server.rows()) == (2, 0)
+    clock.advance(seconds=RETENTION.total_seconds())
+    assert (await server.kept.delete_expired(), await server.rows()) == (2, 0)
 
 
 async def test_a_request_whose_process_died_may_be_tried_again_after_its_lease(server: Server, clock: FakeClock) -> None:
     """D-14: kill -9 in the middle does not block for ever: 60 s; who lost the lease then keeps nothing over the other's answer."""
-    request = asked(key_id="k", workspace_id=1, method="POST", path="/x", mark="m", query=b"", body=b"1")
+    request = fingerprint_request(key_id="k", workspace_id=1, method="POST", path="/x", idempotency_key="m", query=b"", body=b"1")
     dead = await server.kept.claim(request)
-    assert isinstance(dead, Claim)
+    assert isinstance(dead, IdempotencyClaim)
     clock.advance(seconds=LEASE.total_seconds() - 1)
-    with pytest.raises(StillRunning):
+    with pytest.raises(RequestInProgress):
         await server.kept.claim(request)
     clock.advance(seconds=1)
 
     heir = await server.kept.claim(request)
 
-    assert isinstance(heir, Claim)
+    assert isinstance(heir, IdempotencyClaim)
     assert not await server.kept.renew(dead)
-    assert not await server.kept.keep(dead, Kept(status=200, body=b"late"))
-    await server.kept.free(dead)
-    assert await server.kept.keep(heir, Kept(status=201, body=b"new"))
-    assert await server.kept.claim(request) == Kept(status=201, body=b"new")
+    assert not await server.kept.store_separately(dead, StoredResponse(status=200, body=b"late"))
+    await server.kept.release(dead)
+    assert await server.kept.store_separately(heir, StoredResponse(status=201, body=b"new"))
+    assert await server.kept.claim(request) == StoredResponse(status=201, body=b"new")
 
 
 async def test_a_task_that_outlives_its_request_stores_no_response(server: Server) -> None:
@@ -486,8 +513,8 @@ async def test_a_long_request_keeps_its_lease(database: Database, data_dir: Path
         for _ in range(3):
             clock.advance(seconds=LEASE.total_seconds() - 1)
             until = (clock() + LEASE).timestamp() * 1_000_000
-            renewed = select(kept_answers.c.id).where(kept_answers.c.until >= int(until))
-            await eventually(lambda renewed=renewed: database.read(lambda tx: tx.all(renewed)))
+            renewed = select(stored_responses.c.id).where(stored_responses.c.until >= int(until))
+            await eventually(lambda renewed=renewed: database.read(lambda tx: tx.fetch_all(renewed)))
             assert (await server.post("/slow")).status_code == 409
         server.toy.gate.set()
 
@@ -498,9 +525,15 @@ async def test_a_long_request_keeps_its_lease(database: Database, data_dir: Path
 async def test_without_the_store_nothing_is_begun(data_dir: Path, server: Server, clock: FakeClock) -> None:
     """D-14: record store down: 503 before the handler runs, with the code of D-10."""
     nowhere = open_database("embedded:", data_dir=data_dir / "gone")
-    kept, toy, mounted = KeptAnswers(nowhere, server.sealer, clock, uuid7), Toy(nowhere), Mounted(FastAPI())
-    mount(mounted, "", toy.routes(), Doorman(), Once(kept))
-    shell = Shell(exact=mounted.exact, router=mounted.app.router, hosts={"toy"}, origins=(), address=lambda path: "http://toy")
+    kept, toy, mounted = IdempotencyStore(nowhere, server.sealer, clock, uuid7), Toy(nowhere), RouteTable(FastAPI())
+    mount_routes(mounted, "", toy.routes(), Doorman(), IdempotencyHandler(kept))
+    shell = EdgeMiddleware(
+        endpoints_by_path=mounted.endpoints_by_path,
+        router=mounted.app.router,
+        hosts={"toy"},
+        origins=(),
+        public_url=lambda path: "http://toy",
+    )
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(shell), base_url="http://toy") as client:
         answer = await client.post("/things", json={}, headers={"Idempotency-Key": "m"})
     await nowhere.close()
@@ -512,7 +545,7 @@ async def test_who_cannot_keep_the_answer_still_gives_it(server: Server) -> None
     """D-14: what was done is told, also when it cannot be kept; until the lease is over the mark is taken."""
     answer = await server.post("/lossy", {})
     assert (answer.status_code, answer.json()) == (200, {"done": 1})
-    await server.db.write(lambda tx: tx.run(text("ALTER TABLE lost_answers RENAME TO kept_answers")))
+    await server.db.write(lambda tx: tx.execute(text("ALTER TABLE lost_answers RENAME TO kept_answers")))
 
     assert (await server.post("/lossy", {})).json()["error"] == "idempotency_in_progress"
 
@@ -520,11 +553,11 @@ async def test_who_cannot_keep_the_answer_still_gives_it(server: Server) -> None
 async def test_a_public_route_cannot_take_the_header(server: Server) -> None:
     """D-14: the scope is a key's; and of methods POST alone creates."""
     for route in (
-        Route(method="POST", path="/a", handler=server.toy.broken, needs=None, public=True, once=True),
-        Route(method="PUT", path="/a", handler=server.toy.broken, needs="x", once=True),
+        Route(method="POST", path="/a", handler=server.toy.broken, required_scope=None, public=True, idempotent=True),
+        Route(method="PUT", path="/a", handler=server.toy.broken, required_scope="x", idempotent=True),
     ):
         with pytest.raises(ValueError, match="Idempotency-Key"):
-            mount(Mounted(FastAPI()), "", [route], Doorman())
+            mount_routes(RouteTable(FastAPI()), "", [route], Doorman())
 
 
 # --- the platform's own routes
@@ -565,21 +598,21 @@ SECRETS = {"plaintext_key", "key", "secret"}
 
 
 def _routes(settings: Settings) -> Iterator[tuple[str, Route]]:
-    return ((f"{each.route.method} {each.path}", each.route) for each in mounted_routes(build(settings)).endpoints)
+    return ((f"{each.route.method} {each.path}", each.route) for each in build_route_table(build_platform(settings)).endpoints)
 
 
 def test_every_route_that_creates_or_sends_takes_the_header(settings: Settings) -> None:
     """D-14: every POST, but for those that are named here."""
     posts = {name: route for name, route in _routes(settings) if route.method == "POST"}
-    marked = {each.path for each in mounted_routes(build(settings)).endpoints if each.once is not None}
+    marked = {each.path for each in build_route_table(build_platform(settings)).endpoints if each.idempotency is not None}
 
-    assert {name for name, route in posts.items() if not route.once} == REPEATABLE
-    assert marked == {name.split()[1] for name, route in posts.items() if route.once}
+    assert {name for name, route in posts.items() if not route.idempotent} == REPEATABLE
+    assert marked == {name.split()[1] for name, route in posts.items() if route.idempotent}
 
 
 def test_the_how_to_names_the_routes_that_take_the_header(settings: Settings) -> None:
     """House 5.7, D-14: retry-safely.md names each, with the secret that its answer shows, and no other."""
-    real = {name: list(route.secrets) for name, route in _routes(settings) if route.once}
+    real = {name: list(route.secret_fields) for name, route in _routes(settings) if route.idempotent}
     shown = table(ROOT / "docs" / "how-to" / "retry-safely.md", "Route")
 
     assert {row[0].strip("`"): code(row[1]) for row in shown} == real
@@ -588,18 +621,22 @@ def test_the_how_to_names_the_routes_that_take_the_header(settings: Settings) ->
 
 def test_no_answer_that_is_kept_has_a_secret(settings: Settings) -> None:
     """D-14: each marked route says which fields of its answer are secrets."""
-    routes = [(name, route, _fields(route.answers)) for name, route in _routes(settings) if route.once and route.answers is not None]
-    shown = {name: SECRETS & fields for name, route, fields in routes if not (SECRETS & fields) <= {*route.secrets}}
+    routes = [
+        (name, route, _fields(route.response_model))
+        for name, route in _routes(settings)
+        if route.idempotent and route.response_model is not None
+    ]
+    shown = {name: SECRETS & fields for name, route, fields in routes if not (SECRETS & fields) <= {*route.secret_fields}}
 
     assert shown == {}
-    assert any(route.secrets for _, route, _ in routes)
+    assert any(route.secret_fields for _, route, _ in routes)
 
 
 def test_no_answer_that_is_kept_has_a_memorys_content(settings: Settings) -> None:
     """D-41: deleting blanks the content in stored answers; so none of them has any, whatever a route will be marked."""
     for name, route in _routes(settings):
-        if route.once and route.answers is not None:
-            assert "content" not in _fields(route.answers), name
+        if route.idempotent and route.response_model is not None:
+            assert "content" not in _fields(route.response_model), name
 
 
 def _fields(model: type[BaseModel]) -> set[str]:
@@ -612,7 +649,7 @@ def _fields(model: type[BaseModel]) -> set[str]:
 
 async def _memories(house: House) -> int:
     counted = select(func.count().label("n")).select_from(memories)
-    return (await house.rookery.db.read(lambda tx: tx.all(counted)))[0].integer("n")
+    return (await house.rookery.db.read(lambda tx: tx.fetch_all(counted)))[0].integer("n")
 
 
 async def _remember(caller: Caller, content: str = "x", mark: str = "m") -> httpx2.Response:
@@ -631,7 +668,7 @@ async def test_a_memory_is_remembered_once(house: House) -> None:
     assert await _memories(house) == 4
     left = [int(each.headers["x-ratelimit-remaining"]) for each in (first, again, *batches)]
     assert left == [999, 998, 997, 996]
-    rows = await house.rookery.db.read(lambda tx: tx.all(select(kept_answers)))
+    rows = await house.rookery.db.read(lambda tx: tx.fetch_all(select(stored_responses)))
     assert len(rows) == 2
 
 
@@ -666,7 +703,7 @@ async def test_kept_answers_go_with_their_workspace(house: House) -> None:
         assert (await _remember(each)).status_code == 201
     await house.rookery.access.workspaces.delete(doomed, by=OPERATOR)
 
-    assert (await house.rookery.db.read(lambda tx: tx.all(COUNTED)))[0].integer("n") == 1
+    assert (await house.rookery.db.read(lambda tx: tx.fetch_all(COUNTED)))[0].integer("n") == 1
     assert (await _remember(house.admin)).headers["idempotent-replay"] == "true"
 
 
@@ -711,13 +748,13 @@ async def test_a_server_killed_before_its_answer_does_not_do_it_again(folder: Pa
 
 async def test_a_claim_of_a_dead_process_is_free_at_once(server: Server, database: Database) -> None:
     """D-14: what a process of this host claimed and never did may be done as soon as that process is gone, not after its lease."""
-    request = asked(key_id="k", workspace_id=1, method="POST", path="/x", mark="m", query=b"", body=b"1")
-    assert isinstance(await server.kept.claim(request), Claim)
-    with pytest.raises(StillRunning):
+    request = fingerprint_request(key_id="k", workspace_id=1, method="POST", path="/x", idempotency_key="m", query=b"", body=b"1")
+    assert isinstance(await server.kept.claim(request), IdempotencyClaim)
+    with pytest.raises(RequestInProgress):
         await server.kept.claim(request)
     gone = await asyncio.create_subprocess_exec("true")
     await gone.wait()
     owner = f"{socket.gethostname()}:{gone.pid}:x"
-    await database.write(lambda tx: tx.run(kept_answers.update().values(owner=owner)))
+    await database.write(lambda tx: tx.execute(stored_responses.update().values(owner=owner)))
 
-    assert isinstance(await server.kept.claim(request), Claim)
+    assert isinstance(await server.kept.claim(request), IdempotencyClaim)

@@ -29,10 +29,10 @@ from mcp_types import jsonrpc_message_adapter
 from starlette.responses import Response
 
 from rookery.kernel import logs
-from rookery.kernel.http import Route, Shell, mount, reply
-from rookery.kernel.http.routes import Mounted
-from rookery.kernel.http.shell import unknown_route
-from rookery.kernel.http.traffic import Traffic
+from rookery.kernel.http import EdgeMiddleware, Route, json_response, mount_routes
+from rookery.kernel.http.access_log import RequestMetrics
+from rookery.kernel.http.edge import respond_not_found
+from rookery.kernel.http.routes import RouteTable
 from rookery.kernel.ids import ALPHANUMERIC
 from rookery.kernel.metrics import Metrics
 from rookery.kernel.redaction import redact
@@ -129,13 +129,13 @@ def test_no_text_takes_long(piece: str) -> None:
 
 
 @pytest.fixture(params=["json", "console"])
-def form(request: pytest.FixtureRequest) -> logs.Form:
+def form(request: pytest.FixtureRequest) -> logs.LogFormat:
     """Both ways in which lines are written."""
-    return cast("logs.Form", request.param)
+    return cast("logs.LogFormat", request.param)
 
 
 @pytest.fixture
-def stream(form: logs.Form) -> Iterator[io.StringIO]:
+def stream(form: logs.LogFormat) -> Iterator[io.StringIO]:
     """What is logged while the test runs."""
     yield from _logged(form)
 
@@ -151,10 +151,10 @@ def _read(stream: io.StringIO) -> list[dict[str, object]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
-def _logged(form: logs.Form) -> Iterator[io.StringIO]:
+def _logged(form: logs.LogFormat) -> Iterator[io.StringIO]:
     saved, root, stream = structlog.get_config(), logging.getLogger(), io.StringIO()
     handlers, level = root.handlers, root.level
-    logs.configure("info", stream, form=form)
+    logs.configure_logging("info", stream, log_format=form)
     structlog.configure(cache_logger_on_first_use=False)
     try:
         yield stream
@@ -288,7 +288,7 @@ class _Caller:
     """Who is let in: what of the guard's caller a line shows."""
 
     key_id: str = "key-1"
-    shown_workspace_id: int = 7
+    public_workspace_id: int = 7
     address: str = "192.0.2.1"
     secret: str = KEY
 
@@ -296,7 +296,7 @@ class _Caller:
 class _Open(Doorman):
     """Lets everybody in."""
 
-    async def admit(self, scope: object, *, needs: str | None, spend: bool = True) -> _Admission:
+    async def admit(self, scope: object, *, required_scope: str | None, rate_limited: bool = True) -> _Admission:
         return _Admission()
 
 
@@ -309,20 +309,20 @@ class _Admission:
 
 
 def _client(handler: Callable[..., Awaitable[Response]], *, access_log: bool = False) -> httpx2.AsyncClient:
-    mounted = Mounted(FastAPI())
+    mounted = RouteTable(FastAPI())
     routes = [
-        Route(method="GET", path="/things/{name}", handler=handler, needs="things:read"),
-        Route(method="GET", path="/open/{name}", handler=handler, needs=None, public=True),
+        Route(method="GET", path="/things/{name}", handler=handler, required_scope="things:read"),
+        Route(method="GET", path="/open/{name}", handler=handler, required_scope=None, public=True),
     ]
-    mount(mounted, "", routes, _Open())
-    mounted.app.router.default = unknown_route
-    shell = Shell(
-        exact=mounted.exact,
+    mount_routes(mounted, "", routes, _Open())
+    mounted.app.router.default = respond_not_found
+    shell = EdgeMiddleware(
+        endpoints_by_path=mounted.endpoints_by_path,
         router=mounted.app.router,
         hosts={"rookery.test"},
         origins=(),
-        address=lambda path: "https://shown.example",
-        traffic=Traffic(Metrics(), access_log=access_log),
+        public_url=lambda path: "https://shown.example",
+        request_metrics=RequestMetrics(Metrics(), access_log=access_log),
     )
     return httpx2.AsyncClient(transport=httpx2.ASGITransport(shell), base_url="http://rookery.test")
 
@@ -341,7 +341,7 @@ async def test_what_is_logged_for_a_request_carries_its_id(lines: Callable[[], l
         logging.getLogger("theirs").warning("theirs %s", name)
         tasks.append(asyncio.create_task(later()))
         await asyncio.to_thread(logger.info, "thread")
-        return reply({})
+        return json_response({})
 
     async with _client(handle) as client:
         await asyncio.gather(*(client.get(f"/things/{each}", headers={"X-Request-ID": f"id-{each}"}) for each in "ab"))
@@ -364,7 +364,7 @@ async def test_the_access_log_is_a_line_a_request_without_what_may_be_secret(lin
     """D-11: route, path, status, time, key and address; of a query the names alone."""
 
     async def handle(name: str) -> Response:
-        return reply({})
+        return json_response({})
 
     async with _client(handle, access_log=True) as client:
         await client.get("/things/x?password=hunter2&a=1", headers={"X-Request-ID": "id-1"})
@@ -401,7 +401,7 @@ async def test_an_id_that_holds_a_key_is_not_kept(secret: str) -> None:
     """D-11: an id is shown, logged and stored, and a key never is."""
 
     async def handle(name: str) -> Response:
-        return reply({})
+        return json_response({})
 
     async with _client(handle) as client:
         answers = [await client.get("/open/x", headers={"X-Request-ID": given}) for given in (secret, f"x.{secret}", "task_list-1")]
@@ -477,7 +477,7 @@ def test_a_process_is_watched_in_every_place() -> None:
     saved = sys.excepthook, threading.excepthook, sys.unraisablehook
     try:
         with warnings.catch_warnings():
-            logs.watch_process()
+            logs.log_uncaught_errors()
             hooks = {each.__module__ for each in (sys.excepthook, threading.excepthook, sys.unraisablehook)}
     finally:
         sys.excepthook, threading.excepthook, sys.unraisablehook = saved

@@ -21,9 +21,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from rookery.kernel import metrics as metrics_module
 from rookery.kernel.config import Settings
 from rookery.kernel.errors import WrongSettings
-from rookery.kernel.http.metrics_page import MetricsPort
-from rookery.kernel.metrics import MOST_LABELS, Described, Metrics, Sample, Source
-from rookery.wiring import build
+from rookery.kernel.http.metrics_page import MetricsServer
+from rookery.kernel.metrics import MAX_LABEL_SETS, MetricDescription, Metrics, MetricSample, MetricSource
+from rookery.wiring import build_platform
 from tests.conftest import Caller, House, eventually, open_house
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -227,29 +227,29 @@ async def test_two_processes_on_one_store_count_for_themselves(settings: Setting
 # Slow and failing sources.
 
 
-def _source(name: str, read: Callable[[], Awaitable[Sequence[Sample]]]) -> Source:
-    return Source(name=name, metrics=[Described(name=f"rookery_{name}", kind="gauge", says="A figure.")], read=read)
+def _source(name: str, read: Callable[[], Awaitable[Sequence[MetricSample]]]) -> MetricSource:
+    return MetricSource(name=name, metrics=[MetricDescription(name=f"rookery_{name}", kind="gauge", help_text="A figure.")], read=read)
 
 
 async def test_a_slow_source_takes_its_own_figures_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """D-05: a scrape ends in its time; what is still being read is not asked again, and counts once it comes."""
-    monkeypatch.setattr(metrics_module, "SOURCE_S", 0.05)
+    monkeypatch.setattr(metrics_module, "SOURCE_TIMEOUT_S", 0.05)
     asked, go_on = list[int](), asyncio.Event()
 
-    async def slow() -> Sequence[Sample]:
+    async def slow() -> Sequence[MetricSample]:
         asked.append(1)
         await go_on.wait()
         return [("rookery_slow", (), 1)]
 
-    async def good() -> Sequence[Sample]:
+    async def good() -> Sequence[MetricSample]:
         return [("rookery_good", (), 2)]
 
-    async def broken() -> Sequence[Sample]:
+    async def broken() -> Sequence[MetricSample]:
         raise LookupError
 
     metrics = Metrics()
     for source in (_source("slow", slow), _source("good", good), _source("broken", broken)):
-        metrics.read_from(source)
+        metrics.add_source(source)
     started = time.monotonic()
     found = [figures((await metrics.scrape(""))[0].decode()) for _ in range(3)]
     took_s = time.monotonic() - started
@@ -267,7 +267,7 @@ async def test_a_slow_source_takes_its_own_figures_alone(monkeypatch: pytest.Mon
 
 async def test_an_engine_that_hangs_is_shown_as_down(settings: Settings) -> None:
     """D-05: each engine is asked within a bound, all at once; the others' figures are there."""
-    rookery = build(settings)
+    rookery = build_platform(settings)
 
     async def never() -> str:
         await asyncio.Event().wait()
@@ -277,7 +277,7 @@ async def test_an_engine_that_hangs_is_shown_as_down(settings: Settings) -> None
     await rookery.start()
     try:
         started = time.monotonic()
-        found = figures((await rookery.observation.metrics.scrape(""))[0].decode())
+        found = figures((await rookery.observability.metrics.scrape(""))[0].decode())
     finally:
         await rookery.close()
 
@@ -288,25 +288,25 @@ async def test_an_engine_that_hangs_is_shown_as_down(settings: Settings) -> None
 async def test_labels_do_not_grow_without_end() -> None:
     """D-05: past the bound, what is new is counted together."""
     metrics = Metrics()
-    counter, histogram = metrics.counter("rookery_a_total", "A.", "name"), metrics.histogram("rookery_b_seconds", "B.", "name")
-    for number in range(MOST_LABELS + 50):
+    counter, histogram = metrics.add_counter("rookery_a_total", "A.", "name"), metrics.add_histogram("rookery_b_seconds", "B.", "name")
+    for number in range(MAX_LABEL_SETS + 50):
         counter.add(str(number))
-        histogram.took(0.1, str(number))
+        histogram.observe(0.1, str(number))
 
     found = figures((await metrics.scrape(""))[0].decode())
 
     assert value(found, "rookery_a_total", name="other") == 50
     assert value(found, "rookery_b_seconds_count", name="other") == 50
     assert value(found, "rookery_a_total", name="7") == 1
-    assert len(labels(found, "name")) == MOST_LABELS + 1
+    assert len(labels(found, "name")) == MAX_LABEL_SETS + 1
 
 
 async def test_a_histogram_is_cumulative_and_its_bounds_inclusive() -> None:
     """D-05: as Prometheus defines them."""
     metrics = Metrics()
-    histogram = metrics.histogram("rookery_b_seconds", "B.", bounds=(0.1, 1.0))
+    histogram = metrics.add_histogram("rookery_b_seconds", "B.", bounds=(0.1, 1.0))
     for seconds in (0.1, 0.5, 1.0, 3.0):
-        histogram.took(seconds)
+        histogram.observe(seconds)
 
     found = figures((await metrics.scrape(""))[0].decode())
 
@@ -328,7 +328,7 @@ async def _asked(port: int, head: str) -> str:
 async def test_a_port_of_the_loopback_shows_metrics_without_a_key(settings: Settings) -> None:
     """D-05, D-09: on 127.0.0.1 alone, one page, no other Host; closed with the server."""
     async with open_house(replace(settings, metrics_port=0)) as house:
-        port = house.rookery.observation.port
+        port = house.rookery.observability.metrics_server
         assert port is not None
         host = f"Host: 127.0.0.1:{port.port}\r\n\r\n"
         good = await _asked(port.port, f"GET /metrics HTTP/1.1\r\n{host}")
@@ -356,8 +356,8 @@ async def _rest(reader: asyncio.StreamReader) -> bytes:
 
 async def test_who_does_not_finish_a_question_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """D-16: a bound for the head, in time, size and number; the next who asks is answered."""
-    monkeypatch.setattr("rookery.kernel.http.metrics_page._HEAD_S", 1.5)
-    port = MetricsPort(Metrics(), 0)
+    monkeypatch.setattr("rookery.kernel.http.metrics_page._HEAD_TIMEOUT_S", 1.5)
+    port = MetricsServer(Metrics(), 0)
     await port.start()
     try:
         slow = [await asyncio.open_connection("127.0.0.1", port.port) for _ in range(25)]
@@ -383,10 +383,10 @@ async def test_who_does_not_finish_a_question_holds_up_nobody(monkeypatch: pytes
 
 async def test_a_port_that_is_taken_refuses_to_start(settings: Settings) -> None:
     """D-02: in one line that names the setting."""
-    taken = MetricsPort(Metrics(), 0)
+    taken = MetricsServer(Metrics(), 0)
     await taken.start()
     number = taken.port
-    rookery = build(replace(settings, metrics_port=number))
+    rookery = build_platform(replace(settings, metrics_port=number))
     try:
         with pytest.raises(WrongSettings) as refused:
             await rookery.start()
@@ -409,7 +409,7 @@ def _known(folder: Path) -> set[str]:
         "process_open_fds",
         "process_max_fds",
     }
-    for each in build(Settings(data_dir=folder)).observation.metrics.described():
+    for each in build_platform(Settings(data_dir=folder)).observability.metrics.list_descriptions():
         names |= {f"{each.name}_{part}" for part in ("bucket", "sum", "count")} if each.kind == "histogram" else {each.name}
     return names
 

@@ -10,8 +10,8 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from rookery.kernel.http import bodies, connection, crowd
-from rookery.kernel.http.connection import MAX_DROPPED, MAX_PIPELINED
+from rookery.kernel.http import connection, connection_limit, request_body
+from rookery.kernel.http.connection import MAX_DISCARDED_BYTES, MAX_PIPELINED_REQUESTS
 from tests.conftest import eventually
 from tests.kernel.clients import GET, LARGE, Client, Toy, connect, serving
 
@@ -32,23 +32,23 @@ async def guests() -> AsyncIterator[AsyncExitStack]:
 
 async def test_an_answer_that_nobody_reads_is_given_up(toy: Toy, guests: AsyncExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
     """D-16: it is memory of ours; also when the connection is closing anyway."""
-    monkeypatch.setattr(crowd, "_SWEEP_S", 0.02)
-    monkeypatch.setattr(crowd, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(connection_limit, "_SWEEP_INTERVAL_S", 0.02)
+    monkeypatch.setattr(connection_limit, "STALL_TIMEOUT_S", 0.2)
     for sent in (GET % b"/large", b"GET /large HTTP/1.0\r\nHost: a\r\n\r\n"):
         with socket.create_connection(("127.0.0.1", toy.port)) as deaf:
             deaf.sendall(sent)
             await eventually(lambda: len(toy.crowd) == 1)
             await eventually(lambda: len(toy.crowd) == 0)
 
-    assert toy.crowd.turned.stuck == 2
+    assert toy.crowd.evictions.stalled == 2
 
 
 @pytest.mark.parametrize("path", [b"/large", b"/pieces"])
 async def test_an_answer_that_is_read_slowly_arrives_whole(toy: Toy, monkeypatch: pytest.MonkeyPatch, path: bytes) -> None:
     """D-16: slow is not silent: who keeps the least rate is never cut off, however long the answer takes."""
-    monkeypatch.setattr(crowd, "_SWEEP_S", 0.05)
-    monkeypatch.setattr(crowd, "PATIENCE_S", 0.5)
-    monkeypatch.setattr(crowd, "LEAST_RATE", 3_000_000)
+    monkeypatch.setattr(connection_limit, "_SWEEP_INTERVAL_S", 0.05)
+    monkeypatch.setattr(connection_limit, "STALL_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(connection_limit, "MIN_BYTES_PER_S", 3_000_000)
     loop, received = asyncio.get_running_loop(), 0
     with socket.socket() as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
@@ -59,7 +59,7 @@ async def test_an_answer_that_is_read_slowly_arrives_whole(toy: Toy, monkeypatch
             received += len(await loop.sock_recv(slow, 65536))
             await asyncio.sleep(0.01)  # is what makes it slow
 
-    assert toy.crowd.turned.stuck == 0
+    assert toy.crowd.evictions.stalled == 0
 
 
 @pytest.mark.parametrize("frame", [b"Content-Length: 9000000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n"])
@@ -68,7 +68,7 @@ async def test_a_body_that_stalls_is_given_up_and_the_connection_with_it(
     toy: Toy, guests: AsyncExitStack, monkeypatch: pytest.MonkeyPatch, frame: bytes, content: bytes
 ) -> None:
     """D-16: soon, however much came before, and whether its length is told or not."""
-    monkeypatch.setattr(bodies, "_BODY_S", 0.2)
+    monkeypatch.setattr(request_body, "_BODY_TIMEOUT_S", 0.2)
     if b"chunked" in frame and content:
         content = b"%x\r\n%b\r\n" % (len(content), content)
     stalled = await connect(guests, toy, b"POST /body HTTP/1.1\r\nHost: a\r\n" + frame + content)
@@ -84,8 +84,8 @@ async def test_a_body_that_trickles_is_given_up_and_a_slow_one_is_not(
     toy: Toy, guests: AsyncExitStack, monkeypatch: pytest.MonkeyPatch, *, chunked: bool
 ) -> None:
     """D-16: a least rate; each piece buys the time that it takes at that, so an honest body may take any time."""
-    monkeypatch.setattr(bodies, "_BODY_S", 0.5)
-    monkeypatch.setattr(crowd, "LEAST_RATE", 100_000)
+    monkeypatch.setattr(request_body, "_BODY_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(connection_limit, "MIN_BYTES_PER_S", 100_000)
     frame = b"Transfer-Encoding: chunked\r\n\r\n" if chunked else b"Content-Length: 400000\r\n\r\n"
     post = b"POST /body HTTP/1.1\r\nHost: a\r\nConnection: close\r\n" + frame
 
@@ -119,7 +119,7 @@ async def test_a_body_that_nobody_reads_ends_after_as_much_as_the_largest_has(gu
     """D-16: dropping it costs us too."""
     async with serving(idle_s=60) as toy:
         post = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000000\r\n\r\n"
-        client = await connect(guests, toy, post + b"a" * (MAX_DROPPED + 1_000_000))
+        client = await connect(guests, toy, post + b"a" * (MAX_DISCARDED_BYTES + 1_000_000))
 
         assert (await client.rest()).count(b"HTTP/1.1 ") == 1
 
@@ -169,7 +169,7 @@ async def test_a_head_that_trickles_has_as_long_as_one_that_stalls(
     toy: Toy, guests: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """D-16: slowloris; on the second request of a connection too."""
-    monkeypatch.setattr(connection, "_HEAD_S", 0.3)
+    monkeypatch.setattr(connection, "_HEAD_TIMEOUT_S", 0.3)
     first, second = await connect(guests, toy, b"GET / HTTP/1.1\r\n"), await connect(guests, toy)
     assert await second.ask() == b"ok"
     second.writer.write(b"GET / HTTP/1.1\r\n")
@@ -191,7 +191,7 @@ async def test_what_stands_around_chunks_is_bounded(
     toy: Toy, guests: AsyncExitStack, monkeypatch: pytest.MonkeyPatch, path: bytes, endless: bytes
 ) -> None:
     """D-16: trailers and extensions are no content, so no cap of a body meets them; the parser would keep them all."""
-    monkeypatch.setattr(bodies, "_BODY_S", 0.2)
+    monkeypatch.setattr(request_body, "_BODY_TIMEOUT_S", 0.2)
     client = await connect(guests, toy, b"POST %b HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" % path + endless)
 
     assert (await client.rest()).count(b"HTTP/1.1 ") <= 1  # none: the reset overtook the answer
@@ -203,7 +203,7 @@ async def test_a_pipeline_has_an_end(toy: Toy, guests: AsyncExitStack) -> None:
 
     *_, last = answers = (await client.rest()).split(b"HTTP/1.1 200 OK\r\n")[1:]
 
-    assert MAX_PIPELINED <= len(answers) <= MAX_PIPELINED + 2
+    assert MAX_PIPELINED_REQUESTS <= len(answers) <= MAX_PIPELINED_REQUESTS + 2
     assert [b"connection: close" in answer for answer in answers] == [answer is last for answer in answers]
 
 

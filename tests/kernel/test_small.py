@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rookery.kernel import logs
-from rookery.kernel.chores import Chore, run_chores
-from rookery.kernel.clock import from_micros, iso, parse_iso, to_micros
-from rookery.kernel.events import Bus
-from rookery.kernel.ids import is_uuid, random_text, request_id, uuid7
+from rookery.kernel.clock import format_iso, from_micros, parse_iso, to_micros
+from rookery.kernel.events import EventBus
+from rookery.kernel.ids import is_uuid, new_request_id, random_text, uuid7
+from rookery.kernel.periodic import PeriodicTask, run_periodic_tasks
 from tests.conftest import eventually
 
 _MOMENTS = st.datetimes(min_value=datetime(1, 1, 2), max_value=datetime(9999, 12, 30), timezones=st.just(UTC))  # noqa: DTZ001 - made aware by timezones
@@ -27,15 +27,15 @@ _MOMENTS = st.datetimes(min_value=datetime(1, 1, 2), max_value=datetime(9999, 12
 def test_a_moment_survives_storing_and_showing(moment: datetime) -> None:
     """D-13: times are ISO 8601 UTC with Z; stored as microseconds, exactly."""
     assert from_micros(to_micros(moment)) == moment
-    assert parse_iso(iso(moment)) == moment
-    assert iso(moment).endswith("Z")
+    assert parse_iso(format_iso(moment)) == moment
+    assert format_iso(moment).endswith("Z")
 
 
 @given(_MOMENTS, _MOMENTS)
 def test_shown_times_sort_as_times(one: datetime, other: datetime) -> None:
     """D-13: texts that sort as what they mean."""
     if one.year >= 1000 and other.year >= 1000:
-        assert (iso(one) < iso(other)) == (one < other)
+        assert (format_iso(one) < format_iso(other)) == (one < other)
 
 
 @pytest.mark.parametrize("text", ["yesterday", "", "2026-13-01", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
@@ -52,7 +52,7 @@ def test_ids_are_new_sorted_and_of_their_form() -> None:
     assert len(set(ids)) == len(ids)
     assert sorted(each[:13] for each in ids) == [each[:13] for each in ids]
     assert all(is_uuid(each) and each[14] == "7" and each[19] in "89ab" for each in ids)
-    assert len(request_id()) == 24
+    assert len(new_request_id()) == 24
     assert len(random_text(32)) == 32
 
 
@@ -63,7 +63,7 @@ def test_a_listener_that_fails_does_not_silence_the_others(capsys: pytest.Captur
     class Happened:
         what: str
 
-    bus, heard = Bus(), list[str]()
+    bus, heard = EventBus(), list[str]()
 
     def fail(event: Happened) -> None:
         raise LookupError(event.what)
@@ -88,7 +88,9 @@ async def test_a_chore_that_fails_is_tried_again_and_stops_nothing() -> None:
         runs["bad"] += 1
         raise LookupError
 
-    task = asyncio.create_task(run_chores([Chore(name="good", every_s=0.01, work=good), Chore(name="bad", every_s=0.01, work=bad)]))
+    task = asyncio.create_task(
+        run_periodic_tasks([PeriodicTask(name="good", interval_s=0.01, run=good), PeriodicTask(name="bad", interval_s=0.01, run=bad)])
+    )
     await eventually(lambda: min(runs.values()) >= 3)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -102,7 +104,7 @@ def test_no_key_is_written_in_any_line() -> None:
     saved = structlog.get_config()
     key, agent = "sk_live_" + "a" * 32, "ak_" + "B" * 32
     try:
-        logs.configure("info", stream)
+        logs.configure_logging("info", stream)
         log = structlog.stdlib.get_logger("test")
         log.warning(key, field=f"Bearer {agent}", listed=[key])
         log.error("failed", exc_info=LookupError(key))

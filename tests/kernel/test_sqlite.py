@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rookery.kernel.sqlite import Writer, connect
+from rookery.kernel.sqlite import SqliteWriter, connect
 
 
 def test_a_commit_is_on_the_disk_and_a_lock_is_waited_for(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ async def test_writes_that_come_at_once_share_a_commit_and_fail_alone(tmp_path: 
 
         return asyncio.create_task(submit())
 
-    writer = Writer(opened, name="numbers")
+    writer = SqliteWriter(opened, name="numbers")
     first = asyncio.create_task(writer.submit(hold))
     await asyncio.to_thread(is_busy.wait, 10)
     others = [put(number) for number in (*range(50), 7)]
@@ -63,7 +63,7 @@ async def test_writes_that_come_at_once_share_a_commit_and_fail_alone(tmp_path: 
 
 async def test_one_that_is_alone_is_undone_when_it_raises(tmp_path: Path) -> None:
     """Issue, kernel: an exception undoes all of it."""
-    writer = Writer(lambda: connect(tmp_path / "a.db"), name="a")
+    writer = SqliteWriter(lambda: connect(tmp_path / "a.db"), name="a")
     await writer.submit(lambda connection: connection.execute("CREATE TABLE numbers (number)").close())
 
     def put_and_fail(connection: sqlite3.Connection) -> None:
@@ -94,7 +94,7 @@ async def test_who_finds_his_work_done_by_a_commit_that_waited_for_no_disk_waits
     def put(connection: sqlite3.Connection) -> None:
         connection.execute("INSERT INTO numbers VALUES (1)")
 
-    writer = Writer(lambda: connect(tmp_path / "a.db"), name="a")
+    writer = SqliteWriter(lambda: connect(tmp_path / "a.db"), name="a")
     await writer.submit(lambda connection: connection.execute("CREATE TABLE numbers (number)").close())
     monkeypatch.setattr(os, "fsync", fsync)
     await writer.submit(put, is_synced=False)
@@ -115,7 +115,7 @@ async def test_what_is_and_what_is_not_waited_for_may_come_in_any_order(tmp_path
     def note(connection: sqlite3.Connection) -> None:
         levels.append(int(connection.execute("PRAGMA synchronous").fetchone()[0]))
 
-    writer = Writer(lambda: connect(tmp_path / "a.db"), name="a")
+    writer = SqliteWriter(lambda: connect(tmp_path / "a.db"), name="a")
     for is_synced in (True, False, False, True, True, False):
         await writer.submit(note, is_synced=is_synced)
     await asyncio.to_thread(writer.close)
@@ -126,7 +126,7 @@ async def test_what_is_and_what_is_not_waited_for_may_come_in_any_order(tmp_path
 async def test_a_commit_undone_by_a_full_disk_tells_each_who_shared_it_why(tmp_path: Path) -> None:
     """D-17: 507 for all of them; SQLite itself rolls the whole transaction back when there is no room."""
     entered, let_go = threading.Event(), threading.Event()
-    writer = Writer(lambda: connect(tmp_path / "a.db"), name="a")
+    writer = SqliteWriter(lambda: connect(tmp_path / "a.db"), name="a")
 
     def hold(_: sqlite3.Connection) -> None:
         entered.set()

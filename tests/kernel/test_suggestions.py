@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rookery.kernel.suggestions import nearest
+from rookery.kernel.suggestions import find_nearest
 
 _SEARCH = ("q", "org", "project", "type", "limit", "offset", "tags", "source", "since", "until", "agent_id", "session_id")
 _PLANS = ("page", "per_page", "status", "org", "project")
@@ -26,7 +26,7 @@ _PLANS = ("page", "per_page", "status", "org", "project")
 )
 def test_a_near_name_is_suggested(name: str, known: tuple[str, ...], meant: str) -> None:
     """Issue 14: a slip of the pen, the beginning of a name, and another name for the same thing; D-10."""
-    assert nearest(name, known) == meant
+    assert find_nearest(name, known) == meant
 
 
 @pytest.mark.parametrize(
@@ -47,4 +47,4 @@ def test_a_near_name_is_suggested(name: str, known: tuple[str, ...], meant: str)
 )
 def test_a_far_fetched_name_is_not_suggested(name: str, known: tuple[str, ...]) -> None:
     """Issue 14: a suggestion that is not meant misleads; D-10."""
-    assert nearest(name, known) is None
+    assert find_nearest(name, known) is None

@@ -9,7 +9,7 @@ from functools import partial
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rookery.kernel.http.turns import Turns
+from rookery.kernel.http.unauthenticated_queue import UnauthenticatedQueue
 from tests.kernel.clients import GET, connect, serving
 
 
@@ -55,11 +55,11 @@ async def test_who_shows_a_wrong_key_after_a_right_one_is_a_stranger_again() -> 
 @given(st.lists(st.integers(0, 3), max_size=30))
 def test_strangers_begin_in_the_order_in_which_they_came_one_a_turn(pauses: list[int]) -> None:
     """However they arrive (so many turns of the loop between two), none is lost, none overtakes, and no turn begins two."""
-    turns, begun, each_turn = Turns(), list[int](), list[int]()
+    turns, begun, each_turn = UnauthenticatedQueue(), list[int](), list[int]()
 
     async def story() -> None:
         for number, pause in enumerate(pauses):
-            turns.begin(partial(begun.append, number))
+            turns.start(partial(begun.append, number))
             for _ in range(pause):
                 before = len(begun)
                 await asyncio.sleep(0)

@@ -10,9 +10,9 @@ import pytest
 from fastapi import FastAPI
 
 from rookery.kernel.db import Database
-from rookery.kernel.http import Shell, mount
-from rookery.kernel.http.routes import Mounted
-from rookery.kernel.http.shell import unknown_route
+from rookery.kernel.http import EdgeMiddleware, mount_routes
+from rookery.kernel.http.edge import respond_not_found
+from rookery.kernel.http.routes import RouteTable
 from rookery.memory.api import MemoryApi
 from tests.conftest import FakeClock
 from tests.memory.makers import Doorman, Rig, build, make_agent, make_caller
@@ -54,17 +54,17 @@ async def api(rig: Rig, doorman: Doorman) -> AsyncIterator[httpx2.AsyncClient]:
         listing=brain.listing,
         feedback=brain.feedback,
         context=brain.context,
-        answers=brain.answers,
+        serializer=brain.answers,
     )
-    mounted = Mounted(FastAPI())
-    mount(mounted, "/v1/brain", memory.routes(), doorman)
-    mounted.app.router.default = unknown_route
-    shell = Shell(
-        exact=mounted.exact,
+    mounted = RouteTable(FastAPI())
+    mount_routes(mounted, "/v1/brain", memory.routes(), doorman)
+    mounted.app.router.default = respond_not_found
+    shell = EdgeMiddleware(
+        endpoints_by_path=mounted.endpoints_by_path,
         router=mounted.app.router,
         hosts={"rookery.test"},
         origins={"http://rookery.test"},
-        address=lambda path: "https://shown.example",
+        public_url=lambda path: "https://shown.example",
     )
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(shell), base_url="http://rookery.test/v1/brain") as client:
         yield client

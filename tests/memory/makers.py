@@ -12,14 +12,14 @@ from typing import cast
 
 import numpy as np
 
-from rookery.access.models import Caller, missing
+from rookery.access.models import Caller, missing_scope_error
 from rookery.engines import texts as text_engines
 from rookery.engines import vectors as vector_engines
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database
 from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.events import (
-    Bus,
+    EventBus,
     MemoryArchived,
     MemoryDeleted,
     MemoryRecalled,
@@ -27,29 +27,29 @@ from rookery.kernel.events import (
     MemorySuperseded,
     ReindexCompleted,
 )
-from rookery.kernel.ids import Ids, uuid7
-from rookery.kernel.jobs import Jobs, Worker
-from rookery.memory.answers import Answers
-from rookery.memory.capacity import Capacity, Limits
-from rookery.memory.context import Context
+from rookery.kernel.ids import IdFactory, uuid7
+from rookery.kernel.jobs import JobQueue, JobWorker
+from rookery.memory.agent_context import AgentContext
+from rookery.memory.capacity import Capacity, StorageLimits
+from rookery.memory.embedding_migration import EmbeddingMigration, IndexVersion
 from rookery.memory.feedback import Feedback
-from rookery.memory.indexing import DELETE, EMBED, Indexer
+from rookery.memory.indexing import DELETE_JOB, EMBED_JOB, Indexer
 from rookery.memory.jobs import MemoryJobs
-from rookery.memory.journal import Journal
 from rookery.memory.listing import Listing
-from rookery.memory.maintenance.erasing import Erasing
-from rookery.memory.maintenance.lifecycle import Lifecycle
-from rookery.memory.maintenance.tidying import Tidying, tidying
+from rookery.memory.maintenance.erasure import Erasure
+from rookery.memory.maintenance.reindexing import Reindexer
+from rookery.memory.maintenance.services import MaintenanceServices, build_maintenance
 from rookery.memory.models import Draft, Memory, MemoryScope, Passage, Vector
-from rookery.memory.ports import Embedder, Generation
-from rookery.memory.rebuild import Rebuild, Side
+from rookery.memory.ports import Embedder, ModelVersion
 from rookery.memory.recall import Recall
+from rookery.memory.recall_buffer import RecallBuffer
 from rookery.memory.records import Records
 from rookery.memory.remember import Remember
-from rookery.memory.search import Search
+from rookery.memory.retention import RetentionTask
+from rookery.memory.schemas.responses import MemorySerializer
+from rookery.memory.search import MemorySearch
+from rookery.memory.text_queries import stem_words
 from rookery.memory.training import Training
-from rookery.memory.upkeep import Upkeep
-from rookery.memory.words import stems
 from tests.conftest import FakeClock
 
 DIMENSION = 64
@@ -98,7 +98,7 @@ class StemEmbedder:
 def direction(text: str) -> Vector:
     """Return the sum of the directions of the stems of *text*, of unit length."""
     total = np.zeros(DIMENSION)
-    for stem in stems(text):
+    for stem in stem_words(text):
         seed = int.from_bytes(blake2b(stem.encode(), digest_size=8).digest(), "big")
         total += np.random.default_rng(seed).normal(size=DIMENSION)
     length = float(np.linalg.norm(total))
@@ -113,7 +113,7 @@ def make_caller(**fields: object) -> Caller:
         key_kind="api",
         key_name="key",
         workspace_id=1,
-        shown_workspace_id=1,
+        public_workspace_id=1,
         scopes=frozenset({"*"}),
         agent_id=None,
         environment="live",
@@ -170,66 +170,66 @@ class Brain:
     remember: Remember
     records: Records
     recall: Recall
-    search: Search
+    search: MemorySearch
     listing: Listing
     feedback: Feedback
-    context: Context
-    answers: Answers
-    lifecycle: Lifecycle
-    tidying: Tidying
-    rebuild: Rebuild
+    context: AgentContext
+    answers: MemorySerializer
+    lifecycle: Reindexer
+    tidying: MaintenanceServices
+    rebuild: EmbeddingMigration
     indexer: Indexer
-    journal: Journal
+    journal: RecallBuffer
     training: Training
-    upkeep: Upkeep
+    upkeep: RetentionTask
 
 
 def _assemble(
     *,
     db: Database,
-    jobs: Jobs,
+    jobs: JobQueue,
     embedder: Embedder,
-    vectors: vector_engines.Engine,
-    former: Callable[[Generation], Side | None],
-    texts: text_engines.Engine,
-    bus: Bus,
+    vectors: vector_engines.VectorEngine,
+    former: Callable[[ModelVersion], IndexVersion | None],
+    texts: text_engines.TextEngine,
+    bus: EventBus,
     clock: Clock,
-    ids: Ids,
-    limits: Limits,
+    ids: IdFactory,
+    limits: StorageLimits,
     index_first: bool,
     monotonic: Callable[[], float],
 ) -> Brain:
     """Return the verbs, as `wiring` does."""
-    rebuild = Rebuild(now=Side(embedder=embedder, vectors=vectors), generations=vectors, former=former)
-    indexer = Indexer(db=db, embedder=embedder, vectors=vectors, texts=texts, clock=clock, rebuild=rebuild)
+    rebuild = EmbeddingMigration(current=IndexVersion(embedder=embedder, vectors=vectors), model_versions=vectors, find_previous=former)
+    indexer = Indexer(db=db, embedder=embedder, vectors=vectors, texts=texts, clock=clock, migration=rebuild)
     capacity = Capacity(db=db, jobs=jobs, limits=limits, monotonic=monotonic)
-    journal, erasing = Journal(db=db), Erasing(db=db, stores=[texts, vectors], clock=clock)
+    journal, erasing = RecallBuffer(db=db), Erasure(db=db, stores=[texts, vectors], clock=clock)
     return Brain(
         remember=Remember(db=db, jobs=jobs, indexer=indexer, capacity=capacity, bus=bus, clock=clock, ids=ids, index_first=index_first),
         records=Records(db=db, jobs=jobs, indexer=indexer, bus=bus, clock=clock),
         recall=Recall(
             db=db,
-            rebuild=rebuild,
+            migration=rebuild,
             texts=texts,
-            journal=journal,
+            buffer=journal,
             bus=bus,
             clock=clock,
             ids=ids,
         ),
-        search=Search(db=db, texts=texts, clock=clock),
+        search=MemorySearch(db=db, texts=texts, clock=clock),
         listing=Listing(db=db, clock=clock, model=embedder.model),
-        feedback=Feedback(db=db, jobs=jobs, journal=journal, clock=clock),
-        context=Context(db=db, clock=clock),
-        answers=Answers(clock=clock, model=embedder.model),
-        lifecycle=Lifecycle(db=db, indexer=indexer, texts=texts, bus=bus, clock=clock, rebuild=rebuild, erasing=erasing),
-        tidying=tidying(
-            db=db, indexer=indexer, vectors=vectors, comparisons=vectors, jobs=jobs, bus=bus, clock=clock, ids=ids, erasing=erasing
+        feedback=Feedback(db=db, jobs=jobs, recalls=journal, clock=clock),
+        context=AgentContext(db=db, clock=clock),
+        answers=MemorySerializer(clock=clock, model=embedder.model),
+        lifecycle=Reindexer(db=db, indexer=indexer, texts=texts, bus=bus, clock=clock, migration=rebuild, erasure=erasing),
+        tidying=build_maintenance(
+            db=db, indexer=indexer, vectors=vectors, comparer=vectors, jobs=jobs, bus=bus, clock=clock, ids=ids, erasure=erasing
         ),
         rebuild=rebuild,
         indexer=indexer,
         journal=journal,
         training=Training(db=db, bus=bus, clock=clock),
-        upkeep=Upkeep(db=db, jobs=jobs, bus=bus, clock=clock),
+        upkeep=RetentionTask(db=db, jobs=jobs, bus=bus, clock=clock),
     )
 
 
@@ -239,24 +239,24 @@ class Rig:
 
     db: Database
     clock: FakeClock
-    jobs: Jobs
-    bus: Bus
+    jobs: JobQueue
+    bus: EventBus
     embedder: StemEmbedder
-    vectors: vector_engines.Engine
-    texts: text_engines.Engine
+    vectors: vector_engines.VectorEngine
+    texts: text_engines.TextEngine
     brain: Brain
-    worker: Worker
+    worker: JobWorker
     events: list[object] = field(default_factory=list[object])
 
     async def remember(self, content: str = HERON, by: Caller | None = None, **fields: object) -> Memory:
         """Store a memory *by* an API key of workspace 1, unless told otherwise."""
-        return (await self.brain.remember.one(by or make_caller(), make_draft(content, **fields))).memory
+        return (await self.brain.remember.store(by or make_caller(), make_draft(content, **fields))).memory
 
     async def index(self) -> int:
         """Work every job that is ready; return how many."""
         done = 0
         for _ in range(_MOST_BATCHES):
-            worked = await self.worker.run_ready(DELETE) + await self.worker.run_ready(EMBED)
+            worked = await self.worker.run_ready(DELETE_JOB) + await self.worker.run_ready(EMBED_JOB)
             done += worked
             if not worked:
                 break
@@ -277,16 +277,16 @@ def build(
     folder: Path,
     clock: FakeClock,
     *,
-    limits: Limits | None = None,
+    limits: StorageLimits | None = None,
     index_first: bool = False,
     embedder: StemEmbedder | None = None,
-    former: Callable[[Generation], Side | None] = lambda _: None,
+    former: Callable[[ModelVersion], IndexVersion | None] = lambda _: None,
 ) -> Rig:
     """Build memory on *db* as a process of its own would."""
     embedder = embedder or StemEmbedder()
     vectors = vector_engines.open("embedded:", data_dir=folder, model=embedder.model, dimension=DIMENSION)
     texts = text_engines.open("embedded:", data_dir=folder)
-    jobs, bus = Jobs(db, clock, uuid7), Bus()
+    jobs, bus = JobQueue(db, clock, uuid7), EventBus()
     brain = _assemble(
         db=db,
         jobs=jobs,
@@ -297,11 +297,11 @@ def build(
         bus=bus,
         clock=clock,
         ids=uuid7,
-        limits=limits or Limits(),
+        limits=limits or StorageLimits(),
         index_first=index_first,
         monotonic=lambda: clock().timestamp(),
     )
-    worker = Worker(jobs, MemoryJobs(db=db, indexer=brain.indexer, clock=clock).kinds(), lease_s=30)
+    worker = JobWorker(jobs, MemoryJobs(db=db, indexer=brain.indexer, clock=clock).kinds(), lease_s=30)
     rig = Rig(db=db, clock=clock, jobs=jobs, bus=bus, embedder=embedder, vectors=vectors, texts=texts, brain=brain, worker=worker)
     for event in (MemoryStored, MemorySuperseded, MemoryDeleted, MemoryArchived, MemoryRecalled, ReindexCompleted):
         bus.subscribe(event, rig.events.append)
@@ -325,11 +325,11 @@ class Doorman:
 
     callers: dict[str, Caller]
 
-    async def admit(self, scope: MutableMapping[str, object], *, needs: str | None, spend: bool = True) -> Admitted:
+    async def admit(self, scope: MutableMapping[str, object], *, required_scope: str | None, rate_limited: bool = True) -> Admitted:
         """Let in, or raise as the guard does."""
         headers = cast("list[tuple[bytes, bytes]]", scope["headers"])
         name = next((value.decode() for key, value in headers if key == b"x-test-caller"), "admin")
         caller = self.callers[name]
-        if needs is not None and not caller.may(needs):
-            raise missing(caller.key_kind, needs)
+        if required_scope is not None and not caller.has_scope(required_scope):
+            raise missing_scope_error(caller.key_kind, required_scope)
         return Admitted(caller)

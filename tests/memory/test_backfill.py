@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rookery.memory.maintenance.backfill import Wanted, named_org
-from rookery.memory.models import MemoryScope, MemoryState, Question, state_of
-from rookery.memory.runs import Item, Watch
+from rookery.memory.batch_runs import RunItem, RunObserver
+from rookery.memory.maintenance.backfill import BackfillRequest, parse_org
+from rookery.memory.models import MemoryScope, MemoryState, RecallRequest, get_state
 from tests.memory.makers import MODEL, Rig, make_caller
 
 
@@ -24,7 +24,7 @@ from tests.memory.makers import MODEL, Rig, make_caller
 )
 def test_a_project_names_its_org_before_a_slash(project: str, org: str | None) -> None:
     """D-52: `org/name` in project → org."""
-    assert named_org(project) == org
+    assert parse_org(project) == org
 
 
 async def test_orgs_are_filled_in_where_they_are_beyond_doubt(rig: Rig) -> None:
@@ -38,14 +38,16 @@ async def test_orgs_are_filled_in_where_they_are_beyond_doubt(rig: Rig) -> None:
     bare = await rig.remember("bare", org=None, project=None)
     foreign = await rig.remember("foreign", make_caller(workspace_id=2), org=None, project="acme/web")
     await rig.index()
-    told, done = list[Item](), list[Item]()
+    told, done = list[RunItem](), list[RunItem]()
 
     dry = await rig.brain.tidying.backfill.run(
-        Wanted(workspace_id=1, dry_run=True), watch=Watch(item=told.append, progress=lambda done, total: None)
+        BackfillRequest(workspace_id=1, dry_run=True), observer=RunObserver(on_item=told.append, on_progress=lambda done, total: None)
     )
     assert (await rig.fresh(named)).org is None
-    real = await rig.brain.tidying.backfill.run(Wanted(workspace_id=1), watch=Watch(item=done.append, progress=lambda done, total: None))
-    again = await rig.brain.tidying.backfill.run(Wanted(workspace_id=1))
+    real = await rig.brain.tidying.backfill.run(
+        BackfillRequest(workspace_id=1), observer=RunObserver(on_item=done.append, on_progress=lambda done, total: None)
+    )
+    again = await rig.brain.tidying.backfill.run(BackfillRequest(workspace_id=1))
 
     assert [(await rig.fresh(each)).org for each in (known, named, inferred, ambiguous, bare, foreign)] == [
         "acme", "zoo", "acme", None, None, None,
@@ -57,6 +59,6 @@ async def test_orgs_are_filled_in_where_they_are_beyond_doubt(rig: Rig) -> None:
     )
     assert (dry.total, told) == (3, done)
     assert (await rig.fresh(named)).project == "zoo/web"
-    assert state_of(await rig.fresh(named), model=MODEL) is MemoryState.STALE
-    found = await rig.brain.recall.ask(make_caller(), Question(query="named", mode="keyword"))
+    assert get_state(await rig.fresh(named), model=MODEL) is MemoryState.STALE
+    found = await rig.brain.recall.find(make_caller(), RecallRequest(query="named", mode="keyword"))
     assert [hit.memory.id for hit in found.hits] == [named.id]

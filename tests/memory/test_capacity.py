@@ -10,26 +10,26 @@ import pytest
 
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.ids import uuid7
-from rookery.kernel.jobs import Jobs
-from rookery.memory.capacity import Capacity, Limits
+from rookery.kernel.jobs import JobQueue
+from rookery.memory.capacity import Capacity, StorageLimits
 from rookery.memory.errors import BacklogFull
-from rookery.memory.indexing import EMBED
+from rookery.memory.indexing import EMBED_JOB
 from tests.conftest import FakeClock
 
 
 async def test_the_fuller_the_backlog_the_longer_remember_takes(database: Database, clock: FakeClock) -> None:
     """D-17, issue: remember never waits for indexing, and slows down rather than grow without bound; other workspaces do not."""
-    jobs = Jobs(database, clock, uuid7)
+    jobs = JobQueue(database, clock, uuid7)
 
     def fill(tx: Tx, number: int) -> None:
         for _ in range(number):
-            jobs.enqueue(tx, EMBED, workspace_id=1, payload={})
+            jobs.enqueue(tx, EMBED_JOB, workspace_id=1, payload={})
 
     took_s = dict[int, float]()
     for backlog, more in ((50, 50), (70, 20), (90, 20)):
         await database.write(partial(fill, number=more))
-        took_s[backlog] = await _admit(Capacity(db=database, jobs=jobs, limits=Limits(max_backlog=100), monotonic=time.monotonic), 1)
-    capacity = Capacity(db=database, jobs=jobs, limits=Limits(max_backlog=100), monotonic=time.monotonic)
+        took_s[backlog] = await _admit(Capacity(db=database, jobs=jobs, limits=StorageLimits(max_backlog=100), monotonic=time.monotonic), 1)
+    capacity = Capacity(db=database, jobs=jobs, limits=StorageLimits(max_backlog=100), monotonic=time.monotonic)
 
     assert took_s[50] < took_s[70] < took_s[90]
     assert took_s[70] >= 0.4

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from rookery.doctor import Finding, examine
+from rookery.doctor import DoctorFinding, examine
 from rookery.engines import vectors as vector_engines
 from rookery.kernel.config import Settings
 from rookery.kernel.secret import Secret
-from rookery.memory.maintenance.lifecycle import Report, Wanted
-from rookery.memory.models import Change, Mode, Question, Recalled
-from rookery.memory.ports import Generation
-from rookery.memory.rebuild import Side
+from rookery.memory.embedding_migration import IndexVersion
+from rookery.memory.maintenance.reindexing import ReindexRequest, RunReport
+from rookery.memory.models import MemoryChange, RecallMode, RecallRequest, RecallResult
+from rookery.memory.ports import ModelVersion
 from tests.conftest import Caller, FakeClock, House, eventually, open_house
 from tests.embedding_service import KEY, Service, serving
 from tests.memory.makers import DIMENSION, Rig, StemEmbedder, build, make_caller
@@ -36,28 +36,28 @@ class Changed:
         self.index = vector_engines.open("embedded:", data_dir=data_dir, model=self.former.model, dimension=DIMENSION)
         self.rig = build(before.db, data_dir, clock, embedder=StemEmbedder(model="stems/2", dimension=DIMENSION), former=self._side)
 
-    def _side(self, generation: Generation) -> Side | None:
-        if generation != Generation(model=self.former.model, dimension=self.former.dimension):
+    def _side(self, generation: ModelVersion) -> IndexVersion | None:
+        if generation != ModelVersion(model=self.former.model, dimension=self.former.dimension):
             return None
-        return Side(embedder=self.former, vectors=self.index, is_former=True)
+        return IndexVersion(embedder=self.former, vectors=self.index, is_previous=True)
 
-    async def ask(self, query: str, mode: Mode = "semantic") -> Recalled:
+    async def ask(self, query: str, mode: RecallMode = "semantic") -> RecallResult:
         """Recall in workspace 1."""
-        return await self.rig.brain.recall.ask(make_caller(), Question(query=query, mode=mode, top_k=100))
+        return await self.rig.brain.recall.find(make_caller(), RecallRequest(query=query, mode=mode, top_k=100))
 
-    async def found(self, query: str, mode: Mode = "semantic") -> list[str]:
+    async def found(self, query: str, mode: RecallMode = "semantic") -> list[str]:
         """Return what is recalled by meaning, and fail if it was by words."""
         recalled = await self.ask(query, mode)
         assert recalled.notice is None
         return sorted(hit.memory.content for hit in recalled.hits if hit.similarity is not None and hit.similarity > 0.5)
 
-    async def reindex(self, **wanted: object) -> Report:
+    async def reindex(self, **wanted: object) -> RunReport:
         """Do as `brain:reindex --stale`."""
-        return await self.rig.brain.lifecycle.reindex(replace(Wanted(is_stale=True), **wanted))
+        return await self.rig.brain.lifecycle.reindex(replace(ReindexRequest(is_stale=True), **wanted))
 
     async def serving(self, workspace_id: int = 1) -> str | None:
         """Return whose vectors answer."""
-        serving = await self.rig.vectors.serving(workspace_id)
+        serving = await self.rig.vectors.get_active_version(workspace_id)
         return None if serving is None else serving.model
 
     async def close(self) -> None:
@@ -102,7 +102,9 @@ async def test_what_is_remembered_and_changed_meanwhile_is_found_by_meaning(chan
     """What answers is whole: new contents are embedded by both; what has its vectors already is not embedded again."""
     memory = await changed.rig.remember("heron nest")
     (old,) = (await changed.ask("swallow")).hits[:1]
-    await changed.rig.brain.records.change(make_caller(), old.memory.id, Change(given=frozenset({"content"}), content="heron bridge"))
+    await changed.rig.brain.records.change(
+        make_caller(), old.memory.id, MemoryChange(changed_fields=frozenset({"content"}), content="heron bridge")
+    )
     await changed.rig.index()
 
     assert await changed.found("heron") == ["heron boat", "heron bridge", "heron nest", "heron roof"]
@@ -120,7 +122,7 @@ async def test_a_part_that_is_rebuilt_switches_nothing(changed: Changed) -> None
     await changed.rig.remember("heron two", make_caller(workspace_id=2))
     await changed.rig.index()
     await changed.reindex(org="zoo")
-    await changed.rig.brain.rebuild.tend()
+    await changed.rig.brain.rebuild.run_periodic()
 
     assert [await changed.serving(each) for each in (1, 2)] == ["stems/1", "stems/2"]
     assert await changed.found("heron") == ["heron boat", "heron roof", "heron zoo"]
@@ -131,9 +133,11 @@ async def test_without_the_former_embedder_recall_goes_by_words_and_says_so(chan
     alone = build(changed.rig.db, data_dir, clock, embedder=StemEmbedder(model="stems/2", dimension=DIMENSION))
     await alone.remember("heron nest")
     await alone.index()
-    found = [await alone.brain.recall.ask(make_caller(), Question(query="heron", mode=mode)) for mode in ("semantic", "hybrid", "keyword")]
+    found = [
+        await alone.brain.recall.find(make_caller(), RecallRequest(query="heron", mode=mode)) for mode in ("semantic", "hybrid", "keyword")
+    ]
     events = [event.mode for event in alone.events if hasattr(event, "mode")]  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue, reportUnknownVariableType]
-    answers = [alone.brain.answers.recalled(each, explain=explain) for each in found for explain in (False, True)]
+    answers = [alone.brain.answers.serialize_recall(each, explain=explain) for each in found for explain in (False, True)]
     await alone.close()
 
     assert [sorted(hit.memory.content for hit in each.hits) for each in found] == [["heron boat", "heron nest", "heron roof"]] * 3
@@ -167,7 +171,7 @@ async def test_a_memory_that_cannot_be_embedded_does_not_hold_up_the_others(chan
 
 async def test_an_engine_that_goes_down_in_the_middle_leaves_all_as_it_was(changed: Changed) -> None:
     """It is run again, and goes on with what is left."""
-    await changed.rig.brain.lifecycle.reindex(Wanted(is_stale=True, org="acme", project="nothing here"))
+    await changed.rig.brain.lifecycle.reindex(ReindexRequest(is_stale=True, org="acme", project="nothing here"))
     changed.rig.embedder.is_down = True
     report = await changed.reindex()
 
@@ -185,10 +189,10 @@ async def test_the_server_switches_by_itself_when_the_last_is_indexed(changed: C
     for memory in [hit.memory for hit in (await changed.ask("heron swallow")).hits]:
         await changed.rig.brain.indexer.index([memory])
     before = await changed.serving()
-    switched = await changed.rig.brain.rebuild.tend()
+    switched = await changed.rig.brain.rebuild.run_periodic()
 
     assert (before, switched, await changed.serving()) == ("stems/1", 1, "stems/2")
-    await changed.rig.brain.rebuild.tend()
+    await changed.rig.brain.rebuild.run_periodic()
     assert await changed.index.count(1) == 0, "what the former one had is cleared away later"
 
 
@@ -236,7 +240,7 @@ async def test_from_one_service_to_another_without_an_hour_of_bad_recall(setting
         await house.admin.post("/v1/brain/remember", {"content": "heron in the reeds", "type": "fact", "wait_ms": 5000})
         assert (await _recalled(house, "reeds of the heron"))[0][0] == "heron in the reeds"
         (lagging,) = await _memory(house)
-        report = await house.rookery.lifecycle.reindex(Wanted(is_stale=True))
+        report = await house.rookery.reindexer.reindex(ReindexRequest(is_stale=True))
         one.key = "nobody has it any more"
         assert await _recalled(house, "roof of the heron") == (["heron on the roof"], False)
         (well,) = await _memory(house)
@@ -250,14 +254,14 @@ async def test_from_one_service_to_another_without_an_hour_of_bad_recall(setting
     assert KEY not in f"{blind}{lagging}{well}"
 
 
-async def _memory(house: House) -> list[Finding]:
+async def _memory(house: House) -> list[DoctorFinding]:
     return [finding for finding in await examine(house.rookery) if finding.about == "memory"]
 
 
 async def test_a_service_that_is_down_is_a_finding_and_no_reason_not_to_start(settings: Settings) -> None:
     """Issue: the dimension is checked at start; a service that is down then is told by doctor; remember goes on, recall by words."""
     async with _reopened(settings, embedder=Secret("ollama://127.0.0.1:1/words")) as house:
-        await house.rookery.must_fit()
+        await house.rookery.require_matching_dimension()
         stored = await house.admin.post("/v1/brain/remember", {"content": "heron", "type": "fact"})
         recalled = await house.admin.post("/v1/brain/recall", {"query": "heron"})
         findings = {finding.about: finding for finding in await examine(house.rookery)}

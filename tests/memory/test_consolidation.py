@@ -13,21 +13,34 @@ from hypothesis import strategies as st
 
 from rookery.kernel.db import Tx
 from rookery.memory import merging
-from rookery.memory.maintenance.consolidation import Wanted
-from rookery.memory.models import Change, Memory, MemoryScope, MemoryState, Passage, Question, Tombstone, Vector, Vectored, state_of
-from rookery.memory.runs import Item, Report, Watch
+from rookery.memory.batch_runs import RunItem, RunObserver, RunReport
+from rookery.memory.maintenance.consolidation import ConsolidationRequest
+from rookery.memory.models import (
+    EmbeddedDocument,
+    Memory,
+    MemoryChange,
+    MemoryScope,
+    MemoryState,
+    Passage,
+    RecallRequest,
+    Tombstone,
+    Vector,
+    get_state,
+)
 from tests.conftest import FakeClock
 from tests.memory.makers import MODEL, Rig, StemEmbedder, make_caller, make_memory
 
 BASE = "Herons nest on tall trees near quiet lakes where many small fish swim all year between reeds and stones under willows"
 MORE = f"{BASE}. They return in March."
 OTHER = "The release train leaves the station every second Tuesday after lunch unless somebody has pulled its emergency brake before"
-WANTED = Wanted(workspace_id=1)
+WANTED = ConsolidationRequest(workspace_id=1)
 
 
-async def _consolidate(rig: Rig, wanted: Wanted = WANTED) -> tuple[Report, list[Item]]:
-    items = list[Item]()
-    return await rig.brain.tidying.consolidation.run(wanted, watch=Watch(item=items.append, progress=lambda done, total: None)), items
+async def _consolidate(rig: Rig, wanted: ConsolidationRequest = WANTED) -> tuple[RunReport, list[RunItem]]:
+    items = list[RunItem]()
+    return await rig.brain.tidying.consolidation.run(
+        wanted, observer=RunObserver(on_item=items.append, on_progress=lambda done, total: None)
+    ), items
 
 
 async def _live(rig: Rig, *memories: Memory) -> list[bool]:
@@ -50,15 +63,15 @@ async def test_the_most_trusted_takes_in_what_the_others_say_beyond_it(rig: Rig)
     report, items = await _consolidate(rig)
     await rig.index()
     kept, merged = await rig.fresh(primary), await rig.fresh(second)
-    found = await rig.brain.recall.ask(make_caller(), Question(query="March", mode="keyword"))
-    near = await rig.brain.recall.ask(make_caller(), Question(query=MORE, mode="semantic", top_k=1))
+    found = await rig.brain.recall.find(make_caller(), RecallRequest(query="March", mode="keyword"))
+    near = await rig.brain.recall.find(make_caller(), RecallRequest(query=MORE, mode="semantic", top_k=1))
 
     assert (report.total, report.successes, report.failures) == (3, 3, 0)
     assert report.counts == {"clusters": 1, "merged": 1, "left_out": 0}
     assert (kept.content, kept.tags, kept.confidence) == (f"{BASE}\n\nThey return in March.", ("march",), 0.9)
-    assert (kept.content_at, state_of(kept, model=MODEL)) == (primary.content_at, MemoryState.INDEXED)
+    assert (kept.content_at, get_state(kept, model=MODEL)) == (primary.content_at, MemoryState.INDEXED)
     assert (merged.content, merged.superseded_by, merged.archived_at) == (MORE, primary.id, rig.clock())
-    assert items == [Item(id=second.id, action="merge", why="21 characters of it were new", into=primary.id)]
+    assert items == [RunItem(id=second.id, action="merge", why="21 characters of it were new", into=primary.id)]
     assert [hit.memory.id for hit in (*found.hits, *near.hits)] == [primary.id, primary.id]
     assert near.hits[0].similarity == pytest.approx(1.0)
     assert await _live(rig, other) == [True]
@@ -77,7 +90,7 @@ async def test_a_restore_undoes_it(rig: Rig) -> None:
     assert (kept.content, kept.tags) == (primary.content, primary.tags)
     assert (restored.content, restored.superseded_by, restored.archived_at) == (MORE, None, None)
     assert [each.id for each in await rig.brain.records.history(make_caller(), primary.id)] == [primary.id]
-    assert [hit.memory.id for hit in (await rig.brain.recall.ask(make_caller(), Question(query="March", mode="keyword"))).hits] == [
+    assert [hit.memory.id for hit in (await rig.brain.recall.find(make_caller(), RecallRequest(query="March", mode="keyword"))).hits] == [
         second.id
     ]
 
@@ -87,7 +100,7 @@ async def test_a_restore_leaves_what_somebody_wrote_since(rig: Rig) -> None:
     primary, second = await _twins(rig)
     await _consolidate(rig)
     content = f"{BASE}\n\nThey return in March.\n\nOr in April."
-    await rig.brain.records.change(make_caller(), primary.id, Change(given=frozenset({"content"}), content=content))
+    await rig.brain.records.change(make_caller(), primary.id, MemoryChange(changed_fields=frozenset({"content"}), content=content))
     await rig.brain.records.restore(make_caller(), second.id)
 
     assert (await rig.fresh(primary)).content == f"{BASE}\n\nOr in April."
@@ -98,7 +111,7 @@ async def test_a_restore_leaves_a_paragraph_that_somebody_went_on_with(rig: Rig)
     primary, second = await _twins(rig)
     await _consolidate(rig)
     content = f"{BASE}\n\nThey return in March. Not all of them."
-    await rig.brain.records.change(make_caller(), primary.id, Change(given=frozenset({"content"}), content=content))
+    await rig.brain.records.change(make_caller(), primary.id, MemoryChange(changed_fields=frozenset({"content"}), content=content))
     await rig.brain.records.restore(make_caller(), second.id)
 
     assert (await rig.fresh(primary)).content == content
@@ -144,8 +157,8 @@ async def test_only_memories_of_one_space_become_one(rig: Rig, space: str) -> No
 async def test_only_what_exceeds_the_threshold_is_merged(rig: Rig) -> None:
     """Spec 4.4: whose cosine similarity exceeds the threshold; --org, --project."""
     primary, second = await _twins(rig)
-    vectors = await rig.vectors.stored(1, [primary.id, second.id])
-    similarity = (await rig.vectors.similarities(vectors[primary.id][0], workspace_id=1, ids=[second.id]))[second.id]
+    vectors = await rig.vectors.get_vectors(1, [primary.id, second.id])
+    similarity = (await rig.vectors.compute_similarities(vectors[primary.id][0], workspace_id=1, ids=[second.id]))[second.id]
 
     assert (await _consolidate(rig, replace(WANTED, threshold=similarity + 0.001)))[0].counts["merged"] == 0
     assert (await _consolidate(rig, replace(WANTED, org="zoo")))[0].total == 0
@@ -159,7 +172,7 @@ async def test_what_will_expire_or_is_not_indexed_is_left_out(rig: Rig) -> None:
     third = await rig.remember(BASE, expires_in_h=5)
     await rig.index()
     fourth = await rig.remember(BASE)
-    change = Change(given=frozenset({"content"}), content=OTHER)
+    change = MemoryChange(changed_fields=frozenset({"content"}), content=OTHER)
     await rig.brain.records.change(make_caller(), second.id, change)
 
     report, _ = await _consolidate(rig)
@@ -209,7 +222,7 @@ async def test_a_run_that_was_killed_between_writing_and_archiving_is_finished_b
     report, done = await _consolidate(rig)
 
     assert (between, told) == ([True, True], done)
-    assert done == [Item(id=second.id, action="merge", why="an earlier run had begun it", into=primary.id)]
+    assert done == [RunItem(id=second.id, action="merge", why="an earlier run had begun it", into=primary.id)]
     assert (report.counts["merged"], await _live(rig, primary, second)) == (1, [True, False])
     assert (await rig.fresh(primary)).content == f"{BASE}\n\nThey return in March."
     assert (await _consolidate(rig))[0].counts["merged"] == 0
@@ -224,7 +237,7 @@ async def test_what_somebody_changes_meanwhile_is_not_archived(rig: Rig, monkeyp
     async def change_it(items: Sequence[object]) -> None:
         monkeypatch.setattr(rig.vectors, "put", put)
         memory = second if changed == "other" else primary
-        await rig.brain.records.change(make_caller(), memory.id, Change(given=frozenset({"content"}), content=OTHER))
+        await rig.brain.records.change(make_caller(), memory.id, MemoryChange(changed_fields=frozenset({"content"}), content=OTHER))
         await put(items)  # pyright: ignore[reportArgumentType] - passed on as it came
         if changed == "primary and indexed":
             await rig.index()
@@ -284,13 +297,13 @@ def test_a_merge_loses_no_sentence_and_is_undone_in_any_order(contents: list[tup
     """Spec 4.4: append unique content; D-52: restore undoes; done twice it appends nothing."""
     memories = [make_memory(FakeClock(), content=joint.join(texts) or "-", tags=tuple(texts[:2])) for texts, joint in contents]
     primary, others = memories[0], memories[1:]
-    whole, merges = merging.merged(primary, others, run="one")
+    whole, merges = merging.merge_memories(primary, others, run="one")
 
-    assert all(merging.beyond(whole.content, other.content) == "" for other in others)
-    assert all(merging.has(whole, merge) for merge in merges)
-    assert merging.merged(whole, others, run="two")[0] == whole
+    assert all(merging.extract_new_sentences(whole.content, other.content) == "" for other in others)
+    assert all(merging.contains_merge(whole, merge) for merge in merges)
+    assert merging.merge_memories(whole, others, run="two")[0] == whole
     chance.shuffle(merges)
-    assert merging.unmerged(whole, merges) == primary
+    assert merging.remove_merged_text(whole, merges) == primary
 
 
 async def test_a_memory_that_took_others_in_is_left_alone_by_that_run(rig: Rig) -> None:
@@ -299,8 +312,8 @@ async def test_a_memory_that_took_others_in_is_left_alone_by_that_run(rig: Rig) 
     texts = [BASE, f"{BASE} {' '.join(new[:6])}", f"{BASE} {' '.join(new)}"]
     stored = [await rig.remember(text, confidence=confidence) for text, confidence in zip(texts, (0.9, 0.8, 0.7), strict=True)]
     await rig.index()
-    (chunk,) = (await rig.vectors.stored(1, [stored[0].id]))[stored[0].id]
-    likeness = await rig.vectors.similarities(chunk, workspace_id=1, ids=[each.id for each in stored])
+    (chunk,) = (await rig.vectors.get_vectors(1, [stored[0].id]))[stored[0].id]
+    likeness = await rig.vectors.compute_similarities(chunk, workspace_id=1, ids=[each.id for each in stored])
     wanted = replace(WANTED, threshold=(likeness[stored[1].id] + likeness[stored[2].id]) / 2)
 
     told = (await _consolidate(rig, replace(wanted, dry_run=True)))[1]
@@ -320,8 +333,8 @@ async def test_a_chain_of_likes_does_not_become_one(rig: Rig) -> None:
     items = (await _consolidate(rig, replace(WANTED, threshold=0.82, dry_run=True)))[1]
     assert items
     for item in items:
-        (chunk,) = (await rig.vectors.stored(1, [item.id]))[item.id]
-        assert (await rig.vectors.similarities(chunk, workspace_id=1, ids=[item.into or ""]))[item.into or ""] > 0.82
+        (chunk,) = (await rig.vectors.get_vectors(1, [item.id]))[item.id]
+        assert (await rig.vectors.compute_similarities(chunk, workspace_id=1, ids=[item.into or ""]))[item.into or ""] > 0.82
 
 
 async def test_of_a_long_memory_all_parts_must_be_alike(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,7 +353,7 @@ async def test_of_a_long_memory_all_parts_must_be_alike(rig: Rig, monkeypatch: p
 
     assert (await _consolidate(rig))[0].counts["merged"] == 0
     assert await _live(rig, short, both) == [True, True]
-    await rig.brain.records.change(make_caller(), both.id, Change(given=frozenset({"confidence"}), confidence=0.95))
+    await rig.brain.records.change(make_caller(), both.id, MemoryChange(changed_fields=frozenset({"confidence"}), confidence=0.95))
     await rig.index()
     assert (await _consolidate(rig))[0].counts["merged"] == 1
     assert await _live(rig, short, both) == [False, True]
@@ -370,7 +383,7 @@ async def test_several_merges_that_a_killed_run_had_begun_are_all_finished(rig: 
         await rig.remember(words, confidence=0.9)
         last.append(await rig.remember(f"{words} more{topic}", confidence=0.5))
     await rig.index()
-    stored = rig.vectors.stored
+    stored = rig.vectors.get_vectors
 
     async def die(workspace_id: int, ids: Collection[str]) -> Mapping[str, tuple[Vector, ...]]:
         if len(ids) == len(topics):  # what was merged, looked up again
@@ -409,7 +422,7 @@ async def test_what_is_remembered_while_it_goes_is_left_to_the_next_run(rig: Rig
     primary, second = await _twins(rig)
     put, late = rig.vectors.put, list[Memory]()
 
-    async def remember_another(items: Sequence[Vectored]) -> None:
+    async def remember_another(items: Sequence[EmbeddedDocument]) -> None:
         monkeypatch.setattr(rig.vectors, "put", put)
         await put(items)
         late.append(await rig.remember(f"{MORE} Indeed", confidence=0.4))

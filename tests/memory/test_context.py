@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rookery.kernel.errors import PermissionDenied
-from rookery.memory.context import shared
-from rookery.memory.models import Filters, Memory, MemoryScope
+from rookery.memory.agent_context import share_budget
+from rookery.memory.models import Memory, MemoryFilter, MemoryScope
 from tests.conftest import FakeClock
 from tests.memory.makers import Rig, make_agent, make_caller
 
@@ -28,8 +28,8 @@ async def test_an_agent_s_own_memories_come_surest_first_as_age_leaves_them(rig:
     await rig.remember("everybody's", KIM)
     await rig.remember("lee's", make_agent("lee"), memory_scope=MemoryScope.AGENT)
 
-    memories, total = await rig.brain.context.of_agent(KIM, Filters(agent_id="kim"), limit=10, offset=0)
-    second, _ = await rig.brain.context.of_agent(KIM, Filters(agent_id="kim"), limit=1, offset=1)
+    memories, total = await rig.brain.context.list_agent_memories(KIM, MemoryFilter(agent_id="kim"), limit=10, offset=0)
+    second, _ = await rig.brain.context.list_agent_memories(KIM, MemoryFilter(agent_id="kim"), limit=1, offset=1)
 
     assert [memory.id for memory in memories] == [lasting.id, fresh.id, old.id]
     assert (total, [memory.id for memory in second]) == (3, [fresh.id])
@@ -40,14 +40,16 @@ async def test_another_agent_s_own_need_a_permission(rig: Rig) -> None:
     await own(rig, "mine")
 
     for ask in (
-        rig.brain.context.of_agent(make_agent("lee"), Filters(agent_id="kim"), limit=1, offset=0),
-        rig.brain.context.boot(make_agent("lee"), Filters(agent_id="kim"), most=5),
+        rig.brain.context.list_agent_memories(make_agent("lee"), MemoryFilter(agent_id="kim"), limit=1, offset=0),
+        rig.brain.context.boot(make_agent("lee"), MemoryFilter(agent_id="kim"), limit=5),
     ):
         with pytest.raises(PermissionDenied):
             await ask
     admin = make_agent("lee", scopes=frozenset({"brain:read", "brain:admin"}))
-    assert (await rig.brain.context.of_agent(admin, Filters(agent_id="kim"), limit=1, offset=0))[1] == 1
-    assert (await rig.brain.context.of_agent(make_caller(workspace_id=2), Filters(agent_id="kim"), limit=1, offset=0))[1] == 0
+    assert (await rig.brain.context.list_agent_memories(admin, MemoryFilter(agent_id="kim"), limit=1, offset=0))[1] == 1
+    assert (await rig.brain.context.list_agent_memories(make_caller(workspace_id=2), MemoryFilter(agent_id="kim"), limit=1, offset=0))[
+        1
+    ] == 0
 
 
 async def test_a_boot_has_each_kind_within_its_space(rig: Rig, clock: FakeClock) -> None:
@@ -62,10 +64,10 @@ async def test_a_boot_has_each_kind_within_its_space(rig: Rig, clock: FakeClock)
     await rig.remember("other org", org="zeta", memory_scope=MemoryScope.SHARED)
     archived = await rig.remember("archived")
     await rig.brain.records.archive(make_caller(), archived.id)
-    filters = Filters(agent_id="kim", org="acme", project="web")
+    filters = MemoryFilter(agent_id="kim", org="acme", project="web")
 
-    boot = await rig.brain.context.boot(KIM, filters, most=50)
-    resumed = await rig.brain.context.boot(KIM, Filters(agent_id="kim", org="acme", project="web", session_id="s1"), most=50)
+    boot = await rig.brain.context.boot(KIM, filters, limit=50)
+    resumed = await rig.brain.context.boot(KIM, MemoryFilter(agent_id="kim", org="acme", project="web", session_id="s1"), limit=50)
 
     assert [[memory.id for memory in part] for part in (boot.agent, boot.shared, boot.project, boot.session)] == [
         [mine.id],
@@ -79,7 +81,7 @@ async def test_a_boot_has_each_kind_within_its_space(rig: Rig, clock: FakeClock)
 @given(st.lists(st.lists(st.integers(), max_size=20), max_size=5), st.integers(min_value=0, max_value=60))
 def test_a_budget_is_shared_equally_and_nothing_of_it_is_wasted(lists: list[list[int]], budget: int) -> None:
     """D-48: beginnings, together as many as there are or the budget has; who got less than another had no more."""
-    parts = shared(lists, budget)
+    parts = share_budget(lists, budget)
 
     assert sum(map(len, parts)) == min(budget, sum(map(len, lists)))
     assert all(whole[: len(part)] == part for part, whole in zip(parts, lists, strict=True))

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rookery.kernel.errors import NotFound, ValidationFailed
-from rookery.memory.models import Filters, Memory, MemoryScope, Question
-from rookery.memory.ranking import judged
+from rookery.memory.models import Memory, MemoryFilter, MemoryScope, RecallRequest
+from rookery.memory.ranking import adjust_confidence
 from tests.conftest import FakeClock
 from tests.memory.makers import HERON, Rig, make_agent, make_caller
 
@@ -18,7 +18,7 @@ SHARES = st.floats(min_value=0, max_value=1)
 
 async def recalled(rig: Rig, *memories: Memory, query: str = "heron") -> str:
     """Recall *memories*, and return the recall's id."""
-    answer = await rig.brain.recall.ask(make_caller(), Question(query=query, top_k=50, filters=Filters()))
+    answer = await rig.brain.recall.find(make_caller(), RecallRequest(query=query, top_k=50, filters=MemoryFilter()))
     assert {memory.id for memory in memories} <= {hit.memory.id for hit in answer.hits}
     return answer.recall_id
 
@@ -30,7 +30,7 @@ async def test_what_was_used_gains_and_what_was_ignored_loses(rig: Rig) -> None:
     await rig.index()
     recall_id = await recalled(rig, good, bad)
 
-    told = await rig.brain.feedback.give(make_caller(), recall_id, used=[good.id], ignored=[bad.id])
+    told = await rig.brain.feedback.record(make_caller(), recall_id, used=[good.id], ignored=[bad.id])
 
     assert (told.used, told.ignored) == ((good.id,), (bad.id,))
     assert {memory.id: memory.confidence for memory in told.memories} == {good.id: pytest.approx(0.82), bad.id: pytest.approx(0.76)}
@@ -42,12 +42,12 @@ async def test_feedback_makes_nothing_stale_and_is_seen_by_filters(rig: Rig) -> 
     risen = await rig.remember("The heron sleeps.", confidence=0.89)
     fallen = await rig.remember("The heron dreams.", confidence=0.9)
     await rig.index()
-    await rig.brain.feedback.give(make_caller(), await recalled(rig, risen, fallen), used=[risen.id], ignored=[fallen.id])
+    await rig.brain.feedback.record(make_caller(), await recalled(rig, risen, fallen), used=[risen.id], ignored=[fallen.id])
 
     assert (await rig.fresh(risen)).updated_at == risen.updated_at
     await rig.index()
     for mode in ("semantic", "keyword"):
-        sure = await rig.brain.recall.ask(make_caller(), Question(query="heron", mode=mode, filters=Filters(min_confidence=0.9)))
+        sure = await rig.brain.recall.find(make_caller(), RecallRequest(query="heron", mode=mode, filters=MemoryFilter(min_confidence=0.9)))
         assert [hit.memory.id for hit in sure.hits] == [risen.id], mode
 
 
@@ -60,14 +60,14 @@ async def test_it_counts_once_a_recall_and_once_a_day_for_one_key(rig: Rig, cloc
 
     async def counted(by: object, recall_id: str) -> bool:
         caller = kim if by is kim else other
-        return (await rig.brain.feedback.give(caller, recall_id, used=[memory.id], ignored=[])).used == (memory.id,)
+        return (await rig.brain.feedback.record(caller, recall_id, used=[memory.id], ignored=[])).used == (memory.id,)
 
     assert [await counted(kim, first), await counted(kim, first), await counted(kim, second)] == [True, False, False]
     assert [await counted(other, first), await counted(other, second)] == [False, True]
     clock.advance(days=1)
     assert await counted(kim, third)
     assert (await rig.fresh(memory)).confidence == pytest.approx(
-        judged(judged(judged(0.5, base=0.5, is_used=True), base=0.5, is_used=True), base=0.5, is_used=True)
+        adjust_confidence(adjust_confidence(adjust_confidence(0.5, base=0.5, is_used=True), base=0.5, is_used=True), base=0.5, is_used=True)
     )
 
 
@@ -77,7 +77,7 @@ async def test_of_many_at_once_one_counts(rig: Rig) -> None:
     await rig.index()
     recalls = [await recalled(rig, memory) for _ in range(20)]
 
-    await asyncio.gather(*(rig.brain.feedback.give(make_caller(), each, used=[memory.id], ignored=[]) for each in recalls))
+    await asyncio.gather(*(rig.brain.feedback.record(make_caller(), each, used=[memory.id], ignored=[]) for each in recalls))
 
     assert (await rig.fresh(memory)).confidence == pytest.approx(0.55)
 
@@ -87,7 +87,7 @@ async def test_what_cannot_be_is_refused_and_changes_nothing(rig: Rig) -> None:
     memory, strange = await rig.remember(HERON), await rig.remember("The owl hoots.", org="elsewhere")
     await rig.index()
     recall_id = await recalled(rig, memory)
-    give = rig.brain.feedback.give
+    give = rig.brain.feedback.record
 
     with pytest.raises(ValidationFailed) as refused:
         await give(make_caller(), recall_id, used=[memory.id, "0" * 36], ignored=[memory.id])
@@ -104,7 +104,7 @@ async def test_what_never_was_a_recall_is_not_waited_for(rig: Rig) -> None:
     async with asyncio.timeout(10):
         for unknown in ("nothing", "01a1fbcb-446f-75ce-83e5-d2f5fa0e9eb6") * 10:
             with pytest.raises(NotFound):
-                await feedback.give(make_caller(), unknown, used=[], ignored=[])
+                await feedback.record(make_caller(), unknown, used=[], ignored=[])
 
 
 async def test_what_is_gone_or_not_for_this_key_is_passed_over(rig: Rig) -> None:
@@ -117,7 +117,7 @@ async def test_what_is_gone_or_not_for_this_key_is_passed_over(rig: Rig) -> None
     await rig.brain.records.delete(make_caller(), gone.id)
     await rig.brain.records.archive(make_caller(), old.id)
 
-    told = await rig.brain.feedback.give(
+    told = await rig.brain.feedback.record(
         make_caller(orgs=frozenset({"acme"})), recall_id, used=[kept.id, gone.id, old.id, foreign.id], ignored=[]
     )
 
@@ -131,13 +131,13 @@ async def test_verdicts_are_forgotten_with_their_recalls(rig: Rig, clock: FakeCl
     memory = await rig.remember(HERON)
     await rig.index()
     recall_id = await recalled(rig, memory)
-    await rig.brain.feedback.give(make_caller(), recall_id, used=[memory.id], ignored=[])
+    await rig.brain.feedback.record(make_caller(), recall_id, used=[memory.id], ignored=[])
     await rig.brain.journal.flush()
     clock.advance(days=32)
     await rig.brain.upkeep.sweep()
 
     with pytest.raises(NotFound):
-        await rig.brain.feedback.give(make_caller(), recall_id, used=[memory.id], ignored=[])
+        await rig.brain.feedback.record(make_caller(), recall_id, used=[memory.id], ignored=[])
 
 
 async def test_over_http(api: httpx2.AsyncClient, rig: Rig) -> None:
@@ -167,7 +167,7 @@ def test_confidence_stays_a_share_and_never_falls_under_half_of_what_was_given(b
     """D-47: in 0..1 whatever is said; a use never lowers it, ignoring never raises it, and half of the author's word is kept."""
     confidence = max(base, start)
     for is_used in verdicts:
-        after = judged(confidence, base=base, is_used=is_used)
+        after = adjust_confidence(confidence, base=base, is_used=is_used)
         assert 0 <= after <= 1
         assert after >= confidence if is_used else after <= confidence
         assert after >= base / 2
@@ -178,8 +178,8 @@ async def test_an_agent_s_own_memory_is_no_other_agent_s_to_judge(rig: Rig) -> N
     """D-43: lee may know the recall's id, and still not change what is kim's own."""
     memory = await rig.remember("kim's heron", make_agent("kim"), memory_scope=MemoryScope.AGENT)
     await rig.index()
-    answer = await rig.brain.recall.ask(make_agent("kim"), Question(query="heron", filters=Filters(agent_id="kim")))
+    answer = await rig.brain.recall.find(make_agent("kim"), RecallRequest(query="heron", filters=MemoryFilter(agent_id="kim")))
 
-    told = await rig.brain.feedback.give(make_agent("lee"), answer.recall_id, used=[memory.id], ignored=[])
+    told = await rig.brain.feedback.record(make_agent("lee"), answer.recall_id, used=[memory.id], ignored=[])
 
     assert told.memories == ()

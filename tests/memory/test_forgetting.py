@@ -18,11 +18,11 @@ from rookery.kernel.db import Tx, open_database
 from rookery.kernel.errors import NotFound
 from rookery.kernel.events import MemoryDeleted
 from rookery.memory import merging
+from rookery.memory.batch_runs import RunItem, RunObserver
 from rookery.memory.maintenance import consolidation
-from rookery.memory.maintenance.forgetting import Wanted
-from rookery.memory.maintenance.tidying import Tidying
-from rookery.memory.models import Change, Memory, MemoryScope, Question, Tombstone
-from rookery.memory.runs import Item, Watch
+from rookery.memory.maintenance.forgetting import ForgetRequest
+from rookery.memory.maintenance.services import MaintenanceServices
+from rookery.memory.models import Memory, MemoryChange, MemoryScope, RecallRequest, Tombstone
 from rookery.memory.store import merges as merge_store
 from rookery.memory.store import records as store
 from rookery.memory.store.tables import memories, memory_tags, merges, recall_feedback
@@ -33,10 +33,12 @@ BASE = "Herons nest on tall trees near quiet lakes where many small fish swim al
 MORE = f"{BASE}. Kim saw them in March."
 
 
-async def _forget(rig: Rig, *ids: str, dry_run: bool = False, **criteria: str) -> tuple[dict[str, int], list[Item]]:
-    items = list[Item]()
-    wanted = replace(Wanted(workspace_id=1, ids=ids, dry_run=dry_run), **criteria)
-    report = await rig.brain.tidying.forgetting.run(wanted, watch=Watch(item=items.append, progress=lambda done, total: None))
+async def _forget(rig: Rig, *ids: str, dry_run: bool = False, **criteria: str) -> tuple[dict[str, int], list[RunItem]]:
+    items = list[RunItem]()
+    wanted = replace(ForgetRequest(workspace_id=1, ids=ids, dry_run=dry_run), **criteria)
+    report = await rig.brain.tidying.forgetting.run(
+        wanted, observer=RunObserver(on_item=items.append, on_progress=lambda done, total: None)
+    )
     assert (report.failures, report.stopped) == (0, None)
     return dict(report.counts), items
 
@@ -60,7 +62,7 @@ async def _rows(rig: Rig, memory_id: str) -> int:
         select(func.count().label("n")).select_from(each).where(each.c.memory_id == memory_id) for each in (memory_tags, recall_feedback)
     ]
     statements.append(select(func.count().label("n")).select_from(merges).where(merges.c.memory_id == memory_id, merges.c.length > 0))
-    rows = [await rig.db.read(lambda tx, asked=statement: tx.one(asked)) for statement in statements]
+    rows = [await rig.db.read(lambda tx, asked=statement: tx.fetch_one(asked)) for statement in statements]
     return sum(row.integer("n") for row in rows if row is not None)
 
 
@@ -86,7 +88,7 @@ async def test_all_of_an_agent_is_forgotten_in_whatever_state(rig: Rig) -> None:
     assert await _there(rig, kept, foreign) == [True, True]
     # At once, before any job has run; the jobs then find nothing to do.
     assert (await rig.vectors.count(1), await rig.vectors.count(2)) == (1, 1)
-    found = await rig.brain.recall.ask(make_caller(), Question(query="heron", mode="hybrid"))
+    found = await rig.brain.recall.find(make_caller(), RecallRequest(query="heron", mode="hybrid"))
     assert [hit.memory.id for hit in found.hits] == [kept.id]
     assert {event.memory_id for event in rig.events if isinstance(event, MemoryDeleted)} == gone
     assert (await _forget(rig, agent_id="kim"))[0] == {"deleted": 0}
@@ -124,7 +126,7 @@ async def test_what_was_merged_is_taken_out_of_where_it_went(rig: Rig) -> None:
     primary = await rig.remember(BASE, confidence=0.9)
     merged = await rig.remember(MORE, confidence=0.5, agent_id=None, tags=("march",))
     await rig.index()
-    await rig.brain.tidying.consolidation.run(consolidation.Wanted(workspace_id=1, threshold=0.7))
+    await rig.brain.tidying.consolidation.run(consolidation.ConsolidationRequest(workspace_id=1, threshold=0.7))
     await rig.index()
     assert "Kim" in (await rig.fresh(primary)).content
 
@@ -144,10 +146,10 @@ async def test_what_was_merged_twice_is_taken_out_of_both(rig: Rig, how: str) ->
     merged = await rig.remember(MORE, confidence=0.5, tags=("march",))
 
     def plan(tx: Tx) -> None:
-        second, rows = merging.merged(middle, [merged], run="1")
-        store.change(tx, middle, replace(second, archived_at=second.created_at))
-        first, later = merging.merged(top, [second], run="2")
-        store.change(tx, top, first)
+        second, rows = merging.merge_memories(middle, [merged], run="1")
+        store.update_memory(tx, middle, replace(second, archived_at=second.created_at))
+        first, later = merging.merge_memories(top, [second], run="2")
+        store.update_memory(tx, top, first)
         merge_store.add(tx, [replace(each, is_done=True) for each in (*rows, *later)])
 
     await rig.db.write(plan)
@@ -169,8 +171,10 @@ async def test_words_that_were_changed_after_a_merge_are_pointed_at(rig: Rig) ->
     primary = await rig.remember(BASE, confidence=0.9)
     merged = await rig.remember(MORE, confidence=0.5)
     await rig.index()
-    await rig.brain.tidying.consolidation.run(consolidation.Wanted(workspace_id=1, threshold=0.7))
-    await rig.brain.records.change(make_caller(), primary.id, Change(given=frozenset({"content"}), content=f"{BASE}. KIM SAW THEM."))
+    await rig.brain.tidying.consolidation.run(consolidation.ConsolidationRequest(workspace_id=1, threshold=0.7))
+    await rig.brain.records.change(
+        make_caller(), primary.id, MemoryChange(changed_fields=frozenset({"content"}), content=f"{BASE}. KIM SAW THEM.")
+    )
 
     _, items = await _forget(rig, merged.id)
 
@@ -180,7 +184,7 @@ async def test_words_that_were_changed_after_a_merge_are_pointed_at(rig: Rig) ->
 
 @dataclass
 class _Opened:
-    tidying: Tidying
+    tidying: MaintenanceServices
 
     async def workspaces(self) -> dict[int, str]:
         """Return the only one."""

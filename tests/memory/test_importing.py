@@ -8,28 +8,28 @@ import orjson
 
 from rookery.kernel.events import MemoryStored, MemorySuperseded
 from rookery.kernel.ids import uuid7
-from rookery.memory.capacity import Limits
-from rookery.memory.runs import Report
+from rookery.memory.batch_runs import RunReport
+from rookery.memory.capacity import StorageLimits
 from rookery.memory.store import transfer
-from rookery.memory.store.transfer import Kept
-from rookery.memory.transfer.importing import BATCH
-from rookery.memory.transfer.importing import Wanted as In
-from rookery.memory.transfer.parcels import new_id
+from rookery.memory.store.transfer import TransferRecord
+from rookery.memory.transfer.importing import BATCH_SIZE
+from rookery.memory.transfer.importing import ImportRequest as In
+from rookery.memory.transfer.items import copy_id
 from tests.memory.makers import Rig, make_caller, make_memory
 from tests.memory.moved import Moves, of_kind
 
 HEADER = b'{"kind":"rookery-memories","version":1}'
 
 
-def _counts(report: Report) -> dict[str, int]:
+def _counts(report: RunReport) -> dict[str, int]:
     return {name: number for name, number in report.counts.items() if number}
 
 
 async def test_a_full_workspace_stops_an_import_where_its_room_ends(rig: Rig) -> None:
     """D-17: max_memories holds for an import too, to the last one; it says from where on nothing was stored, and goes on from there."""
-    moves, full = Moves(rig), Moves(rig, Limits(max_memories=BATCH + 5, min_free_bytes=0))
-    memories = [make_memory(rig.clock, content=f"say {number}") for number in range(BATCH + 10)]
-    await rig.db.write(lambda tx: transfer.add(tx, [Kept(memory=memory) for memory in memories]))
+    moves, full = Moves(rig), Moves(rig, StorageLimits(max_memories=BATCH_SIZE + 5, min_free_bytes=0))
+    memories = [make_memory(rig.clock, content=f"say {number}") for number in range(BATCH_SIZE + 10)]
+    await rig.db.write(lambda tx: transfer.add(tx, [TransferRecord(memory=memory) for memory in memories]))
     lines = await moves.out()
     wanted = In(workspace_id=2, new_ids=True, run="import 2 a file")
 
@@ -39,10 +39,10 @@ async def test_a_full_workspace_stops_an_import_where_its_room_ends(rig: Rig) ->
     rest, _ = await moves.into(lines, replace(wanted, resume=True))
 
     assert report.stopped is not None
-    assert f"Nothing was stored from line {BATCH + 7} on" in report.stopped
-    assert (_counts(report), _counts(dry), dry.stopped) == ({"imported": BATCH + 5}, {"imported": BATCH + 5}, report.stopped)
-    assert (_counts(again), again.stopped) == ({"unchanged": BATCH + 5}, report.stopped)
-    assert (_counts(rest), rest.stopped) == ({"earlier": BATCH + 5, "imported": 5}, None)
+    assert f"Nothing was stored from line {BATCH_SIZE + 7} on" in report.stopped
+    assert (_counts(report), _counts(dry), dry.stopped) == ({"imported": BATCH_SIZE + 5}, {"imported": BATCH_SIZE + 5}, report.stopped)
+    assert (_counts(again), again.stopped) == ({"unchanged": BATCH_SIZE + 5}, report.stopped)
+    assert (_counts(rest), rest.stopped) == ({"earlier": BATCH_SIZE + 5, "imported": 5}, None)
 
 
 async def test_what_was_moved_in_is_announced_unless_quiet(rig: Rig) -> None:
@@ -58,7 +58,7 @@ async def test_what_was_moved_in_is_announced_unless_quiet(rig: Rig) -> None:
     await moves.into(await moves.out(), In(workspace_id=2, new_ids=True))
     await moves.into(await moves.out(), In(workspace_id=2, new_ids=True))
 
-    copies = [new_id(2, each) for each in (old, new)]
+    copies = [copy_id(2, each) for each in (old, new)]
     assert quiet == []
     assert [(type(each).__name__, each.memory_id) for each in rig.events if isinstance(each, MemoryStored | MemorySuperseded)] == [
         ("MemoryStored", copies[1]),
@@ -94,7 +94,7 @@ async def test_a_circle_that_is_there_already_ends_in_a_history(rig: Rig) -> Non
     """D-41: a store that was damaged, or filled by an older version, is shown once round."""
     one, other = (make_memory(rig.clock, content=word) for word in ("one", "other"))
     circle = [replace(one, superseded_by=other.id), replace(other, superseded_by=one.id)]
-    await rig.db.write(lambda tx: transfer.add(tx, [Kept(memory=memory) for memory in circle]))
+    await rig.db.write(lambda tx: transfer.add(tx, [TransferRecord(memory=memory) for memory in circle]))
 
     history = await rig.brain.records.history(make_caller(), one.id)
 

@@ -7,27 +7,27 @@ import pytest
 
 from rookery.kernel.db import Database
 from rookery.kernel.errors import EngineUnavailable
-from rookery.kernel.jobs import Done, Job
-from rookery.memory.indexing import EMBED, passage
-from rookery.memory.jobs import BATCH, RETRIES_S, MemoryJobs
-from rookery.memory.models import Change, Filters, Memory, MemoryState, Passage, Question, state_of
+from rookery.kernel.jobs import Job, JobDone
+from rookery.memory.indexing import EMBED_JOB, build_passage
+from rookery.memory.jobs import BATCH_SIZE, RETRY_DELAYS_S, MemoryJobs
+from rookery.memory.models import Memory, MemoryChange, MemoryFilter, MemoryState, Passage, RecallRequest, get_state
 from tests.conftest import FakeClock
 from tests.memory.makers import HERON, MODEL, Rig, StemEmbedder, build, make_caller, make_memory
 
 
 async def _state(rig: Rig, memory: Memory) -> MemoryState:
-    return state_of(await rig.fresh(memory), model=MODEL)
+    return get_state(await rig.fresh(memory), model=MODEL)
 
 
 async def _recalled(rig: Rig, query: str) -> list[str]:
-    return [hit.memory.content for hit in (await rig.brain.recall.ask(make_caller(), Question(query=query))).hits]
+    return [hit.memory.content for hit in (await rig.brain.recall.find(make_caller(), RecallRequest(query=query))).hits]
 
 
 def _jobs(rig: Rig) -> MemoryJobs:
     return MemoryJobs(db=rig.db, indexer=rig.brain.indexer, clock=rig.clock)
 
 
-def make_job(memory: Memory, kind: str = EMBED) -> Job:
+def make_job(memory: Memory, kind: str = EMBED_JOB) -> Job:
     """Make a job for *memory*, as the worker hands it over."""
     return Job(
         id=f"job-{memory.id}",
@@ -53,30 +53,30 @@ async def test_a_memory_goes_from_pending_to_indexed(rig: Rig) -> None:
 
 async def test_jobs_are_worked_in_batches(rig: Rig) -> None:
     """D-51: taken in batches."""
-    for number in range(BATCH + 1):
+    for number in range(BATCH_SIZE + 1):
         await rig.remember(f"memory {number}")
 
-    assert [await rig.worker.run_ready(EMBED) for _ in range(3)] == [BATCH, 1, 0]
+    assert [await rig.worker.run_ready(EMBED_JOB) for _ in range(3)] == [BATCH_SIZE, 1, 0]
 
 
 async def test_a_failing_memory_is_retried_on_the_specs_schedule_then_failed(rig: Rig) -> None:
     """Spec 3.4 and D-51: one run, retries after 10, 60 and 300 s, then failed; tried again a day later."""
     rig.embedder.poison = "arsenic"
     memory = await rig.remember("arsenic")
-    for wait_s in RETRIES_S:
-        assert await rig.worker.run_ready(EMBED) == 1
+    for wait_s in RETRY_DELAYS_S:
+        assert await rig.worker.run_ready(EMBED_JOB) == 1
         assert await _state(rig, memory) is MemoryState.PENDING_EMBED
         rig.clock.advance(seconds=wait_s - 1)
-        assert await rig.worker.run_ready(EMBED) == 0
+        assert await rig.worker.run_ready(EMBED_JOB) == 0
         rig.clock.advance(seconds=1)
-    assert await rig.worker.run_ready(EMBED) == 1
+    assert await rig.worker.run_ready(EMBED_JOB) == 1
 
     failed = await _state(rig, memory)
     rig.embedder.poison = None
     rig.clock.advance(days=1)
     await rig.index()
     assert (failed, await _state(rig, memory)) == (MemoryState.FAILED, MemoryState.INDEXED)
-    assert await rig.jobs.failed() == []
+    assert await rig.jobs.list_failed() == []
 
 
 async def test_one_bad_memory_does_not_keep_the_others_from_being_indexed(rig: Rig) -> None:
@@ -94,7 +94,7 @@ async def test_an_engine_that_is_down_spends_no_attempt(rig: Rig) -> None:
     memory = await rig.remember()
     rig.embedder.is_down = True
     for _ in range(6):
-        await rig.worker.run_ready(EMBED)
+        await rig.worker.run_ready(EMBED_JOB)
     rig.embedder.is_down = False
     await rig.index()
 
@@ -106,7 +106,7 @@ async def test_a_memory_deleted_first_ends_its_job_without_error(rig: Rig) -> No
     memory = await rig.remember()
     await rig.brain.records.delete(make_caller(), memory.id)
 
-    assert await _jobs(rig).embed([make_job(memory)]) == {f"job-{memory.id}": Done()}
+    assert await _jobs(rig).embed([make_job(memory)]) == {f"job-{memory.id}": JobDone()}
     assert (rig.embedder.embedded, await rig.vectors.count(1)) == ([], 0)
 
 
@@ -128,8 +128,8 @@ async def test_a_memory_deleted_while_it_is_embedded_leaves_nothing_behind(datab
     embedder = _DeletesMeanwhile()
     rig = build(database, data_dir, clock, embedder=embedder)
     embedder.rig, embedder.memory = rig, await rig.remember()
-    await rig.worker.run_ready(EMBED)
-    left = (await rig.vectors.count(1), (await rig.brain.search.find(make_caller(), "heron", Filters(), limit=5)).total)
+    await rig.worker.run_ready(EMBED_JOB)
+    left = (await rig.vectors.count(1), (await rig.brain.search.find(make_caller(), "heron", MemoryFilter(), limit=5)).total)
     await rig.close()
 
     assert left == (0, 0)
@@ -146,7 +146,7 @@ class _ChangesMeanwhile(StemEmbedder):
         vectors = await super().embed_passages(passages)  # pyright: ignore[reportArgumentType] - what the port hands over
         if not self.has_changed:
             self.has_changed = True
-            change = Change(given=frozenset({"content"}), content="A crane nests here.")
+            change = MemoryChange(changed_fields=frozenset({"content"}), content="A crane nests here.")
             await self.rig.brain.records.change(make_caller(), self.memory.id, change)
         return vectors
 
@@ -157,7 +157,7 @@ async def test_a_memory_changed_while_it_is_embedded_is_indexed_as_it_is_now(dat
     rig = build(database, data_dir, clock, embedder=embedder)
     memory = embedder.memory = await rig.remember()
     embedder.rig = rig
-    await rig.worker.run_ready(EMBED)
+    await rig.worker.run_ready(EMBED_JOB)
     first = await _state(rig, memory)
     await rig.index()
     states, found = (first, await _state(rig, memory)), await _recalled(rig, "crane")
@@ -201,19 +201,19 @@ async def test_another_model_makes_a_memory_stale(rig: Rig) -> None:
     memory = await rig.remember()
     await rig.index()
 
-    assert state_of(await rig.fresh(memory), model="other/2") is MemoryState.STALE
+    assert get_state(await rig.fresh(memory), model="other/2") is MemoryState.STALE
 
 
 def test_what_is_embedded_is_enriched_with_tags(clock: FakeClock) -> None:
     """D-55: date, type, tags."""
     memory = make_memory(clock, tags=("api", "deploy"))
 
-    assert passage(memory) == Passage(context="api, deploy", content=memory.content)
+    assert build_passage(memory) == Passage(context="api, deploy", content=memory.content)
 
 
 async def test_recalls_are_kept_thirty_days(rig: Rig) -> None:
     """D-17."""
-    await rig.brain.recall.ask(make_caller(), Question(query="heron"))
+    await rig.brain.recall.find(make_caller(), RecallRequest(query="heron"))
     await rig.brain.journal.flush()
     rig.clock.advance(days=30)
     early = await rig.brain.upkeep.sweep()

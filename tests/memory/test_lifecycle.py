@@ -14,16 +14,18 @@ from typer.testing import CliRunner
 from rookery.cli import add_commands
 from rookery.kernel.db import open_database
 from rookery.kernel.events import ReindexCompleted
-from rookery.memory.maintenance.lifecycle import Lifecycle, Wanted
-from rookery.memory.maintenance.tidying import Tidying
-from rookery.memory.models import Change, Passage, Question, Vector
-from rookery.memory.runs import Report
+from rookery.memory.batch_runs import RunReport
+from rookery.memory.maintenance.reindexing import Reindexer, ReindexRequest
+from rookery.memory.maintenance.services import MaintenanceServices
+from rookery.memory.models import MemoryChange, Passage, RecallRequest, Vector
 from tests.conftest import FakeClock
 from tests.memory.makers import DIMENSION, Rig, StemEmbedder, build, make_caller
 
 
 async def _contents(rig: Rig, query: str = "heron", mode: str = "hybrid") -> list[str]:
-    recalled = await rig.brain.recall.ask(make_caller(), Question(query=query, mode="hybrid" if mode == "hybrid" else "keyword", top_k=100))
+    recalled = await rig.brain.recall.find(
+        make_caller(), RecallRequest(query=query, mode="hybrid" if mode == "hybrid" else "keyword", top_k=100)
+    )
     return sorted(hit.memory.content for hit in recalled.hits)
 
 
@@ -35,13 +37,13 @@ async def test_a_reindex_rebuilds_lost_indexes(rig: Rig) -> None:
     await rig.index()
     await rig.brain.records.archive(make_caller(), archived.id)
     for workspace_id, ids in ((1, [memory.id for memory in stored]), (2, [other.id])):
-        await rig.brain.indexer.drop(workspace_id, ids)
+        await rig.brain.indexer.delete(workspace_id, ids)
     rig.clock.advance(days=1)
     seen = list[tuple[int, int]]()
 
-    report = await rig.brain.lifecycle.reindex(Wanted(), on_progress=lambda done, total: seen.append((done, total)))
+    report = await rig.brain.lifecycle.reindex(ReindexRequest(), on_progress=lambda done, total: seen.append((done, total)))
 
-    assert report == Report(total=71, successes=71, failures=0, duration_s=report.duration_s)
+    assert report == RunReport(total=71, successes=71, failures=0, duration_s=report.duration_s)
     assert (seen[-1], len(await _contents(rig)), await rig.vectors.count(2)) == ((71, 71), 70, 1)
     assert (await rig.fresh(stored[0])).indexed_at == rig.clock()
     event = ReindexCompleted(org=None, project=None, count=71, by_workspace={1: 70, 2: 1}, duration_s=report.duration_s, at=rig.clock())
@@ -61,9 +63,9 @@ async def test_a_reindex_ends_beside_writers(rig: Rig, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(rig.embedder, "embed_passages", embed_while_others_write)
 
-    report = await rig.brain.lifecycle.reindex(Wanted())
+    report = await rig.brain.lifecycle.reindex(ReindexRequest())
 
-    assert report == Report(total=3, successes=3, failures=0, duration_s=report.duration_s)
+    assert report == RunReport(total=3, successes=3, failures=0, duration_s=report.duration_s)
 
 
 async def test_a_reindex_takes_only_what_is_wanted(rig: Rig) -> None:
@@ -76,20 +78,20 @@ async def test_a_reindex_takes_only_what_is_wanted(rig: Rig) -> None:
     await rig.remember("pending heron")
     changed = await rig.remember("heron before")
     await rig.index()
-    await rig.brain.records.change(make_caller(), changed.id, Change(given=frozenset({"content"}), content="heron after"))
+    await rig.brain.records.change(make_caller(), changed.id, MemoryChange(changed_fields=frozenset({"content"}), content="heron after"))
     await rig.remember("heron never indexed")
 
     wanted = [
-        Wanted(),
-        Wanted(org="acme"),
-        Wanted(project="api"),
-        Wanted(org="zoo", project="web"),
-        Wanted(workspace_id=2),
-        Wanted(is_stale=True),
+        ReindexRequest(),
+        ReindexRequest(org="acme"),
+        ReindexRequest(project="api"),
+        ReindexRequest(org="zoo", project="web"),
+        ReindexRequest(workspace_id=2),
+        ReindexRequest(is_stale=True),
     ]
     assert [await rig.brain.lifecycle.count(each) for each in wanted] == [7, 6, 1, 1, 1, 2]
-    report = await rig.brain.lifecycle.reindex(Wanted(is_stale=True))
-    assert (report.total, report.successes, await rig.brain.lifecycle.count(Wanted(is_stale=True))) == (2, 2, 0)
+    report = await rig.brain.lifecycle.reindex(ReindexRequest(is_stale=True))
+    assert (report.total, report.successes, await rig.brain.lifecycle.count(ReindexRequest(is_stale=True))) == (2, 2, 0)
     assert "heron after" in await _contents(rig)
 
 
@@ -98,11 +100,11 @@ async def test_another_model_makes_all_stale_and_a_reindex_makes_them_current(ri
     memory = await rig.remember("heron")
     await rig.index()
     newer = build(rig.db, data_dir, clock, embedder=StemEmbedder(model="stems/2", dimension=DIMENSION))
-    before = await newer.brain.lifecycle.count(Wanted(is_stale=True))
-    blind = await newer.brain.recall.ask(make_caller(), Question(query="heron"))
-    await newer.brain.lifecycle.reindex(Wanted(is_stale=True))
-    after = await newer.brain.lifecycle.count(Wanted(is_stale=True))
-    found = await newer.brain.recall.ask(make_caller(), Question(query="heron"))
+    before = await newer.brain.lifecycle.count(ReindexRequest(is_stale=True))
+    blind = await newer.brain.recall.find(make_caller(), RecallRequest(query="heron"))
+    await newer.brain.lifecycle.reindex(ReindexRequest(is_stale=True))
+    after = await newer.brain.lifecycle.count(ReindexRequest(is_stale=True))
+    found = await newer.brain.recall.find(make_caller(), RecallRequest(query="heron"))
     await newer.close()
 
     assert (before, blind.notice is not None, [hit.similarity for hit in blind.hits], after) == (1, True, [None], 0)
@@ -113,7 +115,7 @@ async def test_another_model_makes_all_stale_and_a_reindex_makes_them_current(ri
 async def test_only_words_are_indexed_when_only_they_are_asked_for(rig: Rig) -> None:
     """Spec 4.4: --elastic-only."""
     memory = await rig.remember("heron")
-    report = await rig.brain.lifecycle.reindex(Wanted(words_only=True))
+    report = await rig.brain.lifecycle.reindex(ReindexRequest(words_only=True))
 
     assert (report.successes, rig.embedder.embedded) == (1, [])
     assert (await rig.fresh(memory)).indexed_at is None
@@ -126,7 +128,7 @@ async def test_a_memory_that_fails_is_counted_and_the_rest_goes_on(rig: Rig) -> 
         await rig.remember(content)
     rig.embedder.poison = "arsenic"
 
-    report = await rig.brain.lifecycle.reindex(Wanted())
+    report = await rig.brain.lifecycle.reindex(ReindexRequest())
     assert (report.total, report.successes, report.failures, report.stopped) == (3, 2, 1, None)
 
 
@@ -135,7 +137,7 @@ async def test_an_engine_that_goes_down_ends_it(rig: Rig) -> None:
     await rig.remember("heron")
     rig.embedder.is_down = True
 
-    report = await rig.brain.lifecycle.reindex(Wanted())
+    report = await rig.brain.lifecycle.reindex(ReindexRequest())
     assert (report.total, report.successes, report.failures) == (1, 0, 0)
     assert report.stopped is not None
 
@@ -149,11 +151,11 @@ async def test_a_reindex_goes_on_where_it_was_ended(rig: Rig) -> None:
         if done > 64:
             rig.embedder.is_down = True
 
-    ended = await rig.brain.lifecycle.reindex(Wanted(), on_progress=end_in_the_second_batch)
+    ended = await rig.brain.lifecycle.reindex(ReindexRequest(), on_progress=end_in_the_second_batch)
     rig.embedder.is_down = False
     before = len(rig.embedder.embedded)
-    rest = await rig.brain.lifecycle.reindex(Wanted(resume=True))
-    again = await rig.brain.lifecycle.reindex(Wanted(resume=True))
+    rest = await rig.brain.lifecycle.reindex(ReindexRequest(resume=True))
+    again = await rig.brain.lifecycle.reindex(ReindexRequest(resume=True))
 
     assert (ended.successes, before, rest.total, rest.successes, len(rig.embedder.embedded)) == (128, 128, 150, 150, 150 + 150)
     assert again.successes == 150
@@ -161,8 +163,8 @@ async def test_a_reindex_goes_on_where_it_was_ended(rig: Rig) -> None:
 
 @dataclass
 class _Opened:
-    lifecycle: Lifecycle
-    tidying: Tidying
+    lifecycle: Reindexer
+    tidying: MaintenanceServices
 
     async def workspaces(self) -> Mapping[int, str]:
         """Know one workspace, the first."""

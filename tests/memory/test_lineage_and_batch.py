@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rookery.access.models import Reach
+from rookery.access.models import KeyRestrictions
 from rookery.kernel.ids import uuid7
 from tests.conftest import Caller, House
 
@@ -49,8 +49,8 @@ async def test_a_lineage_is_shown_to_whom_its_memory_is(house: House) -> None:
     assert (await elsewhere.get(f"/v1/brain/memories/{first['id']}/history")).status_code == 404
 
 
-def _only_org(name: str) -> Reach:
-    return Reach(orgs=frozenset({name}))
+def _only_org(name: str) -> KeyRestrictions:
+    return KeyRestrictions(orgs=frozenset({name}))
 
 
 async def test_a_misspelt_field_inside_a_batch_is_named_with_the_nearest(house: House) -> None:

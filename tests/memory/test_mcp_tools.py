@@ -8,9 +8,9 @@ import pytest
 
 from rookery.kernel.errors import NotFound, ValidationFailed
 from rookery.memory.mcp_tools import BrainServer
-from rookery.memory.mcp_tools.table import TOOLS
+from rookery.memory.mcp_tools.definitions import TOOLS
 from rookery.memory.models import MemoryScope
-from rookery.memory.schemas import MemoriesQuery, RecallBody, RememberBody, SearchQuery
+from rookery.memory.schemas.requests import MemoriesQuery, RecallBody, RememberBody, SearchQuery
 from tests.memory.makers import Rig, make_agent, make_caller
 
 
@@ -24,7 +24,7 @@ def _server(rig: Rig) -> BrainServer:
         listing=brain.listing,
         feedback=brain.feedback,
         context=brain.context,
-        answers=brain.answers,
+        serializer=brain.answers,
     )
 
 
@@ -76,7 +76,7 @@ def test_the_schemas_are_valid_and_say_what_the_rest_twins_take() -> None:
 def test_the_hints_and_scopes_are_true() -> None:
     """D-92: what only reads says so, what destroys too; the scope is the REST twin's."""
     assert {
-        tool.name: (tool.needs, tool.annotations["readOnlyHint"], tool.annotations.get("destructiveHint", False)) for tool in TOOLS
+        tool.name: (tool.required_scope, tool.annotations["readOnlyHint"], tool.annotations.get("destructiveHint", False)) for tool in TOOLS
     } == {
         "remember": ("brain:write", False, False),
         "recall": ("brain:read", True, False),

@@ -34,7 +34,7 @@ async def test_a_memory_needs_nothing_but_its_content(api: httpx2.AsyncClient, r
         listing=brain.listing,
         feedback=brain.feedback,
         context=brain.context,
-        answers=brain.answers,
+        serializer=brain.answers,
     )
     tool = await server.call("remember", {"content": "It flies."}, make_caller())
 

@@ -14,10 +14,10 @@ from rookery.engines import vectors as vector_engines
 from rookery.kernel.clock import to_micros
 from rookery.kernel.db import Database
 from rookery.kernel.jobs import jobs
-from rookery.memory.indexing import Indexer, document, passage
-from rookery.memory.maintenance.lifecycle import Wanted
-from rookery.memory.models import Change, Memory, Near, Passage, Question, Vector, Vectored, Within
-from rookery.memory.rebuild import Rebuild, Side
+from rookery.memory.embedding_migration import EmbeddingMigration, IndexVersion
+from rookery.memory.indexing import Indexer, build_document, build_passage
+from rookery.memory.maintenance.reindexing import ReindexRequest
+from rookery.memory.models import AccessFilter, EmbeddedDocument, Memory, MemoryChange, Passage, RecallRequest, Vector, VectorHit
 from tests.conftest import FakeClock
 from tests.memory.makers import Rig, StemEmbedder, build, make_caller
 
@@ -39,7 +39,7 @@ class _Slow(StemEmbedder):
         return await super().embed_passages(passages)
 
 
-async def _overtake(database: Database, folder: Path, clock: FakeClock, change: Change) -> tuple[Memory, list[str], list[str]]:
+async def _overtake(database: Database, folder: Path, clock: FakeClock, change: MemoryChange) -> tuple[Memory, list[str], list[str]]:
     """Change a memory while another process re-indexes it; return it, what is found by its old words, and by its new ones."""
     slow = build(database, folder, clock, embedder=_Slow())
     quick = build(database, folder, clock)
@@ -47,7 +47,7 @@ async def _overtake(database: Database, folder: Path, clock: FakeClock, change: 
     assert isinstance(embedder, _Slow)
     memory = await quick.remember("The heron nests on the roof.")
     await quick.index()
-    reindex = asyncio.create_task(slow.brain.lifecycle.reindex(Wanted()))
+    reindex = asyncio.create_task(slow.brain.lifecycle.reindex(ReindexRequest()))
     await asyncio.wait_for(embedder.waiting.wait(), _PATIENCE_S)
     await quick.brain.records.change(make_caller(), memory.id, change)
     await quick.index()
@@ -55,8 +55,8 @@ async def _overtake(database: Database, folder: Path, clock: FakeClock, change: 
     await asyncio.wait_for(reindex, _PATIENCE_S)
 
     fresh = await quick.fresh(memory)
-    by_words = await quick.brain.recall.ask(make_caller(), Question(query="otter", mode="keyword"))
-    by_meaning = await quick.brain.recall.ask(make_caller(), Question(query="The otter swims.", mode="semantic"))
+    by_words = await quick.brain.recall.find(make_caller(), RecallRequest(query="otter", mode="keyword"))
+    by_meaning = await quick.brain.recall.find(make_caller(), RecallRequest(query="The otter swims.", mode="semantic"))
     await slow.close()
     await quick.close()
     alike = [hit.memory.id for hit in by_meaning.hits if hit.similarity is not None and hit.similarity > 0.99]
@@ -67,7 +67,7 @@ async def test_a_reindex_that_is_overtaken_by_a_change_does_not_undo_it(database
     """Spec 3.4: what a run read before the change, and puts after it, is not what stays, while the record says indexed."""
     clock.advance(hours=1)
     fresh, by_words, by_meaning = await _overtake(
-        database, data_dir, clock, Change(given=frozenset({"content"}), content="The otter swims.")
+        database, data_dir, clock, MemoryChange(changed_fields=frozenset({"content"}), content="The otter swims.")
     )
 
     assert fresh.indexed_at is not None
@@ -79,18 +79,20 @@ async def test_what_a_killed_worker_put_over_a_change_does_not_stay(rig: Rig) ->
     """Spec 3.4: its job is taken over, and done though the record says indexed: by the change's own job, before it was put over."""
     memory = await rig.remember("The heron nests on the roof.")
     taken = update(jobs).values(owner="elsewhere:1:killed", run_at=to_micros(rig.clock() + timedelta(minutes=5)))
-    await rig.db.write(lambda tx: tx.run(taken, {}))
-    await rig.brain.records.change(make_caller(), memory.id, Change(given=frozenset({"content"}), content="The otter swims."))
+    await rig.db.write(lambda tx: tx.execute(taken, {}))
+    await rig.brain.records.change(
+        make_caller(), memory.id, MemoryChange(changed_fields=frozenset({"content"}), content="The otter swims.")
+    )
     await rig.index()
-    (old,) = await rig.embedder.embed_passages([passage(memory)])
-    await rig.vectors.put([Vectored(document=document(memory), vectors=old)])
-    await rig.texts.put([document(memory)])
+    (old,) = await rig.embedder.embed_passages([build_passage(memory)])
+    await rig.vectors.put([EmbeddedDocument(document=build_document(memory), vectors=old)])
+    await rig.texts.put([build_document(memory)])
 
     rig.clock.advance(minutes=6)
     await rig.index()
 
     for mode in ("semantic", "keyword"):
-        found = await rig.brain.recall.ask(make_caller(), Question(query="The otter swims.", mode=mode))
+        found = await rig.brain.recall.find(make_caller(), RecallRequest(query="The otter swims.", mode=mode))
         assert [hit.memory.id for hit in found.hits if hit.score > 0.99] == [memory.id], mode
 
 
@@ -98,11 +100,11 @@ async def test_what_a_killed_worker_put_over_a_change_does_not_stay(rig: Rig) ->
 class _SlowDrop:
     """A vector index of another process, which waits before it drops."""
 
-    index: vector_engines.Engine
+    index: vector_engines.VectorEngine
     waiting: asyncio.Event = field(default_factory=asyncio.Event)
     go: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def put(self, items: Sequence[Vectored]) -> None:
+    async def put(self, items: Sequence[EmbeddedDocument]) -> None:
         """Put them."""
         await self.index.put(items)
 
@@ -110,23 +112,23 @@ class _SlowDrop:
         """Be ready as it is."""
         return await self.index.is_ready(workspace_id)
 
-    async def near(self, vector: Vector, *, within: Within, limit: int) -> list[Near]:
+    async def search(self, vector: Vector, *, access_filter: AccessFilter, limit: int) -> list[VectorHit]:
         """Return what is near."""
-        return await self.index.near(vector, within=within, limit=limit)
+        return await self.index.search(vector, access_filter=access_filter, limit=limit)
 
-    async def similarities(self, vector: Vector, *, workspace_id: int, ids: Collection[str]) -> Mapping[str, float]:
+    async def compute_similarities(self, vector: Vector, *, workspace_id: int, ids: Collection[str]) -> Mapping[str, float]:
         """Return how near they are."""
-        return await self.index.similarities(vector, workspace_id=workspace_id, ids=ids)
+        return await self.index.compute_similarities(vector, workspace_id=workspace_id, ids=ids)
 
-    async def stored(self, workspace_id: int, ids: Collection[str]) -> Mapping[str, tuple[Vector, ...]]:
+    async def get_vectors(self, workspace_id: int, ids: Collection[str]) -> Mapping[str, tuple[Vector, ...]]:
         """Return what is stored."""
-        return await self.index.stored(workspace_id, ids)
+        return await self.index.get_vectors(workspace_id, ids)
 
-    async def drop(self, workspace_id: int, ids: Collection[str]) -> None:
+    async def delete(self, workspace_id: int, ids: Collection[str]) -> None:
         """Drop them, once it is let go."""
         self.waiting.set()
         await asyncio.wait_for(self.go.wait(), _PATIENCE_S)
-        await self.index.drop(workspace_id, ids)
+        await self.index.delete(workspace_id, ids)
 
     async def count(self, workspace_id: int) -> int:
         """Count them."""
@@ -138,10 +140,10 @@ async def test_what_is_restored_while_it_is_dropped_is_found_again(rig: Rig) -> 
     memory = await rig.remember("The otter swims.")
     await rig.index()
     slow = _SlowDrop(rig.vectors)
-    rebuild = Rebuild(now=Side(embedder=rig.embedder, vectors=slow), generations=rig.vectors)
-    indexer = Indexer(db=rig.db, embedder=rig.embedder, vectors=slow, texts=rig.texts, clock=rig.clock, rebuild=rebuild)
+    rebuild = EmbeddingMigration(current=IndexVersion(embedder=rig.embedder, vectors=slow), model_versions=rig.vectors)
+    indexer = Indexer(db=rig.db, embedder=rig.embedder, vectors=slow, texts=rig.texts, clock=rig.clock, migration=rebuild)
     await rig.brain.records.archive(make_caller(), memory.id)
-    dropping = asyncio.create_task(indexer.drop(1, [memory.id]))
+    dropping = asyncio.create_task(indexer.delete(1, [memory.id]))
     await asyncio.wait_for(slow.waiting.wait(), _PATIENCE_S)
     await rig.brain.records.restore(make_caller(), memory.id)
     await rig.index()
@@ -149,5 +151,5 @@ async def test_what_is_restored_while_it_is_dropped_is_found_again(rig: Rig) -> 
     await asyncio.wait_for(dropping, _PATIENCE_S)
 
     for mode in ("semantic", "keyword"):
-        found = await rig.brain.recall.ask(make_caller(), Question(query="otter", mode=mode))
+        found = await rig.brain.recall.find(make_caller(), RecallRequest(query="otter", mode=mode))
         assert [hit.memory.id for hit in found.hits] == [memory.id], mode

@@ -8,9 +8,9 @@ from itertools import count
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rookery.kernel.jobs import Worker
+from rookery.kernel.jobs import JobWorker
+from rookery.memory.backoff import ForegroundBackoff
 from rookery.memory.jobs import MemoryJobs
-from rookery.memory.precedence import Precedence
 from tests.conftest import eventually
 from tests.memory.makers import Rig
 
@@ -22,7 +22,7 @@ class _Time:
 
     def __init__(self, requests: list[tuple[float, float]]) -> None:
         self.now = 100.0
-        self.precedence = Precedence(lull_s=_LULL_S, most_s=_MOST_S, monotonic=lambda: self.now, sleep=self.sleep)
+        self.precedence = ForegroundBackoff(idle_gap_s=_LULL_S, max_wait_s=_MOST_S, monotonic=lambda: self.now, sleep=self.sleep)
         begun = 100.0
         self.due = list[tuple[float, bool]]()
         for pause, took in requests:
@@ -42,11 +42,11 @@ class _Time:
             self.now = max(self.now, at)
             if begins:
                 self.served += 1
-                self.precedence.begin()
+                self.precedence.begin_request()
             else:
                 self.served -= 1
                 self.last_end = self.now
-                self.precedence.end()
+                self.precedence.end_request()
         self.now = end
 
 
@@ -61,7 +61,7 @@ def test_it_waits_for_a_lull_and_never_longer_than_it_may(requests: list[tuple[f
     was_quiet = not time.served and time.now - time.last_end >= _LULL_S
     started = time.now
 
-    asyncio.run(time.precedence.give_way())
+    asyncio.run(time.precedence.wait_for_idle())
 
     waited = time.now - started
     assert waited <= _MOST_S + 1e-9
@@ -73,7 +73,7 @@ def test_it_waits_for_a_lull_and_never_longer_than_it_may(requests: list[tuple[f
 
 async def test_what_is_stored_without_a_pause_is_indexed_meanwhile(rig: Rig) -> None:
     """D-51: who stores one memory after the other holds nothing up for ever."""
-    worker = Worker(rig.jobs, MemoryJobs(db=rig.db, indexer=rig.brain.indexer, clock=rig.clock).kinds(), lease_s=30)
+    worker = JobWorker(rig.jobs, MemoryJobs(db=rig.db, indexer=rig.brain.indexer, clock=rig.clock).kinds(), lease_s=30)
     ended = asyncio.Event()
 
     async def store(name: str) -> None:

@@ -10,17 +10,17 @@ import pytest
 from rookery.kernel.db import Tx
 from rookery.kernel.errors import NotFound
 from rookery.kernel.events import MemoryArchived, MemoryDeleted
-from rookery.memory.maintenance.pruning import Wanted
-from rookery.memory.models import Memory, MemoryScope, Question
-from rookery.memory.runs import Item, Watch
+from rookery.memory.batch_runs import RunItem, RunObserver
+from rookery.memory.maintenance.pruning import PruneRequest
+from rookery.memory.models import Memory, MemoryScope, RecallRequest
 from tests.memory.makers import Rig, make_caller
 
-NOTHING = Wanted(workspace_id=1)
+NOTHING = PruneRequest(workspace_id=1)
 
 
-async def _prune(rig: Rig, wanted: Wanted) -> tuple[dict[str, int], list[Item]]:
-    items = list[Item]()
-    report = await rig.brain.tidying.pruning.run(wanted, watch=Watch(item=items.append, progress=lambda done, total: None))
+async def _prune(rig: Rig, wanted: PruneRequest) -> tuple[dict[str, int], list[RunItem]]:
+    items = list[RunItem]()
+    report = await rig.brain.tidying.pruning.run(wanted, observer=RunObserver(on_item=items.append, on_progress=lambda done, total: None))
     return dict(report.counts), items
 
 
@@ -39,7 +39,7 @@ async def test_any_criterion_is_enough_and_a_restore_brings_back(rig: Rig) -> No
 
     counts, items = await _prune(rig, replace(NOTHING, min_confidence=0.2, min_effective_confidence=0.15))
     await rig.index()
-    found = await rig.brain.recall.ask(make_caller(), Question(query="heron", mode="hybrid"))
+    found = await rig.brain.recall.find(make_caller(), RecallRequest(query="heron", mode="hybrid"))
 
     assert counts == {"archived": 2, "candidates": 0}
     assert {item.id: item.why for item in items} == {
@@ -130,7 +130,7 @@ async def test_what_nobody_ever_asked_for_is_named_and_pruned_only_on_request(ri
     trusted = await rig.remember("stork", type="convention")
     await rig.index()
     rig.clock.advance(days=100)
-    await rig.brain.recall.ask(make_caller(), Question(query="heron", mode="keyword"))
+    await rig.brain.recall.find(make_caller(), RecallRequest(query="heron", mode="keyword"))
     await rig.brain.journal.flush()
     rig.clock.advance(days=90)
 

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from rookery.kernel.db import Database, Row, Statement, Tx, Value, open_database
 from rookery.kernel.db.sqlite import SqliteTx
-from rookery.kernel.db.statements import Compiler
+from rookery.kernel.db.statements import StatementCompiler
 from rookery.kernel.sqlite import connect
-from rookery.memory.metadata import label
-from rookery.memory.models import Counted, Memory, MemoryScope, MemoryState, OrgCount, Within, state_of
+from rookery.memory.metadata import build_label
+from rookery.memory.models import AccessFilter, Memory, MemoryScope, MemoryState, NameCount, OrgCount, get_state
 from rookery.memory.store import indexing, queries, records
 from rookery.memory.store.rows import fingerprint
-from rookery.memory.visibility import sees
+from rookery.memory.visibility import is_visible
 from tests.conftest import FakeClock
 from tests.memory.makers import MODEL, make_memory
 
@@ -53,7 +53,7 @@ memories = st.builds(
 )
 
 withins = st.builds(
-    Within,
+    AccessFilter,
     workspace_id=st.sampled_from([1, 1, 2, 3]),
     at=st.just(AT),
     org=_maybe("acme", "Acme"),
@@ -64,7 +64,7 @@ withins = st.builds(
     scopes=st.none() | st.frozensets(st.sampled_from(MemoryScope)),
     type=_maybe("decision", "unheard"),
     tags=st.frozensets(st.sampled_from(["a", "b", "unheard"]), max_size=2),
-    labels=st.frozensets(st.sampled_from([label("user", "u1"), label("user", "1"), label("deep", "u1")]), max_size=2),
+    labels=st.frozensets(st.sampled_from([build_label("user", "u1"), build_label("user", "1"), build_label("deep", "u1")]), max_size=2),
     source=_maybe("manual", "unheard"),
     since=st.none() | _MOMENTS,
     until=st.none() | _MOMENTS,
@@ -78,14 +78,14 @@ class _Undone(Exception):
     """Ends a transaction without a trace."""
 
 
-async def _page(database: Database, stored: Sequence[Memory], within: Within, state: MemoryState | None) -> list[Memory]:
+async def _page(database: Database, stored: Sequence[Memory], within: AccessFilter, state: MemoryState | None) -> list[Memory]:
     """Return what a list shows of *stored*, and leave the store as it was."""
     found = list[Memory]()
 
     def work(tx: Tx) -> None:
         for memory in stored:
             records.add(tx, memory)
-        page, total = queries.page(tx, within, state, model=MODEL, limit=100, offset=0)
+        page, total = queries.list_page(tx, within, state, model=MODEL, limit=100, offset=0)
         assert len(page) == total
         found.extend(page)
         raise _Undone
@@ -105,11 +105,11 @@ async def opened(database_url: str, data_dir: Path) -> AsyncIterator[Database]:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
 @given(stored=st.lists(memories, max_size=12), within=withins)
-async def test_lists_show_exactly_what_the_one_rule_lets_through(opened: Database, stored: list[Memory], within: Within) -> None:
+async def test_lists_show_exactly_what_the_one_rule_lets_through(opened: Database, stored: list[Memory], within: AccessFilter) -> None:
     """D-43: one rule of visibility; here in SQL."""
     found = await _page(opened, stored, within, None)
 
-    assert {memory.id for memory in found} == {memory.id for memory in stored if sees(within, memory)}
+    assert {memory.id for memory in found} == {memory.id for memory in stored if is_visible(within, memory)}
     assert found == sorted(found, key=lambda memory: (memory.created_at, memory.id), reverse=True)
 
 
@@ -132,9 +132,9 @@ _STATES = st.sampled_from([state for state in MemoryState if state is not Memory
 )
 async def test_a_list_of_a_state_has_the_memories_in_that_state(opened: Database, stored: list[Memory], state: MemoryState | None) -> None:
     """D-50 and D-54: the states of spec 3.4, and failed; another model makes a memory stale."""
-    found = await _page(opened, stored, Within(workspace_id=1, at=AT), state)
+    found = await _page(opened, stored, AccessFilter(workspace_id=1, at=AT), state)
 
-    states = {memory.id: state_of(memory, model=MODEL) for memory in stored}
+    states = {memory.id: get_state(memory, model=MODEL) for memory in stored}
     wanted = {each for each, its in states.items() if (its is not MemoryState.ARCHIVED if state is None else its is state)}
     assert {memory.id for memory in found} == wanted
 
@@ -151,10 +151,10 @@ async def test_a_long_list_and_a_short_one_have_one_order(database: Database, cl
 
     for project in (None, "few"):
         wanted = [memory.id for memory in newest_first if project in {None, memory.project}]
-        within = Within(workspace_id=1, at=clock(), project=project)
+        within = AccessFilter(workspace_id=1, at=clock(), project=project)
         for offset in (0, 15, len(wanted) - 7, len(wanted)):
             page, total = await database.read(
-                lambda tx, within=within, offset=offset: queries.page(tx, within, None, model=MODEL, limit=20, offset=offset)
+                lambda tx, within=within, offset=offset: queries.list_page(tx, within, None, model=MODEL, limit=20, offset=offset)
             )
             assert [memory.id for memory in page] == wanted[offset : offset + 20]
             assert total == len(wanted)
@@ -173,11 +173,11 @@ async def test_tags_are_counted_most_frequent_first(database: Database, clock: F
         make_memory(clock, tags=("zebra", "api"), org="other"),
     )
 
-    whole = await database.read(lambda tx: queries.tags(tx, Within(workspace_id=1, at=clock())))
-    acme = await database.read(lambda tx: queries.tags(tx, Within(workspace_id=1, at=clock(), org="acme", agent_id="kim")))
+    whole = await database.read(lambda tx: queries.count_tags(tx, AccessFilter(workspace_id=1, at=clock())))
+    acme = await database.read(lambda tx: queries.count_tags(tx, AccessFilter(workspace_id=1, at=clock(), org="acme", agent_id="kim")))
 
-    assert whole == [Counted(name="api", count=2), Counted(name="deploy", count=2), Counted(name="zebra", count=1)]
-    assert acme == [Counted(name="deploy", count=3), Counted(name="api", count=1), Counted(name="secret", count=1)]
+    assert whole == [NameCount(name="api", count=2), NameCount(name="deploy", count=2), NameCount(name="zebra", count=1)]
+    assert acme == [NameCount(name="deploy", count=3), NameCount(name="api", count=1), NameCount(name="secret", count=1)]
 
 
 async def test_scopes_are_orgs_and_their_projects_most_memories_first(database: Database, clock: FakeClock) -> None:
@@ -192,11 +192,11 @@ async def test_scopes_are_orgs_and_their_projects_most_memories_first(database: 
         make_memory(clock, workspace_id=2),
     )
 
-    found = await database.read(lambda tx: queries.scopes(tx, Within(workspace_id=1, at=clock())))
+    found = await database.read(lambda tx: queries.count_scopes(tx, AccessFilter(workspace_id=1, at=clock())))
 
     assert found == [
-        OrgCount(org="acme", count=4, projects=(Counted(name="web", count=2), Counted(name="api", count=1))),
-        OrgCount(org="zoo", count=1, projects=(Counted(name="ark", count=1),)),
+        OrgCount(org="acme", count=4, projects=(NameCount(name="web", count=2), NameCount(name="api", count=1))),
+        OrgCount(org="zoo", count=1, projects=(NameCount(name="ark", count=1),)),
         OrgCount(org=None, count=1, projects=()),
     ]
 
@@ -205,27 +205,27 @@ async def test_no_function_of_the_store_reaches_another_workspace(database: Data
     """Spec 2.8: workspace_id is a hard tenant boundary."""
     old, mine = make_memory(clock, supersedes_id="x"), make_memory(clock, content="mine", tags=("a",))
     await _store(database, old, mine)
-    await database.write(lambda tx: records.bury(tx, old, at=clock(), superseded_by=mine.id))
+    await database.write(lambda tx: records.delete_memory(tx, old, at=clock(), superseded_by=mine.id))
 
     def as_stranger(tx: Tx) -> list[object]:
         fake = replace(mine, workspace_id=2)
         return [
-            records.by_id(tx, 2, mine.id),
-            records.locked(tx, 2, mine.id),
-            records.by_ids(tx, 2, [mine.id]),
-            records.not_current(tx, 2, [mine.id]),
-            records.tombstone(tx, 2, old.id),
-            records.count(tx, 2),
-            records.bury(tx, fake, at=clock()),
-            records.change(tx, fake, replace(fake, content="stolen")),
-            queries.page(tx, Within(workspace_id=2, at=clock()), None, model=MODEL, limit=10, offset=0),
-            queries.tags(tx, Within(workspace_id=2, at=clock())),
-            queries.scopes(tx, Within(workspace_id=2, at=clock())),
-            queries.scan(tx, after="", limit=10, at=clock(), workspace_id=2, org=None, project=None, stale_for=None),
+            records.get_memory(tx, 2, mine.id),
+            records.lock_memory(tx, 2, mine.id),
+            records.get_memories(tx, 2, [mine.id]),
+            records.list_unindexed(tx, 2, [mine.id]),
+            records.get_tombstone(tx, 2, old.id),
+            records.count_memories(tx, 2),
+            records.delete_memory(tx, fake, at=clock()),
+            records.update_memory(tx, fake, replace(fake, content="stolen")),
+            queries.list_page(tx, AccessFilter(workspace_id=2, at=clock()), None, model=MODEL, limit=10, offset=0),
+            queries.count_tags(tx, AccessFilter(workspace_id=2, at=clock())),
+            queries.count_scopes(tx, AccessFilter(workspace_id=2, at=clock())),
+            queries.scan(tx, after="", limit=10, at=clock(), workspace_id=2, org=None, project=None, stale_model=None),
         ]
 
     assert await database.write(as_stranger) == [None, None, [], [], None, 0, False, None, ([], 0), [], [], []]
-    assert await database.read(lambda tx: records.by_id(tx, 1, mine.id)) == mine
+    assert await database.read(lambda tx: records.get_memory(tx, 1, mine.id)) == mine
 
 
 async def test_what_is_stored_is_what_is_read(database: Database, clock: FakeClock) -> None:
@@ -244,21 +244,21 @@ async def test_what_is_stored_is_what_is_read(database: Database, clock: FakeClo
     )
     await _store(database, memory)
 
-    assert await database.quick(lambda tx: records.by_id(tx, 1, memory.id)) == memory
+    assert await database.lookup(lambda tx: records.get_memory(tx, 1, memory.id)) == memory
 
 
 class _Explaining(SqliteTx):
     """A transaction that notes how SQLite goes about each read."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
-        super().__init__(connection, Compiler())
+        super().__init__(connection, StatementCompiler())
         self.plans: list[str] = []
 
-    def all(self, statement: Statement, params: Mapping[str, Value | Sequence[Value]] | None = None) -> list[Row]:
+    def fetch_all(self, statement: Statement, params: Mapping[str, Value | Sequence[Value]] | None = None) -> list[Row]:
         """Note the plan, then read."""
         sql, values = self._compile(statement, params or {}).bind(params or {})
         self.plans += [str(row[3]) for row in self._connection.execute(f"EXPLAIN QUERY PLAN {sql}", values)]
-        return super().all(statement, params)
+        return super().fetch_all(statement, params)
 
 
 def test_looking_up_a_few_memories_does_not_read_the_whole_workspace(data_dir: Path, clock: FakeClock) -> None:
@@ -268,9 +268,9 @@ def test_looking_up_a_few_memories_does_not_read_the_whole_workspace(data_dir: P
         memory = make_memory(clock)
         records.add(tx, memory)
 
-        assert records.by_ids(tx, 1, [memory.id, "other"]) == [memory]
-        assert records.duplicates(tx, 1, fingerprint(memory), at=clock()) == [memory.id]
-        assert indexing.alive(tx, 1, [memory.id, "other"], at=clock()) == {memory.id}
+        assert records.get_memories(tx, 1, [memory.id, "other"]) == [memory]
+        assert records.find_duplicates(tx, 1, fingerprint(memory), at=clock()) == [memory.id]
+        assert indexing.filter_live(tx, 1, [memory.id, "other"], at=clock()) == {memory.id}
         looked = [plan for plan in tx.plans if "memories" in plan]
 
     assert len(looked) == 3

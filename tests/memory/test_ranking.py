@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 
 from rookery.memory.models import MemoryScope
 from rookery.memory.ranking import (
+    DEFAULT_HALF_LIFE_DAYS,
     HALF_LIVES_DAYS,
-    OTHER_HALF_LIFE_DAYS,
     Candidate,
-    Ranked,
-    band,
-    decay,
-    fuse,
-    place,
-    remaining,
-    with_keywords,
+    RankedMemory,
+    boost_relevance,
+    decay_factor,
+    fuse_scores,
+    memory_decay_factor,
+    ranking_key,
+    round_relevance,
 )
 from tests.conftest import FakeClock
 from tests.memory.makers import make_memory
@@ -30,17 +30,17 @@ half_lives = st.none() | st.integers(1, 1000)
 shares = st.floats(0, 1)
 
 
-def make_ranked(memory_id: str = "a", **fields: object) -> Ranked:
+def make_ranked(memory_id: str = "a", **fields: object) -> RankedMemory:
     """Make a ranked memory of relevance 0.5."""
     relevance = fields.pop("relevance", 0.5)
     decayed = fields.pop("decay", 1.0)
     assert isinstance(relevance, float)
     assert isinstance(decayed, float)
-    return Ranked(
+    return RankedMemory(
         candidate=Candidate(memory_id=memory_id, relevance=relevance),
         memory=make_memory(FakeClock(AT), id=memory_id, **fields),
         relevance=relevance,
-        matched=(),
+        matched_keywords=(),
         keyword_share=0.0,
         decay=decayed,
     )
@@ -66,7 +66,7 @@ def test_an_older_memory_is_never_trusted_more(a: timedelta, b: timedelta, half_
     """D-45: decay is monotone in age."""
     younger, older = sorted([a, b])
 
-    assert decay(older, half_life_days) <= decay(younger, half_life_days)
+    assert decay_factor(older, half_life_days) <= decay_factor(younger, half_life_days)
 
 
 @given(half_lives)
@@ -75,12 +75,14 @@ def test_a_half_life_is_a_half_life(half_life_days: int | None) -> None:
     days = half_life_days or 30
     expected = (1.0, 1.0) if half_life_days is None else (0.5, 0.25)
 
-    assert (decay(timedelta(days=days), half_life_days), decay(timedelta(days=2 * days), half_life_days)) == pytest.approx(expected)
+    assert (decay_factor(timedelta(days=days), half_life_days), decay_factor(timedelta(days=2 * days), half_life_days)) == pytest.approx(
+        expected
+    )
 
 
 def test_a_memory_from_the_future_is_fresh() -> None:
     """D-45: age is at least 0."""
-    assert decay(timedelta(days=-3), 30) == 1.0
+    assert decay_factor(timedelta(days=-3), 30) == 1.0
 
 
 def test_half_lives_are_those_of_the_spec_and_sixty_days_for_other_types() -> None:
@@ -93,38 +95,38 @@ def test_half_lives_are_those_of_the_spec_and_sixty_days_for_other_types() -> No
         "convention": None,
         "architecture": None,
     }
-    assert OTHER_HALF_LIFE_DAYS == 60
+    assert DEFAULT_HALF_LIFE_DAYS == 60
 
 
 def test_age_counts_from_when_the_content_was_last_changed() -> None:
     """D-45: content_at, not created_at or updated_at."""
     memory = make_memory(FakeClock(AT - timedelta(days=60)), type="observation", content_at=AT - timedelta(days=30), updated_at=AT)
 
-    assert remaining(memory, at=AT, half_lives_days=HALF_LIVES_DAYS) == pytest.approx(0.5)
+    assert memory_decay_factor(memory, at=AT, half_lives_days=HALF_LIVES_DAYS) == pytest.approx(0.5)
 
 
 @given(rankeds, st.randoms())
-def test_the_order_does_not_depend_on_how_they_came(ranked: list[Ranked], chance: Random) -> None:
+def test_the_order_does_not_depend_on_how_they_came(ranked: list[RankedMemory], chance: Random) -> None:
     """D-44: the order is total, down to the id."""
     shuffled = chance.sample(ranked, len(ranked))
 
-    assert sorted(shuffled, key=place) == sorted(ranked, key=place)
+    assert sorted(shuffled, key=ranking_key) == sorted(ranked, key=ranking_key)
 
 
 @given(rankeds)
-def test_relevance_then_scope_then_confidence_then_recency(ranked: list[Ranked]) -> None:
+def test_relevance_then_scope_then_confidence_then_recency(ranked: list[RankedMemory]) -> None:
     """Spec 4.3 and D-44: each comes to bear only where all before it are equal."""
     priority = {MemoryScope.AGENT: 0, MemoryScope.PROJECT: 1, MemoryScope.SHARED: 2, MemoryScope.SESSION: 3}
 
     keys = [
         (
-            -band(each.relevance),
+            -round_relevance(each.relevance),
             priority[each.memory.memory_scope],
             -each.effective_confidence,
             -each.memory.created_at.timestamp(),
             each.memory.id,
         )
-        for each in sorted(ranked, key=place)
+        for each in sorted(ranked, key=ranking_key)
     ]
     assert keys == sorted(keys)
 
@@ -134,7 +136,7 @@ def test_an_agents_memory_outranks_the_projects_at_equal_relevance() -> None:
     project = make_ranked("a", relevance=0.504, confidence=1.0)
     agent = make_ranked("b", relevance=0.496, memory_scope=MemoryScope.AGENT, confidence=0.1)
 
-    assert sorted([project, agent], key=place) == [agent, project]
+    assert sorted([project, agent], key=ranking_key) == [agent, project]
 
 
 def test_a_more_relevant_memory_comes_first_whatever_its_scope() -> None:
@@ -142,7 +144,7 @@ def test_a_more_relevant_memory_comes_first_whatever_its_scope() -> None:
     project = make_ranked("a", relevance=0.52)
     agent = make_ranked("b", relevance=0.5, memory_scope=MemoryScope.AGENT)
 
-    assert sorted([agent, project], key=place) == [project, agent]
+    assert sorted([agent, project], key=ranking_key) == [project, agent]
 
 
 @given(
@@ -153,7 +155,7 @@ def test_a_hybrids_relevance_is_a_share_of_each_candidate_found_either_way(
     similarities: dict[str, float], scores: dict[str, float]
 ) -> None:
     """D-44: the union of both lists, each in 0..1."""
-    fused = fuse(similarities, scores)
+    fused = fuse_scores(similarities, scores)
 
     assert set(fused) == set(similarities) | set(scores)
     assert all(0 <= relevance <= 1 for relevance in fused.values())
@@ -165,12 +167,12 @@ def test_more_similar_or_better_matched_is_never_less_relevant(near: float, far:
     low, high = sorted([near, far])
     few, many = sorted([more, less])
 
-    assert fuse({"a": high, "b": low}, {"c": 1.0})["a"] >= fuse({"a": high, "b": low}, {"c": 1.0})["b"]
-    assert fuse({}, {"a": many, "b": few})["a"] >= fuse({}, {"a": many, "b": few})["b"]
+    assert fuse_scores({"a": high, "b": low}, {"c": 1.0})["a"] >= fuse_scores({"a": high, "b": low}, {"c": 1.0})["b"]
+    assert fuse_scores({}, {"a": many, "b": few})["a"] >= fuse_scores({}, {"a": many, "b": few})["b"]
 
 
 @given(st.floats(-1, 1), shares, shares)
 def test_keywords_raise_relevance_by_their_share(relevance: float, share: float, boost: float) -> None:
     """D-44: relevance = similarity + boost times share; a hybrid's stays in 0..1."""
-    assert with_keywords(relevance, share=share, boost=boost, is_bounded=False) == relevance + boost * share
-    assert 0 <= with_keywords(abs(relevance), share=share, boost=boost, is_bounded=True) <= 1
+    assert boost_relevance(relevance, share=share, boost=boost, is_bounded=False) == relevance + boost * share
+    assert 0 <= boost_relevance(abs(relevance), share=share, boost=boost, is_bounded=True) <= 1

@@ -8,27 +8,29 @@ from datetime import timedelta
 import pytest
 
 from rookery.access.models import Caller
-from rookery.kernel.errors import NotInList, PermissionDenied
+from rookery.kernel.errors import NotInAllowList, PermissionDenied
 from rookery.kernel.events import MemoryRecalled
-from rookery.memory.models import Filters, Hit, MemoryScope, Mode, Question
+from rookery.memory.models import MemoryFilter, MemoryScope, RecallHit, RecallMode, RecallRequest
 from rookery.memory.store import records
 from tests.memory.makers import Rig, make_agent, make_caller, make_memory
 
 
-async def _ask(rig: Rig, query: str, by: Caller | None = None, filters: Filters | None = None, **fields: object) -> Sequence[Hit]:
-    question = replace(Question(query=query, filters=filters or Filters()), **fields)
-    return (await rig.brain.recall.ask(by or make_caller(), question)).hits
+async def _ask(
+    rig: Rig, query: str, by: Caller | None = None, filters: MemoryFilter | None = None, **fields: object
+) -> Sequence[RecallHit]:
+    question = replace(RecallRequest(query=query, filters=filters or MemoryFilter()), **fields)
+    return (await rig.brain.recall.find(by or make_caller(), question)).hits
 
 
-def _contents(hits: Sequence[Hit]) -> list[str]:
+def _contents(hits: Sequence[RecallHit]) -> list[str]:
     return [hit.memory.content for hit in hits]
 
 
-MODES: list[Mode] = ["semantic", "keyword", "hybrid"]
+MODES: list[RecallMode] = ["semantic", "keyword", "hybrid"]
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_the_memory_that_answers_best_comes_first(rig: Rig, mode: Mode) -> None:
+async def test_the_memory_that_answers_best_comes_first(rig: Rig, mode: RecallMode) -> None:
     """Spec 4.3, recall; D-44, mode."""
     for content in ("deploy on tuesday", "deploy the roof", "herons nest"):
         await rig.remember(content)
@@ -70,7 +72,7 @@ async def test_a_memory_found_by_keyword_alone_joins(rig: Rig) -> None:
     (joined,) = [hit for hit in hits if hit.memory.id == rare.id]
     assert joined.similarity is not None
     assert joined.score == pytest.approx(joined.similarity + 1.0)
-    assert (joined.why.matched, joined.why.keyword_share) == (("zx81",), 1.0)
+    assert (joined.explanation.matched_keywords, joined.explanation.keyword_share) == (("zx81",), 1.0)
 
 
 async def test_relevance_rises_with_the_share_of_keywords_found(rig: Rig) -> None:
@@ -91,7 +93,7 @@ async def test_an_agents_own_memory_outranks_the_projects_at_equal_relevance(rig
         await rig.remember("deploy on tuesday", kim, memory_scope=scope, session_id="s1", confidence=confidence)
     await rig.index()
 
-    hits = await _ask(rig, "deploy tuesday", kim, Filters(agent_id="kim", session_id="s1"))
+    hits = await _ask(rig, "deploy tuesday", kim, MemoryFilter(agent_id="kim", session_id="s1"))
     assert [hit.memory.memory_scope for hit in hits] == [MemoryScope.AGENT, MemoryScope.PROJECT, MemoryScope.SHARED, MemoryScope.SESSION]
 
 
@@ -116,7 +118,7 @@ async def test_the_band_of_equals_is_complete_however_large(rig: Rig) -> None:
     own = await rig.remember("deploy on tuesday", make_agent("kim"), memory_scope=MemoryScope.AGENT)
     await rig.index()
 
-    hits = await _ask(rig, "deploy tuesday", make_agent("kim"), Filters(agent_id="kim"), top_k=1)
+    hits = await _ask(rig, "deploy tuesday", make_agent("kim"), MemoryFilter(agent_id="kim"), top_k=1)
     assert [hit.memory.id for hit in hits] == [own.id]
 
 
@@ -130,17 +132,17 @@ async def test_an_agent_sees_its_own_memories_without_naming_itself(rig: Rig) ->
     assert set(_contents(await _ask(rig, "know", kim))) == {"all know", "kim knows"}
     assert _contents(await _ask(rig, "know", make_agent("lee"))) == ["all know"]
     assert _contents(await _ask(rig, "know", make_caller())) == ["all know"]
-    assert set(_contents(await _ask(rig, "know", kim, Filters(agent_id="kim")))) == {"all know", "kim knows"}
-    assert _contents(await _ask(rig, "know", kim, Filters(scopes=frozenset({MemoryScope.AGENT})))) == ["kim knows"]
-    assert _contents(await _ask(rig, "know", make_caller(), Filters(agent_id="kim", scopes=frozenset({MemoryScope.AGENT})))) == [
+    assert set(_contents(await _ask(rig, "know", kim, MemoryFilter(agent_id="kim")))) == {"all know", "kim knows"}
+    assert _contents(await _ask(rig, "know", kim, MemoryFilter(scopes=frozenset({MemoryScope.AGENT})))) == ["kim knows"]
+    assert _contents(await _ask(rig, "know", make_caller(), MemoryFilter(agent_id="kim", scopes=frozenset({MemoryScope.AGENT})))) == [
         "kim knows"
     ]
     with pytest.raises(PermissionDenied):
-        await _ask(rig, "know", make_agent("lee"), Filters(agent_id="kim"))
+        await _ask(rig, "know", make_agent("lee"), MemoryFilter(agent_id="kim"))
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_no_filter_is_widened(rig: Rig, mode: Mode) -> None:
+async def test_no_filter_is_widened(rig: Rig, mode: RecallMode) -> None:
     """Spec 2.8, D-23, D-42 and D-43: each filter, and the key's allow-lists, hold for every result."""
     await rig.remember("heron one", type="decision", tags=("a", "b"), confidence=0.9, source="chat")
     rig.clock.advance(hours=1)
@@ -150,7 +152,7 @@ async def test_no_filter_is_widened(rig: Rig, mode: Mode) -> None:
     now = rig.clock()
 
     async def two(by: Caller | None = None, **fields: object) -> list[str]:
-        return sorted(_contents(await _ask(rig, "heron", by, replace(Filters(), **fields), mode=mode)))
+        return sorted(_contents(await _ask(rig, "heron", by, replace(MemoryFilter(), **fields), mode=mode)))
 
     both = ["heron one", "heron two"]
     assert await two() == both
@@ -159,13 +161,13 @@ async def test_no_filter_is_widened(rig: Rig, mode: Mode) -> None:
     assert await two(until=now) == await two(min_confidence=0.9) == ["heron one"]
     assert await two(org="nowhere") == []
     assert await two(make_caller(orgs=frozenset({"zoo"}))) == ["heron two"]
-    with pytest.raises(NotInList, match="'acme' is not one of them"):
+    with pytest.raises(NotInAllowList, match="'acme' is not one of them"):
         await two(make_caller(orgs=frozenset({"zoo"})), org="acme")
     assert await two(make_caller(workspace_id=2)) == ["heron foreign"]
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_a_lagging_index_never_shows_what_is_gone(rig: Rig, mode: Mode) -> None:
+async def test_a_lagging_index_never_shows_what_is_gone(rig: Rig, mode: RecallMode) -> None:
     """D-46: hits are candidates; when records drop some, more are fetched until top_k."""
     stored = [await rig.remember(f"heron {n}", expires_in_h=1 if n % 4 == 0 else None) for n in range(160)]
     await rig.index()
@@ -186,9 +188,9 @@ async def test_an_index_that_is_wrong_about_a_record_is_not_believed(rig: Rig) -
     memory = await rig.remember("heron")
     await rig.index()
     moved = replace(memory, org="zoo")
-    await rig.db.write(lambda tx: records.change(tx, memory, moved))
+    await rig.db.write(lambda tx: records.update_memory(tx, memory, moved))
 
-    assert await _ask(rig, "heron", filters=Filters(org="acme")) == ()
+    assert await _ask(rig, "heron", filters=MemoryFilter(org="acme")) == ()
 
 
 async def test_every_place_is_explained(rig: Rig) -> None:
@@ -199,10 +201,19 @@ async def test_every_place_is_explained(rig: Rig) -> None:
     await rig.index()
 
     first, second = await _ask(rig, "deploy tuesday", mode="hybrid", keywords=("tuesdays",))
-    assert (first.why.place, first.why.semantic_rank, first.why.keyword_rank, first.why.text_score) == (1, 1, 1, 1.0)
-    assert (first.why.matched, first.why.keyword_share, second.why.keyword_share) == (("tuesdays",), 1.0, 0.0)
-    assert (first.why.decay, second.why.decay, second.why.place) == (pytest.approx(0.5), 1.0, 2)
-    assert (first.why.similarity, first.why.relevance) == (first.similarity, first.score)
+    assert (first.explanation.place, first.explanation.semantic_rank, first.explanation.keyword_rank, first.explanation.text_score) == (
+        1,
+        1,
+        1,
+        1.0,
+    )
+    assert (first.explanation.matched_keywords, first.explanation.keyword_share, second.explanation.keyword_share) == (
+        ("tuesdays",),
+        1.0,
+        0.0,
+    )
+    assert (first.explanation.decay, second.explanation.decay, second.explanation.place) == (pytest.approx(0.5), 1.0, 2)
+    assert (first.explanation.similarity, first.explanation.relevance) == (first.similarity, first.score)
 
 
 async def test_a_token_budget_is_filled_in_order_skipping_what_does_not_fit(rig: Rig) -> None:
@@ -221,7 +232,7 @@ async def test_a_recall_is_announced_and_kept_for_feedback(rig: Rig) -> None:
     """Spec 6.1, MemoryRecalled; D-47: found before and after it is written, in its workspace alone."""
     memory = await rig.remember()
     await rig.index()
-    recalled = await rig.brain.recall.ask(make_caller(), Question(query="heron"))
+    recalled = await rig.brain.recall.find(make_caller(), RecallRequest(query="heron"))
     (event,) = [event for event in rig.events if isinstance(event, MemoryRecalled)]
     journal = rig.brain.journal
 
@@ -234,7 +245,9 @@ async def test_a_recall_is_announced_and_kept_for_feedback(rig: Rig) -> None:
     assert event.duration_ms > 0
     assert held is not None
     assert (held.memory_ids, foreign) == ((memory.id,), None)
-    assert await journal.find(1, recalled.recall_id) == replace(held, asked=None), "what was asked is written for training alone (D-57)"
+    assert await journal.find(1, recalled.recall_id) == replace(held, query_record=None), (
+        "what was asked is written for training alone (D-57)"
+    )
 
 
 async def test_an_empty_memory_answers_with_nothing(rig: Rig) -> None:
@@ -250,7 +263,7 @@ async def test_words_alone_need_no_embedder(rig: Rig) -> None:
 
     assert _contents(await _ask(rig, "heron", mode="keyword")) == ["heron"]
     for mode in ("semantic", "hybrid"):
-        recalled = await rig.brain.recall.ask(make_caller(), Question(query="heron", mode=mode))
+        recalled = await rig.brain.recall.find(make_caller(), RecallRequest(query="heron", mode=mode))
         assert ([hit.memory.content for hit in recalled.hits], [hit.similarity for hit in recalled.hits]) == (["heron"], [None])
         assert recalled.notice == "Found by words alone: the embedder is unavailable: it is switched off"
 

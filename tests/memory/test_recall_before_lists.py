@@ -10,18 +10,18 @@ from typing import TypeVar
 
 import pytest
 
-from rookery.engines.vectors import building
+from rookery.engines.vectors import ivf_build
 from rookery.kernel.db import Tx
-from rookery.memory.models import Mode, Question, Recalled
+from rookery.memory.models import RecallMode, RecallRequest, RecallResult
 from tests.conftest import FakeClock, eventually
 from tests.memory.makers import DIMENSION, Rig, build, make_caller
 
 T = TypeVar("T")
 
 
-async def ask(rig: Rig, mode: Mode) -> Recalled:
+async def ask(rig: Rig, mode: RecallMode) -> RecallResult:
     """Recall in workspace 1."""
-    return await rig.brain.recall.ask(make_caller(), Question(query="heron", mode=mode, top_k=100))
+    return await rig.brain.recall.find(make_caller(), RecallRequest(query="heron", mode=mode, top_k=100))
 
 
 async def test_recall_is_by_words_until_the_lists_of_a_large_workspace_are_built(
@@ -33,12 +33,12 @@ async def test_recall_is_by_words_until_the_lists_of_a_large_workspace_are_built
     await rig.index()
     for module in ("embedded", "shelves"):
         monkeypatch.setattr(f"rookery.engines.vectors.{module}.EXACT_FLOATS", 2 * DIMENSION)
-    monkeypatch.setattr("rookery.engines.vectors.openings.PATIENCE_S", 0.1)
-    monkeypatch.setattr("rookery.engines.vectors.embedded._LOOK_AGAIN_S", 0.01)
+    monkeypatch.setattr("rookery.engines.vectors.warmup.MAX_WAIT_S", 0.1)
+    monkeypatch.setattr("rookery.engines.vectors.embedded._BUILD_POLL_INTERVAL_S", 0.01)
     later = build(rig.db, data_dir, clock, embedder=rig.embedder)
     (data_dir / "vectors.lists").mkdir()
 
-    with building.alone(data_dir / "vectors.lists"):
+    with ivf_build.lock_folder(data_dir / "vectors.lists"):
         for mode in ("semantic", "hybrid", "keyword"):
             recalled = await ask(later, mode)
             assert (recalled.notice is not None) == (mode != "keyword")
@@ -64,7 +64,7 @@ async def test_others_are_answered_while_a_recall_reads_very_many(rig: Rig, monk
             turns += 1
             await asyncio.sleep(0)
 
-    quick: Callable[[Callable[[Tx], object]], object] = rig.db.quick
+    quick: Callable[[Callable[[Tx], object]], object] = rig.db.lookup
 
     def noted(work: Callable[[Tx], T]) -> object:
         seen.append(turns)
@@ -72,7 +72,7 @@ async def test_others_are_answered_while_a_recall_reads_very_many(rig: Rig, monk
 
     monkeypatch.setattr(rig.db, "quick", noted)
     turning = asyncio.create_task(turn())
-    recalled = await rig.brain.recall.ask(make_caller(), Question(query="heron", mode="keyword", top_k=5))
+    recalled = await rig.brain.recall.find(make_caller(), RecallRequest(query="heron", mode="keyword", top_k=5))
     turning.cancel()
 
     assert [hit.memory.id for hit in recalled.hits] == sorted(memory.id for memory in memories)[:5]

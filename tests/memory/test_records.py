@@ -8,20 +8,20 @@ import pytest
 from rookery.access.models import Caller
 from rookery.kernel.errors import NotFound, PermissionDenied, ValidationFailed
 from rookery.kernel.events import MemoryArchived, MemoryDeleted
-from rookery.memory.indexing import DELETE, EMBED
-from rookery.memory.models import Change, Filters, MemoryScope, MemoryState, Question, state_of
+from rookery.memory.indexing import DELETE_JOB, EMBED_JOB
+from rookery.memory.models import MemoryChange, MemoryFilter, MemoryScope, MemoryState, RecallRequest, get_state
 from rookery.memory.store import records
 from tests.memory.makers import MODEL, Rig, make_agent, make_caller
 
 
-def make_change(**fields: object) -> Change:
+def make_change(**fields: object) -> MemoryChange:
     """Make a change of exactly these fields."""
-    return replace(Change(given=frozenset(fields)), **fields)
+    return replace(MemoryChange(changed_fields=frozenset(fields)), **fields)
 
 
 async def _recalled(rig: Rig, query: str, caller: Caller | None = None, **filters: object) -> list[str]:
-    question = Question(query=query, filters=replace(Filters(), **filters), mode="hybrid")
-    return [hit.memory.content for hit in (await rig.brain.recall.ask(caller or make_caller(), question)).hits]
+    question = RecallRequest(query=query, filters=replace(MemoryFilter(), **filters), mode="hybrid")
+    return [hit.memory.content for hit in (await rig.brain.recall.find(caller or make_caller(), question)).hits]
 
 
 async def test_changing_the_content_moves_content_at_and_indexes_anew(rig: Rig) -> None:
@@ -31,11 +31,11 @@ async def test_changing_the_content_moves_content_at_and_indexes_anew(rig: Rig) 
     rig.clock.advance(days=1)
 
     changed = await rig.brain.records.change(make_caller(), memory.id, make_change(content="We deploy on Tuesdays."))
-    state = state_of(await rig.fresh(memory), model=MODEL)
+    state = get_state(await rig.fresh(memory), model=MODEL)
     await rig.index()
 
     assert (changed.content_at, changed.updated_at, changed.created_at) == (rig.clock(), rig.clock(), memory.created_at)
-    assert (state, state_of(await rig.fresh(memory), model=MODEL)) == (MemoryState.STALE, MemoryState.INDEXED)
+    assert (state, get_state(await rig.fresh(memory), model=MODEL)) == (MemoryState.STALE, MemoryState.INDEXED)
     assert await _recalled(rig, "Tuesdays") == ["We deploy on Tuesdays."]
 
 
@@ -64,7 +64,7 @@ async def test_changing_other_fields_leaves_content_at(rig: Rig) -> None:
     )
     assert await rig.fresh(memory) == expected
     assert changed.updated_at == rig.clock()
-    assert [tag.name for tag in await rig.brain.listing.tags(make_caller(), Filters())] == ["b", "c"]
+    assert [tag.name for tag in await rig.brain.listing.count_tags(make_caller(), MemoryFilter())] == ["b", "c"]
     assert await _recalled(rig, "heron", type="decision", org="zoo") == [memory.content]
 
 
@@ -76,7 +76,7 @@ async def test_a_change_that_changes_nothing_writes_nothing(rig: Rig) -> None:
     rig.clock.advance(days=1)
 
     assert await rig.brain.records.change(make_caller(), memory.id, make_change(content=memory.content, type=memory.type)) == before
-    assert await rig.jobs.backlog(EMBED, 1) == 0
+    assert await rig.jobs.count_pending(EMBED_JOB, 1) == 0
 
 
 async def test_two_changes_in_the_same_microsecond_are_told_apart(rig: Rig) -> None:
@@ -136,8 +136,8 @@ async def test_restored_before_the_indexes_heard_of_it_a_memory_stays_in_them(ri
     await rig.index()
     await rig.brain.records.archive(make_caller(), memory.id)
     await rig.brain.records.restore(make_caller(), memory.id)
-    await rig.worker.run_ready(EMBED)
-    await rig.worker.run_ready(DELETE)
+    await rig.worker.run_ready(EMBED_JOB)
+    await rig.worker.run_ready(DELETE_JOB)
 
     assert await _recalled(rig, "heron") == [memory.content]
 
@@ -164,9 +164,9 @@ async def test_a_deleted_memory_leaves_every_store(rig: Rig) -> None:
         await rig.brain.records.get(make_caller(), memory.id)
     with pytest.raises(NotFound):
         await rig.brain.records.delete(make_caller(), memory.id)
-    assert (await rig.vectors.count(1), await rig.brain.listing.tags(make_caller(), Filters())) == (0, [])
-    assert (await rig.brain.search.find(make_caller(), "heron", Filters(), limit=5)).total == 0
-    assert await rig.db.read(lambda tx: records.tombstone(tx, 1, memory.id)) is None
+    assert (await rig.vectors.count(1), await rig.brain.listing.count_tags(make_caller(), MemoryFilter())) == (0, [])
+    assert (await rig.brain.search.find(make_caller(), "heron", MemoryFilter(), limit=5)).total == 0
+    assert await rig.db.read(lambda tx: records.get_tombstone(tx, 1, memory.id)) is None
     assert MemoryDeleted(workspace_id=1, memory_id=memory.id, at=rig.clock()) in rig.events
 
 
@@ -175,7 +175,7 @@ async def test_forgetting_names_what_was_there(rig: Rig) -> None:
     first, second = await rig.remember("a"), await rig.remember("b")
     foreign = await rig.remember("c", make_caller(workspace_id=2))
 
-    forgotten = await rig.brain.records.forget(make_caller(), [second.id, first.id, first.id, foreign.id, "nothing"])
+    forgotten = await rig.brain.records.delete_many(make_caller(), [second.id, first.id, first.id, foreign.id, "nothing"])
 
     assert forgotten == sorted([first.id, second.id])
     assert await rig.fresh(foreign) == foreign
@@ -192,7 +192,7 @@ async def test_an_expired_memory_is_not_there(rig: Rig) -> None:
     assert await _recalled(rig, "heron") == []
     assert await rig.brain.upkeep.sweep() == (1, 0)
     await rig.index()
-    assert (await rig.vectors.count(1), await rig.db.read(lambda tx: records.count(tx, 1))) == (0, 0)
+    assert (await rig.vectors.count(1), await rig.db.read(lambda tx: records.count_memories(tx, 1))) == (0, 0)
 
 
 async def test_what_a_key_may_not_see_is_not_there(rig: Rig) -> None:

@@ -10,10 +10,10 @@ import pytest
 from rookery.kernel.db import Database
 from rookery.kernel.errors import PermissionDenied, StorageFull, ValidationFailed
 from rookery.kernel.events import MemoryStored, MemorySuperseded
-from rookery.memory.capacity import Limits
+from rookery.memory.capacity import StorageLimits
 from rookery.memory.errors import AlreadySuperseded, BacklogFull, MemoriesFull
-from rookery.memory.indexing import DELETE, EMBED
-from rookery.memory.models import Draft, MemoryScope, Remembered, Tombstone
+from rookery.memory.indexing import DELETE_JOB, EMBED_JOB
+from rookery.memory.models import Draft, MemoryScope, RememberResult, Tombstone
 from rookery.memory.store import records
 from tests.conftest import FakeClock
 from tests.memory.makers import HERON, Rig, build, make_agent, make_caller, make_draft, make_memory
@@ -21,12 +21,12 @@ from tests.memory.makers import HERON, Rig, build, make_agent, make_caller, make
 
 async def test_a_memory_has_the_defaults_of_the_decision(rig: Rig, clock: FakeClock) -> None:
     """D-40: confidence 0.8, source manual, scope project, agent_id the key's own."""
-    done = await rig.brain.remember.one(make_agent("kim"), Draft(content="c", type="fact"))
+    done = await rig.brain.remember.store(make_agent("kim"), Draft(content="c", type="fact"))
 
     expected = make_memory(clock, id=done.memory.id, org=None, project=None, agent_id="kim", type="fact", content="c")
-    assert done == Remembered(memory=expected)
+    assert done == RememberResult(memory=expected)
     assert rig.events == [MemoryStored(workspace_id=1, memory=done.memory, at=clock())]
-    assert await rig.jobs.backlog(EMBED, 1) == 1
+    assert await rig.jobs.count_pending(EMBED_JOB, 1) == 1
 
 
 async def test_tags_are_lower_cased_and_repeats_dropped(rig: Rig) -> None:
@@ -44,7 +44,7 @@ async def test_a_scope_asks_for_its_owner(rig: Rig, scope: MemoryScope, field: s
         await rig.remember(HERON, None, memory_scope=scope, **fields)
 
     assert refused.value.detail["errors"] == {field: [f"is required for a memory of scope {scope}"]}
-    assert await rig.jobs.backlog(EMBED, 1) == 0
+    assert await rig.jobs.count_pending(EMBED_JOB, 1) == 0
 
 
 async def test_a_memory_may_expire_and_a_session_memory_does_after_seven_days(rig: Rig, clock: FakeClock) -> None:
@@ -65,9 +65,9 @@ async def test_identical_content_is_stored_and_named(rig: Rig) -> None:
     """D-40: by default it is stored, and the answer lists duplicates."""
     first = await rig.remember()
     rig.clock.advance(seconds=1)
-    second = await rig.brain.remember.one(make_caller(), make_draft())
+    second = await rig.brain.remember.store(make_caller(), make_draft())
 
-    assert second == Remembered(memory=second.memory, duplicates=(first.id,))
+    assert second == RememberResult(memory=second.memory, duplicates=(first.id,))
     assert second.memory.id != first.id
 
 
@@ -78,15 +78,15 @@ async def test_deduplication_returns_the_oldest_one(rig: Rig) -> None:
     second = await rig.remember()
     rig.events.clear()
 
-    third = await rig.brain.remember.one(make_caller(), make_draft(dedupe=True))
+    third = await rig.brain.remember.store(make_caller(), make_draft(dedupe=True))
 
-    assert third == Remembered(memory=first, duplicates=(second.id,), is_duplicate=True)
+    assert third == RememberResult(memory=first, duplicates=(second.id,), is_duplicate=True)
     assert rig.events == []
 
 
 async def test_many_at_once_deduplicate_to_one(rig: Rig) -> None:
     """D-40, dedupe, under concurrency."""
-    done = await asyncio.gather(*(rig.brain.remember.one(make_caller(), make_draft(dedupe=True)) for _ in range(8)))
+    done = await asyncio.gather(*(rig.brain.remember.store(make_caller(), make_draft(dedupe=True)) for _ in range(8)))
 
     assert len({each.memory.id for each in done}) == 1
     assert sum(not each.is_duplicate for each in done) == 1
@@ -105,9 +105,9 @@ async def test_many_at_once_deduplicate_to_one(rig: Rig) -> None:
 )
 async def test_the_same_content_in_another_space_is_no_duplicate(rig: Rig, other: dict[str, object]) -> None:
     """D-40 and spec 2.7."""
-    await rig.brain.remember.one(make_caller(), make_draft(**{"content": HERON, **other}))  # pyright: ignore[reportArgumentType] - content is a text
+    await rig.brain.remember.store(make_caller(), make_draft(**{"content": HERON, **other}))  # pyright: ignore[reportArgumentType] - content is a text
 
-    done = await rig.brain.remember.one(make_caller(), make_draft(dedupe=True))
+    done = await rig.brain.remember.store(make_caller(), make_draft(dedupe=True))
 
     assert (done.is_duplicate, done.duplicates) == (False, ())
 
@@ -120,7 +120,7 @@ async def test_archived_expired_and_foreign_memories_are_no_duplicates(rig: Rig)
     await rig.remember(by=make_caller(workspace_id=2))
     rig.clock.advance(hours=1)
 
-    done = await rig.brain.remember.one(make_caller(), make_draft(dedupe=True))
+    done = await rig.brain.remember.store(make_caller(), make_draft(dedupe=True))
 
     assert (done.is_duplicate, done.duplicates) == (False, ())
 
@@ -132,12 +132,12 @@ async def test_a_superseded_memory_leaves_every_store_but_for_its_place(rig: Rig
     rig.events.clear()
 
     new = await rig.remember("We deploy on Tuesdays.", supersedes_id=old.id)
-    backlog = await rig.jobs.backlog(DELETE, 1)
+    backlog = await rig.jobs.count_pending(DELETE_JOB, 1)
     await rig.index()
 
     assert backlog == 1
-    assert await rig.db.read(lambda tx: records.by_id(tx, 1, old.id)) is None
-    assert await rig.db.read(lambda tx: records.tombstone(tx, 1, old.id)) == Tombstone(
+    assert await rig.db.read(lambda tx: records.get_memory(tx, 1, old.id)) is None
+    assert await rig.db.read(lambda tx: records.get_tombstone(tx, 1, old.id)) == Tombstone(
         id=old.id, workspace_id=1, supersedes_id=None, superseded_by=new.id, created_at=old.created_at, ended_at=clock()
     )
     assert (await rig.vectors.count(1), new.supersedes_id) == (1, old.id)
@@ -186,7 +186,7 @@ async def test_a_duplicate_takes_the_place_of_what_is_superseded(rig: Rig) -> No
     """D-40 and D-41 together: nothing is stored twice, and the old one goes all the same."""
     kept, old = await rig.remember("new"), await rig.remember("old")
 
-    done = await rig.brain.remember.one(make_caller(), make_draft("new", supersedes_id=old.id, dedupe=True))
+    done = await rig.brain.remember.store(make_caller(), make_draft("new", supersedes_id=old.id, dedupe=True))
 
     assert (done.memory.id, done.is_duplicate) == (kept.id, True)
     with pytest.raises(AlreadySuperseded):
@@ -226,16 +226,16 @@ async def test_a_batch_judges_each_memory_by_itself(rig: Rig) -> None:
         make_draft("c", supersedes_id="x"),
     ]
 
-    outcomes = await rig.brain.remember.many(make_caller(), drafts)
+    outcomes = await rig.brain.remember.store_many(make_caller(), drafts)
 
     assert [type(each).__name__ for each in outcomes] == ["Remembered", "ValidationFailed", "Remembered", "ValidationFailed"]
-    assert [each.is_duplicate for each in outcomes if isinstance(each, Remembered)] == [False, True]
-    assert await rig.jobs.backlog(EMBED, 1) == 1
+    assert [each.is_duplicate for each in outcomes if isinstance(each, RememberResult)] == [False, True]
+    assert await rig.jobs.count_pending(EMBED_JOB, 1) == 1
 
 
 async def test_waiting_answers_when_the_memory_is_indexed(rig: Rig) -> None:
     """D-40, wait_ms."""
-    waiting = asyncio.create_task(rig.brain.remember.one(make_caller(), make_draft(), wait_s=5))
+    waiting = asyncio.create_task(rig.brain.remember.store(make_caller(), make_draft(), wait_s=5))
     for _ in range(500):
         if await rig.index():
             break
@@ -247,7 +247,7 @@ async def test_waiting_answers_when_the_memory_is_indexed(rig: Rig) -> None:
 
 async def test_waiting_ends_when_its_time_is_over(rig: Rig) -> None:
     """D-40, wait_ms: the record is there all the same."""
-    done = await rig.brain.remember.one(make_caller(), make_draft(), wait_s=0.02)
+    done = await rig.brain.remember.store(make_caller(), make_draft(), wait_s=0.02)
 
     assert done.memory.indexed_at is None
     assert await rig.fresh(done.memory) == done.memory
@@ -256,15 +256,15 @@ async def test_waiting_ends_when_its_time_is_over(rig: Rig) -> None:
 async def test_synchronous_indexing_comes_before_the_answer(database: Database, data_dir: Path, clock: FakeClock) -> None:
     """D-51: async_embedding false."""
     rig = build(database, data_dir, clock, index_first=True)
-    done = await rig.brain.remember.one(make_caller(), make_draft())
-    batch = await rig.brain.remember.many(make_caller(), [make_draft("other"), make_draft("bad", memory_scope=MemoryScope.SESSION)])
+    done = await rig.brain.remember.store(make_caller(), make_draft())
+    batch = await rig.brain.remember.store_many(make_caller(), [make_draft("other"), make_draft("bad", memory_scope=MemoryScope.SESSION)])
     embedded = list(rig.embedder.embedded)
     clock.advance(seconds=11)
     await rig.index()
     await rig.close()
 
     assert done.memory.indexed_at == clock.at - timedelta(seconds=11)
-    assert [each.memory.indexed_at is not None for each in batch if isinstance(each, Remembered)] == [True]
+    assert [each.memory.indexed_at is not None for each in batch if isinstance(each, RememberResult)] == [True]
     assert rig.embedder.embedded == embedded
 
 
@@ -272,7 +272,7 @@ async def test_when_synchronous_indexing_fails_the_record_is_kept_and_retried(da
     """D-51."""
     rig = build(database, data_dir, clock, index_first=True)
     rig.embedder.is_down = True
-    done = await rig.brain.remember.one(make_caller(), make_draft())
+    done = await rig.brain.remember.store(make_caller(), make_draft())
     rig.embedder.is_down = False
     clock.advance(seconds=11)
     await rig.index()
@@ -285,7 +285,7 @@ async def test_when_synchronous_indexing_fails_the_record_is_kept_and_retried(da
 
 async def test_a_full_backlog_refuses(database: Database, data_dir: Path, clock: FakeClock) -> None:
     """D-17: 429 backlog_full, per workspace."""
-    rig = build(database, data_dir, clock, limits=Limits(max_backlog=2))
+    rig = build(database, data_dir, clock, limits=StorageLimits(max_backlog=2))
     await rig.remember("a")
     await rig.remember("b")
     with pytest.raises(BacklogFull) as refused:
@@ -302,15 +302,15 @@ async def test_a_full_backlog_refuses(database: Database, data_dir: Path, clock:
 
 async def test_a_full_workspace_refuses(database: Database, data_dir: Path, clock: FakeClock) -> None:
     """D-17: max_memories, per workspace; a batch is stored whole or not at all."""
-    rig = build(database, data_dir, clock, limits=Limits(max_memories=3))
+    rig = build(database, data_dir, clock, limits=StorageLimits(max_memories=3))
     await rig.remember("a")
     with pytest.raises(MemoriesFull):
-        await rig.brain.remember.many(make_caller(), [make_draft(str(n)) for n in range(3)])
-    await rig.brain.remember.many(make_caller(), [make_draft(str(n)) for n in range(2)])
+        await rig.brain.remember.store_many(make_caller(), [make_draft(str(n)) for n in range(3)])
+    await rig.brain.remember.store_many(make_caller(), [make_draft(str(n)) for n in range(2)])
     with pytest.raises(MemoriesFull):
         await rig.remember("b")
     await rig.remember("c", make_caller(workspace_id=2))
-    counted = await rig.db.read(lambda tx: records.count(tx, 1))
+    counted = await rig.db.read(lambda tx: records.count_memories(tx, 1))
     await rig.close()
 
     assert counted == 3
@@ -321,7 +321,7 @@ async def test_a_full_disk_refuses_writing_and_nothing_else(database: Database, 
     rig = build(database, data_dir, clock)
     memory = await rig.remember()
     await rig.close()
-    full = build(database, data_dir, clock, limits=Limits(folder=data_dir, min_free_bytes=1 << 62))
+    full = build(database, data_dir, clock, limits=StorageLimits(folder=data_dir, min_free_bytes=1 << 62))
     with pytest.raises(StorageFull):
         await full.remember("b")
 

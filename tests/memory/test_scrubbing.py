@@ -8,19 +8,19 @@ from dataclasses import replace
 import pytest
 
 from rookery.kernel.db import Tx
-from rookery.memory.maintenance.lifecycle import Wanted as Reindex
-from rookery.memory.maintenance.scrubbing import Wanted
-from rookery.memory.models import Change, MemoryState, Question, state_of
-from rookery.memory.runs import Item, Watch
+from rookery.memory.batch_runs import RunItem, RunObserver
+from rookery.memory.maintenance.reindexing import ReindexRequest as Reindex
+from rookery.memory.maintenance.scrubbing import CleanRequest
+from rookery.memory.models import MemoryChange, MemoryState, RecallRequest, get_state
 from tests.memory.makers import MODEL, Rig, make_caller
 
 PRIVATE = "Ask Kim at kim@example.org about the heron."
-BOTH = Wanted(workspace_id=1, strip_pii=True, normalise=True)
+BOTH = CleanRequest(workspace_id=1, strip_pii=True, normalise=True)
 
 
-def listening(into: list[Item]) -> Watch:
+def listening(into: list[RunItem]) -> RunObserver:
     """Return a watch that keeps what was done to which memory."""
-    return Watch(item=into.append, progress=lambda done, total: None)
+    return RunObserver(on_item=into.append, on_progress=lambda done, total: None)
 
 
 async def test_stored_texts_are_cleaned_and_a_stale_reindex_brings_it_to_the_indexes(rig: Rig) -> None:
@@ -34,16 +34,16 @@ async def test_stored_texts_are_cleaned_and_a_stale_reindex_brings_it_to_the_ind
     cleaned = await rig.fresh(memory)
     rig.clock.advance(days=1)
     reindexed = await rig.brain.lifecycle.reindex(Reindex(is_stale=True))
-    found = await rig.brain.recall.ask(make_caller(), Question(query="example", mode="keyword"))
+    found = await rig.brain.recall.find(make_caller(), RecallRequest(query="example", mode="keyword"))
 
     assert (report.total, report.successes, report.counts) == (2, 2, {"changed": 1, "email": 3})
     assert (cleaned.content, cleaned.tags) == ("Ask Kim at [email] about the heron.", ("team", "[email]"))
     assert cleaned.source == "mail:[email]"
     assert (cleaned.content_at, cleaned.confidence) == (memory.content_at, memory.confidence)
-    assert state_of(cleaned, model=MODEL) is MemoryState.STALE
+    assert get_state(cleaned, model=MODEL) is MemoryState.STALE
     assert await rig.fresh(clean) == replace(clean, indexed_at=(await rig.fresh(clean)).indexed_at, indexed_model=MODEL)
     assert (reindexed.total, found.hits) == (1, ())
-    assert state_of(await rig.fresh(memory), model=MODEL) is MemoryState.INDEXED
+    assert get_state(await rig.fresh(memory), model=MODEL) is MemoryState.INDEXED
 
 
 async def test_nothing_is_cleaned_twice(rig: Rig) -> None:
@@ -71,11 +71,11 @@ async def test_archived_memories_are_cleaned_and_other_workspaces_are_not(rig: R
 async def test_a_dry_run_tells_what_a_run_then_does(rig: Rig) -> None:
     """Issue: --dry-run tells exactly what would happen, ids and why, and changes nothing."""
     stored = [await rig.remember(text) for text in (PRIVATE, "heron", "two  herons ", "203.0.113.7 and 203.0.113.8")]
-    told, done = list[Item](), list[Item]()
+    told, done = list[RunItem](), list[RunItem]()
 
-    dry = await rig.brain.tidying.scrubbing.run(replace(BOTH, dry_run=True), watch=listening(told))
+    dry = await rig.brain.tidying.scrubbing.run(replace(BOTH, dry_run=True), observer=listening(told))
     untouched = [(await rig.fresh(each)).content for each in stored]
-    real = await rig.brain.tidying.scrubbing.run(BOTH, watch=listening(done))
+    real = await rig.brain.tidying.scrubbing.run(BOTH, observer=listening(done))
 
     assert told == done
     assert [(item.id, item.why) for item in told] == [(stored[0].id, "email"), (stored[2].id, "white space"), (stored[3].id, "ip × 2")]
@@ -86,7 +86,7 @@ async def test_what_somebody_wrote_meanwhile_is_not_undone(rig: Rig, monkeypatch
     """Issue: safe beside a server: a memory is cleaned as it is at that moment, not as it was read."""
     memory = await rig.remember(PRIVATE)
     write = rig.db.write
-    change = Change(given=frozenset({"content"}), content="Ask Lee at lee@example.org instead.")
+    change = MemoryChange(changed_fields=frozenset({"content"}), content="Ask Lee at lee@example.org instead.")
 
     async def write_later(work: Callable[[Tx], object]) -> object:
         monkeypatch.setattr(rig.db, "write", write)
@@ -108,13 +108,13 @@ async def test_a_run_that_was_ended_goes_on_and_another_one_begins_anew(rig: Rig
     def end(done: int, total: int) -> None:
         raise KeyboardInterrupt
 
-    watch = Watch(item=lambda item: None, progress=end)
+    watch = RunObserver(on_item=lambda item: None, on_progress=end)
     try:
-        await rig.brain.tidying.scrubbing.run(BOTH, watch=watch)
+        await rig.brain.tidying.scrubbing.run(BOTH, observer=watch)
     except KeyboardInterrupt:
         seen.append((0, 0))
-    watching = Watch(item=lambda item: None, progress=lambda done, total: seen.append((done, total)))
-    rest = await rig.brain.tidying.scrubbing.run(replace(BOTH, resume=True), watch=watching)
+    watching = RunObserver(on_item=lambda item: None, on_progress=lambda done, total: seen.append((done, total)))
+    rest = await rig.brain.tidying.scrubbing.run(replace(BOTH, resume=True), observer=watching)
     other = await rig.brain.tidying.scrubbing.run(replace(BOTH, resume=True, normalise=False))
 
     assert seen == [(0, 0), (128, 130), (130, 130)]

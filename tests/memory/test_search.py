@@ -3,15 +3,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rookery.access.models import Caller
-from rookery.memory.models import Filters, MemoryScope, Searched
+from rookery.memory.models import MemoryFilter, MemoryScope, SearchResult
 from tests.memory.makers import Rig, make_agent, make_caller
 
 
-async def _find(rig: Rig, query: str, by: Caller | None = None, *, limit: int = 20, offset: int = 0, **filters: object) -> Searched:
-    return await rig.brain.search.find(by or make_caller(), query, replace(Filters(), **filters), limit=limit, offset=offset)
+async def _find(rig: Rig, query: str, by: Caller | None = None, *, limit: int = 20, offset: int = 0, **filters: object) -> SearchResult:
+    return await rig.brain.search.find(by or make_caller(), query, replace(MemoryFilter(), **filters), limit=limit, offset=offset)
 
 
-def _contents(searched: Searched) -> list[str]:
+def _contents(searched: SearchResult) -> list[str]:
     return [hit.memory.content for hit in searched.hits]
 
 

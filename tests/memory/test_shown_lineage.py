@@ -7,8 +7,8 @@ from typing import cast
 
 import httpx2
 
-from rookery.memory.maintenance.consolidation import Wanted
-from rookery.memory.mcp_tools import texts
+from rookery.memory.maintenance.consolidation import ConsolidationRequest
+from rookery.memory.mcp_tools import text_output
 from tests.conftest import House
 from tests.memory.makers import Rig
 
@@ -24,7 +24,7 @@ async def test_a_merged_memory_says_why_it_is_archived_and_the_kept_one_what_it_
         for content, confidence in ((FIRST, 0.9), (SECOND, 0.5))
     ]
     await rig.index()
-    await rig.brain.tidying.consolidation.run(Wanted(workspace_id=1))
+    await rig.brain.tidying.consolidation.run(ConsolidationRequest(workspace_id=1))
     await rig.index()
 
     gone, whole = [(await api.get(f"/memories/{each}")).json() for each in (merged, kept)]
@@ -45,7 +45,7 @@ async def test_a_model_reads_no_packaging(house: House) -> None:
         await house.admin.remember(_CONTENT[:242] + f" {number}")
     call = {"server": "brain", "tool": "recall", "arguments": {"query": "Where does the heron nest?"}}
     whole = cast("dict[str, object]", (await house.admin.post("/api/v1/mcp/tools/call", call)).json()["result"])
-    text = texts.text("recall", cast("dict[str, object]", whole.get("structuredContent", whole)))
+    text = text_output.render_text("recall", cast("dict[str, object]", whole.get("structuredContent", whole)))
     read = json.loads(text)
 
     assert [len(each["content"]) for each in read["memories"]] == [244] * 5

@@ -22,13 +22,13 @@ from typer.testing import CliRunner
 from rookery.cli import add_commands
 from rookery.kernel.config import Settings
 from rookery.kernel.db import open_database
-from rookery.memory.maintenance.lifecycle import Lifecycle
-from rookery.memory.maintenance.tidying import Tidying
+from rookery.memory.maintenance.reindexing import Reindexer
+from rookery.memory.maintenance.services import MaintenanceServices
 from rookery.memory.models import Memory
-from rookery.memory.store import records, runs, tidying
-from rookery.memory.store.tidying import Range
+from rookery.memory.store import maintenance, records, runs
+from rookery.memory.store.maintenance import MemorySelection
 from rookery.memory.training import Training
-from rookery.wiring import build as build_rookery
+from rookery.wiring import build_platform as build_rookery
 from tests.conftest import OPERATOR, FakeClock
 from tests.memory.makers import Rig, StemEmbedder, build, make_caller, make_memory
 
@@ -38,8 +38,8 @@ MANY = 2_000
 
 @dataclass
 class _Opened:
-    lifecycle: Lifecycle
-    tidying: Tidying
+    lifecycle: Reindexer
+    maintenance: MaintenanceServices
     training: Training
     known: Mapping[int, str]
 
@@ -208,7 +208,7 @@ async def _wait_until_begun(opens: _Opens, process: subprocess.Popen[bytes]) -> 
     deadline = time.monotonic() + 40
     async with opens.rig() as rig:
         while time.monotonic() < deadline and process.poll() is None:
-            mark = await rig.db.read(lambda tx: runs.one(tx, "clean 1 strip-pii"))
+            mark = await rig.db.read(lambda tx: runs.get_checkpoint(tx, "clean 1 strip-pii"))
             if mark is not None:
                 return mark.done
             await asyncio.sleep(0.005)
@@ -217,7 +217,7 @@ async def _wait_until_begun(opens: _Opens, process: subprocess.Popen[bytes]) -> 
 
 async def _contents(opens: _Opens) -> list[str]:
     async with opens.rig() as rig:
-        found = await rig.db.read(lambda tx: tidying.batch(tx, Range(workspace_id=1), after="", limit=2 * MANY))
+        found = await rig.db.read(lambda tx: maintenance.list_memories(tx, MemorySelection(workspace_id=1), after="", limit=2 * MANY))
         return [memory.content for memory in found]
 
 
@@ -229,7 +229,7 @@ def _environment() -> dict[str, str]:
 async def _make_workspace(data_dir: Path) -> None:
     """Make the first workspace, whose number is 1."""
     rookery = build_rookery(Settings(data_dir=data_dir, bcrypt_cost=4))
-    async with rookery.for_command():
+    async with rookery.open_for_command():
         await rookery.access.workspaces.create("main", by=OPERATOR)
 
 

@@ -12,30 +12,30 @@ from hypothesis import strategies as st
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import EngineUnavailable, RookeryError, ValidationFailed
 from rookery.kernel.events import MemoryStored
+from rookery.memory.batcher import Batcher
 from rookery.memory.errors import AlreadySuperseded
-from rookery.memory.indexing import EMBED
-from rookery.memory.models import Draft, Remembered
-from rookery.memory.together import Together
+from rookery.memory.indexing import EMBED_JOB
+from rookery.memory.models import Draft, RememberResult
 from tests.conftest import eventually
 from tests.memory.makers import Rig, make_caller, make_draft
 
 
-async def _at_once(rig: Rig, *drafts: Draft) -> list[Remembered | BaseException]:
+async def _at_once(rig: Rig, *drafts: Draft) -> list[RememberResult | BaseException]:
     """Remember *drafts* as so many callers of one moment."""
-    return await asyncio.gather(*(rig.brain.remember.one(make_caller(), each) for each in drafts), return_exceptions=True)
+    return await asyncio.gather(*(rig.brain.remember.store(make_caller(), each) for each in drafts), return_exceptions=True)
 
 
 async def test_each_is_told_of_those_before_it(rig: Rig, database: Database) -> None:
     """D-40: the answer lists duplicates, at most ten, the oldest first."""
     done = await _at_once(rig, *[make_draft(tags=("roof", f"t{number}")) for number in range(13)])
 
-    told = [each for each in done if isinstance(each, Remembered)]
+    told = [each for each in done if isinstance(each, RememberResult)]
     ids = {each.memory.id for each in told}
     assert len(ids) == 13
     assert all(set(each.duplicates) <= ids - {each.memory.id} for each in told)
     if database.dialect == "sqlite":  # else those of one moment may not see each other
         assert sorted(len(each.duplicates) for each in told) == [*range(11), 10, 10]
-    assert await rig.jobs.backlog(EMBED, 1) == 13
+    assert await rig.jobs.count_pending(EMBED_JOB, 1) == 13
     assert {event.memory_id for event in rig.events if isinstance(event, MemoryStored)} == ids
     assert [(await rig.fresh(each.memory)).tags for each in told] == [("roof", f"t{number}") for number in range(13)]
 
@@ -53,11 +53,11 @@ async def test_whoever_deduplicates_finds_what_came_with_it(rig: Rig, database: 
         make_draft("We deploy on Sundays.", supersedes_id=old.id),
     )
 
-    assert isinstance(twin, Remembered)
-    assert isinstance(new, Remembered | AlreadySuperseded)
+    assert isinstance(twin, RememberResult)
+    assert isinstance(new, RememberResult | AlreadySuperseded)
     assert {isinstance(new, AlreadySuperseded), isinstance(late, AlreadySuperseded)} == {False, True}
     if database.dialect == "sqlite":  # else the twin may have been first
-        assert len({each.memory.id for each in [*stored, twin] if isinstance(each, Remembered)}) == 2
+        assert len({each.memory.id for each in [*stored, twin] if isinstance(each, RememberResult)}) == 2
 
 
 async def test_one_that_is_refused_keeps_no_other_from_being_stored(rig: Rig) -> None:
@@ -67,33 +67,33 @@ async def test_one_that_is_refused_keeps_no_other_from_being_stored(rig: Rig) ->
         if event.workspace_id == 2:
             raise LookupError
 
-    rig.bus.record(MemoryStored, refuse)
-    theirs = rig.brain.remember.one(make_caller(workspace_id=2), make_draft())
+    rig.bus.add_recorder(MemoryStored, refuse)
+    theirs = rig.brain.remember.store(make_caller(workspace_id=2), make_draft())
     missing = make_draft(supersedes_id="nothing")
 
     failed, *rest = await asyncio.gather(
         theirs,
-        *(rig.brain.remember.one(make_caller(), each) for each in (make_draft("One."), missing, make_draft("Two."))),
+        *(rig.brain.remember.store(make_caller(), each) for each in (make_draft("One."), missing, make_draft("Two."))),
         return_exceptions=True,
     )
 
     assert isinstance(failed, LookupError)
     assert isinstance(rest.pop(1), ValidationFailed)
-    assert [each.memory.content for each in rest if isinstance(each, Remembered)] == ["One.", "Two."]
-    assert await rig.jobs.backlog(EMBED, 1) == 2
+    assert [each.memory.content for each in rest if isinstance(each, RememberResult)] == ["One.", "Two."]
+    assert await rig.jobs.count_pending(EMBED_JOB, 1) == 2
 
 
 async def test_who_gives_up_takes_nobody_along(rig: Rig) -> None:
     """House 5.2: a caller that is cancelled does not stop what others wait for."""
-    tasks = [asyncio.create_task(rig.brain.remember.one(make_caller(), make_draft(f"Number {number}."))) for number in range(6)]
+    tasks = [asyncio.create_task(rig.brain.remember.store(make_caller(), make_draft(f"Number {number}."))) for number in range(6)]
     await asyncio.sleep(0)
     tasks[0].cancel()
     tasks[3].cancel()
 
     done = await asyncio.gather(*tasks, return_exceptions=True)
 
-    assert [isinstance(each, Remembered) for each in done] == [False, True, True, False, True, True]
-    again = await rig.brain.remember.one(make_caller(), make_draft("Number 1."))
+    assert [isinstance(each, RememberResult) for each in done] == [False, True, True, False, True, True]
+    again = await rig.brain.remember.store(make_caller(), make_draft("Number 1."))
     assert len(again.duplicates) == 1
 
 
@@ -120,10 +120,10 @@ def test_each_hears_of_its_own(items: list[int], bad: set[int], pauses: list[boo
                 raise KeyError
             return [-each for each in given]
 
-        together = Together[int, int](lambda given: work(list(given)))
+        together = Batcher[int, int](lambda given: work(list(given)))
         asked = list[asyncio.Future[int]]()
         for number, each in enumerate(items):
-            asked.append(asyncio.ensure_future(together.do(each)) if waits[number % len(waits)] else together.ask(each))
+            asked.append(asyncio.ensure_future(together.run(each)) if waits[number % len(waits)] else together.submit(each))
             if pauses[number % len(pauses)]:
                 await asyncio.sleep(0)
         done = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 20)
@@ -143,22 +143,22 @@ async def test_who_is_alone_is_served_without_a_task_and_who_is_not_with_the_oth
         return given
 
     async def come(number: int) -> int:
-        return await together.do(number)
+        return await together.run(number)
 
-    together, me = Together[int, int](lambda given: work(list(given))), asyncio.current_task()
-    assert [await together.do(1), await together.do(2)] == [1, 2]
+    together, me = Batcher[int, int](lambda given: work(list(given))), asyncio.current_task()
+    assert [await together.run(1), await together.run(2)] == [1, 2]
     for _ in range(2):
         await asyncio.gather(*(come(number) for number in range(5)))
-    assert [await together.do(number) for number in range(10)] == list(range(10))
+    assert [await together.run(number) for number in range(10)] == list(range(10))
 
     assert served == [(1, True), (1, True), (1, False), (4, False), (5, False), *[(1, False)] * 8, (1, True), (1, True)]
 
 
 async def test_who_is_alone_and_gives_up_leaves_those_who_came_meanwhile(rig: Rig) -> None:
     """House 5.2: they are served all the same."""
-    first = asyncio.create_task(rig.brain.remember.one(make_caller(), make_draft("One.")))
+    first = asyncio.create_task(rig.brain.remember.store(make_caller(), make_draft("One.")))
     await asyncio.sleep(0)
-    others = [asyncio.create_task(rig.brain.remember.one(make_caller(), make_draft(f"Number {number}."))) for number in range(3)]
+    others = [asyncio.create_task(rig.brain.remember.store(make_caller(), make_draft(f"Number {number}."))) for number in range(3)]
     await asyncio.sleep(0)
     first.cancel()
 
@@ -178,9 +178,9 @@ async def test_an_engine_that_is_down_is_asked_once_for_all() -> None:
         await asyncio.sleep(0)
         raise EngineUnavailable("database", "away")
 
-    together = Together[int, int](lambda given: work(list(given)))
+    together = Batcher[int, int](lambda given: work(list(given)))
 
-    done = await asyncio.gather(*(together.ask(each) for each in range(5)), return_exceptions=True)
+    done = await asyncio.gather(*(together.submit(each) for each in range(5)), return_exceptions=True)
 
     assert all(isinstance(each, RookeryError) for each in done)
     assert asked == [5]
@@ -196,10 +196,10 @@ async def test_what_is_ended_lets_those_who_wait_go() -> None:
             await asyncio.Event().wait()
         return given
 
-    together = Together[int, int](lambda given: work(list(given)))
-    first = together.ask(1)
+    together = Batcher[int, int](lambda given: work(list(given)))
+    first = together.submit(1)
     await eventually(lambda: bool(begun))
-    second = together.ask(2)
+    second = together.submit(2)
     task = begun[0]
     assert task is not None
     task.cancel()

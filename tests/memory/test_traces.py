@@ -14,13 +14,13 @@ import pytest
 
 from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.ids import uuid7
-from rookery.memory.maintenance.erasing import Erasing
-from rookery.memory.maintenance.forgetting import Wanted as Forget
-from rookery.memory.maintenance.lifecycle import Lifecycle
-from rookery.memory.maintenance.lifecycle import Wanted as Reindex
-from rookery.memory.maintenance.scrubbing import Wanted as Clean
-from rookery.memory.maintenance.tidying import Tidying, tidying
-from rookery.memory.models import Filters
+from rookery.memory.maintenance.erasure import Erasure
+from rookery.memory.maintenance.forgetting import ForgetRequest as Forget
+from rookery.memory.maintenance.reindexing import Reindexer
+from rookery.memory.maintenance.reindexing import ReindexRequest as Reindex
+from rookery.memory.maintenance.scrubbing import CleanRequest as Clean
+from rookery.memory.maintenance.services import MaintenanceServices, build_maintenance
+from rookery.memory.models import MemoryFilter
 from tests.conftest import lend_model
 from tests.memory.makers import Rig, make_caller
 from tests.processes import Server, running
@@ -142,11 +142,11 @@ class _Store:
         self.erased += 1
 
 
-def _tidying(rig: Rig, store: _Store) -> Tidying:
-    erasing = Erasing(db=rig.db, stores=[store], clock=rig.clock)
-    return tidying(
-        db=rig.db, indexer=rig.brain.indexer, vectors=rig.vectors, comparisons=rig.vectors, jobs=rig.jobs, bus=rig.bus, clock=rig.clock,
-        ids=uuid7, erasing=erasing,
+def _tidying(rig: Rig, store: _Store) -> MaintenanceServices:
+    erasing = Erasure(db=rig.db, stores=[store], clock=rig.clock)
+    return build_maintenance(
+        db=rig.db, indexer=rig.brain.indexer, vectors=rig.vectors, comparer=rig.vectors, jobs=rig.jobs, bus=rig.bus, clock=rig.clock,
+        ids=uuid7, erasure=erasing,
     )  # fmt: skip
 
 
@@ -157,7 +157,7 @@ async def test_what_could_not_be_erased_is_owed_until_it_is(rig: Rig) -> None:
     memory = await rig.remember()
 
     first = await verbs.forgetting.run(Forget(workspace_id=1, ids=(memory.id,)))
-    owed = await verbs.erasing.owed()
+    owed = await verbs.erasure.list_pending()
     store.is_busy = False
     again = [await verbs.forgetting.run(Forget(workspace_id=1, ids=(memory.id,))) for _ in range(2)]
 
@@ -165,7 +165,7 @@ async def test_what_could_not_be_erased_is_owed_until_it_is(rig: Rig) -> None:
     assert "somebody reads" in first.stopped
     assert (first.counts["deleted"], [mark.name for mark in owed]) == (1, ["traces of what was deleted"])
     assert ([each.stopped for each in again], store.erased) == ([None, None], 1)
-    assert await verbs.erasing.owed() == []
+    assert await verbs.erasure.list_pending() == []
 
 
 async def test_what_was_cleaned_is_owed_until_nothing_is_stale(rig: Rig) -> None:
@@ -177,20 +177,20 @@ async def test_what_was_cleaned_is_owed_until_nothing_is_stale(rig: Rig) -> None
     await rig.index()
 
     await verbs.scrubbing.run(Clean(workspace_id=1, strip_pii=True))
-    found = [await rig.brain.search.find(make_caller(), words, Filters(), limit=5) for words in ("kim", "email")]
-    lifecycle = Lifecycle(
+    found = [await rig.brain.search.find(make_caller(), words, MemoryFilter(), limit=5) for words in ("kim", "email")]
+    lifecycle = Reindexer(
         db=rig.db,
         indexer=rig.brain.indexer,
         texts=rig.texts,
         bus=rig.bus,
         clock=rig.clock,
-        rebuild=rig.brain.rebuild,
-        erasing=verbs.erasing,
+        migration=rig.brain.rebuild,
+        erasure=verbs.erasure,
     )
     owed = list[int]()
     for org in ("acme", "other"):
         await lifecycle.reindex(Reindex(is_stale=True, org=org))
-        owed.append(len(await verbs.erasing.owed()))
+        owed.append(len(await verbs.erasure.list_pending()))
 
     assert [each.total for each in found] == [0, 2]
     assert (owed, store.erased) == ([1, 0], 3)

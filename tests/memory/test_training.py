@@ -18,36 +18,36 @@ from typer.testing import CliRunner, Result
 
 from rookery.cli import add_commands
 from rookery.kernel.db import open_database
-from rookery.memory.models import Filters, Memory, Mode, Question
-from rookery.memory.past import Schooling, Taught
-from rookery.memory.purge import Purge
+from rookery.memory.models import Memory, MemoryFilter, RecallMode, RecallRequest
+from rookery.memory.purge import MemoryPurge
+from rookery.memory.recall_records import LabelledMemory, TrainingStatus
 from rookery.memory.store import recalls
-from rookery.memory.training import BATCH, Training
+from rookery.memory.training import BATCH_SIZE, Training
 from tests.conftest import FakeClock
 from tests.memory.makers import Rig, StemEmbedder, build, make_caller
 
 
-async def taught(rig: Rig, workspace_id: int = 1) -> list[Taught]:
+async def taught(rig: Rig, workspace_id: int = 1) -> list[LabelledMemory]:
     """Return all training rows of a workspace."""
     await rig.brain.journal.flush()
     await rig.brain.training.flush()
-    return [each async for page in rig.brain.training.pages(workspace_id) for each in page]
+    return [each async for page in rig.brain.training.iter_pages(workspace_id) for each in page]
 
 
 async def lessons(rig: Rig, workspace_id: int = 1) -> list[tuple[str, str, str | None]]:
     """Return of each row what it says, of which content, to which question."""
-    return [(each.row.lesson, each.memory.content, each.row.query) for each in await taught(rig, workspace_id)]
+    return [(each.example.label, each.memory.content, each.example.query) for each in await taught(rig, workspace_id)]
 
 
-async def asked(rig: Rig, query: str = "heron", mode: Mode = "hybrid") -> str:
+async def asked(rig: Rig, query: str = "heron", mode: RecallMode = "hybrid") -> str:
     """Ask, and return the recall's id."""
-    return (await rig.brain.recall.ask(make_caller(), Question(query=query, top_k=50, filters=Filters(), mode=mode))).recall_id
+    return (await rig.brain.recall.find(make_caller(), RecallRequest(query=query, top_k=50, filters=MemoryFilter(), mode=mode))).recall_id
 
 
 async def judged(rig: Rig, recall_id: str, *used: Memory, ignored: Memory | None = None) -> None:
     """Give feedback."""
     given = [] if ignored is None else [ignored.id]
-    await rig.brain.feedback.give(make_caller(), recall_id, used=[each.id for each in used], ignored=given)
+    await rig.brain.feedback.record(make_caller(), recall_id, used=[each.id for each in used], ignored=given)
 
 
 async def test_a_workspace_that_did_not_ask_for_rows_has_none(rig: Rig) -> None:
@@ -58,24 +58,24 @@ async def test_a_workspace_that_did_not_ask_for_rows_has_none(rig: Rig) -> None:
     await judged(rig, recall_id, memory)
 
     assert await taught(rig) == []
-    assert await rig.brain.training.standing(1) == Schooling(since=None, rows=0)
-    past = await rig.db.read(lambda tx: recalls.by_id(tx, 1, recall_id))
+    assert await rig.brain.training.get_status(1) == TrainingStatus(enabled_since=None, example_count=0)
+    past = await rig.db.read(lambda tx: recalls.get_recall(tx, 1, recall_id))
     assert past is not None
-    assert past.asked is None
+    assert past.query_record is None
 
 
 async def test_what_is_stored_used_and_ignored_leaves_rows(rig: Rig, clock: FakeClock) -> None:
     """Spec 6.1, D-57: MemoryStored and feedback; a used and an ignored one with the question, its mode and their ranks."""
-    await rig.brain.training.switch(1, on=True)
+    await rig.brain.training.set_enabled(1, is_enabled=True)
     best = await rig.remember("The heron sleeps on the roof.")
     other = await rig.remember("The heron dreams.")
     await rig.index()
     recall_id = await asked(rig, "heron on the roof")
     await judged(rig, recall_id, best, ignored=other)
 
-    rows = [each.row for each in await taught(rig)]
+    rows = [each.example for each in await taught(rig)]
 
-    assert [(row.lesson, row.memory_id, row.query, row.mode, row.place, row.at) for row in rows] == [
+    assert [(row.label, row.memory_id, row.query, row.mode, row.place, row.at) for row in rows] == [
         ("stored", best.id, None, None, None, best.created_at),
         ("used", best.id, "heron on the roof", "hybrid", 1, clock()),
         ("stored", other.id, None, None, None, other.created_at),
@@ -86,21 +86,21 @@ async def test_what_is_stored_used_and_ignored_leaves_rows(rig: Rig, clock: Fake
 
 async def test_feedback_on_a_recall_of_another_process_teaches_too(rig: Rig) -> None:
     """D-57: what was asked is in the store for 30 days, so it does not matter who takes the feedback, nor when."""
-    await rig.brain.training.switch(1, on=True)
+    await rig.brain.training.set_enabled(1, is_enabled=True)
     memory = await rig.remember("The heron sleeps.")
     await rig.index()
     recall_id = await asked(rig, mode="keyword")
     await rig.brain.journal.flush()
     await judged(rig, recall_id, memory)
 
-    used = [each.row for each in await taught(rig) if each.row.lesson == "used"]
+    used = [each.example for each in await taught(rig) if each.example.label == "used"]
 
     assert [(row.query, row.mode, row.place, row.semantic_rank, row.keyword_rank) for row in used] == [("heron", "keyword", 1, None, 1)]
 
 
 async def test_the_first_word_on_a_memory_and_a_recall_stays(rig: Rig) -> None:
     """D-57: repeating feedback adds no row; another question is another lesson, even where confidence counts it once a day."""
-    await rig.brain.training.switch(1, on=True)
+    await rig.brain.training.set_enabled(1, is_enabled=True)
     memory = await rig.remember("The heron sleeps on the roof.")
     await rig.index()
     first, second = await asked(rig, "heron"), await asked(rig, "roof")
@@ -115,7 +115,7 @@ async def test_the_first_word_on_a_memory_and_a_recall_stays(rig: Rig) -> None:
 
 async def test_rows_go_with_their_memory(rig: Rig, clock: FakeClock) -> None:
     """D-57, D-41: deleted, superseded or expired, a memory leaves no row; archived, it keeps them and says so."""
-    await rig.brain.training.switch(1, on=True)
+    await rig.brain.training.set_enabled(1, is_enabled=True)
     deleted, old, brief = (
         await rig.remember("heron one"),
         await rig.remember("heron two"),
@@ -133,23 +133,23 @@ async def test_rows_go_with_their_memory(rig: Rig, clock: FakeClock) -> None:
 
     left = await taught(rig)
 
-    assert [(each.row.lesson, each.memory.id) for each in left] == [("stored", kept.id), ("used", kept.id), ("stored", new.id)]
+    assert [(each.example.label, each.memory.id) for each in left] == [("stored", kept.id), ("used", kept.id), ("stored", new.id)]
     assert [each.memory.archived_at is not None for each in left] == [True, True, False]
 
 
 async def test_a_memory_that_is_gone_before_its_row_is_written_has_none(rig: Rig) -> None:
     """D-57: what was stored is written a moment later, and by then it may be deleted."""
-    await rig.brain.training.switch(1, on=True)
+    await rig.brain.training.set_enabled(1, is_enabled=True)
     gone = await rig.remember("heron one")
     await rig.brain.records.delete(make_caller(), gone.id)
     left = await rig.remember("heron two")
 
-    assert [each.row.memory_id for each in await taught(rig)] == [left.id]
+    assert [each.example.memory_id for each in await taught(rig)] == [left.id]
 
 
 async def test_each_workspace_decides_for_itself(rig: Rig) -> None:
     """D-57: per workspace; another one keeps none and sees none."""
-    await rig.brain.training.switch(1, on=True)
+    await rig.brain.training.set_enabled(1, is_enabled=True)
     await rig.remember("heron one")
     await rig.remember("heron two", make_caller(workspace_id=2))
 
@@ -159,40 +159,44 @@ async def test_each_workspace_decides_for_itself(rig: Rig) -> None:
 
 async def test_switched_off_it_keeps_what_is_there_and_no_question_any_more(rig: Rig) -> None:
     """D-57: the rows stay until they are forgotten; what recalls of the last days were asked is not kept for later."""
-    await rig.brain.training.switch(1, on=True)
+    await rig.brain.training.set_enabled(1, is_enabled=True)
     memory = await rig.remember("The heron sleeps.")
     await rig.index()
     recall_id = await asked(rig)
     await taught(rig)
-    await rig.brain.training.switch(1, on=False)
+    await rig.brain.training.set_enabled(1, is_enabled=False)
     await judged(rig, recall_id, memory)
     await rig.remember("The heron dreams.")
 
-    past = await rig.db.read(lambda tx: recalls.by_id(tx, 1, recall_id))
+    past = await rig.db.read(lambda tx: recalls.get_recall(tx, 1, recall_id))
     assert [lesson for lesson, _, _ in await lessons(rig)] == ["stored"]
     assert past is not None
-    assert past.asked is None
-    assert await rig.brain.training.forget(1) == 1
+    assert past.query_record is None
+    assert await rig.brain.training.delete_all(1) == 1
     assert await taught(rig) == []
 
 
 async def test_switched_on_twice_it_began_once(rig: Rig, clock: FakeClock) -> None:
     """D-57: the second time changes nothing."""
-    began = await rig.brain.training.switch(1, on=True)
+    began = await rig.brain.training.set_enabled(1, is_enabled=True)
     clock.advance(days=1)
 
-    assert await rig.brain.training.switch(1, on=True) == began == Schooling(since=clock() - timedelta(days=1), rows=0)
+    assert (
+        await rig.brain.training.set_enabled(1, is_enabled=True)
+        == began
+        == TrainingStatus(enabled_since=clock() - timedelta(days=1), example_count=0)
+    )
 
 
 async def test_more_rows_than_a_stretch_are_all_read_out(rig: Rig) -> None:
     """D-57: in stretches, none twice and none left out, several of one memory among them."""
-    await rig.brain.training.switch(1, on=True)
-    for start in range(0, BATCH + 10, 50):
+    await rig.brain.training.set_enabled(1, is_enabled=True)
+    for start in range(0, BATCH_SIZE + 10, 50):
         await asked_about(rig, start)
     rows = await taught(rig)
 
-    assert len(rows) == len({(each.row.memory_id, each.row.recall_id) for each in rows})
-    assert len([each for each in rows if each.row.lesson == "stored"]) == BATCH + 50
+    assert len(rows) == len({(each.example.memory_id, each.example.recall_id) for each in rows})
+    assert len([each for each in rows if each.example.label == "stored"]) == BATCH_SIZE + 50
 
 
 async def asked_about(rig: Rig, start: int) -> None:
@@ -208,13 +212,13 @@ async def asked_about(rig: Rig, start: int) -> None:
 
 async def test_a_workspace_that_is_deleted_takes_its_rows_along(rig: Rig) -> None:
     """D-57: with the workspace all is gone, also that it wanted rows."""
-    await rig.brain.training.switch(1, on=True)
+    await rig.brain.training.set_enabled(1, is_enabled=True)
     await rig.remember("heron one")
     await taught(rig)
-    await rig.db.write(lambda tx: Purge(rig.jobs, rig.clock)(tx, 1))
+    await rig.db.write(lambda tx: MemoryPurge(rig.jobs, rig.clock)(tx, 1))
 
     assert await taught(rig) == []
-    assert await rig.brain.training.standing(1) == Schooling(since=None, rows=0)
+    assert await rig.brain.training.get_status(1) == TrainingStatus(enabled_since=None, example_count=0)
 
 
 @dataclass

@@ -17,22 +17,22 @@ from hypothesis import strategies as st
 from rookery.kernel.clock import from_micros
 from rookery.kernel.db import Database, open_database
 from rookery.kernel.ids import is_uuid, uuid7
+from rookery.memory.batch_runs import RunReport
 from rookery.memory.merging import Merge
-from rookery.memory.models import Memory, MemoryScope, Question, Tombstone
-from rookery.memory.runs import Report
+from rookery.memory.models import Memory, MemoryScope, RecallRequest, Tombstone
 from rookery.memory.store import merges, records, transfer
-from rookery.memory.store.transfer import Kept
-from rookery.memory.transfer.exporting import Wanted as Out
-from rookery.memory.transfer.importing import BATCH
-from rookery.memory.transfer.importing import Wanted as In
-from rookery.memory.transfer.parcels import Place, new_id
+from rookery.memory.store.transfer import TransferRecord
+from rookery.memory.transfer.exporting import ExportRequest as Out
+from rookery.memory.transfer.importing import BATCH_SIZE
+from rookery.memory.transfer.importing import ImportRequest as In
+from rookery.memory.transfer.items import ImportOverrides, copy_id
 from rookery.migrations import migrate
 from tests.conftest import FakeClock
 from tests.memory.makers import Rig, build, make_caller, make_memory
 from tests.memory.moved import EVERYTHING, Moves, of_kind, things
 
 
-def _counts(report: Report) -> dict[str, int]:
+def _counts(report: RunReport) -> dict[str, int]:
     return {name: number for name, number in report.counts.items() if number}
 
 
@@ -60,7 +60,7 @@ SHARES = st.floats(0, 1)
 
 
 @st.composite
-def kept(draw: st.DrawFn) -> Kept:
+def kept(draw: st.DrawFn) -> TransferRecord:
     """Return a memory as a store may have it."""
     scope = draw(st.sampled_from(MemoryScope))
     memory = Memory(
@@ -89,7 +89,7 @@ def kept(draw: st.DrawFn) -> Kept:
         created_at=draw(MOMENTS),
         updated_at=draw(MOMENTS),
     )
-    return Kept(memory=memory, recalled_at=draw(st.none() | MOMENTS))
+    return TransferRecord(memory=memory, recalled_at=draw(st.none() | MOMENTS))
 
 
 @st.composite
@@ -103,13 +103,13 @@ def graves(draw: st.DrawFn) -> Tombstone:
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(memories=st.lists(kept(), max_size=6), buried=st.lists(graves(), max_size=3), is_merged=st.booleans())
-def test_what_goes_out_and_in_is_what_it_was(memories: list[Kept], buried: list[Tombstone], is_merged: bool) -> None:
+def test_what_goes_out_and_in_is_what_it_was(memories: list[TransferRecord], buried: list[Tombstone], is_merged: bool) -> None:
     """Issue 6: export and import into an empty store is the identity: ids, lineage, tombstones, confidence, times, tags, archived."""
 
     async def story() -> None:
         with TemporaryDirectory() as name:
             async with _empty(Path(name, "one")) as one, _empty(Path(name, "two")) as two:
-                await one.db.write(lambda tx: (transfer.add(tx, memories), transfer.bury(tx, buried)))
+                await one.db.write(lambda tx: (transfer.add(tx, memories), transfer.add_tombstones(tx, buried)))
                 if is_merged and memories:
                     merge = Merge(
                         memory_id=memories[0].id, workspace_id=1, primary_id=uuid7(), run="r1", seen_at=from_micros(5), length=3,
@@ -126,7 +126,7 @@ def test_what_goes_out_and_in_is_what_it_was(memories: list[Kept], buried: list[
                 assert (report.failures, report.successes) == (0, len(memories) + len(buried))
                 assert again.counts["unchanged"] == len(memories) + len(buried)
                 ids = [each.id for each in memories]
-                assert await two.db.read(lambda tx: transfer.kept(tx, ids)) == {each.id: each for each in memories}
+                assert await two.db.read(lambda tx: transfer.get_transfer_records(tx, ids)) == {each.id: each for each in memories}
 
     asyncio.run(story())
 
@@ -141,10 +141,10 @@ async def test_what_was_moved_is_found_by_words_at_once_and_by_meaning_when_inde
     async with _empty(tmp_path / "other") as other:
         moves = Moves(other)
         report, _ = await moves.into(lines)
-        by_words = await other.brain.recall.ask(make_caller(), Question(query="heron", mode="keyword"))
-        backlog = await other.jobs.backlog("EmbedMemory", 1)
+        by_words = await other.brain.recall.find(make_caller(), RecallRequest(query="heron", mode="keyword"))
+        backlog = await other.jobs.count_pending("EmbedMemory", 1)
         indexed = await moves.index()
-        by_meaning = await other.brain.recall.ask(make_caller(), Question(query="where does the heron nest", mode="semantic"))
+        by_meaning = await other.brain.recall.find(make_caller(), RecallRequest(query="where does the heron nest", mode="semantic"))
 
         assert _counts(report) == {"imported": 2}
         assert ([hit.memory.id for hit in by_words.hits], backlog, indexed) == ([heron.id], 0, 1)
@@ -173,7 +173,7 @@ async def test_a_part_is_exported_with_what_it_replaced(rig: Rig) -> None:
     assert await ids("memory", replace(everything, agent_id="kim")) == [kim.id]
     assert await ids("tombstone", replace(everything, agent_id="kim")) == []
     assert await ids("memory", replace(everything, org="zoo")) == []
-    assert await ids("memory", replace(everything, org="zoo", archived_too=True)) == [old.id]
+    assert await ids("memory", replace(everything, org="zoo", includes_archived=True)) == [old.id]
     assert await ids("tombstone", everything) == [first.id, other.id]
 
 
@@ -207,7 +207,7 @@ async def test_copies_keep_their_lineage_and_a_second_run_makes_no_more(rig: Rig
     wanted = In(workspace_id=2, new_ids=True)
 
     reports = [(await moves.into(lines, wanted))[0] for _ in range(2)]
-    copy_of_first, copy_of_second = new_id(2, first.id), new_id(2, second.id)
+    copy_of_first, copy_of_second = copy_id(2, first.id), copy_id(2, second.id)
     chain = await rig.brain.records.history(make_caller(workspace_id=2), copy_of_second)
 
     assert [_counts(report) for report in reports] == [{"imported": 1, "tombstones": 1}, {"unchanged": 2}]
@@ -229,9 +229,9 @@ async def test_what_ended_there_ends_here_unless_it_was_changed_since(rig: Rig, 
         moves = Moves(other)
         await moves.into(older)
         await moves.index()
-        held = await other.db.read(lambda tx: transfer.kept(tx, [two.id]))
+        held = await other.db.read(lambda tx: transfer.get_transfer_records(tx, [two.id]))
         touched = replace(held[two.id].memory, updated_at=rig.clock() + timedelta(hours=1))
-        await other.db.write(lambda tx: records.change(tx, held[two.id].memory, touched))
+        await other.db.write(lambda tx: records.update_memory(tx, held[two.id].memory, touched))
         report, heard = await moves.into(newer)
         backwards, _ = await moves.into(older)
 
@@ -240,14 +240,14 @@ async def test_what_ended_there_ends_here_unless_it_was_changed_since(rig: Rig, 
         assert backwards.counts["imported"] == 0
         alive = {thing["id"] for thing in of_kind(await moves.out(), "memory")}
         assert alive == {two.id, *(each.id for each in successors)}
-        found = await other.brain.recall.ask(make_caller(), Question(query="one", mode="keyword"))
+        found = await other.brain.recall.find(make_caller(), RecallRequest(query="one", mode="keyword"))
         assert one.id not in {hit.memory.id for hit in found.hits}
 
 
 async def test_a_bad_line_does_not_stop_the_others(rig: Rig) -> None:
     """Issue 6: reported with its line number; D-40: what could not have been remembered is not imported."""
     good = make_memory(rig.clock)
-    await rig.db.write(lambda tx: transfer.add(tx, [Kept(memory=good)]))
+    await rig.db.write(lambda tx: transfer.add(tx, [TransferRecord(memory=good)]))
     header, line, _ = (await Moves(rig).out()).splitlines()
     values = orjson.loads(line)
     wrong: list[tuple[dict[str, object], str]] = [
@@ -299,7 +299,7 @@ async def test_what_is_said_already_is_left_out_on_request(rig: Rig) -> None:
     plain, _ = await moves.into(lines, copies)
     deduped, _ = await moves.into(lines, In(workspace_id=2, new_ids=True, dedupe=True))
     again, told = await moves.into(
-        await moves.out(), In(workspace_id=2, place=Place(tags=("new",)), new_ids=True, dedupe=True, dry_run=True)
+        await moves.out(), In(workspace_id=2, overrides=ImportOverrides(tags=("new",)), new_ids=True, dedupe=True, dry_run=True)
     )
 
     assert (_counts(plain), _counts(deduped), _counts(again)) == (
@@ -315,10 +315,10 @@ async def test_all_can_be_put_into_another_place(rig: Rig) -> None:
     moves = Moves(rig)
     await rig.remember("heron", tags=("bird",))
     lines = await moves.out()
-    place = Place(org="zoo", project="lake", agent_id="kim", type="fact", memory_scope=MemoryScope.AGENT, tags=("moved",))
+    place = ImportOverrides(org="zoo", project="lake", agent_id="kim", type="fact", memory_scope=MemoryScope.AGENT, tags=("moved",))
 
-    await moves.into(lines, In(workspace_id=2, new_ids=True, place=place))
-    refused, heard = await moves.into(lines, In(workspace_id=3, new_ids=True, place=Place(memory_scope=MemoryScope.SESSION)))
+    await moves.into(lines, In(workspace_id=2, new_ids=True, overrides=place))
+    refused, heard = await moves.into(lines, In(workspace_id=3, new_ids=True, overrides=ImportOverrides(memory_scope=MemoryScope.SESSION)))
     (moved,) = of_kind(await moves.out(Out(workspace_id=2)), "memory")
 
     assert {name: moved[name] for name in ("org", "project", "agent_id", "type", "memory_scope", "tags")} == {
@@ -360,8 +360,8 @@ async def test_what_has_expired_is_not_moved(rig: Rig) -> None:
 async def test_a_dry_run_tells_what_a_run_does_and_changes_nothing(rig: Rig) -> None:
     """D-04: --dry-run over several batches, with repeated ids and duplicates in one file, tells exactly what would be done."""
     moves = Moves(rig)
-    memories = [make_memory(rig.clock, content=f"say {number % (BATCH + 7)}") for number in range(2 * BATCH)]
-    await rig.db.write(lambda tx: transfer.add(tx, [Kept(memory=memory) for memory in memories]))
+    memories = [make_memory(rig.clock, content=f"say {number % (BATCH_SIZE + 7)}") for number in range(2 * BATCH_SIZE)]
+    await rig.db.write(lambda tx: transfer.add(tx, [TransferRecord(memory=memory) for memory in memories]))
     lines = await moves.out()
     lines += lines.replace(b"say 5", b"say otherwise 5")
     wanted = In(workspace_id=2, new_ids=True, dedupe=True)
@@ -371,7 +371,7 @@ async def test_a_dry_run_tells_what_a_run_does_and_changes_nothing(rig: Rig) -> 
     done, _ = await moves.into(lines, wanted)
 
     assert _counts(dry) == _counts(done)
-    assert len(told) == dry.total == 4 * BATCH
+    assert len(told) == dry.total == 4 * BATCH_SIZE
     assert of_kind(nothing, "memory") == []
     assert len(of_kind(await moves.out(Out(workspace_id=2)), "memory")) == done.counts["imported"]
 
@@ -379,11 +379,11 @@ async def test_a_dry_run_tells_what_a_run_does_and_changes_nothing(rig: Rig) -> 
 async def test_two_imports_at_once_store_each_memory_once(rig: Rig, database: Database) -> None:
     """Issue 6: harmlessly repeatable, also side by side."""
     moves = Moves(rig)
-    memories = [make_memory(rig.clock, content=f"say {number}") for number in range(2 * BATCH)]
-    await rig.db.write(lambda tx: transfer.add(tx, [Kept(memory=memory) for memory in memories]))
+    memories = [make_memory(rig.clock, content=f"say {number}") for number in range(2 * BATCH_SIZE)]
+    await rig.db.write(lambda tx: transfer.add(tx, [TransferRecord(memory=memory) for memory in memories]))
     lines = await moves.out()
 
     reports = await asyncio.gather(*(moves.into(lines, In(workspace_id=2, new_ids=True)) for _ in range(3)))
 
-    assert sum(report.counts["imported"] for report, _ in reports) == 2 * BATCH
+    assert sum(report.counts["imported"] for report, _ in reports) == 2 * BATCH_SIZE
     assert {report.failures for report, _ in reports} == {0}

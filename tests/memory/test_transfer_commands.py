@@ -25,16 +25,16 @@ from rookery.cli import add_commands
 from rookery.kernel.clock import utc_now
 from rookery.kernel.config import Settings
 from rookery.kernel.db import open_database
-from rookery.memory.capacity import Capacity, Limits
+from rookery.memory.capacity import Capacity, StorageLimits
 from rookery.memory.store import transfer
-from rookery.memory.store.transfer import Choice
+from rookery.memory.store.transfer import ExportSelection
 from rookery.memory.training import Training
-from rookery.memory.transfer.exporting import Export
-from rookery.memory.transfer.importing import Import
-from rookery.memory.transfer.moving import Moving
-from rookery.memory.transfer.parcels import new_id
+from rookery.memory.transfer.exporting import MemoryExport
+from rookery.memory.transfer.importing import MemoryImport
+from rookery.memory.transfer.items import copy_id
+from rookery.memory.transfer.services import TransferServices
 from rookery.migrations import migrate
-from rookery.wiring import build as build_rookery
+from rookery.wiring import build_platform as build_rookery
 from tests.conftest import OPERATOR, FakeClock, lend_model
 from tests.memory.makers import build, make_memory
 from tests.memory.moved import things
@@ -57,7 +57,7 @@ def _rookery(folder: Path, *arguments: str, given: bytes = b"") -> subprocess.Co
 
 @dataclass
 class _Opened:
-    moving: Moving
+    moving: TransferServices
     training: Training
     known: Mapping[int, str]
 
@@ -72,7 +72,7 @@ class _Opens:
 
     folder: Path
     known: dict[int, str] = field(default_factory=lambda: {1: "main"})
-    limits: Limits = field(default_factory=lambda: Limits(min_free_bytes=0))
+    limits: StorageLimits = field(default_factory=lambda: StorageLimits(min_free_bytes=0))
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[_Opened]:
@@ -81,9 +81,9 @@ class _Opens:
         db = open_database("embedded:", data_dir=self.folder)
         rig = build(db, self.folder, clock)
         capacity = Capacity(db=db, jobs=rig.jobs, limits=self.limits, monotonic=time.monotonic)
-        verb = Import(db=db, jobs=rig.jobs, indexer=rig.brain.indexer, capacity=capacity, bus=rig.bus, clock=clock)
+        verb = MemoryImport(db=db, jobs=rig.jobs, indexer=rig.brain.indexer, capacity=capacity, bus=rig.bus, clock=clock)
         try:
-            yield _Opened(Moving(exporting=Export(db=db, clock=clock), importing=verb), rig.brain.training, self.known)
+            yield _Opened(TransferServices(exporter=MemoryExport(db=db, clock=clock), importer=verb), rig.brain.training, self.known)
         finally:
             await rig.close()
             await db.close()
@@ -109,7 +109,7 @@ def opens(data_dir: Path) -> _Opens:
 
 
 def _lines(number: int) -> bytes:
-    """Return an export of *number* memories, as another store wrote it."""
+    """Return an export of *count_memories* memories, as another store wrote it."""
     clock = FakeClock()
     rows = [make_memory(clock, content=f"say {each}", workspace_id=1) for each in range(number)]
     memories: list[dict[str, object]] = [
@@ -128,7 +128,7 @@ def _count(folder: Path) -> int:
     async def count() -> int:
         db = open_database("embedded:", data_dir=folder)
         try:
-            return await db.read(lambda tx: transfer.number(tx, Choice(workspace_id=1, at=utc_now())))
+            return await db.read(lambda tx: transfer.count_memories(tx, ExportSelection(workspace_id=1, at=utc_now())))
         finally:
             await db.close()
 
@@ -157,12 +157,12 @@ def test_a_running_server_gives_and_takes(model_folder: Path, tmp_path: Path) ->
         deadline = time.monotonic() + _WAIT_S
         while not (found := _ask(server, "When do we ship?", "semantic")) and time.monotonic() < deadline:
             time.sleep(0.05)
-        history = server.client.get(f"/v1/brain/memories/{new_id(1, second)}/history").json()
+        history = server.client.get(f"/v1/brain/memories/{copy_id(1, second)}/history").json()
 
     assert exported.stderr.endswith("exported 1 memories, 1 tombstones\n")
     assert (json.loads(imported.stdout)["imported"], imported.returncode) == (1, 0)
     assert by_words == found == ["We deploy on Mondays, never on Fridays."]
-    assert [each["id"] for each in history["data"]] == [new_id(1, first), new_id(1, second)]
+    assert [each["id"] for each in history["data"]] == [copy_id(1, first), copy_id(1, second)]
 
 
 @pytest.mark.timeout(120)
@@ -189,9 +189,9 @@ def test_an_import_that_was_stopped_goes_on_from_there(opens: _Opens, tmp_path: 
     """D-17, issue 5: exit code 1, from which line on nothing was stored, and --resume; what it stored is announced by its own process."""
     source = tmp_path / "all.jsonl"
     source.write_bytes(_lines(5))
-    opens.limits = Limits(max_memories=3, min_free_bytes=0)
+    opens.limits = StorageLimits(max_memories=3, min_free_bytes=0)
     stopped = opens.run("import", str(source))
-    opens.limits = Limits(min_free_bytes=0)
+    opens.limits = StorageLimits(min_free_bytes=0)
 
     dry = json.loads(opens.run("import", str(source), "--resume", "--dry-run", "--json").stdout)
     resumed = json.loads(opens.run("import", str(source), "--resume", "--json").stdout)
@@ -256,5 +256,5 @@ def test_what_cannot_be_meant_is_wrong_usage(opens: _Opens, tmp_path: Path) -> N
 async def _make_workspace(folder: Path) -> None:
     """Make the first workspace, whose number is 1."""
     rookery = build_rookery(Settings(data_dir=folder, bcrypt_cost=4))
-    async with rookery.for_command():
+    async with rookery.open_for_command():
         await rookery.access.workspaces.create("main", by=OPERATOR)

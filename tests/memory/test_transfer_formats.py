@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 
 from rookery.kernel.errors import ValidationFailed
 from rookery.memory.models import Memory, MemoryScope
-from rookery.memory.store.transfer import Kept
-from rookery.memory.transfer import forms
-from rookery.memory.transfer.exporting import Export
-from rookery.memory.transfer.importing import Wanted as In
-from rookery.memory.transfer.sections import document, parser, pieces
+from rookery.memory.store.transfer import TransferRecord
+from rookery.memory.transfer import formats
+from rookery.memory.transfer.exporting import MemoryExport
+from rookery.memory.transfer.importing import ImportRequest as In
+from rookery.memory.transfer.markdown import build_parser, parse_document, split_document
 from tests.memory.makers import Rig
 from tests.memory.moved import EVERYTHING, NOON, Moves, held, made, of_kind, refused
 
@@ -143,7 +143,7 @@ BLOCKS = st.lists(st.tuples(st.sampled_from(["", "# ", "## ", "### "]), PARAGRAP
 def test_long_notes_are_split_and_lose_nothing(blocks: list[tuple[str, str]], most: int) -> None:
     """Issue 6: long ones are split at headings; no piece is too long, and every letter is in one."""
     text = "\n\n".join(mark + words for mark, words in blocks)
-    found = pieces(document(text, parser()), most=most)
+    found = split_document(parse_document(text, build_parser()), max_chars=most)
 
     assert all(0 < len(piece) <= most for piece in found)
     joined = "".join(char for piece in found for char in piece if char.isalnum())
@@ -266,9 +266,9 @@ def test_a_memory_written_as_a_note_is_read_as_it_was(content: str, tag: str) ->
     if not memory.org or not memory.org.strip():
         return
     with TemporaryDirectory() as name:
-        target = forms.folder(Path(name))
-        target.begin()
-        target.memory(Kept(memory=memory))
+        target = formats.create_note_folder(Path(name))
+        target.write_header()
+        target.write_memory(TransferRecord(memory=memory))
 
         assert held(Path(name)) == [memory]
         (path,) = (path for path in Path(name).rglob("*") if path.is_file())
@@ -278,7 +278,7 @@ def test_a_memory_written_as_a_note_is_read_as_it_was(content: str, tag: str) ->
 async def test_a_folder_of_notes_is_named_for_people(rig: Rig, tmp_path: Path) -> None:
     """Issue 6: --format markdown; what is in a name never leads out of the folder."""
     memory = await rig.remember("Grüße vom / Dach!\nmehr", org="../../etc", project="Web Shop")
-    await Export(db=rig.db, clock=rig.clock).run(EVERYTHING, forms.folder(tmp_path / "out"))
+    await MemoryExport(db=rig.db, clock=rig.clock).run(EVERYTHING, formats.create_note_folder(tmp_path / "out"))
 
     (path,) = (path for path in (tmp_path / "out").rglob("*") if path.is_file())
     assert path.relative_to(tmp_path / "out").as_posix() == f"etc/web-shop/grue-vom-dach-{memory.id}.md"
@@ -424,4 +424,4 @@ def test_forms_are_told_from_each_other(tmp_path: Path) -> None:
     for form in ("jsonl", "mem0"):
         with pytest.raises(ValidationFailed):
             held(folder, form=form)
-    assert made(b"").form == "auto"
+    assert made(b"").import_format == "auto"

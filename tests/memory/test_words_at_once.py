@@ -11,8 +11,8 @@ import pytest
 
 from rookery.kernel.errors import EngineUnavailable, ValidationFailed
 from rookery.kernel.events import MemoryStored
-from rookery.memory.indexing import EMBED
-from rookery.memory.models import Change, Document, Filters, Memory, Question, Within, Words
+from rookery.memory.indexing import EMBED_JOB
+from rookery.memory.models import AccessFilter, IndexDocument, Memory, MemoryChange, MemoryFilter, RecallRequest, TextQuery
 from tests.conftest import eventually
 from tests.memory.makers import HERON, Rig, make_caller, make_draft
 
@@ -20,16 +20,16 @@ Asked = Literal["semantic", "keyword", "hybrid"]
 
 
 async def _searched(rig: Rig, query: str) -> list[str]:
-    return [hit.memory.content for hit in (await rig.brain.search.find(make_caller(), query, Filters(), limit=20)).hits]
+    return [hit.memory.content for hit in (await rig.brain.search.find(make_caller(), query, MemoryFilter(), limit=20)).hits]
 
 
 async def _recalled(rig: Rig, query: str, mode: Asked = "hybrid", keywords: Sequence[str] = ()) -> list[str]:
-    question = Question(query=query, mode=mode, keywords=tuple(keywords))
-    return [hit.memory.content for hit in (await rig.brain.recall.ask(make_caller(), question)).hits]
+    question = RecallRequest(query=query, mode=mode, keywords=tuple(keywords))
+    return [hit.memory.content for hit in (await rig.brain.recall.find(make_caller(), question)).hits]
 
 
 async def _changed(rig: Rig, memory: Memory, content: str) -> Memory:
-    return await rig.brain.records.change(make_caller(), memory.id, Change(given=frozenset({"content"}), content=content))
+    return await rig.brain.records.change(make_caller(), memory.id, MemoryChange(changed_fields=frozenset({"content"}), content=content))
 
 
 async def _says(rig: Rig, memory: Memory, content: str) -> bool:
@@ -38,7 +38,7 @@ async def _says(rig: Rig, memory: Memory, content: str) -> bool:
 
 async def _indexed_words(rig: Rig, word: str) -> int:
     """Count what the full-text index itself holds, which recall and search never show without the record."""
-    return await rig.texts.total(Words(any_of=(word,)), within=Within(workspace_id=1, at=rig.clock()))
+    return await rig.texts.count_matches(TextQuery(any_of=(word,)), access_filter=AccessFilter(workspace_id=1, at=rig.clock()))
 
 
 async def _holds_nothing(rig: Rig, word: str) -> bool:
@@ -74,7 +74,7 @@ async def test_a_batch_is_found_at_once(rig: Rig) -> None:
     """D-50: as one by one; what was refused is not there."""
     drafts = [make_draft(f"heron number {number}") for number in range(3)]
     bad = make_draft("a heron that replaces nothing", supersedes_id="mem_unknown")
-    await rig.brain.remember.many(make_caller(), [*drafts, bad])
+    await rig.brain.remember.store_many(make_caller(), [*drafts, bad])
 
     assert sorted(await _searched(rig, "heron")) == [draft.content for draft in drafts]
     assert await _indexed_words(rig, "replaces") == 0
@@ -149,13 +149,13 @@ class _Texts:
 
     def __init__(self, rig: Rig) -> None:
         self._texts = rig.texts
-        self.offer_before = rig.texts.offer
+        self.offer_before = rig.texts.put_if_newer
         self.failing: Exception | None = None
         self.gate = asyncio.Event()
         self.gate.set()
         self.asked = self.offered = 0
 
-    async def offer(self, documents: Sequence[Document]) -> None:
+    async def put_if_newer(self, documents: Sequence[IndexDocument]) -> None:
         self.asked += 1
         await self.gate.wait()
         if self.failing is not None:
@@ -168,7 +168,7 @@ class _Texts:
 def texts(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> _Texts:
     """The engine that the rig stands on, with a hand on its offers."""
     texts = _Texts(rig)
-    monkeypatch.setattr(rig.texts, "offer", texts.offer)
+    monkeypatch.setattr(rig.texts, "offer", texts.put_if_newer)
     return texts
 
 
@@ -199,7 +199,7 @@ async def test_words_that_come_after_a_deletion_are_taken_out_again(rig: Rig, te
     """Spec 3.4: another process may delete, and clean up, what ours is still putting there."""
     texts.gate.clear()
     remembering = asyncio.create_task(rig.remember())
-    await eventually(lambda: rig.jobs.backlog(EMBED, 1))
+    await eventually(lambda: rig.jobs.count_pending(EMBED_JOB, 1))
     (stored,) = [event for event in rig.events if isinstance(event, MemoryStored)]
     await rig.brain.records.delete(make_caller(), stored.memory_id)
     await rig.index()

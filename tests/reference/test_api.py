@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rookery.kernel.config import load
+from rookery.kernel.config import load_settings
 from rookery.kernel.secret import Secret
 from tests.conftest import House, Settings, open_house
 
@@ -93,13 +93,13 @@ async def test_the_documentation_is_off_in_production_unless_it_is_wanted(
 )
 def test_the_setting_has_the_specifications_name_too(environ: dict[str, str], wanted: bool | None) -> None:
     """Spec 4.5, D-02: API_DOCS_ENABLED, also without the prefix; with it, it wins."""
-    assert load(environ).settings.api_docs_enabled is wanted
+    assert load_settings(environ).settings.api_docs_enabled is wanted
 
 
 def test_the_environment_wins_over_the_file_under_either_name(tmp_path: Path) -> None:
     """D-02: variables come over rookery.toml."""
     (tmp_path / "rookery.toml").write_text("api_docs_enabled = false", encoding="utf-8")
 
-    found = load({"ROOKERY_CONFIG": str(tmp_path / "rookery.toml"), "API_DOCS_ENABLED": "true"})
+    found = load_settings({"ROOKERY_CONFIG": str(tmp_path / "rookery.toml"), "API_DOCS_ENABLED": "true"})
 
     assert found.settings.api_docs_enabled is True

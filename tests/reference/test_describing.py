@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping, Sequence
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from fastapi import FastAPI
@@ -11,10 +11,10 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from rookery.kernel.errors import Conflict
-from rookery.kernel.http import Admission, Described, Route, describe, hide, mount, tag
-from rookery.kernel.http.routes import Mounted
+from rookery.kernel.http import AdmissionResult, DocumentedResponse, Route, document_route, hide_from_docs, mount_routes, tag
+from rookery.kernel.http.routes import RouteTable
 from rookery.reference.downgrade import Schema
-from rookery.reference.openapi import document
+from rookery.reference.openapi import build_document
 
 
 class Ship(BaseModel):
@@ -32,7 +32,7 @@ class Sunk(Conflict):
 class Nobody:
     """Lets nobody in; nothing is served here."""
 
-    async def admit(self, scope: MutableMapping[str, object], *, needs: str | None, spend: bool = True) -> Admission:
+    async def admit(self, scope: MutableMapping[str, object], *, required_scope: str | None, rate_limited: bool = True) -> AdmissionResult:
         raise AssertionError("nothing is served here")
 
 
@@ -47,18 +47,18 @@ class Harbour:
         """Show one."""
         return Response(id)
 
-    @hide
+    @hide_from_docs
     async def secret(self) -> Response:
         """Be served and not shown."""
         return Response()
 
     @tag("Ships")
-    @describe(
+    @document_route(
         errors=(Sunk,),
-        answers={202: Described(says="On its way.", model=Ship), 204: Described(says="Nobody is there.")},
-        media=("text/csv",),
-        reads=("If-Match",),
-        sends=("ETag",),
+        responses={202: DocumentedResponse(description="On its way.", model=Ship), 204: DocumentedResponse(description="Nobody is there.")},
+        media_types=("text/csv",),
+        request_headers=("If-Match",),
+        response_headers=("ETag",),
         security=("bearerAuth",),
     )
     async def told(self) -> Response:
@@ -67,7 +67,7 @@ class Harbour:
 
 
 @tag("Harbour")
-@hide
+@hide_from_docs
 class Cellar(Harbour):
     """All of its routes are hidden."""
 
@@ -78,17 +78,18 @@ class Quay(Harbour):
 
 
 def _paths(*routes: Route) -> dict[str, dict[str, Schema]]:
-    mounted = Mounted(FastAPI())
-    mount(mounted, "/api/v1", routes, Nobody())
+    mounted = RouteTable(FastAPI())
+    mount_routes(mounted, "/api/v1", routes, Nobody())
     return cast("dict[str, dict[str, Schema]]", _whole(mounted)["paths"])
 
 
-def _whole(mounted: Mounted) -> Schema:
-    return document(mounted.endpoints, address=lambda _: "http://localhost")
+def _whole(mounted: RouteTable) -> Schema:
+    return build_document(mounted.endpoints, public_url=lambda _: "http://localhost")
 
 
 def _row(handler: object, path: str, *, tags: Sequence[str] = ("Row",), **fields: object) -> Route:
-    return Route(method="GET", path=path, handler=handler, needs="ships:read", summary="Look", tags=tags, answers=Ship, **fields)  # pyright: ignore[reportArgumentType] - fields by their own names
+    given: dict[str, Any] = {"handler": handler, **fields}
+    return Route(method="GET", path=path, required_scope="ships:read", summary="Look", tags=tags, response_model=Ship, **given)
 
 
 def test_an_endpoint_or_a_controller_may_be_hidden() -> None:
@@ -120,8 +121,8 @@ def test_parameters_answers_and_security_may_be_declared_per_endpoint() -> None:
 
 def test_a_refusal_is_told_by_its_code_and_what_its_class_says_of_it() -> None:
     """D-10: the code is the contract; where a decision is written down is no news to who reads the document."""
-    mounted = Mounted(FastAPI())
-    mount(mounted, "/api/v1", [_row(Harbour().told, "/told"), _row(Harbour().plain, "/row", errors=(Sunk,))], Nobody())
+    mounted = RouteTable(FastAPI())
+    mount_routes(mounted, "/api/v1", [_row(Harbour().told, "/told"), _row(Harbour().plain, "/row", errors=(Sunk,))], Nobody())
 
     whole = _whole(mounted)
 
@@ -133,13 +134,13 @@ def test_a_refusal_is_told_by_its_code_and_what_its_class_says_of_it() -> None:
 
 def test_an_example_is_shown_where_it_belongs() -> None:
     """Issue 7: examples that the suite really sends: of the path, of the answer with its status, also if an alias recorded it."""
-    mounted = Mounted(FastAPI())
+    mounted = RouteTable(FastAPI())
     row = _row(Harbour().one, "/ships/{id}", operation_id="get_ship")
-    mount(mounted, "/api/agent", [row], Nobody())
-    mount(mounted, "/v1", [row], Nobody())
+    mount_routes(mounted, "/api/agent", [row], Nobody())
+    mount_routes(mounted, "/v1", [row], Nobody())
     examples: dict[str, Schema] = {"GET /v1/ships/{id}": {"path": {"id": "argo"}, "status": 200, "answer": {"name": "Argo"}}}
 
-    whole = document(mounted.endpoints, address=lambda _: "http://localhost", examples=examples)
+    whole = build_document(mounted.endpoints, public_url=lambda _: "http://localhost", examples=examples)
 
     (shown,) = cast("dict[str, dict[str, Schema]]", whole["paths"]).values()
     assert cast("list[Schema]", shown["get"]["parameters"])[0]["example"] == "argo"
@@ -149,12 +150,12 @@ def test_an_example_is_shown_where_it_belongs() -> None:
 
 def test_a_route_that_is_mounted_twice_is_one_operation_with_an_alias() -> None:
     """D-60, D-83: the first path is documented, the further one named; a client has one function of it."""
-    mounted = Mounted(FastAPI())
+    mounted = RouteTable(FastAPI())
     row = _row(Harbour().one, "/ships/{id}", operation_id="get_ship")
-    mount(mounted, "/api/agent", [row], Nobody())
-    mount(mounted, "/v1", [row], Nobody())
+    mount_routes(mounted, "/api/agent", [row], Nobody())
+    mount_routes(mounted, "/v1", [row], Nobody())
 
-    near, far = _whole(mounted), document(mounted.endpoints, address=lambda path: f"https://{path.split('/')[1]}.example.org")
+    near, far = _whole(mounted), build_document(mounted.endpoints, public_url=lambda path: f"https://{path.split('/')[1]}.example.org")
 
     operation, elsewhere = (cast("dict[str, dict[str, Schema]]", each["paths"])["/api/agent/ships/{id}"]["get"] for each in (near, far))
     assert operation["x-aliases"] == elsewhere["x-aliases"] == ["/v1/ships/{id}"]
@@ -171,7 +172,7 @@ def test_two_operations_of_one_name_are_a_mistake_in_the_tables() -> None:
 def test_a_header_that_the_document_does_not_know_is_a_mistake() -> None:
     """House 5.7: every header is explained once."""
 
-    @describe(reads=("X-Unheard-Of",))
+    @document_route(request_headers=("X-Unheard-Of",))
     async def handler() -> Response:
         return Response()
 

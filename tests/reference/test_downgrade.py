@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, create_model
 
-from rookery.reference.downgrade import Schema, downgraded, null
+from rookery.reference.downgrade import Schema, downgrade, null_schema
 from tests.documented import as_json_schema
 
 _NAMES = st.sampled_from(["id", "name", "size", "nullable", "default", "type"])
@@ -74,11 +74,11 @@ def test_what_fits_a_model_fits_it_in_the_words_of_3_0(model: type[BaseModel], v
     schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
     parts = cast("dict[str, object]", schema.pop("$defs", {}))
     before = jsonschema_rs.Draft202012Validator({**schema, "components": {"schemas": parts}})
-    told = downgraded(schema)
+    told = downgrade(schema)
     after = jsonschema_rs.Draft4Validator(
-        {**as_json_schema(told), "components": {"schemas": {name: as_json_schema(downgraded(each)) for name, each in parts.items()}}}
+        {**as_json_schema(told), "components": {"schemas": {name: as_json_schema(downgrade(each)) for name, each in parts.items()}}}
     )
-    _must_be_of_3_0([told, *(downgraded(each) for each in parts.values())])
+    _must_be_of_3_0([told, *(downgrade(each) for each in parts.values())])
     is_exact = not ({"prefixItems", "patternProperties"} & set(_keywords([schema, parts])))
     names = cast("dict[str, object]", schema["properties"])
     for value in [*values, fields, *({**fields, **dict.fromkeys(names, value)} for value in values)]:
@@ -95,14 +95,14 @@ def test_what_fits_a_model_fits_it_in_the_words_of_3_0(model: type[BaseModel], v
         (False, {"not": {}}),
         ({"type": ["string", "null"]}, {"type": "string", "nullable": True}),
         ({"type": ["string", "integer"]}, {"anyOf": [{"type": "string"}, {"type": "integer"}]}),
-        ({"type": "null"}, null()),
+        ({"type": "null"}, null_schema()),
         ({"const": 3}, {"enum": [3]}),
         ({"anyOf": [{"type": "string", "enum": ["a"]}, {"type": "null"}]}, {"type": "string", "enum": ["a", None], "nullable": True}),
         ({"$ref": "#/$defs/A"}, {"$ref": "#/components/schemas/A"}),
         ({"$ref": "#/$defs/A", "description": "An A."}, {"allOf": [{"$ref": "#/components/schemas/A"}], "description": "An A."}),
         (
             {"anyOf": [{"$ref": "#/$defs/A"}, {"type": "null"}]},
-            {"anyOf": [{"$ref": "#/components/schemas/A"}, null()]},
+            {"anyOf": [{"$ref": "#/components/schemas/A"}, null_schema()]},
         ),
         ({"type": "number", "exclusiveMinimum": 0}, {"type": "number", "minimum": 0, "exclusiveMinimum": True}),
         ({"type": "number", "minimum": 5, "exclusiveMinimum": 0}, {"type": "number", "minimum": 5}),
@@ -122,7 +122,7 @@ def test_what_fits_a_model_fits_it_in_the_words_of_3_0(model: type[BaseModel], v
 )
 def test_each_word_that_3_0_lacks_has_one_that_it_knows(schema: object, told: Schema) -> None:
     """D-83, as the notes on OpenAPI 3.0.3 list them; what is data stays as it is."""
-    assert json.dumps(downgraded(schema), sort_keys=True) == json.dumps(told, sort_keys=True)
+    assert json.dumps(downgrade(schema), sort_keys=True) == json.dumps(told, sort_keys=True)
 
 
 def _must_be_of_3_0(parts: list[object]) -> None:

@@ -12,15 +12,15 @@ import jsonschema_rs
 import pytest
 from openapi_spec_validator import OpenAPIV30SpecValidator
 
-from rookery.app import mounted_routes
+from rookery.app import build_route_table
 from rookery.kernel.config import Settings
-from rookery.kernel.http.describing import notes_of
-from rookery.kernel.http.routes import Endpoint
+from rookery.kernel.http.openapi import get_route_docs
+from rookery.kernel.http.routes import RouteEndpoint
 from rookery.reference.aliases import documented_routes
 from rookery.reference.downgrade import Schema
-from rookery.reference.examples import Examples, shipped
-from rookery.reference.openapi import document
-from rookery.wiring import build
+from rookery.reference.examples import Examples, load_packaged_examples
+from rookery.reference.openapi import build_document
+from rookery.wiring import build_platform
 from tests.conftest import lend_model
 from tests.documented import as_json_schema
 from tests.reference.recording.story import WITHOUT, told
@@ -31,23 +31,23 @@ _ANEW = "make examples, and look at what changed"
 @pytest.fixture(scope="module")
 def examples() -> Examples:
     """Those of the package."""
-    return shipped()
+    return load_packaged_examples()
 
 
 @pytest.fixture(scope="module")
-def endpoints(tmp_path_factory: pytest.TempPathFactory) -> list[Endpoint]:
+def endpoints(tmp_path_factory: pytest.TempPathFactory) -> list[RouteEndpoint]:
     """What is served, and documented."""
-    mounted = mounted_routes(build(Settings(data_dir=tmp_path_factory.mktemp("data"))))
-    return [each for each in mounted.endpoints if not notes_of(each.route.handler).hidden]
+    mounted = build_route_table(build_platform(Settings(data_dir=tmp_path_factory.mktemp("data"))))
+    return [each for each in mounted.endpoints if not get_route_docs(each.route.handler).hidden]
 
 
 @pytest.fixture(scope="module")
-def whole(endpoints: list[Endpoint], examples: Examples) -> Schema:
+def whole(endpoints: list[RouteEndpoint], examples: Examples) -> Schema:
     """The document with them."""
-    return document(endpoints, address=lambda _: "http://localhost:8400", examples=examples)
+    return build_document(endpoints, public_url=lambda _: "http://localhost:8400", examples=examples)
 
 
-def test_every_operation_has_an_example(endpoints: list[Endpoint], examples: Examples) -> None:
+def test_every_operation_has_an_example(endpoints: list[RouteEndpoint], examples: Examples) -> None:
     """Issue 7: each operation shows a request and an answer, recorded under its path or under an alias; what has none says why."""
     routes = documented_routes(endpoints)
 
@@ -69,7 +69,7 @@ async def test_the_examples_are_what_the_server_answers(data_dir: Path, model_fo
         assert ("answer" in example) == ("answer" in again[name]), f"{name}; {_ANEW}"
 
 
-def test_the_document_stays_valid_with_its_examples(whole: Schema, endpoints: list[Endpoint], examples: Examples) -> None:
+def test_the_document_stays_valid_with_its_examples(whole: Schema, endpoints: list[RouteEndpoint], examples: Examples) -> None:
     """D-83: an independent validator agrees, and what is shown is what was recorded."""
     assert [str(error) for error in OpenAPIV30SpecValidator(whole).iter_errors()] == []
     shown = sum("example" in media for _, media in _media(whole))

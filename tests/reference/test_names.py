@@ -8,12 +8,12 @@ from typing import cast
 import pytest
 
 from rookery.agents.mcp_tools import TOOLS as AGENTS_TOOLS
-from rookery.app import mounted_routes
+from rookery.app import build_route_table
 from rookery.kernel.config import Settings
 from rookery.memory.mcp_tools import TOOLS as BRAIN_TOOLS
 from rookery.reference.downgrade import Schema
-from rookery.reference.openapi import document
-from rookery.wiring import build
+from rookery.reference.openapi import build_document
+from rookery.wiring import build_platform
 from tests.conftest import House
 from tests.documentation import ROOT, all_commands, table
 
@@ -25,8 +25,8 @@ _SPAN = re.compile(r"`([^`]+)`")
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Schema:
     """The API description."""
-    mounted = mounted_routes(build(Settings(data_dir=tmp_path_factory.mktemp("data"))))
-    return document(mounted.endpoints, address=lambda _: "http://localhost:8400")
+    mounted = build_route_table(build_platform(Settings(data_dir=tmp_path_factory.mktemp("data"))))
+    return build_document(mounted.endpoints, public_url=lambda _: "http://localhost:8400")
 
 
 @pytest.mark.parametrize("row", _NAMES, ids=lambda row: cast("list[str]", row)[2].strip("`"))

@@ -14,7 +14,7 @@ from typing import cast
 
 import httpx2
 
-from rookery.tools.models import Address, OAuth, Server
+from rookery.tools.models import HttpTarget, OAuthConfig, Server
 from tests.tools.makers import SERVERS
 
 
@@ -33,9 +33,11 @@ class Guarded:
         """Return the headers of requests that were led elsewhere."""
         return cast("list[dict[str, str]]", httpx2.get(f"{self.url}/seen", trust_env=False).json())
 
-    def server(self, *, path: str = "/mcp", auth: OAuth | None = None, forward_headers: tuple[str, ...] = (), **fields: object) -> Server:
+    def server(
+        self, *, path: str = "/mcp", auth: OAuthConfig | None = None, forward_headers: tuple[str, ...] = (), **fields: object
+    ) -> Server:
         """Return an entry for it."""
-        target = Address(url=self.url + path, kind="sse" if path == "/sse" else "http")
+        target = HttpTarget(url=self.url + path, kind="sse" if path == "/sse" else "http")
         made = {"id": "guarded", "name": "Guarded", "target": target, "auth": auth, "forward_headers": forward_headers}
         return Server(**{**made, **fields})  # pyright: ignore[reportArgumentType] - fields by their own names
 

@@ -14,21 +14,21 @@ import psutil
 from rookery.access.models import Caller
 from rookery.engines import upstreams
 from rookery.kernel.db import Database
-from rookery.kernel.events import Bus
-from rookery.tools.calling.caching import Cache
-from rookery.tools.calling.calls import Calls
-from rookery.tools.calling.journal import Journal
+from rookery.kernel.events import EventBus
+from rookery.tools.calling.call_buffer import CallBuffer
+from rookery.tools.calling.result_cache import ResultCache
+from rookery.tools.calling.tool_runner import ToolRunner
 from rookery.tools.catalogue import Catalogue
-from rookery.tools.models import Address, Command, Server
-from rookery.tools.ports import AgentSessions, BuiltinServer
-from rookery.tools.resources import Resources
-from rookery.tools.servers.roster import Roster
-from rookery.tools.supervision.sessions import Sessions
-from rookery.tools.supervision.supervised import Timing
+from rookery.tools.models import CommandTarget, HttpTarget, Server
+from rookery.tools.ports import AgentSessionChecker, BuiltinServer
+from rookery.tools.resources import ResourceReader
+from rookery.tools.servers.registry import ServerRegistry
+from rookery.tools.supervision.session_pool import SessionPool
+from rookery.tools.supervision.upstream_session import SupervisionTimeouts
 
 SERVERS = Path(__file__).parent / "servers"
 BIN = Path(sys.executable).parent
-QUICK = Timing(connect_s=10.0)
+QUICK = SupervisionTimeouts(connect_timeout_s=10.0)
 CONNECTORS = upstreams.open([])
 
 
@@ -39,7 +39,7 @@ def make_caller(**fields: object) -> Caller:
         key_kind="api",
         key_name="key",
         workspace_id=1,
-        shown_workspace_id=1,
+        public_workspace_id=1,
         scopes=frozenset({"*"}),
         agent_id=None,
         environment="live",
@@ -56,7 +56,7 @@ def make_caller(**fields: object) -> Caller:
 
 def odd(*flags: str, id: str = "odd", env: Mapping[str, str] | None = None, **fields: object) -> Server:
     """Make the entry of the server that misbehaves as its flags say."""
-    target = Command(command=sys.executable, args=("-I", "-S", "-u", str(SERVERS / "odd.py"), *flags), env=env or {})
+    target = CommandTarget(command=sys.executable, args=("-I", "-S", "-u", str(SERVERS / "odd.py"), *flags), env=env or {})
     return replace(Server(id=id, name=id, target=target), **fields)
 
 
@@ -68,7 +68,7 @@ def entry(*flags: str, **fields: object) -> dict[str, object]:
 def at(url: str, **fields: object) -> Server:
     """Make the entry of a server at *url*."""
     kind = "sse" if url.endswith("/sse") else "http"
-    return replace(Server(id="served", name="served", target=Address(url=url, kind=kind)), **fields)
+    return replace(Server(id="served", name="served", target=HttpTarget(url=url, kind=kind)), **fields)
 
 
 def free_port() -> int:
@@ -117,11 +117,11 @@ class Tools:
     """The domain as one process has it."""
 
     db: Database
-    sessions: Sessions
+    sessions: SessionPool
     catalogue: Catalogue
-    calls: Calls
-    journal: Journal
-    resources: Resources
+    calls: ToolRunner
+    journal: CallBuffer
+    resources: ResourceReader
     limits: NoLimits
 
     async def start(self) -> None:
@@ -142,23 +142,23 @@ def build(
     *,
     builtins: Sequence[BuiltinServer] = (),
     environment: Mapping[str, str] | None = None,
-    timing: Timing = QUICK,
-    bus: Bus | None = None,
+    timing: SupervisionTimeouts = QUICK,
+    bus: EventBus | None = None,
     keep_arguments: bool = False,
-    cache: Cache | None = None,
-    agent_sessions: AgentSessions | None = None,
+    cache: ResultCache | None = None,
+    agent_sessions: AgentSessionChecker | None = None,
 ) -> Tools:
     """Build the domain as wiring does."""
-    sessions = Sessions(upstreams.open(builtins), timing=timing, bus=bus)
-    entries = [upstreams.entry_of(builtin) for builtin in builtins]
-    catalogue = Catalogue(db, sessions, Roster(builtins=entries, path=path, environment=environment))
-    limits, journal = NoLimits(), Journal(db, bus=bus)
+    sessions = SessionPool(upstreams.open(builtins), timeouts=timing, bus=bus)
+    entries = [upstreams.build_builtin_entry(builtin) for builtin in builtins]
+    catalogue = Catalogue(db, sessions, ServerRegistry(builtins=entries, path=path, environment=environment))
+    limits, journal = NoLimits(), CallBuffer(db, bus=bus)
     return Tools(
         db=db,
         sessions=sessions,
         catalogue=catalogue,
-        calls=Calls(catalogue, sessions, journal, limits, cache=cache, agent_sessions=agent_sessions, keep_arguments=keep_arguments),
+        calls=ToolRunner(catalogue, sessions, journal, limits, cache=cache, agent_sessions=agent_sessions, keep_arguments=keep_arguments),
         journal=journal,
-        resources=Resources(catalogue, sessions),
+        resources=ResourceReader(catalogue, sessions),
         limits=limits,
     )

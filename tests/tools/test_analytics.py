@@ -13,13 +13,13 @@ from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 from sqlalchemy import text
 
-from rookery.access.models import Reach
+from rookery.access.models import KeyRestrictions
 from rookery.kernel.config import Settings
 from rookery.kernel.db import Database
-from rookery.tools.calling.analytics import Analytics
-from rookery.tools.calling.journal import Journal
-from rookery.tools.models import CallRow
-from rookery.tools.past_calls import Selection
+from rookery.tools.call_stats import ToolCallFilter
+from rookery.tools.calling.analytics import CallAnalytics
+from rookery.tools.calling.call_buffer import CallBuffer
+from rookery.tools.models import CallRecord
 from rookery.tools.store import calls as store
 from tests.conftest import House, open_house
 from tests.tools.makers import entry, make_caller
@@ -30,7 +30,7 @@ AT = datetime(2026, 11, 20, 12, tzinfo=UTC)
 CALLER = make_caller()
 
 
-def row(number: int, **fields: object) -> CallRow:
+def row(number: int, **fields: object) -> CallRecord:
     """Make a row of a call that went well."""
     values: dict[str, object] = {
         "id": f"{number:032d}",
@@ -50,17 +50,17 @@ def row(number: int, **fields: object) -> CallRow:
         "called_at": AT + timedelta(minutes=number),
         **fields,
     }
-    return CallRow(**values)  # pyright: ignore[reportArgumentType] - fields by name
+    return CallRecord(**values)  # pyright: ignore[reportArgumentType] - fields by name
 
 
-def failed(number: int, code: str = "tool_execution_error", **fields: object) -> CallRow:
+def failed(number: int, code: str = "tool_execution_error", **fields: object) -> CallRecord:
     """Make a row of one that did not."""
     return row(number, success=False, code=code, **fields)
 
 
-async def keep(house: House, *rows: CallRow) -> None:
+async def keep(house: House, *rows: CallRecord) -> None:
     """Put rows into the workspace of *house*."""
-    await house.rookery.db.write(lambda tx: store.add_calls(tx, rows))
+    await house.rookery.db.write(lambda tx: store.insert_calls(tx, rows))
 
 
 @pytest.fixture
@@ -167,8 +167,8 @@ async def test_figures_are_of_any_range_and_any_choice(reader: House) -> None:
 
 async def test_a_key_sees_figures_of_what_it_reaches(reader: House) -> None:
     """D-23: servers and tools that do not exist for a key do not exist in its figures; neither does another tenant's call."""
-    only = await reader.agent_key("tools.read", reach=Reach(servers=frozenset({"git"})))
-    glob = await reader.agent_key("tools.read", reach=Reach(tools=("time/z*",)))
+    only = await reader.agent_key("tools.read", reach=KeyRestrictions(servers=frozenset({"git"})))
+    glob = await reader.agent_key("tools.read", reach=KeyRestrictions(tools=("time/z*",)))
     other = await reader.api_key("tools.read", workspace_id=await reader.workspace("other"))
     without = await reader.agent_key("mcp:read")
 
@@ -216,9 +216,9 @@ async def test_the_calls_themselves_come_in_pages_the_latest_first(reader: House
 async def test_a_percentile_is_the_least_that_so_many_do_not_exceed(database: Database, took: list[float]) -> None:
     """D-38: exact, on both stores, for any number of calls and any ties."""
     await database.write(lambda tx: store.purge(tx, 1))
-    await database.write(lambda tx: store.add_calls(tx, [row(n, duration_ms=each) for n, each in enumerate(took)]))
+    await database.write(lambda tx: store.insert_calls(tx, [row(n, duration_ms=each) for n, each in enumerate(took)]))
 
-    report = await Analytics(database, Journal(database)).report(CALLER, Selection(workspace_id=1), "tool", limit=10)
+    report = await CallAnalytics(database, CallBuffer(database)).load_report(CALLER, ToolCallFilter(workspace_id=1), "tool", limit=10)
 
     ordered = sorted(took)
     wanted = [ordered[math.ceil(len(ordered) * percent / 100) - 1] for percent in (50, 95, 99, 100)]
@@ -250,10 +250,10 @@ async def test_figures_of_a_range_read_that_range_alone(database: Database) -> N
     """D-38: bounded cost: an index, not the table, finds the rows of a workspace and a range."""
     if database.dialect != "sqlite":
         pytest.skip("PostgreSQL chooses by its statistics, of which an empty table has none")
-    await database.write(lambda tx: store.add_calls(tx, [row(n) for n in range(50)]))
+    await database.write(lambda tx: store.insert_calls(tx, [row(n) for n in range(50)]))
     plan = "EXPLAIN QUERY PLAN SELECT count(*) FROM tool_calls WHERE workspace_id = 1 AND called_at >= 1 AND called_at < 2"
 
-    found = await database.read(lambda tx: [each.text("detail") for each in tx.all(text(plan))])
+    found = await database.read(lambda tx: [each.text("detail") for each in tx.fetch_all(text(plan))])
 
     assert any("ix_tool_calls_workspace_id_called_at (workspace_id=? AND called_at>? AND called_at<?)" in step for step in found)
 
@@ -265,8 +265,8 @@ async def test_rows_are_forgotten_after_the_days_that_the_operator_wants(setting
         now = house.rookery.clock()
         old = [row(n, workspace_id=house.workspace_id, called_at=now - timedelta(days=n)) for n in (1, 6, 8, 89)]
         await keep(house, *old)
-        chore = next(each for each in house.rookery.chores if each.name == "old tool rows")
-        await chore.work()
+        chore = next(each for each in house.rookery.periodic_tasks if each.name == "old tool rows")
+        await chore.run()
         left = await house.admin.get(CALLS)
 
     assert left.json()["meta"]["total"] == 2

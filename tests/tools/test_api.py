@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
-from rookery.access.models import Reach
+from rookery.access.models import KeyRestrictions
 from rookery.kernel.config import Settings
 from rookery.tools.store import calls as store
 from tests.conftest import House, eventually, open_house
@@ -89,7 +89,7 @@ async def test_a_call_answers_by_the_specs_names_and_leaves_a_row(nest: House) -
     assert bare.json()["result"] == result
     assert without.status_code == 200
     await nest.rookery.tools.journal.flush()
-    rows = await nest.rookery.db.read(lambda tx: store.latest_calls(tx, workspace_id=nest.workspace_id, limit=5))
+    rows = await nest.rookery.db.read(lambda tx: store.list_latest_calls(tx, workspace_id=nest.workspace_id, limit=5))
     assert [(row.tool, row.session_id, row.key_id, row.success) for row in rows] == [
         ("pid", None, key.key_id, True),
         ("echo", None, key.key_id, True),
@@ -280,7 +280,7 @@ async def test_a_caller_that_leaves_cancels_the_tool(nest: House, settings: Sett
 
     await eventually(mark.exists)
     await nest.rookery.tools.journal.flush()
-    rows = await nest.rookery.db.read(lambda tx: store.latest_calls(tx, workspace_id=nest.workspace_id, limit=1))
+    rows = await nest.rookery.db.read(lambda tx: store.list_latest_calls(tx, workspace_id=nest.workspace_id, limit=1))
     assert [row.code for row in rows] == ["client_left"]
     assert not any(each.get("status") == 200 for each in sent)
 
@@ -338,7 +338,7 @@ async def _is_degraded(nest: House) -> bool:
 
 async def test_a_server_is_not_named_to_whom_it_is_not_for_not_even_by_another(nest: House) -> None:
     """Spec 2.8, D-23: an entry's related_servers may name what this workspace, or this key, does not see."""
-    narrow = await nest.api_key("mcp:read", reach=Reach(servers=frozenset({"odd"})))
+    narrow = await nest.api_key("mcp:read", reach=KeyRestrictions(servers=frozenset({"odd"})))
     for key, related in ((nest.admin, ["old"]), (narrow, [])):
         listed = (await key.get(f"{BASE}/servers")).json()["servers"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rookery.tools.arguments import Arguments
+from rookery.tools.arguments import ArgumentValidator
 from rookery.tools.errors import ArgumentsInvalid
 
 SCHEMA: dict[str, object] = {
@@ -18,7 +18,7 @@ SCHEMA: dict[str, object] = {
 def errors_of(schema: dict[str, object], arguments: dict[str, object]) -> dict[str, list[str]]:
     """Return what is wrong with *arguments*; nothing if they fit."""
     try:
-        Arguments(schema).check(arguments)
+        ArgumentValidator(schema).validate(arguments)
     except ArgumentsInvalid as refused:
         found = refused.detail["errors"]
         assert isinstance(found, dict)
@@ -57,10 +57,10 @@ def test_errors_are_many_at_most() -> None:
 )
 def test_a_schema_that_cannot_be_compiled_lets_the_upstream_judge(schema: dict[str, object]) -> None:
     """D-34: a gateway relays; and it fetches nothing that an upstream names."""
-    compiled = Arguments(schema)
+    compiled = ArgumentValidator(schema)
 
     assert compiled.fault
-    compiled.check({"a": 1})
+    compiled.validate({"a": 1})
 
 
 def test_a_schema_may_name_its_dialect() -> None:
@@ -76,12 +76,12 @@ def test_a_schema_may_name_its_dialect() -> None:
 
 def test_an_unknown_argument_names_the_nearest_known_one() -> None:
     """Issue 14: as the fields of a body do; D-34, D-10."""
-    arguments = Arguments({"type": "object", "properties": {"id": {}, "content": {}}, "additionalProperties": False})
+    arguments = ArgumentValidator({"type": "object", "properties": {"id": {}, "content": {}}, "additionalProperties": False})
 
     with pytest.raises(ArgumentsInvalid) as near:
-        arguments.check({"memory_id": 1, "contents": "x"})
+        arguments.validate({"memory_id": 1, "contents": "x"})
     with pytest.raises(ArgumentsInvalid) as far:
-        arguments.check({"zzzz": 1})
+        arguments.validate({"zzzz": 1})
 
     assert "'content' instead of 'contents'" in near.value.message
     assert "It takes id, content." in far.value.message

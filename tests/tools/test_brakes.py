@@ -11,23 +11,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rookery.access.audit import Audit
+from rookery.access.audit_log import AuditLog
 from rookery.access.models import Actor
 from rookery.kernel.clock import utc_now
 from rookery.kernel.config import Settings
 from rookery.kernel.db import Database
-from rookery.tools.errors import Disabled
-from rookery.tools.models import Stop
-from rookery.tools.servers.brakes import EVERYWHERE, Brakes
+from rookery.tools.errors import ToolDisabled
+from rookery.tools.models import ToolStop
+from rookery.tools.servers.kill_switch import ALL_WORKSPACES, KillSwitch
 from tests.conftest import OPERATOR, Caller, House, eventually, open_house
 from tests.tools.makers import entry, make_caller
 
 AT = datetime(2026, 11, 21, tzinfo=UTC)
 
 
-def what(workspace_id: int, server_id: str = "", tool: str = "", reason: str = "") -> Stop:
+def what(workspace_id: int, server_id: str = "", tool: str = "", reason: str = "") -> ToolStop:
     """Name what to stop."""
-    return Stop(workspace_id=workspace_id, server_id=server_id, tool=tool, reason=reason, stopped_at=AT)
+    return ToolStop(workspace_id=workspace_id, server_id=server_id, tool=tool, reason=reason, stopped_at=AT)
 
 
 async def call(caller: Caller, tool: str = "search") -> httpx2.Response:
@@ -46,28 +46,28 @@ async def other(house: House, settings: Settings) -> AsyncIterator[House]:
 async def test_the_very_next_call_is_refused_in_every_process(house: House, other: House, target: tuple[str, str]) -> None:
     """D-33: a tool, a server, or all of a workspace; whichever process is asked, without a wait."""
     callers = [house.admin, other.caller(house.admin.key), await house.api_key(environment="test")]
-    brakes = house.rookery.tools.brakes
+    brakes = house.rookery.tools.kill_switch
     for _ in range(2):
         assert [(await call(caller)).status_code for caller in callers] == [200, 200, 200]
-        await brakes.stop(what(house.workspace_id, *target, reason="it deletes things"), by=OPERATOR)
+        await brakes.stop(what(house.workspace_id, *target, reason="it deletes things"), actor=OPERATOR)
         refused = [await call(caller) for caller in callers]
         assert [(answer.status_code, answer.json()["error"]) for answer in refused] == [(403, "disabled")] * 3
         assert all("it deletes things" in answer.json()["message"] for answer in refused)
-        assert await brakes.start(what(house.workspace_id, *target), by=OPERATOR)
+        assert await brakes.start(what(house.workspace_id, *target), actor=OPERATOR)
 
-    assert not await brakes.start(what(house.workspace_id, *target), by=OPERATOR)
+    assert not await brakes.start(what(house.workspace_id, *target), actor=OPERATOR)
 
 
 async def test_others_go_on(house: House) -> None:
     """D-33: another tool, another server, another workspace."""
     stranger = await house.api_key(workspace_id=await house.workspace("other"))
-    brakes = house.rookery.tools.brakes
+    brakes = house.rookery.tools.kill_switch
 
-    await brakes.stop(what(house.workspace_id, "brain", "recall"), by=OPERATOR)
+    await brakes.stop(what(house.workspace_id, "brain", "recall"), actor=OPERATOR)
     assert [(await call(house.admin)).status_code, (await call(house.admin, "recall")).status_code] == [200, 403]
-    await brakes.stop(what(house.workspace_id), by=OPERATOR)
+    await brakes.stop(what(house.workspace_id), actor=OPERATOR)
     assert [(await call(caller)).status_code for caller in (house.admin, stranger)] == [403, 200]
-    await brakes.stop(what(EVERYWHERE, "brain"), by=OPERATOR)
+    await brakes.stop(what(ALL_WORKSPACES, "brain"), actor=OPERATOR)
     assert (await call(stranger)).status_code == 403
 
 
@@ -75,10 +75,10 @@ async def test_a_stop_outlives_the_process(settings: Settings) -> None:
     """D-33: what was stopped stays so until somebody starts it again."""
     async with open_house(settings) as house:
         key, workspace_id = house.admin.key, house.workspace_id
-        await house.rookery.tools.brakes.stop(what(workspace_id), by=OPERATOR)
+        await house.rookery.tools.kill_switch.stop(what(workspace_id), actor=OPERATOR)
     async with open_house(settings) as house:
         assert (await call(house.caller(key))).status_code == 403
-        assert [each.workspace_id for each in await house.rookery.tools.brakes.stops()] == [workspace_id]
+        assert [each.workspace_id for each in await house.rookery.tools.kill_switch.list_stops()] == [workspace_id]
 
 
 async def test_resources_and_prompts_of_a_stopped_server_are_refused_too(house: House) -> None:
@@ -94,7 +94,7 @@ async def test_resources_and_prompts_of_a_stopped_server_are_refused_too(house: 
         return (await read())[0] == 200
 
     await eventually(is_read)
-    await house.rookery.tools.brakes.stop(what(house.workspace_id, "odd"), by=OPERATOR)
+    await house.rookery.tools.kill_switch.stop(what(house.workspace_id, "odd"), actor=OPERATOR)
 
     listed = (await house.admin.get("/api/v1/mcp/servers/odd/resources")).json()
     prompt = await house.admin.post("/api/v1/mcp/servers/odd/prompts/greet", {"arguments": {"name": "Ann"}})
@@ -105,8 +105,10 @@ async def test_resources_and_prompts_of_a_stopped_server_are_refused_too(house: 
 
 async def test_stopping_and_starting_are_in_the_audit_log(house: House) -> None:
     """D-29: who stopped what, and why."""
-    await house.rookery.tools.brakes.stop(what(house.workspace_id, "brain", "search", "why not"), by=Actor(kind="operator", name="ann"))
-    await house.rookery.tools.brakes.start(what(house.workspace_id, "brain", "search"), by=OPERATOR)
+    await house.rookery.tools.kill_switch.stop(
+        what(house.workspace_id, "brain", "search", "why not"), actor=Actor(kind="operator", name="ann")
+    )
+    await house.rookery.tools.kill_switch.start(what(house.workspace_id, "brain", "search"), actor=OPERATOR)
 
     started, stopped = (await house.admin.get("/api/v1/audit?per_page=2")).json()["data"]
     assert (started["action"], stopped["action"]) == ("tools.started", "tools.stopped")
@@ -114,8 +116,8 @@ async def test_stopping_and_starting_are_in_the_audit_log(house: House) -> None:
 
 
 workspaces, servers, tools = st.sampled_from([1, 2]), st.sampled_from(["a", "b"]), st.sampled_from(["x", "y"])
-targets = st.tuples(st.sampled_from([EVERYWHERE, 1, 2]), st.just(""), st.just("")) | st.tuples(
-    st.sampled_from([EVERYWHERE, 1, 2]), servers, st.sampled_from(["", "x", "y"])
+targets = st.tuples(st.sampled_from([ALL_WORKSPACES, 1, 2]), st.just(""), st.just("")) | st.tuples(
+    st.sampled_from([ALL_WORKSPACES, 1, 2]), servers, st.sampled_from(["", "x", "y"])
 )
 steps = st.lists(st.tuples(st.booleans(), targets), max_size=8)
 
@@ -125,27 +127,27 @@ async def test_a_call_is_refused_exactly_while_something_that_it_is_part_of_is_s
     database: Database, steps: Sequence[tuple[bool, tuple[int, str, str]]]
 ) -> None:
     """D-33: whatever is stopped and started, in whatever order, told by a second process."""
-    brakes, elsewhere = (Brakes(database, Audit(database, utc_now), utc_now) for _ in range(2))
-    for left in await brakes.stops():
-        await brakes.start(left, by=OPERATOR)
+    brakes, elsewhere = (KillSwitch(database, AuditLog(database, utc_now), utc_now) for _ in range(2))
+    for left in await brakes.list_stops():
+        await brakes.start(left, actor=OPERATOR)
     stopped = set[tuple[int, str, str]]()
     for is_stop, target in steps:
         if is_stop:
-            await brakes.stop(what(*target), by=OPERATOR)
+            await brakes.stop(what(*target), actor=OPERATOR)
             stopped.add(target)
         else:
-            assert await brakes.start(what(*target), by=OPERATOR) == (target in stopped)
+            assert await brakes.start(what(*target), actor=OPERATOR) == (target in stopped)
             stopped.discard(target)
         for workspace_id in (1, 2):
             for server in ("a", "b"):
                 for tool in ("x", "y"):
-                    parts = {(at, *part) for at in (EVERYWHERE, workspace_id) for part in (("", ""), (server, ""), (server, tool))}
+                    parts = {(at, *part) for at in (ALL_WORKSPACES, workspace_id) for part in (("", ""), (server, ""), (server, tool))}
                     assert await _is_refused(elsewhere, workspace_id, server, tool) == bool(parts & stopped)
 
 
-async def _is_refused(brakes: Brakes, workspace_id: int, server: str, tool: str) -> bool:
+async def _is_refused(brakes: KillSwitch, workspace_id: int, server: str, tool: str) -> bool:
     try:
-        await brakes.must_be_free(make_caller(workspace_id=workspace_id, shown_workspace_id=workspace_id), server, tool)
-    except Disabled:
+        await brakes.require_enabled(make_caller(workspace_id=workspace_id, shown_workspace_id=workspace_id), server, tool)
+    except ToolDisabled:
         return True
     return False

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from rookery.access.models import Caller
 from rookery.kernel.config import Settings
-from rookery.tools.calling.asked import PLAINLY, Asked, Manner
-from rookery.tools.calling.caching import Cache
-from rookery.tools.calling.results import Result
-from rookery.tools.models import CallRow, JsonObject, Outcome, Server, ToolRules
+from rookery.tools.calling.result_cache import ResultCache
+from rookery.tools.calling.results import ToolResult
+from rookery.tools.calling.tool_call import DEFAULT_CALL_OPTIONS, CallOptions, ToolCall
+from rookery.tools.catalogue_tool import CatalogueTool
+from rookery.tools.models import CallOutcome, CallRecord, JsonObject, Server, ToolRules
 from rookery.tools.store import calls as store
-from rookery.tools.tool import Tool
 from tests.conftest import FakeClock, eventually, open_house
 from tests.tools.conftest import Start, write
 from tests.tools.makers import SERVERS, Tools, entry, make_caller, odd
@@ -35,12 +35,16 @@ def database_url() -> str:
     return "embedded:"
 
 
-async def call(tools: Tools, tool: str = "read", *, caller: Caller = CALLER, manner: Manner = PLAINLY, **arguments: object) -> Outcome:
+async def call(
+    tools: Tools, tool: str = "read", *, caller: Caller = CALLER, manner: CallOptions = DEFAULT_CALL_OPTIONS, **arguments: object
+) -> CallOutcome:
     """Call a tool."""
-    return await tools.calls.call(caller, "counting", tool, arguments, manner=manner)
+    return await tools.calls.call(caller, "counting", tool, arguments, options=manner)
 
 
-async def said(tools: Tools, tool: str = "read", *, caller: Caller = CALLER, manner: Manner = PLAINLY, **arguments: object) -> str:
+async def said(
+    tools: Tools, tool: str = "read", *, caller: Caller = CALLER, manner: CallOptions = DEFAULT_CALL_OPTIONS, **arguments: object
+) -> str:
     """Call a tool, and return what it counted."""
     outcome = await call(tools, tool, caller=caller, manner=manner, **arguments)
     return str(json.loads(outcome.result or b"")["content"][0]["text"]).rstrip(".")
@@ -60,7 +64,7 @@ async def test_a_result_is_kept_for_the_same_arguments_in_any_order(start: Start
     assert [outcome.cache for outcome in outcomes] == ["miss", "hit", "miss", "miss"]
     assert outcomes[0].result == outcomes[1].result
     await tools.journal.flush()
-    rows: list[CallRow] = await tools.db.read(lambda tx: store.latest_calls(tx, workspace_id=1, limit=10))
+    rows: list[CallRecord] = await tools.db.read(lambda tx: store.list_latest_calls(tx, workspace_id=1, limit=10))
     assert [(row.cached, row.success) for row in reversed(rows)] == [(False, True), (True, True), (False, True), (False, True)]
 
 
@@ -99,7 +103,7 @@ async def test_who_shares_a_session_shares_results(start: Start, isolation: str,
         (CALLER, "sess_1"),
     ]
 
-    outcomes = [await call(tools, caller=caller, manner=Manner(session_id=session)) for caller, session in callers]
+    outcomes = [await call(tools, caller=caller, manner=CallOptions(session_id=session)) for caller, session in callers]
 
     assert [outcome.cache for outcome in outcomes] == hits
 
@@ -108,7 +112,7 @@ async def test_headers_that_go_on_make_another_call(start: Start) -> None:
     """D-31: an upstream that is told who asks answers by that."""
     tools = await start({"counting": {**COUNTING, **KEPT, "forward_headers": ["X-Tenant"]}})
 
-    manners = [Manner(headers={"x-tenant": tenant, "x-other": other}) for tenant, other in (("a", "1"), ("a", "2"), ("b", "1"))]
+    manners = [CallOptions(headers={"x-tenant": tenant, "x-other": other}) for tenant, other in (("a", "1"), ("a", "2"), ("b", "1"))]
 
     assert [(await call(tools, manner=manner)).cache for manner in manners] == ["miss", "hit", "miss"]
 
@@ -118,7 +122,7 @@ async def test_what_a_message_says_beside_its_arguments_makes_another_call(start
     tools = await start({"counting": {**COUNTING, **KEPT}})
     metas: list[dict[str, object]] = [{"tenant": "a"}, {"tenant": "b"}, {"tenant": "a", "traceparent": "00-1-2-01"}]
 
-    assert [(await call(tools, manner=Manner(meta=meta))).cache for meta in metas] == ["miss", "miss", "hit"]
+    assert [(await call(tools, manner=CallOptions(meta=meta))).cache for meta in metas] == ["miss", "miss", "hit"]
 
 
 async def test_a_result_that_its_caller_was_asked_for_is_nobody_elses(start: Start) -> None:
@@ -129,8 +133,8 @@ async def test_a_result_that_its_caller_was_asked_for_is_nobody_elses(start: Sta
         async def on_request(method: str, params: JsonObject) -> JsonObject:
             return {"action": "accept", "content": {"name": key}}
 
-        caller, manner = make_caller(key_id=key), Manner(on_request=on_request)
-        outcome = await tools.calls.call(caller, "odd", "ask", {"count": 1}, manner=manner)
+        caller, manner = make_caller(key_id=key), CallOptions(on_request=on_request)
+        outcome = await tools.calls.call(caller, "odd", "ask", {"count": 1}, options=manner)
         return str(json.loads(outcome.result or b"")["content"][0]["text"])
 
     first, second = await answered("anna"), await answered("bert")
@@ -146,7 +150,7 @@ async def test_who_asks_at_the_same_moment_asks_once(start: Start, tmp_path: Pat
 
     async with asyncio.TaskGroup() as group:
         calls = [group.create_task(said(tools, "read_late", gate=str(gate))) for _ in range(10)]
-        await eventually(lambda: any(each.in_flight for each in tools.sessions.of("counting")))
+        await eventually(lambda: any(each.in_flight for each in tools.sessions.list_sessions("counting")))
         gate.touch()
 
     assert {each.result() for each in calls} == {"1"}
@@ -158,7 +162,7 @@ async def test_who_waits_for_anothers_call_is_answered_though_that_one_leaves(st
     tools = await start({"counting": {**COUNTING, **KEPT}})
     gate = tmp_path / "gate"
     first = asyncio.create_task(said(tools, "read_late", gate=str(gate)))
-    await eventually(lambda: any(each.in_flight for each in tools.sessions.of("counting")))
+    await eventually(lambda: any(each.in_flight for each in tools.sessions.list_sessions("counting")))
     second = asyncio.create_task(said(tools, "read_late", gate=str(gate)))
     await asyncio.sleep(0)
 
@@ -173,14 +177,14 @@ async def test_who_waits_for_anothers_call_is_answered_though_that_one_leaves(st
 async def test_a_kept_result_is_asked_for_again_when_it_is_old_or_not_wanted(start: Start) -> None:
     """D-34: `cache_s` is seconds; `Cache-Control: no-cache` asks for a fresh one, which is kept in turn."""
     now = [1000.0]
-    tools = await start({"counting": {**COUNTING, **KEPT}}, cache=Cache(monotonic=lambda: now[0]))
+    tools = await start({"counting": {**COUNTING, **KEPT}}, cache=ResultCache(monotonic=lambda: now[0]))
 
     first = await said(tools)
     now[0] += 59.9
     young = await call(tools)
     now[0] += 0.1
     renewed = await said(tools)
-    fresh = await said(tools, manner=Manner(fresh=True))
+    fresh = await said(tools, manner=CallOptions(no_cache=True))
     after = await said(tools)
 
     assert (first, young.cache, round(young.age_s, 1), renewed, fresh, after) == ("1", "hit", 59.9, "2", "3", "3")
@@ -190,10 +194,10 @@ async def test_a_changed_entry_forgets_what_was_kept(start: Start, file: Path) -
     """D-31, D-34: another entry may be another server, or another account at it."""
     tools = await start({"counting": {**COUNTING, **KEPT}})
     assert [await said(tools), (await call(tools)).cache] == ["1", "hit"]
-    before = tools.catalogue.server(CALLER, "counting")
+    before = tools.catalogue.get_server(CALLER, "counting")
 
     write(file, counting={**COUNTING, **KEPT, "env": {"ACCOUNT": "another"}})
-    await eventually(lambda: tools.catalogue.server(CALLER, "counting") is not before)
+    await eventually(lambda: tools.catalogue.get_server(CALLER, "counting") is not before)
 
     assert (await call(tools)).cache == "miss"
 
@@ -213,21 +217,29 @@ async def test_the_answer_says_that_it_was_kept(settings: Settings) -> None:
     assert first.json()["result"] == second.json()["result"] != fresh.json()["result"]
 
 
-READ = Tool({"name": "read", "annotations": {"readOnlyHint": True}}, None)
+READ = CatalogueTool({"name": "read", "annotations": {"readOnlyHint": True}}, None)
 SERVER = odd(rules=ToolRules(cache_s={"*": 1e9}))
 
 
-def asked(number: int, server: Server = SERVER) -> Asked:
+def asked(number: int, server: Server = SERVER) -> ToolCall:
     """Make a call that differs from others by a number."""
-    return Asked(caller=CALLER, server=server, tool="read", arguments={"n": number}, manner=PLAINLY, at=FakeClock()(), started=0.0)
+    return ToolCall(
+        caller=CALLER,
+        server=server,
+        tool="read",
+        arguments={"n": number},
+        options=DEFAULT_CALL_OPTIONS,
+        at=FakeClock()(),
+        started=0.0,
+    )
 
 
-def result(size: int) -> Callable[[], asyncio.Future[Result]]:
+def result(size: int) -> Callable[[], asyncio.Future[ToolResult]]:
     """Make what an upstream answers."""
 
-    def ask() -> asyncio.Future[Result]:
-        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        future.set_result(Result(content=b"x" * size))
+    def ask() -> asyncio.Future[ToolResult]:
+        future: asyncio.Future[ToolResult] = asyncio.get_running_loop().create_future()
+        future.set_result(ToolResult(content=b"x" * size))
         return future
 
     return ask
@@ -238,11 +250,11 @@ def test_no_mix_of_results_takes_more_memory_than_it_may(calls: list[tuple[int, 
     """D-34: bounded, whatever callers ask; the result asked for last is there as long as it fits at all."""
 
     async def run() -> None:
-        cache = Cache(most_bytes=10_000, largest=3000)
+        cache = ResultCache(max_bytes=10_000, max_result_bytes=3000)
         for number, size in calls:
-            kept = await cache.result(asked(number), READ, result(size))
-            again = await cache.result(asked(number), READ, result(size))
-            assert again.was_there == (len(kept.result.content) + 500 <= 3000)
+            kept = await cache.get_or_fetch(asked(number), READ, result(size))
+            again = await cache.get_or_fetch(asked(number), READ, result(size))
+            assert again.is_hit == (len(kept.result.content) + 500 <= 3000)
             assert cache.size <= 10_000
 
     asyncio.run(run())

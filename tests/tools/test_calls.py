@@ -16,12 +16,12 @@ import pytest
 
 from rookery.access.models import Caller
 from rookery.kernel.errors import EngineUnavailable, PermissionDenied, RookeryError
-from rookery.kernel.events import Bus, ServerHealthChanged, ToolCalled
-from rookery.tools.calling.asked import Manner
-from rookery.tools.errors import ArgumentsInvalid, Disabled, ServerBusy, ServerNotFound, TestKeyRefused, ToolNotFound
-from rookery.tools.models import CallRow, Outcome
+from rookery.kernel.events import EventBus, ServerHealthChanged, ToolCalled
+from rookery.tools.calling.tool_call import CallOptions
+from rookery.tools.errors import ArgumentsInvalid, ServerBusy, ServerNotFound, TestKeyRefused, ToolDisabled, ToolNotFound
+from rookery.tools.models import CallOutcome, CallRecord
 from rookery.tools.store import calls as store
-from rookery.tools.supervision.supervised import Timing
+from rookery.tools.supervision.upstream_session import SupervisionTimeouts
 from tests.conftest import eventually
 from tests.tools.conftest import Start, write
 from tests.tools.makers import Tools, entry, is_alive, make_caller
@@ -30,7 +30,7 @@ CALLER = make_caller()
 OTHER = make_caller(workspace_id=2, shown_workspace_id=2, key_id="key-2")
 
 
-async def call(tools: Tools, tool: str, *, server: str = "odd", caller: Caller = CALLER, **arguments: object) -> Outcome:
+async def call(tools: Tools, tool: str, *, server: str = "odd", caller: Caller = CALLER, **arguments: object) -> CallOutcome:
     """Call a tool."""
     return await tools.calls.call(caller, server, tool, arguments)
 
@@ -42,10 +42,10 @@ async def said(tools: Tools, tool: str, *, server: str = "odd", caller: Caller =
     return str(json.loads(outcome.result or b"")["content"][0]["text"])
 
 
-async def rows(tools: Tools, workspace_id: int = 1) -> list[CallRow]:
+async def rows(tools: Tools, workspace_id: int = 1) -> list[CallRecord]:
     """Return the rows of a workspace, the latest first."""
     await tools.journal.flush()
-    return await tools.db.read(lambda tx: store.latest_calls(tx, workspace_id=workspace_id, limit=100))
+    return await tools.db.read(lambda tx: store.list_latest_calls(tx, workspace_id=workspace_id, limit=100))
 
 
 # What a call is answered with, and what is kept of it.
@@ -160,8 +160,8 @@ async def test_a_tool_that_came_since_the_last_look_is_found(start: Start) -> No
     await said(tools, "grow")
 
     async def is_there() -> bool:
-        odd = tools.catalogue.server(CALLER, "odd")
-        return tools.catalogue.tool(odd, "late") is not None
+        odd = tools.catalogue.get_server(CALLER, "odd")
+        return tools.catalogue.find_tool(odd, "late") is not None
 
     await eventually(is_there)
     assert await said(tools, "late") == "ok"
@@ -214,17 +214,17 @@ async def test_more_calls_than_a_server_takes_wait_in_line_and_then_are_refused(
     outcomes = await asyncio.gather(*slow, return_exceptions=True)
 
     assert [type(each) for each in outcomes].count(ServerBusy) == 1
-    assert [each.error for each in outcomes if isinstance(each, Outcome)] == [None] * 5
-    odd = tools.catalogue.server(CALLER, "odd")
-    assert [session.in_flight for session in tools.sessions.of(odd.id)] == [0]
+    assert [each.error for each in outcomes if isinstance(each, CallOutcome)] == [None] * 5
+    odd = tools.catalogue.get_server(CALLER, "odd")
+    assert [session.in_flight for session in tools.sessions.list_sessions(odd.id)] == [0]
 
 
 async def test_a_resource_too_waits_its_turn_and_not_for_ever(start: Start, tmp_path: Path) -> None:
     """D-34, D-30: reading takes a place as a call does; who gets none in time is told so."""
-    tools = await start({"odd": entry(max_concurrency=1)}, timing=Timing(queue_s=0.1))
+    tools = await start({"odd": entry(max_concurrency=1)}, timing=SupervisionTimeouts(queue_timeout_s=0.1))
     await said(tools, "echo", text="hi")
     slow = asyncio.create_task(call(tools, "slow", seconds=30, mark=str(tmp_path / "x")))
-    await eventually(lambda: any(each.in_flight for each in tools.sessions.of("odd")))
+    await eventually(lambda: any(each.in_flight for each in tools.sessions.list_sessions("odd")))
 
     async with asyncio.timeout(10):
         with pytest.raises(ServerBusy):
@@ -241,7 +241,7 @@ async def test_a_killed_server_fails_the_calls_in_flight_alone_and_is_back_withi
     tools = await start({"odd": entry()})
     pid = int(await said(tools, "pid"))
     in_flight = [asyncio.create_task(call(tools, "slow", seconds=30, mark=str(tmp_path / "x"))) for _ in range(8)]
-    await eventually(lambda: sum(session.in_flight for session in tools.sessions.of("odd")) == 8)
+    await eventually(lambda: sum(session.in_flight for session in tools.sessions.list_sessions("odd")) == 8)
 
     os.kill(pid, signal.SIGKILL)
     killed = time.monotonic()
@@ -272,7 +272,9 @@ async def test_a_session_that_crashed_while_idle_is_opened_again_for_any_tool(st
 
 async def test_a_crash_loop_backs_off_and_says_so_at_once(start: Start) -> None:
     """D-32: back-off, and a breaker for crash loops."""
-    tools = await start({"odd": entry("--exit")}, timing=Timing(connect_s=5, first_delay_s=5, patience_s=0.1))
+    tools = await start(
+        {"odd": entry("--exit")}, timing=SupervisionTimeouts(connect_timeout_s=5, initial_backoff_s=5, max_caller_wait_s=0.1)
+    )
     for _ in range(3):
         await call(tools, "echo", text="hi")
 
@@ -299,7 +301,7 @@ async def test_a_dead_server_slows_no_other_and_not_the_start(start: Start) -> N
 
 async def test_a_call_to_a_server_never_seen_waits_its_connect_time_and_is_no_404(start: Start) -> None:
     """D-32."""
-    tools = await start({"dead": entry("--hang")}, timing=Timing(connect_s=0.5))
+    tools = await start({"dead": entry("--hang")}, timing=SupervisionTimeouts(connect_timeout_s=0.5))
 
     outcome = await call(tools, "anything", server="dead")
 
@@ -333,10 +335,12 @@ async def test_a_session_serves_whom_its_isolation_says(start: Start, isolation:
 async def test_an_agents_session_has_its_own_and_it_ends_with_it(start: Start) -> None:
     """D-32, D-38: per_session."""
     tools = await start({"odd": entry(isolation="per_session")})
-    outcomes = [await tools.calls.call(CALLER, "odd", "pid", {}, manner=Manner(session_id=each)) for each in ("sess_1", "sess_2", "sess_1")]
+    outcomes = [
+        await tools.calls.call(CALLER, "odd", "pid", {}, options=CallOptions(session_id=each)) for each in ("sess_1", "sess_2", "sess_1")
+    ]
     pids = [json.loads(outcome.result or b"")["content"][0]["text"] for outcome in outcomes]
 
-    tools.sessions.end_session(1, "sess_1")
+    tools.sessions.close_agent_session(1, "sess_1")
 
     assert pids[0] == pids[2] != pids[1]
     await eventually(lambda: not is_alive(int(pids[0])))
@@ -347,7 +351,7 @@ async def test_another_workspace_never_gets_into_an_agents_session(start: Start)
     """D-32: a session serves two workspaces only when its entry says shared, whatever session id a caller claims."""
     tools = await start({"odd": entry(isolation="per_session")})
 
-    outcomes = [await tools.calls.call(each, "odd", "pid", {}, manner=Manner(session_id="sess_1")) for each in (CALLER, OTHER)]
+    outcomes = [await tools.calls.call(each, "odd", "pid", {}, options=CallOptions(session_id="sess_1")) for each in (CALLER, OTHER)]
 
     assert len({outcome.result for outcome in outcomes}) == 2
 
@@ -357,7 +361,7 @@ async def test_another_key_never_gets_into_an_agents_session(start: Start) -> No
     tools = await start({"odd": entry(isolation="per_session")})
     second = make_caller(key_id="key-2")
 
-    outcomes = [await tools.calls.call(each, "odd", "pid", {}, manner=Manner(session_id="sess_1")) for each in (CALLER, second)]
+    outcomes = [await tools.calls.call(each, "odd", "pid", {}, options=CallOptions(session_id="sess_1")) for each in (CALLER, second)]
 
     assert len({outcome.result for outcome in outcomes}) == 2
 
@@ -366,11 +370,11 @@ async def test_calls_that_run_while_their_servers_entry_changes_are_finished(sta
     """D-31: an edit applies without a restart; what was taken before it is answered, in line too, by the session it was taken by."""
     tools = await start({"odd": entry(max_concurrency=2)})
     asked = [asyncio.create_task(call(tools, "slow", seconds=2, mark=str(tmp_path / str(number)))) for number in range(4)]
-    await eventually(lambda: sum(each.in_flight for each in tools.sessions.of("odd")) == 2)
-    (old,) = (each for each in tools.sessions.of("odd") if each.in_flight)
+    await eventually(lambda: sum(each.in_flight for each in tools.sessions.list_sessions("odd")) == 2)
+    (old,) = (each for each in tools.sessions.list_sessions("odd") if each.in_flight)
 
     write(file, odd=entry(tagline="Edited"))
-    await eventually(lambda: tools.catalogue.server(CALLER, "odd").tagline == "Edited")
+    await eventually(lambda: tools.catalogue.get_server(CALLER, "odd").tagline == "Edited")
     assert await said(tools, "echo", text="a new session") == "a new session"
     write(file)
 
@@ -380,7 +384,7 @@ async def test_calls_that_run_while_their_servers_entry_changes_are_finished(sta
 
 async def test_a_call_and_a_change_of_health_are_announced(start: Start) -> None:
     """House 5.2: events; D-33, D-38: once the row is on the disk, and once per change."""
-    bus, heard = Bus(), list[ToolCalled | ServerHealthChanged]()
+    bus, heard = EventBus(), list[ToolCalled | ServerHealthChanged]()
     bus.subscribe(ToolCalled, heard.append)
     bus.subscribe(ServerHealthChanged, heard.append)
     tools = await start({"odd": entry()}, bus=bus)
@@ -431,7 +435,7 @@ async def test_an_idle_session_is_closed_and_opened_again(start: Start) -> None:
         (make_caller(tools=("else/*",)), "echo", PermissionDenied),
         (make_caller(tools=("odd/e*",)), "pid", PermissionDenied),
         (make_caller(environment="test"), "count", TestKeyRefused),
-        (CALLER, "refuse", Disabled),
+        (CALLER, "refuse", ToolDisabled),
     ],
 )
 async def test_a_call_that_the_key_or_the_operator_does_not_allow_is_refused(
@@ -461,16 +465,16 @@ async def test_a_server_of_other_workspaces_does_not_exist(start: Start) -> None
     with pytest.raises(ServerNotFound):
         await call(tools, "echo", text="hi")
     assert await said(tools, "echo", caller=OTHER, text="hi") == "hi"
-    assert tools.catalogue.servers(CALLER) == []
+    assert tools.catalogue.list_servers(CALLER) == []
 
 
 async def test_a_server_that_is_switched_off_is_not_listed_and_refuses(start: Start) -> None:
     """D-33."""
     tools = await start({"odd": entry(enabled=False)})
 
-    with pytest.raises(Disabled):
+    with pytest.raises(ToolDisabled):
         await call(tools, "echo", text="hi")
-    assert tools.catalogue.servers(CALLER) == []
+    assert tools.catalogue.list_servers(CALLER) == []
 
 
 # Built-in servers.
@@ -482,7 +486,7 @@ class NestTool:
 
     name: str
     description: str = "Does something."
-    needs: str
+    required_scope: str
     input_schema: Mapping[str, object]
     annotations: Mapping[str, object]
 
@@ -499,8 +503,8 @@ class Nest:
         """Return its tools."""
         schema = {"type": "object", "properties": {"how": {"type": "string"}}, "additionalProperties": False}
         return [
-            NestTool(name="look", needs="brain:read", input_schema=schema, annotations={"readOnlyHint": True}),
-            NestTool(name="lay", needs="brain:write", input_schema=schema, annotations={}),
+            NestTool(name="look", required_scope="brain:read", input_schema=schema, annotations={"readOnlyHint": True}),
+            NestTool(name="lay", required_scope="brain:write", input_schema=schema, annotations={}),
         ]
 
     async def call(self, tool: str, arguments: Mapping[str, object], caller: Caller) -> Mapping[str, object]:
@@ -541,14 +545,14 @@ async def test_a_built_in_tool_needs_the_scope_of_its_twin(start: Start) -> None
     """D-92: without it, it is not listed, and a call is 403."""
     tools = await start(builtins=[Nest()])
     reader = make_caller(scopes=frozenset({"brain:read"}))
-    nest = tools.catalogue.server(reader, "nest")
-    await tools.catalogue.seen(nest)
+    nest = tools.catalogue.get_server(reader, "nest")
+    await tools.catalogue.wait_listed(nest)
 
     with pytest.raises(RookeryError) as refused:
         await call(tools, "lay", server="nest", caller=reader)
 
     assert (refused.value.status, refused.value.code) == (403, "scope_missing")
-    assert [tool.name for tool in tools.catalogue.tools(reader, nest)] == ["look"]
+    assert [tool.name for tool in tools.catalogue.list_tools(reader, nest)] == ["look"]
 
 
 async def test_what_a_built_in_tool_cannot_do_is_its_failure_and_a_refusal_is_the_callers(start: Start) -> None:

@@ -14,11 +14,11 @@ from rookery.kernel.clock import utc_now
 from rookery.kernel.db import Database
 from rookery.kernel.errors import NotFound
 from rookery.tools.errors import PromptFailed, PromptNotFound, ResourceFailed, ServerUnavailable
-from rookery.tools.models import CallRow, Health, Offer, Snapshot
-from rookery.tools.offers import MOST_OF_A_KIND
+from rookery.tools.features import MAX_FEATURES_PER_KIND
+from rookery.tools.models import CallRecord, FeatureSnapshot, HealthStatus, ServerFeatures
 from rookery.tools.store import calls as stored_calls
 from rookery.tools.store import catalogue as store
-from rookery.tools.supervision.supervised import Timing
+from rookery.tools.supervision.upstream_session import SupervisionTimeouts
 from tests.conftest import eventually
 from tests.tools.conftest import Start, write
 from tests.tools.makers import Tools, children, entry, make_caller
@@ -30,17 +30,17 @@ EVERYBODYS = {"Insights", "Its own scheme", "A file", "A book", "Listed, but bro
 
 def ids(tools: Tools) -> list[str]:
     """Return the ids of all servers that are listed."""
-    return [server.id for server in tools.catalogue.servers(CALLER)]
+    return [server.id for server in tools.catalogue.list_servers(CALLER)]
 
 
 def names(tools: Tools, server_id: str) -> set[str]:
     """Return the names of the tools that are listed of a server."""
-    return {tool.name for tool in tools.catalogue.tools(CALLER, tools.catalogue.server(CALLER, server_id))}
+    return {tool.name for tool in tools.catalogue.list_tools(CALLER, tools.catalogue.get_server(CALLER, server_id))}
 
 
 async def seen(tools: Tools, server_id: str = "odd") -> None:
     """Wait until a server was looked at."""
-    await tools.catalogue.seen(tools.catalogue.server(CALLER, server_id))
+    await tools.catalogue.wait_listed(tools.catalogue.get_server(CALLER, server_id))
 
 
 async def test_every_server_is_looked_at_once_from_the_start_and_a_lazy_one_is_closed_again(start: Start) -> None:
@@ -50,20 +50,20 @@ async def test_every_server_is_looked_at_once_from_the_start_and_a_lazy_one_is_c
 
     await eventually(lambda: "echo" in names(tools, "odd"))
     await eventually(lambda: len(children()) == before)
-    odd = tools.catalogue.server(CALLER, "odd")
-    assert tools.sessions.condition(odd).health is Health.ONLINE
+    odd = tools.catalogue.get_server(CALLER, "odd")
+    assert tools.sessions.get_health_state(odd).health is HealthStatus.ONLINE
 
 
 async def test_an_eager_server_is_kept_open_and_given_to_its_first_caller(start: Start) -> None:
     """D-32: lifecycle eager."""
     tools = await start({"odd": entry(lifecycle="eager")})
     await seen(tools)
-    (session,) = tools.sessions.of("odd")
+    (session,) = tools.sessions.list_sessions("odd")
 
     outcome = await tools.calls.call(CALLER, "odd", "echo", {"text": "hi"})
 
     assert outcome.error is None
-    assert tools.sessions.of("odd") == [session]
+    assert tools.sessions.list_sessions("odd") == [session]
 
 
 async def test_what_was_seen_is_listed_while_the_server_is_down_and_after_a_restart(start: Start, file: Path) -> None:
@@ -71,7 +71,7 @@ async def test_what_was_seen_is_listed_while_the_server_is_down_and_after_a_rest
     first = await start({"odd": entry()})
     await seen(first)
     await first.aclose()
-    server = first.catalogue.server(CALLER, "odd")
+    server = first.catalogue.get_server(CALLER, "odd")
     await eventually(lambda: first.catalogue.is_known(server))
 
     again = await start({"odd": entry()})
@@ -84,7 +84,7 @@ async def test_what_was_seen_is_listed_while_the_server_is_down_and_after_a_rest
 
 async def test_the_first_list_of_a_server_waits_for_it_but_not_for_long(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """D-32: 5 seconds at most."""
-    monkeypatch.setattr("rookery.tools.catalogue.FIRST_LIST_S", 0.2)
+    monkeypatch.setattr("rookery.tools.catalogue.FIRST_LIST_TIMEOUT_S", 0.2)
     tools = await start({"odd": entry(), "dead": entry("--hang")})
 
     started = time.monotonic()
@@ -105,19 +105,19 @@ async def test_an_edit_of_the_file_applies_without_a_restart_to_what_it_changes_
     await eventually(lambda: "echo" in names(tools, "new"))
     outcome = await tools.calls.call(CALLER, "odd", "count", {})
     assert b'"2"' in (outcome.result or b"")
-    assert tools.sessions.of("old") == [] or all(session.is_stopping for session in tools.sessions.of("old"))
+    assert tools.sessions.list_sessions("old") == [] or all(session.is_stopping for session in tools.sessions.list_sessions("old"))
 
 
 async def test_a_schema_past_64_bits_is_kept_and_comes_back_unchanged(start: Start, file: Path) -> None:
     """D-34: schemas pass through unchanged; D-32: the catalogue is kept in the store."""
     first = await start({"odd": entry()})
     await eventually(lambda: "vast" in names(first, "odd"))
-    await eventually(lambda: first.db.read(store.snapshots))
+    await eventually(lambda: first.db.read(store.list_snapshots))
     await first.aclose()
     write(file, odd=entry())
     second = await start()
 
-    tool = second.catalogue.tool(second.catalogue.server(CALLER, "odd"), "vast")
+    tool = second.catalogue.find_tool(second.catalogue.get_server(CALLER, "odd"), "vast")
 
     assert tool is not None
     assert tool.definition["inputSchema"] == {"type": "object", "maxProperties": 10**30}
@@ -126,23 +126,23 @@ async def test_a_schema_past_64_bits_is_kept_and_comes_back_unchanged(start: Sta
 async def test_a_server_that_could_not_be_listed_once_is_online_again_with_its_next_list(start: Start) -> None:
     """D-33: health is how the server does now."""
     tools = await start({"odd": entry()})
-    server = tools.catalogue.server(CALLER, "odd")
+    server = tools.catalogue.get_server(CALLER, "odd")
     await tools.calls.call(CALLER, "odd", "pid", {})
-    tools.sessions.note(server, Health.DEGRADED, "a list could not be had")
+    tools.sessions.record_health(server, HealthStatus.DEGRADED, "a list could not be had")
 
     await tools.calls.call(CALLER, "odd", "grow", {})
 
-    await eventually(lambda: tools.sessions.condition(server).health is Health.ONLINE)
+    await eventually(lambda: tools.sessions.get_health_state(server).health is HealthStatus.ONLINE)
 
 
 async def test_a_server_takes_no_more_room_than_any_needs(start: Start) -> None:
     """D-32: whoever adds a server says how many tools it has, and all pay for them: the first ones are kept, and called."""
     tools = await start({"odd": entry("--many")})
-    server = tools.catalogue.server(CALLER, "odd")
+    server = tools.catalogue.get_server(CALLER, "odd")
     await eventually(lambda: tools.catalogue.is_known(server))
 
-    listed = tools.catalogue.tools(CALLER, server)
-    assert (len(listed), listed[0].name) == (MOST_OF_A_KIND, "echo")
+    listed = tools.catalogue.list_tools(CALLER, server)
+    assert (len(listed), listed[0].name) == (MAX_FEATURES_PER_KIND, "echo")
 
 
 async def test_a_changed_entry_restarts_its_server(start: Start, file: Path) -> None:
@@ -151,7 +151,7 @@ async def test_a_changed_entry_restarts_its_server(start: Start, file: Path) -> 
     assert (await tools.calls.call(CALLER, "odd", "count", {})).error is None
 
     write(file, odd=entry(timeout_s=5))
-    await eventually(lambda: tools.catalogue.server(CALLER, "odd").timeout_s == 5)
+    await eventually(lambda: tools.catalogue.get_server(CALLER, "odd").timeout_s == 5)
 
     outcome = await tools.calls.call(CALLER, "odd", "count", {})
     assert b'"1"' in (outcome.result or b"")
@@ -194,13 +194,13 @@ async def test_a_server_elsewhere_does_not_inherit_what_was_seen(start: Start, f
 async def test_the_health_of_a_broken_server_is_told_with_the_reason(start: Start) -> None:
     """D-33."""
     tools = await start({"odd": entry("--exit"), "unset": {"command": "x", "args": ["${NOT_SET}"]}})
-    broken = tools.catalogue.server(CALLER, "odd")
+    broken = tools.catalogue.get_server(CALLER, "odd")
 
-    await eventually(lambda: tools.sessions.condition(broken).health is Health.OFFLINE)
+    await eventually(lambda: tools.sessions.get_health_state(broken).health is HealthStatus.OFFLINE)
 
-    assert "cannot find my configuration" in tools.sessions.condition(broken).last_error
-    unset = tools.sessions.condition(tools.catalogue.server(CALLER, "unset"))
-    assert (unset.health, unset.last_error) == (Health.OFFLINE, "The environment variable NOT_SET is not set.")
+    assert "cannot find my configuration" in tools.sessions.get_health_state(broken).last_error
+    unset = tools.sessions.get_health_state(tools.catalogue.get_server(CALLER, "unset"))
+    assert (unset.health, unset.last_error) == (HealthStatus.OFFLINE, "The environment variable NOT_SET is not set.")
 
 
 # Resources and prompts.
@@ -246,10 +246,10 @@ async def test_what_one_workspace_calls_its_resources_is_told_to_no_other(start:
     tools = await start({"odd": entry()})
     await seen(tools)
     ours, theirs = CALLER, make_caller(workspace_id=2, shown_workspace_id=2, key_id="key-2")
-    odd = tools.catalogue.server(CALLER, "odd")
+    odd = tools.catalogue.get_server(CALLER, "odd")
 
     def titles(caller: Caller) -> set[object]:
-        return {each["name"] for each in tools.resources.listed(odd, caller)} - EVERYBODYS
+        return {each["name"] for each in tools.resources.list_resources(odd, caller)} - EVERYBODYS
 
     for caller, title in ((ours, "merger"), (theirs, "lawsuit")):
         assert (await tools.calls.call(caller, "odd", "jot", {"title": title})).code is None
@@ -258,31 +258,31 @@ async def test_what_one_workspace_calls_its_resources_is_told_to_no_other(start:
     assert titles(make_caller(workspace_id=3, shown_workspace_id=3)) == set()
     await tools.aclose()
     again = await start()
-    assert {each["name"] for each in again.resources.listed(odd, ours)} == EVERYBODYS
+    assert {each["name"] for each in again.resources.list_resources(odd, ours)} == EVERYBODYS
 
 
 async def test_resources_known_of_others_alone_are_asked_for_by_a_session_of_ones_own(start: Start) -> None:
     """D-32: another workspace was first; what it lists is its own, so who comes next is not told that there is nothing."""
     tools = await start({"odd": entry()})
-    odd = tools.catalogue.server(CALLER, "odd")
+    odd = tools.catalogue.get_server(CALLER, "odd")
     assert (await tools.calls.call(CALLER, "odd", "jot", {"title": "merger"})).code is None
     other = make_caller(workspace_id=2, shown_workspace_id=2, key_id="key-2")
 
-    await tools.catalogue.seen(odd, other)
+    await tools.catalogue.wait_listed(odd, other)
 
-    assert {each["name"] for each in tools.resources.listed(odd, other)} == EVERYBODYS
+    assert {each["name"] for each in tools.resources.list_resources(odd, other)} == EVERYBODYS
 
 
 async def test_a_prompt_is_filled_in(start: Start) -> None:
     """D-30."""
     tools = await start({"odd": entry()})
-    odd = tools.catalogue.server(CALLER, "odd")
+    odd = tools.catalogue.get_server(CALLER, "odd")
 
-    assert "Hello you" in str(await tools.resources.prompt(CALLER, odd, "greet", {"who": "you"}))
+    assert "Hello you" in str(await tools.resources.get_prompt(CALLER, odd, "greet", {"who": "you"}))
     with pytest.raises(PromptNotFound):
-        await tools.resources.prompt(CALLER, odd, "insult", {})
+        await tools.resources.get_prompt(CALLER, odd, "insult", {})
     with pytest.raises(PromptFailed, match="who is missing"):
-        await tools.resources.prompt(CALLER, odd, "greet", {})
+        await tools.resources.get_prompt(CALLER, odd, "greet", {})
 
 
 # Many at once, and the end.
@@ -296,7 +296,7 @@ async def test_closing_is_quick_and_leaves_nothing_whatever_is_going_on(start: S
         "odd": entry(lifecycle="eager"),
     }
     before = {each.pid for each in children()}
-    tools = await start(servers, timing=Timing(connect_s=60))
+    tools = await start(servers, timing=SupervisionTimeouts(connect_timeout_s=60))
     await seen(tools)
     await seen(tools, "deaf")
 
@@ -321,9 +321,11 @@ async def test_many_callers_of_many_servers_get_their_own_answers(start: Start) 
 async def test_rows_and_snapshots_come_back_from_either_store_as_they_went_in(database: Database) -> None:
     """D-38: the same in both dialects."""
     at = utc_now()
-    offer = Offer(tools=({"name": "é", "inputSchema": {"default": None}},), needs={"é": "brain:read"}, instructions="Well")
-    snapshot = Snapshot(server_key="s", fingerprint="f", offer=offer, seen_at=at)
-    row = CallRow(
+    offer = ServerFeatures(
+        tools=({"name": "é", "inputSchema": {"default": None}},), required_scopes={"é": "brain:read"}, instructions="Well"
+    )
+    snapshot = FeatureSnapshot(server_key="s", fingerprint="f", features=offer, seen_at=at)
+    row = CallRecord(
         id="1",
         workspace_id=1,
         server_id="s",
@@ -344,13 +346,15 @@ async def test_rows_and_snapshots_come_back_from_either_store_as_they_went_in(da
         arguments='{"a": "é"}',
     )
 
-    await database.write(lambda tx: store.keep_snapshot(tx, Snapshot(server_key="s", fingerprint="old", offer=Offer(), seen_at=at)))
-    await database.write(lambda tx: store.keep_snapshot(tx, snapshot))
-    await database.write(lambda tx: stored_calls.add_calls(tx, [row, row]))
+    await database.write(
+        lambda tx: store.save_snapshot(tx, FeatureSnapshot(server_key="s", fingerprint="old", features=ServerFeatures(), seen_at=at))
+    )
+    await database.write(lambda tx: store.save_snapshot(tx, snapshot))
+    await database.write(lambda tx: stored_calls.insert_calls(tx, [row, row]))
 
-    assert await database.read(store.snapshots) == [snapshot]
-    assert await database.read(lambda tx: stored_calls.latest_calls(tx, workspace_id=1, limit=5)) == [row]
-    assert await database.read(lambda tx: stored_calls.latest_calls(tx, workspace_id=2, limit=5)) == []
+    assert await database.read(store.list_snapshots) == [snapshot]
+    assert await database.read(lambda tx: stored_calls.list_latest_calls(tx, workspace_id=1, limit=5)) == [row]
+    assert await database.read(lambda tx: stored_calls.list_latest_calls(tx, workspace_id=2, limit=5)) == []
 
 
 async def test_a_server_that_tells_of_changes_without_end_is_asked_once_a_second(start: Start) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from rookery.engines import upstreams
 from rookery.tools.errors import ServerBusy
-from rookery.tools.servers.checking import AT_ONCE, Checker
+from rookery.tools.servers.server_check import MAX_CONCURRENT_CHECKS, ServerChecker
 from tests.conftest import eventually
 from tests.tools.makers import at
 
@@ -32,9 +32,9 @@ async def silent() -> AsyncIterator[tuple[str, list[asyncio.StreamWriter]]]:
 async def test_a_workspace_checks_a_few_servers_at_once_and_no_more(silent: tuple[str, list[asyncio.StreamWriter]]) -> None:
     """D-37: a check may be a process, or wait for 30 s; one more is refused, and places come back."""
     url, there = silent
-    checker = Checker(upstreams.open([]), patience_s=20)
-    running = [asyncio.create_task(checker.check(at(url, owner=None))) for _ in range(AT_ONCE)]
-    await eventually(lambda: len(there) >= AT_ONCE)
+    checker = ServerChecker(upstreams.open([]), timeout_s=20)
+    running = [asyncio.create_task(checker.check(at(url, owner=None))) for _ in range(MAX_CONCURRENT_CHECKS)]
+    await eventually(lambda: len(there) >= MAX_CONCURRENT_CHECKS)
 
     with pytest.raises(ServerBusy):
         await checker.check(at(url, owner=None))
@@ -42,7 +42,7 @@ async def test_a_workspace_checks_a_few_servers_at_once_and_no_more(silent: tupl
         task.cancel()
     await asyncio.gather(*running, return_exceptions=True)
     again = asyncio.create_task(checker.check(at(url, owner=None)))
-    await eventually(lambda: len(there) > AT_ONCE)
+    await eventually(lambda: len(there) > MAX_CONCURRENT_CHECKS)
 
     again.cancel()
     await asyncio.gather(again, return_exceptions=True)

@@ -11,9 +11,9 @@ from typing import cast
 from rookery.kernel.config import Settings
 from rookery.kernel.db import Database
 from rookery.tools.catalogue import Catalogue
-from rookery.tools.models import Server, Status
-from rookery.tools.servers.roster import Roster
-from rookery.tools.supervision.sessions import Sessions
+from rookery.tools.models import Server, ServerStatus
+from rookery.tools.servers.registry import ServerRegistry
+from rookery.tools.supervision.session_pool import SessionPool
 from tests.conftest import eventually, open_house
 from tests.tools.conftest import write
 from tests.tools.makers import CONNECTORS, entry, make_caller
@@ -35,15 +35,15 @@ async def test_a_running_rookery_keeps_the_date_too(db: Database, file: Path) ->
     """Issue 14: an edit applies without a restart, and moves no date of another entry; D-08, D-31."""
     now = [datetime(2026, 1, 1, tzinfo=UTC)]
     write(file, odd=entry(status="deprecated"))
-    sessions = Sessions(CONNECTORS)
-    catalogue = Catalogue(db, sessions, Roster(path=file), clock=lambda: now[0])
+    sessions = SessionPool(CONNECTORS)
+    catalogue = Catalogue(db, sessions, ServerRegistry(path=file), clock=lambda: now[0])
     await sessions.start()
     await catalogue.start()
     now[0] = datetime(2026, 3, 1, tzinfo=UTC)
     write(file, odd=entry(status="deprecated"), late=entry(status="deprecated"))
 
     def found(server_id: str) -> Server | None:
-        return next((each for each in catalogue.servers(make_caller()) if each.id == server_id), None)
+        return next((each for each in catalogue.list_servers(make_caller()) if each.id == server_id), None)
 
     late = await eventually(lambda: found("late"))
     assert late is not None
@@ -97,12 +97,12 @@ async def test_a_workspaces_own_server_keeps_the_date_of_its_change(settings: Se
 async def _date(db: Database, file: Path, now: list[datetime], odd: dict[str, object], **others: object) -> datetime | None:
     """Start on the file, and return since when its server `odd` is deprecated."""
     write(file, odd=odd, **others)
-    sessions = Sessions(CONNECTORS)
-    catalogue = Catalogue(db, sessions, Roster(path=file), clock=lambda: now[0])
+    sessions = SessionPool(CONNECTORS)
+    catalogue = Catalogue(db, sessions, ServerRegistry(path=file), clock=lambda: now[0])
     await sessions.start()
     await catalogue.start()
-    (server,) = [each for each in catalogue.servers(make_caller()) if each.id == "odd"]
-    found = catalogue.deprecated_at(server) if server.status is Status.DEPRECATED else None
+    (server,) = [each for each in catalogue.list_servers(make_caller()) if each.id == "odd"]
+    found = catalogue.deprecated_at(server) if server.status is ServerStatus.DEPRECATED else None
     await catalogue.aclose()
     await sessions.aclose()
     return found

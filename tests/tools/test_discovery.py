@@ -19,10 +19,10 @@ from typing import cast
 import pytest
 from mcp_types.version import KNOWN_PROTOCOL_VERSIONS
 
-from rookery.access.models import Reach
+from rookery.access.models import KeyRestrictions
 from rookery.kernel.config import Settings
 from rookery.kernel.secret import Secret
-from rookery.tools.finding.discovery import PROTOCOLS
+from rookery.tools.discovery.documents import PROTOCOL_VERSIONS
 from tests.conftest import SECRET_KEY, Caller, House, open_house
 from tests.processes import Server
 from tests.real_servers import node
@@ -105,7 +105,7 @@ async def test_a_server_that_a_workspace_added_is_its_own_affair(nest: House) ->
 
 async def test_a_key_that_is_sent_is_checked_and_sees_its_own(nest: House) -> None:
     """D-35, D-23: public pages look at a key that is sent: its allow-lists hold, and a wrong one is refused."""
-    few = await nest.api_key("*", reach=Reach(servers=frozenset({"odd"})))
+    few = await nest.api_key("*", reach=KeyRestrictions(servers=frozenset({"odd"})))
 
     assert ids((await few.get("/servers")).json(), "/servers") == {"odd"}
     assert (await few.get("/mcp/brain/server-card")).status_code == 403
@@ -184,7 +184,7 @@ async def test_the_ai_catalog_leads_to_each_servers_card(nest: House) -> None:
 
 def test_cards_name_revisions_that_we_speak() -> None:
     """D-35: what a card promises, the SDK that serves /mcp knows."""
-    assert set(PROTOCOLS) <= set(KNOWN_PROTOCOL_VERSIONS)
+    assert set(PROTOCOL_VERSIONS) <= set(KNOWN_PROTOCOL_VERSIONS)
 
 
 async def test_the_registrys_list_is_read_page_by_page(nest: House) -> None:

@@ -18,7 +18,7 @@ import httpx2
 import psutil
 import pytest
 
-from rookery.tools.supervision.breaker import Timing
+from rookery.tools.supervision.circuit_breaker import SupervisionTimeouts
 from tests import real_servers
 from tests.conftest import eventually, lend_model
 from tests.processes import Server, is_running, running
@@ -120,7 +120,7 @@ async def test_an_ended_rookery_leaves_no_process(tmp_path: Path, model_folder: 
 
 async def test_restarts_and_calls_leave_nothing_behind(start: Start) -> None:
     """Issue 4: the same number of processes, threads and descriptors; benchmarks/faults.py has 100 restarts and 10,000 calls."""
-    tools = await start({"odd": entry()}, timing=Timing(connect_s=10, falls=1000))
+    tools = await start({"odd": entry()}, timing=SupervisionTimeouts(connect_timeout_s=10, max_failures=1000))
 
     async def round_of_calls() -> None:
         pid = int(await said(tools, "pid"))

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rookery.kernel.config import Settings
-from rookery.tools.errors import ConnectFailed, ConnectionLost, ResultTooLarge, UpstreamError, UpstreamRefused
-from rookery.tools.models import Address, OAuth, Server
-from rookery.tools.ports import Asking, Connection
-from rookery.tools.servers.headers import forwarded, why_not
+from rookery.tools.errors import ConnectFailed, ConnectionLost, ResultTooLarge, UpstreamError, UpstreamErrorResponse
+from rookery.tools.models import HttpTarget, OAuthConfig, Server
+from rookery.tools.ports import RequestOptions, UpstreamConnection
+from rookery.tools.servers.header_forwarding import find_forwarding_fault, select_forwarded_headers
 from tests.conftest import open_house
 from tests.tools.guarding import Guarded, guarded
 from tests.tools.makers import CONNECTORS, SERVERS, free_port, make_caller, text_of
@@ -61,18 +61,20 @@ def modern() -> Iterator[str]:
         process.kill()
 
 
-def connect(server: Server) -> AbstractAsyncContextManager[Connection]:
+def connect(server: Server) -> AbstractAsyncContextManager[UpstreamConnection]:
     """Return a session to enter."""
     return CONNECTORS[server.kind].connect(server, on_changed=lambda: None)
 
 
-async def call(connection: Connection, tool: str, *, headers: dict[str, str] | None = None, **arguments: object) -> dict[str, object]:
+async def call(
+    connection: UpstreamConnection, tool: str, *, headers: dict[str, str] | None = None, **arguments: object
+) -> dict[str, object]:
     """Call a tool."""
-    asking = Asking(caller=CALLER, headers=headers or {})
-    return await connection.ask("tools/call", {"name": tool, "arguments": arguments}, asking)
+    asking = RequestOptions(caller=CALLER, headers=headers or {})
+    return await connection.request("tools/call", {"name": tool, "arguments": arguments}, asking)
 
 
-async def arrived(connection: Connection, headers: dict[str, str]) -> dict[str, str]:
+async def arrived(connection: UpstreamConnection, headers: dict[str, str]) -> dict[str, str]:
     """Call the tool that tells which headers came with the call."""
     return json.loads(text_of(await call(connection, "headers", headers=headers)))
 
@@ -83,9 +85,9 @@ async def arrived(connection: Connection, headers: dict[str, str]) -> dict[str, 
 @given(name=st.from_regex(r"[A-Za-z0-9-]{1,40}", fullmatch=True), value=st.text(st.characters(min_codepoint=32, max_codepoint=126)))
 def test_nothing_goes_on_that_is_not_named(name: str, value: str) -> None:
     """D-31: forward_headers is a list of what goes on, not of what does not."""
-    server = Server(id="x", name="x", target=Address(url="http://x"), forward_headers=("X-Only-This",))
+    server = Server(id="x", name="x", target=HttpTarget(url="http://x"), forward_headers=("X-Only-This",))
 
-    assert set(forwarded(server, {name.lower(): value})) <= {"x-only-this"}
+    assert set(select_forwarded_headers(server, {name.lower(): value})) <= {"x-only-this"}
 
 
 @pytest.mark.parametrize(
@@ -95,40 +97,40 @@ def test_nothing_goes_on_that_is_not_named(name: str, value: str) -> None:
 )
 def test_what_is_ours_or_the_connections_never_goes_on(name: str) -> None:
     """D-31: not when it is named, in any case of letters, and not under another name either if it is what callers send to us."""
-    server = Server(id="x", name="x", target=Address(url="http://x"), forward_headers=(name, name.upper(), f"{name} as X-Other"))
+    server = Server(id="x", name="x", target=HttpTarget(url="http://x"), forward_headers=(name, name.upper(), f"{name} as X-Other"))
 
-    assert why_not(name) is not None
-    assert forwarded(server, {name.lower(): "secret"}) == {}
+    assert find_forwarding_fault(name) is not None
+    assert select_forwarded_headers(server, {name.lower(): "secret"}) == {}
 
 
 @pytest.mark.parametrize("name", ["", "two words", "X-A as", "X-A as X B", "X:Y", "X-A as Host", "X-A as Mcp-Session-Id", "é"])
 def test_a_name_that_is_none_is_told(name: str) -> None:
     """D-31: a slip in an entry is said when it is read."""
-    assert why_not(name) is not None
+    assert find_forwarding_fault(name) is not None
 
 
 def test_a_header_may_go_on_under_another_name() -> None:
     """D-31: the upstream's Authorization, beside Rookery's own."""
-    server = Server(id="x", name="x", target=Address(url="http://x"), forward_headers=("X-Upstream-Authorization as Authorization",))
+    server = Server(id="x", name="x", target=HttpTarget(url="http://x"), forward_headers=("X-Upstream-Authorization as Authorization",))
 
-    assert forwarded(server, {"x-upstream-authorization": "Bearer theirs"}) == {"authorization": "Bearer theirs"}
+    assert select_forwarded_headers(server, {"x-upstream-authorization": "Bearer theirs"}) == {"authorization": "Bearer theirs"}
 
 
 def test_a_login_is_not_replaced_by_a_header() -> None:
     """D-31: with auth, Authorization is the login's."""
     names = ("X-Upstream-Authorization as Authorization",)
-    server = Server(id="x", name="x", target=Address(url="http://x"), forward_headers=names, auth=OAuth())
+    server = Server(id="x", name="x", target=HttpTarget(url="http://x"), forward_headers=names, auth=OAuthConfig())
 
-    assert forwarded(server, {"x-upstream-authorization": "Bearer theirs"}) == {}
+    assert select_forwarded_headers(server, {"x-upstream-authorization": "Bearer theirs"}) == {}
 
 
 @pytest.mark.parametrize("value", [KEY, f"Bearer {KEY}", "ak_" + "a1B2" * 8])
 def test_a_key_of_ours_stays_here_whatever_its_header_is_called(value: str) -> None:
     """D-31: a client that sends its Rookery key everywhere must not hand it to upstreams."""
-    server = Server(id="x", name="x", target=Address(url="http://x"), forward_headers=("X-Token",))
+    server = Server(id="x", name="x", target=HttpTarget(url="http://x"), forward_headers=("X-Token",))
 
-    assert forwarded(server, {"x-token": value}) == {}
-    assert forwarded(server, {"x-token": "theirs"}) == {"x-token": "theirs"}
+    assert select_forwarded_headers(server, {"x-token": value}) == {}
+    assert select_forwarded_headers(server, {"x-token": "theirs"}) == {"x-token": "theirs"}
 
 
 # How they get there.
@@ -138,7 +140,7 @@ def test_a_key_of_ours_stays_here_whatever_its_header_is_called(value: str) -> N
 async def test_headers_go_with_the_call_that_brought_them_and_no_other(kind: str, open_server: Guarded, modern: str) -> None:
     """D-31, D-32: many callers at once in one session, in both eras, and over the older SSE as far as a POST is theirs."""
     address = modern if kind == "stateless" else open_server.url + ("/sse" if kind == "sse" else "/mcp")
-    target = Address(url=address, kind="sse" if kind == "sse" else "http", headers={"X-Static": "always"})
+    target = HttpTarget(url=address, kind="sse" if kind == "sse" else "http", headers={"X-Static": "always"})
     server = Server(id="x", name="x", target=target, forward_headers=("X-Tenant",))
     async with connect(server) as session:
         said = await asyncio.gather(*(arrived(session, {"x-tenant": str(number)}) for number in range(20)))
@@ -151,7 +153,7 @@ async def test_headers_go_with_the_call_that_brought_them_and_no_other(kind: str
 
 async def test_a_callers_header_replaces_the_entrys_own(open_server: Guarded) -> None:
     """D-31: the entry's is the default, theirs is more exact."""
-    target = Address(url=f"{open_server.url}/mcp", headers={"X-Tenant": "nobody"})
+    target = HttpTarget(url=f"{open_server.url}/mcp", headers={"X-Tenant": "nobody"})
     async with connect(Server(id="x", name="x", target=target, forward_headers=("X-Tenant",))) as session:
         assert (await arrived(session, {"x-tenant": "acme"}))["x-tenant"] == "acme"
         assert (await arrived(session, {}))["x-tenant"] == "nobody"
@@ -159,7 +161,7 @@ async def test_a_callers_header_replaces_the_entrys_own(open_server: Guarded) ->
 
 async def test_a_header_outside_of_ascii_goes_on_as_it_came_and_ends_nobodys_session(open_server: Guarded) -> None:
     """D-31, D-32: one caller's header is no reason for the calls of all others in the session to fail."""
-    async with connect(Server(id="x", name="x", target=Address(url=f"{open_server.url}/mcp"), forward_headers=("X-Tenant",))) as session:
+    async with connect(Server(id="x", name="x", target=HttpTarget(url=f"{open_server.url}/mcp"), forward_headers=("X-Tenant",))) as session:
         odd, plain = await asyncio.gather(arrived(session, {"x-tenant": "caf\u00e9"}), arrived(session, {"x-tenant": "acme"}))
 
     assert (odd["x-tenant"], plain["x-tenant"]) == ("caf\u00e9", "acme")
@@ -214,7 +216,7 @@ async def test_an_encoding_that_nobody_asked_for_is_a_failure_in_words(tricky: G
 
 async def test_a_redirect_to_another_host_is_not_followed(tricky: Guarded, open_server: Guarded) -> None:
     """D-32: what was meant for one server, keys and all, goes to no other."""
-    target = Address(url=f"{tricky.url}/mcp", headers={"X-Key": "secret"})
+    target = HttpTarget(url=f"{tricky.url}/mcp", headers={"X-Key": "secret"})
     async with connect(Server(id="x", name="x", target=target)) as session:
         tricky.control(redirect=f"{open_server.url}/elsewhere")
         with pytest.raises(UpstreamError, match="not followed"):
@@ -256,7 +258,7 @@ async def test_a_server_that_was_started_anew_behind_our_back_is_known_not_to_ha
 async def test_a_refusal_of_one_call_leaves_the_session_to_the_others(tricky: Guarded) -> None:
     """D-32: 403 is an answer to that request."""
     async with connect(tricky.server()) as session:
-        with pytest.raises((ConnectionLost, UpstreamRefused)):
+        with pytest.raises((ConnectionLost, UpstreamErrorResponse)):
             await call(session, "forbidden")
 
         assert text_of(await call(session, "large", size=3)) == "xxx"

@@ -18,14 +18,14 @@ from rookery.kernel.clock import utc_now
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.db.transaction import Dialect
 from rookery.kernel.errors import EngineUnavailable
-from rookery.kernel.events import Bus, ToolCalled
-from rookery.tools.calling.analytics import Analytics
-from rookery.tools.calling.asked import Manner
-from rookery.tools.calling.journal import Journal
-from rookery.tools.calling.keeping import kept_arguments, kept_text
+from rookery.kernel.events import EventBus, ToolCalled
+from rookery.tools.call_stats import ToolCallFilter
+from rookery.tools.calling.analytics import CallAnalytics
+from rookery.tools.calling.call_buffer import CallBuffer
+from rookery.tools.calling.redaction import redact_arguments, redact_text
+from rookery.tools.calling.tool_call import CallOptions
 from rookery.tools.errors import SessionNotOpen
-from rookery.tools.models import CallRow
-from rookery.tools.past_calls import Selection
+from rookery.tools.models import CallRecord
 from rookery.tools.store import calls as store
 from tests.conftest import eventually
 from tests.processes import running
@@ -37,7 +37,7 @@ CALLER = make_caller()
 KEY = "sk_live_" + "a1B2" * 8
 
 
-def row(number: int, **fields: object) -> CallRow:
+def row(number: int, **fields: object) -> CallRecord:
     """Make a row."""
     values: dict[str, object] = {
         "id": f"{number:032d}",
@@ -57,12 +57,12 @@ def row(number: int, **fields: object) -> CallRow:
         "called_at": utc_now(),
         **fields,
     }
-    return CallRow(**values)  # pyright: ignore[reportArgumentType] - fields by name
+    return CallRecord(**values)  # pyright: ignore[reportArgumentType] - fields by name
 
 
-async def kept(db: Database) -> list[CallRow]:
+async def kept(db: Database) -> list[CallRecord]:
     """Return what is on the disk."""
-    return await db.read(lambda tx: store.latest_calls(tx, workspace_id=1, limit=2000))
+    return await db.read(lambda tx: store.list_latest_calls(tx, workspace_id=1, limit=2000))
 
 
 class Sick:
@@ -96,9 +96,9 @@ class Sick:
         finally:
             self.reading -= 1
 
-    async def quick(self, work: Callable[[Tx], T]) -> T:
+    async def lookup(self, work: Callable[[Tx], T]) -> T:
         """Pass on."""
-        return await self._db.quick(work)
+        return await self._db.lookup(work)
 
     async def close(self) -> None:
         """Pass on."""
@@ -107,12 +107,12 @@ class Sick:
 
 async def test_rows_are_written_soon_and_many_at_once(db: Database) -> None:
     """D-38: right after the answers, in few transactions; told of once they are on the disk."""
-    sick, bus, heard = Sick(db), Bus(), list[ToolCalled]()
+    sick, bus, heard = Sick(db), EventBus(), list[ToolCalled]()
     bus.subscribe(ToolCalled, heard.append)
-    journal = Journal(sick, bus=bus)
+    journal = CallBuffer(sick, bus=bus)
 
     for number in range(300):
-        journal.note(row(number))
+        journal.add(row(number))
     assert heard == []
     await eventually(lambda: len(heard) == 300)
 
@@ -124,14 +124,14 @@ async def test_rows_are_written_soon_and_many_at_once(db: Database) -> None:
 async def test_rows_wait_for_a_store_that_is_down_and_are_written_once(db: Database) -> None:
     """D-38: no row is lost by a store that comes back, nor written twice."""
     sick = Sick(db)
-    journal = Journal(sick)
+    journal = CallBuffer(sick)
     sick.is_ill = True
-    journal.note(row(1))
+    journal.add(row(1))
     with pytest.raises(EngineUnavailable):
         await journal.flush()
 
     sick.is_ill = False
-    journal.note(row(2))
+    journal.add(row(2))
     await journal.flush()
     await journal.flush()
 
@@ -143,7 +143,7 @@ async def test_a_call_that_could_leave_no_row_is_not_made(start: Start) -> None:
     """D-38: every call leaves a row, so with too many unwritten none is made: 503, before the tool is asked."""
     tools: Tools = await start({"odd": entry()})
     sick = Sick(tools.db)
-    tools.calls._journal = Journal(sick, most=2)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - 10,000 calls would take long
+    tools.calls._buffer = CallBuffer(sick, max_calls=2)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - 10,000 calls would take long
     sick.is_ill = True
     for _ in range(2):
         await tools.calls.call(CALLER, "odd", "count", {})
@@ -154,15 +154,15 @@ async def test_a_call_that_could_leave_no_row_is_not_made(start: Start) -> None:
     outcome = await tools.calls.call(CALLER, "odd", "count", {})
 
     assert json.loads(outcome.result or b"")["content"][0]["text"] == "3"
-    await tools.calls._journal.aclose()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - as above
+    await tools.calls._buffer.aclose()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - as above
     assert len(await kept(tools.db)) == 3
 
 
 async def test_a_row_that_no_store_takes_holds_up_no_other(db: Database) -> None:
     """D-38: half a surrogate is no text for any store; such a row is logged, not tried for ever."""
-    journal = Journal(db)
+    journal = CallBuffer(db)
     for number, tool in enumerate(("a", "\ud800", "b")):
-        journal.note(row(number, tool=tool))
+        journal.add(row(number, tool=tool))
 
     await journal.flush()
 
@@ -226,7 +226,7 @@ def test_secrets_are_no_part_of_kept_arguments() -> None:
         "accessKey": "a",
     }
 
-    shown = kept_arguments(arguments)
+    shown = redact_arguments(arguments)
 
     assert json.loads(shown) == {
         "user": "ada",
@@ -239,13 +239,13 @@ def test_secrets_are_no_part_of_kept_arguments() -> None:
         "connectionString": "…",
         "accessKey": "…",
     }
-    assert len(kept_arguments({"text": "x" * 100_000})) == 4096
+    assert len(redact_arguments({"text": "x" * 100_000})) == 4096
 
 
 @given(st.text(alphabet=st.characters(), max_size=200), st.integers(1, 50))
 def test_whatever_an_upstream_says_can_be_kept(text: str, most: int) -> None:
     """D-38: both stores take UTF-8 without NUL."""
-    shown = kept_text(text, most)
+    shown = redact_text(text, most)
 
     assert shown.encode().decode() == shown
     assert "\x00" not in shown
@@ -264,10 +264,10 @@ async def test_a_call_of_a_session_that_is_not_open_is_refused(start: Start) -> 
     """D-38: `X-Session-ID` unknown or ended: 422; a row tells of that too."""
     tools = await start({"odd": entry()}, agent_sessions=Open())
 
-    done = await tools.calls.call(CALLER, "odd", "echo", {"text": "hi"}, manner=Manner(session_id="sess_1"))
+    done = await tools.calls.call(CALLER, "odd", "echo", {"text": "hi"}, options=CallOptions(session_id="sess_1"))
     for session_id in ("sess_2", "sess_1" * 100):
         with pytest.raises(SessionNotOpen) as refused:
-            await tools.calls.call(CALLER, "odd", "echo", {"text": "hi"}, manner=Manner(session_id=session_id))
+            await tools.calls.call(CALLER, "odd", "echo", {"text": "hi"}, options=CallOptions(session_id=session_id))
         assert refused.value.status == 422
     await tools.journal.flush()
 
@@ -279,9 +279,9 @@ async def test_a_call_of_a_session_that_is_not_open_is_refused(start: Start) -> 
 async def test_closing_does_not_wait_for_a_store_that_is_down(db: Database) -> None:
     """D-05: a stop is a stop. Issue 14 (attack 9): the rows that are lost are counted."""
     sick = Sick(db)
-    journal = Journal(sick)
+    journal = CallBuffer(sick)
     sick.is_ill = True
-    journal.note(row(1))
+    journal.add(row(1))
     assert (journal.unwritten, journal.lost) == (1, 0)
 
     await asyncio.wait_for(journal.aclose(), 5)
@@ -295,10 +295,10 @@ async def test_closing_does_not_wait_for_a_store_that_is_down(db: Database) -> N
 async def test_reports_leave_readers_to_others(db: Database, workspaces: int, at_once: int) -> None:
     """D-38: a report over many rows takes seconds; one of each workspace is read at a time, and two in all."""
     store_of_many = Sick(db)
-    analytics = Analytics(store_of_many, Journal(store_of_many))
+    analytics = CallAnalytics(store_of_many, CallBuffer(store_of_many))
 
     callers = [make_caller(workspace_id=1 + each % workspaces) for each in range(12)]
-    asked = (analytics.report(each, Selection(workspace_id=each.workspace_id), "tool", limit=5) for each in callers)
+    asked = (analytics.load_report(each, ToolCallFilter(workspace_id=each.workspace_id), "tool", limit=5) for each in callers)
     reports = await asyncio.gather(*asked)
 
     assert {report.total.calls for report in reports} == {0}

@@ -78,7 +78,7 @@ async def call(caller: Caller) -> dict[str, object]:
 
 async def audited(house: House) -> list[AuditEntry]:
     """Return what the audit log of the first workspace says of logins."""
-    found = [entry async for entry in house.rookery.access.audit.entries(house.workspace_id)]
+    found = [entry async for entry in house.rookery.access.audit.iter_entries(house.workspace_id)]
     return [entry for entry in found if entry.action.startswith("server.logged")]
 
 

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from rookery.access.audit import Audit
+from rookery.access.audit_log import AuditLog
 from rookery.access.store.workspaces import add_workspace
 from rookery.engines import upstreams
 from rookery.engines.upstreams.http import HttpConnector
@@ -20,10 +20,10 @@ from rookery.kernel.egress import EgressGuard
 from rookery.kernel.errors import NotFound
 from rookery.kernel.sealing import KeySource, Sealer
 from rookery.kernel.secret import Secret
-from rookery.tools.errors import ConnectFailed, LoginFailed, NoLogin
-from rookery.tools.models import EVERYBODY, Address, Isolation, OAuth, Server
-from rookery.tools.ports import Asking
-from rookery.tools.servers.logins import CONSENT, Begun, Logins
+from rookery.tools.errors import ConnectFailed, LoginFailed, LoginNotSupported
+from rookery.tools.models import ALL_WORKSPACES, HttpTarget, OAuthConfig, Server, SessionIsolation
+from rookery.tools.ports import RequestOptions
+from rookery.tools.servers.logins import CONSENT_TIMEOUT, Logins, PendingLogin
 from rookery.tools.store import logins as store
 from tests.conftest import OPERATOR, SECRET_KEY, FakeClock, eventually
 from tests.tools.guarding import Guarded, consent, guarded
@@ -49,11 +49,11 @@ async def make(database: Database, tmp_path: Path, clock: FakeClock) -> AsyncIte
         await database.write(lambda tx, name=name: add_workspace(tx, name, parent_id=None, at=0))
 
     async def process() -> Logins:
-        sealer = Sealer(database, KeySource(tmp_path, given=Secret(SECRET_KEY), previous=None), [store.SEALED], clock)
+        sealer = Sealer(database, KeySource(tmp_path, configured=Secret(SECRET_KEY), previous=None), [store.SEALED_COLUMN], clock)
         await sealer.start()
         authorities = upstreams.authorities(EgressGuard(), clock=lambda: clock().timestamp())
-        logins = Logins(database, sealer, Audit(database, clock), authorities, clock=clock)
-        await logins.keep_up()
+        logins = Logins(database, sealer, AuditLog(database, clock), authorities, clock=clock)
+        await logins.refresh()
         made.append(logins)
         return logins
 
@@ -68,13 +68,13 @@ async def logins(make: Make) -> Logins:
     return await make()
 
 
-async def log_in(logins: Logins, server: Server, workspace_id: int = EVERYBODY) -> None:
+async def log_in(logins: Logins, server: Server, workspace_id: int = ALL_WORKSPACES) -> None:
     """Log in, as a person with a browser does."""
     begun = await logins.begin(server, workspace_id, OPERATOR, redirect_uri=REDIRECT)
     await answer(logins, server, begun)
 
 
-async def answer(logins: Logins, server: Server, begun: Begun, **changed: str | None) -> None:
+async def answer(logins: Logins, server: Server, begun: PendingLogin, **changed: str | None) -> None:
     """Consent, and bring the answer back."""
     fields: dict[str, str | None] = {**dict(parse_qsl(urlsplit(consent(begun.start.url)).query)), **changed}
     assert fields["state"] == begun.start.state
@@ -84,7 +84,7 @@ async def answer(logins: Logins, server: Server, begun: Begun, **changed: str | 
 async def use(logins: Logins, server: Server, workspace_id: int | None = None) -> None:
     """Call a tool of the server through a session that is logged in."""
     async with HttpConnector(logins).connect(server, on_changed=lambda: None, workspace_id=workspace_id) as session:
-        await session.ask("tools/call", {"name": "write", "arguments": {}}, Asking(caller=make_caller()))
+        await session.request("tools/call", {"name": "write", "arguments": {}}, RequestOptions(caller=make_caller()))
 
 
 # From a refusal to tokens.
@@ -92,7 +92,7 @@ async def use(logins: Logins, server: Server, workspace_id: int | None = None) -
 
 async def test_a_login_is_found_registered_consented_to_and_used(logins: Logins, there: Guarded) -> None:
     """D-31: RFC 9728, 8414, 7591, 7636, 8707, 9207, one after the other, without anything but the server's address."""
-    server = there.server(auth=OAuth())
+    server = there.server(auth=OAuthConfig())
     with pytest.raises(ConnectFailed, match=r"Nobody has logged in.*rookery servers login guarded") as failed:
         await use(logins, server)
     assert failed.value.needs_login
@@ -108,7 +108,7 @@ async def test_a_login_is_found_registered_consented_to_and_used(logins: Logins,
 async def test_a_client_registered_by_hand_is_used_as_it_is(logins: Logins, there: Guarded, secret: str | None) -> None:
     """D-31: client_id and client_secret of the entry, which RFC 6749 has percent-encoded in Basic."""
     there.control(registers=False, client={"id": "by:hand", **({} if secret is None else {"secret": secret})})
-    server = there.server(auth=OAuth(client_id="by:hand", client_secret=secret))
+    server = there.server(auth=OAuthConfig(client_id="by:hand", client_secret=secret))
 
     await log_in(logins, server)
     await use(logins, server)
@@ -121,14 +121,14 @@ async def test_where_nobody_registers_clients_it_is_said_how_to_get_one(logins: 
     there.control(registers=False)
 
     with pytest.raises(LoginFailed, match=rf"redirect address {REDIRECT}.*client_id"):
-        await log_in(logins, there.server(auth=OAuth()))
+        await log_in(logins, there.server(auth=OAuthConfig()))
 
 
 async def test_a_described_client_needs_no_registration(logins: Logins, there: Guarded) -> None:
     """D-31: client id metadata documents, where the authorisation server takes them."""
     there.control(documents=True)
-    server, document = there.server(auth=OAuth()), "https://rookery.example.org/oauth/client.json"
-    begun = await logins.begin(server, EVERYBODY, OPERATOR, redirect_uri=REDIRECT, document=document)
+    server, document = there.server(auth=OAuthConfig()), "https://rookery.example.org/oauth/client.json"
+    begun = await logins.begin(server, ALL_WORKSPACES, OPERATOR, redirect_uri=REDIRECT, document=document)
     await answer(logins, server, begun)
 
     assert dict(parse_qsl(urlsplit(begun.start.url).query))["client_id"] == document
@@ -138,7 +138,7 @@ async def test_a_described_client_needs_no_registration(logins: Logins, there: G
 async def test_a_server_that_describes_nothing_is_logged_in_at_where_mcp_once_had_it(logins: Logins, there: Guarded) -> None:
     """MCP 2025-03-26: three fixed paths at the server's own origin."""
     there.control(described=False, names_issuer=False)
-    server = there.server(auth=OAuth())
+    server = there.server(auth=OAuthConfig())
 
     await log_in(logins, server)
     await use(logins, server)
@@ -159,14 +159,14 @@ async def test_what_an_attacker_between_would_say_is_refused(
     there.control(**options)
 
     with pytest.raises(LoginFailed, match=words):
-        await log_in(logins, there.server(auth=OAuth()))
+        await log_in(logins, there.server(auth=OAuthConfig()))
 
 
 async def test_an_answer_of_another_authorisation_server_is_refused(logins: Logins, there: Guarded) -> None:
     """RFC 9207: the mix-up attack; an answer that hides where it is from, too."""
-    server = there.server(auth=OAuth())
+    server = there.server(auth=OAuthConfig())
     for issuer in ("https://elsewhere.example", None):
-        begun = await logins.begin(server, EVERYBODY, OPERATOR, redirect_uri=REDIRECT)
+        begun = await logins.begin(server, ALL_WORKSPACES, OPERATOR, redirect_uri=REDIRECT)
         with pytest.raises(LoginFailed):
             await answer(logins, server, begun, iss=issuer)
 
@@ -175,14 +175,14 @@ async def test_an_answer_of_another_authorisation_server_is_refused(logins: Logi
 
 async def test_an_authorisation_server_that_is_down_or_says_no_is_told_in_words(logins: Logins, there: Guarded) -> None:
     """D-31: whatever it does, it is no fault of ours."""
-    server = there.server(auth=OAuth())
-    begun = await logins.begin(server, EVERYBODY, OPERATOR, redirect_uri=REDIRECT)
+    server = there.server(auth=OAuthConfig())
+    begun = await logins.begin(server, ALL_WORKSPACES, OPERATOR, redirect_uri=REDIRECT)
     with pytest.raises(LoginFailed, match="invalid_grant"):
         await answer(logins, server, begun, code="made up")
     there.control(token_status=503)
     with pytest.raises(LoginFailed, match="503"):
         await log_in(logins, server)
-    nowhere = replace(server, target=Address(url="http://127.0.0.1:9/mcp"))
+    nowhere = replace(server, target=HttpTarget(url="http://127.0.0.1:9/mcp"))
     with pytest.raises(LoginFailed, match="No connection"):
         await log_in(logins, nowhere)
 
@@ -204,27 +204,27 @@ async def test_nonsense_is_told_in_words_that_do_not_quote_a_token(
     there.control(**options)
 
     with pytest.raises(LoginFailed, match=words) as failed:
-        await log_in(logins, there.server(auth=OAuth()))
+        await log_in(logins, there.server(auth=OAuthConfig()))
     assert "Evil" not in str(failed.value)
 
 
 async def test_a_token_may_be_said_to_live_for_longer_than_the_world(logins: Logins, there: Guarded) -> None:
     """D-10: a number of any size is somebody's idea of never."""
     there.control(expires_in=10**400)
-    await log_in(logins, there.server(auth=OAuth()))
+    await log_in(logins, there.server(auth=OAuthConfig()))
 
-    assert await logins.token(there.server(auth=OAuth()), 1)
+    assert await logins.get_token(there.server(auth=OAuthConfig()), 1)
 
 
 async def test_a_workspaces_server_leads_us_to_no_address_that_is_refused(logins: Logins, there: Guarded) -> None:
     """D-82: a server's word on where its authorisation server is counts as an address of the user's."""
     with pytest.raises(LoginFailed, match="We do not connect there"):
-        await log_in(logins, there.server(auth=OAuth(), owner=1), 1)
+        await log_in(logins, there.server(auth=OAuthConfig(), owner=1), 1)
 
 
 async def test_there_is_no_login_at_a_server_that_asks_for_none(logins: Logins, there: Guarded) -> None:
     """D-31: said before anybody is sent anywhere."""
-    with pytest.raises(NoLogin):
+    with pytest.raises(LoginNotSupported):
         await log_in(logins, there.server())
 
 
@@ -233,45 +233,45 @@ async def test_there_is_no_login_at_a_server_that_asks_for_none(logins: Logins, 
 
 async def test_a_workspaces_own_login_comes_before_that_of_all(logins: Logins, there: Guarded) -> None:
     """D-31: and one workspace's is never another's."""
-    server = there.server(auth=OAuth())
+    server = there.server(auth=OAuthConfig())
     await log_in(logins, server, 1)
     with pytest.raises(ConnectFailed, match="Nobody"):
-        await logins.token(server, 2)
-    assert not await logins.has(server, 2)
+        await logins.get_token(server, 2)
+    assert not await logins.has_login(server, 2)
 
     await log_in(logins, server)
 
-    assert await logins.token(server, 1) != await logins.token(server, 2)
-    assert await logins.has(server, 2)
-    assert await logins.forget(server, 1, OPERATOR)
-    assert await logins.token(server, 1) == await logins.token(server, 2)
-    assert not await logins.forget(server, 1, OPERATOR)
+    assert await logins.get_token(server, 1) != await logins.get_token(server, 2)
+    assert await logins.has_login(server, 2)
+    assert await logins.log_out(server, 1, OPERATOR)
+    assert await logins.get_token(server, 1) == await logins.get_token(server, 2)
+    assert not await logins.log_out(server, 1, OPERATOR)
 
 
 async def test_a_session_that_all_workspaces_share_uses_no_ones_own_login(logins: Logins, there: Guarded) -> None:
     """D-32: else one workspace's account would act for all; to look at what a server offers, any login will do."""
-    apart, shared = there.server(auth=OAuth()), there.server(auth=OAuth(), isolation=Isolation.SHARED)
+    apart, shared = there.server(auth=OAuthConfig()), there.server(auth=OAuthConfig(), isolation=SessionIsolation.SHARED)
     await log_in(logins, apart, 1)
 
-    assert await logins.token(apart, None)
+    assert await logins.get_token(apart, None)
     with pytest.raises(ConnectFailed, match="Nobody"):
-        await logins.token(shared, None)
+        await logins.get_token(shared, None)
     with pytest.raises(LoginFailed, match="operator"):
         await log_in(logins, shared, 1)
 
 
 async def test_a_login_is_not_used_at_another_address(logins: Logins, there: Guarded) -> None:
     """D-31: an entry that is changed, or a new server of the same id, does not get the old one's tokens."""
-    server = there.server(auth=OAuth())
-    begun = await logins.begin(server, EVERYBODY, OPERATOR, redirect_uri=REDIRECT)
+    server = there.server(auth=OAuthConfig())
+    begun = await logins.begin(server, ALL_WORKSPACES, OPERATOR, redirect_uri=REDIRECT)
     await log_in(logins, server)
-    assert await logins.token(server, 1)
-    moved = replace(server, target=Address(url=f"{there.url}/elsewhere"))
+    assert await logins.get_token(server, 1)
+    moved = replace(server, target=HttpTarget(url=f"{there.url}/elsewhere"))
 
     with pytest.raises(LoginFailed, match="changed meanwhile"):
         await answer(logins, moved, begun)
     with pytest.raises(ConnectFailed, match="another one"):
-        await logins.token(moved, 1)
+        await logins.get_token(moved, 1)
 
 
 # How it is kept.
@@ -279,14 +279,14 @@ async def test_a_login_is_not_used_at_another_address(logins: Logins, there: Gua
 
 async def test_nothing_of_a_login_can_be_read_in_the_store(database: Database, logins: Logins, there: Guarded) -> None:
     """D-07, D-31: tokens, the client's secret, the mark and the verifier of one that was begun."""
-    server = there.server(auth=OAuth(client_id="by hand", client_secret="a secret of the client"))
+    server = there.server(auth=OAuthConfig(client_id="by hand", client_secret="a secret of the client"))
     there.control(client={"id": "by hand", "secret": "a secret of the client"})
     await log_in(logins, server)
-    begun = await logins.begin(server, EVERYBODY, OPERATOR, redirect_uri=REDIRECT)
-    await logins.keep_begun(begun)
-    token = await logins.token(server, 1)
+    begun = await logins.begin(server, ALL_WORKSPACES, OPERATOR, redirect_uri=REDIRECT)
+    await logins.save_pending(begun)
+    token = await logins.get_token(server, 1)
 
-    rows = await database.read(lambda tx: tx.all(store.tool_logins.select()))
+    rows = await database.read(lambda tx: tx.fetch_all(store.tool_logins.select()))
 
     kept = repr([row.values for row in rows])
     assert len(rows) == 2
@@ -297,52 +297,52 @@ async def test_nothing_of_a_login_can_be_read_in_the_store(database: Database, l
 
 async def test_what_was_begun_is_finished_once_and_in_time(logins: Logins, make: Make, there: Guarded, clock: FakeClock) -> None:
     """D-31: by whichever process the answer comes to; an unknown mark, a used one and an old one are the same."""
-    server, other = there.server(auth=OAuth()), await make()
+    server, other = there.server(auth=OAuthConfig()), await make()
     begun = await logins.begin(server, 3, OPERATOR, redirect_uri=REDIRECT)
-    await logins.keep_begun(begun)
+    await logins.save_pending(begun)
 
-    assert await other.begun("made up", take=True) is None
-    assert await other.begun(begun.start.state, take=False) == begun
-    assert await other.begun(begun.start.state, take=True) == begun
-    assert await logins.begun(begun.start.state, take=True) is None
-    await logins.keep_begun(begun)
-    clock.advance(seconds=CONSENT.total_seconds() + 1)
-    assert await logins.begun(begun.start.state, take=False) is None
-    assert await logins.begun(begun.start.state, take=True) is None
+    assert await other.find_pending("made up", consume=True) is None
+    assert await other.find_pending(begun.start.state, consume=False) == begun
+    assert await other.find_pending(begun.start.state, consume=True) == begun
+    assert await logins.find_pending(begun.start.state, consume=True) is None
+    await logins.save_pending(begun)
+    clock.advance(seconds=CONSENT_TIMEOUT.total_seconds() + 1)
+    assert await logins.find_pending(begun.start.state, consume=False) is None
+    assert await logins.find_pending(begun.start.state, consume=True) is None
 
 
 async def test_the_login_of_a_workspace_that_is_gone_is_not_kept(database: Database, logins: Logins, there: Guarded) -> None:
     """Spec 2.8: it was begun while the workspace was there, and nobody would ever delete it again."""
     with pytest.raises(NotFound):
-        await log_in(logins, there.server(auth=OAuth()), 99)
+        await log_in(logins, there.server(auth=OAuthConfig()), 99)
 
-    assert await database.read(store.stamps) == {}
+    assert await database.read(store.list_change_times) == {}
 
 
 async def test_logging_out_leaves_what_others_have_begun(logins: Logins, there: Guarded) -> None:
     """D-31: the operator's logout is of the login of all, and counts only if there is one."""
-    server = there.server(auth=OAuth())
+    server = there.server(auth=OAuthConfig())
     begun = await logins.begin(server, 1, OPERATOR, redirect_uri=REDIRECT)
-    await logins.keep_begun(begun)
+    await logins.save_pending(begun)
 
-    assert not await logins.forget(server, EVERYBODY, OPERATOR)
-    assert await logins.begun(begun.start.state, take=True) == begun
+    assert not await logins.log_out(server, ALL_WORKSPACES, OPERATOR)
+    assert await logins.find_pending(begun.start.state, consume=True) == begun
 
 
 async def test_other_processes_hear_of_logins(logins: Logins, make: Make, there: Guarded) -> None:
     """D-31: within a second; a token that was forgotten elsewhere is used no more."""
-    server, other, heard = there.server(auth=OAuth()), await make(), list[str]()
-    other.changed.append(heard.append)
+    server, other, heard = there.server(auth=OAuthConfig()), await make(), list[str]()
+    other.change_listeners.append(heard.append)
     await log_in(logins, server)
-    await other.keep_up()
-    assert await other.token(server, 1)
-    await logins.forget(server, EVERYBODY, OPERATOR)
-    await other.keep_up()
-    await other.keep_up()
+    await other.refresh()
+    assert await other.get_token(server, 1)
+    await logins.log_out(server, ALL_WORKSPACES, OPERATOR)
+    await other.refresh()
+    await other.refresh()
 
     assert heard == ["guarded", "guarded"]
     with pytest.raises(ConnectFailed, match="Nobody"):
-        await other.token(server, 1)
+        await other.get_token(server, 1)
 
 
 # How it is renewed.
@@ -350,12 +350,12 @@ async def test_other_processes_hear_of_logins(logins: Logins, make: Make, there:
 
 async def test_a_token_that_is_over_is_renewed_once_for_all_who_wait(logins: Logins, there: Guarded, clock: FakeClock) -> None:
     """D-31: single flight; a refresh token works once."""
-    server = there.server(auth=OAuth())
+    server = there.server(auth=OAuthConfig())
     await log_in(logins, server)
-    first = await logins.token(server, 1)
+    first = await logins.get_token(server, 1)
     clock.advance(hours=1)
 
-    found = await asyncio.gather(*(logins.token(server, number % 3) for number in range(16)))
+    found = await asyncio.gather(*(logins.get_token(server, number % 3) for number in range(16)))
 
     assert len({*found}) == 1
     assert found[0] != first
@@ -364,14 +364,14 @@ async def test_a_token_that_is_over_is_renewed_once_for_all_who_wait(logins: Log
 
 async def test_two_processes_renew_once(make: Make, there: Guarded, clock: FakeClock) -> None:
     """D-31: single flight across processes: the second would end the login, with servers that take a used token for a theft."""
-    server, processes = there.server(auth=OAuth()), [await make(), await make(), await make()]
+    server, processes = there.server(auth=OAuthConfig()), [await make(), await make(), await make()]
     await log_in(processes[0], server)
     for each in processes:
-        await each.token(server, 1)
+        await each.get_token(server, 1)
     there.control(holds=True)
     clock.advance(hours=1)
 
-    asking = asyncio.gather(*(each.token(server, 1) for each in processes))
+    asking = asyncio.gather(*(each.get_token(server, 1) for each in processes))
     await eventually(lambda: there.control()["held"])
     there.control(holds=False)
     found = await asking
@@ -384,13 +384,13 @@ async def test_a_process_that_was_killed_while_it_renewed_holds_nobody_up_for_lo
     database: Database, logins: Logins, there: Guarded, clock: FakeClock
 ) -> None:
     """D-31: its lease is over after half a minute."""
-    server, place = there.server(auth=OAuth()), store.place_of("guarded", EVERYBODY)
+    server, place = there.server(auth=OAuthConfig()), store.get_login_place("guarded", ALL_WORKSPACES)
     await log_in(logins, server)
     clock.advance(hours=1)
     now = to_micros(clock())
-    assert await database.write(lambda tx: store.claim(tx, place, now=now, until=now + 30_000_000)) is not None
+    assert await database.write(lambda tx: store.claim_renewal(tx, place, now=now, expires_at=now + 30_000_000)) is not None
 
-    waiting = asyncio.create_task(logins.token(server, 1))
+    waiting = asyncio.create_task(logins.get_token(server, 1))
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(asyncio.shield(waiting), 0.3)
     clock.advance(seconds=31)
@@ -401,27 +401,27 @@ async def test_a_process_that_was_killed_while_it_renewed_holds_nobody_up_for_lo
 
 async def test_a_caller_that_leaves_does_not_end_the_login(logins: Logins, there: Guarded, clock: FakeClock) -> None:
     """D-31: what the authorisation server gave is kept, also if nobody waits for it any more."""
-    server = there.server(auth=OAuth())
+    server = there.server(auth=OAuthConfig())
     await log_in(logins, server)
     there.control(holds=True)
     clock.advance(hours=1)
-    waiting = asyncio.create_task(logins.token(server, 1))
+    waiting = asyncio.create_task(logins.get_token(server, 1))
     await eventually(lambda: there.control()["held"])
     waiting.cancel()
     there.control(holds=False)
 
-    assert await logins.token(server, 1)
+    assert await logins.get_token(server, 1)
     assert there.control()["renewed"] == 1
 
 
 async def test_a_token_that_is_refused_early_is_renewed_and_the_call_asked_again(logins: Logins, there: Guarded) -> None:
     """D-32: 401 in the middle of a session's life; the session goes on."""
-    server = there.server(auth=OAuth())
+    server = there.server(auth=OAuthConfig())
     await log_in(logins, server)
     async with HttpConnector(logins).connect(server, on_changed=lambda: None) as session:
         there.control(revoke=True)
-        asking = Asking(caller=make_caller())
-        await asyncio.gather(*(session.ask("tools/call", {"name": "write", "arguments": {}}, asking) for _ in range(8)))
+        asking = RequestOptions(caller=make_caller())
+        await asyncio.gather(*(session.request("tools/call", {"name": "write", "arguments": {}}, asking) for _ in range(8)))
 
     counted = there.control()
     assert {name: counted[name] for name in COUNTED} == {"registered": 1, "granted": 1, "renewed": 1, "calls": 8, "sessions": 1}
@@ -430,7 +430,7 @@ async def test_a_token_that_is_refused_early_is_renewed_and_the_call_asked_again
 async def test_a_renewal_that_gives_the_token_that_is_refused_is_not_asked_for_over_and_over(logins: Logins, there: Guarded) -> None:
     """D-31, D-33: some authorisation servers give the same token for as long as it lives; each call renews once at most."""
     there.control(token="constant")
-    server = there.server(auth=OAuth())
+    server = there.server(auth=OAuthConfig())
     await log_in(logins, server)
     there.control(closed=True)
 
@@ -443,48 +443,48 @@ async def test_a_renewal_that_gives_the_token_that_is_refused_is_not_asked_for_o
 
 async def test_a_login_that_is_over_is_said_to_be_and_not_asked_for_again(logins: Logins, there: Guarded, clock: FakeClock) -> None:
     """D-33: needs_login; the words tell why and what to do."""
-    server = there.server(auth=OAuth())
+    server = there.server(auth=OAuthConfig())
     await log_in(logins, server)
     there.control(revoke_refresh=True)
     clock.advance(hours=1)
 
     with pytest.raises(ConnectFailed, match=r"invalid_grant.*rookery servers login guarded") as over:
-        await logins.token(server, 1)
+        await logins.get_token(server, 1)
     there.control(token_status=500)
     with pytest.raises(ConnectFailed, match="is over"):
-        await logins.token(server, 1)
+        await logins.get_token(server, 1)
     assert over.value.needs_login
 
     there.control(token_status=0)
     await log_in(logins, server)
-    assert await logins.token(server, 1)
+    assert await logins.get_token(server, 1)
 
 
 async def test_an_authorisation_server_that_is_down_ends_no_login(logins: Logins, there: Guarded, clock: FakeClock) -> None:
     """D-31: it is asked again, by the next who needs it."""
-    server = there.server(auth=OAuth())
+    server = there.server(auth=OAuthConfig())
     await log_in(logins, server)
     there.control(token_status=503)
     clock.advance(hours=1)
     with pytest.raises(ConnectFailed, match="could not be renewed") as failed:
-        await logins.token(server, 1)
+        await logins.get_token(server, 1)
     there.control(token_status=0)
 
     assert not failed.value.needs_login
-    assert await logins.token(server, 1)
+    assert await logins.get_token(server, 1)
 
 
 async def test_whoever_logs_in_while_a_token_is_renewed_wins(logins: Logins, make: Make, there: Guarded, clock: FakeClock) -> None:
     """D-31: the new login is not replaced by what was renewed of the old one."""
-    server, other = there.server(auth=OAuth()), await make()
+    server, other = there.server(auth=OAuthConfig()), await make()
     await log_in(logins, server)
     there.control(holds=True)
     clock.advance(hours=1)
-    renewing = asyncio.create_task(logins.token(server, 1))
+    renewing = asyncio.create_task(logins.get_token(server, 1))
     await eventually(lambda: there.control()["held"])
     await log_in(other, server)
     there.control(holds=False)
-    fresh = await other.token(server, 1)
+    fresh = await other.get_token(server, 1)
 
     assert await renewing == fresh
-    assert await logins.token(server, 1) == fresh
+    assert await logins.get_token(server, 1) == fresh

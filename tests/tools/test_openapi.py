@@ -12,15 +12,15 @@ import jsonschema_rs
 import pytest
 from openapi_spec_validator import validate
 
-from rookery.access.models import Reach
+from rookery.access.models import KeyRestrictions
 from rookery.kernel.config import Settings
-from rookery.tools.finding.openapi import document
-from rookery.tools.models import BuiltIn, JsonObject, Server
+from rookery.tools.discovery.server_openapi import build_openapi
+from rookery.tools.models import BuiltinTarget, JsonObject, Server
 from tests.conftest import House, open_house
 from tests.tools.makers import entry
 
 BASE = "/api/v1/mcp"
-SERVER = Server(id="s", name="S", target=BuiltIn())
+SERVER = Server(id="s", name="S", target=BuiltinTarget())
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ async def test_a_path_of_the_document_calls_its_tool(nest: House) -> None:
 
 async def test_only_what_a_key_may_see_is_described(nest: House) -> None:
     """D-37, D-23, D-92: the document is the key's own."""
-    one = await nest.api_key("*", reach=Reach(tools=("odd/echo",)))
+    one = await nest.api_key("*", reach=KeyRestrictions(tools=("odd/echo",)))
     no_memory = await nest.api_key("mcp:read")
 
     assert set(operations((await one.get(f"{BASE}/servers/odd/openapi.json")).json())) == {"echo"}
@@ -106,7 +106,7 @@ async def test_only_what_a_key_may_see_is_described(nest: House) -> None:
 def test_names_that_are_no_paths_are_encoded_and_told_apart() -> None:
     """D-37, D-30: slashes, braces and two tools whose names differ by signs alone."""
     names = ["a/b", "a b", "{x}", "ä", "n" * 128, "plain"]
-    described = document(SERVER, [{"name": name} for name in names], address="https://e.example/api/v1/mcp", version="1")
+    described = build_openapi(SERVER, [{"name": name} for name in names], address="https://e.example/api/v1/mcp", version="1")
 
     validate(described)
     assert set(operations(described)) == set(names)
@@ -121,7 +121,7 @@ def test_what_only_looks_like_a_reference_stays() -> None:
     named: JsonObject = {"$id": "https://e.example/t", "type": "object", "$defs": {"T": {}}, "properties": {"a": {"$ref": "#/$defs/T"}}}
     tools: list[JsonObject] = [{"name": "data", "inputSchema": data}, {"name": "named", "inputSchema": named}]
 
-    described = operations(document(SERVER, tools, address="https://e.example", version="1"))
+    described = operations(build_openapi(SERVER, tools, address="https://e.example", version="1"))
 
     for tool, schema in (("data", data), ("named", named)):
         body = cast("dict[str, dict[str, dict[str, JsonObject]]]", described[tool]["requestBody"])
@@ -143,7 +143,7 @@ def test_references_in_a_schema_mean_its_own_top() -> None:
         }
         for kind in ("string", "integer")
     ]
-    described = document(SERVER, tools, address="https://e.example", version="1")
+    described = build_openapi(SERVER, tools, address="https://e.example", version="1")
 
     validate(described)
     assert (takes(described, "take string", {"a": "x"}), takes(described, "take string", {"a": 1})) == (True, False)

@@ -11,9 +11,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from rookery.access.models import Reach
+from rookery.access.models import KeyRestrictions
 from rookery.kernel.config import Settings
-from rookery.tools.servers.owned import MAX_SECRETS, MAX_SERVERS
+from rookery.tools.servers.workspace_servers import MAX_SECRETS_PER_SERVER, MAX_SERVERS_PER_WORKSPACE
 from tests.conftest import OPERATOR, Caller, House, eventually, open_house
 from tests.tools.makers import SERVERS, children
 
@@ -205,7 +205,7 @@ async def test_an_id_is_taken_once(house: House) -> None:
 
 async def test_a_workspace_has_room_for_a_hundred(house: House) -> None:
     """D-31: no workspace fills the catalogue."""
-    for number in range(MAX_SERVERS):
+    for number in range(MAX_SERVERS_PER_WORKSPACE):
         await add(house.admin, NOWHERE, id=f"own-{number}", enabled=False)
     one_more = await house.admin.post(SERVERS_API, {"id": "own", "url": NOWHERE})
     other = await house.api_key(workspace_id=await house.workspace("other"))
@@ -231,7 +231,7 @@ async def test_what_one_workspace_added_no_other_sees(house: House, upstream: st
 async def test_a_key_with_a_list_of_servers_manages_those_alone(house: House) -> None:
     """D-23: a server outside the list is not there, and none is added outside of it."""
     await add(house.admin, NOWHERE, id="hidden", enabled=False)
-    key = await house.api_key(reach=Reach(servers=frozenset({"own"})))
+    key = await house.api_key(reach=KeyRestrictions(servers=frozenset({"own"})))
 
     refused = await key.post(SERVERS_API, {"id": "else", "url": NOWHERE})
     await add(key, NOWHERE, enabled=False)
@@ -245,7 +245,7 @@ async def test_a_key_with_a_list_of_servers_manages_those_alone(house: House) ->
 async def test_a_key_with_a_list_of_tools_manages_the_servers_of_those_alone(house: House) -> None:
     """D-23: what such a key does not see at /mcp/servers is not there at /servers either."""
     await add(house.admin, NOWHERE, id="hidden", enabled=False)
-    key = await house.api_key(reach=Reach(tools=("own/*",)))
+    key = await house.api_key(reach=KeyRestrictions(tools=("own/*",)))
 
     assert (await key.post(SERVERS_API, {"id": "else", "url": NOWHERE})).status_code == 403
     assert (await key.get(SERVERS_API)).json()["data"] == []
@@ -256,12 +256,12 @@ async def test_a_key_with_a_list_of_tools_manages_the_servers_of_those_alone(hou
 
 async def test_secrets_do_not_pile_up(house: House) -> None:
     """D-31: change after change adds to what is kept; of one server, and so of a workspace, there is a most."""
-    await add(house.admin, NOWHERE, enabled=False, secrets={f"A{number}": "x" for number in range(MAX_SECRETS)})
+    await add(house.admin, NOWHERE, enabled=False, secrets={f"A{number}": "x" for number in range(MAX_SECRETS_PER_SERVER)})
     one_more = await house.admin.send("PATCH", f"{SERVERS_API}/own", {"secrets": {"ONE_MORE": "x"}})
     instead = await house.admin.send("PATCH", f"{SERVERS_API}/own", {"secrets": {"ONE_MORE": "x", "A0": None}})
 
     assert list(errors_of(one_more)) == ["secrets"]
-    assert (instead.status_code, len(instead.json()["secrets"])) == (200, MAX_SECRETS)
+    assert (instead.status_code, len(instead.json()["secrets"])) == (200, MAX_SECRETS_PER_SERVER)
 
 
 async def test_an_address_is_judged_at_each_connection_too(open_settings: Settings, upstream: str) -> None:
@@ -353,10 +353,10 @@ async def test_a_server_goes_with_its_workspace(house: House, upstream: str) -> 
     await house.rookery.access.workspaces.delete(doomed, by=OPERATOR)
 
     def is_gone() -> bool:
-        return house.rookery.tools.catalogue.known(f"{doomed}/own") is None
+        return house.rookery.tools.catalogue.find_by_key(f"{doomed}/own") is None
 
     await eventually(is_gone)
-    assert await house.rookery.tools.owned.all_of(doomed) == []
+    assert await house.rookery.tools.workspace_servers.list_for_workspace(doomed) == []
 
 
 @pytest.mark.parametrize("database_url", ["embedded:"])
@@ -366,7 +366,7 @@ async def test_a_server_whose_secrets_are_lost_says_so_and_takes_new_ones(open_s
         key = house.admin.key
         await add(house.admin, upstream, headers={"X-Key": "${TOKEN}"}, secrets={"TOKEN": SECRET})
         _lose(open_settings.data_dir)
-        await house.rookery.sealing.rotation.rotate(is_lost=True)
+        await house.rookery.sealing.rotation.rotate(delete_unreadable=True)
 
     async with open_house(open_settings) as house:
         admin = house.caller(key)

@@ -11,10 +11,10 @@ from typing import cast
 import pytest
 
 from rookery.engines import upstreams
-from rookery.tools.errors import Disabled
+from rookery.tools.errors import ToolDisabled
 from rookery.tools.models import JsonObject, Server
-from rookery.tools.servers.checking import Checker
-from rookery.tools.supervision.breaker import Timing
+from rookery.tools.servers.server_check import ServerChecker
+from rookery.tools.supervision.circuit_breaker import SupervisionTimeouts
 from tests import real_servers
 from tests.conftest import eventually
 from tests.tools.conftest import Start
@@ -43,7 +43,7 @@ def folder(tmp_path: Path) -> Path:
 
 async def began(start: Start, name: str, folder: Path) -> Tools:
     """Start the domain with one real server, and wait until it was looked at."""
-    tools = await start({name: ENTRIES[name](folder)}, timing=Timing(connect_s=40))
+    tools = await start({name: ENTRIES[name](folder)}, timing=SupervisionTimeouts(connect_timeout_s=40))
     server = server_of(tools)
     await eventually(lambda: tools.catalogue.is_known(server), within_s=40)
     return tools
@@ -51,7 +51,7 @@ async def began(start: Start, name: str, folder: Path) -> Tools:
 
 def server_of(tools: Tools) -> Server:
     """Return the one server there is."""
-    (server,) = tools.catalogue.servers(CALLER)
+    (server,) = tools.catalogue.list_servers(CALLER)
     return server
 
 
@@ -85,15 +85,15 @@ async def test_a_real_server_is_listed_in_its_own_era(  # noqa: PLR0917 - a tabl
     """D-32: old handshakes and the stateless revision alike; a list that a server does not know (sqlite's templates) is empty."""
     opened = await began(start, name, folder)
     server = server_of(opened)
-    session = opened.sessions.session(server, CALLER, None)
-    facts = (await session.connection()).facts
-    offer = opened.catalogue.offer(server)
+    session = opened.sessions.get_session(server, CALLER, None)
+    facts = (await session.get_connection()).info
+    offer = opened.catalogue.get_features(server)
 
-    assert facts.era == era
+    assert facts.protocol_version == era
     assert facts.pid is not None
     assert tools <= {str(tool["name"]) for tool in offer.tools}
     assert (len(offer.resources), len(offer.templates), len(offer.prompts)) == counts
-    assert all(tool.arguments.fault is None for tool in opened.catalogue.tools(CALLER, server))
+    assert all(tool.argument_validator.fault is None for tool in opened.catalogue.list_tools(CALLER, server))
 
 
 async def test_the_time_server_answers_in_structure(start: Start, folder: Path) -> None:
@@ -135,12 +135,12 @@ async def test_the_everything_server_gives_content_of_every_kind(start: Start, f
     assert "completed" in (await said(tools, "trigger-long-running-operation", duration=1, steps=4)).lower()
     image = await result(tools, "get-tiny-image")
     assert "image" in {block["type"] for block in cast("list[dict[str, str]]", image["content"])}
-    listed = tools.resources.listed(server_of(tools), make_caller())
+    listed = tools.resources.list_resources(server_of(tools), make_caller())
     read = await tools.resources.read(CALLER, str(listed[0]["uri"]))
     assert cast("list[dict[str, str]]", read["contents"])[0]["uri"] == listed[0]["uri"]
-    prompts = {str(prompt["name"]) for prompt in tools.catalogue.offer(server_of(tools)).prompts}
+    prompts = {str(prompt["name"]) for prompt in tools.catalogue.get_features(server_of(tools)).prompts}
     assert "simple-prompt" in prompts
-    prompt = await tools.resources.prompt(CALLER, server_of(tools), "simple-prompt", {})
+    prompt = await tools.resources.get_prompt(CALLER, server_of(tools), "simple-prompt", {})
     assert prompt["messages"]
 
 
@@ -172,9 +172,9 @@ async def test_a_tool_that_runs_only_as_a_task_is_hidden_with_its_reason(start: 
     tools = await began(start, "everything", folder)
     server, hidden = server_of(tools), "simulate-research-query"
 
-    assert hidden not in [tool.name for tool in tools.catalogue.tools(CALLER, server)]
-    assert tools.catalogue.task_tools(CALLER, server) == [hidden]
-    with pytest.raises(Disabled, match="only as a task"):
+    assert hidden not in [tool.name for tool in tools.catalogue.list_tools(CALLER, server)]
+    assert tools.catalogue.list_task_tool_names(CALLER, server) == [hidden]
+    with pytest.raises(ToolDisabled, match="only as a task"):
         await tools.calls.call(CALLER, server.id, hidden, {"topic": "kettles"})
-    checked = await Checker(upstreams.open([])).check(server)
+    checked = await ServerChecker(upstreams.open([])).check(server)
     assert any(hidden in warning and "only as a task" in warning for warning in checked.warnings)

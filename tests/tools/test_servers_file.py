@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rookery.tools.models import BUILTIN_IDS, Address, Command, Isolation, Lifecycle, Server, Status, ToolRules
-from rookery.tools.servers.servers_file import ID, FileBroken, ServersFile, parse, read_file
+from rookery.tools.models import BUILTIN_IDS, CommandTarget, HttpTarget, Server, ServerStatus, SessionIsolation, SessionLifecycle, ToolRules
+from rookery.tools.servers.servers_file import SERVER_ID_PATTERN, InvalidServersFile, ServersFile, parse_servers_file, read_servers_file
 
 
 def read(**servers: object) -> ServersFile:
     """Read a file of these servers, with one variable in the environment."""
-    return parse(json.dumps({"mcpServers": servers}).encode(), {"TOKEN": "t0p"})
+    return parse_servers_file(json.dumps({"mcpServers": servers}).encode(), {"TOKEN": "t0p"})
 
 
 def test_the_form_of_every_client_is_read_as_it_is() -> None:
@@ -27,8 +27,10 @@ def test_the_form_of_every_client_is_read_as_it_is() -> None:
     )
 
     assert found.warnings == ()
-    assert found.servers["time"] == Server(id="time", name="time", target=Command(command="uvx", args=("mcp-server-time",), env={"A": "b"}))
-    assert found.servers["docs"].target == Address(url="https://example.com/mcp", headers={"X-Key": "k"})
+    assert found.servers["time"] == Server(
+        id="time", name="time", target=CommandTarget(command="uvx", args=("mcp-server-time",), env={"A": "b"})
+    )
+    assert found.servers["docs"].target == HttpTarget(url="https://example.com/mcp", headers={"X-Key": "k"})
     assert found.servers["old"].kind == "sse"
 
 
@@ -57,18 +59,18 @@ def test_our_own_fields_stand_beside() -> None:
     assert read(x=entry).servers["x"] == Server(
         id="x",
         name="X",
-        target=Command(command="x"),
+        target=CommandTarget(command="x"),
         tagline="Does x",
         description="Does x well",
-        status=Status.DEPRECATED,
+        status=ServerStatus.DEPRECATED,
         use_when="you need x",
         related_servers=("y",),
         enabled=False,
         private=True,
         sandbox=True,
         workspaces=frozenset({1, 2}),
-        isolation=Isolation.SHARED,
-        lifecycle=Lifecycle.EAGER,
+        isolation=SessionIsolation.SHARED,
+        lifecycle=SessionLifecycle.EAGER,
         idle_s=None,
         timeout_s=5.0,
         max_concurrency=2,
@@ -92,7 +94,7 @@ def test_variables_are_filled_in_from_the_environment() -> None:
     )
 
     target = found.servers["x"].target
-    assert isinstance(target, Address)
+    assert isinstance(target, HttpTarget)
     assert target.headers == {"Authorization": "Bearer t0p"}
     assert "t0p" not in repr(found)
     assert found.servers["y"].fault == "The environment variable MISSING is not set."
@@ -127,15 +129,20 @@ def test_a_broken_entry_costs_itself_alone_and_says_why(entry: object, words: st
 @pytest.mark.parametrize("raw", [b"{", b"[]", b'{"mcpServers": []}', b"\xff"])
 def test_a_file_of_another_form_is_broken_as_a_whole(raw: bytes) -> None:
     """D-31."""
-    with pytest.raises(FileBroken):
-        parse(raw, {})
+    with pytest.raises(InvalidServersFile):
+        parse_servers_file(raw, {})
 
 
 def test_a_missing_and_an_empty_file_have_no_servers(tmp_path: Path) -> None:
     """D-31: a first run has none."""
     (tmp_path / "empty.json").write_text(" ")
 
-    assert read_file(tmp_path / "none.json", {}) == read_file(tmp_path / "empty.json", {}) == parse(b"{}", {}) == ServersFile()
+    assert (
+        read_servers_file(tmp_path / "none.json", {})
+        == read_servers_file(tmp_path / "empty.json", {})
+        == parse_servers_file(b"{}", {})
+        == ServersFile()
+    )
 
 
 def test_an_id_outside_the_form_is_served_under_a_slug() -> None:
@@ -150,7 +157,7 @@ def test_an_id_outside_the_form_is_served_under_a_slug() -> None:
 @given(st.lists(st.text(max_size=80), max_size=8, unique=True))
 def test_every_key_of_a_file_gets_an_id_of_its_own(keys: list[str]) -> None:
     """D-30."""
-    found = parse(json.dumps({"mcpServers": {key: {"command": "x"} for key in keys}}).encode(), {})
+    found = parse_servers_file(json.dumps({"mcpServers": {key: {"command": "x"} for key in keys}}).encode(), {})
 
     assert len(found.servers) == len(keys)
-    assert all(ID.fullmatch(server_id) and server_id not in BUILTIN_IDS for server_id in found.servers)
+    assert all(SERVER_ID_PATTERN.fullmatch(server_id) and server_id not in BUILTIN_IDS for server_id in found.servers)

@@ -14,7 +14,7 @@ import httpx2
 import pytest
 
 from rookery.tools.calling.streaming import RunningCall
-from rookery.tools.models import Outcome
+from rookery.tools.models import CallOutcome
 from rookery.tools.ports import OnLog, OnProgress
 from tests.processes import Server, running
 from tests.tools.makers import SERVERS, entry, odd
@@ -214,17 +214,17 @@ async def test_a_reader_that_is_slow_costs_little_and_holds_nobody_up() -> None:
     told = asyncio.Event()
     noise: dict[str, object] = {"level": "info", "data": "x" * 10_000}
 
-    async def call(on_progress: OnProgress, on_log: OnLog) -> Outcome:
+    async def call(on_progress: OnProgress, on_log: OnLog) -> CallOutcome:
         await on_progress(1, None, None)
         for _ in range(1000):
             await on_log(noise)
         told.set()
-        return Outcome(server=odd(), tool="t", duration_ms=0)
+        return CallOutcome(server=odd(), tool="t", duration_ms=0)
 
     running_call = RunningCall(call)
     await asyncio.wait_for(told.wait(), 10)
-    await running_call.begun()
-    found = [notice async for notice in running_call.notices()]
+    await running_call.wait_started()
+    found = [notice async for notice in running_call.iter_notices()]
     await running_call.stop()
 
     assert found[0].kind == "progress"

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rookery.access.models import Reach
+from rookery.access.models import KeyRestrictions
 from rookery.kernel.config import Settings
-from rookery.tools.finding.tool_words import Card, by_words, card
-from rookery.tools.models import BuiltIn, Server
+from rookery.tools.discovery.lexical_scoring import ToolDocument, build_tool_document, score_by_words
+from rookery.tools.models import BuiltinTarget, Server
 from tests.conftest import Caller, House, eventually, open_house
 from tests.tools.makers import entry
 
@@ -82,8 +82,8 @@ async def test_without_the_embedder_words_still_find(nest: House) -> None:
 async def test_only_what_a_key_may_see_is_found(nest: House) -> None:
     """D-37, D-23, D-92: a tool that is not listed for a key is not found by it either, whatever it asks."""
     no_memory = await nest.api_key("mcp:read")
-    one_tool = await nest.api_key("*", reach=Reach(tools=("odd/echo",)))
-    one_server = await nest.api_key("*", reach=Reach(servers=frozenset({"brain"})))
+    one_tool = await nest.api_key("*", reach=KeyRestrictions(tools=("odd/echo",)))
+    one_server = await nest.api_key("*", reach=KeyRestrictions(servers=frozenset({"brain"})))
 
     assert not any(tool.startswith("brain/") for tool in await find(no_memory, "remember", limit=50))
     assert await find(one_tool, "echo", limit=50) == ["odd/echo"]
@@ -94,7 +94,7 @@ async def test_only_what_a_key_may_see_is_found(nest: House) -> None:
 
 async def test_one_server_and_a_number_of_tools_may_be_asked_for(nest: House) -> None:
     """D-37: `server` and `limit`; a server that is not there, is not for the key or is off says so."""
-    few = await nest.api_key("*", reach=Reach(servers=frozenset({"brain"})))
+    few = await nest.api_key("*", reach=KeyRestrictions(servers=frozenset({"brain"})))
 
     assert all(tool.startswith("odd/") for tool in await find(nest.admin, "remember", server="odd", limit=50))
     assert len(await find(nest.admin, "server", limit=2)) == 2
@@ -123,21 +123,21 @@ async def test_a_tool_that_is_taken_away_is_found_no_more(nest: House, settings:
     assert await eventually(is_gone)
 
 
-def a_card(name: str, description: str = "") -> Card:
+def a_card(name: str, description: str = "") -> ToolDocument:
     """Return what is compared of a tool."""
-    server = Server(id="s", name="s", target=BuiltIn())
-    return card(server, {"name": name, "description": description, "inputSchema": {"type": "object"}})
+    server = Server(id="s", name="s", target=BuiltinTarget())
+    return build_tool_document(server, {"name": name, "description": description, "inputSchema": {"type": "object"}})
 
 
 @given(query=WORDS, tools=st.lists(st.tuples(WORDS, WORDS), max_size=12), order=st.randoms())
 def test_scores_of_words_are_bounded_and_belong_to_the_tool(query: str, tools: list[tuple[str, str]], order: object) -> None:
     """D-37: 0 to 1, whatever the words, and the order of the catalogue gives nobody more."""
     cards = [a_card(*tool) for tool in tools]
-    scores = by_words(query, cards)
+    scores = score_by_words(query, cards)
 
     assert all(0 <= score <= 1 for score in scores)
-    assert by_words(query, cards[::-1]) == scores[::-1]
-    assert by_words(query, [replace(each) for each in cards]) == scores
+    assert score_by_words(query, cards[::-1]) == scores[::-1]
+    assert score_by_words(query, [replace(each) for each in cards]) == scores
 
 
 def test_names_are_taken_apart_where_words_meet() -> None:
@@ -145,7 +145,7 @@ def test_names_are_taken_apart_where_words_meet() -> None:
     cards = [a_card("getCurrentTime2"), a_card("list_open_issues"), a_card("HTTPServerStart")]
 
     for query, right in [("current time", 0), ("open issue", 1), ("start a http server", 2)]:
-        scores = by_words(query, cards)
+        scores = score_by_words(query, cards)
         assert max(range(3), key=lambda at: scores[at]) == right, (query, scores)
 
 
@@ -153,14 +153,14 @@ def test_a_rare_word_says_more_than_a_usual_one() -> None:
     """D-37: of two words found, the one that fewer tools have decides."""
     cards = [a_card(f"list_{name}") for name in ("files", "branches", "events")] + [a_card("invoice_total")]
 
-    scores = by_words("list invoice", cards)
+    scores = score_by_words("list invoice", cards)
 
     assert scores[3] == max(scores)
 
 
 def test_a_tool_of_any_form_has_a_card() -> None:
     """D-16, D-37: what a server says of its tools is data of any form; none of it breaks a search."""
-    server = Server(id="s", name="s", target=BuiltIn())
+    server = Server(id="s", name="s", target=BuiltinTarget())
     odd: list[dict[str, object]] = [
         {},
         {"name": 7, "description": None, "inputSchema": []},
@@ -168,7 +168,7 @@ def test_a_tool_of_any_form_has_a_card() -> None:
         {"name": "x" * 128, "description": "y " * 100_000, "annotations": "none", "title": {}},
     ]
 
-    cards = [card(server, each) for each in odd]
+    cards = [build_tool_document(server, each) for each in odd]
 
-    assert len(by_words("x y a b", cards)) == len(odd)
-    assert max(len(each.meaning) for each in cards) < 1000
+    assert len(score_by_words("x y a b", cards)) == len(odd)
+    assert max(len(each.embedded_text) for each in cards) < 1000

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rookery.tools.uris import gateway_uri, server_of, upstream_uris
+from rookery.tools.gateway_uris import list_upstream_candidates, parse_server_id, to_gateway_uri
 
 SCHEMES = st.from_regex(r"[a-z][a-z0-9+.-]{0,8}", fullmatch=True)
 RESTS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=30)
@@ -27,44 +27,46 @@ IDS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9-]{0,10}", fullmatch=True)
 )
 def test_a_resource_has_its_servers_name_in_front(server: str, uri: str, ours: str) -> None:
     """D-30: `://` becomes `/`; a scheme that is the server's id is kept."""
-    assert gateway_uri(server, uri) == ours
-    assert upstream_uris(server, ours, [], [])[0] == uri
-    assert upstream_uris(server, ours, [uri], []) == [uri]
+    assert to_gateway_uri(server, uri) == ours
+    assert list_upstream_candidates(server, ours, [], [])[0] == uri
+    assert list_upstream_candidates(server, ours, [uri], []) == [uri]
 
 
 @given(IDS, URIS)
 def test_the_way_back_leads_to_the_upstreams_uri(server: str, uri: str) -> None:
     """D-30: listed exactly; unlisted among the candidates."""
-    ours = gateway_uri(server, uri)
+    ours = to_gateway_uri(server, uri)
 
-    assert server_of(ours) == server
-    assert upstream_uris(server, ours, [uri], []) == [uri]
-    assert uri in upstream_uris(server, ours, [], [])
+    assert parse_server_id(ours) == server
+    assert list_upstream_candidates(server, ours, [uri], []) == [uri]
+    assert uri in list_upstream_candidates(server, ours, [], [])
 
 
 @given(IDS, st.builds("{}://{}".format, SCHEMES, st.from_regex(r"(%20|[a-z/]){1,12}", fullmatch=True)))
 def test_a_raw_uri_whose_escapes_the_path_decoded_is_found(server: str, uri: str) -> None:
     """D-30: raw or percent-encoded in the path, decoded once."""
-    assert upstream_uris(server, unquote(gateway_uri(server, uri)), [uri], []) == [uri]
+    assert list_upstream_candidates(server, unquote(to_gateway_uri(server, uri)), [uri], []) == [uri]
 
 
 def test_a_template_says_which_of_the_possible_uris_is_meant() -> None:
     """D-30."""
-    assert upstream_uris("demo", "demo://resource/static/1", [], ["demo://resource/{kind}/{id}"])[0] == "demo://resource/static/1"
-    assert upstream_uris("demo", "demo://resource/static/1", [], ["resource://static/{id}"])[0] == "resource://static/1"
+    assert (
+        list_upstream_candidates("demo", "demo://resource/static/1", [], ["demo://resource/{kind}/{id}"])[0] == "demo://resource/static/1"
+    )
+    assert list_upstream_candidates("demo", "demo://resource/static/1", [], ["resource://static/{id}"])[0] == "resource://static/1"
 
 
 def test_a_slash_that_a_proxy_took_away_is_forgiven() -> None:
     """D-30: some proxies merge slashes in paths."""
-    assert server_of("sqlite:/memo/insights") == "sqlite"
-    assert upstream_uris("sqlite", "sqlite:/memo/insights", ["memo://insights"], []) == ["memo://insights"]
+    assert parse_server_id("sqlite:/memo/insights") == "sqlite"
+    assert list_upstream_candidates("sqlite", "sqlite:/memo/insights", ["memo://insights"], []) == ["memo://insights"]
 
 
 def test_what_names_no_server_is_none() -> None:
     """D-30."""
-    assert server_of("nothing") is None
+    assert parse_server_id("nothing") is None
 
 
 def test_a_hostile_template_costs_no_time() -> None:
     """Patterns from upstreams are matched in linear time."""
-    assert upstream_uris("s", "s://x/" + "a" * 50_000, [], ["x://" + "{v}a" * 2_000 + "b"])[0].startswith("x://")
+    assert list_upstream_candidates("s", "s://x/" + "a" * 50_000, [], ["x://" + "{v}a" * 2_000 + "b"])[0].startswith("x://")

@@ -12,21 +12,21 @@ import orjson
 from rookery.access.models import Actor
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.ids import uuid7
-from rookery.webhooks.models import Delivery, DeliveryFilter, Endpoint, Event, Tenant
-from rookery.webhooks.recording import Portrait, Recorder
+from rookery.webhooks.models import Delivery, DeliveryFilter, WebhookEndpoint, WebhookEvent, WebhookTenant
+from rookery.webhooks.outbox import BuildData, Outbox
 from rookery.webhooks.store import deliveries, endpoints, events
 
 AT = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 WORKSPACE = 1
-TENANT = Tenant(workspace_id=WORKSPACE, shown_workspace_id=WORKSPACE, by=Actor(kind="operator", name="test"))
+TENANT = WebhookTenant(workspace_id=WORKSPACE, public_workspace_id=WORKSPACE, by=Actor(kind="operator", name="test"))
 
 
-def make_endpoint(**overrides: object) -> Endpoint:
+def make_endpoint(**overrides: object) -> WebhookEndpoint:
     """Return an endpoint that is told of everything there is in workspace 1."""
-    made = Endpoint(
+    made = WebhookEndpoint(
         id=uuid7(),
         workspace_id=WORKSPACE,
-        shown_workspace_id=WORKSPACE,
+        public_workspace_id=WORKSPACE,
         url="http://127.0.0.1:9/hook",
         events=("*",),
         description="",
@@ -48,14 +48,14 @@ def make_endpoint(**overrides: object) -> Endpoint:
     return replace(made, **overrides)
 
 
-async def keep_endpoint(db: Database, **overrides: object) -> Endpoint:
+async def keep_endpoint(db: Database, **overrides: object) -> WebhookEndpoint:
     """Keep such an endpoint."""
     made = make_endpoint(**overrides)
-    await db.write(lambda tx: endpoints.add(tx, made))
+    await db.write(lambda tx: endpoints.insert_endpoint(tx, made))
     return made
 
 
-def portrait(**fields: object) -> Portrait:
+def portrait(**fields: object) -> BuildData:
     """Return what draws a thing of *fields*, of which `content` is left out unless it is asked for."""
 
     def drawn(with_content: bool) -> Mapping[str, object]:
@@ -64,29 +64,29 @@ def portrait(**fields: object) -> Portrait:
     return drawn
 
 
-async def tell(db: Database, recorder: Recorder, type: str = "memory.stored", data: Portrait | None = None, **more: object) -> None:
+async def tell(db: Database, recorder: Outbox, type: str = "memory.stored", data: BuildData | None = None, **more: object) -> None:
     """Tell of one event in a transaction of its own."""
     workspace_id, at = cast("int", more.get("workspace_id", WORKSPACE)), cast("datetime", more.get("at", AT))
     drawn = portrait(id="a", content="We deploy on Tuesdays.") if data is None else data
-    await db.write(lambda tx: recorder.tell(tx, type, workspace_id, drawn, at))
+    await db.write(lambda tx: recorder.add_event(tx, type, workspace_id, drawn, at))
 
 
-async def log_of(db: Database, endpoint: Endpoint) -> list[tuple[Delivery, dict[str, object]]]:
+async def log_of(db: Database, endpoint: WebhookEndpoint) -> list[tuple[Delivery, dict[str, object]]]:
     """Return the deliveries of an endpoint, oldest first, each with what it sends."""
 
     def read(tx: Tx) -> list[tuple[Delivery, dict[str, object]]]:
-        found, _ = deliveries.page(tx, endpoint.workspace_id, endpoint.id, DeliveryFilter(), limit=10_000, offset=0)
+        found, _ = deliveries.list_page(tx, endpoint.workspace_id, endpoint.id, DeliveryFilter(), limit=10_000, offset=0)
         return [(each, body_of(_event(tx, each), each)) for each in reversed(found)]
 
     return await db.read(read)
 
 
-def body_of(event: Event, delivery: Delivery) -> dict[str, object]:
+def body_of(event: WebhookEvent, delivery: Delivery) -> dict[str, object]:
     """Return what a delivery sends, read."""
     return cast("dict[str, object]", orjson.loads(event.body_of(delivery)))
 
 
-def _event(tx: Tx, delivery: Delivery) -> Event:
+def _event(tx: Tx, delivery: Delivery) -> WebhookEvent:
     event = events.find(tx, delivery.workspace_id, delivery.event_id)
     assert event is not None
     return event

@@ -8,19 +8,19 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rookery.access.audit import Audit
+from rookery.access.audit_log import AuditLog
 from rookery.access.models import Actor
 from rookery.access.workspaces import Workspaces
 from rookery.kernel.config import Settings
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.egress import EgressGuard
-from rookery.kernel.events import Bus
+from rookery.kernel.events import EventBus
 from rookery.kernel.ids import uuid7
 from rookery.kernel.metrics import Metrics
 from rookery.kernel.sealing import KeySource, Sealer
 from rookery.webhook_wiring import WebhookServices, build_webhooks
-from rookery.webhooks.models import OPEN, Delivery, DeliveryFilter, DeliveryView, Endpoint, NewEndpoint, Tenant
-from rookery.webhooks.recording import Told
+from rookery.webhooks.models import OPEN_STATES, Delivery, DeliveryDetails, DeliveryFilter, NewEndpoint, WebhookEndpoint, WebhookTenant
+from rookery.webhooks.outbox import NewEvent
 from rookery.webhooks.store import deliveries
 from tests.conftest import FakeClock, eventually
 
@@ -34,37 +34,37 @@ class Office:
     services: WebhookServices
     db: Database
     clock: FakeClock
-    tenant: Tenant
+    tenant: WebhookTenant
 
-    async def endpoint(self, url: str, *, enabled: bool = True, **fields: object) -> Endpoint:
+    async def endpoint(self, url: str, *, enabled: bool = True, **fields: object) -> WebhookEndpoint:
         """Make an endpoint that is told of everything."""
         new = NewEndpoint(url=url, events=("*",), enabled=enabled, **fields)  # pyright: ignore[reportArgumentType] - by their own names
         return (await self.services.endpoints.create(self.tenant, new)).endpoint
 
     async def tell(self, *names: str) -> None:
         """Let as many things happen as there are *names*, all at once, in one transaction."""
-        told = [Told(type="memory.stored", at=self.clock(), data=lambda _, name=name: {"name": name}) for name in names]
-        await self.db.write(lambda tx: self.services.recorder.tell_all(tx, self.tenant.workspace_id, told))
+        told = [NewEvent(type="memory.stored", at=self.clock(), build_data=lambda _, name=name: {"name": name}) for name in names]
+        await self.db.write(lambda tx: self.services.outbox.add_events(tx, self.tenant.workspace_id, told))
 
-    async def log(self, endpoint: Endpoint) -> list[Delivery]:
+    async def log(self, endpoint: WebhookEndpoint) -> list[Delivery]:
         """Return the deliveries to *endpoint*, oldest first."""
-        found, _ = await self.services.deliveries.list(self.tenant, endpoint.id, DeliveryFilter(), limit=2000, offset=0)
+        found, _ = await self.services.deliveries.list_page(self.tenant, endpoint.id, DeliveryFilter(), limit=2000, offset=0)
         return sorted(found, key=lambda each: each.id)
 
-    async def view(self, endpoint: Endpoint, place: int = 0) -> DeliveryView:
+    async def view(self, endpoint: WebhookEndpoint, place: int = 0) -> DeliveryDetails:
         """Return one delivery with its attempts."""
         return await self.services.deliveries.get(self.tenant, endpoint.id, (await self.log(endpoint))[place].id)
 
-    async def states(self, endpoint: Endpoint) -> list[str]:
+    async def states(self, endpoint: WebhookEndpoint) -> list[str]:
         """Return the states of its deliveries, oldest first."""
         return [each.state.value for each in await self.log(endpoint)]
 
-    async def ended(self, endpoint: Endpoint, *, within_s: float = 30) -> list[Delivery]:
+    async def ended(self, endpoint: WebhookEndpoint, *, within_s: float = 30) -> list[Delivery]:
         """Return its deliveries once none is open."""
 
         def open_ones(tx: Tx) -> int:
-            found = (DeliveryFilter(state=state) for state in OPEN)
-            return sum(deliveries.page(tx, endpoint.workspace_id, endpoint.id, which, limit=1, offset=0)[1] for which in found)
+            found = (DeliveryFilter(state=state) for state in OPEN_STATES)
+            return sum(deliveries.list_page(tx, endpoint.workspace_id, endpoint.id, which, limit=1, offset=0)[1] for which in found)
 
         async def none_is_open() -> bool:
             return not await self.db.read(open_ones)
@@ -72,10 +72,10 @@ class Office:
         await eventually(none_is_open, within_s=within_s)
         return await self.log(endpoint)
 
-    async def attempted(self, endpoint: Endpoint, times: int, place: int = 0) -> DeliveryView:
+    async def attempted(self, endpoint: WebhookEndpoint, times: int, place: int = 0) -> DeliveryDetails:
         """Return a delivery once it has been tried so often and the last attempt is written down."""
 
-        async def tried() -> DeliveryView | None:
+        async def tried() -> DeliveryDetails | None:
             found = await self.view(endpoint, place)
             return found if len(found.attempts) == times and found.attempts[-1].outcome is not None else None
 
@@ -97,29 +97,29 @@ async def office(
     clock: FakeClock,
     *,
     egress: EgressGuard | None = None,
-    tenant: Tenant | None = None,
+    tenant: WebhookTenant | None = None,
     is_dispatching: bool = True,
 ) -> AsyncGenerator[Office]:
     """Run the webhooks of one process on *db* until the block ends."""
     settings = Settings(data_dir=data_dir)
-    sealer = Sealer(db, KeySource(data_dir, given=None, previous=None), [], clock)
+    sealer = Sealer(db, KeySource(data_dir, configured=None, previous=None), [], clock)
     await sealer.start()
     guard = egress or EgressGuard(allow=["127.0.0.0/8"])
     services = build_webhooks(
         settings,
         db=db,
-        audit=Audit(db, clock),
+        audit=AuditLog(db, clock),
         sealer=sealer,
         egress=guard,
-        bus=Bus(),
+        bus=EventBus(),
         metrics=Metrics(),
         clock=clock,
         ids=uuid7,
     )
-    services.dispatcher.stop_s = 0.1
+    services.dispatcher.stop_timeout_s = 0.1
     if tenant is None:
-        workspace = await Workspaces(db, Audit(db, clock), clock).create(f"of {uuid7()}", by=BY)
-        tenant = Tenant.operated(workspace.id, BY)
+        workspace = await Workspaces(db, AuditLog(db, clock), clock).create(f"of {uuid7()}", by=BY)
+        tenant = WebhookTenant.for_operator(workspace.id, BY)
     running = Office(services, db, clock, tenant)
     if is_dispatching:
         await services.dispatcher.start()
@@ -127,4 +127,4 @@ async def office(
         yield running
     finally:
         await services.dispatcher.stop()
-        await services.receiver.close()
+        await services.client.close()

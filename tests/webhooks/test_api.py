@@ -8,20 +8,20 @@ from typing import cast
 
 import pytest
 
-from rookery.app import mounted_routes
+from rookery.app import build_route_table
 from rookery.doctor import examine
 from rookery.kernel.config import Settings
-from rookery.webhooks.catalogue import TYPES
+from rookery.webhooks.event_types import EVENT_TYPES
 from rookery.webhooks.schemas import (
-    AttemptAnswer,
-    ChangedWebhookAnswer,
-    DeliveryAnswer,
-    DeliveryDetailAnswer,
-    EventTypeAnswer,
-    NewWebhookAnswer,
-    WebhookAnswer,
+    AttemptResponse,
+    ChangedWebhookResponse,
+    DeliveryDetailResponse,
+    DeliveryResponse,
+    EventTypeResponse,
+    NewWebhookResponse,
+    WebhookResponse,
 )
-from rookery.wiring import build
+from rookery.wiring import build_platform
 from tests.conftest import Caller, House, eventually, open_house
 from tests.webhooks.hearing import listen
 from tests.webhooks.receiver import Received, Receiver, Reply, receiver
@@ -68,10 +68,10 @@ async def test_an_endpoint_is_made_shown_changed_and_deleted(house: House, desk:
     shown = {name: value for name, value in made.items() if name != "secret"}
     at = f"{HOOKS}/{made['id']}"
 
-    assert made.keys() == NewWebhookAnswer.model_fields.keys()
+    assert made.keys() == NewWebhookResponse.model_fields.keys()
     assert str(made["secret"]).startswith("whsec_")
     assert (await house.admin.get(at)).json() == shown
-    assert shown.keys() == WebhookAnswer.model_fields.keys()
+    assert shown.keys() == WebhookResponse.model_fields.keys()
     assert (await house.admin.get(HOOKS)).json()["data"] == [shown]
     answer = await house.admin.send("PATCH", at, {"events": ["*"], "concurrency": 2})
     changed = cast("Json", answer.json())
@@ -91,17 +91,17 @@ async def test_a_test_event_arrives_and_the_log_tells_of_it(house: House, desk: 
     answer = await house.admin.post(f"{HOOKS}/{hook['id']}/test")
 
     made = cast("Json", answer.json())
-    assert (answer.status_code, made.keys()) == (202, DeliveryAnswer.model_fields.keys())
+    assert (answer.status_code, made.keys()) == (202, DeliveryResponse.model_fields.keys())
     assert (made["kind"], made["type"], made["webhook_id"]) == ("test", "webhook.test", hook["id"])
     view = await ended(house.admin, hook, made)
     (came,) = desk.received
-    assert view.keys() == DeliveryDetailAnswer.model_fields.keys()
+    assert view.keys() == DeliveryDetailResponse.model_fields.keys()
     assert (view["state"], view["attempt_count"], view["payload"]) == ("delivered", 1, came.event)
     (attempt,) = cast("list[Json]", view["attempts"])
-    assert attempt.keys() == AttemptAnswer.model_fields.keys()
+    assert attempt.keys() == AttemptResponse.model_fields.keys()
     assert (attempt["number"], attempt["outcome"], attempt["status"], attempt["response"]) == (1, "success", 200, "thanks")
     listed = (await house.admin.get(f"{HOOKS}/{hook['id']}/deliveries")).json()
-    assert listed["data"] == [{name: view[name] for name in DeliveryAnswer.model_fields}]
+    assert listed["data"] == [{name: view[name] for name in DeliveryResponse.model_fields}]
     assert (await house.admin.get(f"{HOOKS}/{hook['id']}")).json()["last_success_at"] is not None
 
 
@@ -152,7 +152,7 @@ async def test_what_failed_or_was_held_is_sent_again_when_the_endpoint_is_enable
 
         gone = False
         enabled = (await house.admin.send("PATCH", at, {"enabled": True})).json()
-        assert enabled.keys() == ChangedWebhookAnswer.model_fields.keys()
+        assert enabled.keys() == ChangedWebhookResponse.model_fields.keys()
         assert (enabled["enabled"], enabled["disabled_reason"], enabled["held"]) == (True, None, 1)
         again = await house.admin.post(f"{at}/resend-failed", {})
 
@@ -279,10 +279,10 @@ async def test_a_delivery_is_found_under_its_own_endpoint_only(house: House, des
 async def test_the_catalogue_is_listed_and_names_routes_that_are_there(house: House, settings: Settings) -> None:
     """D-80, D-81: GET /events; what `data` is, is the answer of a route that is mounted."""
     listed = cast("list[Json]", (await house.admin.get("/api/v1/events?per_page=100")).json()["data"])
-    mounted = {f"{each.route.method} {each.path}" for each in mounted_routes(build(settings)).endpoints}
+    mounted = {f"{each.route.method} {each.path}" for each in build_route_table(build_platform(settings)).endpoints}
 
-    assert [each["name"] for each in listed] == [each.name for each in TYPES]
-    assert all(each.keys() == EventTypeAnswer.model_fields.keys() for each in listed)
+    assert [each["name"] for each in listed] == [each.name for each in EVENT_TYPES]
+    assert all(each.keys() == EventTypeResponse.model_fields.keys() for each in listed)
     assert {str(each["resource"]) for each in listed if each["resource"]} - {each.removeprefix("GET ") for each in mounted} == set()
 
 

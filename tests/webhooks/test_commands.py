@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from rookery.cli import add_commands
 from rookery.kernel.config import Settings
 from rookery.kernel.errors import Conflict, NotFound, ValidationFailed
-from rookery.wiring import Rookery, build
+from rookery.wiring import Rookery, build_platform
 from tests.conftest import open_house
 from tests.webhooks.receiver import Reply, receiver
 
@@ -33,7 +33,7 @@ class Platform:
 
     def open(self) -> AbstractAsyncContextManager[Rookery]:
         """Open it."""
-        return build(self.settings).for_command()
+        return build_platform(self.settings).open_for_command()
 
 
 class Line:
@@ -69,8 +69,8 @@ def line(data_dir: Path) -> Line:
     made = Line(Settings(data_dir=data_dir, bcrypt_cost=4, min_free_disk_mb=0))
 
     async def begin() -> None:
-        async with build(made.settings).for_command() as opened:
-            await opened.first_run()
+        async with build_platform(made.settings).open_for_command() as opened:
+            await opened.create_first_keys()
 
     asyncio.run(begin())
     return made

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from rookery.kernel.db import Database
 from rookery.webhooks.models import DeliveryState, DisabledReason, EndpointChange, Outcome
-from rookery.webhooks.outcomes import next_try
-from rookery.webhooks.recording import Told
+from rookery.webhooks.outbox import NewEvent
+from rookery.webhooks.retry_policy import next_attempt_at
 from tests.conftest import FakeClock, eventually
 from tests.webhooks.office import Office, office
 from tests.webhooks.receiver import Received, Receiver, Reply, receiver
@@ -61,7 +61,7 @@ async def test_an_event_arrives_once_as_it_was_written_down(post: Office, there:
 
     assert [each.body for each in there.received] == [view.body]
     assert there.received[0].headers["webhook-id"] == there.received[0].event["id"] == delivery.event_id
-    assert (delivery.state, delivery.attempts, delivery.status) == (DeliveryState.DELIVERED, 1, 200)
+    assert (delivery.state, delivery.attempt_count, delivery.status) == (DeliveryState.DELIVERED, 1, 200)
     (attempt,) = view.attempts
     assert (attempt.outcome, attempt.status, attempt.response, attempt.error) == (Outcome.SUCCESS, 200, "thanks", None)
 
@@ -71,13 +71,13 @@ async def test_no_answer_repeats_what_a_deleted_memory_said(post: Office, there:
     there.reply = lambda received: Reply(body=received.body)
     there.gate, there.gated = asyncio.Event(), "/hook/late"
     quick, late = await post.endpoint(there.url, include_content=True), await post.endpoint(f"{there.url}/late", include_content=True)
-    said = Told(type="memory.stored", at=clock(), data=lambda _: {"content": "The safe opens with 4711."}, about="safe")
-    await database.write(lambda tx: post.services.recorder.tell_all(tx, post.tenant.workspace_id, [said]))
+    said = NewEvent(type="memory.stored", at=clock(), build_data=lambda _: {"content": "The safe opens with 4711."}, memory_id="safe")
+    await database.write(lambda tx: post.services.outbox.add_events(tx, post.tenant.workspace_id, [said]))
     await post.ended(quick)
     await eventually(lambda: there.waiting)
     assert "4711" in str((await post.view(quick)).attempts)
 
-    await database.write(lambda tx: post.services.recorder.forget(tx, post.tenant.workspace_id, "safe"))
+    await database.write(lambda tx: post.services.outbox.redact_memory(tx, post.tenant.workspace_id, "safe"))
     there.gate.set()
     await post.ended(late)
 
@@ -93,7 +93,7 @@ async def test_a_failure_is_tried_again_three_times_a_minute_apart_and_no_more(p
     for number in (1, 2, 3):
         await post.attempted(endpoint, number)
         await post.pass_time(seconds=59, milliseconds=999)
-        await post.services.dispatcher.rest()
+        await post.services.dispatcher.wait_until_idle()
         assert len(there.received) == number
         await post.pass_time(milliseconds=1)
     (delivery,) = await post.ended(endpoint)
@@ -103,7 +103,7 @@ async def test_a_failure_is_tried_again_three_times_a_minute_apart_and_no_more(p
     assert {each.body for each in there.received} == {view.body}
     assert len(set(there.ids())) == 1
     assert len({each.headers["webhook-timestamp"] for each in there.received}) == 4
-    assert (delivery.state, delivery.attempts, delivery.status, delivery.error) == (DeliveryState.FAILED, 4, 503, "It answered 503.")
+    assert (delivery.state, delivery.attempt_count, delivery.status, delivery.error) == (DeliveryState.FAILED, 4, 503, "It answered 503.")
     await post.pass_time(days=1)
     assert len(there.received) == 4
 
@@ -140,7 +140,7 @@ def test_the_next_attempt_is_a_minute_to_an_hour_away_whatever_is_answered(
     """D-81: 60 seconds, more if the receiver says so, never for ever, and never a fifth time or after 410."""
     started = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
     ended = started + timedelta(seconds=took)
-    at = next_try(spent, started_at=started, ended_at=ended, status=status, retry_after=retry_after)
+    at = next_attempt_at(spent, started_at=started, ended_at=ended, status=status, retry_after=retry_after)
 
     if spent == 4 or status == 410:
         assert at is None
@@ -158,7 +158,7 @@ async def test_a_receiver_that_is_gone_is_told_nothing_more(post: Office, there:
     now = await post.services.endpoints.get(post.tenant, endpoint.id)
     await post.tell("second")
 
-    assert (delivery.state, delivery.attempts) == (DeliveryState.FAILED, 1)
+    assert (delivery.state, delivery.attempt_count) == (DeliveryState.FAILED, 1)
     assert (now.enabled, now.disabled_reason) == (False, DisabledReason.GONE)
     assert await post.states(endpoint) == ["failed", "held"]
     assert len(there.received) == 1
@@ -172,7 +172,7 @@ async def test_twenty_failures_and_a_day_without_success_disable(post: Office, t
     async def fail(*some: str) -> bool:
         await post.tell(*some)
         for _ in range(4):
-            await post.services.dispatcher.rest()
+            await post.services.dispatcher.wait_until_idle()
             await post.pass_time(seconds=60)
         await post.ended(endpoint)
         return (await post.services.endpoints.get(post.tenant, endpoint.id)).enabled
@@ -194,21 +194,21 @@ async def test_in_strict_order_what_fails_holds_up_what_comes_after_it(post: Off
     strict = await post.endpoint(there.url, strict_order=True)
     there.reply = failing("b")
     await post.tell(*"abcde")
-    await post.services.dispatcher.rest()
+    await post.services.dispatcher.wait_until_idle()
     assert names(there) == ["a", "b"]
 
     there.reply = failing("d")
     await post.pass_time(seconds=60)
-    await post.services.dispatcher.rest()
+    await post.services.dispatcher.wait_until_idle()
     assert names(there) == ["a", "b", "b", "c", "d"]
     for _ in range(3):
         await post.pass_time(seconds=60)
-        await post.services.dispatcher.rest()
+        await post.services.dispatcher.wait_until_idle()
 
     assert names(there) == ["a", "b", "b", "c", "d", "d", "d", "d", "e"]
     assert await post.states(strict) == ["delivered", "delivered", "delivered", "failed", "delivered"]
     assert there.most_at_once == 1
-    assert [each.attempts for each in await post.log(strict)] == [1, 2, 1, 4, 1]
+    assert [each.attempt_count for each in await post.log(strict)] == [1, 2, 1, 4, 1]
 
 
 async def test_without_strict_order_a_failure_holds_up_nobody(post: Office, there: Receiver) -> None:
@@ -216,7 +216,7 @@ async def test_without_strict_order_a_failure_holds_up_nobody(post: Office, ther
     await post.endpoint(there.url)
     there.reply = failing("b")
     await post.tell(*"abcde")
-    await post.services.dispatcher.rest()
+    await post.services.dispatcher.wait_until_idle()
 
     assert sorted(map(str, names(there))) == list("abcde")
 
@@ -236,10 +236,10 @@ async def test_what_waits_for_an_endpoint_that_is_deleted_is_cancelled(post: Off
     endpoint = await post.endpoint(there.url)
     there.reply = failing()
     await post.tell("first")
-    await post.services.dispatcher.rest()
+    await post.services.dispatcher.wait_until_idle()
     await post.services.endpoints.delete(post.tenant, endpoint.id)
     await post.pass_time(seconds=60)
-    await post.services.dispatcher.rest()
+    await post.services.dispatcher.wait_until_idle()
 
     assert len(there.received) == 1
 
@@ -251,14 +251,14 @@ async def test_what_waits_for_an_endpoint_that_is_disabled_is_held_and_can_be_se
     endpoint = await post.endpoint(there.url)
     there.reply = failing()
     await post.tell("first")
-    await post.services.dispatcher.rest()
-    await post.services.endpoints.change(post.tenant, endpoint.id, EndpointChange(enabled=False))
+    await post.services.dispatcher.wait_until_idle()
+    await post.services.endpoints.update(post.tenant, endpoint.id, EndpointChange(enabled=False))
     await post.pass_time(seconds=60)
-    await post.services.dispatcher.rest()
+    await post.services.dispatcher.wait_until_idle()
     assert (len(there.received), await post.states(endpoint)) == (1, ["held"])
 
     there.reply = lambda _: Reply()
-    await post.services.endpoints.change(post.tenant, endpoint.id, EndpointChange(enabled=True))
+    await post.services.endpoints.update(post.tenant, endpoint.id, EndpointChange(enabled=True))
     assert await post.services.deliveries.resend_failed(post.tenant, endpoint.id) == 1
     await post.ended(endpoint)
     assert await post.states(endpoint) == ["delivered"]
@@ -270,12 +270,12 @@ async def test_a_delivery_under_way_when_its_endpoint_is_deleted_or_disabled_is_
     disabled, deleted = await post.endpoint(there.url), await post.endpoint(there.url)
     await post.tell("first")
     await eventually(lambda: there.waiting == 2)
-    await post.services.endpoints.change(post.tenant, disabled.id, EndpointChange(enabled=False))
+    await post.services.endpoints.update(post.tenant, disabled.id, EndpointChange(enabled=False))
     await post.services.endpoints.delete(post.tenant, deleted.id)
     there.gate.set()
-    await post.services.dispatcher.rest()
+    await post.services.dispatcher.wait_until_idle()
     await post.pass_time(seconds=60)
-    await post.services.dispatcher.rest()
+    await post.services.dispatcher.wait_until_idle()
 
     assert len(there.received) == 2
     view = await post.view(disabled)

@@ -21,7 +21,7 @@ from structlog.testing import capture_logs
 
 from rookery.kernel.db import Database, Tx, open_database
 from rookery.memory.store.tables import memories
-from rookery.webhooks.models import Answer, DeliveryState, EndpointChange, Outcome
+from rookery.webhooks.models import DeliveryState, EndpointChange, Outcome, ReceiverResponse
 from rookery.webhooks.store import queue
 from rookery.webhooks.store.tables import deliveries, endpoints, events
 from tests.conftest import FakeClock, eventually, lend_model
@@ -61,8 +61,8 @@ async def test_a_receiver_that_never_answers_delays_no_other(post: Office, there
 class _Odd:
     """A receiver whose answer no store takes: half a character."""
 
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
-        return Answer(status=200, headers={}, excerpt="\ud800")
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> ReceiverResponse:
+        return ReceiverResponse(status=200, headers={}, excerpt="\ud800")
 
     async def close(self) -> None:
         """Do nothing."""
@@ -74,12 +74,12 @@ async def test_what_cannot_be_written_down_stops_nobody_elses_deliveries(
     """Issue 7: one poisoned row, of whichever tenant, must not hold up all others; it is put aside, and the log of ours says so."""
     async with office(database, data_dir, clock, is_dispatching=False) as post:
         dispatcher = post.services.dispatcher
-        dispatcher.rest_s = 0.01
-        honest, dispatcher.sender = dispatcher.sender, replace(dispatcher.sender, receiver=_Odd())
+        dispatcher.pause_s = 0.01
+        honest, dispatcher.sender = dispatcher.sender, replace(dispatcher.sender, client=_Odd())
         unreadable, odd = await post.endpoint(there.url), await post.endpoint(there.url)
         await post.tell("first")
         poison = update(endpoints).where(endpoints.c.id == unreadable.id).values(disabled_reason="of another version")
-        await database.write(lambda tx: tx.run(poison))
+        await database.write(lambda tx: tx.execute(poison))
         with capture_logs() as logged:
             await dispatcher.start()
             (delivery,) = await post.ended(odd)
@@ -98,8 +98,8 @@ async def test_a_delivery_whose_event_is_gone_fails_alone(post: Office, there: R
     endpoint = await post.endpoint(there.url, enabled=False)
     await post.tell("first")
     (held,) = await post.log(endpoint)
-    await database.write(lambda tx: tx.run(delete(events).where(events.c.id == held.event_id)))
-    await post.services.endpoints.change(post.tenant, endpoint.id, EndpointChange(enabled=True))
+    await database.write(lambda tx: tx.execute(delete(events).where(events.c.id == held.event_id)))
+    await post.services.endpoints.update(post.tenant, endpoint.id, EndpointChange(enabled=True))
     await post.services.deliveries.resend_failed(post.tenant, endpoint.id)
     await post.tell("second")
 
@@ -135,16 +135,16 @@ async def test_what_a_dead_process_of_another_host_had_is_taken_over_when_its_le
         endpoint = await idle.endpoint(there.url)
         await idle.tell("first")
         until = clock() + timedelta(seconds=30)
-        await database.write(lambda tx: queue.claim(tx, [(endpoint, 1)], me="elsewhere:1:x", now=clock(), until=until))
+        await database.write(lambda tx: queue.claim(tx, [(endpoint, 1)], worker_id="elsewhere:1:x", now=clock(), until=until))
         async with office(database, data_dir, clock, tenant=idle.tenant) as post:
-            await post.services.dispatcher.rest()
+            await post.services.dispatcher.wait_until_idle()
             assert there.received == []
 
             await post.pass_time(seconds=30)
             (delivery,) = await post.ended(endpoint)
             view = await post.view(endpoint)
 
-    assert (delivery.state, delivery.attempts, delivery.spent) == (DeliveryState.DELIVERED, 2, 1)
+    assert (delivery.state, delivery.attempt_count, delivery.used_attempts) == (DeliveryState.DELIVERED, 2, 1)
     assert [each.outcome for each in view.attempts] == [Outcome.INTERRUPTED, Outcome.SUCCESS]
 
 
@@ -164,8 +164,8 @@ async def test_a_stop_gives_back_what_is_not_sent_and_says_what_was_interrupted(
             ended = await then.ended(endpoint)
 
     assert (sent.delivery.state, [each.outcome for each in sent.attempts]) == (DeliveryState.PENDING, [Outcome.INTERRUPTED])
-    assert (unsent.delivery.state, unsent.delivery.attempts, unsent.attempts) == (DeliveryState.PENDING, 0, ())
-    assert [(each.state.value, each.attempts) for each in ended] == [("delivered", 2), ("delivered", 1)]
+    assert (unsent.delivery.state, unsent.delivery.attempt_count, unsent.attempts) == (DeliveryState.PENDING, 0, ())
+    assert [(each.state.value, each.attempt_count) for each in ended] == [("delivered", 2), ("delivered", 1)]
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks at processes through /proc")
@@ -212,10 +212,10 @@ async def _kept(folder: Path) -> tuple[set[str], dict[str, str], Counter[str]]:
     """Return what the store of a dead server has: memories, the memory that each event tells of, and how many deliveries each has."""
 
     def read(tx: Tx) -> tuple[set[str], dict[str, str], Counter[str]]:
-        stored = {row.text("id") for row in tx.all(select(memories.c.id))}
-        bodies = tx.all(select(events.c.id, events.c.body))
+        stored = {row.text("id") for row in tx.fetch_all(select(memories.c.id))}
+        bodies = tx.fetch_all(select(events.c.id, events.c.body))
         said = {row.text("id"): cast("str", orjson.loads(row.blob("body"))["data"]["id"]) for row in bodies}
-        return stored, said, Counter(row.text("event_id") for row in tx.all(select(deliveries.c.event_id)))
+        return stored, said, Counter(row.text("event_id") for row in tx.fetch_all(select(deliveries.c.event_id)))
 
     db = open_database("embedded:", data_dir=folder)
     try:

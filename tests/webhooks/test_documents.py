@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 from rookery.kernel.config import Settings
-from rookery.webhooks.catalogue import TYPES
+from rookery.webhooks.event_types import EVENT_TYPES
 from rookery.webhooks.models import DeliveryState
 from tests.conftest import eventually, open_house
 from tests.documentation import ROOT, blocks, differences, table
@@ -18,7 +18,10 @@ HOW_TO = ROOT / "docs" / "how-to" / "webhooks.md"
 
 def test_every_event_of_webhooks_is_in_the_reference() -> None:
     """House 5.7, D-80: webhook-events.md names each type with when it is told and what its data is, and nothing else."""
-    real = [[f"`{each.name}`", each.says, each.data + (f": `GET {each.resource}`" if each.resource else "")] for each in TYPES]
+    real = [
+        [f"`{each.name}`", each.description, each.data_description + (f": `GET {each.resource}`" if each.resource else "")]
+        for each in EVENT_TYPES
+    ]
 
     assert table(EVENTS, "Event of a webhook") == real
 

@@ -14,24 +14,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rookery.access.audit import Audit
+from rookery.access.audit_log import AuditLog
 from rookery.access.store.workspaces import add_workspace
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.egress import EgressGuard
 from rookery.kernel.errors import Conflict, NotFound, ValidationFailed
-from rookery.kernel.events import Bus, WebhookDisabled
+from rookery.kernel.events import EventBus, WebhookDisabled
 from rookery.kernel.ids import uuid7
-from rookery.kernel.sealing import KeySource, Rotation, Sealer
+from rookery.kernel.sealing import KeyRotation, KeySource, Sealer
 from rookery.kernel.secret import Secret
-from rookery.webhooks.asked import must_be_good, wrong_url
 from rookery.webhooks.deliveries import Deliveries
-from rookery.webhooks.endpoints import MAX_ENDPOINTS, Endpoints
+from rookery.webhooks.endpoints import MAX_ENDPOINTS, WebhookEndpoints
 from rookery.webhooks.errors import DeliveriesFull
-from rookery.webhooks.models import Delivery, DeliveryState, DisabledReason, Endpoint, EndpointChange, NewEndpoint
-from rookery.webhooks.recording import Recorder
+from rookery.webhooks.models import Delivery, DeliveryState, DisabledReason, EndpointChange, NewEndpoint, WebhookEndpoint
+from rookery.webhooks.outbox import Outbox
 from rookery.webhooks.store import deliveries as log
 from rookery.webhooks.store import endpoints as store
-from rookery.webhooks.store.tables import SEALED
+from rookery.webhooks.store.tables import SEALED_COLUMNS
+from rookery.webhooks.validation import find_url_error, validate_endpoint
 from tests.conftest import SECRET_KEY, FakeClock
 from tests.webhooks.makers import TENANT, WORKSPACE, log_of, tell
 
@@ -44,15 +44,15 @@ class Desk:
     """Endpoints on a store of their own, in a world whose names mean what *names* says."""
 
     db: Database
-    bus: Bus
+    bus: EventBus
     source: KeySource
     sealer: Sealer
-    endpoints: Endpoints
-    recorder: Recorder
+    endpoints: WebhookEndpoints
+    recorder: Outbox
     deliveries: Deliveries
     names: dict[str, Sequence[str]]
 
-    async def log(self, endpoint: Endpoint) -> list[Delivery]:
+    async def log(self, endpoint: WebhookEndpoint) -> list[Delivery]:
         """Return its deliveries, oldest first."""
         return [each for each, _ in await log_of(self.db, endpoint)]
 
@@ -66,13 +66,13 @@ async def desk(database: Database, tmp_path_factory: pytest.TempPathFactory, clo
         del port
         return names.get(host, ())
 
-    source = KeySource(tmp_path_factory.mktemp("keys"), given=Secret(SECRET_KEY), previous=None)
-    sealer = Sealer(database, source, SEALED, clock)
+    source = KeySource(tmp_path_factory.mktemp("keys"), configured=Secret(SECRET_KEY), previous=None)
+    sealer = Sealer(database, source, SEALED_COLUMNS, clock)
     await sealer.start()
     await database.write(_make_workspace)
-    bus, recorder = Bus(), Recorder(clock, uuid7)
+    bus, recorder = EventBus(), Outbox(clock, uuid7)
     egress = EgressGuard(resolve=resolve)
-    endpoints = Endpoints(database, sealer, Audit(database, clock), egress, bus=bus, clock=clock, ids=uuid7)
+    endpoints = WebhookEndpoints(database, sealer, AuditLog(database, clock), egress, bus=bus, clock=clock, ids=uuid7)
     deliveries = Deliveries(database, recorder, clock=clock)
     return Desk(
         db=database, bus=bus, source=source, sealer=sealer, endpoints=endpoints, recorder=recorder, deliveries=deliveries, names=names
@@ -100,7 +100,7 @@ async def test_an_address_is_judged_when_it_is_given_and_when_it_is_changed(desk
         assert "10.1.2.3" not in errors["url"][0]
     made = await desk.endpoints.create(TENANT, HOOK)
     with pytest.raises(ValidationFailed):
-        await desk.endpoints.change(TENANT, made.endpoint.id, EndpointChange(url="https://inner.example/"))
+        await desk.endpoints.update(TENANT, made.endpoint.id, EndpointChange(url="https://inner.example/"))
 
     assert (await desk.endpoints.get(TENANT, made.endpoint.id)).url == HOOK.url
 
@@ -142,7 +142,7 @@ async def test_what_is_no_address_of_a_receiver_is_refused_in_words(desk: Desk, 
 @given(st.text(max_size=80) | st.from_regex(r"https?://[ -~]{0,40}", fullmatch=True))
 def test_every_text_is_an_address_or_is_told_why_not(url: str) -> None:
     """D-16, D-82: nothing a caller sends makes a 500; what passes is ASCII without a login, its host what an HTTP client takes it for."""
-    why = wrong_url(url)
+    why = find_url_error(url)
 
     if why is None:
         assert httpx2.URL(url).raw_host.decode() == str(urlsplit(url).hostname)
@@ -172,7 +172,7 @@ async def test_an_event_named_twice_is_kept_once(desk: Desk) -> None:
     """D-80: events in the order given, each once; none is 422."""
     asked = replace(HOOK, events=("tool.called", "memory.*", "tool.called"))
 
-    assert must_be_good(asked).events == ("tool.called", "memory.*")
+    assert validate_endpoint(asked).events == ("tool.called", "memory.*")
     assert (await _refused(desk, replace(HOOK, events=()))).keys() == {"events"}
 
 
@@ -199,7 +199,7 @@ async def test_a_secret_is_given_or_made_and_kept_sealed(desk: Desk, clock: Fake
     for each in (made, given_one):
         kept = await desk.endpoints.get(TENANT, each.endpoint.id)
         assert each.secret.reveal().encode() not in cast("bytes", kept.sealed_secret)
-        found = desk.endpoints.secrets(kept, clock.at)
+        found = desk.endpoints.get_signing_secrets(kept, clock.at)
         assert found is not None
         assert (found.current, found.previous) == (each.secret, None)
 
@@ -209,8 +209,8 @@ async def test_a_changed_secret_leaves_the_old_one_its_grace(desk: Desk, clock: 
     made = await desk.endpoints.create(TENANT, HOOK)
 
     changed = await desk.endpoints.rotate_secret(TENANT, made.endpoint.id)
-    in_grace = desk.endpoints.secrets(changed.endpoint, clock.at + timedelta(hours=24, microseconds=-1))
-    after = desk.endpoints.secrets(changed.endpoint, clock.at + timedelta(hours=24))
+    in_grace = desk.endpoints.get_signing_secrets(changed.endpoint, clock.at + timedelta(hours=24, microseconds=-1))
+    after = desk.endpoints.get_signing_secrets(changed.endpoint, clock.at + timedelta(hours=24))
     assert in_grace is not None
     assert after is not None
     assert (in_grace.current, in_grace.previous) == (changed.secret, made.secret)
@@ -222,7 +222,7 @@ async def test_a_changed_secret_leaves_the_old_one_its_grace(desk: Desk, clock: 
             await desk.endpoints.rotate_secret(TENANT, made.endpoint.id, grace_hours=hours, secret=secret)
 
     last = await desk.endpoints.rotate_secret(TENANT, made.endpoint.id, grace_hours=0, secret=GIVEN.reveal())
-    now = desk.endpoints.secrets(last.endpoint, clock.at)
+    now = desk.endpoints.get_signing_secrets(last.endpoint, clock.at)
     assert now is not None
     assert (now.current, now.previous) == (GIVEN, None)
 
@@ -231,11 +231,11 @@ async def test_a_secret_past_its_grace_is_forgotten(desk: Desk, clock: FakeClock
     """D-80, D-07: what signs nothing any more need not be kept."""
     made = await desk.endpoints.create(TENANT, HOOK)
     await desk.endpoints.rotate_secret(TENANT, made.endpoint.id, grace_hours=1)
-    assert await desk.endpoints.end_graces() == 0
+    assert await desk.endpoints.delete_expired_secrets() == 0
 
     clock.advance(hours=1)
 
-    assert await desk.endpoints.end_graces() == 1
+    assert await desk.endpoints.delete_expired_secrets() == 1
     kept = await desk.endpoints.get(TENANT, made.endpoint.id)
     assert (kept.previous_secret, kept.previous_until) == (None, None)
     assert await desk.endpoints.rotate_secret(TENANT, made.endpoint.id)
@@ -247,16 +247,18 @@ async def test_a_new_secret_key_seals_both_secrets_anew_and_a_lost_one_leaves_an
     changed = await desk.endpoints.rotate_secret(TENANT, made.endpoint.id)
     other = Secret("another secret key of the tests: 9876543210")
 
-    await Rotation(desk.db, KeySource(desk.source.path.parent, given=other, previous=Secret(SECRET_KEY)), SEALED, clock).rotate()
+    await KeyRotation(
+        desk.db, KeySource(desk.source.path.parent, configured=other, previous=Secret(SECRET_KEY)), SEALED_COLUMNS, clock
+    ).rotate()
     kept = await desk.endpoints.get(TENANT, made.endpoint.id)
     assert kept.sealed_secret != changed.endpoint.sealed_secret
     assert kept.previous_secret != changed.endpoint.previous_secret
 
-    third = KeySource(desk.source.path.parent, given=Secret("a third secret key of the tests: 5555566666"), previous=None)
-    await Rotation(desk.db, third, SEALED, clock).rotate(is_lost=True)
+    third = KeySource(desk.source.path.parent, configured=Secret("a third secret key of the tests: 5555566666"), previous=None)
+    await KeyRotation(desk.db, third, SEALED_COLUMNS, clock).rotate(delete_unreadable=True)
     kept = await desk.endpoints.get(TENANT, made.endpoint.id)
     assert (kept.sealed_secret, kept.previous_secret) == (None, None)
-    assert desk.endpoints.secrets(kept, clock.at) is None
+    assert desk.endpoints.get_signing_secrets(kept, clock.at) is None
 
 
 async def test_what_waits_is_held_while_an_endpoint_is_disabled_and_sent_in_order_when_it_is_asked_for(
@@ -268,7 +270,7 @@ async def test_what_waits_is_held_while_an_endpoint_is_disabled_and_sent_in_orde
     await tell(desk.db, desk.recorder)
     clock.advance(seconds=1)
 
-    off = (await desk.endpoints.change(TENANT, made.endpoint.id, EndpointChange(enabled=False))).endpoint
+    off = (await desk.endpoints.update(TENANT, made.endpoint.id, EndpointChange(enabled=False))).endpoint
     await tell(desk.db, desk.recorder)
     assert (off.disabled_at, off.disabled_reason, [each.reason for each in disabled]) == (clock.at, DisabledReason.BY_HAND, ["by_hand"])
     assert [each.state for each in await desk.log(off)] == [DeliveryState.HELD] * 2
@@ -276,8 +278,8 @@ async def test_what_waits_is_held_while_an_endpoint_is_disabled_and_sent_in_orde
         await desk.deliveries.resend_failed(TENANT, off.id)
     clock.advance(seconds=1)
 
-    on = await desk.endpoints.change(TENANT, off.id, EndpointChange(enabled=True))
-    assert (on.held, on.endpoint.enabled_at, on.endpoint.disabled_at, on.endpoint.disabled_reason) == (2, clock.at, None, None)
+    on = await desk.endpoints.update(TENANT, off.id, EndpointChange(enabled=True))
+    assert (on.held_count, on.endpoint.enabled_at, on.endpoint.disabled_at, on.endpoint.disabled_reason) == (2, clock.at, None, None)
     assert await desk.deliveries.resend_failed(TENANT, off.id, since=clock.at) == 0
     assert await desk.deliveries.resend_failed(TENANT, off.id) == 2
     assert [(each.state, each.next_at) for each in await desk.log(off)] == [(DeliveryState.PENDING, clock.at)] * 2
@@ -289,7 +291,7 @@ async def test_more_is_not_resent_than_may_wait(desk: Desk, clock: FakeClock) ->
     made = await desk.endpoints.create(TENANT, replace(HOOK, enabled=False))
     for _ in range(5):
         await tell(desk.db, desk.recorder)
-    await desk.endpoints.change(TENANT, made.endpoint.id, EndpointChange(enabled=True))
+    await desk.endpoints.update(TENANT, made.endpoint.id, EndpointChange(enabled=True))
     desk.recorder.max_open = 3
 
     assert await desk.deliveries.resend_failed(TENANT, made.endpoint.id) == 3
@@ -297,7 +299,7 @@ async def test_more_is_not_resent_than_may_wait(desk: Desk, clock: FakeClock) ->
         await desk.deliveries.resend_failed(TENANT, made.endpoint.id)
 
     with pytest.raises(DeliveriesFull):
-        await desk.deliveries.test(TENANT, made.endpoint.id)
+        await desk.deliveries.send_test(TENANT, made.endpoint.id)
     assert [each.state for each in await desk.log(made.endpoint)] == [DeliveryState.PENDING] * 3 + [DeliveryState.HELD] * 2
 
 
@@ -308,14 +310,14 @@ async def test_what_arrived_is_resent_as_another_delivery_of_the_same_event(desk
     first = (await desk.log(made.endpoint))[0]
     with pytest.raises(Conflict):
         await desk.deliveries.resend(TENANT, made.endpoint.id, first.id)
-    await desk.endpoints.change(TENANT, made.endpoint.id, EndpointChange(enabled=False))
-    await desk.endpoints.change(TENANT, made.endpoint.id, EndpointChange(enabled=True))
+    await desk.endpoints.update(TENANT, made.endpoint.id, EndpointChange(enabled=False))
+    await desk.endpoints.update(TENANT, made.endpoint.id, EndpointChange(enabled=True))
 
     assert (await desk.deliveries.resend(TENANT, made.endpoint.id, first.id)).id == first.id
-    await desk.db.write(lambda tx: log.cancel(tx, WORKSPACE, made.endpoint.id, says="as if it had ended", at=clock.at))
+    await desk.db.write(lambda tx: log.cancel(tx, WORKSPACE, made.endpoint.id, error="as if it had ended", at=clock.at))
     again = await desk.deliveries.resend(TENANT, made.endpoint.id, first.id)
 
-    assert (again.of_delivery, again.event_id, again.state) == (first.id, first.event_id, DeliveryState.PENDING)
+    assert (again.resend_of, again.event_id, again.state) == (first.id, first.event_id, DeliveryState.PENDING)
     assert again.id != first.id
     with pytest.raises(NotFound):
         await desk.deliveries.resend(TENANT, made.endpoint.id, uuid7())
@@ -324,7 +326,7 @@ async def test_what_arrived_is_resent_as_another_delivery_of_the_same_event(desk
 async def test_the_dispatcher_disables_once_and_a_new_success_is_waited_for_from_then(desk: Desk, clock: FakeClock) -> None:
     """D-81: disabled on 410 or after failures, with an event; twice is once, and a deleted endpoint is left alone."""
     made, told = await desk.endpoints.create(TENANT, HOOK), list[str]()
-    desk.bus.record(WebhookDisabled, lambda _, event: told.append(event.reason))
+    desk.bus.add_recorder(WebhookDisabled, lambda _, event: told.append(event.reason))
 
     for reason in (DisabledReason.GONE, DisabledReason.FAILURES):
         await desk.db.write(lambda tx, reason=reason: desk.endpoints.disable(tx, made.endpoint, reason, clock.at))
@@ -353,8 +355,8 @@ async def test_a_change_of_nothing_changes_nothing(desk: Desk, clock: FakeClock)
     made = await desk.endpoints.create(TENANT, HOOK)
     clock.advance(seconds=1)
 
-    same = await desk.endpoints.change(TENANT, made.endpoint.id, EndpointChange(url=HOOK.url, enabled=True))
-    other = await desk.endpoints.change(TENANT, made.endpoint.id, EndpointChange(strict_order=True, events=("*",)))
+    same = await desk.endpoints.update(TENANT, made.endpoint.id, EndpointChange(url=HOOK.url, enabled=True))
+    other = await desk.endpoints.update(TENANT, made.endpoint.id, EndpointChange(strict_order=True, events=("*",)))
 
     assert same.endpoint == made.endpoint
     assert other.endpoint == replace(made.endpoint, strict_order=True, events=("*",), updated_at=clock.at)

@@ -9,8 +9,8 @@ from typing import cast
 import pytest
 
 from rookery.kernel.config import Settings
-from rookery.memory.maintenance.lifecycle import Wanted
-from rookery.wiring import build
+from rookery.memory.maintenance.reindexing import ReindexRequest
+from rookery.wiring import build_platform
 from tests.conftest import OPERATOR, Caller, FakeClock, House, eventually, open_house
 from tests.tools.makers import entry
 from tests.webhooks.hearing import listen
@@ -98,8 +98,8 @@ async def test_what_an_operators_command_does_to_memories_is_told(house: House) 
         await house.admin.remember(f"heron {number}", org="acme")
     await key.remember("one heron")
 
-    async with build(house.rookery.settings).for_command() as command:
-        report = await command.lifecycle.reindex(Wanted())
+    async with build_platform(house.rookery.settings).open_for_command() as command:
+        report = await command.reindexer.reindex(ReindexRequest())
 
     assert report.successes == 4
     data = await ours.only("memory.reindexed")
@@ -243,8 +243,8 @@ async def test_the_end_of_a_key_by_time_is_told_once(settings: Settings) -> None
             clock.advance(minutes=minutes)
             before = len(await ear.heard("key.expired"))
             for ring in (*rings, *rings):
-                await ring.tell_expired()
-                await ring.sweep()
+                await ring.announce_expired()
+                await ring.delete_past_grace()
             return [cast("Json", event["data"])["id"] for event in (await ear.heard("key.expired"))[before:]]
 
         assert await pass_time(29) == []

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import cast
 
-from rookery.access.models import Reach
-from rookery.webhooks.catalogue import BY_NAME, scopes_of
+from rookery.access.models import KeyRestrictions
+from rookery.webhooks.event_types import EVENT_TYPES_BY_NAME, list_scopes
 from tests.conftest import Caller, House
 
 HOOKS = "/api/v1/webhooks"
@@ -21,9 +21,9 @@ async def make(caller: Caller, *events: str, status: int = 201) -> dict[str, obj
 
 def test_every_event_is_read_by_some_scope() -> None:
     """D-24: the scope is that of the GET whose answer an event's data is; `*` takes them all but tool.called's, which is its own."""
-    assert all(len(scopes_of([name])) == 1 for name in BY_NAME)
-    assert scopes_of(["memory.*", "memory.stored", "plan.*", "task.failed"]) == ["brain:read", "plans.read"]
-    assert set(scopes_of(["*"])) == {scope for name in BY_NAME for scope in scopes_of([name])}
+    assert all(len(list_scopes([name])) == 1 for name in EVENT_TYPES_BY_NAME)
+    assert list_scopes(["memory.*", "memory.stored", "plan.*", "task.failed"]) == ["brain:read", "plans.read"]
+    assert set(list_scopes(["*"])) == {scope for name in EVENT_TYPES_BY_NAME for scope in list_scopes([name])}
 
 
 async def test_a_key_subscribes_to_what_it_may_read(house: House) -> None:
@@ -71,7 +71,12 @@ async def test_a_key_for_a_part_of_the_workspace_has_nothing_to_do_with_webhooks
     """D-23: allow-lists are applied in every query; a webhook is told of the whole workspace."""
     made = await make(house.admin, "webhook.*")
 
-    for part in (Reach(orgs=_ACME), Reach(projects=_ACME), Reach(servers=_ACME), Reach(tools=("acme/*",))):
+    for part in (
+        KeyRestrictions(orgs=_ACME),
+        KeyRestrictions(projects=_ACME),
+        KeyRestrictions(servers=_ACME),
+        KeyRestrictions(tools=("acme/*",)),
+    ):
         limited = await house.api_key("*", reach=part)
         await make(limited, "webhook.*", status=403)
         for path in (HOOKS, f"{HOOKS}/{made['id']}", f"{HOOKS}/{made['id']}/deliveries"):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rookery.engines import receivers
-from rookery.engines.receivers.http import MOST_CHARACTERS, HttpReceiver
+from rookery.engines import webhook_client
+from rookery.engines.webhook_client.http import MAX_EXCERPT_CHARS, HttpReceiver
 from rookery.kernel.egress import EgressGuard
 from rookery.webhooks.errors import ReceiverUnreachable
 from tests.certificates import write_certificate
@@ -30,7 +30,7 @@ async def there() -> AsyncIterator[Receiver]:
 @pytest.fixture
 async def http() -> AsyncIterator[HttpReceiver]:
     """The engine, with less patience than it has in earnest."""
-    engine = HttpReceiver(HERE, within_s=2)
+    engine = HttpReceiver(HERE, timeout_s=2)
     yield engine
     await engine.close()
 
@@ -62,7 +62,7 @@ async def test_a_connection_that_its_server_closed_meanwhile_costs_no_attempt(th
 
 async def test_an_idle_connection_is_closed_though_nothing_more_is_sent(there: Receiver) -> None:
     """House rule: what is opened is closed; an endpoint that is told no more keeps none."""
-    http = HttpReceiver(HERE, idle_s=0.2)
+    http = HttpReceiver(HERE, idle_timeout_s=0.2)
     try:
         await asyncio.gather(*(http.post(there.url, {}, b"{}") for _ in range(8)))
         assert there.open > 0
@@ -87,13 +87,13 @@ async def test_an_answer_without_end_is_cut_while_it_is_read(way: Way, there: Re
     there.reply = lambda _: Reply(way=way, body=b"")
     answer = await http.post(there.url, {}, b"{}")
 
-    assert (answer.status, answer.excerpt) == (200, "x" * MOST_CHARACTERS)
+    assert (answer.status, answer.excerpt) == (200, "x" * MAX_EXCERPT_CHARS)
 
 
 async def test_an_answer_that_drips_ends_with_our_patience(there: Receiver) -> None:
     """D-81: ten seconds in all, the reading included; the status was there, and is the verdict."""
     there.reply = lambda _: Reply(way="drips", body=b"")
-    http = HttpReceiver(HERE, within_s=0.5)
+    http = HttpReceiver(HERE, timeout_s=0.5)
     try:
         answer = await http.post(there.url, {}, b"{}")
     finally:
@@ -114,7 +114,7 @@ async def test_an_answer_that_breaks_off_counts_by_its_status(there: Receiver, h
 async def test_characters_and_not_bytes_are_counted_and_what_is_no_text_does_no_harm(there: Receiver, http: HttpReceiver) -> None:
     """D-81: and PostgreSQL takes no zero character."""
     there.reply = lambda _: Reply(body="ä".encode() * 20_000)
-    assert (await http.post(there.url, {}, b"{}")).excerpt == "ä" * MOST_CHARACTERS
+    assert (await http.post(there.url, {}, b"{}")).excerpt == "ä" * MAX_EXCERPT_CHARS
 
     there.reply = lambda _: Reply(body=b"a\x00\xff\xfeb")
     assert (await http.post(there.url, {}, b"{}")).excerpt == "a\ufffd\ufffd\ufffdb"
@@ -124,7 +124,7 @@ async def test_characters_and_not_bytes_are_counted_and_what_is_no_text_does_no_
 async def test_a_receiver_without_an_answer_is_unreachable(way: Way, says: str, there: Receiver) -> None:
     """D-81: why, in words, for the log."""
     there.reply = lambda _: Reply(way=way)
-    http = HttpReceiver(HERE, within_s=0.5)
+    http = HttpReceiver(HERE, timeout_s=0.5)
     try:
         with pytest.raises(ReceiverUnreachable, match=says):
             await http.post(there.url, {}, b"{}")
@@ -157,7 +157,7 @@ async def test_a_name_that_means_another_address_later_is_refused_later(there: R
 
     guard = EgressGuard(allow=["127.0.0.0/8"], resolve=resolve)
     url = f"http://hooks.example:{there.port}/hook"
-    await guard.must_allow_url(url)
+    await guard.require_allowed_url(url)
     http = HttpReceiver(guard)
     try:
         assert (await http.post(url, {}, b"{}")).status == 200
@@ -176,7 +176,7 @@ async def test_a_name_that_means_another_address_later_is_refused_later(there: R
 
 async def test_many_post_at_once_through_what_is_loaded_with_the_first(there: Receiver) -> None:
     """Issue 7: a start loads no HTTP client."""
-    engine = receivers.open(HERE)
+    engine = webhook_client.open(HERE)
     try:
         answers = await asyncio.gather(*(engine.post(there.url, {}, str(number).encode()) for number in range(50)))
     finally:

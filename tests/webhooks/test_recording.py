@@ -10,24 +10,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rookery.kernel.db import Database, Tx
-from rookery.kernel.events import Bus, MemoryStored
+from rookery.kernel.events import EventBus, MemoryStored
 from rookery.kernel.ids import uuid7
-from rookery.webhooks.catalogue import BY_NAME, TYPES, wants, wrong_pattern
+from rookery.webhooks.event_types import EVENT_TYPES, EVENT_TYPES_BY_NAME, find_pattern_error, is_subscribed
 from rookery.webhooks.models import Delivery, DeliveryState
-from rookery.webhooks.recording import BACKLOG_FULL, HELD, Recorder, Told
+from rookery.webhooks.outbox import BACKLOG_FULL_MESSAGE, HELD_MESSAGE, NewEvent, Outbox
 from rookery.webhooks.store import deliveries, endpoints, events
 from tests.conftest import FakeClock
 from tests.memory.makers import make_memory
 from tests.webhooks.makers import AT, WORKSPACE, keep_endpoint, log_of, portrait, tell
 
-_NAMES = [each.name for each in TYPES]
+_NAMES = [each.name for each in EVENT_TYPES]
 _GROUPS = sorted({f"{name.partition('.')[0]}.*" for name in _NAMES})
 
 
 @pytest.fixture
-def recorder(clock: FakeClock) -> Recorder:
+def recorder(clock: FakeClock) -> Outbox:
     """A recorder that nobody dispatches after."""
-    return Recorder(clock, uuid7)
+    return Outbox(clock, uuid7)
 
 
 @given(st.sampled_from(_NAMES), st.lists(st.sampled_from([*_NAMES, *_GROUPS, "*"]), min_size=1))
@@ -35,25 +35,25 @@ def test_a_name_means_itself_a_group_what_is_in_it_and_a_star_all_but_what_must_
     """D-80: exact names, `memory.*`, or `*` = all but tool.called, which must be named."""
     by_wildcard = name not in {"tool.called", "webhook.test"} and ("*" in patterns or f"{name.partition('.')[0]}.*" in patterns)
 
-    assert wants(patterns, name) is (name in patterns or by_wildcard)
+    assert is_subscribed(patterns, name) is (name in patterns or by_wildcard)
 
 
 @given(st.text(max_size=30))
 def test_whatever_is_no_pattern_is_told_why_and_means_nothing(text: str) -> None:
     """D-80: a pattern that means no event is refused, so none is kept that would never be heard of again."""
-    means_some = any(wants([text], name) for name in BY_NAME)
+    means_some = any(is_subscribed([text], name) for name in EVENT_TYPES_BY_NAME)
 
-    assert (wrong_pattern(text) is None) is means_some
+    assert (find_pattern_error(text) is None) is means_some
 
 
 def test_a_pattern_that_is_nearly_right_is_told_what_may_have_been_meant() -> None:
     """D-80, and house style: a message says what to do."""
-    assert "did you mean 'memory.stored'?" in (wrong_pattern("memory.store") or "")
-    assert "did you mean 'session.*'?" in (wrong_pattern("sesion.*") or "")
-    assert "did you mean" not in (wrong_pattern("zzzz") or "")
+    assert "did you mean 'memory.stored'?" in (find_pattern_error("memory.store") or "")
+    assert "did you mean 'session.*'?" in (find_pattern_error("sesion.*") or "")
+    assert "did you mean" not in (find_pattern_error("zzzz") or "")
 
 
-async def test_where_nobody_listens_nothing_is_written_or_portrayed(database: Database, recorder: Recorder) -> None:
+async def test_where_nobody_listens_nothing_is_written_or_portrayed(database: Database, recorder: Outbox) -> None:
     """D-80: no subscriber, no row; and what it looks like is not even asked."""
     other = await keep_endpoint(database, workspace_id=2, shown_workspace_id=2)
     deaf = await keep_endpoint(database, events=("plan.*",))
@@ -64,10 +64,10 @@ async def test_where_nobody_listens_nothing_is_written_or_portrayed(database: Da
     await tell(database, recorder, data=never)
 
     assert [await log_of(database, each) for each in (other, deaf)] == [[], []]
-    assert await database.read(lambda tx: events.forget(tx, before=AT + timedelta(days=1), at_most=1)) == 0
+    assert await database.read(lambda tx: events.delete_old(tx, before=AT + timedelta(days=1), limit=1)) == 0
 
 
-async def test_each_hearer_gets_one_delivery_of_one_event(database: Database, recorder: Recorder, clock: FakeClock) -> None:
+async def test_each_hearer_gets_one_delivery_of_one_event(database: Database, recorder: Outbox, clock: FakeClock) -> None:
     """D-81: body {id, type, created_at, workspace_id, data}; the workspace shown is the parent of a sandbox (D-25)."""
     first = await keep_endpoint(database, shown_workspace_id=7)
     second = await keep_endpoint(database, shown_workspace_id=7, events=("memory.stored", "memory.*"))
@@ -87,10 +87,10 @@ async def test_each_hearer_gets_one_delivery_of_one_event(database: Database, re
     }
     assert one.event_id == two.event_id
     assert len(one.event_id) == len("evt_") + 24
-    assert (one.state, one.next_at, one.attempts, one.created_at) == (DeliveryState.PENDING, clock.at, 0, clock.at)
+    assert (one.state, one.next_at, one.attempt_count, one.created_at) == (DeliveryState.PENDING, clock.at, 0, clock.at)
 
 
-async def test_content_goes_to_those_alone_who_asked_for_it(database: Database, recorder: Recorder) -> None:
+async def test_content_goes_to_those_alone_who_asked_for_it(database: Database, recorder: Outbox) -> None:
     """D-81: memories without content unless the endpoint asks `include_content`."""
     lean, rich = await keep_endpoint(database), await keep_endpoint(database, include_content=True)
 
@@ -100,24 +100,24 @@ async def test_content_goes_to_those_alone_who_asked_for_it(database: Database, 
     assert [body["data"] for _, body in await log_of(database, rich)] == [{"id": "a", "content": "We deploy on Tuesdays."}]
 
 
-async def test_many_are_told_in_their_order_and_by_one_look(database: Database, recorder: Recorder) -> None:
+async def test_many_are_told_in_their_order_and_by_one_look(database: Database, recorder: Outbox) -> None:
     """D-81, strict order: ids of deliveries sort as the events were told, also of one transaction."""
     endpoint = await keep_endpoint(database, events=("memory.*", "tool.called"))
-    told = [Told(type=name, at=AT, data=portrait(id=number)) for number, name in enumerate(["memory.stored", "tool.called"] * 50)]
+    told = [NewEvent(type=name, at=AT, build_data=portrait(id=number)) for number, name in enumerate(["memory.stored", "tool.called"] * 50)]
 
-    await database.write(lambda tx: recorder.tell_all(tx, WORKSPACE, told))
+    await database.write(lambda tx: recorder.add_events(tx, WORKSPACE, told))
 
     log = sorted(await log_of(database, endpoint), key=lambda each: each[0].id)
     assert [body["data"] for _, body in log] == [{"id": number} for number in range(100)]
 
 
-async def test_what_is_undone_is_not_told_and_what_is_done_is(database: Database, recorder: Recorder) -> None:
+async def test_what_is_undone_is_not_told_and_what_is_done_is(database: Database, recorder: Outbox) -> None:
     """Issue 7: born in the same transaction as what they announce."""
     endpoint, woken = await keep_endpoint(database), list[str]()
     recorder.wake = lambda: woken.append("up")
 
     def undone(tx: Tx) -> None:
-        recorder.tell(tx, "memory.stored", WORKSPACE, portrait(id="undone"), AT)
+        recorder.add_event(tx, "memory.stored", WORKSPACE, portrait(id="undone"), AT)
         msg = "something went wrong after it"
         raise RuntimeError(msg)
 
@@ -131,8 +131,8 @@ async def test_what_is_undone_is_not_told_and_what_is_done_is(database: Database
 
 
 async def test_a_recorder_of_the_bus_undoes_what_it_cannot_write_down_and_listeners_hear_of_what_is_done(database: Database) -> None:
-    """Issue 7: `announce` is in the transaction for recorders and after it for listeners."""
-    bus, heard, wrong = Bus(), list[str](), [True]
+    """Issue 7: `publish_on_commit` is in the transaction for recorders and after it for listeners."""
+    bus, heard, wrong = EventBus(), list[str](), [True]
     event = MemoryStored(workspace_id=WORKSPACE, memory=make_memory(FakeClock(AT), workspace_id=WORKSPACE), at=AT)
     endpoint = await keep_endpoint(database)
 
@@ -142,32 +142,34 @@ async def test_a_recorder_of_the_bus_undoes_what_it_cannot_write_down_and_listen
             msg = "no room"
             raise RuntimeError(msg)
 
-    bus.record(MemoryStored, recorder)
+    bus.add_recorder(MemoryStored, recorder)
     bus.subscribe(MemoryStored, lambda each: heard.append(each.memory_id))
     with pytest.raises(RuntimeError):
-        await database.write(lambda tx: bus.announce(tx, event))
+        await database.write(lambda tx: bus.publish_on_commit(tx, event))
     assert (await database.read(lambda tx: endpoints.count(tx, WORKSPACE)), heard) == (1, [])
 
     wrong.append(False)
-    await database.write(lambda tx: bus.announce(tx, event))
+    await database.write(lambda tx: bus.publish_on_commit(tx, event))
 
     assert (await database.read(lambda tx: endpoints.count(tx, WORKSPACE)), heard) == (0, [event.memory_id])
 
 
-async def test_a_disabled_endpoint_is_told_later_and_one_that_it_is_about_not_at_all(database: Database, recorder: Recorder) -> None:
+async def test_a_disabled_endpoint_is_told_later_and_one_that_it_is_about_not_at_all(database: Database, recorder: Outbox) -> None:
     """D-81: what happens while it is disabled is held; webhook.disabled goes to the others."""
     disabled, itself = await keep_endpoint(database, enabled=False), await keep_endpoint(database)
-    told = Told(type="webhook.disabled", at=AT, data=portrait(id=itself.id))
+    told = NewEvent(type="webhook.disabled", at=AT, build_data=portrait(id=itself.id))
 
-    await database.write(lambda tx: recorder.tell_all(tx, WORKSPACE, [told], but=itself.id))
+    await database.write(lambda tx: recorder.add_events(tx, WORKSPACE, [told], excluded_endpoint_id=itself.id))
 
-    assert [(each.state, each.next_at, each.error) for each, _ in await log_of(database, disabled)] == [(DeliveryState.HELD, None, HELD)]
+    assert [(each.state, each.next_at, each.error) for each, _ in await log_of(database, disabled)] == [
+        (DeliveryState.HELD, None, HELD_MESSAGE)
+    ]
     assert await log_of(database, itself) == []
 
 
 async def test_beyond_what_may_wait_deliveries_are_born_failed_and_what_they_announce_goes_on(database: Database, clock: FakeClock) -> None:
     """D-17: the backlog of a workspace is bounded, and nobody's remember fails for it."""
-    recorder = Recorder(clock, uuid7, max_open=5)
+    recorder = Outbox(clock, uuid7, max_open=5)
     endpoint = await keep_endpoint(database)
     other = await keep_endpoint(database, workspace_id=2, shown_workspace_id=2)
 
@@ -176,26 +178,26 @@ async def test_beyond_what_may_wait_deliveries_are_born_failed_and_what_they_ann
     await tell(database, recorder, workspace_id=2)
     log = [each for each, _ in await log_of(database, endpoint)]
     assert sorted(each.state for each in log) == [DeliveryState.FAILED] * 2 + [DeliveryState.PENDING] * 5
-    assert {each.error for each in log if each.state is DeliveryState.FAILED} == {BACKLOG_FULL}
+    assert {each.error for each in log if each.state is DeliveryState.FAILED} == {BACKLOG_FULL_MESSAGE}
     assert [each.state for each, _ in await log_of(database, other)] == [DeliveryState.PENDING]
 
-    await database.write(lambda tx: deliveries.hold(tx, WORKSPACE, endpoint.id, says="away"))
+    await database.write(lambda tx: deliveries.hold(tx, WORKSPACE, endpoint.id, error="away"))
     clock.advance(seconds=2)
     await tell(database, recorder)
     assert [each.state for each, _ in await log_of(database, endpoint)][-1] is DeliveryState.PENDING
 
 
-async def test_an_event_goes_with_its_log_when_it_is_too_old(database: Database, recorder: Recorder) -> None:
+async def test_an_event_goes_with_its_log_when_it_is_too_old(database: Database, recorder: Outbox) -> None:
     """D-17: deliveries and events are kept 30 days."""
     endpoint = await keep_endpoint(database)
     for days in range(3):
         await tell(database, recorder, data=portrait(id=days), at=AT + timedelta(days=days))
 
-    assert await database.write(lambda tx: events.forget(tx, before=AT + timedelta(days=1), at_most=10)) == 1
+    assert await database.write(lambda tx: events.delete_old(tx, before=AT + timedelta(days=1), limit=10)) == 1
     assert [body["data"] for _, body in await log_of(database, endpoint)] == [{"id": 1}, {"id": 2}]
 
 
-async def test_no_query_of_a_store_finds_what_is_another_tenants(database: Database, recorder: Recorder) -> None:
+async def test_no_query_of_a_store_finds_what_is_another_tenants(database: Database, recorder: Outbox) -> None:
     """D-10, house rule on tenancy: every store method is tried as another workspace."""
     endpoint = await keep_endpoint(database)
     await tell(database, recorder)
@@ -205,18 +207,18 @@ async def test_no_query_of_a_store_finds_what_is_another_tenants(database: Datab
         return [
             endpoints.find(tx, 2, endpoint.id),
             endpoints.count(tx, 2),
-            *endpoints.page(tx, 2, limit=10, offset=0),
-            *endpoints.listeners(tx, 2),
+            *endpoints.list_page(tx, 2, limit=10, offset=0),
+            *endpoints.list_subscriptions(tx, 2),
             endpoints.remove(tx, 2, endpoint.id),
             events.find(tx, 2, delivery.event_id),
             deliveries.find(tx, 2, endpoint.id, delivery.id),
-            deliveries.count_open(tx, 2, at_most=10),
+            deliveries.count_open(tx, 2, limit=10),
             deliveries.count_held(tx, 2, endpoint.id),
-            *deliveries.to_resend(tx, 2, endpoint.id, since=None, until=AT + timedelta(days=1), at_most=10),
-            deliveries.hold(tx, 2, endpoint.id, says=""),
-            deliveries.cancel(tx, 2, endpoint.id, says="", at=AT),
-            deliveries.revive(tx, 2, endpoint.id, [delivery.id], at=AT),
-            *deliveries.attempts_of(tx, 2, delivery.id),
+            *deliveries.list_resendable(tx, 2, endpoint.id, since=None, until=AT + timedelta(days=1), limit=10),
+            deliveries.hold(tx, 2, endpoint.id, error=""),
+            deliveries.cancel(tx, 2, endpoint.id, error="", at=AT),
+            deliveries.requeue(tx, 2, endpoint.id, [delivery.id], at=AT),
+            *deliveries.list_attempts(tx, 2, delivery.id),
             events.purge(tx, 2),
             endpoints.purge(tx, 2),
         ]

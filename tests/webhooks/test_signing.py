@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from rookery.webhooks.signing import signed
+from rookery.webhooks.signing import sign
 
 OURS = "whsec_" + base64.b64encode(bytes(range(32))).decode()
 GIVEN = "a-secret-that-somebody-chose"
@@ -32,7 +32,7 @@ def test_the_standards_own_library_believes_each_secret_of_a_grace(current: str,
     """D-81: the Standard Webhooks headers, in grace by both."""
     body = b'{"said": "' + text.encode("ascii", "backslashreplace").replace(b"\\", b"/").replace(b'"', b"'") + b'"}'
     body = bytes(max(each, 32) for each in body)
-    headers = signed(body, event_id="evt_1", at=datetime.now(UTC), secrets=[current, previous])
+    headers = sign(body, event_id="evt_1", at=datetime.now(UTC), secrets=[current, previous])
 
     verified(current, body, headers)
     verified(previous, body, headers)
@@ -42,7 +42,7 @@ def test_the_standards_own_library_believes_each_secret_of_a_grace(current: str,
 def test_whatever_is_changed_is_not_believed(changed: str) -> None:
     """D-81: the signature covers the event's id, the time and the body."""
     body, secret = b'{"id": "evt_1"}', OURS
-    headers = signed(body, event_id="evt_1", at=datetime.now(UTC), secrets=[OURS])
+    headers = sign(body, event_id="evt_1", at=datetime.now(UTC), secrets=[OURS])
     verified(secret, body, headers)
     if changed == "body":
         body = b'{"id": "evt_2"}'
@@ -64,7 +64,7 @@ def test_plain_openssl_verifies_the_platforms_own_header(secret: str, tmp_path: 
         ["openssl", "dgst", "-sha256", "-hmac", secret, str(body)], capture_output=True, check=True, text=True, timeout=30
     ).stdout
 
-    headers = signed(body.read_bytes(), event_id="evt_1", at=datetime.now(UTC), secrets=[secret])
+    headers = sign(body.read_bytes(), event_id="evt_1", at=datetime.now(UTC), secrets=[secret])
 
     assert headers["X-Webhook-Signature"] == "sha256=" + said.split("= ")[1].strip()
 
@@ -72,8 +72,8 @@ def test_plain_openssl_verifies_the_platforms_own_header(secret: str, tmp_path: 
 def test_in_grace_the_platforms_own_header_is_by_the_secret_that_every_receiver_knows() -> None:
     """D-81: that header has room for one signature, and a receiver that was not told the new secret yet must not be lost."""
     at, body = datetime.now(UTC), b"{}"
-    alone = signed(body, event_id="evt_1", at=at, secrets=[GIVEN])
-    both = signed(body, event_id="evt_1", at=at, secrets=[OURS, GIVEN])
+    alone = sign(body, event_id="evt_1", at=at, secrets=[GIVEN])
+    both = sign(body, event_id="evt_1", at=at, secrets=[OURS, GIVEN])
 
     assert both["X-Webhook-Signature"] == alone["X-Webhook-Signature"]
     assert len(both["webhook-signature"].split(" ")) == 2
@@ -81,7 +81,7 @@ def test_in_grace_the_platforms_own_header_is_by_the_secret_that_every_receiver_
 
 def test_the_signature_of_the_standards_own_example_is_made() -> None:
     """D-81: the example of the specification's libraries, byte for byte."""
-    headers = signed(
+    headers = sign(
         b'{"test": 2432232314}',
         event_id="msg_p5jXN8AQM9LWM0D4loKWxJek",
         at=datetime.fromtimestamp(1614265330, UTC),

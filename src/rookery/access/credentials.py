@@ -15,23 +15,23 @@ from dataclasses import dataclass, field
 
 from rookery.access.errors import Unauthorised
 
-LONGEST = 72
+MAX_TOKEN_LENGTH = 72
 """bcrypt refuses longer secrets with an exception; no key of ours is longer, so nothing longer is looked at."""
 
-RANDOM_LENGTH = 32
+SECRET_LENGTH = 32
 LOOKUP_LENGTH = 8
 
 _API_KEY = re.compile(rb"sk_(?:live|test)_[A-Za-z0-9]{32}")
 _AGENT_KEY = re.compile(rb"ak_[A-Za-z0-9]{32}")
-_LONGEST_HEADER = 512
+_MAX_HEADER_LENGTH = 512
 
-_NO_KEY = "A key is required: send it as `Authorization: Bearer KEY` or as `X-API-Key: KEY`."
-_NO_HEADER_OF_OURS = "The Authorization header is neither `Bearer KEY` nor Basic with the key as user name and an empty password."
-_SEVERAL = "This request carries two different keys; send one."
+_MISSING_KEY_MESSAGE = "A key is required: send it as `Authorization: Bearer KEY` or as `X-API-Key: KEY`."
+_UNSUPPORTED_SCHEME_MESSAGE = "The Authorization header is neither `Bearer KEY` nor Basic with the key as user name and an empty password."
+_SEVERAL_KEYS_MESSAGE = "This request carries two different keys; send one."
 
 
 @dataclass(slots=True)
-class Presented:
+class RequestCredentials:
     """
     What a request carries.
 
@@ -46,19 +46,19 @@ class Presented:
     workspace: bytes | None = None
 
 
-def presented(headers: Iterable[tuple[bytes, bytes]]) -> Presented:
+def parse_credentials(headers: Iterable[tuple[bytes, bytes]]) -> RequestCredentials:
     """
     Read *headers* (ASGI: names in lower case).
 
     Raises:
         Unauthorised: Two different keys, or an Authorization header that carries none.
     """
-    found = Presented()
+    found = RequestCredentials()
     for name, value in headers:
         if name == b"authorization":
-            _take(found, _authorization(value))
+            _add_token(found, _parse_authorization(value))
         elif name == b"x-api-key":
-            _take(found, value.strip() or found.token)
+            _add_token(found, value.strip() or found.token)
         elif name == b"x-forwarded-for":
             found.forwarded.append(value)
         elif name == b"x-workspace-id":
@@ -68,43 +68,43 @@ def presented(headers: Iterable[tuple[bytes, bytes]]) -> Presented:
 
 def is_api_key(token: bytes) -> bool:
     """Tell whether *token* has the form of an API key (spec 5.2): what has not reaches neither database nor bcrypt."""
-    return len(token) <= LONGEST and _API_KEY.fullmatch(token) is not None
+    return len(token) <= MAX_TOKEN_LENGTH and _API_KEY.fullmatch(token) is not None
 
 
 def is_agent_key(token: bytes) -> bool:
     """Tell whether *token* has the form of an agent key (spec 5.3)."""
-    return len(token) <= LONGEST and _AGENT_KEY.fullmatch(token) is not None
+    return len(token) <= MAX_TOKEN_LENGTH and _AGENT_KEY.fullmatch(token) is not None
 
 
-def lookup_of(token: bytes) -> str:
+def get_lookup(token: bytes) -> str:
     """Return the part of an API key by which its row is found; the rest, 143 bits, is known to its holder alone."""
-    start = len(token) - RANDOM_LENGTH
+    start = len(token) - SECRET_LENGTH
     return token[start : start + LOOKUP_LENGTH].decode("ascii")
 
 
-def no_key() -> Unauthorised:
+def missing_key_error() -> Unauthorised:
     """Return the refusal of a request without a key."""
-    return Unauthorised(_NO_KEY)
+    return Unauthorised(_MISSING_KEY_MESSAGE)
 
 
-def _take(found: Presented, token: bytes) -> None:
+def _add_token(found: RequestCredentials, token: bytes) -> None:
     if found.token and token != found.token:
-        raise Unauthorised(_SEVERAL)
+        raise Unauthorised(_SEVERAL_KEYS_MESSAGE)
     found.token = token
 
 
-def _authorization(value: bytes) -> bytes:
-    if len(value) > _LONGEST_HEADER:
-        raise Unauthorised(_NO_HEADER_OF_OURS)
+def _parse_authorization(value: bytes) -> bytes:
+    if len(value) > _MAX_HEADER_LENGTH:
+        raise Unauthorised(_UNSUPPORTED_SCHEME_MESSAGE)
     scheme, _, rest = value.partition(b" ")
     scheme = scheme.lower()
-    token = rest.strip() if scheme == b"bearer" else _user_name(rest) if scheme == b"basic" else b""
+    token = rest.strip() if scheme == b"bearer" else _parse_basic_user(rest) if scheme == b"basic" else b""
     if not token:
-        raise Unauthorised(_NO_HEADER_OF_OURS)
+        raise Unauthorised(_UNSUPPORTED_SCHEME_MESSAGE)
     return token
 
 
-def _user_name(encoded: bytes) -> bytes:
+def _parse_basic_user(encoded: bytes) -> bytes:
     """Return the user name of Basic credentials (RFC 7617) whose password is empty, else nothing."""
     try:
         decoded = base64.b64decode(encoded.strip(), validate=True)

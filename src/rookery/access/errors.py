@@ -65,7 +65,7 @@ class ScopeMissing(RookeryError):
         super().__init__(f"This key lacks the scope {required_scope!r}.", required_scope=required_scope)
 
 
-class WrongWorkspace(RookeryError):
+class WorkspaceMismatch(RookeryError):
     """X-Workspace-ID names another workspace than the key's (D-15); whether that one exists is not told."""
 
     status, code = 403, "permission_denied"
@@ -74,7 +74,7 @@ class WrongWorkspace(RookeryError):
         super().__init__(f"This key belongs to workspace {workspace_id}; X-Workspace-ID names another.", field="X-Workspace-ID")
 
 
-class NotHeld(RookeryError):
+class DelegationDenied(RookeryError):
     """The key may change keys, but not this one or not to this: it does not have that itself (D-24); `field` names what."""
 
     status, code = 403, "permission_denied"

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import bcrypt
 
-from rookery.access.credentials import LONGEST
+from rookery.access.credentials import MAX_TOKEN_LENGTH
 from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.secret import Secret
 
@@ -20,11 +20,11 @@ V = TypeVar("V")
 DEFAULT_COST = 10
 """OWASP's floor; measured 70 ms. A higher cost adds no safety to a key of 190 random bits (notes, 3.3)."""
 
-COSTS = range(4, 15)
+ALLOWED_COSTS = range(4, 15)
 """Costs that are run at all: a stored 31 would take a thread for days."""
 
-_THREADS = 2
-_QUEUE = 64
+_THREAD_COUNT = 2
+_MAX_QUEUED = 64
 _RETRY_AFTER_S = 1
 _HASH = re.compile(r"\$2[aby]\$(\d\d)\$[./A-Za-z0-9]{53}")
 
@@ -37,13 +37,13 @@ class Bcrypt:
     when too many wait already.
     """
 
-    def __init__(self, *, cost: int = DEFAULT_COST, threads: int = _THREADS, queue: int = _QUEUE) -> None:
+    def __init__(self, *, cost: int = DEFAULT_COST, threads: int = _THREAD_COUNT, queue: int = _MAX_QUEUED) -> None:
         self._cost = cost
         self._threads = threads
-        self._room = threads + queue
-        self._inside = 0
+        self._capacity = threads + queue
+        self._pending = 0
         self._pool: ThreadPoolExecutor | None = None
-        self.runs = 0
+        self.run_count = 0
         """How often bcrypt was run to check a secret, since the start; for metrics and tests."""
 
     async def hash(self, secret: Secret) -> str:
@@ -53,19 +53,19 @@ class Bcrypt:
     async def matches(self, token: bytes, key_hash: str) -> bool:
         """Tell whether *key_hash* was made of *token*; a malformed hash, or one of a cost out of bounds, matches nothing."""
         form = _HASH.fullmatch(key_hash)
-        if form is None or int(form[1]) not in COSTS or len(token) > LONGEST:
+        if form is None or int(form[1]) not in ALLOWED_COSTS or len(token) > MAX_TOKEN_LENGTH:
             return False
-        self.runs += 1
-        return await self._run(_matches, token, key_hash.encode("ascii"))
+        self.run_count += 1
+        return await self._run(_check, token, key_hash.encode("ascii"))
 
     @property
-    def inside(self) -> int:
+    def pending_count(self) -> int:
         """How many secrets are being hashed or checked, or wait for it."""
-        return self._inside
+        return self._pending
 
     def is_full(self) -> bool:
         """Tell whether a further call would be refused."""
-        return self._inside >= self._room
+        return self._pending >= self._capacity
 
     def close(self) -> None:
         """End the threads after what they are doing; what waits is not done. Twice does no harm."""
@@ -79,18 +79,18 @@ class Bcrypt:
             raise EngineUnavailable("keys", reason, retry_after_s=_RETRY_AFTER_S)
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="bcrypt")
-        self._inside += 1
+        self._pending += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, work, secret, other)
         finally:
-            self._inside -= 1
+            self._pending -= 1
 
 
 def _hash(secret: bytes, cost: int) -> bytes:
     return bcrypt.hashpw(secret, bcrypt.gensalt(cost))
 
 
-def _matches(token: bytes, key_hash: bytes) -> bool:
+def _check(token: bytes, key_hash: bytes) -> bool:
     try:
         return bcrypt.checkpw(token, key_hash)
     except ValueError:

@@ -7,42 +7,42 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from rookery.access import shown
-from rookery.access.acting import acting_key
-from rookery.access.audit import Audit, Subject
-from rookery.access.authority import must_hold, sees
+from rookery.access import serializers
+from rookery.access.acting_key import get_acting_key
+from rookery.access.audit_log import AuditLog, AuditSubject
+from rookery.access.delegation import can_see, require_delegable
 from rookery.access.errors import KeyInGrace
-from rookery.access.models import SYSTEM, Actor, Entry, Environment, Key, KeyKind, KeyStatus, Minted, Use
-from rookery.access.settings import Changes, Kept
+from rookery.access.key_fields import KeyChanges, Unset
+from rookery.access.models import SYSTEM_ACTOR, Actor, Environment, Key, KeyKind, KeyStatus, KeyUsage, KeyWithSecret, KeyWithUsage
 from rookery.access.store import keys as store
-from rookery.access.usage import Usage
-from rookery.kernel.clock import Clock, iso, to_micros
+from rookery.access.usage_log import UsageLog
+from rookery.kernel.clock import Clock, format_iso, to_micros
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import Conflict, NotFound, ValidationFailed
-from rookery.kernel.events import Bus, KeyChanged
+from rookery.kernel.events import EventBus, KeyChanged
 from rookery.kernel.ids import uuid7
-from rookery.kernel.preconditions import Expected, require_match
+from rookery.kernel.preconditions import ExpectedETags, require_match
 from rookery.kernel.secret import Secret
 
 DEFAULT_GRACE_HOURS = 24
 MAX_GRACE_HOURS = 720
 
-_BATCH = 1_000
-_NEWEST = "z"
+_BATCH_SIZE = 1_000
+_AFTER_ALL_IDS = "z"
 """Sorts after every id, in any collation."""
 
-_NOT_NOTED = frozenset({"call_count", "last_used_at", "last_used_ip", "status"})
+_UNAUDITED_FIELDS = frozenset({"call_count", "last_used_at", "last_used_ip", "status"})
 """Fields that no change of settings changes by itself."""
 
-_ANNOUNCED = {"created": "key.created", "rotated": "key.rotated", "revoked": "key.revoked", "deleted": "key.revoked"}
+_EVENT_BY_ACTION = {"created": "key.created", "rotated": "key.rotated", "revoked": "key.revoked", "deleted": "key.revoked"}
 """Which changes are told to the outside (D-80), by what the audit log calls them."""
 
-_BY_TIME = frozenset({"ended", "pruned"})
+_EXPIRY_ACTIONS = frozenset({"ended", "pruned"})
 """What happens to keys that came to their end by time: past their grace, or expired, which was told when it came."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Coined:
+class KeyMaterial:
     """A new plaintext with what is stored of it."""
 
     plaintext: Secret
@@ -61,14 +61,14 @@ class Keyring(ABC):
 
     kind: KeyKind
 
-    def __init__(self, db: Database, usage: Usage, audit: Audit, clock: Clock, *, bus: Bus | None = None) -> None:
+    def __init__(self, db: Database, usage: UsageLog, audit: AuditLog, clock: Clock, *, bus: EventBus | None = None) -> None:
         self._db = db
         self._usage = usage
         self._audit = audit
         self._clock = clock
-        self._bus = bus or Bus()
+        self._bus = bus or EventBus()
 
-    async def get(self, workspace_id: int, key_id: str, *, environment: Environment | None = None) -> Entry:
+    async def get(self, workspace_id: int, key_id: str, *, environment: Environment | None = None) -> KeyWithUsage:
         """
         Return a key with its use, calls of this moment included.
 
@@ -82,7 +82,7 @@ class Keyring(ABC):
             raise self._not_found(key_id)
         return found
 
-    async def page(
+    async def list_page(
         self,
         workspace_id: int,
         *,
@@ -90,42 +90,42 @@ class Keyring(ABC):
         offset: int = 0,
         environment: Environment | None = None,
         status: KeyStatus | None = None,
-    ) -> tuple[list[Entry], int]:
+    ) -> tuple[list[KeyWithUsage], int]:
         """Return keys with their use, newest first, and the number of all; *environment* and *status* None: of any."""
         await self._usage.flush()
         at = to_micros(self._clock())
         return await self._db.read(
-            lambda tx: store.page_of_keys(
+            lambda tx: store.list_key_page(
                 tx, self.kind, workspace_id, at=at, environment=environment, status=status, limit=limit, offset=offset
             )
         )
 
-    async def entries(self, workspace_id: int, *, environment: Environment | None = None) -> AsyncGenerator[Entry]:
+    async def iter_keys(self, workspace_id: int, *, environment: Environment | None = None) -> AsyncGenerator[KeyWithUsage]:
         """Yield all keys with their use, newest first, in batches: 100,000 need no more memory than a thousand."""
         await self._usage.flush()
-        at, before = to_micros(self._clock()), _NEWEST
-        while found := await self._db.read(self._batch(workspace_id, at, environment, before)):
+        at, before = to_micros(self._clock()), _AFTER_ALL_IDS
+        while found := await self._db.read(self._select_batch(workspace_id, at, environment, before)):
             for entry in found:
                 yield entry
             before = found[-1].key.id
 
-    async def expiring(self, *, within: timedelta, limit: int) -> list[Entry]:
+    async def list_expiring(self, *, within: timedelta, limit: int) -> list[KeyWithUsage]:
         """Return active keys of all workspaces that expire soon, the first to expire first; for operators."""
         now = self._clock()
         at, by = to_micros(now), to_micros(now + within)
-        return await self._db.read(lambda tx: store.expiring(tx, self.kind, at=at, by=by, limit=limit))
+        return await self._db.read(lambda tx: store.list_expiring(tx, self.kind, at=at, expires_by=by, limit=limit))
 
-    async def idle(self, grant: str, *, unused_for: timedelta, limit: int) -> list[Entry]:
+    async def list_unused(self, grant: str, *, unused_for: timedelta, limit: int) -> list[KeyWithUsage]:
         """Return active keys of all workspaces that have *grant*, as it is written, and were not used so long; for operators."""
         now = self._clock()
         at, since = to_micros(now), to_micros(now - unused_for)
-        return await self._db.read(lambda tx: store.idle(tx, self.kind, grant, at=at, since=since, limit=limit))
+        return await self._db.read(lambda tx: store.list_unused(tx, self.kind, grant, at=at, unused_since=since, limit=limit))
 
-    async def alter(
-        self, workspace_id: int, key_id: str, changes: Changes, *, by: Actor, action: str = "changed", expected: Expected = None
+    async def update(
+        self, workspace_id: int, key_id: str, changes: KeyChanges, *, by: Actor, action: str = "changed", expected: ExpectedETags = None
     ) -> Key:
         """
-        Change a key's settings; raises as `change` does, and ValidationFailed.
+        Change a key's settings; raises as `modify` does, and ValidationFailed.
 
         Args:
             workspace_id: The owner.
@@ -141,14 +141,14 @@ class Keyring(ABC):
         now = self._clock()
 
         def how(key: Key) -> Key:
-            if not isinstance(changes.expires_at, Kept):
+            if not isinstance(changes.expires_at, Unset):
                 _require_not_revoked(key)
-            return changes.applied(key, now, platform=by.kind == "operator")
+            return changes.apply(key, now, allow_platform_scopes=by.kind == "operator")
 
-        return await self.change(workspace_id, key_id, how, by=by, action=action, expected=expected)
+        return await self.modify(workspace_id, key_id, how, by=by, action=action, expected=expected)
 
-    async def change(
-        self, workspace_id: int, key_id: str, how: Callable[[Key], Key], *, by: Actor, action: str, expected: Expected = None
+    async def modify(
+        self, workspace_id: int, key_id: str, change: Callable[[Key], Key], *, by: Actor, action: str, expected: ExpectedETags = None
     ) -> Key:
         """
         Change a key's settings and return it; it acts on the very next request of every process.
@@ -156,37 +156,37 @@ class Keyring(ABC):
         Args:
             workspace_id: The owner.
             key_id: Which.
-            how: Given the key as it is, locked, returns it as it is to be; what it raises leaves all as it was.
+            change: Given the key as it is, locked, returns it as it is to be; what it raises leaves all as it was.
             by: Who does it; a key must hold all that the changed one has, before and after (D-24).
             action: What to call it in the audit log, after the kind: `changed`, `suspended`…
             expected: The ETags of If-Match; None: any version.
 
         Raises:
             PreconditionFailed: The key has another version than *expected*.
-            NotFound: There is none, or it is another workspace's, or not to be seen by *by*.
-            ScopeMissing, PermissionDenied, NotHeld: It is more than *by* has.
+            NotFound: There is none, or it is another workspace's, or not to be seen by *expires_by*.
+            ScopeMissing, PermissionDenied, NotHeld: It is more than *expires_by* has.
         """
         now = self._clock()
 
         def work(tx: Tx) -> Key:
-            holder, found = self._at_hand(tx, workspace_id, key_id, by, now)
+            holder, found = self._load_key(tx, workspace_id, key_id, by, now)
             before = found.key
             if holder is not None:
-                must_hold(holder, before)
+                require_delegable(holder, before)
             require_match("key", found.version, expected)
-            after = how(before)
+            after = change(before)
             if after != before:
                 if holder is not None:
-                    must_hold(holder, after)
-                store.change_key(tx, after)
-                self._note(tx, by, action, before, after)
+                    require_delegable(holder, after)
+                store.update_key(tx, after)
+                self._record_change(tx, by, action, before, after)
             return after
 
         return await self._db.write(work)
 
-    async def suspend(self, workspace_id: int, key_id: str, *, by: Actor, expected: Expected = None) -> Key:
+    async def suspend(self, workspace_id: int, key_id: str, *, by: Actor, expected: ExpectedETags = None) -> Key:
         """
-        Suspend the key until it is resumed (D-21). Suspending it again changes nothing. Raises as `change` does.
+        Suspend the key until it is resumed (D-21). Suspending it again changes nothing. Raises as `modify` does.
 
         Raises:
             Conflict: The key was revoked: it could never be resumed.
@@ -197,11 +197,11 @@ class Keyring(ABC):
             _require_not_revoked(key)
             return replace(key, suspended_at=key.suspended_at or now)
 
-        return await self.change(workspace_id, key_id, how, by=by, action="suspended", expected=expected)
+        return await self.modify(workspace_id, key_id, how, by=by, action="suspended", expected=expected)
 
-    async def resume(self, workspace_id: int, key_id: str, *, by: Actor, expected: Expected = None) -> Key:
+    async def resume(self, workspace_id: int, key_id: str, *, by: Actor, expected: ExpectedETags = None) -> Key:
         """
-        End a suspension. Raises as `change` does.
+        End a suspension. Raises as `modify` does.
 
         Raises:
             Conflict: The key was revoked, which cannot be undone.
@@ -211,11 +211,11 @@ class Keyring(ABC):
             _require_not_revoked(key)
             return replace(key, suspended_at=None)
 
-        return await self.change(workspace_id, key_id, how, by=by, action="resumed", expected=expected)
+        return await self.modify(workspace_id, key_id, how, by=by, action="resumed", expected=expected)
 
     async def rotate(
-        self, workspace_id: int, key_id: str, *, by: Actor, grace_hours: int = DEFAULT_GRACE_HOURS, expected: Expected = None
-    ) -> Minted:
+        self, workspace_id: int, key_id: str, *, by: Actor, grace_hours: int = DEFAULT_GRACE_HOURS, expected: ExpectedETags = None
+    ) -> KeyWithSecret:
         """
         Make a successor with every setting of the key, which itself ends after its grace period (D-26).
 
@@ -235,44 +235,46 @@ class Keyring(ABC):
         if not 0 <= grace_hours <= MAX_GRACE_HOURS:
             raise ValidationFailed({"grace_period_hours": [f"must be 0 to {MAX_GRACE_HOURS}"]})
         # Asked before too: what is refused is not worth a run of bcrypt.
-        known = await self._db.read(lambda tx: self._rotatable(tx, workspace_id, key_id, by, self._clock(), expected=expected, lock=False))
-        coined = await self._coin(known.environment)
+        known = await self._db.read(
+            lambda tx: self._load_rotatable(tx, workspace_id, key_id, by, self._clock(), expected=expected, lock=False)
+        )
+        coined = await self._generate_key(known.environment)
         now = self._clock()
         new_id = uuid7()
 
-        def work(tx: Tx) -> Minted:
-            old = self._rotatable(tx, workspace_id, key_id, by, now, expected=expected, lock=True)
+        def work(tx: Tx) -> KeyWithSecret:
+            old = self._load_rotatable(tx, workspace_id, key_id, by, now, expected=expected, lock=True)
             new = replace(old, id=new_id, hint=coined.hint, created_at=now, delete_after=None)
             ending = replace(old, delete_after=now + timedelta(hours=grace_hours))
             store.add_key(tx, new, lookup=coined.lookup, key_hash=coined.key_hash)
-            store.change_key(tx, ending)
-            self._note(tx, by, "rotated", old, ending)
-            self._note(tx, by, "created", None, new)
-            return Minted(key=new, plaintext=coined.plaintext, digest=coined.digest)
+            store.update_key(tx, ending)
+            self._record_change(tx, by, "rotated", old, ending)
+            self._record_change(tx, by, "created", None, new)
+            return KeyWithSecret(key=new, plaintext=coined.plaintext, digest=coined.digest)
 
         return await self._db.write(work)
 
-    async def delete(self, workspace_id: int, key_id: str, *, by: Actor, expected: Expected = None) -> None:
+    async def delete(self, workspace_id: int, key_id: str, *, by: Actor, expected: ExpectedETags = None) -> None:
         """
         Delete a key for good; its usage log stays until it is forgotten.
 
         Raises:
-            NotFound: There is none, or it is another workspace's, or not to be seen by *by*.
+            NotFound: There is none, or it is another workspace's, or not to be seen by *expires_by*.
             PreconditionFailed: The key has another version than *expected*.
         """
         now = self._clock()
 
         def work(tx: Tx) -> None:
-            _, found = self._at_hand(tx, workspace_id, key_id, by, now)
+            _, found = self._load_key(tx, workspace_id, key_id, by, now)
             require_match("key", found.version, expected)
             store.delete_key(tx, found.key, at=to_micros(now))
-            self._note(tx, by, "deleted", found.key, None, use=found.use)
+            self._record_change(tx, by, "deleted", found.key, None, usage=found.usage)
 
         await self._db.write(work)
 
     async def prune(
         self, *, by: Actor, workspace_id: int | None = None, expired_for: timedelta = timedelta(), dry_run: bool = False
-    ) -> list[Entry]:
+    ) -> list[KeyWithUsage]:
         """
         Delete expired keys and those past their grace, and return them (spec 3.3).
 
@@ -285,124 +287,138 @@ class Keyring(ABC):
         now = self._clock()
         at, expired_at = to_micros(now), to_micros(now - expired_for)
 
-        def work(tx: Tx) -> list[Entry]:
-            found = store.prunable(tx, self.kind, at=at, expired_at=expired_at, workspace_id=workspace_id, lock=not dry_run)
+        def work(tx: Tx) -> list[KeyWithUsage]:
+            found = store.list_prunable(tx, self.kind, at=at, expired_at=expired_at, workspace_id=workspace_id, lock=not dry_run)
             if not dry_run:
-                self._tell_expired(tx, now)
+                self._announce_expired(tx, now)
                 self._delete_all(tx, found, by, "pruned", at)
             return found
 
         return await (self._db.read(work) if dry_run else self._db.write(work))
 
-    async def sweep(self) -> int:
+    async def delete_past_grace(self) -> int:
         """Delete the keys whose grace period is over, of all workspaces; return how many. For a timer: they are refused anyway."""
         now = self._clock()
         at = to_micros(now)
 
         def work(tx: Tx) -> int:
-            self._tell_expired(tx, now)
-            found = store.past_grace(tx, self.kind, at=at, lock=True)
-            self._delete_all(tx, found, SYSTEM, "ended", at)
+            self._announce_expired(tx, now)
+            found = store.list_past_grace(tx, self.kind, at=at, lock=True)
+            self._delete_all(tx, found, SYSTEM_ACTOR, "ended", at)
             return len(found)
 
-        due = await self._db.read(lambda tx: bool(store.past_grace(tx, self.kind, at=at, lock=False)))
+        due = await self._db.read(lambda tx: bool(store.list_past_grace(tx, self.kind, at=at, lock=False)))
         return await self._db.write(work) if due else 0
 
-    async def tell_expired(self) -> int:
+    async def announce_expired(self) -> int:
         """Announce the keys, of all workspaces, whose expiry came since this was done last, each once; return how many. For a timer."""
         now = self._clock()
-        due = await self._db.read(lambda tx: bool(store.expired_untold(tx, self.kind, at=to_micros(now), lock=False)))
-        return await self._db.write(lambda tx: self._tell_expired(tx, now)) if due else 0
+        due = await self._db.read(lambda tx: bool(store.list_expired_unannounced(tx, self.kind, at=to_micros(now), lock=False)))
+        return await self._db.write(lambda tx: self._announce_expired(tx, now)) if due else 0
 
-    def _batch(self, workspace_id: int, at: int, environment: Environment | None, before: str) -> Callable[[Tx], list[Entry]]:
-        return lambda tx: store.keys_before(tx, self.kind, workspace_id, at=at, environment=environment, before=before, limit=_BATCH)
+    def _select_batch(self, workspace_id: int, at: int, environment: Environment | None, before: str) -> Callable[[Tx], list[KeyWithUsage]]:
+        return lambda tx: store.list_keys_before(
+            tx, self.kind, workspace_id, at=at, environment=environment, before=before, limit=_BATCH_SIZE
+        )
 
     @abstractmethod
-    async def _coin(self, environment: Environment) -> Coined:
+    async def _generate_key(self, environment: Environment) -> KeyMaterial:
         """Return a new plaintext of this kind, with what is stored of it."""
 
-    def _delete_all(self, tx: Tx, found: list[Entry], by: Actor, action: str, at: int) -> None:
+    def _delete_all(self, tx: Tx, found: list[KeyWithUsage], by: Actor, action: str, at: int) -> None:
         """Delete keys of several workspaces: all keys first, then the chains, each in one order, so that nobody waits in a circle."""
         gone = [entry for entry in sorted(found, key=lambda each: each.key.id) if store.delete_key(tx, entry.key, at=at)]
         for entry in sorted(gone, key=lambda each: each.key.workspace_id):
-            self._note(tx, by, action, entry.key, None, use=entry.use)
+            self._record_change(tx, by, action, entry.key, None, usage=entry.usage)
 
-    def _tell_expired(self, tx: Tx, now: datetime) -> int:
+    def _announce_expired(self, tx: Tx, now: datetime) -> int:
         """Announce the keys whose expiry came, as they are now: what prunes them may follow in this transaction."""
-        found = store.expired_untold(tx, self.kind, at=to_micros(now), lock=True)
-        store.note_told(tx, [entry.key.id for entry in found])
+        found = store.list_expired_unannounced(tx, self.kind, at=to_micros(now), lock=True)
+        store.mark_expiry_announced(tx, [entry.key.id for entry in found])
         ended = [entry for entry in found if entry.key.revoked_at is None]
         for entry in ended:
-            self._announce(tx, "key.expired", entry.key, entry.use, now, is_last=True)
+            self._announce(tx, "key.expired", entry.key, entry.usage, now, with_snapshot=True)
         return len(ended)
 
-    def _announce(self, tx: Tx, name: str, key: Key, use: Use, now: datetime, *, is_last: bool = False) -> None:
-        """Tell the outside of a key; *is_last*: with what is shown of it now, as it may be gone by the end of the transaction."""
-        last = shown.key(key, use, now, with_addresses=False) if is_last else None
-        self._bus.announce(
+    def _announce(self, tx: Tx, name: str, key: Key, use: KeyUsage, now: datetime, *, with_snapshot: bool = False) -> None:
+        """Tell the outside of a key; *with_snapshot*: with what is shown of it now, as it may be gone by the end of the transaction."""
+        last = serializers.key(key, use, now, with_addresses=False) if with_snapshot else None
+        self._bus.publish_on_commit(
             tx,
-            KeyChanged(name=name, workspace_id=key.workspace_id, acts_in=key.acts_in, kind=key.kind, key_id=key.id, at=now, last=last),
+            KeyChanged(
+                name=name, workspace_id=key.workspace_id, tenant_id=key.tenant_id, kind=key.kind, key_id=key.id, at=now, last_snapshot=last
+            ),
         )
 
-    def _at_hand(self, tx: Tx, workspace_id: int, key_id: str, by: Actor, now: datetime, *, lock: bool = True) -> tuple[Key | None, Entry]:
+    def _load_key(
+        self, tx: Tx, workspace_id: int, key_id: str, by: Actor, now: datetime, *, lock: bool = True
+    ) -> tuple[Key | None, KeyWithUsage]:
         """
-        Return who acts, as `acting_key` does, and the key with its use.
+        Return who acts, as `get_acting_key` does, and the key with its use.
 
         The key is locked first: who changes itself is judged as it is under the lock, not as it was before another's change.
         """
         found = store.find_key(tx, self.kind, workspace_id, key_id, at=to_micros(now), lock=lock)
-        holder = acting_key(tx, by, now, lock=lock)
-        if found is None or (holder is not None and not sees(holder, found.key)):
+        holder = get_acting_key(tx, by, now, lock=lock)
+        if found is None or (holder is not None and not can_see(holder, found.key)):
             raise self._not_found(key_id)
         return holder, found
 
-    def _rotatable(self, tx: Tx, workspace_id: int, key_id: str, by: Actor, now: datetime, *, expected: Expected, lock: bool) -> Key:
+    def _load_rotatable(
+        self, tx: Tx, workspace_id: int, key_id: str, by: Actor, now: datetime, *, expected: ExpectedETags, lock: bool
+    ) -> Key:
         """Return a key that may be rotated, and by whom it is; raises as `rotate` does."""
-        holder, found = self._at_hand(tx, workspace_id, key_id, by, now, lock=lock)
+        holder, found = self._load_key(tx, workspace_id, key_id, by, now, lock=lock)
         key = found.key
         if holder is not None:
-            must_hold(holder, key)
+            require_delegable(holder, key)
         require_match("key", found.version, expected)
-        _must_be_rotatable(key, now)
+        _require_rotatable(key, now)
         return key
 
-    def _note(self, tx: Tx, by: Actor, action: str, before: Key | None, after: Key | None, *, use: Use | None = None) -> None:
-        """Tell the audit log, and the outside if it is to know; *use*: of a key that is gone."""
-        note_key(tx, self._audit, by, action, before=before, after=after)
-        now, key, name = self._clock(), after or before, _ANNOUNCED.get(action)
+    def _record_change(
+        self, tx: Tx, by: Actor, action: str, before: Key | None, after: Key | None, *, usage: KeyUsage | None = None
+    ) -> None:
+        """Tell the audit log, and the outside if it is to know; *usage*: of a key that is gone."""
+        audit_key_change(tx, self._audit, by, action, before=before, after=after)
+        now, key, name = self._clock(), after or before, _EVENT_BY_ACTION.get(action)
         if key is None:
             return
-        if action in _BY_TIME and (key.expires_at is None or key.expires_at > now):
+        if action in _EXPIRY_ACTIONS and (key.expires_at is None or key.expires_at > now):
             name = "key.expired"
         if name is not None:
-            self._announce(tx, name, key, use or Use(), now, is_last=after is None)
+            self._announce(tx, name, key, usage or KeyUsage(), now, with_snapshot=after is None)
 
     def _not_found(self, key_id: str) -> NotFound:
         return NotFound(f"{self.kind} key", key_id[:64])
 
 
-def note_key(tx: Tx, audit: Audit, by: Actor, action: str, *, before: Key | None, after: Key | None) -> None:
+def audit_key_change(tx: Tx, audit: AuditLog, by: Actor, action: str, *, before: Key | None, after: Key | None) -> None:
     """Tell the audit log of a key made (*before* None), changed, or deleted (*after* None), in its workspace's chain."""
     key = after or before
     if key is None:
         return
-    subject = Subject(kind=f"{key.kind}_key", id=key.id, name=key.name, environment=key.environment)
-    was, now_is = (None if each is None else _settings(each) for each in (before, after))
-    audit.note(tx, by, key.workspace_id, f"{key.kind}_key.{action}", subject, before=was, after=now_is)
+    subject = AuditSubject(kind=f"{key.kind}_key", id=key.id, name=key.name, environment=key.environment)
+    was, now_is = (None if each is None else _audited_fields(each) for each in (before, after))
+    audit.record(tx, by, key.workspace_id, f"{key.kind}_key.{action}", subject, before=was, after=now_is)
 
 
-def _settings(key: Key) -> shown.Fields:
+def _audited_fields(key: Key) -> serializers.Fields:
     """Return what is noted of a key: its settings, not its use."""
-    fields = shown.api_key(key, Use(), key.created_at) if key.kind == "api" else shown.agent_key(key, Use(), key.created_at)
-    return {name: value for name, value in fields.items() if name not in _NOT_NOTED}
+    fields = (
+        serializers.serialize_api_key(key, KeyUsage(), key.created_at)
+        if key.kind == "api"
+        else serializers.serialize_agent_key(key, KeyUsage(), key.created_at)
+    )
+    return {name: value for name, value in fields.items() if name not in _UNAUDITED_FIELDS}
 
 
 def _require_not_revoked(key: Key) -> None:
     if key.revoked_at is not None:
-        raise Conflict(f"The key {key.name!r} was revoked on {iso(key.revoked_at)}, and stays revoked; make a new one.")
+        raise Conflict(f"The key {key.name!r} was revoked on {format_iso(key.revoked_at)}, and stays revoked; make a new one.")
 
 
-def _must_be_rotatable(key: Key, now: datetime) -> None:
+def _require_rotatable(key: Key, now: datetime) -> None:
     if key.delete_after is not None:
         raise KeyInGrace
     _require_not_revoked(key)

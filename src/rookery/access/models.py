@@ -11,11 +11,11 @@ from typing import Literal
 from rookery.access.errors import ScopeMissing
 from rookery.access.scopes import grants
 from rookery.kernel.clock import to_micros
-from rookery.kernel.errors import NotInList, PermissionDenied
+from rookery.kernel.errors import NotInAllowList, PermissionDenied
 from rookery.kernel.preconditions import version_of
 from rookery.kernel.secret import Secret
 
-_MAX_NAMED = 10
+_MAX_LISTED_NAMES = 10
 """Names of an allow-list that a refusal shows."""
 
 KeyKind = Literal["api", "agent"]
@@ -44,13 +44,13 @@ class KeyStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deletion:
-    """What deleting a workspace takes with it: its keys and remembered calls; *rows*: of the other domains."""
+class WorkspaceDeletion:
+    """What deleting a workspace takes with it: its keys and remembered calls; *row_count*: of the other domains."""
 
     workspace: Workspace
-    keys: int
-    calls: int
-    rows: int | None
+    key_count: int
+    call_count: int
+    row_count: int | None
     """None in a dry run: only deleting tells."""
 
 
@@ -61,8 +61,8 @@ class Caller:
 
     Attributes:
         workspace_id: The tenant acted in: every query is bound to it. The sandbox twin for a test key (D-25).
-        shown_workspace_id: The workspace that answers show: the parent of a twin.
-        scopes: As granted, wildcards included; ask `may`.
+        public_workspace_id: The workspace that answers show: the parent of a twin.
+        scopes: As granted, wildcards included; ask `has_scope`.
         agent_id: The agent that the key speaks for, if it is bound to one.
         servers: Ids of the tool servers that exist for this key; None: all. So too *orgs* and *projects*.
         tools: `server/tool` globs; None: all.
@@ -74,7 +74,7 @@ class Caller:
     key_kind: KeyKind
     key_name: str
     workspace_id: int
-    shown_workspace_id: int
+    public_workspace_id: int
     scopes: frozenset[str]
     agent_id: str | None
     environment: Environment
@@ -86,11 +86,11 @@ class Caller:
     address: str
     request_id: str
 
-    def may(self, scope: str) -> bool:
+    def has_scope(self, scope: str) -> bool:
         """Tell whether the key was granted *scope*, by name or by wildcard."""
         return grants(self.scopes, scope)
 
-    def must(self, scope: str) -> None:
+    def require_scope(self, scope: str) -> None:
         """
         Do nothing if the key was granted *scope*.
 
@@ -99,9 +99,9 @@ class Caller:
             PermissionDenied: An agent key without it (spec 5.3).
         """
         if not grants(self.scopes, scope):
-            raise missing(self.key_kind, scope)
+            raise missing_scope_error(self.key_kind, scope)
 
-    def require_listed(self, *, org: str | None = None, project: str | None = None) -> None:
+    def require_in_allow_lists(self, *, org: str | None = None, project: str | None = None) -> None:
         """
         Do nothing if the key's allow-lists have the org and the project that a request names; None: it names none.
 
@@ -110,15 +110,15 @@ class Caller:
         """
         for name, value, allowed in (("orgs", org, self.orgs), ("projects", project, self.projects)):
             if value is not None and allowed is not None and value not in allowed:
-                raise not_listed(name, value, allowed)
+                raise not_in_allow_list(name, value, allowed)
 
 
-def not_listed(name: str, value: str | None, allowed: Collection[str]) -> NotInList:
+def not_in_allow_list(name: str, value: str | None, allowed: Collection[str]) -> NotInAllowList:
     """Return the refusal of *value*, an org or a project, that is not in the key's list of that *name*."""
-    listed = ", ".join(repr(each) for each in sorted(allowed)[:_MAX_NAMED]) or "none"
-    more = f" and {len(allowed) - _MAX_NAMED} more" if len(allowed) > _MAX_NAMED else ""
+    listed = ", ".join(repr(each) for each in sorted(allowed)[:_MAX_LISTED_NAMES]) or "none"
+    more = f" and {len(allowed) - _MAX_LISTED_NAMES} more" if len(allowed) > _MAX_LISTED_NAMES else ""
     given = f"{value!r} is not one of them" if value is not None else f"the request is outside of them, as it names no {name[:-1]}"
-    return NotInList(name, value, f"This key is limited to these {name}: {listed}{more}; {given}.")
+    return NotInAllowList(name, value, f"This key is limited to these {name}: {listed}{more}; {given}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +140,7 @@ class Actor:
     request_id: str | None = None
 
     @classmethod
-    def of(cls, caller: Caller) -> Actor:
+    def from_caller(cls, caller: Caller) -> Actor:
         """Return who acts when *caller* makes a change."""
         return cls(kind=caller.key_kind, id=caller.key_id, name=caller.key_name, address=caller.address, request_id=caller.request_id)
 
@@ -150,17 +150,17 @@ class Actor:
         return self.id is not None
 
 
-SYSTEM = Actor(kind="system", name="rookery")
+SYSTEM_ACTOR = Actor(kind="system", name="rookery")
 """Acts when a timer does."""
 
 
-def missing(kind: KeyKind, scope: str) -> ScopeMissing | PermissionDenied:
+def missing_scope_error(kind: KeyKind, scope: str) -> ScopeMissing | PermissionDenied:
     """Return the refusal of a key of *kind* that lacks *scope*: the two kinds have two bodies (spec 5.2, 5.3)."""
     return ScopeMissing(scope) if kind == "api" else PermissionDenied(scope)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reach:
+class KeyRestrictions:
     """What a key may touch besides its scopes (D-23); None: no restriction, empty: nothing at all."""
 
     servers: frozenset[str] | None = None
@@ -177,7 +177,7 @@ class Key:
 
     Attributes:
         workspace_id: The workspace that owns and shows it.
-        acts_in: The tenant its requests act in: the sandbox twin for a test key, else *workspace_id*.
+        tenant_id: The tenant its requests act in: the sandbox twin for a test key, else *workspace_id*.
         scopes: Scopes of an API key, permissions of an agent key: one grammar (D-23). In the order given.
         tier: API keys only. *rate_limit*: agent keys only, requests a minute.
         hint: The start of the plaintext, to tell keys apart.
@@ -189,13 +189,13 @@ class Key:
     kind: KeyKind
     name: str
     workspace_id: int
-    acts_in: int
+    tenant_id: int
     environment: Environment
     scopes: tuple[str, ...]
     tier: Tier | None
     rate_limit: int | None
     agent_id: str | None
-    reach: Reach
+    restrictions: KeyRestrictions
     hint: str
     ip_restriction: bool
     ip_list: tuple[str, ...]
@@ -220,7 +220,7 @@ class Key:
         Args:
             digest: What is stored of its secret. With it nobody can guess, by the version, the addresses that are hidden from them (D-12).
         """
-        reach = self.reach
+        reach = self.restrictions
         lists = (None if each is None else sorted(each) for each in (reach.servers, reach.orgs, reach.projects))
         times = (self.expires_at, self.suspended_at, self.revoked_at, self.delete_after)
         return version_of(
@@ -233,7 +233,7 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Use:
+class KeyUsage:
     """How a key was used so far: *call_count* over its whole life."""
 
     call_count: int = 0
@@ -242,7 +242,7 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class KeyWithUsage:
     """
     A key with its use.
 
@@ -251,7 +251,7 @@ class Entry:
     """
 
     key: Key
-    use: Use
+    usage: KeyUsage
     digest: str = field(repr=False)
 
     @property
@@ -261,7 +261,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Minted:
+class KeyWithSecret:
     """
     A key just made, and its plaintext, which exists nowhere else from now on.
 
@@ -295,7 +295,7 @@ class Workspace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class KeyCall:
     """One admitted request, for the usage log; *workspace_id* is the one that is shown."""
 
     key_id: str
@@ -310,13 +310,13 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """Where calls came from, as far as they are remembered; *one* is the address, if there is but one."""
+class AddressStats:
+    """Where calls came from, as far as they are remembered; *only_address* is the address, if there is but one."""
 
-    calls: int
-    keys: int
-    addresses: int
-    one: str | None
+    call_count: int
+    key_count: int
+    address_count: int
+    only_address: str | None
 
 
 UsageField = Literal["key", "day", "method", "route", "status"]

@@ -15,35 +15,35 @@ from rookery.kernel.errors import WrongSettings
 
 Network = IPv4Network | IPv6Network
 
-UNKNOWN = "unknown"
+UNKNOWN_ADDRESS = "unknown"
 """Stands for the address of a caller that has none we can read; it is in no network."""
 
-_MAPPED = IPv6Network("::ffff:0:0/96")
-_LONGEST = 64
+_IPV4_MAPPED = IPv6Network("::ffff:0:0/96")
+_MAX_ENTRY_LENGTH = 64
 """Characters; more than any address or network needs, so that a line of a megabyte is refused without being read."""
 
 
 @lru_cache(maxsize=4096)
 def canonical_address(text: str) -> str | None:
     """Return the one form of the address *text*, or None if it is none; zone ids, ports and spaces are refused."""
-    address = _address(text)
+    address = _parse_address(text)
     return None if address is None else str(address)
 
 
 def canonical_network(text: str) -> str | None:
     """Return the one form of an address or a CIDR range, host bits cleared, or None if *text* is neither."""
-    network = _network(text)
+    network = _parse_network(text)
     if network is None:
         return None
     return str(network.network_address) if network.num_addresses == 1 else str(network)
 
 
-def networks(entries: Iterable[str]) -> tuple[Network, ...]:
+def parse_networks(entries: Iterable[str]) -> tuple[Network, ...]:
     """Return the networks of *entries*; what is not readable is left out, so it allows nobody."""
-    return tuple(network for entry in entries if (network := _network(entry)) is not None)
+    return tuple(network for entry in entries if (network := _parse_network(entry)) is not None)
 
 
-def proxies(entries: Iterable[str]) -> tuple[Network, ...]:
+def parse_proxies(entries: Iterable[str]) -> tuple[Network, ...]:
     """
     Return the networks of ROOKERY_TRUSTED_PROXIES.
 
@@ -53,10 +53,10 @@ def proxies(entries: Iterable[str]) -> tuple[Network, ...]:
     """
     found: list[Network] = []
     for entry in entries:
-        network = _network(entry)
+        network = _parse_network(entry)
         if network is None or network.prefixlen == 0:
             reason = "trusts everybody" if network is not None or entry == "*" else "is neither an address nor a CIDR range"
-            msg = f"ROOKERY_TRUSTED_PROXIES: {entry[:_LONGEST]!r} {reason}"
+            msg = f"ROOKERY_TRUSTED_PROXIES: {entry[:_MAX_ENTRY_LENGTH]!r} {reason}"
             raise WrongSettings(msg)
         found.append(network)
     return tuple(found)
@@ -64,16 +64,16 @@ def proxies(entries: Iterable[str]) -> tuple[Network, ...]:
 
 def contains(allowed: Sequence[Network], address: str) -> bool:
     """Tell whether *address* lies in one of *allowed*; garbage, and anything in an empty list, does not."""
-    parsed = _address(address)
+    parsed = _parse_address(address)
     return parsed is not None and any(parsed.version == network.version and parsed in network for network in allowed)
 
 
-def within(outer: Sequence[Network], inner: Sequence[Network]) -> bool:
+def covers_all(outer: Sequence[Network], inner: Sequence[Network]) -> bool:
     """Tell whether each of *inner* lies wholly in one of *outer*; nothing lies in everything."""
-    return all(any(_lies_in(each, other) for other in outer) for each in inner)
+    return all(any(_is_subnet(each, other) for other in outer) for each in inner)
 
 
-def read_list(text: str | Iterable[str]) -> tuple[tuple[str, ...], list[str]]:
+def parse_list(text: str | Iterable[str]) -> tuple[tuple[str, ...], list[str]]:
     """
     Read a pasted list, one entry per line; empty lines and those that start with # do not count (spec 5.3).
 
@@ -89,15 +89,15 @@ def read_list(text: str | Iterable[str]) -> tuple[tuple[str, ...], list[str]]:
             continue
         network = canonical_network(entry)
         if network is None:
-            wrong.append(f"{entry[:_LONGEST]}: Invalid IP address")
+            wrong.append(f"{entry[:_MAX_ENTRY_LENGTH]}: Invalid IP address")
         else:
             good[network] = None
     return tuple(good), wrong
 
 
-def caller_address(peer: str | None, forwarded: Sequence[bytes], trusted: Sequence[Network]) -> str:
+def resolve_client_address(peer: str | None, forwarded: Sequence[bytes], trusted: Sequence[Network]) -> str:
     """
-    Return the client's address in its one form, or `UNKNOWN`.
+    Return the client's address in its one form, or `UNKNOWN_ADDRESS`.
 
     Args:
         peer: The socket's other end.
@@ -107,13 +107,13 @@ def caller_address(peer: str | None, forwarded: Sequence[bytes], trusted: Sequen
     """
     client = canonical_address(peer) if peer else None
     if client is None:
-        return UNKNOWN
+        return UNKNOWN_ADDRESS
     if not trusted or not contains(trusted, client):
         return client
     for part in reversed(b",".join(forwarded).split(b",")) if forwarded else ():
         hop = canonical_address(_without_port(part.decode("latin-1").strip()))
         if hop is None:
-            return UNKNOWN
+            return UNKNOWN_ADDRESS
         client = hop
         if not contains(trusted, hop):
             break
@@ -121,16 +121,16 @@ def caller_address(peer: str | None, forwarded: Sequence[bytes], trusted: Sequen
 
 
 @lru_cache(maxsize=4096)
-def neighbourhood(address: str) -> str:
+def client_network(address: str) -> str:
     """Return what one client may be assumed to own: its IPv4 address, or the /64 of its IPv6 address."""
-    parsed = _address(address)
+    parsed = _parse_address(address)
     if isinstance(parsed, IPv6Address):
         return str(IPv6Network((int(parsed) >> 64 << 64, 64)))
     return address
 
 
-def _address(text: str) -> IPv4Address | IPv6Address | None:
-    if len(text) > _LONGEST or "%" in text:
+def _parse_address(text: str) -> IPv4Address | IPv6Address | None:
+    if len(text) > _MAX_ENTRY_LENGTH or "%" in text:
         return None
     try:
         address = ip_address(text)
@@ -139,19 +139,19 @@ def _address(text: str) -> IPv4Address | IPv6Address | None:
     return (isinstance(address, IPv6Address) and address.ipv4_mapped) or address
 
 
-def _network(text: str) -> Network | None:
-    if len(text) > _LONGEST or "%" in text:
+def _parse_network(text: str) -> Network | None:
+    if len(text) > _MAX_ENTRY_LENGTH or "%" in text:
         return None
     try:
         network = ip_network(text, strict=False)
     except ValueError:
         return None
-    if isinstance(network, IPv6Network) and network.subnet_of(_MAPPED):
+    if isinstance(network, IPv6Network) and network.subnet_of(_IPV4_MAPPED):
         return IPv4Network((int(network.network_address) & 0xFFFFFFFF, network.prefixlen - 96))
     return network
 
 
-def _lies_in(inner: Network, outer: Network) -> bool:
+def _is_subnet(inner: Network, outer: Network) -> bool:
     if isinstance(inner, IPv4Network):
         return isinstance(outer, IPv4Network) and inner.subnet_of(outer)
     return isinstance(outer, IPv6Network) and inner.subnet_of(outer)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 
-class Count(NamedTuple):
+class WindowCount(NamedTuple):
     """What a counter says: requests so far in the window, and when it began, in microseconds since 1970."""
 
     used: int
-    started_at: int
+    started_at_us: int
 
 
-class Counter(Protocol):
+class RateLimitCounter(Protocol):
     """
     Counts in windows that begin with their first hit, exactly, across all processes that share the store.
 
@@ -20,7 +20,7 @@ class Counter(Protocol):
     Every method raises `EngineUnavailable("counters", …)` and no other engine error.
     """
 
-    async def hit(self, key: str, *, limit: int, window: int, now: int) -> Count:
+    async def hit(self, key: str, *, limit: int, window_us: int, now_us: int) -> WindowCount:
         """
         Count one request and return the count with it, in one atomic step.
 
@@ -28,12 +28,12 @@ class Counter(Protocol):
 
         Args:
             limit: At least 1.
-            window: Its length in microseconds; *now*, the time in microseconds since 1970.
+            window_us: Its length in microseconds; *now_us*, the time in microseconds since 1970.
         """
         ...
 
-    async def peek(self, key: str, *, window: int, now: int) -> Count:
-        """Return the count as it stands, without counting; (0, *now*) if no window is open."""
+    async def peek(self, key: str, *, window_us: int, now_us: int) -> WindowCount:
+        """Return the count as it stands, without counting; (0, *now_us*) if no window is open."""
         ...
 
     async def close(self) -> None:

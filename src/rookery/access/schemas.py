@@ -8,47 +8,57 @@ from typing import Annotated, Literal, TypeVar, cast
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from rookery.access.key_fields import (
+    MAX_LIST_ITEMS,
+    MAX_NAME_LENGTH,
+    MAX_RATE_PER_MINUTE,
+    UNSET,
+    KeyChanges,
+    NewAgentKey,
+    NewApiKey,
+    Unset,
+    resolve_enforcement,
+)
 from rookery.access.keyring import DEFAULT_GRACE_HOURS, MAX_GRACE_HOURS
-from rookery.access.models import AuditFilter, CallFilter, Environment, KeyStatus, Reach, Tier, UsageField, UsageFilter
+from rookery.access.models import AuditFilter, CallFilter, Environment, KeyRestrictions, KeyStatus, Tier, UsageField, UsageFilter
 from rookery.access.scopes import PRESETS
-from rookery.access.settings import KEPT, MAX_LISTED, MAX_NAME, MAX_RATE, Changes, Kept, NewAgentKey, NewApiKey, enforces
-from rookery.kernel.http.pages import PageQuery
-from rookery.kernel.wire import Answer, Body, Moment, Query
+from rookery.kernel.http.pagination import PageQuery
+from rookery.kernel.schema import QueryModel, RequestModel, ResponseModel, Timestamp
 
 T = TypeVar("T")
 
 
-def _split(value: object) -> object:
+def _split_names(value: object) -> object:
     """Read names given one by one, or with commas between."""
     if not isinstance(value, list):
         return value
     return [name.strip() for each in cast("list[object]", value) for name in str(each).split(",") if name.strip()]
 
 
-def _capitalized(value: object) -> object:
+def _capitalize(value: object) -> object:
     """Return a status as answers spell it; the command line writes it in lower case."""
     return value.capitalize() if isinstance(value, str) else value
 
 
-Split = Annotated[list[str], BeforeValidator(_split)]
+NameList = Annotated[list[str], BeforeValidator(_split_names)]
 TierName = Literal["free", "pro", "business", "enterprise"]
 PresetName = Literal["agent", "reader", "planner", "notifier"]
 Preset = Annotated[PresetName | None, Field(description="Permissions that go together, besides those that are named.")]
-Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME, description="What it is for.", examples=["CI"])]
+Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_LENGTH, description="What it is for.", examples=["CI"])]
 Grants = Annotated[
-    list[str], Field(max_length=MAX_LISTED, description="Such as brain:read, mcp:*, *:read or *.", examples=[["brain:read"]])
+    list[str], Field(max_length=MAX_LIST_ITEMS, description="Such as brain:read, mcp:*, *:read or *.", examples=[["brain:read"]])
 ]
-Names = Annotated[list[str], Field(max_length=MAX_LISTED)]
-ToolLimits = Annotated[dict[str, int], Field(max_length=MAX_LISTED, description="Calls a minute by server/tool pattern.")]
-RateLimit = Annotated[int, Field(ge=1, le=MAX_RATE, description="Requests a minute.")]
-Expiry = Annotated[Moment | None, Field(description="None: never.")]
+Names = Annotated[list[str], Field(max_length=MAX_LIST_ITEMS)]
+ToolLimits = Annotated[dict[str, int], Field(max_length=MAX_LIST_ITEMS, description="Calls a minute by server/tool pattern.")]
+RateLimit = Annotated[int, Field(ge=1, le=MAX_RATE_PER_MINUTE, description="Requests a minute.")]
+Expiry = Annotated[Timestamp | None, Field(description="None: never.")]
 Addresses = Annotated[
-    list[str], Field(max_length=MAX_LISTED, description="Addresses and CIDR ranges, IPv4 or IPv6.", examples=[["10.0.0.0/8"]])
+    list[str], Field(max_length=MAX_LIST_ITEMS, description="Addresses and CIDR ranges, IPv4 or IPv6.", examples=[["10.0.0.0/8"]])
 ]
-Pasted = Annotated[str, Field(max_length=200_000, description="A pasted list, one entry a line; lines that start with # are comments.")]
+PastedList = Annotated[str, Field(max_length=200_000, description="A pasted list, one entry a line; lines that start with # are comments.")]
 
 
-class _ReachFields(Body):
+class _RestrictionFields(RequestModel):
     """The allow-lists; null: no restriction, empty: nothing at all."""
 
     servers: Annotated[Names | None, Field(description="Ids of tool servers; null: all.")] = None
@@ -57,18 +67,18 @@ class _ReachFields(Body):
     projects: Annotated[Names | None, Field(description="Projects whose memories it sees; null: all.")] = None
     tool_limits: ToolLimits = Field(default_factory=dict)
 
-    def reach(self) -> Reach:
+    def to_restrictions(self) -> KeyRestrictions:
         """Return the allow-lists of a new key."""
-        return Reach(
-            servers=_set(self.servers),
+        return KeyRestrictions(
+            servers=_to_frozenset(self.servers),
             tools=None if self.tools is None else tuple(self.tools),
-            orgs=_set(self.orgs),
-            projects=_set(self.projects),
+            orgs=_to_frozenset(self.orgs),
+            projects=_to_frozenset(self.projects),
             tool_limits=dict(self.tool_limits),
         )
 
 
-class NewApiKeyBody(_ReachFields):
+class NewApiKeyBody(_RestrictionFields):
     """An API key to be made."""
 
     name: Name
@@ -79,20 +89,20 @@ class NewApiKeyBody(_ReachFields):
     expires_at: Expiry = None
     agent_id: Annotated[str | None, Field(description="The agent that it speaks for.")] = None
 
-    def new(self, environment: Environment) -> NewApiKey:
+    def to_model(self, environment: Environment) -> NewApiKey:
         """Return what is to be made; *environment* if the body names none."""
         return NewApiKey(
             name=self.name,
-            scopes=_granted(self.preset, self.scopes),
+            scopes=_combine_grants(self.preset, self.scopes),
             tier=Tier(self.rate_limit_tier),
             environment=self.environment or environment,
             expires_at=self.expires_at,
             agent_id=self.agent_id,
-            reach=self.reach(),
+            restrictions=self.to_restrictions(),
         )
 
 
-class NewAgentKeyBody(_ReachFields):
+class NewAgentKeyBody(_RestrictionFields):
     """An agent key to be made."""
 
     name: Name
@@ -107,39 +117,39 @@ class NewAgentKeyBody(_ReachFields):
     ] = None
     ip_list: Addresses = Field(default_factory=list)
 
-    def new(self) -> NewAgentKey:
+    def to_model(self) -> NewAgentKey:
         """Return what is to be made."""
         return NewAgentKey(
             name=self.name,
-            permissions=_granted(self.preset, self.permissions),
+            permissions=_combine_grants(self.preset, self.permissions),
             rate_limit=self.rate_limit,
             expires_at=self.expires_at,
             agent_id=self.agent_id,
-            ip_restriction=bool(enforces(self.ip_list, self.ip_restriction)),
+            ip_restriction=bool(resolve_enforcement(self.ip_list, self.ip_restriction)),
             ip_list=tuple(self.ip_list),
-            reach=self.reach(),
+            restrictions=self.to_restrictions(),
         )
 
 
-class _ChangeBody(_ReachFields):
+class _ChangeBody(_RestrictionFields):
     """What both kinds of key can be changed in; what is left out stays, and null removes what may be missing."""
 
     name: Name = "unchanged"
     expires_at: Expiry = None
 
-    def _if_given(self, field: str, value: T) -> T | Kept:
-        return value if field in self.model_fields_set else KEPT
+    def _or_unset(self, field: str, value: T) -> T | Unset:
+        return value if field in self.model_fields_set else UNSET
 
-    def _common(self) -> Changes:
-        reach = self.reach()
-        return Changes(
-            name=self._if_given("name", self.name),
-            expires_at=self._if_given("expires_at", self.expires_at),
-            servers=self._if_given("servers", reach.servers),
-            tools=self._if_given("tools", reach.tools),
-            orgs=self._if_given("orgs", reach.orgs),
-            projects=self._if_given("projects", reach.projects),
-            tool_limits=self._if_given("tool_limits", reach.tool_limits),
+    def _shared_changes(self) -> KeyChanges:
+        reach = self.to_restrictions()
+        return KeyChanges(
+            name=self._or_unset("name", self.name),
+            expires_at=self._or_unset("expires_at", self.expires_at),
+            servers=self._or_unset("servers", reach.servers),
+            tools=self._or_unset("tools", reach.tools),
+            orgs=self._or_unset("orgs", reach.orgs),
+            projects=self._or_unset("projects", reach.projects),
+            tool_limits=self._or_unset("tool_limits", reach.tool_limits),
         )
 
 
@@ -150,13 +160,13 @@ class ApiKeyChangeBody(_ChangeBody):
     rate_limit_tier: TierName = "pro"
     agent_id: Annotated[str | None, Field(description="The agent that it speaks for; null: none, so that it may name any.")] = None
 
-    def changes(self) -> Changes:
+    def to_changes(self) -> KeyChanges:
         """Return what is to be changed."""
         return replace(
-            self._common(),
-            grants=self._if_given("scopes", tuple(self.scopes)),
-            tier=self._if_given("rate_limit_tier", Tier(self.rate_limit_tier)),
-            agent_id=self._if_given("agent_id", self.agent_id),
+            self._shared_changes(),
+            grants=self._or_unset("scopes", tuple(self.scopes)),
+            tier=self._or_unset("rate_limit_tier", Tier(self.rate_limit_tier)),
+            agent_id=self._or_unset("agent_id", self.agent_id),
         )
 
 
@@ -170,18 +180,18 @@ class AgentKeyChangeBody(_ChangeBody):
     ] = False
     ip_list: Addresses = Field(default_factory=list)
 
-    def changes(self) -> Changes:
+    def to_changes(self) -> KeyChanges:
         """Return what is to be changed."""
         return replace(
-            self._common(),
-            grants=self._if_given("permissions", tuple(self.permissions)),
-            rate_limit=self._if_given("rate_limit", self.rate_limit),
-            ip_restriction=self._if_given("ip_restriction", self.ip_restriction),
-            ip_list=self._if_given("ip_list", tuple(self.ip_list)),
+            self._shared_changes(),
+            grants=self._or_unset("permissions", tuple(self.permissions)),
+            rate_limit=self._or_unset("rate_limit", self.rate_limit),
+            ip_restriction=self._or_unset("ip_restriction", self.ip_restriction),
+            ip_list=self._or_unset("ip_list", tuple(self.ip_list)),
         )
 
 
-class RotateBody(Body):
+class RotateBody(RequestModel):
     """How a key is to be rotated (spec 3.3, D-26)."""
 
     grace_period_hours: Annotated[int, Field(ge=0, le=MAX_GRACE_HOURS, description="How long the old key still works.")] = (
@@ -189,24 +199,24 @@ class RotateBody(Body):
     )
 
 
-class ExtendBody(Body):
+class ExtendBody(RequestModel):
     """A new expiry, or null to remove it (spec 3.2)."""
 
     expires_at: Expiry
 
 
-class PermissionsBody(Body):
+class PermissionsBody(RequestModel):
     """The permissions that replace those there are (spec 5.3)."""
 
     permissions: Grants
 
 
-class AddressesBody(Body):
+class AddressesBody(RequestModel):
     """Addresses, one by one or pasted (spec 5.3, D-28)."""
 
     ips: Addresses | None = None
     ip_list: Annotated[Addresses | None, Field(description="Another name of `ips`: the one that keys have.")] = None
-    text: Pasted | None = None
+    text: PastedList | None = None
     ip_restriction: Annotated[
         bool | None,
         Field(
@@ -232,10 +242,10 @@ class AddressesBody(Body):
         return listed if listed is not None else self.text or ""
 
 
-class NewWorkspaceBody(Body):
+class NewWorkspaceBody(RequestModel):
     """A workspace to be made, or its new name."""
 
-    name: Annotated[str, Field(min_length=1, max_length=MAX_NAME, description="Unique; without a slash.", examples=["acme"])]
+    name: Annotated[str, Field(min_length=1, max_length=MAX_NAME_LENGTH, description="Unique; without a slash.", examples=["acme"])]
 
 
 class KeysQuery(PageQuery):
@@ -243,49 +253,49 @@ class KeysQuery(PageQuery):
 
     environment: Annotated[Environment | None, Field(description="Only live keys, or only test keys.")] = None
     status: Annotated[
-        KeyStatus | None, BeforeValidator(_capitalized), Field(description="Only keys in this state; a suspended one counts as Revoked.")
+        KeyStatus | None, BeforeValidator(_capitalize), Field(description="Only keys in this state; a suspended one counts as Revoked.")
     ] = None
 
 
-class HasQuery(Query):
+class PermissionCheckQuery(QueryModel):
     """Checks on a key's permissions (spec 5.3); each that is asked is answered."""
 
     has: Annotated[str | None, Field(description="Has it this one?")] = None
-    any: Annotated[Split, Field(max_length=MAX_LISTED, description="Has it at least one of these?")] = Field(default_factory=list)
-    all: Annotated[Split, Field(max_length=MAX_LISTED, description="Has it each of these?")] = Field(default_factory=list)
+    any: Annotated[NameList, Field(max_length=MAX_LIST_ITEMS, description="Has it at least one of these?")] = Field(default_factory=list)
+    all: Annotated[NameList, Field(max_length=MAX_LIST_ITEMS, description="Has it each of these?")] = Field(default_factory=list)
 
 
-class DeleteWorkspaceQuery(Query):
+class DeleteWorkspaceQuery(QueryModel):
     """How a workspace is to be deleted."""
 
     dry_run: Annotated[bool, Field(description="Only tell what would go.")] = False
 
 
-class CallsQuery(PageQuery):
+class KeyCallsQuery(PageQuery):
     """Which calls of a key."""
 
-    since: Moment | None = None
-    until: Moment | None = None
+    since: Timestamp | None = None
+    until: Timestamp | None = None
     status: Annotated[int | None, Field(ge=100, le=599)] = None
     route: Annotated[str | None, Field(min_length=1, max_length=500, description="The path's pattern, as rows show it.")] = None
     format: Annotated[Literal["json", "csv"], Field(description="CSV has all calls that are asked for, not a page of them.")] = "json"
 
-    def calls(self) -> CallFilter:
+    def to_filter(self) -> CallFilter:
         """Return which are asked for."""
         return CallFilter(since=self.since, until=self.until, status=self.status, route=self.route)
 
 
-class SumsQuery(Query):
+class UsageSumsQuery(QueryModel):
     """How the calls of all keys are to be added up."""
 
     since: Annotated[date | None, Field(description="The first day, UTC.")] = None
     until: Annotated[date | None, Field(description="The last day, UTC.")] = None
-    by: Annotated[list[UsageField], BeforeValidator(_split), Field(min_length=1, max_length=5, description="What to keep apart.")] = Field(
-        default_factory=lambda: ["key", "day", "status"]
+    by: Annotated[list[UsageField], BeforeValidator(_split_names), Field(min_length=1, max_length=5, description="What to keep apart.")] = (
+        Field(default_factory=lambda: ["key", "day", "status"])
     )
     format: Literal["json", "csv"] = "json"
 
-    def sums(self, environment: Environment | None) -> UsageFilter:
+    def to_filter(self, environment: Environment | None) -> UsageFilter:
         """Return which are asked for."""
         return UsageFilter(environment=environment, since=self.since, until=self.until)
 
@@ -299,10 +309,10 @@ class AuditQuery(PageQuery):
     action: Annotated[str | None, Field(min_length=1, max_length=100, examples=["api_key.rotated"])] = None
     subject_id: Annotated[str | None, Field(min_length=1, max_length=100, description="What was changed.")] = None
     actor_id: Annotated[str | None, Field(min_length=1, max_length=100, description="The key that changed it.")] = None
-    since: Moment | None = None
-    until: Moment | None = None
+    since: Timestamp | None = None
+    until: Timestamp | None = None
 
-    def entries(self, environment: Environment | None) -> AuditFilter:
+    def to_filter(self, environment: Environment | None) -> AuditFilter:
         """Return which are asked for."""
         return AuditFilter(
             environment=environment,
@@ -314,7 +324,7 @@ class AuditQuery(PageQuery):
         )
 
 
-class RateLimitAnswer(Answer):
+class RateLimitResponse(ResponseModel):
     """How much of its limit a key has used (spec 8)."""
 
     limit: Annotated[int, Field(description="Requests a window; 2147483647: unlimited.")]
@@ -326,7 +336,7 @@ class RateLimitAnswer(Answer):
     local: Annotated[bool, Field(description="Whether only this process is counted, the shared counter being down.")]
 
 
-class _ReachAnswer(Answer):
+class _RestrictionsResponse(ResponseModel):
     servers: list[str] | None
     tools: list[str] | None
     orgs: list[str] | None
@@ -334,13 +344,13 @@ class _ReachAnswer(Answer):
     tool_limits: dict[str, int]
 
 
-class _UseAnswer(_ReachAnswer):
+class _UsageResponse(_RestrictionsResponse):
     call_count: Annotated[int, Field(description="Calls over its whole life.")]
-    last_used_at: Moment | None
+    last_used_at: Timestamp | None
     last_used_ip: Annotated[str | None, Field(description="Needs audit:read; left out without it.")] = None
 
 
-class ApiKeyAnswer(_UseAnswer):
+class ApiKeyResponse(_UsageResponse):
     """An API key (spec 2.3); its secret is shown at creation and rotation alone."""
 
     id: str
@@ -350,21 +360,21 @@ class ApiKeyAnswer(_UseAnswer):
     scopes: list[str]
     rate_limit_tier: TierName
     environment: Environment
-    expires_at: Moment | None
-    created_at: Moment
-    suspended_at: Moment | None
+    expires_at: Timestamp | None
+    created_at: Timestamp
+    suspended_at: Timestamp | None
     status: Literal["Active", "Revoked", "Expired"]
     hint: Annotated[str, Field(description="How it begins.")]
-    delete_after: Annotated[Moment | None, Field(description="When its grace period ends, after a rotation.")]
+    delete_after: Annotated[Timestamp | None, Field(description="When its grace period ends, after a rotation.")]
 
 
-class NewApiKeyAnswer(ApiKeyAnswer):
+class NewApiKeyResponse(ApiKeyResponse):
     """An API key just made, with its secret."""
 
     plaintext_key: str
 
 
-class AgentKeyAnswer(_UseAnswer):
+class AgentKeyResponse(_UsageResponse):
     """An agent key (spec 2.2); its secret is shown at creation and rotation alone."""
 
     id: str
@@ -373,24 +383,24 @@ class AgentKeyAnswer(_UseAnswer):
     workspace_id: int
     permissions: list[str]
     rate_limit: int
-    expires_at: Moment | None
-    created_at: Moment
-    suspended_at: Moment | None
-    revoked_at: Moment | None
-    delete_after: Annotated[Moment | None, Field(description="When its grace period ends, after a rotation.")]
+    expires_at: Timestamp | None
+    created_at: Timestamp
+    suspended_at: Timestamp | None
+    revoked_at: Timestamp | None
+    delete_after: Annotated[Timestamp | None, Field(description="When its grace period ends, after a rotation.")]
     status: Literal["Active", "Revoked", "Expired"]
     hint: Annotated[str, Field(description="How it begins.")]
     ip_restriction: bool
     ip_list: Annotated[list[str], Field(default_factory=list, description="Needs audit:read; left out without it.")]
 
 
-class NewAgentKeyAnswer(AgentKeyAnswer):
+class NewAgentKeyResponse(AgentKeyResponse):
     """An agent key just made, with its secret."""
 
     key: str
 
 
-class PermissionsAnswer(Answer):
+class PermissionsResponse(ResponseModel):
     """A key's permissions, and the answers to the checks that were asked."""
 
     permissions: list[str]
@@ -399,7 +409,7 @@ class PermissionsAnswer(Answer):
     all: bool | None
 
 
-class AddressesAnswer(Answer):
+class AddressesResponse(ResponseModel):
     """Where an agent key may be used from."""
 
     ip_restriction: bool
@@ -407,16 +417,16 @@ class AddressesAnswer(Answer):
     ip_list: Annotated[list[str], Field(description="As `ips`.")]
 
 
-class WorkspaceAnswer(Answer):
+class WorkspaceResponse(ResponseModel):
     """A workspace."""
 
     id: Annotated[int, Field(description="As `workspace_id`.")]
     workspace_id: int
     name: str
-    created_at: Moment
+    created_at: Timestamp
 
 
-class DeletionAnswer(WorkspaceAnswer):
+class DeletionResponse(WorkspaceResponse):
     """What went, or would go, with a workspace."""
 
     keys: int
@@ -425,7 +435,7 @@ class DeletionAnswer(WorkspaceAnswer):
     deleted: bool
 
 
-class UsageSumAnswer(Answer):
+class UsageSumResponse(ResponseModel):
     """Calls added up by the fields that were asked for; the others are left out."""
 
     key_id: str | None = None
@@ -439,26 +449,26 @@ class UsageSumAnswer(Answer):
     mean_ms: float
 
 
-class UsageAnswer(Answer):
+class UsageResponse(ResponseModel):
     """The use of all keys of one kind."""
 
     since: str | None
     until: str | None
     calls: int
     errors: int
-    data: list[UsageSumAnswer]
+    data: list[UsageSumResponse]
 
 
-class WhoAnswer(Answer):
+class WhoResponse(ResponseModel):
     """The key that asks, and what it may do; further fields as its kind has them."""
 
     kind: Literal["api", "agent"]
     workspace_name: str
 
 
-def _granted(preset: PresetName | None, named: list[str]) -> tuple[str, ...]:
+def _combine_grants(preset: PresetName | None, named: list[str]) -> tuple[str, ...]:
     return (*(PRESETS[preset] if preset else ()), *named)
 
 
-def _set(names: list[str] | None) -> frozenset[str] | None:
+def _to_frozenset(names: list[str] | None) -> frozenset[str] | None:
     return None if names is None else frozenset(names)

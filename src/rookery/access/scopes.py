@@ -11,13 +11,13 @@ from collections.abc import Collection, Iterable
 from functools import lru_cache
 from types import MappingProxyType
 
-from rookery.kernel.suggestions import nearest
+from rookery.kernel.suggestions import find_nearest
 
-ALL = "*"
+ALL_SCOPES = "*"
 ALL_READ = "*:read"
 PLATFORM = "platform"
-ALL_WORKSPACES = "platform:workspaces"
-ADDRESSES = "audit:read"
+ALL_WORKSPACES_SCOPE = "platform:workspaces"
+ADDRESSES_SCOPE = "audit:read"
 
 SCOPES = MappingProxyType(
     {
@@ -52,9 +52,9 @@ SCOPES = MappingProxyType(
         "webhooks:write": "create, change and test webhooks",
         "webhooks:delete": "delete webhooks",
         "docs:read": "read the API documentation",
-        ADDRESSES: "read the audit log, addresses and address lists",
+        ADDRESSES_SCOPE: "read the audit log, addresses and address lists",
         "console:read": "sign in to the console",
-        ALL_WORKSPACES: "manage all workspaces",
+        ALL_WORKSPACES_SCOPE: "manage all workspaces",
         "platform:servers": "manage the tool servers of all workspaces",
         "platform:metrics": "read the platform's metrics",
         "platform:audit": "read the audit log of all workspaces",
@@ -79,22 +79,22 @@ PRESETS = MappingProxyType(
 """Permissions that go together, by name."""
 
 
-_MOST_NEAREST = 10
+_MAX_SUGGESTIONS = 10
 """So many mistakes are told what is nearest: a look costs up to a millisecond, and a request may name a thousand (1.1 s)."""
 
 
-def _normal(name: str) -> str:
+def _normalize(name: str) -> str:
     return name.replace(".", ":")
 
 
-_RESOURCES = frozenset(_normal(name).partition(":")[0] for name in SCOPES) - {PLATFORM}
-_WILDCARDS = (ALL, ALL_READ, *(f"{resource}:*" for resource in sorted(_RESOURCES)))
-_SPELLING = {_normal(name): name for name in (*SCOPES, *_WILDCARDS)}
+_RESOURCES = frozenset(_normalize(name).partition(":")[0] for name in SCOPES) - {PLATFORM}
+_WILDCARDS = (ALL_SCOPES, ALL_READ, *(f"{resource}:*" for resource in sorted(_RESOURCES)))
+_CANONICAL_SPELLING = {_normalize(name): name for name in (*SCOPES, *_WILDCARDS)}
 
 
 def grants(held: frozenset[str], needed: str) -> bool:
     """Tell whether one of the grants *held* covers *needed*, a scope without wildcards."""
-    return not granted_by(needed).isdisjoint(held)
+    return not list_covering_grants(needed).isdisjoint(held)
 
 
 def grants_any(held: frozenset[str], needed: Iterable[str]) -> bool:
@@ -108,66 +108,68 @@ def grants_all(held: frozenset[str], needed: Iterable[str]) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def granted_by(needed: str) -> frozenset[str]:
+def list_covering_grants(needed: str) -> frozenset[str]:
     """Return every grant, in either spelling, that covers *needed*; a wildcard is no scope that can be needed: none."""
-    resource, colon, action = _normal(needed).partition(":")
+    resource, colon, action = _normalize(needed).partition(":")
     if not colon or not resource or not action or "*" in needed or ":" in action:
         return frozenset()
     if resource == PLATFORM:
-        return _both(f"{resource}:{action}")
-    reading = _both(ALL_READ) if action == "read" else frozenset[str]()
-    return _both(f"{resource}:{action}") | _both(f"{resource}:*") | reading | {ALL}
+        return _both_spellings(f"{resource}:{action}")
+    reading = _both_spellings(ALL_READ) if action == "read" else frozenset[str]()
+    return _both_spellings(f"{resource}:{action}") | _both_spellings(f"{resource}:*") | reading | {ALL_SCOPES}
 
 
-def covers(held: frozenset[str], grant: str) -> bool:
+def can_delegate(held: frozenset[str], grant: str) -> bool:
     """
     Tell whether who holds *held* may hand *grant* on (D-24): everything it ever grants, they hold by name or wider wildcard.
 
     All the actions of a resource, held one by one, do not cover its wildcard, which also grants those still to come.
     """
-    resource, _, action = _normal(grant).partition(":")
+    resource, _, action = _normalize(grant).partition(":")
     if "*" not in grant:
         return grants(held, grant)
-    wider = {ALL} if action == "*" and resource != "*" else set[str]()
+    wider = {ALL_SCOPES} if action == "*" and resource != "*" else set[str]()
     if resource == PLATFORM:
         return False
-    if _normal(grant) == ALL_READ:
-        wider = {ALL}
-    return not (_both(_normal(grant)) | wider).isdisjoint(held)
+    if _normalize(grant) == ALL_READ:
+        wider = {ALL_SCOPES}
+    return not (_both_spellings(_normalize(grant)) | wider).isdisjoint(held)
 
 
-def may_grant(held: frozenset[str], wanted: Iterable[str]) -> list[str]:
+def list_not_delegable(held: frozenset[str], wanted: Iterable[str]) -> list[str]:
     """Return those of *wanted* that who holds *held* may not hand on; empty: all may be (D-24)."""
-    return [grant for grant in wanted if not covers(held, grant)]
+    return [grant for grant in wanted if not can_delegate(held, grant)]
 
 
-def read(names: Collection[str], *, platform: bool, had: Collection[str] = ()) -> tuple[tuple[str, ...], list[str]]:
+def parse_grants(
+    names: Collection[str], *, allow_platform_scopes: bool, existing: Collection[str] = ()
+) -> tuple[tuple[str, ...], list[str]]:
     """
     Read grants that somebody wrote: return them in the spec's spelling, each once, and what is wrong with the others.
 
     Args:
         names: In any spelling.
-        platform: Whether `platform:` scopes may be granted here: only the command line may (D-23).
-        had: Grants in the spec's spelling that are there already, and may stay.
+        allow_platform_scopes: Whether `platform:` scopes may be granted here: only the command line may (D-23).
+        existing: Grants in the spec's spelling that are there already, and may stay.
     """
     good: dict[str, None] = {}
     wrong: list[str] = []
     for name in names:
-        spelled = _SPELLING.get(_normal(name))
+        spelled = _CANONICAL_SPELLING.get(_normalize(name))
         if spelled is None:
-            wrong.append(_unknown(name, suggest=len(wrong) < _MOST_NEAREST))
-        elif not platform and spelled.startswith(f"{PLATFORM}:") and spelled not in had:
+            wrong.append(_unknown_scope_message(name, suggest=len(wrong) < _MAX_SUGGESTIONS))
+        elif not allow_platform_scopes and spelled.startswith(f"{PLATFORM}:") and spelled not in existing:
             wrong.append(f"{name}: only the command line grants platform scopes")
         else:
             good[spelled] = None
     return tuple(good), wrong
 
 
-def _unknown(name: str, *, suggest: bool) -> str:
-    near = nearest(_normal(name), _SPELLING) if suggest else None
+def _unknown_scope_message(name: str, *, suggest: bool) -> str:
+    near = find_nearest(_normalize(name), _CANONICAL_SPELLING) if suggest else None
     shown = name if len(name) <= 64 else f"{name[:64]}…"
-    return f"{shown}: unknown scope" + (f"; the nearest is {_SPELLING[near]}" if near else "")
+    return f"{shown}: unknown scope" + (f"; the nearest is {_CANONICAL_SPELLING[near]}" if near else "")
 
 
-def _both(name: str) -> frozenset[str]:
+def _both_spellings(name: str) -> frozenset[str]:
     return frozenset((name, name.replace(":", ".")))

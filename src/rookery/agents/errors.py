@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from rookery.kernel.clock import iso
+from rookery.kernel.clock import format_iso
 from rookery.kernel.errors import Conflict
 
 
@@ -90,7 +90,7 @@ class PhaseBlocked(Conflict):
     code = "phase_blocked"
 
     def __init__(self, name: str, blocked_by: Sequence[str]) -> None:
-        super().__init__(f"The phase {name!r} waits for {_others(blocked_by)} to be done.", blocked_by=list(blocked_by))
+        super().__init__(f"The phase {name!r} waits for {_count_others(blocked_by)} to be done.", blocked_by=list(blocked_by))
 
 
 class TaskBlocked(Conflict):
@@ -99,7 +99,7 @@ class TaskBlocked(Conflict):
     code = "task_blocked"
 
     def __init__(self, name: str, blocked_by: Sequence[str]) -> None:
-        super().__init__(f"The task {name!r} waits for {_others(blocked_by)} to be done.", blocked_by=list(blocked_by))
+        super().__init__(f"The task {name!r} waits for {_count_others(blocked_by)} to be done.", blocked_by=list(blocked_by))
 
 
 class TaskClaimed(Conflict):
@@ -109,9 +109,9 @@ class TaskClaimed(Conflict):
 
     def __init__(self, name: str, holder: Mapping[str, object], expires_at: datetime) -> None:
         super().__init__(
-            f"The task {name!r} is claimed until {iso(expires_at)}; take another one, or use force.",
+            f"The task {name!r} is claimed until {format_iso(expires_at)}; take another one, or use force.",
             holder=dict(holder),
-            expires_at=iso(expires_at),
+            expires_at=format_iso(expires_at),
         )
 
 
@@ -127,7 +127,7 @@ class LeaseLost(Conflict):
         self.detail |= detail or {}
 
     @classmethod
-    def of_other_task(cls, name: str, status: str, token_task_id: str, token_task_name: str) -> LeaseLost:
+    def for_other_task(cls, name: str, status: str, token_task_id: str, token_task_name: str) -> LeaseLost:
         """Return the refusal of a token that belongs to the claim of another task."""
         message = (
             f"This claim_token belongs to the claim of the task {token_task_name!r} ({token_task_id}), not to a claim of {name!r}; "
@@ -136,16 +136,16 @@ class LeaseLost(Conflict):
         return cls(name, status, message, {"token_task_id": token_task_id})
 
     @classmethod
-    def of_other_claim(cls, name: str, status: str, expires_at: datetime) -> LeaseLost:
+    def for_other_claim(cls, name: str, status: str, expires_at: datetime) -> LeaseLost:
         """Return the refusal of a token that is not that of the task's present claim."""
         message = (
-            f"This claim_token belongs to another claim than the present one of the task {name!r}, which lasts until {iso(expires_at)}: "
-            "your claim has ended, or the token is wrong. Read the task before you go on."
+            f"This claim_token does not belong to the present claim of the task {name!r}, which lasts until {format_iso(expires_at)}. "
+            "Either your claim has ended or the token is wrong. Read the task before you go on."
         )
-        return cls(name, status, message, {"expires_at": iso(expires_at)})
+        return cls(name, status, message, {"expires_at": format_iso(expires_at)})
 
     @classmethod
-    def not_of_session(cls, name: str, status: str, session_id: str) -> LeaseLost:
+    def for_other_session(cls, name: str, status: str, session_id: str) -> LeaseLost:
         """Return the refusal of a session in which the task is not claimed."""
         message = (
             f"The task {name!r} is {status} and not claimed in the session {session_id!r}; "
@@ -159,17 +159,17 @@ class WrongTransition(Conflict):
 
     code = "wrong_transition"
 
-    def __init__(self, kind: str, name: str, was: str, wanted: str, *, allowed: Sequence[str]) -> None:
+    def __init__(self, kind: str, name: str, current: str, target: str, *, allowed: Sequence[str]) -> None:
         ways = ", ".join(allowed) or "nothing"
         super().__init__(
-            f"The {kind} {name!r} is {was} and cannot become {wanted}; it can become: {ways}.",
-            was=was,
-            wanted=wanted,
+            f"The {kind} {name!r} is {current} and cannot become {target}; it can become: {ways}.",
+            was=current,
+            wanted=target,
             allowed=list(allowed),
         )
 
 
-class TooMany(Conflict):
+class TooManyItems(Conflict):
     """The plan has as many of them as it may."""
 
     code = "too_many"
@@ -187,5 +187,5 @@ class TemplateReadOnly(Conflict):
         super().__init__(f"The template {slug!r} comes with Rookery and cannot be changed; add a copy of it under a slug of your own.")
 
 
-def _others(ids: Sequence[str]) -> str:
+def _count_others(ids: Sequence[str]) -> str:
     return "1 other" if len(ids) == 1 else f"{len(ids)} others"

@@ -10,7 +10,7 @@ from rookery.access.models import Caller
 from rookery.kernel.db import Tx
 
 
-class Memories(Protocol):
+class SessionMemoryStore(Protocol):
     """The shared memory, as far as sessions touch it (D-53, D-62)."""
 
     async def boot(
@@ -24,7 +24,7 @@ class Memories(Protocol):
         """
         ...
 
-    def unknown(self, tx: Tx, workspace_id: int, session_id: str, ids: Sequence[str]) -> list[str]:
+    def find_unknown(self, tx: Tx, workspace_id: int, session_id: str, ids: Sequence[str]) -> list[str]:
         """Return those of *ids* that are no memories of the session's own."""
         ...
 
@@ -34,22 +34,22 @@ class Memories(Protocol):
         """Make session memories the project's: *ids* of them, or all; those without an org or project get these."""
         ...
 
-    def put_away(self, tx: Tx, workspace_id: int, session_id: str, *, at: datetime, limit: int) -> bool:
+    def archive(self, tx: Tx, workspace_id: int, session_id: str, *, at: datetime, limit: int) -> bool:
         """Archive at most *limit* of a session's own memories; tell whether none is left."""
         ...
 
 
-class ToolCalls(Protocol):
+class ToolCallCounter(Protocol):
     """The rows of tool calls (D-38)."""
 
-    def of_sessions(self, tx: Tx, workspace_id: int, ids: Sequence[str]) -> Mapping[str, int]:
+    def count_by_session(self, tx: Tx, workspace_id: int, ids: Sequence[str]) -> Mapping[str, int]:
         """Return how many calls were made in each of *ids*; one without calls may be missing."""
         ...
 
 
-class Keys(Protocol):
+class SessionKeyVerifier(Protocol):
     """Whether a key is still good: what a stream must know long after its request was let in."""
 
-    async def still(self, caller: Caller, needs: str) -> Caller | None:
+    async def refresh_caller(self, caller: Caller, required_scope: str) -> Caller | None:
         """Return *caller* as its key is now; None: it would not be let in any more."""
         ...

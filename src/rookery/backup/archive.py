@@ -16,22 +16,22 @@ from typing import IO, BinaryIO, Protocol, Self, cast
 
 import zstandard
 
-from rookery.backup.errors import ArchiveUnfit
-from rookery.backup.manifest import LONGEST, NAME, Entry, Manifest, read, write
-from rookery.backup.stores import DATABASES, PLAIN, SECRET_KEY
+from rookery.backup.contents import DATABASE_FILES, PLAIN_FILES, SECRET_KEY_FILE
+from rookery.backup.errors import InvalidArchive
+from rookery.backup.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, BackupFile, Manifest, encode_manifest, parse_manifest
 
-ENDINGS = (".tar.zst", ".tar.gz", ".tar")
+FILE_SUFFIXES = (".tar.zst", ".tar.gz", ".tar")
 """By its name a backup is compressed; by its first bytes it is read."""
 
-_PIECE = 1024 * 1024
-_LEVEL = 3
+_CHUNK_BYTES = 1024 * 1024
+_ZSTD_LEVEL = 3
 _GZIP_LEVEL = 1  # the vectors, most of a backup, cannot be made smaller by any level
-_ZSTD, _GZIP = b"\x28\xb5\x2f\xfd", b"\x1f\x8b"
-_MODE = 0o600
-_NAMES = frozenset({*DATABASES, *PLAIN, SECRET_KEY})
-_BROKEN = (tarfile.TarError, zstandard.ZstdError, zlib.error, gzip.BadGzipFile, EOFError, ValueError, OverflowError)
+_ZSTD_MAGIC, _GZIP_MAGIC = b"\x28\xb5\x2f\xfd", b"\x1f\x8b"
+_MEMBER_MODE = 0o600
+_ALLOWED_NAMES = frozenset({*DATABASE_FILES, *PLAIN_FILES, SECRET_KEY_FILE})
+_ARCHIVE_ERRORS = (tarfile.TarError, zstandard.ZstdError, zlib.error, gzip.BadGzipFile, EOFError, ValueError, OverflowError)
 
-Progress = Callable[[int], None]
+ProgressCallback = Callable[[int], None]
 """Told how many bytes are done so far."""
 
 
@@ -43,7 +43,7 @@ class Sink(Protocol):
         ...
 
 
-class _Digesting(io.RawIOBase):
+class _DigestWriter(io.RawIOBase):
     """Writes to a file and adds up the SHA-256 of what was written."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -62,48 +62,48 @@ class _Digesting(io.RawIOBase):
         return self._hash.hexdigest()
 
 
-class _Member(tarfile.TarInfo):
+class _TarMember(tarfile.TarInfo):
     """A header of an archive; what stands before one, a long name or more fields, is read into memory, so it must be small."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
         found = super().frombuf(buf, encoding, errors)
-        if found.size < 0 or (not found.isreg() and found.size > LONGEST):
-            raise ArchiveUnfit(f"This is no backup of Rookery: a header of {found.size:,} bytes is in it.")
+        if found.size < 0 or (not found.isreg() and found.size > MAX_MANIFEST_BYTES):
+            raise InvalidArchive(f"This is no backup of Rookery: a header of {found.size:,} bytes is in it.")
         return found
 
 
-class Writer:
+class ArchiveWriter:
     """Takes files one by one."""
 
     def __init__(self, tar: tarfile.TarFile, at: datetime) -> None:
         self._tar = tar
         self._at = at
-        self._entries = list[Entry]()
+        self._entries = list[BackupFile]()
 
     @property
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[BackupFile, ...]:
         """What was added so far."""
         return tuple(self._entries)
 
-    def add(self, name: str, path: Path, progress: Progress) -> None:
+    def add(self, name: str, path: Path, progress: ProgressCallback) -> None:
         """Add the file *path*, which nobody writes, as *name*."""
         with path.open("rb") as file:
             size = path.stat().st_size
-            source = _Watched(file, size, progress)
-            self._tar.addfile(_member(name, size, self._at), cast("IO[bytes]", source))
-        self._entries.append(Entry(name=name, size=size, sha256=source.digest()))
+            source = _DigestReader(file, size, progress)
+            self._tar.addfile(_build_member(name, size, self._at), cast("IO[bytes]", source))
+        self._entries.append(BackupFile(name=name, size=size, sha256=source.digest()))
 
     def close(self, manifest: Manifest) -> None:
         """Add what the backup says of itself."""
-        text = write(manifest)
-        self._tar.addfile(_member(NAME, len(text), self._at), io.BytesIO(text))
+        text = encode_manifest(manifest)
+        self._tar.addfile(_build_member(MANIFEST_NAME, len(text), self._at), io.BytesIO(text))
 
 
-class _Watched:
+class _DigestReader:
     """Reads exactly so many bytes of a file, digests them and tells of them."""
 
-    def __init__(self, file: BinaryIO, size: int, progress: Progress) -> None:
+    def __init__(self, file: BinaryIO, size: int, progress: ProgressCallback) -> None:
         self._file = file
         self._left = size
         self._done = 0
@@ -123,25 +123,25 @@ class _Watched:
 
 
 @contextmanager
-def writing(file: BinaryIO, ending: str, at: datetime) -> Generator[tuple[Writer, Callable[[], str]]]:
+def open_archive_writer(file: BinaryIO, suffix: str, at: datetime) -> Generator[tuple[ArchiveWriter, Callable[[], str]]]:
     """
     Lend what writes an archive into *file*, and, for when the block is over, what tells the SHA-256 of all that was written.
 
     Args:
         file: Empty, and ours.
-        ending: One of `ENDINGS`.
+        suffix: One of `FILE_SUFFIXES`.
         at: The time that its files have.
     """
-    digesting = _Digesting(file)
-    with _compressed(digesting, ending) as out, tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT) as tar:
-        yield Writer(tar, at), digesting.digest
+    digesting = _DigestWriter(file)
+    with _open_compressor(digesting, suffix) as out, tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT) as tar:
+        yield ArchiveWriter(tar, at), digesting.digest
 
 
 @contextmanager
-def _compressed(file: io.RawIOBase, ending: str) -> Generator[IO[bytes]]:
+def _open_compressor(file: io.RawIOBase, ending: str) -> Generator[IO[bytes]]:
     match ending:
         case ".tar.zst":
-            compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
+            compressor = zstandard.ZstdCompressor(level=_ZSTD_LEVEL, write_checksum=True)
             with compressor.stream_writer(cast("IO[bytes]", file), closefd=False) as out:
                 yield cast("IO[bytes]", out)
         case ".tar.gz":
@@ -151,93 +151,93 @@ def _compressed(file: io.RawIOBase, ending: str) -> Generator[IO[bytes]]:
             yield cast("IO[bytes]", file)
 
 
-def unpack(path: Path, into: Callable[[str], contextlib.AbstractContextManager[Sink]], progress: Progress) -> Manifest:
+def unpack(path: Path, open_target: Callable[[str], contextlib.AbstractContextManager[Sink]], progress: ProgressCallback) -> Manifest:
     """
-    Read the archive *path* from end to end, hand each file in it to what *into* lends by its name, and return what it says of itself.
+    Copy each file of the archive *path* into the target that *open_target* opens for its name, and return the manifest.
 
     Args:
-        into: Given only names that a backup may have, each once.
+        open_target: Receives only names that a backup may have, each once.
         progress: Told how many bytes of all files are read so far.
 
     Raises:
         ArchiveUnfit: It is no backup, or not whole, or not what was saved.
     """
-    found = dict[str, Entry]()
+    found = dict[str, BackupFile]()
     manifest: Manifest | None = None
     done = 0
     try:
-        with _tar(path) as tar:
+        with _open_tar(path) as tar:
             for member in tar:
                 if manifest is not None:
-                    raise ArchiveUnfit(f"{path} is no backup of Rookery: something comes after its {NAME}.")
-                _must_be_ours(path, member, found)
+                    raise InvalidArchive(f"{path} is no backup of Rookery: something comes after its {MANIFEST_NAME}.")
+                _require_known_member(path, member, found)
                 file = tar.extractfile(member)
                 if file is None:
-                    raise ArchiveUnfit(f"{path} is no backup of Rookery: {member.name!a} is no file.")
-                if member.name == NAME:
-                    manifest = read(file.read())
+                    raise InvalidArchive(f"{path} is no backup of Rookery: {member.name!a} is no file.")
+                if member.name == MANIFEST_NAME:
+                    manifest = parse_manifest(file.read())
                     continue
                 digest = hashlib.sha256()
-                with into(member.name) as sink:
-                    for piece in _pieces(file):
+                with open_target(member.name) as sink:
+                    for piece in _iter_chunks(file):
                         digest.update(piece)
                         sink.write(piece)
                         done += len(piece)
                         progress(done)
-                found[member.name] = Entry(name=member.name, size=member.size, sha256=digest.hexdigest())
-    except _BROKEN as error:
-        raise ArchiveUnfit(f"{path} is no backup of Rookery, or it was cut short or damaged: {error}") from error
+                found[member.name] = BackupFile(name=member.name, size=member.size, sha256=digest.hexdigest())
+    except _ARCHIVE_ERRORS as error:
+        raise InvalidArchive(f"{path} is no backup of Rookery, or it was cut short or damaged: {error}") from error
     if manifest is None:
-        raise ArchiveUnfit(f"{path} is no backup of Rookery, or it was cut short: there is no {NAME} at its end.")
-    _must_agree(path, manifest, found)
+        raise InvalidArchive(f"{path} is no backup of Rookery, or it was cut short: there is no {MANIFEST_NAME} at its end.")
+    _require_matching_manifest(path, manifest, found)
     return manifest
 
 
-def _must_be_ours(path: Path, member: tarfile.TarInfo, found: dict[str, Entry]) -> None:
+def _require_known_member(path: Path, member: tarfile.TarInfo, found: dict[str, BackupFile]) -> None:
     """Do nothing if *member* is what a backup has: a plain file of a known name; so nothing can be put anywhere else."""
     name = ascii(member.name)[:200]
-    if not member.isreg() or member.issparse() or member.name not in {*_NAMES, NAME}:
-        raise ArchiveUnfit(f"{path} is no backup of Rookery: {name} is in it.")
+    if not member.isreg() or member.issparse() or member.name not in {*_ALLOWED_NAMES, MANIFEST_NAME}:
+        raise InvalidArchive(f"{path} is no backup of Rookery: {name} is in it.")
     if member.name in found:
-        raise ArchiveUnfit(f"{path} is no backup of Rookery: {name} is in it twice.")
-    if member.name == NAME and member.size > LONGEST:
-        raise ArchiveUnfit(f"{path} is no backup of Rookery: its {NAME} has {member.size:,} bytes.")
+        raise InvalidArchive(f"{path} is no backup of Rookery: {name} is in it twice.")
+    if member.name == MANIFEST_NAME and member.size > MAX_MANIFEST_BYTES:
+        raise InvalidArchive(f"{path} is no backup of Rookery: its {MANIFEST_NAME} has {member.size:,} bytes.")
 
 
-def _must_agree(path: Path, manifest: Manifest, found: dict[str, Entry]) -> None:
+def _require_matching_manifest(path: Path, manifest: Manifest, found: dict[str, BackupFile]) -> None:
     for entry in manifest.files:
         there = found.pop(entry.name, None)
         if there is None:
-            raise ArchiveUnfit(f"{path} was damaged: {entry.name} is missing.")
+            raise InvalidArchive(f"{path} was damaged: {entry.name} is missing.")
         if there != entry:
-            raise ArchiveUnfit(
+            raise InvalidArchive(
                 f"{path} was damaged or changed: {entry.name} has SHA-256 {there.sha256}, and was saved with {entry.sha256}."
             )
     if found:
-        raise ArchiveUnfit(f"{path} was changed: its {NAME} does not name {', '.join(sorted(found))}.")
+        raise InvalidArchive(f"{path} was changed: its {MANIFEST_NAME} does not name {', '.join(sorted(found))}.")
 
 
 @contextmanager
-def _tar(path: Path) -> Generator[tarfile.TarFile]:
+def _open_tar(path: Path) -> Generator[tarfile.TarFile]:
     with path.open("rb") as file:
-        first = file.read(len(_ZSTD))
+        first = file.read(len(_ZSTD_MAGIC))
         file.seek(0)
-        if first == _ZSTD:
+        if first == _ZSTD_MAGIC:
             source = cast("IO[bytes]", zstandard.ZstdDecompressor().stream_reader(file, closefd=False))
-        elif first.startswith(_GZIP):
+        elif first.startswith(_GZIP_MAGIC):
             source = cast("IO[bytes]", gzip.GzipFile(fileobj=file, mode="rb"))
         else:
             source = cast("IO[bytes]", file)
-        with tarfile.open(fileobj=source, mode="r|", errorlevel=2, tarinfo=_Member) as tar:
+        with tarfile.open(fileobj=source, mode="r|", errorlevel=2, tarinfo=_TarMember) as tar:
             yield tar
 
 
-def _pieces(file: IO[bytes]) -> Iterator[bytes]:
-    while piece := file.read(_PIECE):
+def _iter_chunks(file: IO[bytes]) -> Iterator[bytes]:
+    while piece := file.read(_CHUNK_BYTES):
         yield piece
 
 
-def _member(name: str, size: int, at: datetime) -> tarfile.TarInfo:
+def _build_member(name: str, size: int, at: datetime) -> tarfile.TarInfo:
     member = tarfile.TarInfo(name)
-    member.size, member.mode, member.mtime = size, _MODE, int(at.timestamp())
+    member.size, member.mode, member.mtime = size, _MEMBER_MODE, int(at.timestamp())
     return member

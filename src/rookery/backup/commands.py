@@ -13,33 +13,33 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from rookery.access.commands.printing import print_json, print_one, say
-from rookery.access.commands.reading import usage_error
-from rookery.access.commands.terminal import Json
-from rookery.backup import making, restoring
-from rookery.backup.archive import ENDINGS
-from rookery.backup.archive import Progress as Told
-from rookery.backup.making import Made, Order
+from rookery.access.commands.command_context import JsonOption
+from rookery.access.commands.options import raise_usage_error
+from rookery.access.commands.output import print_fields, print_json, print_notice
+from rookery.backup import creation, restoration
+from rookery.backup.archive import FILE_SUFFIXES
+from rookery.backup.archive import ProgressCallback as Told
+from rookery.backup.creation import BackupRequest, BackupResult
 from rookery.backup.manifest import Manifest
-from rookery.backup.restoring import Restored
+from rookery.backup.restoration import RestoreResult
 from rookery.kernel.config import Settings
 from rookery.kernel.sealing import KeySource
 
 _MIB = 1024 * 1024
-_DEFAULT_ENDING = ".tar.zst"
+_DEFAULT_SUFFIX = ".tar.zst"
 """Added to a name that has none of the endings."""
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 
-_ON_POSTGRESQL = (
+_POSTGRESQL_MESSAGE = (
     "The records are on a PostgreSQL, which is saved by its own means: pg_dump --format=custom --file=records.dump DATABASE. "
     "After it, say --without-records to save the indexes and servers.json of the data folder."
 )
-_WITHOUT_RECORDS = (
+_NO_RECORDS_MESSAGE = (
     "There are no records in this backup: bring them back by pg_restore, and then the indexes to what they say: rookery brain:reindex"
 )
 
 
-class Context(Protocol):
+class BackupCommandContext(Protocol):
     """What the command line hands every command as `typer.Context.obj`."""
 
     @property
@@ -51,7 +51,7 @@ def backup(
     file: Annotated[
         Path | None,
         typer.Argument(
-            help=f"A new file, {', '.join(ENDINGS)}; or a folder, by default this one, in which it is named after the time.",
+            help=f"A new file, {', '.join(FILE_SUFFIXES)}; or a folder, by default this one, in which it is named after the time.",
             show_default=False,
         ),
     ] = None,
@@ -62,29 +62,29 @@ def backup(
     ] = None,
     with_secret_key: Annotated[bool, typer.Option("--with-secret-key", help="Save secret.key too, which opens what is sealed.")] = False,
     without_records: Annotated[bool, typer.Option("--without-records", help="The records are on a PostgreSQL and saved there.")] = False,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Save everything in one file, while the server runs."""
     if file is not None and out is not None:
-        usage_error("Name the file once: as FILE or with --out.")
+        raise_usage_error("Name the file once: as FILE or with --out.")
     target = file or out or Path()
-    settings = _settings(context)
+    settings = _get_settings(context)
     is_elsewhere = settings.database_url.reveal() != "embedded:"
     if is_elsewhere and not without_records:
-        usage_error(_ON_POSTGRESQL)
+        raise_usage_error(_POSTGRESQL_MESSAGE)
     if without_records and not is_elsewhere:
-        usage_error("--without-records is for records on a PostgreSQL; these are in the data folder.")
+        raise_usage_error("--without-records is for records on a PostgreSQL; these are in the data folder.")
     if not target.is_dir():
         if keep is not None:
-            usage_error("--keep is for a folder: name one instead of a file.")
-        if not target.name.endswith(ENDINGS):
-            target = target.with_name(f"{target.name}{_DEFAULT_ENDING}")
+            raise_usage_error("--keep is for a folder: name one instead of a file.")
+        if not target.name.endswith(FILE_SUFFIXES):
+            target = target.with_name(f"{target.name}{_DEFAULT_SUFFIX}")
         if not target.absolute().parent.is_dir():
-            usage_error(f"There is no folder {target.parent}.")
-    order = Order(folder=settings.data_dir, out=target, with_records=not is_elsewhere, with_secret_key=with_secret_key, keep=keep)
-    with _bar("Backing up", making.total(order) if settings.data_dir.is_dir() else 0) as progress:
-        made = making.make(order, progress=progress)
-    _show_made(made, settings, as_json=as_json)
+            raise_usage_error(f"There is no folder {target.parent}.")
+    order = BackupRequest(folder=settings.data_dir, out=target, with_records=not is_elsewhere, with_secret_key=with_secret_key, keep=keep)
+    with _show_byte_progress("Backing up", creation.estimate_bytes(order) if settings.data_dir.is_dir() else 0) as progress:
+        made = creation.create_backup(order, progress=progress)
+    _print_backup(made, settings, as_json=as_json)
 
 
 def restore(
@@ -94,62 +94,74 @@ def restore(
     data_dir: Annotated[Path | None, typer.Option(help="The empty folder to restore into.", show_default=False)] = None,
     verify_only: Annotated[bool, typer.Option("--verify-only", help="Only read it, from end to end.")] = False,
     sha256: Annotated[str | None, typer.Option(help="What the file must have, as `backup` said it.", show_default=False)] = None,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Bring a backup back into an empty folder; nothing is written before all of it was checked."""
-    settings = _settings(context)
+    settings = _get_settings(context)
     if sha256 is not None and _SHA256.fullmatch(sha256) is None:
-        usage_error("--sha256 takes 64 hexadecimal digits.")
+        raise_usage_error("--sha256 takes 64 hexadecimal digits.")
     if not archive.exists():
-        usage_error(f"There is no file {archive}.")
+        raise_usage_error(f"There is no file {archive}.")
     folder = (data_dir or settings.data_dir).expanduser().absolute()
-    with _bar("Checking" if verify_only else "Restoring", None) as progress:
+    with _show_byte_progress("Checking" if verify_only else "Restoring", None) as progress:
         if verify_only:
-            restored = restoring.verify(archive, progress=progress, sha256=sha256)
+            restored = restoration.verify_backup(archive, progress=progress, sha256=sha256)
         else:
-            restored = restoring.restore(archive, folder, progress=progress, sha256=sha256)
-    _show_restored(restored, settings, as_json=as_json)
+            restored = restoration.restore_backup(archive, folder, progress=progress, sha256=sha256)
+    _print_restore(restored, settings, as_json=as_json)
 
 
-def _show_made(made: Made, settings: Settings, *, as_json: bool) -> None:
-    needs = _needed_key(made.manifest, settings, made.manifest.has_secret_key)
+def _print_backup(result: BackupResult, settings: Settings, *, as_json: bool) -> None:
+    needs = _required_key_id(result.manifest, settings, result.manifest.has_secret_key)
     if as_json:
-        left = dict(made.content.left_out)
-        fields = {"file": str(made.path), "size": made.size, "sha256": made.sha256, **_fields(made.manifest), "left_out": left}
-        print_json({**fields, "dropped": [str(each) for each in made.dropped]})
+        left = dict(result.content.excluded)
+        fields = {
+            "file": str(result.path),
+            "size": result.size,
+            "sha256": result.sha256,
+            **_manifest_to_json(result.manifest),
+            "left_out": left,
+        }
+        print_json({**fields, "dropped": [str(each) for each in result.deleted_files]})
     else:
-        print_one({"file": str(made.path), "size": f"{made.size:,} bytes", "sha256": made.sha256, **_told(made.manifest)})
-    if made.manifest.has_secret_key:
-        say("secret.key is in it: whoever has this file can read what is sealed.")
+        print_fields(
+            {"file": str(result.path), "size": f"{result.size:,} bytes", "sha256": result.sha256, **_manifest_to_text(result.manifest)}
+        )
+    if result.manifest.has_secret_key:
+        print_notice("secret.key is in it: whoever has this file can read what is sealed.")
     elif needs is not None:
-        say(f"The secret key {needs} is not in it, and nothing sealed can be read without: keep it too, apart from this file.")
-    for each in made.dropped:
-        say(f"{each} was deleted.")
+        print_notice(f"The secret key {needs} is not in it, and nothing sealed can be read without: keep it too, apart from this file.")
+    for each in result.deleted_files:
+        print_notice(f"{each} was deleted.")
 
 
-def _show_restored(restored: Restored, settings: Settings, *, as_json: bool) -> None:
-    manifest, folder = restored.manifest, restored.folder
-    needs = _needed_key(manifest, settings, manifest.has_secret_key)
+def _print_restore(result: RestoreResult, settings: Settings, *, as_json: bool) -> None:
+    manifest, folder = result.manifest, result.folder
+    needs = _required_key_id(manifest, settings, manifest.has_secret_key)
     if as_json:
-        print_json({"data_dir": None if folder is None else str(folder), "whole": True, **_fields(manifest), "needs_secret_key": needs})
+        print_json(
+            {"data_dir": None if folder is None else str(folder), "whole": True, **_manifest_to_json(manifest), "needs_secret_key": needs}
+        )
     else:
-        print_one({**({} if folder is None else {"restored into": str(folder)}), "whole": True, **_told(manifest)})
+        print_fields({**({} if folder is None else {"restored into": str(folder)}), "whole": True, **_manifest_to_text(manifest)})
     if folder is None:
         return
     if needs is not None:
-        say(f"Before the start bring back the secret key {needs}: as {folder / 'secret.key'} (chmod 600), or in ROOKERY_SECRET_KEY.")
-    say(_WITHOUT_RECORDS if manifest.revision is None else f"To look it over: rookery --data-dir {folder} doctor")
+        print_notice(
+            f"Before the start bring back the secret key {needs}: as {folder / 'secret.key'} (chmod 600), or in ROOKERY_SECRET_KEY."
+        )
+    print_notice(_NO_RECORDS_MESSAGE if manifest.revision is None else f"To look it over: rookery --data-dir {folder} doctor")
 
 
-def _needed_key(manifest: Manifest, settings: Settings, is_inside: bool) -> str | None:  # noqa: FBT001 - ours alone
+def _required_key_id(manifest: Manifest, settings: Settings, is_inside: bool) -> str | None:  # noqa: FBT001 - ours alone
     """Return the id of the key that whoever restores it must have besides; None: none."""
     if manifest.secret_key_id is None or is_inside:
         return None
-    given = KeySource(settings.data_dir / "none", given=settings.secret_key, previous=settings.secret_key_previous).read()
+    given = KeySource(settings.data_dir / "none", configured=settings.secret_key, previous=settings.secret_key_previous).load_keys()
     return None if manifest.secret_key_id in given else manifest.secret_key_id
 
 
-def _fields(manifest: Manifest) -> dict[str, object]:
+def _manifest_to_json(manifest: Manifest) -> dict[str, object]:
     return {
         "made_at": manifest.made_at,
         "version": manifest.version,
@@ -160,15 +172,15 @@ def _fields(manifest: Manifest) -> dict[str, object]:
     }
 
 
-def _told(manifest: Manifest) -> dict[str, object]:
+def _manifest_to_text(manifest: Manifest) -> dict[str, object]:
     return {"made at": manifest.made_at, "by version": manifest.version, "holds": ", ".join(each.name for each in manifest.files)}
 
 
 @contextmanager
-def _bar(what: str, total: int | None) -> Generator[Told]:
+def _show_byte_progress(what: str, total: int | None) -> Generator[Told]:
     """Show a progress bar on a terminal, and nothing in a pipe (D-04)."""
     if not (sys.stdout.isatty() and sys.stderr.isatty()):
-        yield _nothing
+        yield _ignore_progress
         return
     columns = (TextColumn(what), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
@@ -183,9 +195,9 @@ def _bar(what: str, total: int | None) -> Generator[Told]:
         yield move
 
 
-def _nothing(done: int) -> None:
+def _ignore_progress(done: int) -> None:
     """Show nothing."""
 
 
-def _settings(context: typer.Context) -> Settings:
-    return cast("Context", context.obj).settings
+def _get_settings(context: typer.Context) -> Settings:
+    return cast("BackupCommandContext", context.obj).settings

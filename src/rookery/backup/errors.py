@@ -13,19 +13,19 @@ from __future__ import annotations
 from rookery.kernel.errors import Conflict, RookeryError
 
 
-class ArchiveUnfit(RookeryError):
+class InvalidArchive(RookeryError):
     """The file is no backup, not whole, not what was saved, or of a newer Rookery; nothing was written."""
 
     status, code = 422, "archive_unfit"
 
 
-class FolderTaken(Conflict):
+class FolderNotEmpty(Conflict):
     """Something is in the folder already; a backup is restored into an empty one only."""
 
     code = "folder_taken"
 
 
-class FileTaken(Conflict):
+class FileExists(Conflict):
     """A file of that name is there already; a backup is never written over one."""
 
     code = "file_taken"

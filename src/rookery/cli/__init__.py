@@ -20,14 +20,14 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from rookery.cli.parameters import convert_on_demand
 from rookery.kernel import garbage
-from rookery.kernel.config import Settings, load
+from rookery.kernel.config import Settings, load_settings
 from rookery.kernel.errors import RookeryError, ValidationFailed
 
 if TYPE_CHECKING:
     from rookery.cli.keys import KeyServices
     from rookery.wiring import Rookery
 
-__all__ = ["COMMANDS", "Context", "add_commands", "app", "load_command", "main", "split_group"]
+__all__ = ["COMMANDS", "CommandContext", "add_commands", "app", "load_command", "main", "split_group"]
 
 _COLON_GROUPS = ("brain",)
 """Groups whose commands the spec writes with a colon, such as `brain:reindex`."""
@@ -36,8 +36,8 @@ Command = Callable[..., None]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A command or a group of commands: *load* imports it."""
+class CommandEntry:
+    """A command or a group of commands; `load` imports it."""
 
     name: str
     help: str
@@ -45,16 +45,16 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class CommandContext:
     """What every command receives as `typer.Context.obj`: the settings, and ways to open what it works on."""
 
     settings: Settings
 
     def open(self) -> AbstractAsyncContextManager[Rookery]:
         """Migrate and open the whole platform for one command: no worker and no tool server runs in it."""
-        from rookery.cli.platform import prepare
+        from rookery.cli.platform import build_prepared
 
-        return prepare(self.settings).for_command()
+        return build_prepared(self.settings).open_for_command()
 
     def open_keys(self) -> AbstractAsyncContextManager[KeyServices]:
         """Migrate and open keys, workspaces and the audit log alone, which takes a third of the time."""
@@ -94,19 +94,19 @@ def _connect() -> Command:
 
 
 def _remember() -> Command:
-    from rookery.memory.commands.using import remember
+    from rookery.memory.commands.memories import remember
 
     return remember
 
 
 def _recall() -> Command:
-    from rookery.memory.commands.using import recall
+    from rookery.memory.commands.memories import recall
 
     return recall
 
 
 def _search() -> Command:
-    from rookery.memory.commands.using import search
+    from rookery.memory.commands.memories import search
 
     return search
 
@@ -166,13 +166,13 @@ def _brain() -> typer.Typer:
 
 
 def _export() -> Command:
-    from rookery.memory.commands.moving import export
+    from rookery.memory.commands.transfer import export
 
     return export
 
 
 def _import() -> Command:
-    from rookery.memory.commands.moving import import_
+    from rookery.memory.commands.transfer import import_
 
     return import_
 
@@ -214,52 +214,52 @@ def _version() -> Command:
 
 
 COMMANDS = (
-    Entry("serve", "Serve everything; the first time, make a workspace and two keys, and show them once.", _serve),
-    Entry("init", "Make the first workspace and keys, as the first `serve` does; again, it makes none.", _init),
-    Entry("doctor", "Look for what is wrong, and say what to do; exit code 1 if something does not work.", _doctor),
-    Entry(
+    CommandEntry("serve", "Serve everything; the first time, make a workspace and two keys, and show them once.", _serve),
+    CommandEntry("init", "Make the first workspace and keys, as the first `serve` does; again, it makes none.", _init),
+    CommandEntry("doctor", "Look for what is wrong, and say what to do; exit code 1 if something does not work.", _doctor),
+    CommandEntry(
         "connect",
         "Show how a client is set up for this server, or write it; the key stays in a variable, and goes into no file and no command.",
         _connect,
     ),
-    Entry(
+    CommandEntry(
         "remember",
         "Store a memory and print its id; it is found by its words at once, and by its meaning once a running server has indexed it.",
         _remember,
     ),
-    Entry("recall", "Show the memories that answer a question, best first.", _recall),
-    Entry("search", "Show the memories that have these words, best first.", _search),
-    Entry("workspace", "Workspaces: the tenants.", _workspace),
-    Entry("keys", "API keys.", _keys),
-    Entry("agent-keys", "Agent keys.", _agent_keys),
-    Entry("audit", "The audit log: every change to keys and workspaces.", _audit),
-    Entry("servers", "Tool servers.", _servers),
-    Entry("tools", "Stop tools at once, and let them go on.", _tools),
-    Entry("templates", "Templates of plans.", _templates),
-    Entry("webhooks", "Webhooks: who is told of events, and how that went.", _webhooks),
-    Entry("brain", "Look after the shared memory.", _brain),
-    Entry(
+    CommandEntry("recall", "Show the memories that answer a question, best first.", _recall),
+    CommandEntry("search", "Show the memories that have these words, best first.", _search),
+    CommandEntry("workspace", "Workspaces: the tenants.", _workspace),
+    CommandEntry("keys", "API keys.", _keys),
+    CommandEntry("agent-keys", "Agent keys.", _agent_keys),
+    CommandEntry("audit", "The audit log: every change to keys and workspaces.", _audit),
+    CommandEntry("servers", "Tool servers.", _servers),
+    CommandEntry("tools", "Stop tools at once, and let them go on.", _tools),
+    CommandEntry("templates", "Templates of plans.", _templates),
+    CommandEntry("webhooks", "Webhooks: who is told of events, and how that went.", _webhooks),
+    CommandEntry("brain", "Look after the shared memory.", _brain),
+    CommandEntry(
         "export",
         "Write the memories of a workspace, all of each of them, for `rookery import` or for people to read; safe while the server runs.",
         _export,
     ),
-    Entry(
+    CommandEntry(
         "import",
         "Store memories that were exported, Markdown notes, agents' instructions or mem0's memories; twice is as once.",
         _import,
     ),
-    Entry("backup", "Save everything in one file, while the server runs.", _backup),
-    Entry("restore", "Bring a backup back into an empty folder; nothing is written before all of it was checked.", _restore),
-    Entry(
+    CommandEntry("backup", "Save everything in one file, while the server runs.", _backup),
+    CommandEntry("restore", "Bring a backup back into an empty folder; nothing is written before all of it was checked.", _restore),
+    CommandEntry(
         "worker", "Run jobs, webhooks and periodic tasks without serving HTTP, beside servers on the same data; several may run.", _worker
     ),
-    Entry("migrate", "Bring the record store to this version's schema; `serve` does it by itself.", _migrate),
-    Entry("secrets", "Look after the key that seals secrets.", _secrets),
-    Entry("version", "Show the version, as `rookery --version` does; with --json that of Python too.", _version),
+    CommandEntry("migrate", "Bring the record store to this version's schema; `serve` does it by itself.", _migrate),
+    CommandEntry("secrets", "Look after the key that seals secrets.", _secrets),
+    CommandEntry("version", "Show the version, as `rookery --version` does; with --json that of Python too.", _version),
 )
 """In the order in which `rookery --help` lists them."""
 
-_ENTRIES = {entry.name: entry for entry in COMMANDS}
+_COMMANDS_BY_NAME = {entry.name: entry for entry in COMMANDS}
 
 
 class LazyGroup(TyperGroup):
@@ -294,7 +294,7 @@ def _print_version(is_asked: bool) -> None:  # noqa: FBT001 - a flag of the comm
 
 
 @app.callback()
-def settings(
+def load_settings_callback(
     context: typer.Context,
     *,
     data_dir: Annotated[Path | None, typer.Option(help="Where everything is kept.", show_default=False)] = None,
@@ -308,18 +308,18 @@ def settings(
     from rookery.kernel import logs
 
     overrides = {} if data_dir is None else {"data_dir": str(data_dir)}
-    loaded = load(os.environ, overrides=overrides)
-    logs.configure(loaded.settings.log_level, sys.stderr, form=loaded.settings.log_format)
-    logs.watch_process()
+    loaded = load_settings(os.environ, overrides=overrides)
+    logs.configure_logging(loaded.settings.log_level, sys.stderr, log_format=loaded.settings.log_format)
+    logs.log_uncaught_errors()
     for warning in loaded.warnings:
         structlog.stdlib.get_logger("rookery.cli").warning("settings", message=warning)
-    context.obj = Context(loaded.settings)
+    context.obj = CommandContext(loaded.settings)
 
 
 def add_commands(group: typer.Typer, *names: str) -> None:
     """Import the commands of these names, and add them to *group*."""
     for name in names:
-        loaded = _ENTRIES[name].load()
+        loaded = _COMMANDS_BY_NAME[name].load()
         if isinstance(loaded, typer.Typer):
             group.add_typer(loaded, name=name)
         else:
@@ -329,7 +329,7 @@ def add_commands(group: typer.Typer, *names: str) -> None:
 def load_command(name: str) -> TyperCommand | TyperGroup:
     """Import the command or the group of that name and return it."""
     alone = typer.Typer(add_completion=False)
-    alone.callback()(_nothing)
+    alone.callback()(_empty_callback)
     add_commands(alone, name)
     return _prepare(typer.main.get_group(alone).commands[name])
 
@@ -389,12 +389,12 @@ def _prepare(command: object) -> TyperCommand | TyperGroup:
     if not isinstance(command, TyperCommand | TyperGroup):
         msg = f"a command is of the unknown class {type(command).__name__}"
         raise TypeError(msg)
-    _hide_types_of_flags(command)
+    _hide_flag_types(command)
     convert_on_demand(command)
     return command
 
 
-def _hide_types_of_flags(command: Any) -> None:  # noqa: ANN401 - Typer exports no name for its base class
+def _hide_flag_types(command: Any) -> None:  # noqa: ANN401 - Typer exports no name for its base class
     """Have the help of a command, and of those in its group, show no `<bool>` behind flags, which take no value."""
     options = [*command.params, command.get_help_option(typer.Context(command))]
     for option in options:
@@ -402,8 +402,8 @@ def _hide_types_of_flags(command: Any) -> None:  # noqa: ANN401 - Typer exports 
             option.metavar = ""
     if isinstance(command, TyperGroup) and not isinstance(command, LazyGroup):
         for each in command.commands.values():
-            _hide_types_of_flags(each)
+            _hide_flag_types(each)
 
 
-def _nothing() -> None:
+def _empty_callback() -> None:
     """Make a group of a Typer that has one command."""

@@ -11,12 +11,12 @@ import structlog
 import typer
 from rich.console import Console
 
-from rookery.access.commands.terminal import Json, settings_of
-from rookery.cli.platform import prepare
-from rookery.doctor import Finding, examine, examine_files, is_well
+from rookery.access.commands.command_context import JsonOption, get_settings
+from rookery.cli.platform import build_prepared
+from rookery.doctor import DoctorFinding, examine, examine_files, has_no_problem
 from rookery.kernel.config import Settings
 from rookery.kernel.errors import WrongSettings
-from rookery.wiring import build
+from rookery.wiring import build_platform
 
 _DEEP = "Read every page of every database and compare the indexes with the records; takes time on large stores."
 
@@ -27,10 +27,10 @@ def doctor(
     context: typer.Context,
     *,
     deep: Annotated[bool, typer.Option(help=_DEEP)] = False,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Look for what is wrong, and say what to do; exit code 1 if something does not work."""
-    findings = asyncio.run(_examine(settings_of(context), deep=deep))
+    findings = asyncio.run(_examine(get_settings(context), deep=deep))
     if as_json:
         print(json.dumps([asdict(finding) for finding in findings]))  # noqa: T201 - the command's answer
     else:
@@ -43,18 +43,18 @@ def doctor(
                 markup=False,
                 soft_wrap=True,
             )
-    if not is_well(findings):
+    if not has_no_problem(findings):
         raise typer.Exit(1)
 
 
-async def _examine(settings: Settings, *, deep: bool) -> list[Finding]:
+async def _examine(settings: Settings, *, deep: bool) -> list[DoctorFinding]:
     files = examine_files(settings, deep=deep)  # before anything is opened: opening makes what is missing
     try:
-        rookery = prepare(settings)
+        rookery = build_prepared(settings)
     except WrongSettings:
         raise
     except Exception as error:  # noqa: BLE001 - a damaged store raises many classes; the other parts are examined all the same
         _log.debug("doctor.not_prepared", reason=str(error))
-        rookery = build(settings)
-    async with rookery.for_command(must_answer=False):
+        rookery = build_platform(settings)
+    async with rookery.open_for_command(require_database=False):
         return [*files, *await examine(rookery, deep=deep)]

@@ -7,17 +7,17 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import NoReturn
 
-from rookery.access.agent_keys import AgentKeys, IsKnownAgent
+from rookery.access.agent_keys import AgentKeys, IsAgentInUse
 from rookery.access.api_keys import ApiKeys
-from rookery.access.audit import Audit
+from rookery.access.audit_log import AuditLog
 from rookery.access.hashing import Bcrypt
-from rookery.access.usage import Usage
+from rookery.access.usage_log import UsageLog
 from rookery.access.workspaces import Workspaces
 from rookery.cli.store import prepare_store
 from rookery.kernel.clock import utc_now
 from rookery.kernel.config import Settings
 from rookery.kernel.db import Tx, open_database
-from rookery.kernel.events import Bus
+from rookery.kernel.events import EventBus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +27,8 @@ class KeyServices:
     workspaces: Workspaces
     api_keys: ApiKeys
     agent_keys: AgentKeys
-    usage: Usage
-    audit: Audit
+    usage: UsageLog
+    audit: AuditLog
 
 
 def open_keys_for_reading(settings: Settings) -> AbstractAsyncContextManager[KeyServices]:
@@ -37,18 +37,18 @@ def open_keys_for_reading(settings: Settings) -> AbstractAsyncContextManager[Key
 
 
 @asynccontextmanager
-async def open_keys(settings: Settings, *, bus: Bus, is_known_agent: IsKnownAgent) -> AsyncGenerator[KeyServices]:
+async def open_keys(settings: Settings, *, bus: EventBus, is_known_agent: IsAgentInUse) -> AsyncGenerator[KeyServices]:
     """Open them; workspaces cannot be deleted here."""
-    settings.must_have_secret_key()
+    settings.require_secret_key()
     prepare_store(settings)
     db = open_database(settings.database_url.reveal(), data_dir=settings.data_dir)
-    clock, bcrypt, usage = utc_now, Bcrypt(cost=settings.bcrypt_cost), Usage(db, utc_now)
-    audit = Audit(db, clock)
+    clock, bcrypt, usage = utc_now, Bcrypt(cost=settings.bcrypt_cost), UsageLog(db, utc_now)
+    audit = AuditLog(db, clock)
     try:
         yield KeyServices(
-            workspaces=Workspaces(db, audit, clock, purgers=[_refuse_deletion]),
+            workspaces=Workspaces(db, audit, clock, purgers=[_reject_deletion]),
             api_keys=ApiKeys(db, bcrypt, usage, audit, clock, bus=bus),
-            agent_keys=AgentKeys(db, usage, audit, clock, bus=bus, is_known_agent=is_known_agent),
+            agent_keys=AgentKeys(db, usage, audit, clock, bus=bus, is_agent_in_use=is_known_agent),
             usage=usage,
             audit=audit,
         )
@@ -58,7 +58,7 @@ async def open_keys(settings: Settings, *, bus: Bus, is_known_agent: IsKnownAgen
         await db.close()
 
 
-class _NoBus(Bus):
+class _NoBus(EventBus):
     """A bus for commands that change nothing."""
 
     def announce(self, tx: Tx, event: object) -> NoReturn:
@@ -74,7 +74,7 @@ def _refuse_agent(tx: Tx, workspace_id: int, agent_id: str) -> bool:
     raise AssertionError(msg)
 
 
-def _refuse_deletion(tx: Tx, workspace_id: int) -> int:
+def _reject_deletion(tx: Tx, workspace_id: int) -> int:
     del tx
     msg = f"workspace {workspace_id} can only be deleted by the whole platform, which knows every table"
     raise AssertionError(msg)

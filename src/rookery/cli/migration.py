@@ -5,13 +5,13 @@ from __future__ import annotations
 import typer
 
 from rookery import migrations
-from rookery.access.commands.terminal import settings_of
+from rookery.access.commands.command_context import get_settings
 from rookery.cli.store import prepare_folder
 
 
 def migrate(context: typer.Context) -> None:
     """Bring the record store to this version's schema; `serve` does it by itself."""
-    chosen = settings_of(context)
+    chosen = get_settings(context)
     prepare_folder(chosen)
     changed = migrations.migrate(chosen.database_url.reveal(), data_dir=chosen.data_dir)
     print("migrated" if changed else "up to date")  # noqa: T201 - the command's answer

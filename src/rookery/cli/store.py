@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import structlog
 
-from rookery.backup.stores import KNOWN
+from rookery.backup.contents import KNOWN_NAMES
 from rookery.kernel.config import Settings
-from rookery.kernel.data_folder import RESTORING, make_private
+from rookery.kernel.data_folder import RESTORE_FOLDER, make_private
 from rookery.kernel.errors import WrongSettings
 from rookery.migrations import migrate
 
@@ -22,12 +22,12 @@ def prepare_store(settings: Settings) -> None:
         EngineUnavailable: The record store cannot be reached.
     """
     prepare_folder(settings)
-    if (settings.data_dir / RESTORING).exists():
+    if (settings.data_dir / RESTORE_FOLDER).exists():
         raise WrongSettings(f"A restore into {settings.data_dir} was not finished: run it again; it begins from the beginning.")
     migrate(settings.database_url.reveal(), data_dir=settings.data_dir)
 
 
 def prepare_folder(settings: Settings) -> None:
     """Create the data folder, or tighten it; log a line for each thing that the operator should read."""
-    for line in make_private(settings.data_dir, known=KNOWN):
+    for line in make_private(settings.data_dir, known_names=KNOWN_NAMES):
         _log.warning("data_folder", message=line)

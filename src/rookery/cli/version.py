@@ -7,11 +7,11 @@ from importlib import metadata
 
 import typer
 
-from rookery.access.commands.printing import print_json
-from rookery.access.commands.terminal import Json
+from rookery.access.commands.command_context import JsonOption
+from rookery.access.commands.output import print_json
 
 
-def version(*, as_json: Json = False) -> None:
+def version(*, as_json: JsonOption = False) -> None:
     """Show the version, as `rookery --version` does; with --json that of Python too."""
     installed = metadata.version("rookery")
     if as_json:

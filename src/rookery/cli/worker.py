@@ -10,8 +10,8 @@ import structlog
 import typer
 import uvloop
 
-from rookery.access.commands.terminal import settings_of
-from rookery.cli.platform import prepare
+from rookery.access.commands.command_context import get_settings
+from rookery.cli.platform import build_prepared
 from rookery.kernel import garbage
 from rookery.wiring import Rookery
 
@@ -20,18 +20,18 @@ _log = structlog.stdlib.get_logger("rookery.worker")
 
 def worker(context: typer.Context) -> None:
     """Run jobs, webhooks and periodic tasks without serving HTTP, beside servers on the same data; several may run."""
-    settings = replace(settings_of(context), metrics_port=None)  # which is the server's
-    rookery = prepare(settings)
+    settings = replace(get_settings(context), metrics_port=None)  # which is the server's
+    rookery = build_prepared(settings)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_work(rookery))
+        runner.run(_run_worker(rookery))
 
 
-async def _work(rookery: Rookery) -> None:
+async def _run_worker(rookery: Rookery) -> None:
     is_ended, loop = asyncio.Event(), asyncio.get_running_loop()
     for ending in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(ending, is_ended.set)
     try:
-        await rookery.must_fit()
+        await rookery.require_matching_dimension()
         await rookery.start_worker()
         garbage.expect_requests()
         typer.echo(f"Rookery works on {rookery.settings.data_dir}; Ctrl-C stops it.")

@@ -27,7 +27,7 @@ def from_micros(count: int) -> datetime:
     return _EPOCH + timedelta(microseconds=count)
 
 
-def iso(moment: datetime) -> str:
+def format_iso(moment: datetime) -> str:
     """Return *moment* as 2026-11-21T09:30:00.000123Z: always six decimals, so that texts sort as times."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds")[:-6] + "Z"
 

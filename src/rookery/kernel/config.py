@@ -16,36 +16,36 @@ from typing import Literal, cast
 from platformdirs import user_data_path
 
 from rookery.kernel.config_files import read_config_file
-from rookery.kernel.data_folder import CONFIG
+from rookery.kernel.data_folder import SETTINGS_FILE
 from rookery.kernel.errors import WrongSettings
-from rookery.kernel.secret import Secret, must_be_random, must_be_strong
-from rookery.kernel.suggestions import nearest
+from rookery.kernel.secret import Secret, parse_new_secret_key, parse_secret_key
+from rookery.kernel.suggestions import find_nearest
 
 
-def _text(raw: object) -> str:
+def _parse_text(raw: object) -> str:
     if not isinstance(raw, str) or not raw or "\x00" in raw:
         msg = "must be a text"
         raise ValueError(msg)
     return raw
 
 
-def _address(raw: object) -> Secret:
-    return Secret(_text(raw))
+def _parse_engine_address(raw: object) -> Secret:
+    return Secret(_parse_text(raw))
 
 
-def _secret_key(raw: object) -> Secret:
-    return must_be_random(_text(raw))
+def _parse_secret_key(raw: object) -> Secret:
+    return parse_new_secret_key(_parse_text(raw))
 
 
-def _secret_key_before(raw: object) -> Secret:
-    return must_be_strong(_text(raw))
+def _parse_previous_secret_key(raw: object) -> Secret:
+    return parse_secret_key(_parse_text(raw))
 
 
-def _path(raw: object) -> Path:
-    return Path(_text(raw)).expanduser().absolute()
+def _parse_path(raw: object) -> Path:
+    return Path(_parse_text(raw)).expanduser().absolute()
 
 
-def _flag(raw: object) -> bool:
+def _parse_bool(raw: object) -> bool:
     if isinstance(raw, bool):
         return raw
     words = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
@@ -55,7 +55,7 @@ def _flag(raw: object) -> bool:
     return words[raw.lower()]
 
 
-def _whole(least: int, most: int) -> Callable[[object], int]:
+def _int_parser(least: int, most: int) -> Callable[[object], int]:
     def read(raw: object) -> int:
         try:
             number = int(raw) if isinstance(raw, (str, int)) and not isinstance(raw, bool) else None
@@ -69,7 +69,7 @@ def _whole(least: int, most: int) -> Callable[[object], int]:
     return read
 
 
-def _one_of(*choices: str) -> Callable[[object], str]:
+def _choice_parser(*choices: str) -> Callable[[object], str]:
     def read(raw: object) -> str:
         if raw not in choices:
             msg = f"must be one of {', '.join(choices)}"
@@ -79,7 +79,7 @@ def _one_of(*choices: str) -> Callable[[object], str]:
     return read
 
 
-def _listed(raw: object) -> tuple[str, ...]:
+def _parse_list(raw: object) -> tuple[str, ...]:
     if isinstance(raw, str):
         return tuple(part.strip() for part in raw.split(",") if part.strip())
     if isinstance(raw, list) and all(isinstance(part, str) for part in cast("list[object]", raw)):
@@ -88,9 +88,9 @@ def _listed(raw: object) -> tuple[str, ...]:
     raise ValueError(msg)
 
 
-def _half_lives(raw: object) -> tuple[tuple[str, int | None], ...]:
+def _parse_half_lives(raw: object) -> tuple[tuple[str, int | None], ...]:
     read = list[tuple[str, int | None]]()
-    for part in _listed(raw):
+    for part in _parse_list(raw):
         match = re.fullmatch(r"([a-z][a-z0-9_-]{0,63})=(?:([1-9][0-9]{0,5})|never)", part)
         if match is None:
             msg = "must be types with days or never, such as research=90,plan=never"
@@ -99,110 +99,119 @@ def _half_lives(raw: object) -> tuple[tuple[str, int | None], ...]:
     return tuple(read)
 
 
-def _http_address(raw: object) -> str:
-    text = _text(raw).rstrip("/")
+def _parse_base_url(raw: object) -> str:
+    text = _parse_text(raw).rstrip("/")
     if re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#]*)?", text) is None:
         msg = "must be an address such as https://rookery.example.org"
         raise ValueError(msg)
     return text
 
 
-def _setting(read: Callable[[object], object], says: str, default: object = MISSING) -> object:
+def _setting(parse: Callable[[object], object], description: str, default: object = MISSING) -> object:
     """Return a field that knows how it is read and what to say of it in docs/reference."""
-    return field(default=default, metadata={"read": read, "says": says})
+    return field(default=default, metadata={"read": parse, "says": description})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What an operator may change; each is `ROOKERY_` and its name in capitals, or the name in rookery.toml."""
 
-    data_dir: Path = cast("Path", _setting(_path, "Where everything is kept.", user_data_path("rookery")))
-    host: str = cast("str", _setting(_text, "The address that the server listens on.", "127.0.0.1"))
-    port: int = cast("int", _setting(_whole(0, 65535), "The port; 0 takes a free one.", 8400))
+    data_dir: Path = cast("Path", _setting(_parse_path, "Where everything is kept.", user_data_path("rookery")))
+    host: str = cast("str", _setting(_parse_text, "The address that the server listens on.", "127.0.0.1"))
+    port: int = cast("int", _setting(_int_parser(0, 65535), "The port; 0 takes a free one.", 8400))
     environment: Literal["development", "production"] = cast(
         "Literal['development', 'production']",
-        _setting(_one_of("development", "production"), "Production hides documentation and discovery by default.", "development"),
+        _setting(_choice_parser("development", "production"), "Production hides documentation and discovery by default.", "development"),
     )
-    base_url: str | None = cast("str | None", _setting(_http_address, "The host of the tool-server API, as others reach it.", None))
-    api_url: str | None = cast("str | None", _setting(_http_address, "The host of the platform and memory API.", None))
-    mcp_url: str | None = cast("str | None", _setting(_http_address, "The host of the catalogue and agent API.", None))
-    database_url: Secret = cast("Secret", _setting(_address, "The record store: embedded: or postgresql://…", Secret("embedded:")))
-    vectors: Secret = cast("Secret", _setting(_address, "The vector index.", Secret("embedded:")))
-    texts: Secret = cast("Secret", _setting(_address, "The full-text index.", Secret("embedded:")))
-    counters: Secret = cast("Secret", _setting(_address, "The rate limit counters.", Secret("embedded:")))
-    embedder: Secret = cast("Secret", _setting(_address, "What turns text into vectors.", Secret("embedded:")))
+    base_url: str | None = cast("str | None", _setting(_parse_base_url, "The host of the tool-server API, as others reach it.", None))
+    api_url: str | None = cast("str | None", _setting(_parse_base_url, "The host of the platform and memory API.", None))
+    mcp_url: str | None = cast("str | None", _setting(_parse_base_url, "The host of the catalogue and agent API.", None))
+    database_url: Secret = cast(
+        "Secret", _setting(_parse_engine_address, "The record store: embedded: or postgresql://…", Secret("embedded:"))
+    )
+    vectors: Secret = cast("Secret", _setting(_parse_engine_address, "The vector index.", Secret("embedded:")))
+    texts: Secret = cast("Secret", _setting(_parse_engine_address, "The full-text index.", Secret("embedded:")))
+    counters: Secret = cast("Secret", _setting(_parse_engine_address, "The rate limit counters.", Secret("embedded:")))
+    embedder: Secret = cast("Secret", _setting(_parse_engine_address, "What turns text into vectors.", Secret("embedded:")))
     embedder_previous: Secret | None = cast(
-        "Secret | None", _setting(_address, "The embedder before, which answers until `rookery brain:reindex --stale` is done.", None)
+        "Secret | None",
+        _setting(_parse_engine_address, "The embedder before, which answers until `rookery brain:reindex --stale` is done.", None),
     )
-    vector_dimension: int = cast("int", _setting(_whole(1, 16_384), "How wide the vectors of an embedding service are stored.", 768))
-    verify_ssl: bool = cast("bool", _setting(_flag, "Whether an engine reached by TLS must show a trusted certificate.", default=True))
+    vector_dimension: int = cast("int", _setting(_int_parser(1, 16_384), "How wide the vectors of an embedding service are stored.", 768))
+    verify_ssl: bool = cast(
+        "bool", _setting(_parse_bool, "Whether an engine reached by TLS must show a trusted certificate.", default=True)
+    )
     secret_key: Secret | None = cast(
         "Secret | None",
-        _setting(_secret_key, "Seals what must not be read in the record store; by default secret.key in the data folder.", None),
+        _setting(_parse_secret_key, "Seals what must not be read in the record store; by default secret.key in the data folder.", None),
     )
     secret_key_previous: Secret | None = cast(
-        "Secret | None", _setting(_secret_key_before, "The secret key before, until `rookery secrets rotate` is done.", None)
+        "Secret | None", _setting(_parse_previous_secret_key, "The secret key before, until `rookery secrets rotate` is done.", None)
     )
     servers: Path | None = cast(
-        "Path | None", _setting(_path, "The file of tool servers; by default servers.json in the data folder.", None)
+        "Path | None", _setting(_parse_path, "The file of tool servers; by default servers.json in the data folder.", None)
     )
     server_commands: bool = cast(
-        "bool", _setting(_flag, "Whether keys with servers:write may add servers that are commands, which run on this host.", default=False)
+        "bool",
+        _setting(_parse_bool, "Whether keys with servers:write may add servers that are commands, which run on this host.", default=False),
     )
     egress_allow: tuple[str, ...] = cast(
         "tuple[str, ...]",
-        _setting(_listed, "Addresses and CIDR ranges that requests to users’ addresses may reach, whatever they are.", ()),
+        _setting(_parse_list, "Addresses and CIDR ranges that requests to users’ addresses may reach, whatever they are.", ()),
     )
-    egress_private: bool = cast("bool", _setting(_flag, "Whether such requests may reach private networks.", default=False))
-    tool_calls_days: int = cast("int", _setting(_whole(1, 3650), "How many days the row of a tool call is kept.", 90))
+    egress_private: bool = cast("bool", _setting(_parse_bool, "Whether such requests may reach private networks.", default=False))
+    tool_calls_days: int = cast("int", _setting(_int_parser(1, 3650), "How many days the row of a tool call is kept.", 90))
     tool_arguments: bool = cast(
-        "bool", _setting(_flag, "Whether the row of a tool call has its arguments too, without secrets.", default=False)
+        "bool", _setting(_parse_bool, "Whether the row of a tool call has its arguments too, without secrets.", default=False)
     )
     webhook_deliveries_days: int = cast(
-        "int", _setting(_whole(1, 3650), "How many days an event and its deliveries to webhooks are kept.", 30)
+        "int", _setting(_int_parser(1, 3650), "How many days an event and its deliveries to webhooks are kept.", 30)
     )
     public_discovery: bool | None = cast(
-        "bool | None", _setting(_flag, "Whether discovery pages need no key; by default they need none but in production.", None)
+        "bool | None", _setting(_parse_bool, "Whether discovery pages need no key; by default they need none but in production.", None)
     )
     api_docs_enabled: bool | None = cast(
-        "bool | None", _setting(_flag, "Whether /api/docs is there; by default it is but in production.", None)
+        "bool | None", _setting(_parse_bool, "Whether /api/docs is there; by default it is but in production.", None)
     )
-    organization: str = cast("str", _setting(_text, "Who runs this, as discovery tells.", "Rookery"))
-    allowed_hosts: tuple[str, ...] = cast("tuple[str, ...]", _setting(_listed, "Further Host names that are ours; * allows any.", ()))
-    cors_origins: tuple[str, ...] = cast("tuple[str, ...]", _setting(_listed, "Origins whose pages may call the API.", ()))
-    trusted_proxies: tuple[str, ...] = cast("tuple[str, ...]", _setting(_listed, "Addresses of proxies whose X-Forwarded-For counts.", ()))
-    tls_cert: Path | None = cast("Path | None", _setting(_path, "The certificate to serve TLS with.", None))
-    tls_key: Path | None = cast("Path | None", _setting(_path, "The certificate's key.", None))
-    bcrypt_cost: int = cast("int", _setting(_whole(4, 14), "The cost of a new API key's bcrypt hash.", 10))
+    organization: str = cast("str", _setting(_parse_text, "Who runs this, as discovery tells.", "Rookery"))
+    allowed_hosts: tuple[str, ...] = cast("tuple[str, ...]", _setting(_parse_list, "Further Host names that are ours; * allows any.", ()))
+    cors_origins: tuple[str, ...] = cast("tuple[str, ...]", _setting(_parse_list, "Origins whose pages may call the API.", ()))
+    trusted_proxies: tuple[str, ...] = cast(
+        "tuple[str, ...]", _setting(_parse_list, "Addresses of proxies whose X-Forwarded-For counts.", ())
+    )
+    tls_cert: Path | None = cast("Path | None", _setting(_parse_path, "The certificate to serve TLS with.", None))
+    tls_key: Path | None = cast("Path | None", _setting(_parse_path, "The certificate's key.", None))
+    bcrypt_cost: int = cast("int", _setting(_int_parser(4, 14), "The cost of a new API key's bcrypt hash.", 10))
     half_lives: tuple[tuple[str, int | None], ...] = cast(
         "tuple[tuple[str, int | None], ...]",
-        _setting(_half_lives, "Days until half of a memory's confidence is left, by type: `research=90,plan=never`.", ()),
+        _setting(_parse_half_lives, "Days until half of a memory's confidence is left, by type: `research=90,plan=never`.", ()),
     )
     recall_mode: Literal["semantic", "keyword", "hybrid"] = cast(
         "Literal['semantic', 'keyword', 'hybrid']",
-        _setting(_one_of("semantic", "keyword", "hybrid"), "How recall searches when a request does not say.", "semantic"),
+        _setting(_choice_parser("semantic", "keyword", "hybrid"), "How recall searches when a request does not say.", "semantic"),
     )
-    async_embedding: bool = cast("bool", _setting(_flag, "Whether remember answers before indexing.", default=True))
-    max_memories: int = cast("int", _setting(_whole(1, 10**9), "How many memories a workspace may hold.", 1_000_000))
-    max_backlog: int = cast("int", _setting(_whole(1, 10**9), "How many memories of a workspace may wait for indexing.", 100_000))
-    max_connections: int = cast("int", _setting(_whole(10, 100_000), "How many connections may be open at once.", 1000))
-    min_free_disk_mb: int = cast("int", _setting(_whole(0, 10**6), "Writes are refused when the disk has less free.", 512))
-    job_lease_s: int = cast("int", _setting(_whole(1, 3600), "How long a job may be silent before another worker takes it.", 30))
-    strict: bool = cast("bool", _setting(_flag, "Whether an unknown ROOKERY_ variable refuses to start.", default=False))
+    async_embedding: bool = cast("bool", _setting(_parse_bool, "Whether remember answers before indexing.", default=True))
+    max_memories: int = cast("int", _setting(_int_parser(1, 10**9), "How many memories a workspace may hold.", 1_000_000))
+    max_backlog: int = cast("int", _setting(_int_parser(1, 10**9), "How many memories of a workspace may wait for indexing.", 100_000))
+    max_connections: int = cast("int", _setting(_int_parser(10, 100_000), "How many connections may be open at once.", 1000))
+    min_free_disk_mb: int = cast("int", _setting(_int_parser(0, 10**6), "Writes are refused when the disk has less free.", 512))
+    job_lease_s: int = cast("int", _setting(_int_parser(1, 3600), "How long a job may be silent before another worker takes it.", 30))
+    strict: bool = cast("bool", _setting(_parse_bool, "Whether an unknown ROOKERY_ variable refuses to start.", default=False))
     log_level: Literal["debug", "info", "warning", "error"] = cast(
         "Literal['debug', 'info', 'warning', 'error']",
-        _setting(_one_of("debug", "info", "warning", "error"), "The least level that is logged.", "info"),
+        _setting(_choice_parser("debug", "info", "warning", "error"), "The least level that is logged.", "info"),
     )
     log_format: Literal["auto", "json", "console"] = cast(
         "Literal['auto', 'json', 'console']",
-        _setting(_one_of("auto", "json", "console"), "How log lines look; auto: for people on a terminal, else JSON.", "auto"),
+        _setting(_choice_parser("auto", "json", "console"), "How log lines look; auto: for people on a terminal, else JSON.", "auto"),
     )
-    access_log: bool = cast("bool", _setting(_flag, "Whether each request leaves a log line.", default=False))
+    access_log: bool = cast("bool", _setting(_parse_bool, "Whether each request leaves a log line.", default=False))
     metrics_port: int | None = cast(
-        "int | None", _setting(_whole(0, 65535), "A port of 127.0.0.1 that shows metrics without a key; 0 takes a free one.", None)
+        "int | None", _setting(_int_parser(0, 65535), "A port of 127.0.0.1 that shows metrics without a key; 0 takes a free one.", None)
     )
     traces: Secret = cast(
-        "Secret", _setting(_address, "Where traces go: none, or an OTLP receiver such as http://127.0.0.1:4318.", Secret("none"))
+        "Secret",
+        _setting(_parse_engine_address, "Where traces go: none, or an OTLP receiver such as http://127.0.0.1:4318.", Secret("none")),
     )
 
     @property
@@ -215,7 +224,7 @@ class Settings:
         """Whether what D-35 names is shown without a key."""
         return self.environment != "production" if self.public_discovery is None else self.public_discovery
 
-    def must_have_secret_key(self) -> None:
+    def require_secret_key(self) -> None:
         """
         Do nothing if the secret key is where every process that will need it finds it (D-07).
 
@@ -237,7 +246,7 @@ class Settings:
         """Whether clients reach the server at another address than the one where it listens."""
         return bool(self.base_url or self.api_url or self.mcp_url)
 
-    def address_of(self, path: str) -> str:
+    def public_url_of(self, path: str) -> str:
         """Return the scheme and host under which *path* is shown to others (D-01)."""
         if path.startswith("/api/v1/mcp"):
             chosen = self.base_url
@@ -247,7 +256,7 @@ class Settings:
             chosen = self.api_url
         return chosen or self.base_url or self.api_url or self.mcp_url or self.listening_url
 
-    def at(self, url: str) -> Settings:
+    def with_public_url(self, url: str) -> Settings:
         """Return the settings with *url* as the address at which clients reach the server."""
         return replace(self, base_url=url, api_url=url, mcp_url=url)
 
@@ -260,23 +269,23 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedSettings:
     """Settings, and what is worth telling about how they were read, a line each."""
 
     settings: Settings
     warnings: tuple[str, ...]
 
 
-PREFIX = "ROOKERY_"
-_NO_SETTINGS = frozenset({"ROOKERY_CONFIG", "ROOKERY_KEY"})
+ENV_PREFIX = "ROOKERY_"
+_NON_SETTING_VARIABLES = frozenset({"ROOKERY_CONFIG", "ROOKERY_KEY"})
 """Names of ours that are no settings: the file of them, and the key that clients on this host read (`rookery connect`)."""
-_PLAIN = frozenset({"API_DOCS_ENABLED"})
+_UNPREFIXED_SETTINGS = frozenset({"API_DOCS_ENABLED"})
 """Settings that the spec names without our prefix (4.5); with it they win."""
-_KUBERNETES = re.compile(r"ROOKERY_(SERVICE_.*|PORT_\d+_.*)")
-_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_KUBERNETES_VARIABLE = re.compile(r"ROOKERY_(SERVICE_.*|PORT_\d+_.*)")
+_VARIABLE_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
-def load(environ: Mapping[str, str], *, overrides: Mapping[str, object] | None = None) -> Loaded:
+def load_settings(environ: Mapping[str, str], *, overrides: Mapping[str, object] | None = None) -> LoadedSettings:
     """
     Read the settings.
 
@@ -288,59 +297,59 @@ def load(environ: Mapping[str, str], *, overrides: Mapping[str, object] | None =
     """
     known = {each.name: cast("Callable[[object], object]", each.metadata["read"]) for each in fields(Settings)}
     warnings = list[str]()
-    path = _settings_file(environ, overrides or {})
+    path = _find_settings_file(environ, overrides or {})
     given: dict[str, tuple[str, object]] = {
-        **({} if path is None else {name: (f"{name} in {path}", raw) for name, raw in _read_file(path, known).items()}),
-        **{variable.lower(): (variable, environ[variable]) for variable in _PLAIN & environ.keys()},
+        **({} if path is None else {name: (f"{name} in {path}", raw) for name, raw in _read_settings_file(path, known).items()}),
+        **{variable.lower(): (variable, environ[variable]) for variable in _UNPREFIXED_SETTINGS & environ.keys()},
     }
     if path is not None and "data_dir" in given and "ROOKERY_CONFIG" not in environ:
         raise WrongSettings(f"data_dir cannot be set in {path}, which is in the data folder: use --data-dir or ROOKERY_DATA_DIR.")
     unknown = list[str]()
     for variable, raw in environ.items():
-        if not variable.startswith(PREFIX) or variable in _NO_SETTINGS:
+        if not variable.startswith(ENV_PREFIX) or variable in _NON_SETTING_VARIABLES:
             continue
-        name = variable.removeprefix(PREFIX).lower()
-        if _KUBERNETES.fullmatch(variable) or (variable == "ROOKERY_PORT" and raw.startswith("tcp://")):
+        name = variable.removeprefix(ENV_PREFIX).lower()
+        if _KUBERNETES_VARIABLE.fullmatch(variable) or (variable == "ROOKERY_PORT" and raw.startswith("tcp://")):
             warnings.append(f"{variable} looks injected by Kubernetes: ignored.")
         elif name in known:
             given[name] = (variable, raw)
         else:
-            unknown.append(_unknown(variable, [PREFIX + each.upper() for each in known]))
+            unknown.append(_unknown_setting_message(variable, [ENV_PREFIX + each.upper() for each in known]))
     for name, raw in (overrides or {}).items():
         given[name] = (f"--{name.replace('_', '-')}", raw)
     values: dict[str, object] = {}
     for name, (where, raw) in given.items():
         try:
-            values[name] = known[name](_resolved(raw, environ) if name in _SECRET else raw)
+            values[name] = known[name](_expand_variables(raw, environ) if name in _SECRET_SETTINGS else raw)
         except ValueError as error:
-            shown = "…" if name in _SECRET else repr(raw)
+            shown = "…" if name in _SECRET_SETTINGS else repr(raw)
             msg = f"{where} = {shown}: {error}"
             raise WrongSettings(msg) from None
     settings = Settings(**values)  # pyright: ignore[reportArgumentType] - each value was read by its field's own reader
     if unknown and settings.strict:
         raise WrongSettings(unknown[0])
-    return Loaded(settings, (*warnings, *unknown))
+    return LoadedSettings(settings, (*warnings, *unknown))
 
 
-_SECRET = frozenset(
+_SECRET_SETTINGS = frozenset(
     {"database_url", "vectors", "texts", "counters", "embedder", "embedder_previous", "secret_key", "secret_key_previous", "traces"}
 )
 """Settings that are never printed, and may name other variables or files."""
 
 
-def _settings_file(environ: Mapping[str, str], overrides: Mapping[str, object]) -> Path | None:
+def _find_settings_file(environ: Mapping[str, str], overrides: Mapping[str, object]) -> Path | None:
     """Return the file of settings: the one that ROOKERY_CONFIG names, which must exist, or rookery.toml in the data folder."""
     if "ROOKERY_CONFIG" in environ:
         return Path(environ["ROOKERY_CONFIG"]).expanduser()
     raw = overrides.get("data_dir", environ.get("ROOKERY_DATA_DIR"))
     try:
-        path = (user_data_path("rookery") if raw is None else _path(raw)) / CONFIG
+        path = (user_data_path("rookery") if raw is None else _parse_path(raw)) / SETTINGS_FILE
     except ValueError:
         return None  # reported where the setting itself is read
     return path if path.exists() else None
 
 
-def _read_file(where: Path, known: Mapping[str, object]) -> Mapping[str, object]:
+def _read_settings_file(where: Path, known: Mapping[str, object]) -> Mapping[str, object]:
     try:
         values = tomllib.loads(read_config_file(where).decode("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -351,17 +360,17 @@ def _read_file(where: Path, known: Mapping[str, object]) -> Mapping[str, object]
         raise WrongSettings(f"The settings in {where} cannot be read: they are nested too deeply.") from error
     for name in values:
         if name not in known:
-            msg = f"{where}: {_unknown(name, list(known))}"
+            msg = f"{where}: {_unknown_setting_message(name, list(known))}"
             raise WrongSettings(msg)
     return values
 
 
-def _unknown(name: str, known: list[str]) -> str:
-    near = nearest(name, known)
+def _unknown_setting_message(name: str, known: list[str]) -> str:
+    near = find_nearest(name, known)
     return f"{name} is no setting of Rookery" + (f"; did you mean {near}?" if near else ".")
 
 
-def _resolved(raw: object, environ: Mapping[str, str]) -> object:
+def _expand_variables(raw: object, environ: Mapping[str, str]) -> object:
     """Replace each ${NAME} in a setting that holds a secret; a secret is better kept apart."""
     if not isinstance(raw, str):
         return raw
@@ -379,4 +388,4 @@ def _resolved(raw: object, environ: Mapping[str, str]) -> object:
         msg = f"${{{name}}} is not set"
         raise ValueError(msg)
 
-    return _REFERENCE.sub(value, raw)
+    return _VARIABLE_REFERENCE.sub(value, raw)

@@ -8,24 +8,24 @@ from pathlib import Path
 
 from rookery.kernel.errors import WrongSettings
 
-RESTORING = ".restoring"
+RESTORE_FOLDER = ".restoring"
 """The folder in a data folder in which a restore gets ready; while it is there, the rest is not to be used."""
 
-LISTENING = "listening.json"
+SERVER_FILE = "listening.json"
 """The note of a running server: its address and its process."""
 
-CONFIG = "rookery.toml"
+SETTINGS_FILE = "rookery.toml"
 """The settings that the server and all commands on this data folder read."""
 
-_OWNER_ONLY = 0o700
-_FORBIDDEN = 0o027
+_OWNER_ONLY_MODE = 0o700
+_FORBIDDEN_MODE_BITS = 0o027
 """Access that nobody but the owner may have; a group may be given read access, as PostgreSQL allows for its data folder."""
-_DATABASES = ("*.db", "*.db-wal", "*.db-shm", "*.db-journal", "first-run.json")
-_MARKS = ("records.db", "secret.key")
+_PRIVATE_FILE_PATTERNS = ("*.db", "*.db-wal", "*.db-shm", "*.db-journal", "first-run.json")
+_MARKER_FILES = ("records.db", "secret.key")
 """Files that only a data folder of Rookery has."""
 
 
-def make_private(folder: Path, *, known: Collection[str] = ()) -> list[str]:
+def make_private(folder: Path, *, known_names: Collection[str] = ()) -> list[str]:
     """
     Create *folder* for its owner alone, or tighten one that others may read; return a line for each thing to tell the operator.
 
@@ -34,35 +34,35 @@ def make_private(folder: Path, *, known: Collection[str] = ()) -> list[str]:
 
     Args:
         folder: The data folder.
-        known: Names of files and folders that Rookery or its operator keeps in a data folder.
+        known_names: Names of files and folders that Rookery or its operator keeps in a data folder.
 
     Raises:
         WrongSettings: The folder does not exist and cannot be created.
     """
     try:
-        folder.mkdir(mode=_OWNER_ONLY, parents=True, exist_ok=True)
+        folder.mkdir(mode=_OWNER_ONLY_MODE, parents=True, exist_ok=True)
     except OSError as error:
         raise WrongSettings(f"ROOKERY_DATA_DIR: {folder} cannot be made: {error.strerror}") from error
-    for pattern in _DATABASES:
+    for pattern in _PRIVATE_FILE_PATTERNS:
         for path in folder.glob(pattern):
-            _tighten(path)
-    exposed = exposure(folder)
+            _restrict_mode(path)
+    exposed = describe_exposure(folder)
     if exposed is None:
         return []
-    if _is_shared(folder, known):
+    if _is_shared(folder, known_names):
         return [
             f"{exposed} It also holds files that are not Rookery's, so its mode is left as it is. Move the data to a folder of its own."
         ]
     mode = stat.S_IMODE(folder.stat().st_mode)
-    if not _tighten(folder):
+    if not _restrict_mode(folder):
         return [f"{exposed} Its mode cannot be changed by this user. Run `chmod 700 {folder}` as its owner."]
     return [f"The data folder {folder} had mode {mode:04o} and was open to other users of this host. Its mode is 0700 now."]
 
 
-def exposure(folder: Path) -> str | None:
+def describe_exposure(folder: Path) -> str | None:
     """Return a sentence about who else may read or change the data folder; None if nobody may."""
     mode = stat.S_IMODE(folder.stat().st_mode)
-    if not mode & _FORBIDDEN:
+    if not mode & _FORBIDDEN_MODE_BITS:
         return None
     others = "change" if mode & 0o022 else "read"
     return f"The data folder {folder} has mode {mode:04o}: other users of this host may {others} what is in it."
@@ -73,10 +73,10 @@ def _is_shared(folder: Path, known: Collection[str]) -> bool:
     if folder.stat().st_mode & stat.S_ISVTX:
         return True
     names = {entry.name for entry in folder.iterdir()}
-    return bool(names) and names.isdisjoint(_MARKS) and not names <= set(known)
+    return bool(names) and names.isdisjoint(_MARKER_FILES) and not names <= set(known)
 
 
-def _tighten(path: Path) -> bool:
+def _restrict_mode(path: Path) -> bool:
     """
     Take all access from others if they have too much; return whether the path is private now.
 
@@ -84,9 +84,9 @@ def _tighten(path: Path) -> bool:
     """
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
-        if mode & _FORBIDDEN:
-            path.chmod(mode & _OWNER_ONLY)
-        return not path.stat().st_mode & _FORBIDDEN
+        if mode & _FORBIDDEN_MODE_BITS:
+            path.chmod(mode & _OWNER_ONLY_MODE)
+        return not path.stat().st_mode & _FORBIDDEN_MODE_BITS
     except FileNotFoundError:
         return True
     except OSError:

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import ClassVar
 
-_MAX_SHOWN = 5
+_MAX_SUMMARY_FIELDS = 5
 """Fields that the message of a refusal names; `errors` has all."""
 
 
@@ -85,7 +85,7 @@ class PermissionDenied(RookeryError):
         super().__init__(message or f"This key lacks the permission {required_permission!r}.", required_permission=required_permission)
 
 
-class NotInList(PermissionDenied):
+class NotInAllowList(PermissionDenied):
     """
     The key is valid, but one of its allow-lists leaves out what the request names (D-23).
 
@@ -126,6 +126,6 @@ class WrongSettings(RookeryError):
 def _summary(errors: Mapping[str, Sequence[str]]) -> str:
     if not errors:
         return "The request is not valid."
-    shown = [f"{field}: {texts[0] if texts else 'not valid'}" for field, texts in islice(errors.items(), _MAX_SHOWN)]
-    more = f"; and {len(errors) - _MAX_SHOWN} more, see errors" if len(errors) > _MAX_SHOWN else ""
+    shown = [f"{field}: {texts[0] if texts else 'not valid'}" for field, texts in islice(errors.items(), _MAX_SUMMARY_FIELDS)]
+    more = f"; and {len(errors) - _MAX_SUMMARY_FIELDS} more, see errors" if len(errors) > _MAX_SUMMARY_FIELDS else ""
     return "; ".join(each.removesuffix(".") for each in shown[:-1]) + ("; " if len(shown) > 1 else "") + shown[-1] + more

@@ -21,7 +21,7 @@ E = TypeVar("E")
 _log = structlog.stdlib.get_logger("rookery.events")
 
 
-class StoredMemory(Protocol):
+class MemoryView(Protocol):
     """The memory that an event carries, for listeners that know no more of memory than this."""
 
     @property
@@ -49,7 +49,7 @@ class MemoryStored:
     """A memory was stored (spec 6.1); raised once its transaction is committed."""
 
     workspace_id: int
-    memory: StoredMemory
+    memory: MemoryView
     at: datetime
 
     @property
@@ -88,7 +88,7 @@ class MemoryArchived:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryStripped:
+class MemoryRedacted:
     """Personal data or secrets were taken out of a stored memory; what was written down of it elsewhere is to lose them too."""
 
     workspace_id: int
@@ -142,11 +142,11 @@ class ToolCalled:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerHealthChanged:
     """
-    A tool server came online or went offline, as a workspace sees it that has sessions of its own, or as all see it *but* such ones.
+    A tool server came online or went offline, for one workspace or for all workspaces except *excluded_workspaces*.
 
     Attributes:
         key: Tells it from another workspace's of the same id.
-        workspace_id: None: all, but those of *but*.
+        workspace_id: None: all, but those of *excluded_workspaces*.
     """
 
     server: str
@@ -155,7 +155,7 @@ class ServerHealthChanged:
     reason: str | None
     at: datetime
     workspace_id: int | None
-    but: frozenset[int]
+    excluded_workspaces: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +172,7 @@ class AgentSessionStarted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentSessionNoted:
+class AgentSessionUpdated:
     """Something happened in a session, or it was paused or went on; *seq* is the number of its newest event (D-62)."""
 
     workspace_id: int
@@ -236,17 +236,17 @@ class KeyChanged:
     Attributes:
         name: Such as `key.rotated`.
         workspace_id: The workspace that owns it.
-        acts_in: The tenant that it acts in: the sandbox twin, of a test key (D-25).
-        last: What was shown of it last, if it is no more.
+        tenant_id: The tenant that it acts in: the sandbox twin, of a test key (D-25).
+        last_snapshot: What was shown of it last, if it is no more.
     """
 
     name: str
     workspace_id: int
-    acts_in: int
+    tenant_id: int
     kind: str
     key_id: str
     at: datetime
-    last: Mapping[str, object] | None = None
+    last_snapshot: Mapping[str, object] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,7 +260,7 @@ class WebhookDisabled:
 
 
 @dataclass(slots=True)
-class Bus:
+class EventBus:
     """
     Hands each event to those who asked for its class, in the order in which they did, at once.
 
@@ -279,11 +279,11 @@ class Bus:
         """Call *listener* with every later event of exactly this class."""
         self._listeners.setdefault(event, []).append(cast("Callable[[object], None]", listener))
 
-    def record(self, event: type[E], recorder: Callable[[Tx, E], None]) -> None:
+    def add_recorder(self, event: type[E], recorder: Callable[[Tx, E], None]) -> None:
         """Call *recorder* in the transaction of every later event of exactly this class; what it raises undoes that."""
         self._recorders.setdefault(event, []).append(cast("Callable[[Tx, object], None]", recorder))
 
-    def announce(self, tx: Tx, event: object) -> None:
+    def publish_on_commit(self, tx: Tx, event: object) -> None:
         """Have *event*, which *tx* makes true, written down in it, and tell the listeners once it is committed."""
         for recorder in self._recorders.get(type(event), ()):
             recorder(tx, event)

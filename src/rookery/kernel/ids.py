@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Callable
 
-Ids = Callable[[], str]
+IdFactory = Callable[[], str]
 """Returns a new id, never twice the same. Tests pass their own."""
 
 ALPHANUMERIC = string.ascii_letters + string.digits
@@ -41,6 +41,6 @@ def random_text(length: int, alphabet: str = ALPHANUMERIC) -> str:
     return "".join(secrets.choice(alphabet) for _ in range(length))
 
 
-def request_id() -> str:
+def new_request_id() -> str:
     """Return `req_` and 20 random characters (D-11); unguessable is not needed, so one cheap draw."""
     return "req_" + os.urandom(10).hex()

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-_LOCK = threading.Lock()
+_IMPORT_LOCK = threading.Lock()
 
 
 async def import_in_thread(load: Callable[[], T]) -> T:
@@ -21,7 +21,7 @@ async def import_in_thread(load: Callable[[], T]) -> T:
     """
 
     def run() -> T:
-        with _LOCK:
+        with _IMPORT_LOCK:
             return load()
 
     return await asyncio.to_thread(run)

@@ -21,16 +21,16 @@ from sqlalchemy import BigInteger, Column, Index, Table, Text, and_, bindparam, 
 from rookery.kernel.clock import Clock, from_micros, to_micros
 from rookery.kernel.db import Database, Row, Tx, Value, metadata
 from rookery.kernel.errors import OUTAGES
-from rookery.kernel.ids import Ids
+from rookery.kernel.ids import IdFactory
 from rookery.kernel.log_limits import FailureLog, LimitedWarning
-from rookery.kernel.owners import dead, owner
+from rookery.kernel.worker_ids import find_dead_workers, make_worker_id
 
 _log = structlog.stdlib.get_logger("rookery.jobs")
 
-_POLL_S = 1.0
-_PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0)
-_FAILED_AGAIN = timedelta(days=1)
-_MAX_REASON = 2000
+_POLL_INTERVAL_S = 1.0
+_PAUSE_DELAYS_S = (1.0, 2.0, 5.0, 10.0, 30.0)
+_FAILED_RETRY_INTERVAL = timedelta(days=1)
+_MAX_REASON_LENGTH = 2000
 
 jobs = Table(
     "jobs",
@@ -50,21 +50,21 @@ jobs = Table(
 )
 
 _ENQUEUE = insert(jobs)
-_READY = (
+_SELECT_READY = (
     select(jobs)
     .where(jobs.c.kind == bindparam("of_kind"), jobs.c.run_at <= bindparam("now"))
     .order_by(jobs.c.run_at, jobs.c.id)
     .limit(bindparam("at_most"))
     .with_for_update(skip_locked=True)
 )
-_MINE = and_(jobs.c.id.in_(bindparam("ids", expanding=True)), jobs.c.owner == bindparam("me"))
+_IS_CLAIMED_BY_ME = and_(jobs.c.id.in_(bindparam("ids", expanding=True)), jobs.c.owner == bindparam("me"))
 _CLAIM = update(jobs).where(jobs.c.id.in_(bindparam("ids", expanding=True))).values(owner=bindparam("me"), run_at=bindparam("until"))
-_EXTEND = update(jobs).where(_MINE).values(run_at=bindparam("until"))
-_RELEASE = update(jobs).where(_MINE).values(owner=None, run_at=bindparam("at"))
-_FINISH = delete(jobs).where(_MINE)
+_EXTEND = update(jobs).where(_IS_CLAIMED_BY_ME).values(run_at=bindparam("until"))
+_RELEASE = update(jobs).where(_IS_CLAIMED_BY_ME).values(owner=None, run_at=bindparam("at"))
+_FINISH = delete(jobs).where(_IS_CLAIMED_BY_ME)
 _FAIL = (
     update(jobs)
-    .where(_MINE)
+    .where(_IS_CLAIMED_BY_ME)
     .values(
         owner=None,
         attempts=jobs.c.attempts + 1,
@@ -73,16 +73,16 @@ _FAIL = (
         last_error=bindparam("reason"),
     )
 )
-_REVIVE = update(jobs).where(jobs.c.kind == bindparam("of_kind"), jobs.c.failed_at.is_not(None)).values(run_at=bindparam("now"))
-_OWNERS = select(jobs.c.owner).where(jobs.c.owner.is_not(None)).distinct()
-_ORPHANS = update(jobs).where(jobs.c.owner.in_(bindparam("owners", expanding=True))).values(run_at=bindparam("now"))
-_BACKLOG = (
+_RETRY_FAILED = update(jobs).where(jobs.c.kind == bindparam("of_kind"), jobs.c.failed_at.is_not(None)).values(run_at=bindparam("now"))
+_SELECT_OWNERS = select(jobs.c.owner).where(jobs.c.owner.is_not(None)).distinct()
+_RELEASE_ORPHANS = update(jobs).where(jobs.c.owner.in_(bindparam("owners", expanding=True))).values(run_at=bindparam("now"))
+_COUNT_PENDING = (
     select(func.count())
     .select_from(jobs)
     .where(jobs.c.workspace_id == bindparam("workspace"), jobs.c.kind == bindparam("of_kind"), jobs.c.failed_at.is_(None))
 )
-_FAILED = select(jobs).where(jobs.c.failed_at.is_not(None)).order_by(jobs.c.failed_at).limit(bindparam("at_most"))
-_STANDING = (
+_SELECT_FAILED = select(jobs).where(jobs.c.failed_at.is_not(None)).order_by(jobs.c.failed_at).limit(bindparam("at_most"))
+_SELECT_STATS = (
     select(
         jobs.c.kind,
         func.count().filter(jobs.c.failed_at.is_(None)).label("waiting"),
@@ -115,81 +115,81 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class JobDone:
     """The job is finished; its row goes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class JobFailed:
     """The job failed: it is tried again on its kind's schedule, then daily."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Paused:
+class JobPaused:
     """An engine is down: the kind rests a while, no attempt is spent."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class JobQueueStats:
     """
     How the jobs of one kind stand, in the whole store.
 
     Attributes:
-        waiting: Not done yet, those in work included; *failed* ones are none of them.
-        oldest: How long the oldest of those has been waiting; zero if there is none.
+        waiting: Not done yet, those in work included; *list_failed* ones are none of them.
+        oldest_age: How long the oldest of those has been waiting; zero if there is none.
     """
 
     waiting: int
     failed: int
-    oldest: timedelta
+    oldest_age: timedelta
 
 
-Outcome = Done | Failed | Paused
-Handler = Callable[[Sequence[Job]], Awaitable[Mapping[str, Outcome]]]
+JobOutcome = JobDone | JobFailed | JobPaused
+JobHandler = Callable[[Sequence[Job]], Awaitable[Mapping[str, JobOutcome]]]
 """Works a batch; a job that it does not mention counts as done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class JobKind:
     """
     A kind of job.
 
     Attributes:
         handler: May be given a job again that it has done: it must do no harm.
-        batch: The most jobs a handler is given at once.
-        retries_s: Seconds before each retry; after the last the job is failed, and tried again daily (D-51).
-        workers: How many batches one process works at a time.
-        gives_way: Waited for before jobs that are ready are taken, so that more may come together; it must end by itself.
-        exhausted: Called in the transaction in which a job becomes failed.
+        batch_size: The most jobs a handler is given at once.
+        retry_delays_s: Seconds before each retry; after the last the job is failed, and tried again daily (D-51).
+        worker_count: How many batches one process works at a time.
+        before_claim: Waited for before jobs that are ready are taken, so that more may come together; it must end by itself.
+        on_failed: Called in the transaction in which a job becomes failed.
     """
 
     name: str
-    handler: Handler
-    batch: int = 1
-    retries_s: tuple[int, ...] = (10, 60, 300)
-    workers: int = 1
-    gives_way: Callable[[], Awaitable[None]] | None = None
-    exhausted: Callable[[Tx, Job], None] | None = None
+    handler: JobHandler
+    batch_size: int = 1
+    retry_delays_s: tuple[int, ...] = (10, 60, 300)
+    worker_count: int = 1
+    before_claim: Callable[[], Awaitable[None]] | None = None
+    on_failed: Callable[[Tx, Job], None] | None = None
 
 
 @dataclass(slots=True)
-class Jobs:
+class JobQueue:
     """The table, and who waits for it in this process."""
 
     db: Database
     clock: Clock
-    ids: Ids
-    _waiting: dict[str, asyncio.Event] = field(default_factory=dict[str, asyncio.Event])
+    ids: IdFactory
+    _wake_events: dict[str, asyncio.Event] = field(default_factory=dict[str, asyncio.Event])
 
     def enqueue(self, tx: Tx, kind: str, *, workspace_id: int, payload: Mapping[str, object], delay_s: float = 0) -> str:
         """Add a job in the caller's transaction and return its id; workers of this process wake when that commits."""
-        return self.enqueue_all(tx, kind, [(workspace_id, payload)], delay_s=delay_s)[0]
+        return self.enqueue_many(tx, kind, [(workspace_id, payload)], delay_s=delay_s)[0]
 
-    def enqueue_all(self, tx: Tx, kind: str, wanted: Sequence[tuple[int, Mapping[str, object]]], *, delay_s: float = 0) -> list[str]:
+    def enqueue_many(self, tx: Tx, kind: str, wanted: Sequence[tuple[int, Mapping[str, object]]], *, delay_s: float = 0) -> list[str]:
         """Do as `enqueue` for each workspace and payload of *wanted*."""
         if not wanted:
             return []
@@ -211,58 +211,58 @@ class Jobs:
             }
             for job_id, (workspace_id, payload) in zip(ids, wanted, strict=True)
         ]
-        tx.many(_ENQUEUE, rows)
-        tx.after_commit(self.waiting(kind).set)
+        tx.execute_many(_ENQUEUE, rows)
+        tx.after_commit(self.wake_event(kind).set)
         return ids
 
-    def waiting(self, kind: str) -> asyncio.Event:
+    def wake_event(self, kind: str) -> asyncio.Event:
         """Return what is set whenever a job of *kind* may be ready."""
-        return self._waiting.setdefault(kind, asyncio.Event())
+        return self._wake_events.setdefault(kind, asyncio.Event())
 
-    async def backlog(self, kind: str, workspace_id: int) -> int:
+    async def count_pending(self, kind: str, workspace_id: int) -> int:
         """Return how many jobs of *kind* the workspace has that are not failed."""
-        row = await self.db.read(lambda tx: tx.one(_BACKLOG, {"workspace": workspace_id, "of_kind": kind}))
+        row = await self.db.read(lambda tx: tx.fetch_one(_COUNT_PENDING, {"workspace": workspace_id, "of_kind": kind}))
         return cast("int", row.values[0]) if row else 0
 
-    async def standing(self) -> Mapping[str, Standing]:
+    async def get_stats(self) -> Mapping[str, JobQueueStats]:
         """Return how each kind of which there are jobs stands."""
         now = to_micros(self.clock())
         return {
-            row.text("kind"): Standing(
+            row.text("kind"): JobQueueStats(
                 waiting=row.integer("waiting"),
                 failed=row.integer("failed"),
-                oldest=timedelta(microseconds=max(0, now - (row.maybe_integer("oldest_at") or now))),
+                oldest_age=timedelta(microseconds=max(0, now - (row.maybe_integer("oldest_at") or now))),
             )
-            for row in await self.db.read(lambda tx: tx.all(_STANDING))
+            for row in await self.db.read(lambda tx: tx.fetch_all(_SELECT_STATS))
         }
 
-    async def failed(self, at_most: int = 100) -> list[tuple[Job, str]]:
+    async def list_failed(self, limit: int = 100) -> list[tuple[Job, str]]:
         """Return failed jobs with their last reason, longest failed first."""
-        rows = await self.db.read(lambda tx: tx.all(_FAILED, {"at_most": at_most}))
-        return [(_job(row), row.maybe_text("last_error") or "") for row in rows]
+        rows = await self.db.read(lambda tx: tx.fetch_all(_SELECT_FAILED, {"at_most": limit}))
+        return [(_job_from_row(row), row.maybe_text("last_error") or "") for row in rows]
 
     def purge(self, tx: Tx, workspace_id: int) -> int:
         """Forget every job of a workspace that is being deleted; return how many."""
-        return tx.run(_PURGE, {"workspace": workspace_id})
+        return tx.execute(_PURGE, {"workspace": workspace_id})
 
 
-class Worker:
+class JobWorker:
     """Works the jobs of some kinds in this process until it is stopped."""
 
-    def __init__(self, jobs: Jobs, kinds: Iterable[Kind], *, lease_s: int) -> None:
+    def __init__(self, jobs: JobQueue, kinds: Iterable[JobKind], *, lease_s: int) -> None:
         self._jobs = jobs
         self._kinds = tuple(kinds)
         self._lease = timedelta(seconds=lease_s)
-        self._me = owner(jobs.ids())
+        self._worker_id = make_worker_id(jobs.ids())
         self._tasks: list[asyncio.Task[None]] = []
         self._paused = {kind.name: LimitedWarning(_log, "jobs.paused") for kind in self._kinds}
 
     async def start(self) -> None:
         """Free what dead processes of this host held, then begin to work; `stop` must follow."""
-        await self._adopt()
+        await self._release_orphans()
         for kind in self._kinds:
-            for number in range(kind.workers):
-                self._tasks.append(asyncio.create_task(self._serve(kind), name=f"worker-{kind.name}-{number}"))
+            for number in range(kind.worker_count):
+                self._tasks.append(asyncio.create_task(self._run_kind(kind), name=f"worker-{kind.name}-{number}"))
 
     async def stop(self) -> None:
         """End; jobs in work are given back at once."""
@@ -273,77 +273,77 @@ class Worker:
         # A claim may have been committed after its task was cancelled: nobody works those jobs any more.
         now = to_micros(self._jobs.clock())
         with contextlib.suppress(*OUTAGES):
-            await self._jobs.db.write(lambda tx: tx.run(_ORPHANS, {"owners": [self._me], "now": now}))
+            await self._jobs.db.write(lambda tx: tx.execute(_RELEASE_ORPHANS, {"owners": [self._worker_id], "now": now}))
 
     async def run_ready(self, kind_name: str) -> int:
         """Work one batch of *kind_name* now, if any is ready; return how many jobs were taken."""
         kind = next(kind for kind in self._kinds if kind.name == kind_name)
         batch = await self._claim(kind) if await self._is_ready(kind) else []
         if batch:
-            await self._work(kind, batch)
+            await self._run_batch(kind, batch)
         return len(batch)
 
-    async def _serve(self, kind: Kind) -> None:
+    async def _run_kind(self, kind: JobKind) -> None:
         pauses = 0
         failures = FailureLog(_log, "jobs.failed")
-        wake = self._jobs.waiting(kind.name)
+        wake = self._jobs.wake_event(kind.name)
         while True:
             wake.clear()
             paused = False
             try:
-                batch = await self._next(kind)
+                batch = await self._claim_next(kind)
                 if batch:
-                    paused = await self._work(kind, batch)
+                    paused = await self._run_batch(kind, batch)
             except Exception as error:
                 failures.report(error, kind=kind.name)
                 batch, paused = [], True
             if paused:
-                await asyncio.sleep(_PAUSES_S[min(pauses, len(_PAUSES_S) - 1)])
+                await asyncio.sleep(_PAUSE_DELAYS_S[min(pauses, len(_PAUSE_DELAYS_S) - 1)])
                 pauses += 1
             elif batch:
                 if pauses:
                     pauses = 0
-                    await self._revive(kind)
+                    await self._retry_failed_jobs(kind)
             else:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(wake.wait(), _POLL_S)
+                    await asyncio.wait_for(wake.wait(), _POLL_INTERVAL_S)
 
-    async def _next(self, kind: Kind) -> list[Job]:
+    async def _claim_next(self, kind: JobKind) -> list[Job]:
         if not await self._is_ready(kind):
             return []
-        if kind.gives_way is not None:
-            await kind.gives_way()
+        if kind.before_claim is not None:
+            await kind.before_claim()
         return await self._claim(kind)
 
-    async def _is_ready(self, kind: Kind) -> bool:
+    async def _is_ready(self, kind: JobKind) -> bool:
         """Look whether there is a job: that costs a read; only when something is there is the write lock taken."""
         look = {"of_kind": kind.name, "now": to_micros(self._jobs.clock()), "at_most": 1}
-        return await self._jobs.db.quick(lambda tx: tx.one(_READY, look)) is not None
+        return await self._jobs.db.lookup(lambda tx: tx.fetch_one(_SELECT_READY, look)) is not None
 
-    async def _claim(self, kind: Kind) -> list[Job]:
+    async def _claim(self, kind: JobKind) -> list[Job]:
         now = self._jobs.clock()
-        look = {"of_kind": kind.name, "now": to_micros(now), "at_most": kind.batch}
+        look = {"of_kind": kind.name, "now": to_micros(now), "at_most": kind.batch_size}
 
         def claim(tx: Tx) -> list[Job]:
-            rows = tx.all(_READY, look)
+            rows = tx.fetch_all(_SELECT_READY, look)
             if rows:
                 ids = [row.text("id") for row in rows]
-                tx.run(_CLAIM, {"ids": ids, "me": self._me, "until": to_micros(now + self._lease)})
-            return [_job(row) for row in rows]
+                tx.execute(_CLAIM, {"ids": ids, "me": self._worker_id, "until": to_micros(now + self._lease)})
+            return [_job_from_row(row) for row in rows]
 
         return await self._jobs.db.write(claim)
 
-    async def _work(self, kind: Kind, batch: Sequence[Job]) -> bool:
+    async def _run_batch(self, kind: JobKind, batch: Sequence[Job]) -> bool:
         """Run the batch and settle each job; return whether the kind should rest."""
-        keeper = asyncio.create_task(self._keep(batch))
+        keeper = asyncio.create_task(self._renew_lease(batch))
         try:
-            outcomes = await self._run(kind, batch)
+            outcomes = await self._call_handler(kind, batch)
         except asyncio.CancelledError:
             await self._release(batch)
             raise
         finally:
             keeper.cancel()
-        settling = asyncio.ensure_future(self._jobs.db.write(lambda tx: self._settle(tx, kind, batch, outcomes)))
+        settling = asyncio.ensure_future(self._jobs.db.write(lambda tx: self._record_outcomes(tx, kind, batch, outcomes)))
         try:
             await asyncio.shield(settling)
         except asyncio.CancelledError:
@@ -351,85 +351,85 @@ class Worker:
             raise
         finally:
             await asyncio.gather(keeper, return_exceptions=True)
-        paused = [outcome.reason for outcome in outcomes.values() if isinstance(outcome, Paused)]
+        paused = [outcome.reason for outcome in outcomes.values() if isinstance(outcome, JobPaused)]
         if paused:
             self._paused[kind.name].warn(kind=kind.name, reason=paused[0])
         return bool(paused)
 
-    async def _run(self, kind: Kind, batch: Sequence[Job]) -> Mapping[str, Outcome]:
+    async def _call_handler(self, kind: JobKind, batch: Sequence[Job]) -> Mapping[str, JobOutcome]:
         try:
             return await kind.handler(batch)
         except OUTAGES as error:
-            return {job.id: Paused(error.message) for job in batch}
+            return {job.id: JobPaused(error.message) for job in batch}
         except Exception as error:
             if len(batch) > 1:
                 # One bad job must not take the others with it.
-                alone = [await self._run(kind, [job]) for job in batch]
+                alone = [await self._call_handler(kind, [job]) for job in batch]
                 return {job_id: outcome for outcomes in alone for job_id, outcome in outcomes.items()}
             _log.exception("jobs.handler_failed", kind=kind.name, job=batch[0].id)
-            return {batch[0].id: Failed(f"{type(error).__name__}: {error}")}
+            return {batch[0].id: JobFailed(f"{type(error).__name__}: {error}")}
 
-    def _settle(self, tx: Tx, kind: Kind, batch: Sequence[Job], outcomes: Mapping[str, Outcome]) -> None:
+    def _record_outcomes(self, tx: Tx, kind: JobKind, batch: Sequence[Job], outcomes: Mapping[str, JobOutcome]) -> None:
         now = self._jobs.clock()
         done, paused = list[str](), list[str]()
         for job in batch:
-            match outcomes.get(job.id, Done()):
-                case Done():
+            match outcomes.get(job.id, JobDone()):
+                case JobDone():
                     done.append(job.id)
-                case Paused():
+                case JobPaused():
                     paused.append(job.id)
-                case Failed(reason):
+                case JobFailed(reason):
                     self._fail(tx, kind, job, reason, now)
         if done:
-            tx.run(_FINISH, {"ids": done, "me": self._me})
+            tx.execute(_FINISH, {"ids": done, "me": self._worker_id})
         if paused:
-            tx.run(_RELEASE, {"ids": paused, "me": self._me, "at": to_micros(now)})
+            tx.execute(_RELEASE, {"ids": paused, "me": self._worker_id, "at": to_micros(now)})
 
-    def _fail(self, tx: Tx, kind: Kind, job: Job, reason: str, now: datetime) -> None:
-        is_last = job.attempts >= len(kind.retries_s)
-        at = now + (_FAILED_AGAIN if is_last else timedelta(seconds=kind.retries_s[job.attempts]))
-        tx.run(
+    def _fail(self, tx: Tx, kind: JobKind, job: Job, reason: str, now: datetime) -> None:
+        is_last = job.attempts >= len(kind.retry_delays_s)
+        at = now + (_FAILED_RETRY_INTERVAL if is_last else timedelta(seconds=kind.retry_delays_s[job.attempts]))
+        tx.execute(
             _FAIL,
             {
                 "ids": [job.id],
-                "me": self._me,
+                "me": self._worker_id,
                 "at": to_micros(at),
                 "failed": to_micros(now) if is_last else None,
-                "reason": reason[:_MAX_REASON].replace("\x00", ""),
+                "reason": reason[:_MAX_REASON_LENGTH].replace("\x00", ""),
             },
         )
-        if is_last and kind.exhausted is not None:
-            kind.exhausted(tx, job)
+        if is_last and kind.on_failed is not None:
+            kind.on_failed(tx, job)
 
-    async def _keep(self, batch: Sequence[Job]) -> None:
+    async def _renew_lease(self, batch: Sequence[Job]) -> None:
         """Renew the lease for as long as the batch is in work."""
         ids = [job.id for job in batch]
         while True:
             await asyncio.sleep(self._lease.total_seconds() / 3)
             until = to_micros(self._jobs.clock() + self._lease)
             with contextlib.suppress(*OUTAGES):
-                await self._jobs.db.write(lambda tx, until=until: tx.run(_EXTEND, {"ids": ids, "me": self._me, "until": until}))
+                await self._jobs.db.write(lambda tx, until=until: tx.execute(_EXTEND, {"ids": ids, "me": self._worker_id, "until": until}))
 
     async def _release(self, batch: Sequence[Job]) -> None:
         ids = [job.id for job in batch]
         at = to_micros(self._jobs.clock())
         with contextlib.suppress(*OUTAGES):
-            await self._jobs.db.write(lambda tx: tx.run(_RELEASE, {"ids": ids, "me": self._me, "at": at}))
+            await self._jobs.db.write(lambda tx: tx.execute(_RELEASE, {"ids": ids, "me": self._worker_id, "at": at}))
 
-    async def _revive(self, kind: Kind) -> None:
+    async def _retry_failed_jobs(self, kind: JobKind) -> None:
         """Try failed jobs again at once: the engine that failed them may be the one that came back."""
         now = to_micros(self._jobs.clock())
-        await self._jobs.db.write(lambda tx: tx.run(_REVIVE, {"of_kind": kind.name, "now": now}))
+        await self._jobs.db.write(lambda tx: tx.execute(_RETRY_FAILED, {"of_kind": kind.name, "now": now}))
 
-    async def _adopt(self) -> None:
+    async def _release_orphans(self) -> None:
         def free(tx: Tx) -> int:
-            gone = dead(row.text("owner") for row in tx.all(_OWNERS))
-            return tx.run(_ORPHANS, {"owners": gone, "now": to_micros(self._jobs.clock())}) if gone else 0
+            gone = find_dead_workers(row.text("owner") for row in tx.fetch_all(_SELECT_OWNERS))
+            return tx.execute(_RELEASE_ORPHANS, {"owners": gone, "now": to_micros(self._jobs.clock())}) if gone else 0
 
         await self._jobs.db.write(free)
 
 
-def _job(row: Row) -> Job:
+def _job_from_row(row: Row) -> Job:
     return Job(
         id=row.text("id"),
         kind=row.text("kind"),

@@ -10,7 +10,7 @@ import structlog
 
 from rookery.kernel.errors import RookeryError
 
-_INTERVAL_S = 60.0
+_LOG_INTERVAL_S = 60.0
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -29,16 +29,16 @@ class LimitedWarning:
         self._event = event
         self._monotonic = monotonic
         self._last_s = float("-inf")
-        self._left_out = 0
+        self._suppressed_count = 0
 
     def warn(self, **fields: object) -> None:
         """Log the warning with *fields*, or count it."""
         now_s = self._monotonic()
-        if now_s - self._last_s < _INTERVAL_S:
-            self._left_out += 1
+        if now_s - self._last_s < _LOG_INTERVAL_S:
+            self._suppressed_count += 1
             return
-        repeated = {"repeated": self._left_out} if self._left_out else {}
-        self._last_s, self._left_out = now_s, 0
+        repeated = {"repeated": self._suppressed_count} if self._suppressed_count else {}
+        self._last_s, self._suppressed_count = now_s, 0
         self._log.warning(self._event, **fields, **repeated)
 
 

@@ -1,7 +1,7 @@
 """
 Conditional writes: a write that names ETags in If-Match is refused when the resource has another one (D-64).
 
-An edge reads the header with `if_match` and passes the result on. The verb calls `require_match` inside the transaction that
+An edge reads the header with `parse_if_match` and passes the result on. The verb calls `require_match` inside the transaction that
 holds the resource, so that nothing changes between the check and the write.
 """
 
@@ -15,7 +15,7 @@ import orjson
 
 from rookery.kernel.errors import RookeryError
 
-Expected = Collection[str] | None
+ExpectedETags = Collection[str] | None
 """The ETags that a request accepts; None: any."""
 
 _TAG = re.compile(r'(?:W/)?"[^"]*"|[^\s,]+')
@@ -34,14 +34,14 @@ class PreconditionFailed(RookeryError):
         )
 
 
-class NoVersion(PreconditionFailed):
+class NotVersioned(PreconditionFailed):
     """If-Match was sent to an address that has no version, such as a collection."""
 
     def __init__(self, path: str) -> None:
         RookeryError.__init__(self, f"{path} has no version, so no If-Match can be true; leave the header out.", etag=None)
 
 
-def etag(version: int | str) -> str:
+def format_etag(version: int | str) -> str:
     """Return the strong ETag of a version."""
     return f'"{version}"'
 
@@ -56,18 +56,18 @@ def version_of(*fields: object) -> str:
     return blake2b(orjson.dumps(fields), digest_size=12).hexdigest()
 
 
-def if_match(headers: Sequence[str]) -> Expected:
+def parse_if_match(headers: Sequence[str]) -> ExpectedETags:
     """Return the ETags that the values of If-Match name; None where there is no such header, or it is `*`."""
     tags = [tag for value in headers for tag in _TAG.findall(value)]
     return None if not headers or "*" in tags else tags
 
 
-def require_match(kind: str, version: int | str, expected: Expected) -> None:
+def require_match(kind: str, version: int | str, expected: ExpectedETags) -> None:
     """
     Do nothing if *expected* names the version.
 
     Raises:
         PreconditionFailed: It names other ones.
     """
-    if expected is not None and etag(version) not in expected:
-        raise PreconditionFailed(kind, etag(version))
+    if expected is not None and format_etag(version) not in expected:
+        raise PreconditionFailed(kind, format_etag(version))

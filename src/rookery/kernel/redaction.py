@@ -9,26 +9,26 @@ from __future__ import annotations
 
 import re
 
-_BAR = r"(?:_|%(?:25)*5[Ff])"
-_CHARACTER = r"(?:[A-Za-z0-9+/=_-]|%[0-9A-Fa-f]{2})"
-_GLUE = r"\\*[\"']\s{0,8}\+?\s{0,4}[bfru]?\\*[\"']"
+_UNDERSCORE = r"(?:_|%(?:25)*5[Ff])"
+_KEY_CHARACTER = r"(?:[A-Za-z0-9+/=_-]|%[0-9A-Fa-f]{2})"
+_STRING_BREAK = r"\\*[\"']\s{0,8}\+?\s{0,4}[bfru]?\\*[\"']"
 """What stands between the halves of a text that source code or a pretty printer cut in two."""
 
-_REST = rf"({_CHARACTER}*(?:{_GLUE}{_CHARACTER}+)*(?:\.\.\.[A-Za-z0-9]+)?)"
+_KEY_REMAINDER = rf"({_KEY_CHARACTER}*(?:{_STRING_BREAK}{_KEY_CHARACTER}+)*(?:\.\.\.[A-Za-z0-9]+)?)"
 """Three dots: reprlib leaves out the middle of a text, and shows its end."""
 
-_LEAST = 6
+_MIN_KEY_CHARACTERS = 6
 """So many characters after a prefix are taken for a part of a key; `sk_live_KEY` in a message is not."""
 
-_KEY = re.compile(rf"((?:sk{_BAR}(?:live|test)|whsec){_BAR})" + _REST)
-_AGENT_KEY = re.compile(rf"(?:(?<![A-Za-z])|(?=ak{_BAR}[A-Za-z0-9]{{20}}))(ak{_BAR})" + _REST)
-_BASE64 = re.compile(r"(c2tf(?:bGl2Z|dGVzd)|d2hzZWNf|(?<![A-Za-z0-9+/])YWtf)[A-Za-z0-9+/_-]{6,}(?:=|%3[Dd]){0,2}")
+_API_KEY = re.compile(rf"((?:sk{_UNDERSCORE}(?:live|test)|whsec){_UNDERSCORE})" + _KEY_REMAINDER)
+_AGENT_KEY = re.compile(rf"(?:(?<![A-Za-z])|(?=ak{_UNDERSCORE}[A-Za-z0-9]{{20}}))(ak{_UNDERSCORE})" + _KEY_REMAINDER)
+_BASE64_KEY = re.compile(r"(c2tf(?:bGl2Z|dGVzd)|d2hzZWNf|(?<![A-Za-z0-9+/])YWtf)[A-Za-z0-9+/_-]{6,}(?:=|%3[Dd]){0,2}")
 """What `sk_live_`, `sk_test_`, `whsec_` and `ak_` begin with as the user name of Basic credentials."""
 
 _CREDENTIALS = re.compile(
     r"\b(bearer|basic)((?:\s|%20|\+){1,3})(?=[A-Za-z._~+/=-]*[0-9]|[A-Za-z0-9._~+/=-]{24})[A-Za-z0-9._~+/=-]{6,}", re.IGNORECASE
 )
-_HEADER = re.compile(
+_AUTH_HEADER = re.compile(
     r"\b((?:proxy-)?authorization|x-api-key)(\\*[\"']?\s{0,4}(?:[:=]|,(?=\s{0,4}b?\\*[\"']))\s{0,4}(?:b?\\*[\"'])?(?:(?:bearer|basic)\s{1,3})?)"
     r"[^\s\"'\\,;)\]}]{4,}",
     re.IGNORECASE,
@@ -36,8 +36,8 @@ _HEADER = re.compile(
 _COOKIE = re.compile(
     r"\b((?:set-)?cookie)(\\*[\"']?\s{0,4}(?:[:=]|,(?=\s{0,4}b?\\*[\"']))\s{0,4}(?:b?\\*[\"'])?)[^\s\"'\\][^\"'\\\r\n]*", re.IGNORECASE
 )
-_PASSWORD = re.compile(r"(?<=://)([^\s/:@\"']{0,200}):([^\s/@\"']{1,200})@")
-_CUT = "…"
+_URL_PASSWORD = re.compile(r"(?<=://)([^\s/:@\"']{0,200}):([^\s/@\"']{1,200})@")
+_ELLIPSIS = "…"
 _HINTS = tuple("sk_ sk% ak_ ak% whsec c2tf d2hz ywtf bearer basic authorization x-api-key cookie ://".split())
 """One of them is in any text that a pattern finds something in. Most lines have none, and are looked at in 2 µs instead of 80."""
 
@@ -47,14 +47,14 @@ def redact(text: str) -> str:
     lowered = text.lower()
     if not any(hint in lowered for hint in _HINTS):
         return text
-    text = _KEY.sub(_without, text)
-    text = _AGENT_KEY.sub(_without, text)
-    text = _BASE64.sub(rf"\1{_CUT}", text)
-    text = _HEADER.sub(rf"\1\2{_CUT}", text)
-    text = _CREDENTIALS.sub(rf"\1\2{_CUT}", text)
-    text = _COOKIE.sub(rf"\1\2{_CUT}", text)
-    return _PASSWORD.sub(rf"\1:{_CUT}@", text)
+    text = _API_KEY.sub(_mask_key, text)
+    text = _AGENT_KEY.sub(_mask_key, text)
+    text = _BASE64_KEY.sub(rf"\1{_ELLIPSIS}", text)
+    text = _AUTH_HEADER.sub(rf"\1\2{_ELLIPSIS}", text)
+    text = _CREDENTIALS.sub(rf"\1\2{_ELLIPSIS}", text)
+    text = _COOKIE.sub(rf"\1\2{_ELLIPSIS}", text)
+    return _URL_PASSWORD.sub(rf"\1:{_ELLIPSIS}@", text)
 
 
-def _without(found: re.Match[str]) -> str:
-    return found[1] + _CUT if len(found[2]) >= _LEAST else found[0]
+def _mask_key(found: re.Match[str]) -> str:
+    return found[1] + _ELLIPSIS if len(found[2]) >= _MIN_KEY_CHARACTERS else found[0]

@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 import orjson
 
 from rookery.kernel.config_files import read_config_file
-from rookery.kernel.data_folder import LISTENING
+from rookery.kernel.data_folder import SERVER_FILE
 
-_PROBE_S = 2.0
+_PROBE_TIMEOUT_S = 2.0
 _MAX_NOTE_BYTES = 4096
 
 
@@ -28,19 +28,19 @@ class RunningServer:
     pid: int
 
 
-def note_server(folder: Path, url: str) -> None:
+def write_server_file(folder: Path, url: str) -> None:
     """Note where this process listens, so that commands on the same data folder find it; a note of another process is replaced."""
-    path = folder / LISTENING
-    new = path.with_name(f"{LISTENING}.{os.getpid()}")
+    path = folder / SERVER_FILE
+    new = path.with_name(f"{SERVER_FILE}.{os.getpid()}")
     new.write_text(json.dumps({"url": url, "pid": os.getpid()}) + "\n", encoding="utf-8")
     new.replace(path)
 
 
-def remove_note(folder: Path) -> None:
+def remove_server_file(folder: Path) -> None:
     """Remove the note if it is this process's."""
-    noted = _read_note(folder)
+    noted = _read_server_file(folder)
     if noted is not None and noted.pid == os.getpid():
-        (folder / LISTENING).unlink(missing_ok=True)
+        (folder / SERVER_FILE).unlink(missing_ok=True)
 
 
 def find_server(folder: Path) -> RunningServer | None:
@@ -50,13 +50,13 @@ def find_server(folder: Path) -> RunningServer | None:
     A note that a killed server left behind is recognised by its address, which does not answer. Its process id alone would not do:
     it may be another program's by now, and a server in a container has an id of its own.
     """
-    noted = _read_note(folder)
-    return noted if noted is not None and _answers(noted.url) else None
+    noted = _read_server_file(folder)
+    return noted if noted is not None and _is_reachable(noted.url) else None
 
 
-def _read_note(folder: Path) -> RunningServer | None:
+def _read_server_file(folder: Path) -> RunningServer | None:
     try:
-        note = cast("object", orjson.loads(read_config_file(folder / LISTENING, max_bytes=_MAX_NOTE_BYTES)))
+        note = cast("object", orjson.loads(read_config_file(folder / SERVER_FILE, max_bytes=_MAX_NOTE_BYTES)))
     except (OSError, ValueError):
         return None
     if not isinstance(note, dict):
@@ -66,27 +66,27 @@ def _read_note(folder: Path) -> RunningServer | None:
     return RunningServer(url, pid) if isinstance(url, str) and isinstance(pid, int) else None
 
 
-def _answers(url: str) -> bool:
+def _is_reachable(url: str) -> bool:
     """Tell whether a Rookery answers at *url*; its certificate does not matter, as nothing is sent that must stay secret."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port or 0
-        with socket.create_connection((host, port), timeout=_PROBE_S) as plain:
-            connection = _unverified().wrap_socket(plain) if parts.scheme == "https" else plain
+        with socket.create_connection((host, port), timeout=_PROBE_TIMEOUT_S) as plain:
+            connection = _insecure_tls_context().wrap_socket(plain) if parts.scheme == "https" else plain
             connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             head = b""
-            while len(head) < len(_HEALTHY) and (part := connection.recv(64)):
+            while len(head) < len(_HEALTHY_STATUS_LINE) and (part := connection.recv(64)):
                 head += part
-            return head.startswith(_HEALTHY)
+            return head.startswith(_HEALTHY_STATUS_LINE)
     except (OSError, ValueError):
         return False
 
 
-def _unverified() -> ssl.SSLContext:
+def _insecure_tls_context() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return context
 
 
-_HEALTHY = b"HTTP/1.1 200"
+_HEALTHY_STATUS_LINE = b"HTTP/1.1 200"

@@ -37,11 +37,11 @@ class Secret:
         raise TypeError(msg)
 
 
-LEAST_KEY = 32
+MIN_KEY_LENGTH = 32
 """Characters of the text of a secret key."""
 
-_LEAST_DIFFERENT = 8
-_MAX_IN_SEQUENCE = 0.5
+_MIN_DISTINCT_CHARACTERS = 8
+_MAX_SEQUENCE_SHARE = 0.5
 """Share of characters that follow each other in the alphabet, as in `abcdefgh`; about 0.05 of random Base64, 0.2 of random hex."""
 _PLACEHOLDERS = (
     "random-characters", "change-me", "change-this", "replace-me", "replace-this", "your-secret", "my-secret", "super-secret",
@@ -51,27 +51,27 @@ _PLACEHOLDERS = (
 _NOT_A_LETTER = re.compile(r"[^a-z]")
 
 
-def must_be_strong(text: str) -> Secret:
+def parse_secret_key(text: str) -> Secret:
     """
     Return *text* as the text of a secret key.
 
     Raises:
         ValueError: It is shorter than 32 characters, or hardly more than one character repeated.
     """
-    if len(text) < LEAST_KEY or len(set(text)) < _LEAST_DIFFERENT:
-        msg = f"must be {LEAST_KEY} random characters or more, such as `openssl rand -base64 32` prints"
+    if len(text) < MIN_KEY_LENGTH or len(set(text)) < _MIN_DISTINCT_CHARACTERS:
+        msg = f"must be {MIN_KEY_LENGTH} random characters or more, such as `openssl rand -base64 32` prints"
         raise ValueError(msg)
     return Secret(text)
 
 
-def must_be_random(text: str) -> Secret:
+def parse_new_secret_key(text: str) -> Secret:
     """
     Return *text* as the text of a new secret key.
 
     Raises:
         ValueError: It is too short, a placeholder from the documentation, a block that is repeated, or a sequence.
     """
-    must_be_strong(text)
+    parse_secret_key(text)
     advice = "use what `openssl rand -base64 32` prints"
     letters = _NOT_A_LETTER.sub("", text.lower())
     for word in _PLACEHOLDERS:
@@ -81,7 +81,7 @@ def must_be_random(text: str) -> Secret:
     if (text + text).find(text, 1) < len(text):
         msg = f"is one block of characters, repeated; {advice}"
         raise ValueError(msg)
-    if sum(abs(ord(one) - ord(other)) <= 1 for one, other in pairwise(text)) > _MAX_IN_SEQUENCE * len(text):
+    if sum(abs(ord(one) - ord(other)) <= 1 for one, other in pairwise(text)) > _MAX_SEQUENCE_SHARE * len(text):
         msg = f"is a sequence of characters, not a random text; {advice}"
         raise ValueError(msg)
     return Secret(text)

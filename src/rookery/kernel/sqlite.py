@@ -22,22 +22,22 @@ from urllib.parse import quote
 
 T = TypeVar("T")
 
-_TRY_AGAIN_S = 0.002
+_WAL_RETRY_DELAY_S = 0.002
 
 Synchronous = Literal["FULL", "NORMAL", "OFF"]
 
-_MAX_SHARED = 256
+_MAX_BATCH_SIZE = 256
 """At most so many pieces of work share a commit, so that the first waits a few milliseconds at most."""
 
-_NORMAL = 1
+_SYNCHRONOUS_NORMAL = 1
 """The number of `synchronous=NORMAL`: in WAL mode a commit waits for no disk, and still all of it is there or none."""
 
 _LEAST_FREE_BYTES = 64 * 1024
 """What a database needs to be opened: 32 KiB of index of its log, and as much for the log itself."""
 
-_CLOSE_S = 10.0
-_CHECK_LOCK_S = 5.0
-_BEGIN_TRIES_S = 30.0
+_CLOSE_TIMEOUT_S = 10.0
+_CHECK_LOCK_TIMEOUT_S = 5.0
+_BEGIN_TIMEOUT_S = 30.0
 
 
 def connect(
@@ -101,7 +101,7 @@ def _use_wal(connection: sqlite3.Connection, deadline: float) -> None:
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
                 raise
-            time.sleep(_TRY_AGAIN_S)
+            time.sleep(_WAL_RETRY_DELAY_S)
         else:
             return
 
@@ -109,7 +109,7 @@ def _use_wal(connection: sqlite3.Connection, deadline: float) -> None:
 def find_damage(path: Path, *, deep: bool) -> str | None:
     """Return what is wrong with a database, as far as its schema tells, or, if *deep*, all of its pages."""
     try:
-        with contextlib.closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=_CHECK_LOCK_S)) as connection:
+        with contextlib.closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=_CHECK_LOCK_TIMEOUT_S)) as connection:
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
             if not deep:
                 return None
@@ -122,10 +122,10 @@ def find_damage(path: Path, *, deep: bool) -> str | None:
         return str(error)
 
 
-class _Piece:
+class _WorkItem:
     """One caller's work, and where its outcome goes: an asyncio future on its own loop, or a thread's future."""
 
-    __slots__ = ("committed", "error", "future", "is_synced", "loop", "result", "work")
+    __slots__ = ("error", "future", "is_synced", "loop", "on_commit", "result", "work")
 
     def __init__(
         self,
@@ -133,20 +133,20 @@ class _Piece:
         *,
         loop: asyncio.AbstractEventLoop | None,
         future: asyncio.Future[object] | Future[object],
-        committed: Callable[[], None] | None,
+        on_commit: Callable[[], None] | None,
         is_synced: bool = True,
     ) -> None:
         self.work = work
         self.is_synced = is_synced
         self.loop = loop
         self.future = future
-        self.committed = committed
+        self.on_commit = on_commit
         self.result: object = None
         self.error: BaseException | None = None
 
     def resolve(self) -> None:
-        if self.error is None and self.committed is not None:
-            self.committed()
+        if self.error is None and self.on_commit is not None:
+            self.on_commit()
         if self.future.done():
             return
         if self.error is None:
@@ -155,7 +155,7 @@ class _Piece:
             self.future.set_exception(self.error)
 
 
-class Writer:
+class SqliteWriter:
     """
     The one thread of this process that writes a file; pieces of work queued meanwhile share one commit.
 
@@ -164,21 +164,21 @@ class Writer:
     """
 
     def __init__(self, connection_factory: Callable[[], sqlite3.Connection], *, name: str) -> None:
-        self._connect = connection_factory
+        self._connection_factory = connection_factory
         self._name = name
-        self._queue: queue.SimpleQueue[_Piece | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_WorkItem | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
-        self._closed = False
+        self._is_closed = False
 
     async def submit(
-        self, work: Callable[[sqlite3.Connection], T], *, committed: Callable[[], None] | None = None, is_synced: bool = True
+        self, work: Callable[[sqlite3.Connection], T], *, on_commit: Callable[[], None] | None = None, is_synced: bool = True
     ) -> T:
         """
         Run *work* on the writer's thread and return its result once its commit is on the disk.
 
         What *work* raises is raised here, and undone there. A caller that is cancelled meanwhile does not stop the
-        work: it is committed or not as a whole, and *committed* is called on the loop if it was, before the caller
+        work: it is committed or not as a whole, and *on_commit* is called on the loop if it was, before the caller
         goes on.
 
         Args:
@@ -187,59 +187,59 @@ class Writer:
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[object] = loop.create_future()
-        self._enqueue(_Piece(work, loop=loop, future=future, committed=committed, is_synced=is_synced))
+        self._enqueue(_WorkItem(work, loop=loop, future=future, on_commit=on_commit, is_synced=is_synced))
         return cast("T", await future)
 
-    def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    def submit_and_wait(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Do as `submit`, for a caller in a thread of its own."""
         future: Future[object] = Future()
-        self._enqueue(_Piece(work, loop=None, future=future, committed=None))
+        self._enqueue(_WorkItem(work, loop=None, future=future, on_commit=None))
         return cast("T", future.result())
 
     def close(self) -> None:
         """Finish what is queued and end the thread; twice does no harm."""
         with self._lock:
-            self._closed = True
+            self._is_closed = True
             thread, self._thread = self._thread, None
         if thread is not None:
             self._queue.put(None)
-            thread.join(_CLOSE_S)
+            thread.join(_CLOSE_TIMEOUT_S)
 
-    def _enqueue(self, piece: _Piece) -> None:
+    def _enqueue(self, piece: _WorkItem) -> None:
         with self._lock:
-            if self._closed:
+            if self._is_closed:
                 msg = f"the writer of {self._name} is closed"
                 raise sqlite3.ProgrammingError(msg)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._serve, name=f"sqlite-{self._name}", daemon=True)
+                self._thread = threading.Thread(target=self._run_forever, name=f"sqlite-{self._name}", daemon=True)
                 self._thread.start()
             self._queue.put(piece)
 
-    def _serve(self) -> None:
-        file: _File | None = None
+    def _run_forever(self) -> None:
+        file: _WriterConnection | None = None
         try:
             while True:
-                pieces, last = self._take()
+                pieces, last = self._take_batch()
                 if pieces:
                     try:
-                        file = file or _File(self._connect())
-                        file.commit_together(pieces)
+                        file = file or _WriterConnection(self._connection_factory())
+                        file.commit_batch(pieces)
                     except BaseException as error:  # noqa: BLE001 - whatever it was, each waiting caller must hear of it
                         for piece in pieces:
                             piece.error = piece.error or error
-                    _resolve(pieces)
+                    _resolve_batch(pieces)
                 if last:
                     return
         finally:
             if file is not None:
                 file.close()
 
-    def _take(self) -> tuple[list[_Piece], bool]:
+    def _take_batch(self) -> tuple[list[_WorkItem], bool]:
         first = self._queue.get()
         if first is None:
             return [], True
         pieces = [first]
-        while len(pieces) < _MAX_SHARED:
+        while len(pieces) < _MAX_BATCH_SIZE:
             try:
                 piece = self._queue.get_nowait()
             except queue.Empty:
@@ -250,24 +250,24 @@ class Writer:
         return pieces, False
 
 
-class _File:
+class _WriterConnection:
     """A writer's connection, on its thread. What it executes hands the interpreter's lock over each time, so that is little."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        (self._level,) = cast("tuple[int]", connection.execute("PRAGMA synchronous").fetchone())
-        self._now = self._level
+        (self._synchronous_level,) = cast("tuple[int]", connection.execute("PRAGMA synchronous").fetchone())
+        self._current_level = self._synchronous_level
         (_, _, path) = cast("tuple[int, str, str]", connection.execute("PRAGMA database_list").fetchone())
-        self._wal = f"{path}-wal"
+        self._wal_path = f"{path}-wal"
 
     def close(self) -> None:
         self._connection.close()
 
-    def commit_together(self, pieces: list[_Piece]) -> None:
+    def commit_batch(self, pieces: list[_WorkItem]) -> None:
         connection, is_synced = self._connection, any(piece.is_synced for piece in pieces)
-        self._wait_for_disk(self._level if is_synced else min(self._level, _NORMAL))
+        self._set_synchronous_level(self._synchronous_level if is_synced else min(self._synchronous_level, _SYNCHRONOUS_NORMAL))
         before = connection.total_changes
-        _begin(connection)
+        _begin_immediate(connection)
         try:
             if len(pieces) == 1:
                 pieces[0].result = pieces[0].work(connection)
@@ -279,16 +279,16 @@ class _File:
             with contextlib.suppress(sqlite3.Error):
                 connection.execute("ROLLBACK")
             raise
-        if is_synced and self._level > _NORMAL and connection.total_changes == before:
-            self._sync()
+        if is_synced and self._synchronous_level > _SYNCHRONOUS_NORMAL and connection.total_changes == before:
+            self._sync_wal()
 
-    def _wait_for_disk(self, level: int) -> None:
+    def _set_synchronous_level(self, level: int) -> None:
         """Let commits wait for the disk as *level* says; asked only where that changes anything."""
-        if level != self._now:
+        if level != self._current_level:
             self._connection.execute(f"PRAGMA synchronous={level}")
-            self._now = level
+            self._current_level = level
 
-    def _sync(self) -> None:
+    def _sync_wal(self) -> None:
         """
         Wait until what was committed before is on the disk.
 
@@ -296,7 +296,7 @@ class _File:
         that was not waited for, of whichever process, says as much as work that wrote it: its caller relies on it.
         """
         try:
-            descriptor = os.open(self._wal, os.O_RDWR)
+            descriptor = os.open(self._wal_path, os.O_RDWR)
         except FileNotFoundError:
             return  # all of it is in the database itself
         except OSError as error:
@@ -309,9 +309,9 @@ class _File:
             os.close(descriptor)
 
 
-def _begin(connection: sqlite3.Connection) -> None:
+def _begin_immediate(connection: sqlite3.Connection) -> None:
     """Take the write lock; another process that holds it longer than the busy timeout is waited for again, up to a bound."""
-    deadline = time.monotonic() + _BEGIN_TRIES_S
+    deadline = time.monotonic() + _BEGIN_TIMEOUT_S
     while True:
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -324,7 +324,7 @@ def _begin(connection: sqlite3.Connection) -> None:
             return
 
 
-def _run_in_savepoint(connection: sqlite3.Connection, piece: _Piece) -> None:
+def _run_in_savepoint(connection: sqlite3.Connection, piece: _WorkItem) -> None:
     connection.execute("SAVEPOINT piece")
     try:
         piece.result = piece.work(connection)
@@ -337,9 +337,9 @@ def _run_in_savepoint(connection: sqlite3.Connection, piece: _Piece) -> None:
     connection.execute("RELEASE piece")
 
 
-def _resolve(pieces: list[_Piece]) -> None:
+def _resolve_batch(pieces: list[_WorkItem]) -> None:
     """Tell each caller; callers of one loop together, since waking a loop is dear (about 10 µs)."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[_Piece]] = {}
+    by_loop: dict[asyncio.AbstractEventLoop, list[_WorkItem]] = {}
     for piece in pieces:
         if piece.loop is None:
             piece.resolve()
@@ -347,9 +347,9 @@ def _resolve(pieces: list[_Piece]) -> None:
             by_loop.setdefault(piece.loop, []).append(piece)
     for loop, theirs in by_loop.items():
         with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
-            loop.call_soon_threadsafe(_resolve_all, theirs)
+            loop.call_soon_threadsafe(_resolve_items, theirs)
 
 
-def _resolve_all(pieces: list[_Piece]) -> None:
+def _resolve_items(pieces: list[_WorkItem]) -> None:
     for piece in pieces:
         piece.resolve()

@@ -25,7 +25,7 @@ _SYNONYMS = (
 """Names of one thing in different places of the API, or in the API of others."""
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
+def find_nearest(name: str, known: Iterable[str]) -> str | None:
     """
     Return the known name that was probably meant; None if none is near.
 
@@ -33,45 +33,47 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     or if both are names of one thing.
     """
     candidates = list(known)
-    wanted = _plain(name)
+    wanted = _normalize(name)
     if not wanted or len(wanted) > _MAX_LENGTH:
         return None
-    distances = [(distance, candidate) for candidate in candidates if (distance := _nearness(wanted, _plain(candidate))) is not None]
+    distances = [
+        (distance, candidate) for candidate in candidates if (distance := _name_distance(wanted, _normalize(candidate))) is not None
+    ]
     if distances:
         return min(distances, key=lambda each: each[0])[1]
     same = {each for group in _SYNONYMS if wanted in group for each in group}
     return next((candidate for candidate in candidates if candidate in same), None)
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def suggest(name: str, known: Iterable[str]) -> str:
     """Return `; did you mean 'x'?`, or nothing, to be put behind a statement."""
-    near = nearest(name, known)
+    near = find_nearest(name, known)
     return f"; did you mean {near!r}?" if near is not None else ""
 
 
-def _plain(name: str) -> str:
+def _normalize(name: str) -> str:
     return name.strip().casefold().replace("-", "_")
 
 
-def _nearness(wanted: str, other: str) -> int | None:
+def _name_distance(wanted: str, other: str) -> int | None:
     """Return how far two names are apart, None if too far; names such as `brain:read` are compared part by part."""
     parts, other_parts = _SEPARATOR.split(wanted), _SEPARATOR.split(other)
     pairs = list(zip(parts, other_parts, strict=True)) if len(parts) == len(other_parts) else [(wanted, other)]
     total = 0
     for one, another in pairs:
         bound = max(1, len(one) // 3)
-        distance = _PREFIX_DISTANCE if one != another and _is_beginning(one, another) else _distance(one, another, bound)
+        distance = _PREFIX_DISTANCE if one != another and _is_prefix(one, another) else _edit_distance(one, another, bound)
         if distance and (distance > bound or distance >= len(one)):
             return None
         total += distance
     return total
 
 
-def _is_beginning(one: str, other: str) -> bool:
+def _is_prefix(one: str, other: str) -> bool:
     return min(len(one), len(other)) >= _MIN_PREFIX and (one.startswith(other) or other.startswith(one))
 
 
-def _distance(one: str, other: str, bound: int) -> int:
+def _edit_distance(one: str, other: str, bound: int) -> int:
     """Return how many characters to insert, delete, replace or swap turn *one* into *other*; above *bound*, any larger number."""
     if abs(len(one) - len(other)) > bound:
         return bound + 1

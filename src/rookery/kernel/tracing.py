@@ -1,8 +1,8 @@
 """
 Traces: what a request waited for, as spans of a trace that its caller may have begun (W3C trace context).
 
-Off unless the shell is given a tracer. Then each request has a span, and `span` below it makes others; outside of a request, or
-after its end, `span` does nothing. No span ever holds a key, an argument, a query or a memory's content.
+Off unless the shell is given a tracer. Then each request has a span, and `start_span` below it makes others; outside of a request, or
+after its end, `start_span` does nothing. No span ever holds a key, an argument, a query or a memory's content.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Protocol
 
-Value = str | int | bool
+AttributeValue = str | int | bool
 
 
 class Span(Protocol):
@@ -26,15 +26,15 @@ class Span(Protocol):
     @property
     def trace_id(self) -> str: ...
 
-    def child(self, name: str, attributes: Mapping[str, Value], *, elsewhere: bool) -> Span:
-        """Begin a span below this one; *elsewhere*: it waits for another server."""
+    def start_child(self, name: str, attributes: Mapping[str, AttributeValue], *, is_remote: bool) -> Span:
+        """Begin a span below this one; *is_remote*: it waits for another server."""
         ...
 
-    def headers(self) -> Mapping[str, str]:
+    def propagation_headers(self) -> Mapping[str, str]:
         """Return the headers by which a server that we ask joins the trace: `traceparent`, and `tracestate` if there is one."""
         ...
 
-    def rename(self, name: str, attributes: Mapping[str, Value]) -> None:
+    def rename(self, name: str, attributes: Mapping[str, AttributeValue]) -> None:
         """Say what it turned out to be."""
         ...
 
@@ -46,7 +46,7 @@ class Span(Protocol):
 class Tracer(Protocol):
     """Where spans go. Nothing here waits for that: what cannot be sent is dropped."""
 
-    def serve(self, method: str, headers: Iterable[tuple[bytes, bytes]]) -> Span:
+    def start_request_span(self, method: str, headers: Iterable[tuple[bytes, bytes]]) -> Span:
         """Begin the span of a request, in its caller's trace if its headers name one."""
         ...
 
@@ -55,11 +55,11 @@ class Tracer(Protocol):
         ...
 
 
-_CURRENT: ContextVar[Span | None] = ContextVar("rookery_span", default=None)
+_CURRENT_SPAN: ContextVar[Span | None] = ContextVar("rookery_span", default=None)
 
 
-class _Nothing:
-    """What `span` is where nothing is traced."""
+class _NoopSpan:
+    """What `start_span` is where nothing is traced."""
 
     __slots__ = ()
 
@@ -70,10 +70,10 @@ class _Nothing:
         return
 
 
-_NOTHING = _Nothing()
+_NOOP_SPAN = _NoopSpan()
 
 
-class Inside:
+class SpanScope:
     """A span around a block; one that raises is marked by the name of the exception's class."""
 
     __slots__ = ("_span", "_token")
@@ -83,40 +83,40 @@ class Inside:
         self._token: Token[Span | None] | None = None
 
     def __enter__(self) -> None:
-        self._token = _CURRENT.set(self._span)
+        self._token = _CURRENT_SPAN.set(self._span)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._span.end(error=None if kind is None else kind.__name__)
         if self._token is not None:
-            _CURRENT.reset(self._token)
+            _CURRENT_SPAN.reset(self._token)
 
 
-def span(name: str, *, elsewhere: bool = False, **attributes: Value) -> Inside | _Nothing:
+def start_span(name: str, *, is_remote: bool = False, **attributes: AttributeValue) -> SpanScope | _NoopSpan:
     """
     Return a context manager that makes a span of its block, if a request that is traced is being served; else it does nothing.
 
     Doing nothing takes 0.3 µs (`python -m benchmarks.metrics`).
 
     Args:
-        elsewhere: Whether the block waits for another server, which is told of the trace.
+        is_remote: Whether the block waits for another server, which is told of the trace.
     """
-    parent = _CURRENT.get()
+    parent = _CURRENT_SPAN.get()
     if parent is None or not parent.is_open:
-        return _NOTHING
-    return Inside(parent.child(name, attributes, elsewhere=elsewhere))
+        return _NOOP_SPAN
+    return SpanScope(parent.start_child(name, attributes, is_remote=is_remote))
 
 
-def enter(span: Span) -> Token[Span | None]:
-    """Make *span* the parent of what begins from here on; `leave` must follow."""
-    return _CURRENT.set(span)
+def attach_span(span: Span) -> Token[Span | None]:
+    """Make *start_span* the parent of what begins from here on; `detach_span` must follow."""
+    return _CURRENT_SPAN.set(span)
 
 
-def leave(token: Token[Span | None]) -> None:
-    """Undo `enter`."""
-    _CURRENT.reset(token)
+def detach_span(token: Token[Span | None]) -> None:
+    """Undo `attach_span`."""
+    _CURRENT_SPAN.reset(token)
 
 
-def outgoing() -> Mapping[str, str]:
+def propagation_headers() -> Mapping[str, str]:
     """Return the headers for a request to another server; none where nothing is traced."""
-    current = _CURRENT.get()
-    return {} if current is None else current.headers()
+    current = _CURRENT_SPAN.get()
+    return {} if current is None else current.propagation_headers()

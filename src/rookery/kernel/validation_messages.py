@@ -7,11 +7,11 @@ from typing import cast
 
 from pydantic_core import ErrorDetails
 
-_MAX_SHOWN = 60
+_MAX_VALUE_LENGTH = 60
 _SECRET_WORDS = frozenset({"secret", "secrets", "password", "token", "key"})
 """A field whose name has one of these words may hold a secret, which no answer repeats."""
 
-_PATTERNS: Mapping[str, str] = {
+_PATTERN_TEXTS: Mapping[str, str] = {
     r"^[a-z][a-z0-9_-]{0,63}$": "1 to 64 lower-case letters, digits, `_` and `-`, the first one a letter",
     r"^[0-9a-f]{16}$": "16 hexadecimal digits in lower case",
     r"^[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?$": "1 to 64 lower-case letters, digits and `-`, without `-` at either end",
@@ -22,7 +22,7 @@ _PATTERNS: Mapping[str, str] = {
 }
 """The patterns of our fields in words."""
 
-_TYPES: Mapping[str, str] = {
+_TYPE_TEXTS: Mapping[str, str] = {
     "string_type": "a string",
     "int_type": "an integer",
     "int_parsing": "an integer",
@@ -40,13 +40,13 @@ _TYPES: Mapping[str, str] = {
     "model_attributes_type": "a JSON object",
     "none_required": "null",
 }
-_BOUNDS: Mapping[str, tuple[str, str]] = {
+_BOUND_TEXTS: Mapping[str, tuple[str, str]] = {
     "greater_than_equal": ("ge", "at least"),
     "less_than_equal": ("le", "at most"),
     "greater_than": ("gt", "more than"),
     "less_than": ("lt", "less than"),
 }
-_LENGTHS: Mapping[str, tuple[str, str, str]] = {
+_LENGTH_TEXTS: Mapping[str, tuple[str, str, str]] = {
     "string_too_short": ("min_length", "at least", "character"),
     "string_too_long": ("max_length", "at most", "character"),
     "too_short": ("min_length", "at least", "item"),
@@ -54,31 +54,31 @@ _LENGTHS: Mapping[str, tuple[str, str, str]] = {
 }
 
 
-def sentence(error: ErrorDetails) -> str:
+def describe_error(error: ErrorDetails) -> str:
     """Return what is wrong with a value, and what is allowed. What has no sentence of ours keeps pydantic's."""
     kind, context = error["type"], cast("Mapping[str, object]", error.get("ctx", {}))
-    shown = _shown(error)
+    shown = _format_value(error)
     if kind == "missing":
         return "is required"
-    if kind in _TYPES:
-        return f"must be {_TYPES[kind]}{shown}"
+    if kind in _TYPE_TEXTS:
+        return f"must be {_TYPE_TEXTS[kind]}{shown}"
     if kind in {"literal_error", "enum"}:
         return f"must be one of {context['expected']}{shown}"
     if kind == "string_pattern_mismatch":
         pattern = str(context["pattern"])
-        return f"must be {_PATTERNS[pattern]}{shown}" if pattern in _PATTERNS else f"must match the pattern {pattern}{shown}"
-    if kind in _BOUNDS:
-        bound, words = _BOUNDS[kind]
+        return f"must be {_PATTERN_TEXTS[pattern]}{shown}" if pattern in _PATTERN_TEXTS else f"must match the pattern {pattern}{shown}"
+    if kind in _BOUND_TEXTS:
+        bound, words = _BOUND_TEXTS[kind]
         limit = context[bound]
         return f"must be {words} {f'{limit:g}' if isinstance(limit, float) else limit}{shown}"
-    if kind in _LENGTHS:
-        bound, words, thing = _LENGTHS[kind]
+    if kind in _LENGTH_TEXTS:
+        bound, words, thing = _LENGTH_TEXTS[kind]
         count = cast("int", context[bound])
-        return f"must have {words} {count:,} {thing}{'' if count == 1 else 's'}{_length(error['input'])}"
+        return f"must have {words} {count:,} {thing}{'' if count == 1 else 's'}{_format_length(error['input'])}"
     return error["msg"].removeprefix("Value error, ")
 
 
-def _shown(error: ErrorDetails) -> str:
+def _format_value(error: ErrorDetails) -> str:
     """Return `, not VALUE` if the value is short, and nothing that could be a secret."""
     value = error["input"]
     if any(not _SECRET_WORDS.isdisjoint(str(part).lower().split("_")) for part in error["loc"]):
@@ -87,8 +87,8 @@ def _shown(error: ErrorDetails) -> str:
         return f", not {str(value).lower()}"
     if value is None:
         return ", not null"
-    if isinstance(value, (int, float)) or (isinstance(value, str) and len(value) <= _MAX_SHOWN):
-        return f", not {value!r}" if len(repr(value)) <= _MAX_SHOWN + 2 else ""
+    if isinstance(value, (int, float)) or (isinstance(value, str) and len(value) <= _MAX_VALUE_LENGTH):
+        return f", not {value!r}" if len(repr(value)) <= _MAX_VALUE_LENGTH + 2 else ""
     if isinstance(value, list):
         return ", not an array"
     if isinstance(value, dict):
@@ -96,7 +96,7 @@ def _shown(error: ErrorDetails) -> str:
     return ""
 
 
-def _length(value: object) -> str:
+def _format_length(value: object) -> str:
     if isinstance(value, list):
         return f", not {len(cast('list[object]', value)):,}"
     return f", not {len(value):,}" if isinstance(value, str) else ""

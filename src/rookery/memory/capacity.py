@@ -9,26 +9,26 @@ from pathlib import Path
 
 from rookery.kernel.db import Database
 from rookery.kernel.disk_space import DiskSpace
-from rookery.kernel.jobs import Jobs
+from rookery.kernel.jobs import JobQueue
 from rookery.memory.errors import BacklogFull, MemoriesFull
-from rookery.memory.indexing import EMBED
+from rookery.memory.indexing import EMBED_JOB
 from rookery.memory.store import records
 
-_RECOUNT_S = 1.0
-_REFUSE_S = 0.1
+_RECOUNT_INTERVAL_S = 1.0
+_REJECT_RECOUNT_INTERVAL_S = 0.1
 """Nobody is refused on a number older than this, but a full workspace is not counted for each attempt."""
 
-_SURE_S = 600.0
-_SLOWEST_S = 1.0
-_BACKLOG_STEP = 50
+_MAX_COUNT_AGE_S = 600.0
+_MAX_DELAY_S = 1.0
+_BACKLOG_RECOUNT_DIVISOR = 50
 """The backlog is counted again after a fiftieth of its limit was accepted: then it is never far from what we think."""
 
-_MEMORIES_STEP = 8
+_MEMORIES_RECOUNT_DIVISOR = 8
 """Memories are counted again after an eighth of the room left was used: up to eight processes may fill the rest unseen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class StorageLimits:
     """
     D-17's numbers, per workspace but for the disk.
 
@@ -43,17 +43,17 @@ class Limits:
 
 
 @dataclass(slots=True)
-class _Known:
+class _CachedCount:
     """A number as last counted, and how many were accepted since."""
 
-    counted: int = 0
-    accepted: int = 0
-    at_s: float = float("-inf")
-    counting: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
+    count: int = 0
+    added: int = 0
+    counted_at_s: float = float("-inf")
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
 
     @property
-    def now(self) -> int:
-        return self.counted + self.accepted
+    def total(self) -> int:
+        return self.count + self.added
 
 
 class Capacity:
@@ -64,66 +64,66 @@ class Capacity:
         monotonic: Seconds of a clock that never goes back; tests pass their own.
     """
 
-    def __init__(self, *, db: Database, jobs: Jobs, limits: Limits, monotonic: Callable[[], float]) -> None:
+    def __init__(self, *, db: Database, jobs: JobQueue, limits: StorageLimits, monotonic: Callable[[], float]) -> None:
         self._db = db
         self._jobs = jobs
         self._limits = limits
         self._monotonic = monotonic
-        self._memories: dict[int, _Known] = {}
-        self._backlogs: dict[int, _Known] = {}
+        self._memories: dict[int, _CachedCount] = {}
+        self._backlogs: dict[int, _CachedCount] = {}
         self._disk = DiskSpace(limits.folder, min_free_bytes=limits.min_free_bytes, monotonic=monotonic)
 
-    async def admit(self, workspace_id: int, number: int) -> None:
+    async def admit(self, workspace_id: int, count: int) -> None:
         """
-        Let *number* drafts in, the later the fuller the backlog is beyond its half: back-pressure before refusal.
+        Let *count_memories* drafts in, the later the fuller the backlog is beyond its half: back-pressure before refusal.
 
         Raises:
             StorageFull: The disk has less than the free room required.
             MemoriesFull: The workspace would have more memories than it may.
             BacklogFull: More would wait for indexing than may.
         """
-        self.must_have_room()
-        await self._count_memories(workspace_id, number)
-        backlog = await self._count_backlog(workspace_id, number)
+        self.require_disk_space()
+        await self._require_memory_room(workspace_id, count)
+        backlog = await self._get_backlog(workspace_id, count)
         limit = self._limits.max_backlog
-        if backlog + number > limit:
+        if backlog + count > limit:
             raise BacklogFull(limit)
         pressure = (2 * backlog - limit) / limit
         if pressure > 0:
-            await asyncio.sleep(_SLOWEST_S * pressure)
+            await asyncio.sleep(_MAX_DELAY_S * pressure)
 
-    async def room(self, workspace_id: int, wanted: int) -> int:
+    async def count_admissible(self, workspace_id: int, count: int) -> int:
         """
-        Return how many of *wanted* memories may be stored whose indexing is no part of the backlog, as an import's.
+        Return how many of *count_memories* memories may be stored whose indexing is no part of the backlog, as an import's.
 
         Raises:
             StorageFull: As `admit`.
         """
-        self.must_have_room()
+        self.require_disk_space()
         try:
-            await self._count_memories(workspace_id, wanted)
+            await self._require_memory_room(workspace_id, count)
         except MemoriesFull:
-            return max(0, self._limits.max_memories - self._memories[workspace_id].now)
-        return wanted
+            return max(0, self._limits.max_memories - self._memories[workspace_id].total)
+        return count
 
     @property
-    def most_memories(self) -> int:
+    def max_memories(self) -> int:
         """How many a workspace may have."""
         return self._limits.max_memories
 
-    def moved_in(self, workspace_id: int, number: int) -> None:
-        """Take note that *number* memories were let in by `room` and stored."""
+    def add_imported(self, workspace_id: int, count: int) -> None:
+        """Take note that *count_memories* memories were let in by `count_admissible` and stored."""
         known = self._memories.get(workspace_id)
         if known is not None:
-            known.accepted += number
+            known.added += count
 
-    def accepted(self, workspace_id: int, number: int) -> None:
-        """Take note that *number* memories were stored."""
+    def add_stored(self, workspace_id: int, count: int) -> None:
+        """Take note that *count_memories* memories were stored."""
         for known in (self._memories.get(workspace_id), self._backlogs.get(workspace_id)):
             if known is not None:
-                known.accepted += number
+                known.added += count
 
-    def must_have_room(self) -> None:
+    def require_disk_space(self) -> None:
         """
         Do nothing if the disk has room; it is asked once a second at most.
 
@@ -132,35 +132,39 @@ class Capacity:
         """
         self._disk.require()
 
-    async def _count_memories(self, workspace_id: int, number: int) -> None:
-        known = self._memories.setdefault(workspace_id, _Known())
+    async def _require_memory_room(self, workspace_id: int, count: int) -> None:
+        known = self._memories.setdefault(workspace_id, _CachedCount())
         limit = self._limits.max_memories
-        age_s = self._monotonic() - known.at_s
-        used_much = known.accepted * _MEMORIES_STEP >= limit - known.counted
-        would_refuse = known.now + number > limit
-        if age_s >= _SURE_S or (age_s >= _RECOUNT_S and used_much) or (age_s >= _REFUSE_S and would_refuse):
-            await self._recount(known, lambda: self._db.read(lambda tx: records.count(tx, workspace_id)))
-        if known.now + number > limit:
+        age_s = self._monotonic() - known.counted_at_s
+        used_much = known.added * _MEMORIES_RECOUNT_DIVISOR >= limit - known.count
+        would_refuse = known.total + count > limit
+        if (
+            age_s >= _MAX_COUNT_AGE_S
+            or (age_s >= _RECOUNT_INTERVAL_S and used_much)
+            or (age_s >= _REJECT_RECOUNT_INTERVAL_S and would_refuse)
+        ):
+            await self._recount(known, lambda: self._db.read(lambda tx: records.count_memories(tx, workspace_id)))
+        if known.total + count > limit:
             raise MemoriesFull(limit)
 
-    async def _count_backlog(self, workspace_id: int, number: int) -> int:
-        known = self._backlogs.setdefault(workspace_id, _Known())
+    async def _get_backlog(self, workspace_id: int, count: int) -> int:
+        known = self._backlogs.setdefault(workspace_id, _CachedCount())
         limit = self._limits.max_backlog
-        age_s = self._monotonic() - known.at_s
-        accepted_many = known.accepted * _BACKLOG_STEP >= limit
-        is_half_full = age_s >= _RECOUNT_S and 2 * known.now >= limit
-        would_refuse = age_s >= _REFUSE_S and known.now + number > limit
-        if age_s >= _SURE_S or accepted_many or is_half_full or would_refuse:
-            await self._recount(known, lambda: self._jobs.backlog(EMBED, workspace_id))
-        return known.now
+        age_s = self._monotonic() - known.counted_at_s
+        accepted_many = known.added * _BACKLOG_RECOUNT_DIVISOR >= limit
+        is_half_full = age_s >= _RECOUNT_INTERVAL_S and 2 * known.total >= limit
+        would_refuse = age_s >= _REJECT_RECOUNT_INTERVAL_S and known.total + count > limit
+        if age_s >= _MAX_COUNT_AGE_S or accepted_many or is_half_full or would_refuse:
+            await self._recount(known, lambda: self._jobs.count_pending(EMBED_JOB, workspace_id))
+        return known.total
 
-    async def _recount(self, known: _Known, count: Callable[[], Awaitable[int]]) -> None:
+    async def _recount(self, cached: _CachedCount, count: Callable[[], Awaitable[int]]) -> None:
         """Count once for all who ask meanwhile; what is accepted during the count is added to it."""
-        asked_at_s = known.at_s
-        async with known.counting:
-            if known.at_s != asked_at_s:
+        asked_at_s = cached.counted_at_s
+        async with cached.lock:
+            if cached.counted_at_s != asked_at_s:
                 return
-            before, at_s = known.accepted, self._monotonic()
-            known.counted = await count()
-            known.accepted -= before
-            known.at_s = at_s
+            before, at_s = cached.added, self._monotonic()
+            cached.count = await count()
+            cached.added -= before
+            cached.counted_at_s = at_s

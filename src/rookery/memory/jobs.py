@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
-from rookery.kernel.jobs import Done, Failed, Job, Kind, Outcome
-from rookery.memory.indexing import AGAIN, DELETE, EMBED, EMBED_MOVED, Indexer
+from rookery.kernel.jobs import Job, JobDone, JobFailed, JobKind, JobOutcome
+from rookery.memory.indexing import DELETE_JOB, EMBED_IMPORTED_JOB, EMBED_JOB, FORCE_FIELD, Indexer
 from rookery.memory.models import Memory
 from rookery.memory.store import indexing, records
 
-RETRIES_S = (10, 60, 300)
+RETRY_DELAYS_S = (10, 60, 300)
 """Spec 6.1 and 8: after the first run three more, then the memory is failed until an engine recovers or a day passes."""
 
-BATCH = 32
+BATCH_SIZE = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,25 +26,25 @@ class MemoryJobs:
     indexer: Indexer
     clock: Clock
 
-    def kinds(self) -> list[Kind]:
+    def kinds(self) -> list[JobKind]:
         """Return them, for a worker."""
         return [
-            self._embedding(EMBED),
-            self._embedding(EMBED_MOVED),
-            Kind(name=DELETE, handler=self.drop, batch=BATCH, retries_s=RETRIES_S),
+            self._embed_kind(EMBED_JOB),
+            self._embed_kind(EMBED_IMPORTED_JOB),
+            JobKind(name=DELETE_JOB, handler=self.delete, batch_size=BATCH_SIZE, retry_delays_s=RETRY_DELAYS_S),
         ]
 
-    def _embedding(self, name: str) -> Kind:
-        return Kind(
+    def _embed_kind(self, name: str) -> JobKind:
+        return JobKind(
             name=name,
             handler=self.embed,
-            batch=BATCH,
-            retries_s=RETRIES_S,
-            gives_way=self.indexer.give_way,
-            exhausted=self._exhausted,
+            batch_size=BATCH_SIZE,
+            retry_delays_s=RETRY_DELAYS_S,
+            before_claim=self.indexer.wait_for_idle,
+            on_failed=self._mark_failed,
         )
 
-    async def embed(self, jobs: Sequence[Job]) -> Mapping[str, Outcome]:
+    async def embed(self, jobs: Sequence[Job]) -> Mapping[str, JobOutcome]:
         """
         Index the memories of *jobs*; those deleted, archived or expired meanwhile are done, and leave the indexes.
 
@@ -53,7 +53,7 @@ class MemoryJobs:
         """
         wanted: dict[int, dict[str, None]] = {}
         # Who died at it may have put what it had read over what another job put since.
-        again = {_memory_id(job) for job in jobs if job.is_taken_over or job.payload.get(AGAIN) is True}
+        again = {_memory_id(job) for job in jobs if job.is_taken_over or job.payload.get(FORCE_FIELD) is True}
         for job in jobs:
             wanted.setdefault(job.workspace_id, {})[_memory_id(job)] = None
         at, model = self.clock(), self.indexer.model
@@ -61,8 +61,8 @@ class MemoryJobs:
         def read(tx: Tx) -> tuple[list[Memory], dict[int, list[str]]]:
             waiting, gone = list[Memory](), dict[int, list[str]]()
             for workspace_id, ids in wanted.items():
-                found = {memory.id: memory for memory in records.by_ids(tx, workspace_id, list(ids))}
-                alive = indexing.alive(tx, workspace_id, list(ids), at=at)
+                found = {memory.id: memory for memory in records.get_memories(tx, workspace_id, list(ids))}
+                alive = indexing.filter_live(tx, workspace_id, list(ids), at=at)
                 waiting.extend(found[each] for each in ids if each in alive and (each in again or not _is_indexed(found[each], model)))
                 gone[workspace_id] = [each for each in ids if each not in alive]
             return waiting, gone
@@ -70,11 +70,11 @@ class MemoryJobs:
         waiting, gone = await self.db.read(read)
         for workspace_id, ids in gone.items():
             # A run that died between its put and its last look may have left them behind.
-            await self.indexer.drop(workspace_id, ids)
+            await self.indexer.delete(workspace_id, ids)
         reasons = await self.indexer.index(waiting)
-        return {job.id: Failed(reasons[_memory_id(job)]) if _memory_id(job) in reasons else Done() for job in jobs}
+        return {job.id: JobFailed(reasons[_memory_id(job)]) if _memory_id(job) in reasons else JobDone() for job in jobs}
 
-    async def drop(self, jobs: Sequence[Job]) -> Mapping[str, Outcome]:
+    async def delete(self, jobs: Sequence[Job]) -> Mapping[str, JobOutcome]:
         """
         Take the memories of *jobs* out of the indexes, but for those that came back meanwhile.
 
@@ -87,14 +87,14 @@ class MemoryJobs:
         at = self.clock()
 
         def read(tx: Tx) -> dict[int, set[str]]:
-            return {workspace_id: indexing.alive(tx, workspace_id, ids, at=at) for workspace_id, ids in wanted.items()}
+            return {workspace_id: indexing.filter_live(tx, workspace_id, ids, at=at) for workspace_id, ids in wanted.items()}
 
         alive = await self.db.read(read)
         for workspace_id, ids in wanted.items():
-            await self.indexer.drop(workspace_id, [each for each in ids if each not in alive[workspace_id]])
-        return {job.id: Done() for job in jobs}
+            await self.indexer.delete(workspace_id, [each for each in ids if each not in alive[workspace_id]])
+        return {job.id: JobDone() for job in jobs}
 
-    def _exhausted(self, tx: Tx, job: Job) -> None:
+    def _mark_failed(self, tx: Tx, job: Job) -> None:
         indexing.mark_failed(tx, job.workspace_id, _memory_id(job), at=self.clock())
 
 

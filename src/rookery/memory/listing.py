@@ -5,8 +5,8 @@ from __future__ import annotations
 from rookery.access.models import Caller
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database
-from rookery.memory.models import Counted, Filters, Memory, MemoryState, OrgCount
-from rookery.memory.reach import within
+from rookery.memory.access_filter import build_access_filter
+from rookery.memory.models import Memory, MemoryFilter, MemoryState, NameCount, OrgCount
 from rookery.memory.store import queries
 
 
@@ -23,19 +23,19 @@ class Listing:
         self._clock = clock
         self._model = model
 
-    async def page(
-        self, caller: Caller, filters: Filters, *, state: MemoryState | None, limit: int, offset: int
+    async def list_page(
+        self, caller: Caller, memory_filter: MemoryFilter, *, state: MemoryState | None, limit: int, offset: int
     ) -> tuple[list[Memory], int]:
         """Return a stretch of memories, newest first, and how many there are in all; *state* None: all but archived ones."""
-        inside = within(caller, filters, at=self._clock(), is_list=True)
-        return await self._db.read(lambda tx: queries.page(tx, inside, state, model=self._model, limit=limit, offset=offset))
+        inside = build_access_filter(caller, memory_filter, at=self._clock(), is_list=True)
+        return await self._db.read(lambda tx: queries.list_page(tx, inside, state, model=self._model, limit=limit, offset=offset))
 
-    async def tags(self, caller: Caller, filters: Filters) -> list[Counted]:
+    async def count_tags(self, caller: Caller, memory_filter: MemoryFilter) -> list[NameCount]:
         """Return tags with the number of memories that have them, most frequent first."""
-        inside = within(caller, filters, at=self._clock(), is_list=True)
-        return await self._db.read(lambda tx: queries.tags(tx, inside))
+        inside = build_access_filter(caller, memory_filter, at=self._clock(), is_list=True)
+        return await self._db.read(lambda tx: queries.count_tags(tx, inside))
 
-    async def scopes(self, caller: Caller, filters: Filters) -> list[OrgCount]:
+    async def count_scopes(self, caller: Caller, memory_filter: MemoryFilter) -> list[OrgCount]:
         """Return orgs and their projects with the number of memories in each, most first."""
-        inside = within(caller, filters, at=self._clock(), is_list=True)
-        return await self._db.read(lambda tx: queries.scopes(tx, inside))
+        inside = build_access_filter(caller, memory_filter, at=self._clock(), is_list=True)
+        return await self._db.read(lambda tx: queries.count_scopes(tx, inside))

@@ -10,13 +10,13 @@ from hashlib import blake2b
 
 from rookery.memory.models import Memory
 
-MAX_CONTENT = 50_000
+MAX_CONTENT_CHARS = 50_000
 MAX_TAGS = 100
 """As `remember` takes (D-40): what is merged must be storable again."""
 
-_GAP = "\n\n"
-_SENTENCES = re.compile(r"(?<=[.!?])\s+")
-_SPACE = re.compile(r"\s+")
+_SEPARATOR = "\n\n"
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+_WHITE_SPACE = re.compile(r"\s+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,18 +43,18 @@ class Merge:
     is_done: bool = False
 
 
-def rank(memory: Memory) -> tuple[float, datetime, str]:
+def merge_sort_key(memory: Memory) -> tuple[float, datetime, str]:
     """Return the key that sorts the one to keep first: highest confidence, then oldest, then id."""
     return -memory.confidence, memory.created_at, memory.id
 
 
-def space(memory: Memory) -> tuple[object, ...]:
+def space_key(memory: Memory) -> tuple[object, ...]:
     """Return what memories that may become one have in common (D-52)."""
     scope = memory.memory_scope
     return memory.workspace_id, memory.org, memory.project, scope, memory.agent_id, memory.session_id, memory.type
 
 
-def merged(primary: Memory, others: Sequence[Memory], *, run: str) -> tuple[Memory, list[Merge]]:
+def merge_memories(primary: Memory, others: Sequence[Memory], *, run: str) -> tuple[Memory, list[Merge]]:
     """
     Return *primary* with what the *others* say beyond it appended, and what was done of each.
 
@@ -63,11 +63,11 @@ def merged(primary: Memory, others: Sequence[Memory], *, run: str) -> tuple[Memo
     content, tags = primary.content, primary.tags
     merges = list[Merge]()
     for other in others:
-        block = beyond(content, other.content)
+        block = extract_new_sentences(content, other.content)
         fresh = tuple(tag for tag in other.tags if tag not in tags)
-        if len(content) + len(_GAP) + len(block) > MAX_CONTENT or len(tags) + len(fresh) > MAX_TAGS:
+        if len(content) + len(_SEPARATOR) + len(block) > MAX_CONTENT_CHARS or len(tags) + len(fresh) > MAX_TAGS:
             continue
-        content, tags = content + _GAP + block if block else content, tags + fresh
+        content, tags = content + _SEPARATOR + block if block else content, tags + fresh
         merges.append(
             Merge(
                 memory_id=other.id,
@@ -83,28 +83,28 @@ def merged(primary: Memory, others: Sequence[Memory], *, run: str) -> tuple[Memo
     return replace(primary, content=content, tags=tags), merges
 
 
-def unmerged(primary: Memory, merges: Iterable[Merge]) -> Memory:
+def remove_merged_text(primary: Memory, merges: Iterable[Merge]) -> Memory:
     """Return *primary* without what *merges* brought it; what was changed there since stays."""
     for merge in merges:
-        place = _place(primary.content, merge)
+        place = _find_block(primary.content, merge)
         content = primary.content if place is None else primary.content[: place.start] + primary.content[place.stop :]
         primary = replace(primary, content=content, tags=tuple(tag for tag in primary.tags if tag not in merge.tags))
     return primary
 
 
-def has(primary: Memory, merge: Merge) -> bool:
+def contains_merge(primary: Memory, merge: Merge) -> bool:
     """Tell whether *primary* still has the words that *merge* brought it."""
-    return merge.length == 0 or _place(primary.content, merge) is not None
+    return merge.length == 0 or _find_block(primary.content, merge) is not None
 
 
-def beyond(content: str, other: str) -> str:
+def extract_new_sentences(content: str, other: str) -> str:
     """Return the sentences of *other* that *content* has not, line by line; case and white space make no difference."""
-    known = {_plain(piece) for piece in _pieces(content)}
+    known = {_normalize_sentence(piece) for piece in _split_sentences(content)}
     lines = list[str]()
     for line in other.splitlines():
         fresh = list[str]()
-        for piece in _SENTENCES.split(line):
-            plain = _plain(piece)
+        for piece in _SENTENCE_END.split(line):
+            plain = _normalize_sentence(piece)
             if plain and plain not in known:
                 known.add(plain)
                 fresh.append(piece)
@@ -113,28 +113,28 @@ def beyond(content: str, other: str) -> str:
     return "\n".join(lines).strip()
 
 
-def _place(content: str, merge: Merge) -> range | None:
+def _find_block(content: str, merge: Merge) -> range | None:
     """Return where the block that *merge* appended stands, with the gap before it; None: nowhere as it was."""
     if merge.length == 0:
         return None
-    start = content.rfind(_GAP)
+    start = content.rfind(_SEPARATOR)
     while start >= 0:
-        begin = start + len(_GAP)
+        begin = start + len(_SEPARATOR)
         stop = begin + merge.length
-        is_whole = stop == len(content) or content.startswith(_GAP, stop)
+        is_whole = stop == len(content) or content.startswith(_SEPARATOR, stop)
         if is_whole and _digest(content[begin:stop]) == merge.digest:
             return range(start, stop)
-        start = content.rfind(_GAP, 0, start + len(_GAP) - 1)
+        start = content.rfind(_SEPARATOR, 0, start + len(_SEPARATOR) - 1)
     return None
 
 
-def _pieces(content: str) -> Iterable[str]:
+def _split_sentences(content: str) -> Iterable[str]:
     for line in content.splitlines():
-        yield from _SENTENCES.split(line)
+        yield from _SENTENCE_END.split(line)
 
 
-def _plain(piece: str) -> str:
-    return _SPACE.sub(" ", piece).strip().rstrip(".!?").casefold()
+def _normalize_sentence(piece: str) -> str:
+    return _WHITE_SPACE.sub(" ", piece).strip().rstrip(".!?").casefold()
 
 
 def _digest(block: str) -> str:

@@ -14,8 +14,8 @@ import orjson
 
 MAX_BYTES = 16 * 1024
 MAX_KEYS = 64
-MAX_KEY = 100
-MAX_VALUE = 1_000
+MAX_KEY_CHARS = 100
+MAX_FILTER_VALUE_CHARS = 1_000
 """Characters of a text that may be filtered by; a longer one is stored alone."""
 
 _DIGEST_BYTES = 12
@@ -23,7 +23,7 @@ _DIGEST_BYTES = 12
 Metadata = Mapping[str, object]
 
 
-def check(metadata: Metadata) -> None:
+def validate_metadata(metadata: Metadata) -> None:
     """
     Check the bounds of *metadata*.
 
@@ -34,10 +34,10 @@ def check(metadata: Metadata) -> None:
         msg = f"may have at most {MAX_KEYS} keys, not {len(metadata)}"
         raise ValueError(msg)
     for key in metadata:
-        if not 0 < len(key) <= MAX_KEY:
-            msg = f"each key must have 1 to {MAX_KEY} characters, not {len(key)}"
+        if not 0 < len(key) <= MAX_KEY_CHARS:
+            msg = f"each key must have 1 to {MAX_KEY_CHARS} characters, not {len(key)}"
             raise ValueError(msg)
-    written = dumped(metadata)
+    written = to_json(metadata)
     if len(written) > MAX_BYTES:
         msg = f"may have at most {MAX_BYTES:,} bytes as JSON, not {len(written):,}"
         raise ValueError(msg)
@@ -46,7 +46,7 @@ def check(metadata: Metadata) -> None:
         raise ValueError(msg)
 
 
-def dumped(metadata: Metadata) -> bytes:
+def to_json(metadata: Metadata) -> bytes:
     """
     Return *metadata* as JSON.
 
@@ -59,10 +59,10 @@ def dumped(metadata: Metadata) -> bytes:
         raise ValueError(str(error)) from error
 
 
-def as_text(value: object) -> str | None:
+def to_filter_text(value: object) -> str | None:
     """Return the text by which *value* is compared; None: it cannot be filtered by."""
     if isinstance(value, str):
-        return value if len(value) <= MAX_VALUE else None
+        return value if len(value) <= MAX_FILTER_VALUE_CHARS else None
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if value is None or isinstance(value, bool | int | float):
@@ -70,11 +70,11 @@ def as_text(value: object) -> str | None:
     return None
 
 
-def label(key: str, text: str) -> str:
+def build_label(key: str, text: str) -> str:
     """Return what indexes hold of one pair: a digest of fixed length."""
     return blake2b(orjson.dumps((key, text)), digest_size=_DIGEST_BYTES).hexdigest()
 
 
-def labels(metadata: Metadata) -> frozenset[str]:
+def build_labels(metadata: Metadata) -> frozenset[str]:
     """Return the labels of all pairs of *metadata* that can be filtered by."""
-    return frozenset(label(key, text) for key, value in metadata.items() if (text := as_text(value)) is not None)
+    return frozenset(build_label(key, text) for key, value in metadata.items() if (text := to_filter_text(value)) is not None)

@@ -15,7 +15,7 @@ Vector = bytes
 """Little-endian float32, unit length, in the embedder's native width: engines pad or not as they like (D-54)."""
 
 
-SHOWN_DIGITS = 4
+SCORE_DECIMALS = 4
 """Decimals of the scores and confidences that answers show; further ones say nothing."""
 
 DEFAULT_TYPE = "observation"
@@ -106,7 +106,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
+class IndexDocument:
     """What the derived indexes hold of a memory: spec 2.6 and D-46. Built from a Memory, never shown to a caller."""
 
     memory_id: str
@@ -134,7 +134,7 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Within:
+class AccessFilter:
     """
     Which memories a query may see: filters as data, so that every engine can translate them (D-43).
 
@@ -144,7 +144,7 @@ class Within:
         org: That org, or no org and scope agent or session.
         project: That project (in any org, when org is None), or no project and scope shared, agent or session.
         agent_id: Names the agent whose own (scope agent) memories count; None: no agent's.
-        of_all_agents: Every agent's own memories count; for the record store alone.
+        includes_all_agents: Every agent's own memories count; for the record store alone.
         session_id: Names the session whose (scope session) memories count; None: no session's.
         scopes: Only these scopes; None: all that the rule lets through.
         tags: All of them.
@@ -160,7 +160,7 @@ class Within:
     org: str | None = None
     project: str | None = None
     agent_id: str | None = None
-    of_all_agents: bool = False
+    includes_all_agents: bool = False
     session_id: str | None = None
     scopes: frozenset[MemoryScope] | None = None
     type: str | None = None
@@ -188,15 +188,15 @@ class Passage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Vectored:
+class EmbeddedDocument:
     """A document with the vectors of its chunks, in order; at least one."""
 
-    document: Document
+    document: IndexDocument
     vectors: tuple[Vector, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Near:
+class VectorHit:
     """A memory found by meaning: its best chunk's cosine similarity, in -1..1."""
 
     memory_id: str
@@ -204,7 +204,7 @@ class Near:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Matched:
+class TextHit:
     """A memory found by words; *score* is comparable within one answer only, higher is better, above 0."""
 
     memory_id: str
@@ -212,7 +212,7 @@ class Matched:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Words:
+class TextQuery:
     """
     A full-text query as data: nothing in it is syntax any more (D-49).
 
@@ -230,7 +230,7 @@ class Words:
     is_question: bool = False
 
 
-Mode = Literal["semantic", "keyword", "hybrid"]
+RecallMode = Literal["semantic", "keyword", "hybrid"]
 """How recall finds: by meaning, by words, or by both (D-44)."""
 
 
@@ -261,7 +261,7 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Remembered:
+class RememberResult:
     """
     What came of a draft.
 
@@ -276,15 +276,15 @@ class Remembered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class MemoryChange:
     """
-    What to change of a memory: only the fields *given* names count, None among them where it means something.
+    What to change of a memory: only the fields *changed_fields* names count, None among them where it means something.
 
     Attributes:
         expires_in_h: Hours from now; None: it no longer expires.
     """
 
-    given: frozenset[str]
+    changed_fields: frozenset[str]
     content: str = ""
     type: str = ""
     org: str | None = None
@@ -314,7 +314,7 @@ class Tombstone:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filters:
+class MemoryFilter:
     """What a caller asks for; `reach.within` makes it what the caller may see (D-42, D-43)."""
 
     org: str | None = None
@@ -332,7 +332,7 @@ class Filters:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class RecallRequest:
     """
     What recall is asked (D-42).
 
@@ -343,9 +343,9 @@ class Question:
     """
 
     query: str
-    filters: Filters = field(default_factory=Filters)
+    filters: MemoryFilter = field(default_factory=MemoryFilter)
     top_k: int = 5
-    mode: Mode = "semantic"
+    mode: RecallMode = "semantic"
     keywords: tuple[str, ...] = ()
     boost: float = 0.2
     min_relevance: float | None = None
@@ -353,7 +353,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Why:
+class RankExplanation:
     """
     How a memory came to its place in a recall (D-42, explain).
 
@@ -361,7 +361,7 @@ class Why:
         semantic_rank: Its place among those found by meaning, from 1; None: not among them.
         keyword_rank: The same for those found by words.
         text_score: The share of the best word score, 0..1.
-        matched: Those of the question's keywords that it has.
+        matched_keywords: Those of the question's keywords that it has.
         keyword_share: Their share of all keywords.
         decay: What its age leaves of its confidence, 0..1.
         place: Its final place, from 1.
@@ -371,7 +371,7 @@ class Why:
     keyword_rank: int | None
     similarity: float | None
     text_score: float | None
-    matched: tuple[str, ...]
+    matched_keywords: tuple[str, ...]
     keyword_share: float
     relevance: float
     decay: float
@@ -379,22 +379,22 @@ class Why:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hit:
+class RecallHit:
     """A recalled memory; *score* is its relevance unrounded (D-44), *similarity* None when it was not compared by meaning."""
 
     memory: Memory
     score: float
     similarity: float | None
     effective_confidence: float
-    why: Why
+    explanation: RankExplanation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recalled:
+class RecallResult:
     """The answer to a question, best first; *notice*: why it is by words alone, though it was to be by meaning (D-54)."""
 
     recall_id: str
-    hits: tuple[Hit, ...]
+    hits: tuple[RecallHit, ...]
     took_ms: float
     notice: str | None = None
 
@@ -409,7 +409,7 @@ class SearchHit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Searched:
+class SearchResult:
     """A stretch of what a search found; *total* counts all of it."""
 
     hits: tuple[SearchHit, ...]
@@ -418,7 +418,7 @@ class Searched:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counted:
+class NameCount:
     """A name and how many memories have it."""
 
     name: str
@@ -431,11 +431,11 @@ class OrgCount:
 
     org: str | None
     count: int
-    projects: tuple[Counted, ...]
+    projects: tuple[NameCount, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class ConfidenceRow:
     """As much of a memory as its effective confidence needs."""
 
     memory_id: str
@@ -445,7 +445,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Boot:
+class BootMemories:
     """What an agent begins with, each kind in its order (D-48)."""
 
     agent: tuple[Memory, ...]
@@ -454,7 +454,7 @@ class Boot:
     session: tuple[Memory, ...]
 
 
-def state_of(memory: Memory, *, model: str) -> MemoryState:
+def get_state(memory: Memory, *, model: str) -> MemoryState:
     """Return where *memory* stands (spec 3.4, D-50, D-54), *model* being the embedder's of now."""
     if memory.archived_at is not None:
         return MemoryState.ARCHIVED

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from rookery.memory.models import Document, Matched, Near, Passage, Vector, Vectored, Within, Words
+from rookery.memory.models import AccessFilter, EmbeddedDocument, IndexDocument, Passage, TextHit, TextQuery, Vector, VectorHit
 
 
 class Embedder(Protocol):
@@ -49,30 +49,30 @@ class VectorIndex(Protocol):
         """
         ...
 
-    async def put(self, items: Sequence[Vectored]) -> None:
+    async def put(self, items: Sequence[EmbeddedDocument]) -> None:
         """Replace all points of each document's memory; twice the same does no harm."""
         ...
 
-    async def near(self, vector: Vector, *, within: Within, limit: int) -> list[Near]:
+    async def search(self, vector: Vector, *, access_filter: AccessFilter, limit: int) -> list[VectorHit]:
         """
-        Return at most *limit* memories of *within*, most similar first, ties by id.
+        Return at most *limit* memories of *access_filter*, most similar first, ties by id.
 
         Args:
             vector: Unit length, the index's width.
-            within: Never widened: the workspace and every filter hold for each result.
+            access_filter: Never widened: the workspace and every filter hold for each result.
             limit: At least 1.
         """
         ...
 
-    async def similarities(self, vector: Vector, *, workspace_id: int, ids: Collection[str]) -> Mapping[str, float]:
+    async def compute_similarities(self, vector: Vector, *, workspace_id: int, ids: Collection[str]) -> Mapping[str, float]:
         """Return the similarity of those of *ids* that the workspace has; unknown ones are left out."""
         ...
 
-    async def stored(self, workspace_id: int, ids: Collection[str]) -> Mapping[str, tuple[Vector, ...]]:
+    async def get_vectors(self, workspace_id: int, ids: Collection[str]) -> Mapping[str, tuple[Vector, ...]]:
         """Return the vectors, in the order of the chunks, of those of *ids* that the workspace has; unknown ones are left out."""
         ...
 
-    async def drop(self, workspace_id: int, ids: Collection[str]) -> None:
+    async def delete(self, workspace_id: int, ids: Collection[str]) -> None:
         """Forget *ids* of the workspace; unknown ones are ignored, so a retried job is harmless."""
         ...
 
@@ -81,10 +81,10 @@ class VectorIndex(Protocol):
         ...
 
 
-class Comparing(Protocol):
+class VectorComparison(Protocol):
     """Vectors of a workspace, to be compared with each other. Raises `EngineUnavailable("vectors", …)` and no other engine error."""
 
-    async def alike(self, ids: Collection[str], *, above: float, most: int) -> Mapping[str, Sequence[str]]:
+    async def find_similar(self, ids: Collection[str], *, threshold: float, limit: int) -> Mapping[str, Sequence[str]]:
         """
         Return of each of *ids* which others of exactly its space are like it, the most similar first; one like no other is left out.
 
@@ -92,26 +92,28 @@ class Comparing(Protocol):
         the comparing began may be.
 
         Args:
-            above: What the similarity of two memories, that of their two most similar chunks, must exceed.
-            most: So many of each at most.
+            threshold: What the similarity of two memories, that of their two most similar chunks, must exceed.
+            limit: So many of each at most.
         """
         ...
 
-    def leave_out(self, ids: Collection[str]) -> None:
+    def exclude(self, ids: Collection[str]) -> None:
         """Let no later answer name *ids*."""
         ...
 
 
-class Comparisons(Protocol):
+class VectorComparer(Protocol):
     """The memories of a workspace compared with each other, all with all (D-52): far quicker than a question to the index for each."""
 
-    def comparing(self, workspace_id: int, *, org: str | None = None, project: str | None = None) -> AbstractAsyncContextManager[Comparing]:
+    def open_comparison(
+        self, workspace_id: int, *, org: str | None = None, project: str | None = None
+    ) -> AbstractAsyncContextManager[VectorComparison]:
         """Begin to compare those of *org* and of *project*, exactly, or of any; an engine may copy them aside until the end."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Generation:
+class ModelVersion:
     """Whose vectors: those of an embedder's model, in a width. Only such of one generation can be compared (D-54)."""
 
     model: str
@@ -119,52 +121,52 @@ class Generation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Behind:
+class OutdatedWorkspace:
     """
     A workspace in which another generation answers than the one of now.
 
     Attributes:
         total: How many memories it has vectors of.
-        left: How many of those have none of the generation of now yet.
+        pending: How many of those have none of the generation of now yet.
     """
 
     workspace_id: int
-    serving: Generation
+    active_version: ModelVersion
     total: int
-    left: int
+    pending: int
 
 
-class Generations(Protocol):
+class ModelVersions(Protocol):
     """
     The vectors of several models side by side: in each workspace those of one answer, all of them (D-54).
 
-    A `VectorIndex` is one generation's. Its `put` and `near` leave the others alone, its `drop` takes a memory out of all.
+    A `VectorIndex` is one generation's. Its `put` and `search` leave the others alone, its `delete` takes a memory out of all.
     Raises as `VectorIndex`.
     """
 
-    async def serving(self, workspace_id: int) -> Generation | None:
+    async def get_active_version(self, workspace_id: int) -> ModelVersion | None:
         """Return whose vectors answer in the workspace: the first that were ever put there, or those switched to; None: it has none."""
         ...
 
-    async def behind(self) -> list[Behind]:
+    async def list_outdated(self) -> list[OutdatedWorkspace]:
         """Return the workspaces in which another generation answers; it counts, which takes a second for a million memories."""
         ...
 
-    async def switch(self, *, without: Collection[str] = ()) -> int:
+    async def activate(self, *, ignored_ids: Collection[str] = ()) -> int:
         """
         Let this generation answer wherever it has vectors of each memory that the other one has, and return in how many workspaces.
 
         Args:
-            without: Memories that are not waited for: they cannot be embedded.
+            ignored_ids: Memories that are not waited for: they cannot be embedded.
         """
         ...
 
-    async def clear(self) -> None:
+    async def delete_retired(self) -> None:
         """Take away the vectors of generations that were switched from; a query that began before the switch may miss them."""
         ...
 
 
-class OpenSessions(Protocol):
+class SessionLookup(Protocol):
     """Which agent sessions there are (D-53); wiring fills it with those of agent work."""
 
     async def is_open(self, workspace_id: int, session_id: str) -> bool:
@@ -183,11 +185,11 @@ class TextIndex(Protocol):
         """Create what is missing; done twice it changes nothing (spec 4.4, brain:elastic-setup)."""
         ...
 
-    async def put(self, documents: Sequence[Document]) -> None:
+    async def put(self, documents: Sequence[IndexDocument]) -> None:
         """Replace each memory's document; twice the same does no harm."""
         ...
 
-    async def offer(self, documents: Sequence[Document]) -> None:
+    async def put_if_newer(self, documents: Sequence[IndexDocument]) -> None:
         """
         Put what a `put` will follow, for it to be found until then: one that is there and as new, by `updated_at`, stays.
 
@@ -195,15 +197,15 @@ class TextIndex(Protocol):
         """
         ...
 
-    async def match(self, words: Words, *, within: Within, limit: int, offset: int = 0) -> list[Matched]:
-        """Return at most *limit* memories of *within* after *offset*, best first, ties by id."""
+    async def search(self, query: TextQuery, *, access_filter: AccessFilter, limit: int, offset: int = 0) -> list[TextHit]:
+        """Return at most *limit* memories of *access_filter* after *offset*, best first, ties by id."""
         ...
 
-    async def total(self, words: Words, *, within: Within) -> int:
-        """Return how many memories of *within* match."""
+    async def count_matches(self, query: TextQuery, *, access_filter: AccessFilter) -> int:
+        """Return how many memories of *access_filter* match."""
         ...
 
-    async def drop(self, workspace_id: int, ids: Collection[str]) -> None:
+    async def delete(self, workspace_id: int, ids: Collection[str]) -> None:
         """Forget *ids* of the workspace; unknown ones are ignored."""
         ...
 
@@ -212,7 +214,7 @@ class TextIndex(Protocol):
         ...
 
 
-class Traces(Protocol):
+class ErasableStore(Protocol):
     """A store that keeps bytes of what was deleted from it, until they happen to be written over."""
 
     async def erase(self) -> None:

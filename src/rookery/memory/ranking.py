@@ -18,7 +18,7 @@ HALF_LIVES_DAYS: Mapping[str, int | None] = {
 }
 """Spec 8; None never decays."""
 
-OTHER_HALF_LIFE_DAYS = 60
+DEFAULT_HALF_LIFE_DAYS = 60
 """Of a type that the spec does not list (D-40)."""
 
 SCOPE_PRIORITY: Mapping[MemoryScope, int] = {
@@ -29,13 +29,13 @@ SCOPE_PRIORITY: Mapping[MemoryScope, int] = {
 }
 """Spec 4.3: at equal relevance the lower comes first."""
 
-SIMILARITY_WEIGHT, WORDS_WEIGHT = 0.55, 0.45
+SIMILARITY_WEIGHT, TEXT_WEIGHT = 0.55, 0.45
 """Of a hybrid recall; measured on the development half of LoCoMo and on SciFact."""
 
 FULL_SIMILARITY = 0.7
 """The cosine that counts as all: between a question and its answer it is seldom more."""
 
-_DIGITS = 12
+_CONFIDENCE_DECIMALS = 12
 """Of a confidence after a verdict, so that 0.8 becomes 0.82, not 0.8200000000000001."""
 
 
@@ -59,13 +59,13 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ranked:
+class RankedMemory:
     """A candidate with its record; *relevance* has the keywords' part in it."""
 
     candidate: Candidate
     memory: Memory
     relevance: float
-    matched: tuple[str, ...]
+    matched_keywords: tuple[str, ...]
     keyword_share: float
     decay: float
 
@@ -75,7 +75,7 @@ class Ranked:
         return self.memory.confidence * self.decay
 
 
-def decay(age: timedelta, half_life_days: int | None) -> float:
+def decay_factor(age: timedelta, half_life_days: int | None) -> float:
     """
     Return the share of confidence left after *age*, in 0..1.
 
@@ -88,12 +88,12 @@ def decay(age: timedelta, half_life_days: int | None) -> float:
     return 0.5 ** (days / half_life_days)
 
 
-def remaining(memory: Memory, *, at: datetime, half_lives_days: Mapping[str, int | None]) -> float:
-    """Return `decay` of *memory*: its age counts from when its content was last changed (D-45)."""
-    return decay(at - memory.content_at, half_lives_days.get(memory.type, OTHER_HALF_LIFE_DAYS))
+def memory_decay_factor(memory: Memory, *, at: datetime, half_lives_days: Mapping[str, int | None]) -> float:
+    """Return `decay_factor` of *memory*: its age counts from when its content was last changed (D-45)."""
+    return decay_factor(at - memory.content_at, half_lives_days.get(memory.type, DEFAULT_HALF_LIFE_DAYS))
 
 
-def judged(confidence: float, *, base: float, is_used: bool) -> float:
+def adjust_confidence(confidence: float, *, base: float, is_used: bool) -> float:
     """
     Return *confidence* after one verdict: a tenth nearer to 1, or a twentieth less, but never under half of *base* (D-47).
 
@@ -101,20 +101,20 @@ def judged(confidence: float, *, base: float, is_used: bool) -> float:
         base: What the author gave.
     """
     if is_used:
-        return max(confidence, round(confidence + 0.1 * (1 - confidence), _DIGITS))
-    return min(confidence, max(round(confidence * 0.95, _DIGITS), base / 2))
+        return max(confidence, round(confidence + 0.1 * (1 - confidence), _CONFIDENCE_DECIMALS))
+    return min(confidence, max(round(confidence * 0.95, _CONFIDENCE_DECIMALS), base / 2))
 
 
-def band(relevance: float) -> float:
+def round_relevance(relevance: float) -> float:
     """Return what counts as equal relevance: two decimals (D-44)."""
     return round(relevance, 2)
 
 
-def place(ranked: Ranked) -> tuple[float, int, float, timedelta, str]:
+def ranking_key(ranked: RankedMemory) -> tuple[float, int, float, timedelta, str]:
     """Return the key that sorts best first: relevance, scope, effective confidence, newest, id (D-44)."""
     memory = ranked.memory
     return (
-        -band(ranked.relevance),
+        -round_relevance(ranked.relevance),
         SCOPE_PRIORITY[memory.memory_scope],
         -ranked.effective_confidence,
         datetime.max.replace(tzinfo=memory.created_at.tzinfo) - memory.created_at,
@@ -122,7 +122,7 @@ def place(ranked: Ranked) -> tuple[float, int, float, timedelta, str]:
     )
 
 
-def with_keywords(relevance: float, *, share: float, boost: float, is_bounded: bool) -> float:
+def boost_relevance(relevance: float, *, share: float, boost: float, is_bounded: bool) -> float:
     """
     Return *relevance* raised by the share of keywords found (D-44).
 
@@ -133,7 +133,7 @@ def with_keywords(relevance: float, *, share: float, boost: float, is_bounded: b
     return raised / (1 + boost) if is_bounded else raised
 
 
-def fuse(similarities: Mapping[str, float], scores: Mapping[str, float], *, best: float | None = None) -> dict[str, float]:
+def fuse_scores(similarities: Mapping[str, float], scores: Mapping[str, float], *, best: float | None = None) -> dict[str, float]:
     """
     Return the relevance, in 0..1, of each memory that was found by meaning or by words (D-44, hybrid).
 
@@ -150,5 +150,5 @@ def fuse(similarities: Mapping[str, float], scores: Mapping[str, float], *, best
         memory_id: SIMILARITY_WEIGHT * min(max(similarity / FULL_SIMILARITY, 0.0), 1.0) for memory_id, similarity in similarities.items()
     }
     for memory_id, score in scores.items():
-        relevances[memory_id] = relevances.get(memory_id, 0.0) + WORDS_WEIGHT * score / best
+        relevances[memory_id] = relevances.get(memory_id, 0.0) + TEXT_WEIGHT * score / best
     return relevances

@@ -10,22 +10,22 @@ from rookery.access.models import Caller
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import NotFound, ValidationFailed
-from rookery.kernel.events import Bus, MemoryArchived, MemoryDeleted
-from rookery.kernel.jobs import Jobs
-from rookery.kernel.preconditions import Expected, require_match
-from rookery.memory.indexing import DELETE, EMBED, Indexer
-from rookery.memory.merging import Merge, has, merged, unmerged
-from rookery.memory.models import Change, Memory, MemoryScope, Tombstone
-from rookery.memory.reach import must_write, reaches
+from rookery.kernel.events import EventBus, MemoryArchived, MemoryDeleted
+from rookery.kernel.jobs import JobQueue
+from rookery.kernel.preconditions import ExpectedETags, require_match
+from rookery.memory.access_filter import can_read, require_can_write
+from rookery.memory.indexing import DELETE_JOB, EMBED_JOB, Indexer
+from rookery.memory.merging import Merge, contains_merge, merge_memories, remove_merged_text
+from rookery.memory.models import Memory, MemoryChange, MemoryScope, Tombstone
 from rookery.memory.store import lineage, merges, records
 
-_TICK = timedelta(microseconds=1)
+_MIN_TIME_STEP = timedelta(microseconds=1)
 
 
 class Records:
     """What may be done to a memory that is there; one that the caller may not see is not there."""
 
-    def __init__(self, *, db: Database, jobs: Jobs, indexer: Indexer, bus: Bus, clock: Clock) -> None:
+    def __init__(self, *, db: Database, jobs: JobQueue, indexer: Indexer, bus: EventBus, clock: Clock) -> None:
         self._db = db
         self._jobs = jobs
         self._indexer = indexer
@@ -40,8 +40,8 @@ class Records:
             NotFound: There is none, it has expired, or *caller* may not see it.
         """
         now = self._clock()
-        memory = await self._db.quick(lambda tx: records.by_id(tx, caller.workspace_id, memory_id))
-        if memory is None or not reaches(caller, memory, at=now):
+        memory = await self._db.lookup(lambda tx: records.get_memory(tx, caller.workspace_id, memory_id))
+        if memory is None or not can_read(caller, memory, at=now):
             raise NotFound("memory", memory_id)
         return memory
 
@@ -55,16 +55,16 @@ class Records:
             NotFound: There never was such a memory, it had no lineage and is gone, or *caller* may not see it.
         """
         now = self._clock()
-        chain = await self._db.read(lambda tx: lineage.lineage(tx, caller.workspace_id, memory_id))
+        chain = await self._db.read(lambda tx: lineage.get_lineage(tx, caller.workspace_id, memory_id))
         alive = [each for each in chain if isinstance(each, Memory)]
-        may_see = all(reaches(caller, memory, at=now) for memory in alive) if alive else caller.orgs is None and caller.projects is None
+        may_see = all(can_read(caller, memory, at=now) for memory in alive) if alive else caller.orgs is None and caller.projects is None
         if not chain or not may_see:
             raise NotFound("memory", memory_id)
         return chain
 
-    async def change(self, caller: Caller, memory_id: str, change: Change, *, expected: Expected = None) -> Memory:
+    async def change(self, caller: Caller, memory_id: str, change: MemoryChange, *, expected: ExpectedETags = None) -> Memory:
         """
-        Change what *change* gives and return the memory; what changes nothing writes nothing.
+        Change what *update_memory* gives and return the memory; what changes nothing writes nothing.
 
         Raises:
             NotFound: As `get`.
@@ -75,30 +75,30 @@ class Records:
         now = self._clock()
 
         def write(tx: Tx) -> Memory:
-            was = self._held(tx, caller, memory_id, expected)
-            changed = _changed(was, change)
-            if "expires_in_h" in change.given:
+            was = self._lock_visible(tx, caller, memory_id, expected)
+            changed = _apply_change(was, change)
+            if "expires_in_h" in change.changed_fields:
                 life = change.expires_in_h
-                changed = replace(changed, expires_at=None if life is None else now + hours(life))
+                changed = replace(changed, expires_at=None if life is None else now + hours_delta(life))
             if changed == was:
                 return was
-            must_own_up(changed)
-            must_write(caller, changed, at=now)
+            require_owner(changed)
+            require_can_write(caller, changed, at=now)
             # Strictly later, so that what an indexing run read before is told from what it is now.
-            updated_at = max(now, was.updated_at + _TICK)
+            updated_at = max(now, was.updated_at + _MIN_TIME_STEP)
             content_at = was.content_at if changed.content == was.content else updated_at
             changed = replace(changed, updated_at=updated_at, content_at=content_at, index_failed_at=None)
-            records.change(tx, was, changed)
+            records.update_memory(tx, was, changed)
             if changed.archived_at is None:
-                self._jobs.enqueue(tx, EMBED, workspace_id=was.workspace_id, payload={"memory_id": was.id})
+                self._jobs.enqueue(tx, EMBED_JOB, workspace_id=was.workspace_id, payload={"memory_id": was.id})
             return changed
 
         changed = await self._db.write(write)
         if changed.archived_at is None:
-            await self._indexer.renew(changed)
+            await self._indexer.update_words(changed)
         return changed
 
-    async def archive(self, caller: Caller, memory_id: str, *, expected: Expected = None) -> Memory:
+    async def archive(self, caller: Caller, memory_id: str, *, expected: ExpectedETags = None) -> Memory:
         """
         Take a memory out of active recall and of the indexes, and keep it for audit; twice is as once (spec 3.4).
 
@@ -109,14 +109,14 @@ class Records:
         now = self._clock()
 
         def write(tx: Tx) -> Memory:
-            was = self._held(tx, caller, memory_id, expected)
+            was = self._lock_visible(tx, caller, memory_id, expected)
             if was.archived_at is not None:
                 return was
-            return put_away(tx, self._jobs, self._bus, was, at=now)
+            return archive_memory(tx, self._jobs, self._bus, was, at=now)
 
         return await self._db.write(write)
 
-    async def restore(self, caller: Caller, memory_id: str, *, expected: Expected = None) -> Memory:
+    async def restore(self, caller: Caller, memory_id: str, *, expected: ExpectedETags = None) -> Memory:
         """
         Bring an archived memory back and have it indexed; one that is not archived stays as it is.
 
@@ -129,25 +129,25 @@ class Records:
         now = self._clock()
 
         def write(tx: Tx) -> Memory:
-            was = self._held(tx, caller, memory_id, expected)
+            was = self._lock_visible(tx, caller, memory_id, expected)
             if was.archived_at is None:
                 return was
             restored = replace(was, archived_at=None, superseded_by=None)
-            records.change(tx, was, restored)
-            merge = merges.of(tx, was.workspace_id, was.id)
+            records.update_memory(tx, was, restored)
+            merge = merges.get_merge(tx, was.workspace_id, was.id)
             if merge is not None:
-                take_back(tx, self._jobs, [merge], at=now)
-                _unlink(tx, merge)
-            self._jobs.enqueue(tx, EMBED, workspace_id=was.workspace_id, payload={"memory_id": was.id})
+                revert_merges(tx, self._jobs, [merge], at=now)
+                _unlink_merged(tx, merge)
+            self._jobs.enqueue(tx, EMBED_JOB, workspace_id=was.workspace_id, payload={"memory_id": was.id})
             event = MemoryArchived(workspace_id=was.workspace_id, memory_id=was.id, at=now, restored=True)
-            self._bus.announce(tx, event)
+            self._bus.publish_on_commit(tx, event)
             return restored
 
         restored = await self._db.write(write)
-        await self._indexer.renew(restored)
+        await self._indexer.update_words(restored)
         return restored
 
-    async def delete(self, caller: Caller, memory_id: str, *, expected: Expected = None) -> None:
+    async def delete(self, caller: Caller, memory_id: str, *, expected: ExpectedETags = None) -> None:
         """
         Delete a memory from every store, an archived one too; what was merged of it into another is taken out of there (D-41).
 
@@ -155,10 +155,10 @@ class Records:
             NotFound: As `get`.
             PreconditionFailed: It has another version than *expected*.
         """
-        if not await self.forget(caller, [memory_id], expected=expected):
+        if not await self.delete_many(caller, [memory_id], expected=expected):
             raise NotFound("memory", memory_id)
 
-    async def forget(self, caller: Caller, ids: Sequence[str], *, expected: Expected = None) -> list[str]:
+    async def delete_many(self, caller: Caller, ids: Sequence[str], *, expected: ExpectedETags = None) -> list[str]:
         """
         Delete those of *ids* that *caller* may see from every store, in one transaction, and return them.
 
@@ -170,109 +170,113 @@ class Records:
         def write(tx: Tx) -> list[str]:
             forgotten = list[str]()
             for memory_id in sorted(set(ids)):
-                memory = records.locked(tx, caller.workspace_id, memory_id)
-                if memory is not None and reaches(caller, memory, at=now):
+                memory = records.lock_memory(tx, caller.workspace_id, memory_id)
+                if memory is not None and can_read(caller, memory, at=now):
                     require_match("memory", memory.version, expected)
-                    take_out(tx, self._jobs, memory, at=now)
-                    remove(tx, self._jobs, self._bus, memory, MemoryDeleted(workspace_id=memory.workspace_id, memory_id=memory.id, at=now))
+                    remove_from_primaries(tx, self._jobs, memory, at=now)
+                    delete_memory(
+                        tx, self._jobs, self._bus, memory, MemoryDeleted(workspace_id=memory.workspace_id, memory_id=memory.id, at=now)
+                    )
                     forgotten.append(memory_id)
             return forgotten
 
         return await self._db.write(write)
 
-    def _held(self, tx: Tx, caller: Caller, memory_id: str, expected: Expected) -> Memory:
-        memory = records.locked(tx, caller.workspace_id, memory_id)
-        if memory is None or not reaches(caller, memory, at=self._clock()):
+    def _lock_visible(self, tx: Tx, caller: Caller, memory_id: str, expected: ExpectedETags) -> Memory:
+        memory = records.lock_memory(tx, caller.workspace_id, memory_id)
+        if memory is None or not can_read(caller, memory, at=self._clock()):
             raise NotFound("memory", memory_id)
         require_match("memory", memory.version, expected)
         return memory
 
 
-def put_away(tx: Tx, jobs: Jobs, bus: Bus, memory: Memory, *, at: datetime, superseded_by: str | None = None) -> Memory:
+def archive_memory(tx: Tx, jobs: JobQueue, bus: EventBus, memory: Memory, *, at: datetime, superseded_by: str | None = None) -> Memory:
     """Archive *memory*, held by this transaction and not archived yet, have it dropped from the indexes, and announce it."""
     archived = replace(memory, archived_at=at, indexed_at=None, indexed_model=None, index_failed_at=None, superseded_by=superseded_by)
-    records.change(tx, memory, archived)
-    jobs.enqueue(tx, DELETE, workspace_id=memory.workspace_id, payload={"memory_id": memory.id})
+    records.update_memory(tx, memory, archived)
+    jobs.enqueue(tx, DELETE_JOB, workspace_id=memory.workspace_id, payload={"memory_id": memory.id})
     event = MemoryArchived(workspace_id=memory.workspace_id, memory_id=memory.id, at=at)
-    bus.announce(tx, event)
+    bus.publish_on_commit(tx, event)
     return archived
 
 
-def take_back(tx: Tx, jobs: Jobs, undone: Sequence[Merge], *, at: datetime) -> None:
-    """Take what *undone*, all into one memory, brought out of it again, and have it indexed; what was changed there since stays."""
-    for merge in undone:
-        merges.drop(tx, merge)
-    primary = records.locked(tx, undone[0].workspace_id, undone[0].primary_id) if undone else None
+def revert_merges(tx: Tx, jobs: JobQueue, merges_to_revert: Sequence[Merge], *, at: datetime) -> None:
+    """Undo *merges_to_revert*, all into one memory, and queue it for indexing; later changes to the memory stay."""
+    for merge in merges_to_revert:
+        merges.delete_merge(tx, merge)
+    primary = records.lock_memory(tx, merges_to_revert[0].workspace_id, merges_to_revert[0].primary_id) if merges_to_revert else None
     if primary is None:
         return
-    without = unmerged(primary, undone)
+    without = remove_merged_text(primary, merges_to_revert)
     if without != primary:
-        updated_at = max(at, primary.updated_at + _TICK)
-        records.change(tx, primary, replace(without, updated_at=updated_at, index_failed_at=None))
+        updated_at = max(at, primary.updated_at + _MIN_TIME_STEP)
+        records.update_memory(tx, primary, replace(without, updated_at=updated_at, index_failed_at=None))
         if primary.archived_at is None:
-            jobs.enqueue(tx, EMBED, workspace_id=primary.workspace_id, payload={"memory_id": primary.id})
+            jobs.enqueue(tx, EMBED_JOB, workspace_id=primary.workspace_id, payload={"memory_id": primary.id})
 
 
-def _unlink(tx: Tx, merge: Merge) -> None:
+def _unlink_merged(tx: Tx, merge: Merge) -> None:
     """Let a primary no longer name what was merged into it and came back; another one that was merged takes its place."""
-    primary = records.locked(tx, merge.workspace_id, merge.primary_id)
+    primary = records.lock_memory(tx, merge.workspace_id, merge.primary_id)
     if primary is not None and primary.supersedes_id == merge.memory_id:
-        others = [each.memory_id for each in merges.into(tx, merge.workspace_id, merge.primary_id) if each.is_done]
-        records.change(tx, primary, replace(primary, supersedes_id=others[0] if others else None))
+        others = [each.memory_id for each in merges.list_merged_into(tx, merge.workspace_id, merge.primary_id) if each.is_done]
+        records.update_memory(tx, primary, replace(primary, supersedes_id=others[0] if others else None))
 
 
-def take_out(tx: Tx, jobs: Jobs, memory: Memory, *, at: datetime) -> str | None:
+def remove_from_primaries(tx: Tx, jobs: JobQueue, memory: Memory, *, at: datetime) -> str | None:
     """
     Take the words of *memory* out of the one that it was merged into, and out of what that one was merged into later.
 
     Returns the id of a memory where they cannot be told from the rest any more, since it was changed; None: there is none.
     """
-    merge, left_in = merges.of(tx, memory.workspace_id, memory.id), None
+    merge, left_in = merges.get_merge(tx, memory.workspace_id, memory.id), None
     if merge is None:
         return None
-    primary = records.locked(tx, memory.workspace_id, merge.primary_id)
-    if primary is not None and not has(primary, merge):
+    primary = records.lock_memory(tx, memory.workspace_id, merge.primary_id)
+    if primary is not None and not contains_merge(primary, merge):
         left_in = primary.id
-    take_back(tx, jobs, [merge], at=at)
+    revert_merges(tx, jobs, [merge], at=at)
     merges.add(tx, [replace(merge, length=0, tags=())])  # its place in the lineage stays, as its tombstone does (D-41)
     seen = {memory.id}  # a bound: what is imported may say that two went into each other
     while primary is not None and primary.id not in seen:
         seen.add(primary.id)
-        onward = merges.of(tx, memory.workspace_id, primary.id)
-        source = records.locked(tx, memory.workspace_id, primary.id)
-        primary = None if onward is None else records.locked(tx, memory.workspace_id, onward.primary_id)
+        onward = merges.get_merge(tx, memory.workspace_id, primary.id)
+        source = records.lock_memory(tx, memory.workspace_id, primary.id)
+        primary = None if onward is None else records.lock_memory(tx, memory.workspace_id, onward.primary_id)
         if onward is None or source is None or primary is None:
             break
-        if not has(primary, onward):
+        if not contains_merge(primary, onward):
             left_in = primary.id
             continue
-        changed, again = merged(unmerged(primary, [onward]), [source], run=onward.run)
+        changed, again = merge_memories(remove_merged_text(primary, [onward]), [source], run=onward.run)
         merges.add(tx, [replace(each, is_done=onward.is_done) for each in again])
         if changed != primary:
-            records.change(tx, primary, replace(changed, updated_at=max(at, primary.updated_at + _TICK), index_failed_at=None))
+            records.update_memory(
+                tx, primary, replace(changed, updated_at=max(at, primary.updated_at + _MIN_TIME_STEP), index_failed_at=None)
+            )
             if primary.archived_at is None:
-                jobs.enqueue(tx, EMBED, workspace_id=primary.workspace_id, payload={"memory_id": primary.id})
+                jobs.enqueue(tx, EMBED_JOB, workspace_id=primary.workspace_id, payload={"memory_id": primary.id})
     return left_in
 
 
-def remove(tx: Tx, jobs: Jobs, bus: Bus, memory: Memory, event: MemoryDeleted) -> None:
+def delete_memory(tx: Tx, jobs: JobQueue, bus: EventBus, memory: Memory, event: MemoryDeleted) -> None:
     """Delete *memory*, held by this transaction, have it dropped from the indexes, and announce *event*."""
-    if records.bury(tx, memory, at=event.at):
-        jobs.enqueue(tx, DELETE, workspace_id=memory.workspace_id, payload={"memory_id": memory.id})
-        bus.announce(tx, event)
+    if records.delete_memory(tx, memory, at=event.at):
+        jobs.enqueue(tx, DELETE_JOB, workspace_id=memory.workspace_id, payload={"memory_id": memory.id})
+        bus.publish_on_commit(tx, event)
 
 
-def hours(number: float) -> timedelta:
-    """Return *number* hours, above 0; never so few that they are no time at all."""
-    return max(timedelta(hours=number), _TICK)
+def hours_delta(count: float) -> timedelta:
+    """Return *count* hours, above 0; never so few that they are no time at all."""
+    return max(timedelta(hours=count), _MIN_TIME_STEP)
 
 
-def normal(tags: Iterable[str]) -> tuple[str, ...]:
+def normalize_tags(tags: Iterable[str]) -> tuple[str, ...]:
     """Return *tags* in lower case, without repeats, in their order (D-40)."""
     return tuple(dict.fromkeys(tag.lower() for tag in tags))
 
 
-def must_own_up(memory: Memory) -> None:
+def require_owner(memory: Memory) -> None:
     """
     Do nothing if *memory* says whose it is as its scope demands (D-40).
 
@@ -290,22 +294,22 @@ def must_own_up(memory: Memory) -> None:
             return
 
 
-def _changed(was: Memory, change: Change) -> Memory:
-    changed = was
-    if "content" in change.given:
+def _apply_change(memory: Memory, change: MemoryChange) -> Memory:
+    changed = memory
+    if "content" in change.changed_fields:
         changed = replace(changed, content=change.content)
-    if "type" in change.given:
+    if "type" in change.changed_fields:
         changed = replace(changed, type=change.type)
-    if "org" in change.given:
+    if "org" in change.changed_fields:
         changed = replace(changed, org=change.org)
-    if "project" in change.given:
+    if "project" in change.changed_fields:
         changed = replace(changed, project=change.project)
-    if "source" in change.given:
+    if "source" in change.changed_fields:
         changed = replace(changed, source=change.source)
-    if "tags" in change.given:
-        changed = replace(changed, tags=normal(change.tags))
-    if "metadata" in change.given:
+    if "tags" in change.changed_fields:
+        changed = replace(changed, tags=normalize_tags(change.tags))
+    if "metadata" in change.changed_fields:
         changed = replace(changed, metadata=change.metadata)
-    if "confidence" in change.given:
+    if "confidence" in change.changed_fields:
         changed = replace(changed, confidence=change.confidence, base_confidence=change.confidence)
     return changed

@@ -9,46 +9,46 @@ from datetime import datetime, timedelta
 from rookery.access.models import Caller
 from rookery.kernel.db import Tx
 from rookery.kernel.errors import ValidationFailed
-from rookery.kernel.events import Bus
-from rookery.kernel.jobs import Jobs
-from rookery.memory.answers import Answers
-from rookery.memory.context import Context
-from rookery.memory.indexing import EMBED
-from rookery.memory.models import Filters, MemoryScope
-from rookery.memory.records import put_away
+from rookery.kernel.events import EventBus
+from rookery.kernel.jobs import JobQueue
+from rookery.memory.agent_context import AgentContext
+from rookery.memory.indexing import EMBED_JOB
+from rookery.memory.models import MemoryFilter, MemoryScope
+from rookery.memory.records import archive_memory
+from rookery.memory.schemas.responses import MemorySerializer
 from rookery.memory.store import session_memories
 
-READS = "brain:read"
+READ_SCOPE = "brain:read"
 
-AT_START = 20
+MAX_BOOT_MEMORIES = 20
 """So many memories a session begins with at most: they go into a context window beside the plan."""
 
-MOST_PROMOTED = 2_000
-_TICK = timedelta(microseconds=1)
+MAX_PROMOTED = 2_000
+_MIN_TIME_STEP = timedelta(microseconds=1)
 
 
 class SessionMemories:
     """What agent work asks of memory; wiring brings the two together."""
 
-    def __init__(self, *, jobs: Jobs, bus: Bus, context: Context, answers: Answers) -> None:
+    def __init__(self, *, jobs: JobQueue, bus: EventBus, context: AgentContext, serializer: MemorySerializer) -> None:
         self._jobs = jobs
         self._bus = bus
         self._context = context
-        self._answers = answers
+        self._serializer = serializer
 
     async def boot(
         self, caller: Caller, *, agent_id: str, org: str | None, project: str | None, session_id: str | None
     ) -> Mapping[str, object] | None:
         """Return what an agent begins with, JSON-ready; None: *caller* may not read memories."""
-        if not caller.may(READS):
+        if not caller.has_scope(READ_SCOPE):
             return None
-        filters = Filters(org=org, project=project, agent_id=agent_id, session_id=session_id)
-        boot = await self._context.boot(caller, filters, most=AT_START)
-        return self._answers.boot(caller, boot).model_dump(mode="json")
+        filters = MemoryFilter(org=org, project=project, agent_id=agent_id, session_id=session_id)
+        boot = await self._context.boot(caller, filters, limit=MAX_BOOT_MEMORIES)
+        return self._serializer.serialize_boot(caller, boot).model_dump(mode="json")
 
-    def unknown(self, tx: Tx, workspace_id: int, session_id: str, ids: Sequence[str]) -> list[str]:
+    def find_unknown(self, tx: Tx, workspace_id: int, session_id: str, ids: Sequence[str]) -> list[str]:
         """Return those of *ids* that are no memories of the session's own."""
-        known = {memory.id for memory in session_memories.named(tx, workspace_id, session_id, ids)}
+        known = {memory.id for memory in session_memories.lock_by_ids(tx, workspace_id, session_id, ids)}
         return [each for each in ids if each not in known]
 
     def promote(
@@ -61,11 +61,11 @@ class SessionMemories:
             ValidationFailed: All are more than can be moved at once.
         """
         if ids is None:
-            chosen = session_memories.live(tx, workspace_id, session_id, limit=MOST_PROMOTED + 1)
-            if len(chosen) > MOST_PROMOTED:
-                raise ValidationFailed({"promote": [f"this session has more than {MOST_PROMOTED:,} memories; name those worth keeping"]})
+            chosen = session_memories.lock_live(tx, workspace_id, session_id, limit=MAX_PROMOTED + 1)
+            if len(chosen) > MAX_PROMOTED:
+                raise ValidationFailed({"promote": [f"this session has more than {MAX_PROMOTED:,} memories; name those worth keeping"]})
         else:
-            chosen = session_memories.named(tx, workspace_id, session_id, ids)
+            chosen = session_memories.lock_by_ids(tx, workspace_id, session_id, ids)
         for memory in chosen:
             # Strictly later, as in `records.change`.
             now = replace(
@@ -73,14 +73,14 @@ class SessionMemories:
                 memory_scope=MemoryScope.PROJECT,
                 org=memory.org or org,
                 project=memory.project or project,
-                updated_at=max(at, memory.updated_at + _TICK),
+                updated_at=max(at, memory.updated_at + _MIN_TIME_STEP),
             )
-            session_memories.move(tx, now)
-            self._jobs.enqueue(tx, EMBED, workspace_id=workspace_id, payload={"memory_id": memory.id})
+            session_memories.update_space(tx, now)
+            self._jobs.enqueue(tx, EMBED_JOB, workspace_id=workspace_id, payload={"memory_id": memory.id})
 
-    def put_away(self, tx: Tx, workspace_id: int, session_id: str, *, at: datetime, limit: int) -> bool:
+    def archive(self, tx: Tx, workspace_id: int, session_id: str, *, at: datetime, limit: int) -> bool:
         """Archive at most *limit* of a session's own memories; tell whether none is left."""
-        found = session_memories.live(tx, workspace_id, session_id, limit=limit)
+        found = session_memories.lock_live(tx, workspace_id, session_id, limit=limit)
         for memory in found:
-            put_away(tx, self._jobs, self._bus, memory, at=at)
+            archive_memory(tx, self._jobs, self._bus, memory, at=at)
         return len(found) < limit

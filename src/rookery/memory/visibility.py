@@ -2,55 +2,61 @@
 
 from __future__ import annotations
 
-from rookery.memory.metadata import labels
-from rookery.memory.models import Document, Memory, MemoryScope, Within
+from rookery.memory.metadata import build_labels
+from rookery.memory.models import AccessFilter, IndexDocument, Memory, MemoryScope
 
-_ORGLESS = frozenset({MemoryScope.AGENT, MemoryScope.SESSION})
-_PROJECTLESS = frozenset({MemoryScope.SHARED, MemoryScope.AGENT, MemoryScope.SESSION})
+_ORG_OPTIONAL_SCOPES = frozenset({MemoryScope.AGENT, MemoryScope.SESSION})
+_PROJECT_OPTIONAL_SCOPES = frozenset({MemoryScope.SHARED, MemoryScope.AGENT, MemoryScope.SESSION})
 
 
-def sees(within: Within, memory: Memory | Document) -> bool:
-    """Tell whether a query of *within* may return *memory*; archiving is the record store's to check (D-46)."""
+def is_visible(access_filter: AccessFilter, memory: Memory | IndexDocument) -> bool:
+    """Tell whether a query of *access_filter* may return *memory*; archiving is the record store's to check (D-46)."""
     return (
-        memory.workspace_id == within.workspace_id and _in_space(within, memory) and _is_theirs(within, memory) and _passes(within, memory)
+        memory.workspace_id == access_filter.workspace_id
+        and _matches_space(access_filter, memory)
+        and _matches_owner(access_filter, memory)
+        and _matches_fields(access_filter, memory)
     )
 
 
-def _in_space(within: Within, memory: Memory | Document) -> bool:
+def _matches_space(access_filter: AccessFilter, memory: Memory | IndexDocument) -> bool:
     if memory.org is None:
-        restricted = within.org is not None or within.orgs is not None
-        if restricted and memory.memory_scope not in _ORGLESS:
+        restricted = access_filter.org is not None or access_filter.orgs is not None
+        if restricted and memory.memory_scope not in _ORG_OPTIONAL_SCOPES:
             return False
-    elif within.org not in (None, memory.org) or (within.orgs is not None and memory.org not in within.orgs):
+    elif access_filter.org not in (None, memory.org) or (access_filter.orgs is not None and memory.org not in access_filter.orgs):
         return False
     if memory.project is None:
-        restricted = within.project is not None or within.projects is not None
-        return not restricted or memory.memory_scope in _PROJECTLESS
-    if within.project not in (None, memory.project):
+        restricted = access_filter.project is not None or access_filter.projects is not None
+        return not restricted or memory.memory_scope in _PROJECT_OPTIONAL_SCOPES
+    if access_filter.project not in (None, memory.project):
         return False
-    return within.projects is None or memory.project in within.projects
+    return access_filter.projects is None or memory.project in access_filter.projects
 
 
-def _is_theirs(within: Within, memory: Memory | Document) -> bool:
-    if within.scopes is not None and memory.memory_scope not in within.scopes:
+def _matches_owner(access_filter: AccessFilter, memory: Memory | IndexDocument) -> bool:
+    if access_filter.scopes is not None and memory.memory_scope not in access_filter.scopes:
         return False
     match memory.memory_scope:
         case MemoryScope.AGENT:
-            return within.of_all_agents or (within.agent_id is not None and memory.agent_id == within.agent_id)
+            return access_filter.includes_all_agents or (access_filter.agent_id is not None and memory.agent_id == access_filter.agent_id)
         case MemoryScope.SESSION:
-            return within.session_id is not None and memory.session_id == within.session_id
+            return access_filter.session_id is not None and memory.session_id == access_filter.session_id
         case MemoryScope.PROJECT | MemoryScope.SHARED:
             return True
 
 
-def _passes(within: Within, memory: Memory | Document) -> bool:
+def _matches_fields(access_filter: AccessFilter, memory: Memory | IndexDocument) -> bool:
     return (
-        (memory.expires_at is None or memory.expires_at > within.at)
-        and (within.type is None or memory.type == within.type)
-        and (within.source is None or memory.source == within.source)
-        and within.tags.issubset(memory.tags)
-        and (not within.labels or within.labels.issubset(labels(memory.metadata) if isinstance(memory, Memory) else memory.labels))
-        and (within.since is None or memory.created_at >= within.since)
-        and (within.until is None or memory.created_at < within.until)
-        and (within.min_confidence is None or memory.confidence >= within.min_confidence)
+        (memory.expires_at is None or memory.expires_at > access_filter.at)
+        and (access_filter.type is None or memory.type == access_filter.type)
+        and (access_filter.source is None or memory.source == access_filter.source)
+        and access_filter.tags.issubset(memory.tags)
+        and (
+            not access_filter.labels
+            or access_filter.labels.issubset(build_labels(memory.metadata) if isinstance(memory, Memory) else memory.labels)
+        )
+        and (access_filter.since is None or memory.created_at >= access_filter.since)
+        and (access_filter.until is None or memory.created_at < access_filter.until)
+        and (access_filter.min_confidence is None or memory.confidence >= access_filter.min_confidence)
     )

@@ -9,10 +9,10 @@ from pathlib import Path
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
 from rookery.kernel.sqlite import connect
 
-HEAD = "0020"
+HEAD_REVISION = "0020"
 """The newest revision; a test compares it with `versions/`."""
 
-_WAIT_S = 60
+_LOCK_TIMEOUT_S = 60
 
 
 def migrate(url: str, *, data_dir: Path) -> bool:
@@ -39,18 +39,18 @@ def is_current(version: str | None) -> bool:
     Raises:
         WrongSettings: It was made by a newer Rookery; there is no way back (D-08).
     """
-    if version is not None and version > HEAD:
+    if version is not None and version > HEAD_REVISION:
         raise WrongSettings(
-            f"The record store has revision {version}, this Rookery knows up to {HEAD}: use the newer Rookery that made it."
+            f"The record store has revision {version}, this Rookery knows up to {HEAD_REVISION}: use the newer Rookery that made it."
         )
-    return version == HEAD
+    return version == HEAD_REVISION
 
 
 def _migrate_sqlite(path: Path) -> bool:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with closing(connect(path, busy_timeout_s=_WAIT_S)) as raw:
-            if is_current(_version(raw)):
+        with closing(connect(path, busy_timeout_s=_LOCK_TIMEOUT_S)) as raw:
+            if is_current(_read_revision(raw)):
                 return False
             from rookery.migrations.upgrade import upgrade_sqlite
 
@@ -59,7 +59,7 @@ def _migrate_sqlite(path: Path) -> bool:
         raise EngineUnavailable("database", f"{path}: {error}") from error
 
 
-def _version(raw: sqlite3.Connection) -> str | None:
+def _read_revision(raw: sqlite3.Connection) -> str | None:
     has_table = raw.execute("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'").fetchone()
     row = raw.execute("SELECT version_num FROM alembic_version").fetchone() if has_table else None
     return row[0] if row else None

@@ -16,27 +16,27 @@ from sqlalchemy.pool import NullPool
 from rookery.kernel.db.postgresql import sqlalchemy_url
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
 
-_LOCK = 8400_0001
+_ADVISORY_LOCK_ID = 8400_0001
 
 
 def upgrade_sqlite(raw: sqlite3.Connection, is_current: Callable[[str | None], bool]) -> bool:
     """Run what is missing in one transaction, whoever else wants to, and close *raw*; return whether anything was."""
     engine = create_engine("sqlite://", creator=lambda: raw, poolclass=NullPool)
     # The driver itself begins nothing (`kernel.sqlite.connect`); the write lock is taken before the version is looked at.
-    event.listen(engine, "begin", _begin)
+    event.listen(engine, "begin", _begin_immediate)
     with engine.begin() as connection:
-        if is_current(_version(connection, "SELECT name FROM sqlite_master WHERE name = 'alembic_version'")):
+        if is_current(_read_revision(connection, "SELECT name FROM sqlite_master WHERE name = 'alembic_version'")):
             return False
-        _upgrade(connection)
+        _run_revisions(connection)
         return True
 
 
-def _begin(connection: Connection) -> None:
+def _begin_immediate(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-def _version(connection: Connection, is_there: str) -> str | None:
-    if connection.execute(text(is_there)).scalar() is None:
+def _read_revision(connection: Connection, table_query: str) -> str | None:
+    if connection.execute(text(table_query)).scalar() is None:
         return None
     return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
 
@@ -52,10 +52,10 @@ def upgrade_postgres(url: str, is_current: Callable[[str | None], bool]) -> bool
     try:
         engine = create_engine(sqlalchemy_url(url), poolclass=NullPool, connect_args={"connect_timeout": 10})
         with engine.begin() as connection:
-            connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
-            if is_current(_version(connection, "SELECT to_regclass('alembic_version')")):
+            connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _ADVISORY_LOCK_ID})
+            if is_current(_read_revision(connection, "SELECT to_regclass('alembic_version')")):
                 return False
-            _upgrade(connection)
+            _run_revisions(connection)
             return True
     except DBAPIError as error:
         raise EngineUnavailable("database", str(error.orig).strip().splitlines()[0]) from error
@@ -63,7 +63,7 @@ def upgrade_postgres(url: str, is_current: Callable[[str | None], bool]) -> bool
         raise WrongSettings(f"ROOKERY_DATABASE_URL: {error}") from error
 
 
-def _upgrade(connection: Connection) -> None:
+def _run_revisions(connection: Connection) -> None:
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
     config.attributes["connection"] = connection

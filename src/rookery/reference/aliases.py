@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from rookery.kernel.http.describing import Notes, notes_of
-from rookery.kernel.http.routes import Endpoint
-from rookery.reference.naming import fallback_operation_id, shown_path
+from rookery.kernel.http.openapi import RouteDocs, get_route_docs
+from rookery.kernel.http.routes import RouteEndpoint
+from rookery.reference.naming import document_path, fallback_operation_id
 
 
 @dataclass(slots=True)
@@ -20,22 +20,22 @@ class DocumentedRoute:
     """
 
     operation_id: str
-    endpoint: Endpoint
-    notes: Notes
+    endpoint: RouteEndpoint
+    docs: RouteDocs
     aliases: list[str] = field(default_factory=list[str])
 
     @property
     def name(self) -> str:
         """The method and the path."""
-        return f"{self.endpoint.route.method} {shown_path(self.endpoint.path)}"
+        return f"{self.endpoint.route.method} {document_path(self.endpoint.path)}"
 
     @property
     def all_names(self) -> list[str]:
         """The method and each path, the documented one first."""
-        return [self.name, *(f"{self.endpoint.route.method} {shown_path(path)}" for path in self.aliases)]
+        return [self.name, *(f"{self.endpoint.route.method} {document_path(path)}" for path in self.aliases)]
 
 
-def documented_routes(endpoints: Iterable[Endpoint]) -> list[DocumentedRoute]:
+def documented_routes(endpoints: Iterable[RouteEndpoint]) -> list[DocumentedRoute]:
     """
     Return the routes of the document in the order in which they are mounted, without those that are hidden.
 
@@ -44,7 +44,7 @@ def documented_routes(endpoints: Iterable[Endpoint]) -> list[DocumentedRoute]:
     """
     found: dict[str, DocumentedRoute] = {}
     for endpoint in endpoints:
-        notes = notes_of(endpoint.route.handler)
+        notes = get_route_docs(endpoint.route.handler)
         if notes.hidden:
             continue
         route = endpoint.route
@@ -52,14 +52,14 @@ def documented_routes(endpoints: Iterable[Endpoint]) -> list[DocumentedRoute]:
         first = found.setdefault(operation_id, DocumentedRoute(operation_id, endpoint, notes))
         if first.endpoint is endpoint:
             continue
-        if _function_of(first.endpoint) != _function_of(endpoint):
+        if _operation_identity(first.endpoint) != _operation_identity(endpoint):
             msg = f"{first.name} and {route.method} {endpoint.path} would both be {operation_id}"
             raise ValueError(msg)
         first.aliases.append(endpoint.path)
     return list(found.values())
 
 
-def _function_of(endpoint: Endpoint) -> tuple[str, object]:
+def _operation_identity(endpoint: RouteEndpoint) -> tuple[str, object]:
     """Return the method and what serves it: the same function, though of another instance of its class, is the same operation."""
     handler = endpoint.route.handler
     return endpoint.route.method, getattr(handler, "__func__", handler)

@@ -11,126 +11,130 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rookery.kernel.errors import RookeryError
-from rookery.kernel.http import Described, Route, describe, hide
-from rookery.kernel.http.replies import UnknownRoute
+from rookery.kernel.http import DocumentedResponse, Route, document_route, hide_from_docs
+from rookery.kernel.http.responses import RouteNotFound
 from rookery.kernel.http.routes import Handler
-from rookery.reference.published import Published
-from rookery.reference.viewers import POLICY, Viewers
+from rookery.reference.document_cache import DocumentCache
+from rookery.reference.viewers import CONTENT_SECURITY_POLICY, Viewers
 
-READ = "docs:read"
+READ_SCOPE = "docs:read"
 _TAGS = ("Documentation",)
-_UNCHANGED = Described(says="It is the same that If-None-Match names.")
-_CHALLENGE = 'Basic realm="Rookery: a key as user name, no password", charset="UTF-8"'
+_NOT_MODIFIED = DocumentedResponse(description="It is the same that If-None-Match names.")
+_BASIC_CHALLENGE = 'Basic realm="Rookery: a key as user name, no password", charset="UTF-8"'
 """
 The challenge of these pages, and of the address from which they load the description (D-83).
 
 Other routes send `Bearer`: a browser that gets this one asks its user, which no program that calls the API expects. `Bearer` does not stand
 beside it, since Chromium reads one scheme per header. A Bearer key is accepted all the same.
 """
-Refuse = Callable[[RookeryError, object, Mapping[str, str]], RookeryError]
-_GZIP = re.compile(r"(?:^|,)\s*(?:x-)?gzip\s*(?:;\s*q=(?!0(?:\.0*)?\s*(?:,|$))[^,]*)?(?=,|$)")
+MapError = Callable[[RookeryError, object, Mapping[str, str]], RookeryError]
+_ACCEPTS_GZIP = re.compile(r"(?:^|,)\s*(?:x-)?gzip\s*(?:;\s*q=(?!0(?:\.0*)?\s*(?:,|$))[^,]*)?(?=,|$)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceApi:
     """Shows what the server says of itself; switched off, none of its routes is there."""
 
-    published: Published
+    document_cache: DocumentCache
     viewers: Viewers = field(default_factory=Viewers)
 
     def routes(self) -> list[Route]:
         """Return the table; the paths are whole."""
         return [
-            self._document("/api/docs/openapi"),
-            self._document("/docs/openapi.json"),
-            self._document("/openapi.json", refuse=_challenged),
-            self._page("/api/docs", self.get_swagger, "open_swagger", "Read the documentation in Swagger UI"),
-            self._page("/api/docs/scalar", self.get_scalar, "open_scalar", "Read the documentation in Scalar"),
-            self._page("/api/docs/redoc", self.get_redoc, "open_redoc", "Read the documentation in Redoc"),
-            self._page(
-                "/api/docs/static/{digest}/{name}", self.get_static, "get_static_file", "Return a file of those pages", spends=False
+            self._document_route("/api/docs/openapi"),
+            self._document_route("/docs/openapi.json"),
+            self._document_route("/openapi.json", map_error=_add_challenge),
+            self._page_route("/api/docs", self.get_swagger, "open_swagger", "Read the documentation in Swagger UI"),
+            self._page_route("/api/docs/scalar", self.get_scalar, "open_scalar", "Read the documentation in Scalar"),
+            self._page_route("/api/docs/redoc", self.get_redoc, "open_redoc", "Read the documentation in Redoc"),
+            self._page_route(
+                "/api/docs/static/{digest}/{name}", self.get_static, "get_static_file", "Return a file of those pages", rate_limited=False
             ),
         ]
 
-    @describe(answers={304: _UNCHANGED}, reads=("If-None-Match",), sends=("ETag",))
+    @document_route(responses={304: _NOT_MODIFIED}, request_headers=("If-None-Match",), response_headers=("ETag",))
     async def get_document(self, request: Request) -> Response:
         """Return this document."""
-        edition = await self.published.edition()
+        edition = await self.document_cache.get_encoded()
         headers = {"ETag": edition.etag, "Cache-Control": "private, no-cache", "Vary": "Accept-Encoding, Authorization, X-API-Key"}
-        if _is_seen(request.headers.get("if-none-match", ""), edition.etag):
+        if _matches_etag(request.headers.get("if-none-match", ""), edition.etag):
             return Response(status_code=304, headers=headers)
-        if takes_gzip(request):
-            return Response(edition.packed, headers={**headers, "Content-Encoding": "gzip"}, media_type="application/json")
-        return Response(edition.plain, headers=headers, media_type="application/json")
+        if accepts_gzip(request):
+            return Response(edition.gzipped, headers={**headers, "Content-Encoding": "gzip"}, media_type="application/json")
+        return Response(edition.raw, headers=headers, media_type="application/json")
 
-    @describe(media=("text/html",))
+    @document_route(media_types=("text/html",))
     async def get_swagger(self) -> Response:
         """Return the documentation as a page of Swagger UI, in which calls can be tried."""
-        return await self._shown("swagger")
+        return await self._viewer_page("swagger")
 
-    @describe(media=("text/html",))
+    @document_route(media_types=("text/html",))
     async def get_scalar(self) -> Response:
         """Return the documentation as a page of Scalar."""
-        return await self._shown("scalar")
+        return await self._viewer_page("scalar")
 
-    @describe(media=("text/html",))
+    @document_route(media_types=("text/html",))
     async def get_redoc(self) -> Response:
         """Return the documentation as a page of Redoc."""
-        return await self._shown("redoc")
+        return await self._viewer_page("redoc")
 
-    @hide
+    @hide_from_docs
     async def get_static(self, request: Request, digest: str, name: str) -> Response:
         """Answer a file that never changes under its address, so a browser asks once."""
-        found = await asyncio.to_thread(self.viewers.asset, digest, name)
+        found = await asyncio.to_thread(self.viewers.find_asset, digest, name)
         if found is None:
-            raise UnknownRoute("There is no such file; the pages under /api/docs name those that there are.")
+            raise RouteNotFound("There is no such file; the pages under /api/docs name those that there are.")
         headers = {"Content-Type": found.media_type, "Cache-Control": "private, max-age=31536000, immutable", "Vary": "Accept-Encoding"}
-        if takes_gzip(request):
-            return Response(found.packed, headers={**headers, "Content-Encoding": "gzip"})
-        return Response(await asyncio.to_thread(found.unpacked), headers=headers)
+        if accepts_gzip(request):
+            return Response(found.gzipped, headers={**headers, "Content-Encoding": "gzip"})
+        return Response(await asyncio.to_thread(found.decompress), headers=headers)
 
-    async def _shown(self, name: str) -> Response:
+    async def _viewer_page(self, name: str) -> Response:
         pages = await asyncio.to_thread(lambda: self.viewers.pages)
-        headers = {"Content-Security-Policy": POLICY, "Referrer-Policy": "no-referrer", "Cache-Control": "private, no-cache"}
+        headers = {
+            "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+            "Referrer-Policy": "no-referrer",
+            "Cache-Control": "private, no-cache",
+        }
         return Response(pages[name], headers=headers, media_type="text/html")
 
-    def _page(self, path: str, handler: Handler, operation_id: str, summary: str, *, spends: bool = True) -> Route:
+    def _page_route(self, path: str, handler: Handler, operation_id: str, summary: str, *, rate_limited: bool = True) -> Route:
         return Route(
             method="GET",
             path=path,
             handler=handler,
-            needs=READ,
+            required_scope=READ_SCOPE,
             operation_id=operation_id,
             summary=summary,
             tags=_TAGS,
-            refuse=_challenged,
-            spends=spends,
+            map_error=_add_challenge,
+            rate_limited=rate_limited,
         )
 
-    def _document(self, path: str, *, refuse: Refuse | None = None) -> Route:
+    def _document_route(self, path: str, *, map_error: MapError | None = None) -> Route:
         return Route(
             method="GET",
             path=path,
             handler=self.get_document,
-            needs=READ,
+            required_scope=READ_SCOPE,
             operation_id="get_openapi_document",
             summary="Describe the whole API in OpenAPI 3.0",
             tags=_TAGS,
-            refuse=refuse,
+            map_error=map_error,
         )
 
 
-def _challenged(error: RookeryError, _seen: object, _path: Mapping[str, str]) -> RookeryError:
+def _add_challenge(error: RookeryError, _seen: object, _path: Mapping[str, str]) -> RookeryError:
     if error.status == 401:
-        error.headers["WWW-Authenticate"] = _CHALLENGE
+        error.headers["WWW-Authenticate"] = _BASIC_CHALLENGE
     return error
 
 
-def takes_gzip(request: Request) -> bool:
+def accepts_gzip(request: Request) -> bool:
     """Return whether whoever asks can unpack what is packed; `gzip;q=0` says no."""
-    return _GZIP.search(request.headers.get("accept-encoding", "").lower()) is not None
+    return _ACCEPTS_GZIP.search(request.headers.get("accept-encoding", "").lower()) is not None
 
 
-def _is_seen(header: str, etag: str) -> bool:
+def _matches_etag(header: str, etag: str) -> bool:
     """Compare weakly, as If-None-Match does (RFC 9110, 13.1.2)."""
     return header.strip() == "*" or etag.removeprefix("W/") in {each.strip().removeprefix("W/") for each in header.split(",")}

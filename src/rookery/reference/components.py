@@ -14,16 +14,19 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 from pydantic_core import core_schema
 
-from rookery.reference.downgrade import Schema, downgraded
+from rookery.reference.downgrade import Schema, downgrade
 
 Mode = Literal["validation", "serialization"]
 
-_REF = "#/components/schemas/"
-_PAGE = re.compile(r"Page_(\w+?)_")
-_NEW = re.compile(r"^New(\w+?)(Body)?$")
-_SEE = re.compile(r"\s*\((?:spec|D-)[^)]*\)")
-_FIELDS = "Attributes:\n"
-_FIELD = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
+_REFERENCE_PREFIX = "#/components/schemas/"
+_PAGE_NAME = re.compile(r"Page_(\w+?)_")
+_NEW_NAME = re.compile(r"^New(\w+?)(Body)?$")
+_DECISION_REFERENCE = re.compile(r"\s*\((?:spec|D-)[^)]*\)")
+_FIELDS_HEADING = "Attributes:\n"
+_FIELD_LINE = re.compile(r"^    (\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
+
+_PUBLISHED_WITH_SUFFIX = frozenset({"ToolCallResponse", "ResourceResponse"})
+"""Models whose published name ends in "Response": clients are generated from these names, so they stay (D-08)."""
 
 
 class Components:
@@ -31,21 +34,21 @@ class Components:
 
     def __init__(self, wanted: Iterable[tuple[type[BaseModel], Mode]]) -> None:
         pairs = list(dict.fromkeys(wanted))
-        found, whole = models_json_schema(pairs, ref_template=_REF + "{model}", schema_generator=_Generator)
-        raw = _lifted(cast("Mapping[str, object]", whole.get("$defs", {})))
-        self._names = _names(raw)
-        self._refs = {pair: cast("str", schema["$ref"]).removeprefix(_REF) for pair, schema in found.items()}
+        found, whole = models_json_schema(pairs, ref_template=_REFERENCE_PREFIX + "{model}", schema_generator=_SchemaGenerator)
+        raw = _lift_nested_models(cast("Mapping[str, object]", whole.get("$defs", {})))
+        self._names = _public_names(raw)
+        self._refs = {pair: cast("str", schema["$ref"]).removeprefix(_REFERENCE_PREFIX) for pair, schema in found.items()}
         self.schemas: dict[str, Schema] = {}
         self._with_defaults: dict[str, Schema] = {}
         for name, schema in raw.items():
             shown = self._names[name]
-            whole = {**_explained(downgraded(schema, self._names.__getitem__)), "title": shown}
+            whole = {**_distribute_descriptions(downgrade(schema, self._names.__getitem__)), "title": shown}
             self._with_defaults[shown] = whole
-            self.schemas[shown] = cast("Schema", _without_defaults(whole))
+            self.schemas[shown] = cast("Schema", _move_defaults(whole))
 
     def reference(self, model: type[BaseModel], mode: Mode) -> Schema:
         """Return a reference to the schema of *model*."""
-        return {"$ref": _REF + self.name(model, mode)}
+        return {"$ref": _REFERENCE_PREFIX + self.name(model, mode)}
 
     def name(self, model: type[BaseModel], mode: Mode) -> str:
         """Return the name under which *model* is shown."""
@@ -57,7 +60,7 @@ class Components:
         return cast("Mapping[str, Schema]", schema.get("properties", {})), frozenset(cast("list[str]", schema.get("required", [])))
 
 
-class _Generator(GenerateJsonSchema):
+class _SchemaGenerator(GenerateJsonSchema):
     """Without titles that only repeat the field's name, and without promising what may be left out of an answer."""
 
     def field_title_should_be_set(self, schema: object) -> bool:
@@ -81,10 +84,10 @@ def has_default(info: FieldInfo) -> bool:
     return not info.is_required()
 
 
-_DATA = frozenset({"default", "example", "examples", "enum", "const"})
+_DATA_KEYWORDS = frozenset({"default", "example", "examples", "enum", "const"})
 
 
-def _lifted(raw: Mapping[str, object]) -> dict[str, object]:
+def _lift_nested_models(raw: Mapping[str, object]) -> dict[str, object]:
     """Return *raw* with each model that was written out inside another one as a component: no schema but a model's has a title."""
     lifted = dict[str, object]()
 
@@ -93,17 +96,17 @@ def _lifted(raw: Mapping[str, object]) -> dict[str, object]:
             return [step(each) for each in cast("list[object]", value)]
         if not isinstance(value, dict):
             return value
-        out = {key: each if key in _DATA else step(each) for key, each in cast("Schema", value).items()}
+        out = {key: each if key in _DATA_KEYWORDS else step(each) for key, each in cast("Schema", value).items()}
         title = out.get("title")
         if not is_inside or not isinstance(title, str) or out.get("type") != "object" or lifted.get(title, out) != out or title in raw:
             return out
         lifted[title] = out
-        return {"$ref": _REF + title}
+        return {"$ref": _REFERENCE_PREFIX + title}
 
     return {name: step(schema, is_inside=False) for name, schema in raw.items()} | lifted
 
 
-def _without_defaults(value: object) -> object:
+def _move_defaults(value: object) -> object:
     """
     Return a schema with the defaults of its fields in words, and as `x-default`.
 
@@ -111,17 +114,17 @@ def _without_defaults(value: object) -> object:
     of a recall. A default of null says nothing beyond that the field is optional, and is left out.
     """
     if isinstance(value, list):
-        return [_without_defaults(each) for each in cast("list[object]", value)]
+        return [_move_defaults(each) for each in cast("list[object]", value)]
     if not isinstance(value, dict):
         return value
-    out = {key: each if key in _DATA else _without_defaults(each) for key, each in cast("Schema", value).items()}
+    out = {key: each if key in _DATA_KEYWORDS else _move_defaults(each) for key, each in cast("Schema", value).items()}
     fields = out.get("properties")
     if isinstance(fields, dict):
-        out["properties"] = {name: _default_in_words(each) for name, each in cast("dict[str, Schema]", fields).items()}
+        out["properties"] = {name: _describe_default(each) for name, each in cast("dict[str, Schema]", fields).items()}
     return out
 
 
-def _default_in_words(schema: Schema) -> Schema:
+def _describe_default(schema: Schema) -> Schema:
     if "default" not in schema:
         return schema
     out = {key: each for key, each in schema.items() if key != "default"}
@@ -133,47 +136,47 @@ def _default_in_words(schema: Schema) -> Schema:
     return {**out, "description": f"{said} {words}" if isinstance(said, str) else words, "x-default": default}
 
 
-def first_of(text: str) -> str:
+def first_paragraph(text: str) -> str:
     """Return the first paragraph of a docstring, without where it is decided: that is no news to who reads the document."""
-    return _SEE.sub("", " ".join(text.strip().split("\n\n")[0].split()))
+    return _DECISION_REFERENCE.sub("", " ".join(text.strip().split("\n\n")[0].split()))
 
 
-def words_of(docstring: str | None) -> str:
+def handler_description(docstring: str | None) -> str:
     """Return what a handler's docstring says to callers: its paragraphs before any section, without where it is decided."""
     paragraphs = [" ".join(part.split()) for part in inspect.cleandoc(docstring or "").split("\n\n")]
     said = takewhile(lambda part: not part.startswith(("Args:", "Raises:", "Returns:", "Yields:")), paragraphs)
-    return _SEE.sub("", "\n\n".join(said)).strip()
+    return _DECISION_REFERENCE.sub("", "\n\n".join(said)).strip()
 
 
-def _explained(schema: Schema) -> Schema:
+def _distribute_descriptions(schema: Schema) -> Schema:
     """Return *schema* with its class's words where they belong: of fields, at the fields."""
     text = schema.get("description")
     if not isinstance(text, str):
         return schema
-    words, _, fields = text.partition(_FIELDS)
-    out: Schema = {**schema, "description": _SEE.sub("", words).strip()}
+    words, _, fields = text.partition(_FIELDS_HEADING)
+    out: Schema = {**schema, "description": _DECISION_REFERENCE.sub("", words).strip()}
     properties = cast("dict[str, Schema]", schema.get("properties", {}))
-    told = {found[1]: _SEE.sub("", " ".join(found[2].split())) for found in _FIELD.finditer(fields)}
+    told = {found[1]: _DECISION_REFERENCE.sub("", " ".join(found[2].split())) for found in _FIELD_LINE.finditer(fields)}
     if properties:
-        out["properties"] = {name: _with_words(each, told.get(name)) for name, each in properties.items()}
+        out["properties"] = {name: _with_description(each, told.get(name)) for name, each in properties.items()}
     return out
 
 
-def _with_words(schema: Schema, words: str | None) -> Schema:
+def _with_description(schema: Schema, words: str | None) -> Schema:
     if words is None or "description" in schema:
         return schema
     return {**({"allOf": [schema]} if "$ref" in schema else schema), "description": words}
 
 
-def _names(raw: Mapping[str, object]) -> dict[str, str]:
+def _public_names(raw: Mapping[str, object]) -> dict[str, str]:
     """
-    Return how each component is shown: `TaskAnswer` as Task, a page of them as TaskPage, one of two of a name with its domain before it.
+    Return how each component is shown: `TaskResponse` as Task, a page of them as TaskPage, one of two of a name with its domain before it.
 
     A name that only a suffix told apart from another one keeps it.
     """
-    plain = {name: _PAGE.sub(lambda found: found[1] + "Page", name) for name in raw}
-    owned = {name: _with_domain(shown) for name, shown in plain.items()}
-    short = {name: _NEW.sub(_renamed, shown.replace("Answer", "") or shown) for name, shown in owned.items()}
+    plain = {name: _PAGE_NAME.sub(lambda found: found[1] + "Page", name) for name in raw}
+    owned = {name: _prefix_domain(shown) for name, shown in plain.items()}
+    short = {name: _NEW_NAME.sub(_rename_new, _remove_suffix(shown)) for name, shown in owned.items()}
     taken = list(short.values())
     names = {name: shown if taken.count(shown) == 1 else owned[name] for name, shown in short.items()}
     if len(set(names.values())) < len(names):
@@ -183,13 +186,18 @@ def _names(raw: Mapping[str, object]) -> dict[str, str]:
     return names
 
 
-def _renamed(found: re.Match[str]) -> str:
+def _remove_suffix(name: str) -> str:
+    """Return *name* without "Response", except for the models that are published with it."""
+    return name if name in _PUBLISHED_WITH_SUFFIX else name.replace("Response", "") or name
+
+
+def _rename_new(found: re.Match[str]) -> str:
     """Return `NewPlanBody` as PlanCreateBody and `NewApiKey` as ApiKeyWithSecret: in Go, `NewPlan` is the constructor of Plan."""
     return f"{found[1]}Create{found[2]}" if found[2] else f"{found[1]}WithSecret"
 
 
-def _with_domain(name: str) -> str:
-    """`rookery__memory__answers__BootAnswer`, as pydantic names what is there twice, becomes MemoryBootAnswer."""
+def _prefix_domain(name: str) -> str:
+    """`rookery__memory__schemas__responses__BootResponse`, as pydantic names what is there twice, becomes MemoryBootAnswer."""
     parts = name.split("__")
     if len(parts) < 3:
         return name

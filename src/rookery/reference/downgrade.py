@@ -12,18 +12,18 @@ from typing import cast
 
 Schema = dict[str, object]
 
-_KEPT = frozenset(
+_SUPPORTED_KEYWORDS = frozenset(
     "title description type format enum default multipleOf maximum minimum maxLength minLength pattern maxItems minItems uniqueItems "
     "maxProperties minProperties required discriminator readOnly writeOnly deprecated example nullable externalDocs xml".split()
 )
 """Keywords that 3.0 has with the same meaning."""
 
-_ONE, _MANY = ("not",), ("allOf", "oneOf", "anyOf")
+_SINGLE_SCHEMA_KEYWORDS, _SCHEMA_LIST_KEYWORDS = ("not",), ("allOf", "oneOf", "anyOf")
 
-_COMPONENTS = "#/components/schemas/"
+_COMPONENTS_PREFIX = "#/components/schemas/"
 
 
-def null() -> Schema:
+def null_schema() -> Schema:
     """
     Return what only null fits.
 
@@ -32,7 +32,7 @@ def null() -> Schema:
     return {"type": "object", "enum": [None], "nullable": True}
 
 
-def downgraded(schema: object, rename: Callable[[str], str] = str) -> Schema:
+def downgrade(schema: object, rename: Callable[[str], str] = str) -> Schema:
     """
     Return *schema* for OpenAPI 3.0.3.
 
@@ -48,33 +48,33 @@ def downgraded(schema: object, rename: Callable[[str], str] = str) -> Schema:
         return {"not": {}}
     if not isinstance(schema, Mapping):
         raise TypeError(schema)
-    return _Step(cast("Mapping[str, object]", schema), rename).done()
+    return _SchemaDowngrade(cast("Mapping[str, object]", schema), rename).run()
 
 
-class _Step:
+class _SchemaDowngrade:
     """One schema on its way; those inside it are steps of their own."""
 
     def __init__(self, schema: Mapping[str, object], rename: Callable[[str], str]) -> None:
-        self._in = schema
+        self._source = schema
         self._rename = rename
-        self._out: Schema = {name: value for name, value in schema.items() if name in _KEPT or name.startswith("x-")}
+        self._result: Schema = {name: value for name, value in schema.items() if name in _SUPPORTED_KEYWORDS or name.startswith("x-")}
 
-    def done(self) -> Schema:
-        self._say_values()
-        self._say_bounds()
-        self._say_object()
-        self._say_array()
-        self._say_type()
-        self._say_combined()
-        if "type" not in self._out:  # it would mean nothing there; null is among the values or the ways
-            self._out.pop("nullable", None)
-        return self._say_reference()
+    def run(self) -> Schema:
+        self._convert_values()
+        self._convert_bounds()
+        self._convert_object()
+        self._convert_array()
+        self._convert_type()
+        self._convert_combinations()
+        if "type" not in self._result:  # it would mean nothing there; null is among the values or the ways
+            self._result.pop("nullable", None)
+        return self._convert_reference()
 
-    def _inner(self, schema: object) -> Schema:
-        return downgraded(schema, self._rename)
+    def _downgrade_inner(self, schema: object) -> Schema:
+        return downgrade(schema, self._rename)
 
-    def _say_values(self) -> None:
-        given, out = self._in, self._out
+    def _convert_values(self) -> None:
+        given, out = self._source, self._result
         if "const" in given:
             # of the values that both allow: a schema that has both has been written by hand
             out["enum"] = [given["const"]]
@@ -84,48 +84,51 @@ class _Step:
         discriminator = out.get("discriminator")
         if isinstance(discriminator, dict):
             mapping = cast("dict[str, dict[str, str]]", discriminator).get("mapping", {})
-            out["discriminator"] = {**cast("Schema", discriminator), "mapping": {name: self._target(ref) for name, ref in mapping.items()}}
+            out["discriminator"] = {
+                **cast("Schema", discriminator),
+                "mapping": {name: self._rename_reference(ref) for name, ref in mapping.items()},
+            }
         if given.get("contentEncoding") == "base64":
             out.setdefault("format", "byte")
         elif "contentMediaType" in given:
             out.setdefault("format", "binary")
 
-    def _say_bounds(self) -> None:
+    def _convert_bounds(self) -> None:
         for exclusive, inclusive, tighter in (("exclusiveMinimum", "minimum", max), ("exclusiveMaximum", "maximum", min)):
-            bound, other = self._in.get(exclusive), self._in.get(inclusive)
+            bound, other = self._source.get(exclusive), self._source.get(inclusive)
             if isinstance(bound, bool) or not isinstance(bound, (int, float)):
                 continue
             if isinstance(other, (int, float)) and tighter(bound, other) != bound:
                 continue
-            self._out[inclusive], self._out[exclusive] = bound, True
+            self._result[inclusive], self._result[exclusive] = bound, True
 
-    def _say_object(self) -> None:
-        given, out = self._in, self._out
+    def _convert_object(self) -> None:
+        given, out = self._source, self._result
         properties = given.get("properties")
         if isinstance(properties, Mapping):
-            out["properties"] = {name: self._inner(each) for name, each in cast("Mapping[str, object]", properties).items()}
+            out["properties"] = {name: self._downgrade_inner(each) for name, each in cast("Mapping[str, object]", properties).items()}
         more, patterns = given.get("additionalProperties"), given.get("patternProperties")
         if isinstance(patterns, Mapping):
             # 3.0 cannot say which names: any of the schemas will do for any name
             if isinstance(more, (bool, Mapping)) and more is not True:
                 either = [*cast("Mapping[str, object]", patterns).values(), *([] if more is False else [cast("object", more)])]
-                inner = [self._inner(each) for each in either]
+                inner = [self._downgrade_inner(each) for each in either]
                 out["additionalProperties"] = inner[0] if len(inner) == 1 else {"anyOf": inner}
         elif isinstance(more, bool):
             out["additionalProperties"] = more
         elif more is not None:
-            out["additionalProperties"] = self._inner(more)
+            out["additionalProperties"] = self._downgrade_inner(more)
 
-    def _say_array(self) -> None:
-        given, out = self._in, self._out
+    def _convert_array(self) -> None:
+        given, out = self._source, self._result
         first, rest = given.get("prefixItems"), given.get("items")
         if isinstance(first, list):
-            each = [self._inner(one) for one in cast("list[object]", first)]
+            each = [self._downgrade_inner(one) for one in cast("list[object]", first)]
             if rest is False:
                 most = given.get("maxItems")
                 out["maxItems"] = min(most, len(each)) if isinstance(most, int) else len(each)
             elif rest is not None and rest is not True:
-                each.append(self._inner(rest))
+                each.append(self._downgrade_inner(rest))
             is_open = rest is None or rest is True
             different = [one for number, one in enumerate(each) if one not in each[:number]]
             # what follows the named ones is free unless the schema says otherwise; an array of at most as many has nothing to follow
@@ -134,10 +137,10 @@ class _Step:
         elif rest is False:
             out["items"], out["maxItems"] = {}, 0
         elif rest is not None:
-            out["items"] = self._inner(rest)
+            out["items"] = self._downgrade_inner(rest)
 
-    def _say_type(self) -> None:
-        out = self._out
+    def _convert_type(self) -> None:
+        out = self._result
         kinds = out.get("type")
         if isinstance(kinds, list):
             names = [name for name in cast("list[str]", kinds) if name != "null"]
@@ -148,43 +151,43 @@ class _Step:
             else:
                 del out["type"]
                 either = [{"type": name, **({"items": out.get("items", {})} if name == "array" else {})} for name in names]
-                self._must_fit([*either, *([null()] if out.get("nullable") else [])])
+                self._add_alternatives([*either, *([null_schema()] if out.get("nullable") else [])])
         elif kinds == "null":
-            out.update(null())
+            out.update(null_schema())
         values = out.get("enum")
         if isinstance(values, list):
-            self._say_null_among(cast("list[object]", values))
+            self._convert_null_value(cast("list[object]", values))
         if out.get("type") == "array":
             out.setdefault("items", {})
 
-    def _say_null_among(self, values: list[object]) -> None:
+    def _convert_null_value(self, values: list[object]) -> None:
         """A value null needs the mark; and where the type allows null, it must be among the values only if it was."""
-        if None in values and "type" not in self._in:
-            self._out["nullable"] = True
-        elif self._out.get("nullable") and None not in values:
-            del self._out["nullable"]
+        if None in values and "type" not in self._source:
+            self._result["nullable"] = True
+        elif self._result.get("nullable") and None not in values:
+            del self._result["nullable"]
 
-    def _say_combined(self) -> None:
-        for keyword in _ONE:
-            if keyword in self._in:
-                self._out[keyword] = self._inner(self._in[keyword])
-        for keyword in _MANY:
-            each = self._in.get(keyword)
+    def _convert_combinations(self) -> None:
+        for keyword in _SINGLE_SCHEMA_KEYWORDS:
+            if keyword in self._source:
+                self._result[keyword] = self._downgrade_inner(self._source[keyword])
+        for keyword in _SCHEMA_LIST_KEYWORDS:
+            each = self._source.get(keyword)
             if not isinstance(each, list):
                 continue
             parts = cast("list[object]", each)
             others = [part for part in parts if part != {"type": "null"}]
-            inner = [self._inner(part) for part in others]
+            inner = [self._downgrade_inner(part) for part in others]
             if keyword == "allOf" or len(others) == len(parts):
-                self._must_fit(inner, keyword)
+                self._add_alternatives(inner, keyword)
             else:
-                self._say_nullable(keyword, inner)
+                self._convert_nullable(keyword, inner)
 
-    def _say_nullable(self, keyword: str, inner: list[Schema]) -> None:
+    def _convert_nullable(self, keyword: str, inner: list[Schema]) -> None:
         """Say that null fits too: by the mark where one type is left, else as one of the ways."""
-        out = self._out
+        out = self._result
         only = inner[0] if len(inner) == 1 else None
-        if only is not None and "type" in only and "not" not in only and not (only.keys() & out.keys() - _TOLD):
+        if only is not None and "type" in only and "not" not in only and not (only.keys() & out.keys() - _ANNOTATION_KEYWORDS):
             values = only.get("enum")
             out.update({name: value for name, value in only.items() if name not in out})
             out["nullable"] = True
@@ -192,30 +195,30 @@ class _Step:
                 out["enum"] = [*cast("list[object]", values), None]
             return
         out["nullable"] = True
-        self._must_fit([*inner, null()], keyword)
+        self._add_alternatives([*inner, null_schema()], keyword)
 
-    def _must_fit(self, ways: list[Schema], keyword: str = "anyOf") -> None:
-        if keyword not in self._out:
-            self._out[keyword] = ways
+    def _add_alternatives(self, ways: list[Schema], keyword: str = "anyOf") -> None:
+        if keyword not in self._result:
+            self._result[keyword] = ways
         else:
-            self._out["allOf"] = [*cast("list[Schema]", self._out.get("allOf", [])), {keyword: ways}]
+            self._result["allOf"] = [*cast("list[Schema]", self._result.get("allOf", [])), {keyword: ways}]
 
-    def _say_reference(self) -> Schema:
-        reference = self._in.get("$ref")
+    def _convert_reference(self) -> Schema:
+        reference = self._source.get("$ref")
         if not isinstance(reference, str):
-            return self._out
-        target: Schema = {"$ref": self._target(reference)}
-        if not self._out:
+            return self._result
+        target: Schema = {"$ref": self._rename_reference(reference)}
+        if not self._result:
             return target
         # 3.0 takes nothing beside a reference
-        return {**self._out, "allOf": [target, *cast("list[Schema]", self._out.get("allOf", []))]}
+        return {**self._result, "allOf": [target, *cast("list[Schema]", self._result.get("allOf", []))]}
 
-    def _target(self, reference: str) -> str:
-        for prefix in (_COMPONENTS, "#/$defs/"):
+    def _rename_reference(self, reference: str) -> str:
+        for prefix in (_COMPONENTS_PREFIX, "#/$defs/"):
             if reference.startswith(prefix):
-                return _COMPONENTS + self._rename(reference.removeprefix(prefix))
+                return _COMPONENTS_PREFIX + self._rename(reference.removeprefix(prefix))
         return reference
 
 
-_TOLD = frozenset({"title", "description", "default", "example"})
+_ANNOTATION_KEYWORDS = frozenset({"title", "description", "default", "example"})
 """Keywords that say something without asking for something: two schemas that both have them can be told as one."""

@@ -16,13 +16,13 @@ from typing import cast
 
 import orjson
 
-from rookery.reference.answers import JSON
 from rookery.reference.downgrade import Schema
+from rookery.reference.response_docs import JSON_MEDIA_TYPE
 
 Examples = Mapping[str, Schema]
 
 
-def shipped() -> Examples:
+def load_packaged_examples() -> Examples:
     """Return the examples that come with the package; none, where they were not made."""
     folder = resources.files("rookery.reference") / "examples"
     if not folder.is_dir():
@@ -34,7 +34,7 @@ def shipped() -> Examples:
     return found
 
 
-def show(operation: Schema, names: Sequence[str], examples: Examples) -> None:
+def add_example(operation: Schema, names: Sequence[str], examples: Examples) -> None:
     """Add the example of an operation; *names* are its method with its path and with each alias."""
     example = next((examples[name] for name in names if name in examples), None)
     if example is None:
@@ -44,15 +44,15 @@ def show(operation: Schema, names: Sequence[str], examples: Examples) -> None:
         if (name := parameter.get("name")) in values:
             parameter["example"] = values[cast("str", name)]
     if "body" in example and "requestBody" in operation:
-        _show(cast("Schema", operation["requestBody"]), example["body"])
+        _add_content_example(cast("Schema", operation["requestBody"]), example["body"])
     answer = cast("dict[str, Schema]", operation["responses"]).get(str(example.get("status")))
     if answer is not None and "answer" in example:
-        _show(answer, example["answer"])
+        _add_content_example(answer, example["answer"])
 
 
-def _show(described: Schema, value: object) -> None:
+def _add_content_example(described: Schema, value: object) -> None:
     content = cast("dict[str, Schema]", described.get("content", {}))
     is_text = isinstance(value, str)
-    fitting = [kind for kind in content if (kind == JSON) != is_text] or ([] if is_text else list(content))
+    fitting = [kind for kind in content if (kind == JSON_MEDIA_TYPE) != is_text] or ([] if is_text else list(content))
     for kind in fitting[:1]:
         content[kind] = {**content[kind], "example": value}

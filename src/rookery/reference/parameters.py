@@ -5,67 +5,67 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from rookery.reference.downgrade import Schema, null
-from rookery.reference.naming import parameter_name
+from rookery.reference.downgrade import Schema, null_schema
+from rookery.reference.naming import document_parameter_name
 
-_UUID: Schema = {"type": "string", "format": "uuid"}
-_TEXT: Schema = {"type": "string"}
+_UUID_SCHEMA: Schema = {"type": "string", "format": "uuid"}
+_TEXT_SCHEMA: Schema = {"type": "string"}
 
-_PATH: Mapping[str, tuple[str, Schema]] = {
-    "agent_id": ("The agent, as its key and its memories name it.", _TEXT),
-    "delivery": ("The id of a delivery.", _UUID),
-    "delivery_id": ("The id of a delivery.", _UUID),
-    "endpoint": ("The id of a webhook endpoint.", _UUID),
-    "endpoint_id": ("The id of a webhook endpoint.", _UUID),
-    "id": ("The id that it was added under.", _TEXT),
-    "key_id": ("The id of the key; the key itself is nowhere in an address.", _UUID),
-    "memory_id": ("The id of a memory.", _UUID),
-    "name": ("The name.", _TEXT),
-    "page": ("The page.", _TEXT),
-    "phase": ("The id of a phase, or its position in the plan.", _TEXT),
-    "plan": ("The id or the slug of a plan.", _TEXT),
-    "recall_id": ("The id that a recall answered with.", _UUID),
-    "server_id": ("The id of a tool server.", _TEXT),
-    "session_id": ("The id of a session, `sess_` and a UUID.", _TEXT),
-    "slug": ("The slug of a template.", _TEXT),
-    "task": ("The id of a task.", _UUID),
-    "tool": ("The tool, by the name that its server gives it.", _TEXT),
+_PATH_PARAMETERS: Mapping[str, tuple[str, Schema]] = {
+    "agent_id": ("The agent, as its key and its memories name it.", _TEXT_SCHEMA),
+    "delivery": ("The id of a delivery.", _UUID_SCHEMA),
+    "delivery_id": ("The id of a delivery.", _UUID_SCHEMA),
+    "endpoint": ("The id of a webhook endpoint.", _UUID_SCHEMA),
+    "endpoint_id": ("The id of a webhook endpoint.", _UUID_SCHEMA),
+    "id": ("The id that it was added under.", _TEXT_SCHEMA),
+    "key_id": ("The id of the key; the key itself is nowhere in an address.", _UUID_SCHEMA),
+    "memory_id": ("The id of a memory.", _UUID_SCHEMA),
+    "name": ("The name.", _TEXT_SCHEMA),
+    "page": ("The page.", _TEXT_SCHEMA),
+    "phase": ("The id of a phase, or its position in the plan.", _TEXT_SCHEMA),
+    "plan": ("The id or the slug of a plan.", _TEXT_SCHEMA),
+    "recall_id": ("The id that a recall answered with.", _UUID_SCHEMA),
+    "server_id": ("The id of a tool server.", _TEXT_SCHEMA),
+    "session_id": ("The id of a session, `sess_` and a UUID.", _TEXT_SCHEMA),
+    "slug": ("The slug of a template.", _TEXT_SCHEMA),
+    "task": ("The id of a task.", _UUID_SCHEMA),
+    "tool": ("The tool, by the name that its server gives it.", _TEXT_SCHEMA),
     "uri": (
         "The resource: `server://path`, as the lists show it, percent-encoded once or as it is.",
-        _TEXT,
+        _TEXT_SCHEMA,
     ),
-    "version": ("The version, or `latest`.", _TEXT),
-    "webhook_id": ("The id of a webhook endpoint.", _UUID),
+    "version": ("The version, or `latest`.", _TEXT_SCHEMA),
+    "webhook_id": ("The id of a webhook endpoint.", _UUID_SCHEMA),
     "workspace_id": ("The number of a workspace.", {"type": "integer", "minimum": 1}),
 }
 """What each parameter of a path means; a test finds those that are missing here."""
 
-_HEADERS: Mapping[str, tuple[str, Schema]] = {
+_REQUEST_HEADERS: Mapping[str, tuple[str, Schema]] = {
     "X-Workspace-ID": (
         "The workspace that the caller believes it acts in. Optional: the key knows; another one than the key's is refused.",
         {"type": "integer", "minimum": 1},
     ),
-    "X-Session-ID": ("The agent session that the request belongs to.", _TEXT),
+    "X-Session-ID": ("The agent session that the request belongs to.", _TEXT_SCHEMA),
     "Idempotency-Key": (
         "Names this request: sent again with the same body within 24 hours, it is answered again and not done again.",
         {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"},
     ),
-    "If-Match": ("The ETag that the caller has seen, or several: if it is another one by now, nothing is changed.", _TEXT),
-    "If-None-Match": ("The ETag of what the caller has: if it is the same still, 304 and no body.", _TEXT),
+    "If-Match": ("The ETag that the caller has seen, or several: if it is another one by now, nothing is changed.", _TEXT_SCHEMA),
+    "If-None-Match": ("The ETag of what the caller has: if it is the same still, 304 and no body.", _TEXT_SCHEMA),
     "Prefer": (
         "Preferences of RFC 7240. `tool-errors=200`, of calls of tools: a tool's own error is answered with the status 200.",
-        _TEXT,
+        _TEXT_SCHEMA,
     ),
-    "Last-Event-ID": ("The id of the last event that a client of the stream has seen; it goes on after that.", _TEXT),
-    "Cache-Control": ("`no-cache`: no kept result will do.", _TEXT),
+    "Last-Event-ID": ("The id of the last event that a client of the stream has seen; it goes on after that.", _TEXT_SCHEMA),
+    "Cache-Control": ("`no-cache`: no kept result will do.", _TEXT_SCHEMA),
 }
 
 
 def path_parameter(name: str) -> Schema:
     """Return a parameter of the path."""
-    says, schema = _PATH.get(name, ("", _TEXT))
+    says, schema = _PATH_PARAMETERS.get(name, ("", _TEXT_SCHEMA))
     return {
-        "name": parameter_name(name),
+        "name": document_parameter_name(name),
         "in": "path",
         "required": True,
         **({"description": says} if says else {}),
@@ -77,18 +77,18 @@ def header_components() -> dict[str, Schema]:
     """Return every request header, by the name of its component."""
     return {
         name: {"name": name, "in": "header", "required": False, "description": says, "schema": dict(schema)}
-        for name, (says, schema) in _HEADERS.items()
+        for name, (says, schema) in _REQUEST_HEADERS.items()
     }
 
 
-def headers(names: Sequence[str]) -> list[Schema]:
+def header_references(names: Sequence[str]) -> list[Schema]:
     """
     Return references to request headers.
 
     Raises:
         KeyError: The document does not know one of them.
     """
-    return [{"$ref": f"#/components/parameters/{name}"} for name in names if _HEADERS[name]]
+    return [{"$ref": f"#/components/parameters/{name}"} for name in names if _REQUEST_HEADERS[name]]
 
 
 def query_parameter(name: str, schema: Schema, *, is_required: bool) -> Schema:
@@ -104,7 +104,7 @@ def query_parameter(name: str, schema: Schema, *, is_required: bool) -> Schema:
     if isinstance(values, list):
         shown["enum"] = [value for value in cast("list[object]", values) if value is not None]
     if isinstance(ways, list):
-        left = [way for way in cast("list[Schema]", ways) if way != null()]
+        left = [way for way in cast("list[Schema]", ways) if way != null_schema()]
         del shown["anyOf"]
         shown |= {"anyOf": left} if len(left) > 1 else left[0]
     parameter: Schema = {"name": name, "in": "query", "required": is_required, "schema": shown}

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from rookery.reference.downgrade import Schema
 
-_TAGS = {
+_TAG_DESCRIPTIONS = {
     "Memory": "Store, recall, search and manage what agents learn.",
     "Execution": "Call tools and read resources.",
     "Discovery": "List the tool servers, and the tools, resources and prompts of each.",
@@ -24,7 +24,7 @@ _TAGS = {
     "Documentation": "This document and its viewers.",
     "Operation": "Health and metrics of the server.",
 }
-_GROUPS = {
+_TAG_GROUPS = {
     "Memory": ("Memory",),
     "Tools": ("Execution", "Discovery", "MCP", "Tool servers", "Analytics"),
     "Agent work": ("Plans", "Sessions", "Templates"),
@@ -33,16 +33,18 @@ _GROUPS = {
 """For viewers that show headings in groups (`x-tagGroups`)."""
 
 
-def tags(used: Iterable[str]) -> list[Schema]:
+def build_tags(used: Iterable[str]) -> list[Schema]:
     """Return the headings that are *used*, in our order, those that nobody described last."""
     names = set(used)
-    known = [name for name in _TAGS if name in names]
-    return [{"name": name, "description": _TAGS.get(name, name)} for name in [*known, *sorted(names - _TAGS.keys())]]
+    known = [name for name in _TAG_DESCRIPTIONS if name in names]
+    return [
+        {"name": name, "description": _TAG_DESCRIPTIONS.get(name, name)} for name in [*known, *sorted(names - _TAG_DESCRIPTIONS.keys())]
+    ]
 
 
-def groups(used: Iterable[str]) -> list[Schema]:
+def build_tag_groups(used: Iterable[str]) -> list[Schema]:
     """Return the groups of the headings that are *used*; a heading of no group is in one with others of its kind."""
     names = set(used)
-    grouped = {group: [name for name in inside if name in names] for group, inside in _GROUPS.items()}
-    grouped["Other"] = sorted(names - _TAGS.keys())
+    grouped = {group: [name for name in inside if name in names] for group, inside in _TAG_GROUPS.items()}
+    grouped["Other"] = sorted(names - _TAG_DESCRIPTIONS.keys())
     return [{"name": group, "tags": inside} for group, inside in grouped.items() if inside]

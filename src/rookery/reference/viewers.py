@@ -15,7 +15,7 @@ from functools import cached_property
 from importlib import resources
 from string import Template
 
-POLICY = (
+CONTENT_SECURITY_POLICY = (
     "default-src 'self'; img-src 'self' data:; font-src 'self' data:; connect-src 'self'; form-action 'none'; base-uri 'none'; "
     "frame-ancestors 'none'; style-src 'self' 'unsafe-inline'; worker-src 'self' blob:"
 )
@@ -25,8 +25,8 @@ The Content-Security-Policy of the pages: whatever the viewers' makers had in mi
 Style elements are written by all three as they go; Redoc may search in a worker made of its own text.
 """
 
-_MEDIA = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
-_DIGEST = 16
+_MEDIA_TYPES = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
+_DIGEST_LENGTH = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,17 +64,17 @@ class Asset:
 
     Attributes:
         digest: Of its content, and part of its address: under one address it is always the same.
-        packed: Its content as gzip.
+        gzipped: Its content as gzip.
     """
 
     name: str
     media_type: str
     digest: str
-    packed: bytes
+    gzipped: bytes
 
-    def unpacked(self) -> bytes:
+    def decompress(self) -> bytes:
         """Return its content as it is, for the few that take no gzip."""
-        return gzip.decompress(self.packed)
+        return gzip.decompress(self.gzipped)
 
 
 class Viewers:
@@ -91,9 +91,9 @@ class Viewers:
         return {
             name: Asset(
                 name=name,
-                media_type=_MEDIA[name.rpartition(".")[2]],
-                digest=hashlib.sha256(content).hexdigest()[:_DIGEST],
-                packed=content,
+                media_type=_MEDIA_TYPES[name.rpartition(".")[2]],
+                digest=hashlib.sha256(content).hexdigest()[:_DIGEST_LENGTH],
+                gzipped=content,
             )
             for name, content in packed.items()
         }
@@ -102,14 +102,14 @@ class Viewers:
     def pages(self) -> Mapping[str, bytes]:
         """The page of each viewer, by its name."""
         template = Template((resources.files("rookery.reference") / "static" / "page.html").read_text(encoding="utf-8"))
-        return {viewer.name: template.substitute(self._of(viewer)).encode() for viewer in VIEWERS}
+        return {viewer.name: template.substitute(self._template_values(viewer)).encode() for viewer in VIEWERS}
 
-    def asset(self, digest: str, name: str) -> Asset | None:
+    def find_asset(self, digest: str, name: str) -> Asset | None:
         """Return the file at this address; None: there is none, or not with this content any more."""
         found = self.assets.get(name)
         return found if found is not None and found.digest == digest else None
 
-    def _of(self, viewer: Viewer) -> dict[str, str]:
+    def _template_values(self, viewer: Viewer) -> dict[str, str]:
         start = f"{viewer.name}.start.js"
         scripts = [("load.js", "defer"), *(() if viewer.is_module else ((viewer.engine, "defer"),))]
         scripts.append((start, 'type="module"' if viewer.is_module else "defer"))
@@ -118,13 +118,13 @@ class Viewers:
             "title": viewer.title,
             "root": viewer.root,
             "home": viewer.home,
-            "engine": self._address(viewer, viewer.engine),
-            "styles": "\n".join(f'<link rel="stylesheet" href="{self._address(viewer, name)}">' for name in ("page.css", *viewer.styles)),
-            "scripts": "\n".join(f'<script {kind} src="{self._address(viewer, name)}"></script>' for name, kind in scripts),
+            "engine": self._asset_url(viewer, viewer.engine),
+            "styles": "\n".join(f'<link rel="stylesheet" href="{self._asset_url(viewer, name)}">' for name in ("page.css", *viewer.styles)),
+            "scripts": "\n".join(f'<script {kind} src="{self._asset_url(viewer, name)}"></script>' for name, kind in scripts),
             "links": "\n".join([*(_link(viewer, other) for other in VIEWERS), f'<a href="{viewer.root}openapi">openapi.json</a>']),
         }
 
-    def _address(self, viewer: Viewer, name: str) -> str:
+    def _asset_url(self, viewer: Viewer, name: str) -> str:
         return f"{viewer.root}static/{self.assets[name].digest}/{name}"
 
 

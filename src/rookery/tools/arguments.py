@@ -7,14 +7,14 @@ from typing import cast
 
 import jsonschema_rs
 
-from rookery.kernel.suggestions import nearest
+from rookery.kernel.suggestions import find_nearest
 from rookery.tools.errors import ArgumentsInvalid
 
 _MAX_ERRORS = 50
-_MAX_TEXT = 300
+_MAX_ERROR_LENGTH = 300
 
 
-class Arguments:
+class ArgumentValidator:
     """
     A compiled inputSchema.
 
@@ -32,9 +32,9 @@ class Arguments:
             kind = jsonschema_rs.validator_cls_for(dict(schema)) if "$schema" in schema else jsonschema_rs.Draft202012Validator
             self._validator = kind(dict(schema), offline=True)
         except (ValueError, TypeError, jsonschema_rs.ReferencingError) as error:
-            self.fault = str(error).splitlines()[0][:_MAX_TEXT]
+            self.fault = str(error).splitlines()[0][:_MAX_ERROR_LENGTH]
 
-    def check(self, arguments: Mapping[str, object]) -> None:
+    def validate(self, arguments: Mapping[str, object]) -> None:
         """
         Do nothing if *arguments* fit.
 
@@ -47,25 +47,25 @@ class Arguments:
         for count, error in enumerate(self._validator.iter_errors(arguments)):
             if count == _MAX_ERRORS:
                 break
-            errors.setdefault(_pointer(error.instance_path), []).append(_short(self._text(error, arguments)))
+            errors.setdefault(_to_json_pointer(error.instance_path), []).append(_shorten(self._describe_error(error, arguments)))
         raise ArgumentsInvalid(errors)
 
-    def _text(self, error: jsonschema_rs.ValidationError, arguments: Mapping[str, object]) -> str:
+    def _describe_error(self, error: jsonschema_rs.ValidationError, arguments: Mapping[str, object]) -> str:
         """Return what is wrong; unknown arguments are named, each with the nearest known one."""
         unknown = [name for name in arguments if name not in self._names]
         if error.instance_path or error.schema_path != ["additionalProperties"] or not unknown:
             return error.message
-        near = {name: found for name in unknown if (found := nearest(name, self._names))}
+        near = {name: found for name in unknown if (found := find_nearest(name, self._names))}
         if not near:
             return f"{error.message}. It takes {', '.join(self._names) or 'none'}."
         meant = ", ".join(f"{found!r} instead of {name!r}" for name, found in near.items())
         return f"{error.message}. Did you mean {meant}?"
 
 
-def _pointer(path: list[str | int]) -> str:
+def _to_json_pointer(path: list[str | int]) -> str:
     """Return the JSON pointer (RFC 6901) of *path*; empty for the whole."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 1] + "…"
+def _shorten(text: str) -> str:
+    return text if len(text) <= _MAX_ERROR_LENGTH else text[: _MAX_ERROR_LENGTH - 1] + "…"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-_CHECKED_BY_THE_TOOL = frozenset({"minLength", "maxLength", "minItems", "maxItems", "pattern", "format", "title"})
+_OMITTED_KEYWORDS = frozenset({"minLength", "maxLength", "minItems", "maxItems", "pattern", "format", "title"})
 """
 Keywords that are left out.
 
@@ -14,12 +14,12 @@ a second one, which could differ, and takes a tenth of the catalogue.
 """
 
 
-_RANGE = ("minimum", "exclusiveMinimum", "maximum")
-_MAX_RANGE = 1_000
+_RANGE_KEYWORDS = ("minimum", "exclusiveMinimum", "maximum")
+_MAX_PUBLISHED_MAXIMUM = 1_000
 """A range beyond this is no choice that a model makes, such as the number of a page."""
 
 
-def publish(schema: Mapping[str, object]) -> dict[str, object]:
+def to_published_schema(schema: Mapping[str, object]) -> dict[str, object]:
     """
     Return *schema* without bounds of length, without `additionalProperties: false`, and with unions as `anyOf`.
 
@@ -27,24 +27,24 @@ def publish(schema: Mapping[str, object]) -> dict[str, object]:
     """
     found: dict[str, object] = {}
     most = schema.get("maximum")
-    left_out = _RANGE if not isinstance(most, (int, float)) or most > _MAX_RANGE else ()
+    left_out = _RANGE_KEYWORDS if not isinstance(most, (int, float)) or most > _MAX_PUBLISHED_MAXIMUM else ()
     for name, value in schema.items():
-        if name in _CHECKED_BY_THE_TOOL or (name == "additionalProperties" and value is False) or (name == "required" and not value):
+        if name in _OMITTED_KEYWORDS or (name == "additionalProperties" and value is False) or (name == "required" and not value):
             continue
         if name in left_out:
             continue
         if name == "type" and isinstance(value, list):
             found["anyOf"] = [{"type": each} for each in cast("Sequence[str]", value)]
         elif name == "properties":
-            found[name] = {field: _published(of) for field, of in cast("Mapping[str, object]", value).items()}
+            found[name] = {field: _to_published_value(of) for field, of in cast("Mapping[str, object]", value).items()}
         else:
-            found[name] = _published(value)
+            found[name] = _to_published_value(value)
     return found
 
 
-def _published(value: object) -> object:
+def _to_published_value(value: object) -> object:
     if isinstance(value, Mapping):
-        return publish(cast("Mapping[str, object]", value))
+        return to_published_schema(cast("Mapping[str, object]", value))
     if isinstance(value, list):
-        return [_published(each) for each in cast("list[object]", value)]
+        return [_to_published_value(each) for each in cast("list[object]", value)]
     return value

@@ -18,50 +18,60 @@ import structlog
 from rookery.access.models import Caller
 from rookery.kernel.clock import Clock, utc_now
 from rookery.kernel.db import Database, Tx
-from rookery.kernel.errors import NotInList, RookeryError
+from rookery.kernel.errors import NotInAllowList, RookeryError
 from rookery.kernel.log_limits import FailureLog
-from rookery.tools.errors import ConnectFailed, ConnectionLost, Disabled, ServerNotFound, UpstreamError
-from rookery.tools.models import Address, Command, Health, Isolation, JsonObject, Offer, Server, Snapshot, Status
-from rookery.tools.offers import MOST_OF_A_KIND, bounded, is_each_its_own, passed_over
-from rookery.tools.ports import Connection
-from rookery.tools.servers.roster import FileState, Roster, is_for, is_reached
+from rookery.tools.catalogue_tool import CatalogueTool, index_by_name, is_tool_allowed, is_tool_disabled
+from rookery.tools.errors import ConnectFailed, ConnectionLost, ServerNotFound, ToolDisabled, UpstreamError
+from rookery.tools.features import MAX_FEATURES_PER_KIND, count_dropped_features, has_workspace_sessions, limit_features
+from rookery.tools.models import (
+    CommandTarget,
+    FeatureSnapshot,
+    HealthStatus,
+    HttpTarget,
+    JsonObject,
+    Server,
+    ServerFeatures,
+    ServerStatus,
+    SessionIsolation,
+)
+from rookery.tools.ports import UpstreamConnection
+from rookery.tools.servers.registry import ServerRegistry, ServersFileState, is_server_allowed, is_visible_to
 from rookery.tools.store import catalogue as store
-from rookery.tools.supervision.sessions import Sessions
-from rookery.tools.supervision.supervised import Session
-from rookery.tools.tool import Tool, by_name, is_off, reaches
+from rookery.tools.supervision.session_pool import SessionPool
+from rookery.tools.supervision.upstream_session import UpstreamSession
 
 _log = structlog.stdlib.get_logger("rookery.tools")
 
-FIRST_LIST_S = 5.0
+FIRST_LIST_TIMEOUT_S = 5.0
 """How long the first list of one server may wait (D-32)."""
 
-_WATCH_S = 0.5
+_WATCH_INTERVAL_S = 0.5
 """An edit of the file, and what another process added, is seen so soon."""
-_TTL_S = 600.0
-_UNKNOWN_TOOL_S = 10.0
+_FEATURES_TTL_S = 600.0
+_UNKNOWN_TOOL_INTERVAL_S = 10.0
 """A name that is not listed makes us look again, at most so often."""
 _RETRY_DELAYS_S = (5.0, 30.0, 120.0, 600.0)
 """How long until a server that could not be listed is tried again, after the first failure, the second, …; the last one repeats."""
 _DEMAND_INTERVAL_S = 10.0
 """A client that lists tools has such a server tried at once, at most so often."""
-_ADOPT_INTERVAL_S = 2.0
+_STORE_POLL_INTERVAL_S = 2.0
 """How often the store is read for what another process has listed."""
-_CLOSE_S = 5.0
-_MOST_OWN = 1000
+_CLOSE_TIMEOUT_S = 5.0
+_MAX_WORKSPACE_RESOURCE_LISTS = 1000
 """Of so many workspaces and servers the workspace's own resources are kept; the longest unseen are those of nobody again."""
-_CHANGES_S = 1.0
+_CHANGE_INTERVAL_S = 1.0
 """A server that tells of changes without end is asked what they are so often, and no more."""
 
 
-_Whose: TypeAlias = tuple[str, int | None]
+_RefreshKey: TypeAlias = tuple[str, int | None]
 """A server's key, and the workspace whose session it is about; None: everybody's, or nobody's yet."""
 
 
 @dataclass(slots=True)
-class _Listed:
-    snapshot: Snapshot
-    tools: dict[str, Tool]
-    refreshed: float
+class _CatalogueEntry:
+    snapshot: FeatureSnapshot
+    tools: dict[str, CatalogueTool]
+    refreshed_at: float
     changed_at: datetime
 
 
@@ -80,31 +90,31 @@ class Catalogue:
     def __init__(
         self,
         db: Database,
-        sessions: Sessions,
-        roster: Roster,
+        sessions: SessionPool,
+        registry: ServerRegistry,
         *,
         clock: Clock = utc_now,
-        ttl_s: float = _TTL_S,
-        keep_up: Callable[[], Awaitable[bool]] | None = None,
+        ttl_s: float = _FEATURES_TTL_S,
+        refresh_added: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
         self._db = db
         self._sessions = sessions
-        self._roster = roster
+        self._registry = registry
         self._clock = clock
         self._ttl_s = ttl_s
-        self._keep_up_added = keep_up
-        self._lags = False
-        self.listeners: list[Callable[[Server, Offer | None, Offer | None], None]] = []
+        self._refresh_added = refresh_added
+        self._is_lagging = False
+        self.listeners: list[Callable[[Server, ServerFeatures | None, ServerFeatures | None], None]] = []
         """Who hears that a server's offer is another: what it was and what it is, None of one that came, went or is shown otherwise."""
-        self._listed: dict[str, _Listed] = {}
-        self._own_resources: dict[_Whose, tuple[JsonObject, ...]] = {}
-        self._bare: set[str] = set()
+        self._entries: dict[str, _CatalogueEntry] = {}
+        self._workspace_resources: dict[_RefreshKey, tuple[JsonObject, ...]] = {}
+        self._without_shared_resources: set[str] = set()
         """Servers whose resources are known of workspaces only."""
-        self._refreshing: dict[_Whose, asyncio.Task[None]] = {}
-        self._changed: dict[_Whose, float] = {}
+        self._refreshing: dict[_RefreshKey, asyncio.Task[None]] = {}
+        self._change_seen_at: dict[_RefreshKey, float] = {}
         self._retries: dict[str, _Retry] = {}
         """By key, of servers that were tried and never listed."""
-        self._adopt_at = 0.0
+        self._next_store_poll_at = 0.0
         self._deprecated_at: dict[str, datetime] = {}
         self._has_noted_deprecations = False
         self._owner: asyncio.Task[None] | None = None
@@ -113,22 +123,22 @@ class Catalogue:
 
     async def start(self) -> None:
         """Read the file and what is stored; look at every server once, in the background."""
-        kept = await self._db.read(store.snapshots)
-        self._roster.read()
-        if self._keep_up_added is not None:
-            await self._keep_up_added()
+        kept = await self._db.read(store.list_snapshots)
+        self._registry.load()
+        if self._refresh_added is not None:
+            await self._refresh_added()
         for snapshot in kept:
-            server = self._roster.servers.get(snapshot.server_key)
+            server = self._registry.servers.get(snapshot.server_key)
             if server is not None and snapshot.fingerprint == fingerprint(server):
-                self._listed[server.key] = _Listed(snapshot, by_name(snapshot.offer, {}), 0.0, snapshot.seen_at)
-        await self._note_deprecations()
+                self._entries[server.key] = _CatalogueEntry(snapshot, index_by_name(snapshot.features, {}), 0.0, snapshot.seen_at)
+        await self._record_deprecations()
         self._sessions.listeners.opened.append(self._on_opened)
         self._sessions.listeners.changed.append(self._on_changed)
-        self._roster.listeners.append(self._follow)
+        self._registry.listeners.append(self._on_registry_change)
         started = asyncio.Event()
-        self._owner = asyncio.create_task(self._own(started), name="tools-catalogue")
+        self._owner = asyncio.create_task(self._run_tasks(started), name="tools-catalogue")
         await started.wait()
-        for server in self._roster.servers.values():
+        for server in self._registry.servers.values():
             if server.owner is None:
                 self._refresh(server)
 
@@ -139,35 +149,35 @@ class Catalogue:
             task.cancel()
         if self._owner is not None:
             with contextlib.suppress(TimeoutError, asyncio.CancelledError):
-                await asyncio.wait_for(self._owner, _CLOSE_S)
+                await asyncio.wait_for(self._owner, _CLOSE_TIMEOUT_S)
 
     @property
-    def file_state(self) -> FileState:
+    def file_state(self) -> ServersFileState:
         """How the file does."""
-        return self._roster.file_state
+        return self._registry.file_state
 
     # What operators may see.
 
-    def all_servers(self) -> list[Server]:
+    def list_shared_servers(self) -> list[Server]:
         """Return every server of all that is switched on; those of workspaces are nobody else's business."""
-        return [server for server in self._roster.servers.values() if server.enabled and server.owner is None]
+        return [server for server in self._registry.servers.values() if server.enabled and server.owner is None]
 
     def is_listed(self, server_id: str, tool: str) -> bool:
         """Tell whether a server of all was seen to have such a tool: what callers ask for may be any word."""
-        listed = self._listed.get(server_id)
+        listed = self._entries.get(server_id)
         return listed is not None and tool in listed.tools
 
     # What callers may see.
 
-    def servers(self, caller: Caller) -> list[Server]:
+    def list_servers(self, caller: Caller) -> list[Server]:
         """Return the servers that *caller* sees, in the order of the file, the built-in ones first."""
-        return [server for server in self._roster.of(caller) if server.enabled and is_reached(caller, server.id)]
+        return [server for server in self._registry.list_for(caller) if server.enabled and is_server_allowed(caller, server.id)]
 
-    def is_seen_by(self, caller: Caller, server: Server) -> bool:
+    def is_visible_to(self, caller: Caller, server: Server) -> bool:
         """Tell whether *caller* sees a server, which may be gone meanwhile."""
-        return is_reached(caller, server.id) and is_for(caller, server)
+        return is_server_allowed(caller, server.id) and is_visible_to(caller, server)
 
-    def server(self, caller: Caller, server_id: str) -> Server:
+    def get_server(self, caller: Caller, server_id: str) -> Server:
         """
         Return one server for *caller*.
 
@@ -176,50 +186,54 @@ class Catalogue:
             NotInList: The key's allow-lists leave it out.
             Disabled: It is switched off.
         """
-        server = self._roster.find(server_id, caller)
+        server = self._registry.find(server_id, caller)
         if server is None:
             raise ServerNotFound(server_id)
-        if not is_reached(caller, server.id):
-            raise NotInList("servers", server_id, f"This key is limited to some servers; {server_id!r} is not one of them.")
+        if not is_server_allowed(caller, server.id):
+            raise NotInAllowList("servers", server_id, f"This key is limited to some servers; {server_id!r} is not one of them.")
         if not server.enabled:
-            raise Disabled(f"The server {server_id!r} is switched off.")
+            raise ToolDisabled(f"The server {server_id!r} is switched off.")
         return server
 
-    def named(self, caller: Caller, server_id: str) -> Server | None:
+    def find_server(self, caller: Caller, server_id: str) -> Server | None:
         """Return a server of the caller's workspace, also one that the key does not reach, or that is switched off."""
-        return self._roster.find(server_id, caller)
+        return self._registry.find(server_id, caller)
 
-    def tools(self, caller: Caller, server: Server) -> list[Tool]:
+    def list_tools(self, caller: Caller, server: Server) -> list[CatalogueTool]:
         """Return the tools of *server* that *caller* sees."""
-        listed = self._listed.get(server.key)
-        return [] if listed is None else [tool for tool in listed.tools.values() if self.may_see(caller, server, tool)]
+        listed = self._entries.get(server.key)
+        return [] if listed is None else [tool for tool in listed.tools.values() if self.can_see_tool(caller, server, tool)]
 
-    def task_tools(self, caller: Caller, server: Server) -> list[str]:
+    def list_task_tool_names(self, caller: Caller, server: Server) -> list[str]:
         """Return the names of the tools that *caller* would see if Rookery could run them as tasks."""
-        listed = self._listed.get(server.key)
-        return [] if listed is None else [name for name, tool in listed.tools.items() if tool.needs_task and reaches(caller, server, name)]
+        listed = self._entries.get(server.key)
+        return (
+            []
+            if listed is None
+            else [name for name, tool in listed.tools.items() if tool.needs_task and is_tool_allowed(caller, server, name)]
+        )
 
-    def offer(self, server: Server, caller: Caller | None = None) -> Offer:
+    def get_features(self, server: Server, caller: Caller | None = None) -> ServerFeatures:
         """
         Return what *server* offered when last seen; nothing if it never was.
 
         The resources are those of *caller*'s workspace, where workspaces have sessions of their own; without a caller, or before
         the workspace had one, they are what a session shows that nobody has used.
         """
-        listed = self._listed.get(server.key)
+        listed = self._entries.get(server.key)
         if listed is None:
-            return Offer()
-        own = None if caller is None else self._own_resources.get((server.key, caller.workspace_id))
-        return listed.snapshot.offer if own is None else replace(listed.snapshot.offer, resources=own)
+            return ServerFeatures()
+        own = None if caller is None else self._workspace_resources.get((server.key, caller.workspace_id))
+        return listed.snapshot.features if own is None else replace(listed.snapshot.features, resources=own)
 
     def seen_at(self, server: Server) -> datetime | None:
         """Return when *server* was last seen; None if it never was."""
-        listed = self._listed.get(server.key)
+        listed = self._entries.get(server.key)
         return None if listed is None else listed.snapshot.seen_at
 
     def changed_at(self, server: Server) -> datetime | None:
         """Return when what *server* offers was last seen to be another than before; it does not move with who uses it."""
-        listed = self._listed.get(server.key)
+        listed = self._entries.get(server.key)
         return None if listed is None else listed.changed_at
 
     def deprecated_at(self, server: Server) -> datetime:
@@ -228,125 +242,137 @@ class Catalogue:
 
     def is_known(self, server: Server) -> bool:
         """Tell whether *server* was ever seen."""
-        return server.key in self._listed
+        return server.key in self._entries
 
-    def tool(self, server: Server, name: str) -> Tool | None:
+    def find_tool(self, server: Server, name: str) -> CatalogueTool | None:
         """Return a tool by its name, for whoever asks."""
-        listed = self._listed.get(server.key)
+        listed = self._entries.get(server.key)
         return None if listed is None else listed.tools.get(name)
 
-    def may_see(self, caller: Caller, server: Server, tool: Tool) -> bool:
+    def can_see_tool(self, caller: Caller, server: Server, tool: CatalogueTool) -> bool:
         """Tell whether *tool* is listed for *caller*."""
-        if tool.needs_task or is_off(server, tool.name) or (tool.needs is not None and not caller.may(tool.needs)):
+        if (
+            tool.needs_task
+            or is_tool_disabled(server, tool.name)
+            or (tool.required_scope is not None and not caller.has_scope(tool.required_scope))
+        ):
             return False
-        return reaches(caller, server, tool.name)
+        return is_tool_allowed(caller, server, tool.name)
 
     # How fresh it is.
 
-    async def seen(self, server: Server, caller: Caller | None = None) -> None:
+    async def wait_listed(self, server: Server, caller: Caller | None = None) -> None:
         """
         Wait, 5 seconds at most, until a server that was never seen was looked at; refresh one that was, if it is due.
 
         Args:
             caller: Who wants to know of its resources too.
         """
-        listed = self._listed.get(server.key)
+        listed = self._entries.get(server.key)
         if listed is None:
-            await self._looked(server)
-        elif time.monotonic() - listed.refreshed > self._ttl_s:
+            await self._refresh_and_wait(server)
+        elif time.monotonic() - listed.refreshed_at > self._ttl_s:
             self._refresh(server)
-        if caller is not None and server.key in self._bare and (server.key, caller.workspace_id) not in self._own_resources:
-            await self._seen_by_itself(server, caller)
+        if (
+            caller is not None
+            and server.key in self._without_shared_resources
+            and (server.key, caller.workspace_id) not in self._workspace_resources
+        ):
+            await self._list_for_workspace(server, caller)
 
-    async def _seen_by_itself(self, server: Server, caller: Caller) -> None:
+    async def _list_for_workspace(self, server: Server, caller: Caller) -> None:
         """Look through the caller's own session: the only ones open so far were other workspaces', whose resources are theirs."""
         with contextlib.suppress(UpstreamError, RookeryError, TimeoutError):
-            async with asyncio.timeout(FIRST_LIST_S):
-                session = self._sessions.session(server, caller, None)
-                task = self._refresh(server, (session, await session.connection()))
+            async with asyncio.timeout(FIRST_LIST_TIMEOUT_S):
+                session = self._sessions.get_session(server, caller, None)
+                task = self._refresh(server, (session, await session.get_connection()))
                 if task is not None:
                     await asyncio.wait({task})
 
-    def known(self, key: str) -> Server | None:
+    def find_by_key(self, key: str) -> Server | None:
         """Return the server of that key, as it is now."""
-        return self._roster.servers.get(key)
+        return self._registry.servers.get(key)
 
-    def look_at(self, server: Server) -> None:
+    def refresh_in_background(self, server: Server) -> None:
         """Look at a server that was just added or changed, in the background."""
         self._refresh(server)
 
     def list_missing(self, caller: Caller) -> None:
         """Try to list, in the background, the servers of *caller* that were never listed, unless that was tried a moment ago."""
         now = time.monotonic()
-        for server in self.servers(caller):
-            if server.key in self._listed:
+        for server in self.list_servers(caller):
+            if server.key in self._entries:
                 continue
             retry = self._retries.get(server.key)
             if retry is None or now - retry.tried_at >= _DEMAND_INTERVAL_S:
                 self._refresh(server)
 
-    async def keep_checked(self, server: Server, offer: Offer) -> None:
+    async def store_checked(self, server: Server, features: ServerFeatures) -> None:
         """Keep what a check listed, for a server that was never listed; every process takes it from the store."""
-        if server.key in self._listed:
+        if server.key in self._entries:
             return
-        if server.auth is not None and is_each_its_own(server):
-            offer = replace(offer, resources=())
-        checked = Snapshot(server_key=server.key, fingerprint=fingerprint(server), offer=bounded(offer), seen_at=self._clock())
+        if server.auth is not None and has_workspace_sessions(server):
+            features = replace(features, resources=())
+        checked = FeatureSnapshot(
+            server_key=server.key, fingerprint=fingerprint(server), features=limit_features(features), seen_at=self._clock()
+        )
 
         def keep(tx: Tx) -> None:
             kept = store.find_snapshot(tx, server.key)
             if kept is None or kept.fingerprint != checked.fingerprint:
-                store.keep_snapshot(tx, checked)
+                store.save_snapshot(tx, checked)
 
         await self._db.write(keep)
 
     def is_offline(self, server: Server, caller: Caller) -> bool:
         """Return whether *server* could not be reached when it was last tried for the caller's workspace."""
-        return self._sessions.condition(server, caller.workspace_id).health in {Health.OFFLINE, Health.NEEDS_LOGIN}
+        return self._sessions.get_health_state(server, caller.workspace_id).health in {HealthStatus.OFFLINE, HealthStatus.NEEDS_LOGIN}
 
-    async def look_again(self, server: Server) -> None:
+    async def refresh_for_unknown_tool(self, server: Server) -> None:
         """Ask *server* anew what it offers, for a name that it did not list; not more often than every 10 seconds."""
-        listed = self._listed.get(server.key)
-        if listed is None or time.monotonic() - listed.refreshed > _UNKNOWN_TOOL_S:
-            await self._looked(server)
+        listed = self._entries.get(server.key)
+        if listed is None or time.monotonic() - listed.refreshed_at > _UNKNOWN_TOOL_INTERVAL_S:
+            await self._refresh_and_wait(server)
 
-    async def _looked(self, server: Server) -> None:
+    async def _refresh_and_wait(self, server: Server) -> None:
         task = self._refresh(server)
         if task is not None:
-            await asyncio.wait({task}, timeout=FIRST_LIST_S)
+            await asyncio.wait({task}, timeout=FIRST_LIST_TIMEOUT_S)
 
-    def _on_opened(self, session: Session, connection: Connection) -> None:
+    def _on_opened(self, session: UpstreamSession, connection: UpstreamConnection) -> None:
         self._refresh(session.server, (session, connection))
 
-    def _on_changed(self, session: Session) -> None:
+    def _on_changed(self, session: UpstreamSession) -> None:
         """Look again, soon after the last time; a look that is under way may have been too early, so another follows it."""
-        whose = session.server.key, _whose(session)
-        last = self._changed.get(whose, -math.inf)
+        whose = session.server.key, _workspace_of(session)
+        last = self._change_seen_at.get(whose, -math.inf)
         if last != math.inf:  # else one is to come, and will see this change too
-            self._changed[whose] = math.inf
+            self._change_seen_at[whose] = math.inf
             loop = asyncio.get_running_loop()
-            loop.call_at(max(last + _CHANGES_S, loop.time()), self._look_at_change, session)
+            loop.call_at(max(last + _CHANGE_INTERVAL_S, loop.time()), self._refresh_after_change, session)
 
-    def _look_at_change(self, session: Session) -> None:
-        server, whose = session.server, (session.server.key, _whose(session))
+    def _refresh_after_change(self, session: UpstreamSession) -> None:
+        server, whose = session.server, (session.server.key, _workspace_of(session))
         running = self._refreshing.get(whose)
         if running is not None:
-            running.add_done_callback(lambda _: self._look_at_change(session))
+            running.add_done_callback(lambda _: self._refresh_after_change(session))
             return
-        self._changed[whose] = asyncio.get_running_loop().time()
-        opened = session.opened
+        self._change_seen_at[whose] = asyncio.get_running_loop().time()
+        opened = session.current_connection
         self._refresh(server, None if opened is None else (session, opened))
 
-    def _refresh(self, server: Server, opened: tuple[Session, Connection] | None = None) -> asyncio.Task[None] | None:
-        whose = server.key, None if opened is None else _whose(opened[0])
+    def _refresh(
+        self, server: Server, session_and_connection: tuple[UpstreamSession, UpstreamConnection] | None = None
+    ) -> asyncio.Task[None] | None:
+        whose = server.key, None if session_and_connection is None else _workspace_of(session_and_connection[0])
         running = self._refreshing.get(whose)
         if running is not None:
             return running
-        if self._tasks is None or self._stopping.is_set() or self._roster.servers.get(server.key) is not server:
+        if self._tasks is None or self._stopping.is_set() or self._registry.servers.get(server.key) is not server:
             return None
         if server.fault is not None or not server.enabled:
             return None
-        task = self._tasks.create_task(self._look(server, opened), name=f"tools-look-{server.key}")
+        task = self._tasks.create_task(self._list_features(server, session_and_connection), name=f"tools-look-{server.key}")
         self._refreshing[whose] = task
 
         def done(_: asyncio.Task[None]) -> None:
@@ -356,25 +382,28 @@ class Catalogue:
         task.add_done_callback(done)
         return task
 
-    async def _look(self, server: Server, opened: tuple[Session, Connection] | None) -> None:
+    async def _list_features(self, server: Server, session_and_connection: tuple[UpstreamSession, UpstreamConnection] | None) -> None:
         spare = None
         try:
-            if opened is None:
-                open_ones = [each for each in self._sessions.of(server.key) if each.is_open and not each.is_stopping]
-                session = open_ones[0] if open_ones else self._sessions.spare(server)
+            if session_and_connection is None:
+                open_ones = [each for each in self._sessions.list_sessions(server.key) if each.is_open and not each.is_stopping]
+                session = open_ones[0] if open_ones else self._sessions.get_spare(server)
                 spare = None if open_ones else session
-                opened = (session, await session.connection())
-            session, connection = opened
-            with session.hold():
-                offer = await connection.offer()
-            await self._keep(server, bounded(offer), _whose(session))
-            if too_many := passed_over(offer):
-                _log.warning("tools.offer_cut", server=server.id, most=MOST_OF_A_KIND, passed_over=too_many)
+                session_and_connection = (session, await session.get_connection())
+            session, connection = session_and_connection
+            with session.keep_open():
+                offer = await connection.list_features()
+            await self._store(server, limit_features(offer), _workspace_of(session))
+            if too_many := count_dropped_features(offer):
+                _log.warning("tools.offer_cut", server=server.id, most=MAX_FEATURES_PER_KIND, passed_over=too_many)
         except UpstreamError as error:
             # A session that broke is noted where it is supervised; and what it said is the business of those whom it serves.
-            if not isinstance(error, ConnectFailed | ConnectionLost) and self._sessions.condition(server).health is Health.ONLINE:
-                owner = None if opened is None else opened[0].workspace_id
-                self._sessions.note(server, Health.DEGRADED, str(error), workspace_id=owner)
+            if (
+                not isinstance(error, ConnectFailed | ConnectionLost)
+                and self._sessions.get_health_state(server).health is HealthStatus.ONLINE
+            ):
+                owner = None if session_and_connection is None else session_and_connection[0].workspace_id
+                self._sessions.record_health(server, HealthStatus.DEGRADED, str(error), workspace_id=owner)
             self._schedule_retry(server)
             _log.warning("tools.not_listed", server=server.id, error=str(error))
         except RookeryError as error:
@@ -387,12 +416,12 @@ class Catalogue:
             if spare is not None:
                 self._sessions.release_spare(server)
 
-    async def _note_deprecations(self) -> None:
+    async def _record_deprecations(self) -> None:
         """Keep since when servers of the file are deprecated: another edit of the file must not move the date."""
         found = {
             server.key
-            for server in self._roster.servers.values()
-            if server.owner is None and server.status is Status.DEPRECATED and server.deprecated_at is None
+            for server in self._registry.servers.values()
+            if server.owner is None and server.status is ServerStatus.DEPRECATED and server.deprecated_at is None
         }
         if found != self._deprecated_at.keys() or not self._has_noted_deprecations:
             now = self._clock()
@@ -401,7 +430,7 @@ class Catalogue:
                 self._has_noted_deprecations = True
 
     def _schedule_retry(self, server: Server) -> None:
-        if server.key in self._listed or self._roster.servers.get(server.key) is not server:
+        if server.key in self._entries or self._registry.servers.get(server.key) is not server:
             return
         before, now = self._retries.get(server.key), time.monotonic()
         failures = 0 if before is None else before.failures
@@ -412,73 +441,73 @@ class Catalogue:
         """List what could not be listed before and is due, and take over what another process has listed."""
         now = time.monotonic()
         for key, retry in list(self._retries.items()):
-            server = self._roster.servers.get(key)
-            if server is None or key in self._listed:
+            server = self._registry.servers.get(key)
+            if server is None or key in self._entries:
                 del self._retries[key]
             elif now >= retry.retry_at:
                 self._refresh(server)
-        if self._retries and now >= self._adopt_at:
-            self._adopt_at = now + _ADOPT_INTERVAL_S
+        if self._retries and now >= self._next_store_poll_at:
+            self._next_store_poll_at = now + _STORE_POLL_INTERVAL_S
             missing = tuple(self._retries)
             with contextlib.suppress(RookeryError):  # the store is down: the next time will do
                 for snapshot in await self._db.read(lambda tx: [store.find_snapshot(tx, key) for key in missing]):
                     if snapshot is not None:
-                        self._adopt(snapshot)
+                        self._use_stored_snapshot(snapshot)
 
-    def _adopt(self, snapshot: Snapshot) -> None:
-        server = self._roster.servers.get(snapshot.server_key)
-        if server is None or server.key in self._listed or snapshot.fingerprint != fingerprint(server):
+    def _use_stored_snapshot(self, snapshot: FeatureSnapshot) -> None:
+        server = self._registry.servers.get(snapshot.server_key)
+        if server is None or server.key in self._entries or snapshot.fingerprint != fingerprint(server):
             return
-        self._listed[server.key] = _Listed(snapshot, by_name(snapshot.offer, {}), 0.0, snapshot.seen_at)
-        self._tell(server, None, snapshot.offer)
+        self._entries[server.key] = _CatalogueEntry(snapshot, index_by_name(snapshot.features, {}), 0.0, snapshot.seen_at)
+        self._notify_listeners(server, None, snapshot.features)
         self._refresh(server)
 
-    async def _keep(self, server: Server, offer: Offer, workspace_id: int | None) -> None:
-        """Keep *offer*, of a session of everybody's or of one workspace's: then its resources are for that workspace alone."""
-        if self._roster.servers.get(server.key) is not server:
+    async def _store(self, server: Server, features: ServerFeatures, workspace_id: int | None) -> None:
+        """Keep *features*, of a session of everybody's or of one workspace's: then its resources are for that workspace alone."""
+        if self._registry.servers.get(server.key) is not server:
             return
         if workspace_id is not None:
-            before = self.offer(server)
-            if server.isolation is Isolation.PER_WORKSPACE:
-                self._keep_own(server, workspace_id, offer.resources)
-            if server.key not in self._listed:
-                self._bare.add(server.key)
-            offer = replace(offer, resources=before.resources)
-        elif server.auth is not None and is_each_its_own(server):
+            before = self.get_features(server)
+            if server.isolation is SessionIsolation.PER_WORKSPACE:
+                self._store_workspace_resources(server, workspace_id, features.resources)
+            if server.key not in self._entries:
+                self._without_shared_resources.add(server.key)
+            features = replace(features, resources=before.resources)
+        elif server.auth is not None and has_workspace_sessions(server):
             # Any login will do to see what tools there are, so these resources are the account's of whoever logged in.
-            self._bare.add(server.key)
-            offer = replace(offer, resources=())
+            self._without_shared_resources.add(server.key)
+            features = replace(features, resources=())
         else:
-            self._bare.discard(server.key)
-        if self._sessions.condition(server).health is Health.DEGRADED:
-            self._sessions.note(server, Health.ONLINE)
-        old = self._listed.get(server.key)
-        snapshot = Snapshot(server_key=server.key, fingerprint=fingerprint(server), offer=offer, seen_at=self._clock())
+            self._without_shared_resources.discard(server.key)
+        if self._sessions.get_health_state(server).health is HealthStatus.DEGRADED:
+            self._sessions.record_health(server, HealthStatus.ONLINE)
+        old = self._entries.get(server.key)
+        snapshot = FeatureSnapshot(server_key=server.key, fingerprint=fingerprint(server), features=features, seen_at=self._clock())
         known = {} if old is None else old.tools
-        is_same = old is not None and old.snapshot.offer == offer
+        is_same = old is not None and old.snapshot.features == features
         changed_at = old.changed_at if old is not None and is_same else snapshot.seen_at
-        self._listed[server.key] = _Listed(snapshot, by_name(offer, known), time.monotonic(), changed_at)
+        self._entries[server.key] = _CatalogueEntry(snapshot, index_by_name(features, known), time.monotonic(), changed_at)
         if old is None or not is_same or old.snapshot.fingerprint != snapshot.fingerprint:
-            self._tell(server, None if old is None else old.snapshot.offer, offer)
-            await self._db.write(lambda tx: store.keep_snapshot(tx, snapshot))
+            self._notify_listeners(server, None if old is None else old.snapshot.features, features)
+            await self._db.write(lambda tx: store.save_snapshot(tx, snapshot))
 
-    def _keep_own(self, server: Server, workspace_id: int, resources: tuple[JsonObject, ...]) -> None:
+    def _store_workspace_resources(self, server: Server, workspace_id: int, resources: tuple[JsonObject, ...]) -> None:
         whose = server.key, workspace_id
-        before = self._own_resources.pop(whose, ())
-        self._own_resources[whose] = resources
-        while len(self._own_resources) > _MOST_OWN:
-            self._own_resources.pop(next(iter(self._own_resources)))
+        before = self._workspace_resources.pop(whose, ())
+        self._workspace_resources[whose] = resources
+        while len(self._workspace_resources) > _MAX_WORKSPACE_RESOURCE_LISTS:
+            self._workspace_resources.pop(next(iter(self._workspace_resources)))
         if before != resources:
-            offer = self.offer(server)
-            self._tell(server, replace(offer, resources=before), replace(offer, resources=resources))
+            offer = self.get_features(server)
+            self._notify_listeners(server, replace(offer, resources=before), replace(offer, resources=resources))
 
-    def _tell(self, server: Server, before: Offer | None, after: Offer | None) -> None:
+    def _notify_listeners(self, server: Server, before: ServerFeatures | None, after: ServerFeatures | None) -> None:
         for listener in self.listeners:
             listener(server, before, after)
 
     # The file.
 
-    async def _own(self, started: asyncio.Event) -> None:
+    async def _run_tasks(self, started: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as self._tasks:
             self._tasks.create_task(self._watch(), name="tools-watch")
             started.set()
@@ -488,46 +517,50 @@ class Catalogue:
         failures = FailureLog(_log, "tools.watch_failed")
         while not self._stopping.is_set():
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), _WATCH_S)
+                await asyncio.wait_for(self._stopping.wait(), _WATCH_INTERVAL_S)
             try:
-                await self._keep_up()
+                await self._refresh_all()
             except Exception as error:  # noqa: BLE001 - the next second is another try
                 failures.report(error)
 
-    async def _keep_up(self) -> None:
+    async def _refresh_all(self) -> None:
         """Follow the file and what workspaces added, and look again at open servers that are due."""
-        self._roster.keep_up()
-        await self._note_deprecations()
-        if self._keep_up_added is not None:
+        self._registry.reload_if_changed()
+        await self._record_deprecations()
+        if self._refresh_added is not None:
             try:
-                await self._keep_up_added()
-                self._lags = False
+                await self._refresh_added()
+                self._is_lagging = False
             except RookeryError as error:
-                if not self._lags:
+                if not self._is_lagging:
                     _log.warning("tools.servers_not_read", error=error.message, kept="the servers read before")
-                self._lags = True
+                self._is_lagging = True
         await self._retry_missing()
         due = time.monotonic() - self._ttl_s
-        for server_id, listed in list(self._listed.items()):
-            server = self._roster.servers.get(server_id)
-            if server is not None and 0 < listed.refreshed < due and any(session.is_open for session in self._sessions.of(server.key)):
+        for server_id, listed in list(self._entries.items()):
+            server = self._registry.servers.get(server_id)
+            if (
+                server is not None
+                and 0 < listed.refreshed_at < due
+                and any(session.is_open for session in self._sessions.list_sessions(server.key))
+            ):
                 self._refresh(server)
 
-    def _follow(self, before: Mapping[str, Server]) -> None:
+    def _on_registry_change(self, before: Mapping[str, Server]) -> None:
         """Let go of what the roster has no more, and look at what is new in it."""
-        servers = self._roster.servers
+        servers = self._registry.servers
         for key, old in before.items():
             if servers.get(key) is not old:
-                for whose in [each for each in (*self._changed, *self._own_resources) if each[0] == key]:
-                    self._changed.pop(whose, None)
-                    self._own_resources.pop(whose, None)
-                self._bare.discard(key)
+                for whose in [each for each in (*self._change_seen_at, *self._workspace_resources) if each[0] == key]:
+                    self._change_seen_at.pop(whose, None)
+                    self._workspace_resources.pop(whose, None)
+                self._without_shared_resources.discard(key)
                 self._retries.pop(key, None)
-                self._sessions.retire(key)
-                self._tell(servers.get(key, old), self.offer(old), None)
-        for key, listed in list(self._listed.items()):
+                self._sessions.drain(key)
+                self._notify_listeners(servers.get(key, old), self.get_features(old), None)
+        for key, listed in list(self._entries.items()):
             if key not in servers or listed.snapshot.fingerprint != fingerprint(servers[key]):
-                del self._listed[key]
+                del self._entries[key]
         for key, server in servers.items():
             # Every process hears of a server that a workspace added; it is looked at by the one that is asked for it first.
             if before.get(key) is not server and server.owner is None:
@@ -538,21 +571,21 @@ def fingerprint(server: Server) -> str:
     """Return a digest of where a server is reached: what was seen elsewhere is not its offer. No secret goes into it."""
     target = server.target
     match target:
-        case Command():
+        case CommandTarget():
             parts: list[object] = ["stdio", target.command, target.args, sorted(target.env), target.cwd]
-        case Address():
-            parts = [target.kind, _without(target.secrets, target.url), sorted(target.headers)]
+        case HttpTarget():
+            parts = [target.kind, _redact_secrets(target.secrets, target.url), sorted(target.headers)]
         case _:
             parts = ["builtin", server.id]
     return hashlib.sha256(orjson.dumps(parts)).hexdigest()
 
 
-def _without(secrets: Iterable[str], text: str) -> str:
+def _redact_secrets(secrets: Iterable[str], text: str) -> str:
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, "…") if secret else text
     return text
 
 
-def _whose(session: Session) -> int | None:
+def _workspace_of(session: UpstreamSession) -> int | None:
     """Return whose session it is, if what it lists is that workspace's own business."""
-    return session.workspace_id if is_each_its_own(session.server) else None
+    return session.workspace_id if has_workspace_sessions(session.server) else None

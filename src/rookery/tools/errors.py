@@ -78,7 +78,7 @@ class PromptNotFound(RookeryError):
         super().__init__(f"The server {server_id!r} has no prompt {prompt!r}.", server=server_id, prompt=prompt)
 
 
-class Disabled(RookeryError):
+class ToolDisabled(RookeryError):
     """The operator switched the server or the tool off (D-33)."""
 
     status, code = 403, "disabled"
@@ -150,11 +150,11 @@ class LoginFailed(RookeryError):
     status, code = 422, "login_failed"
 
 
-class LoginOver(LoginFailed):
+class LoginExpired(LoginFailed):
     """What we hold of a login is no longer taken: somebody has to log in again."""
 
 
-class NoLogin(RookeryError):
+class LoginNotSupported(RookeryError):
     """The server's entry does not say that it asks for a login."""
 
     status, code = 409, "no_login"
@@ -185,7 +185,7 @@ class ConnectionLost(UpstreamError):
         self.was_handled = was_handled
 
 
-class UpstreamRefused(UpstreamError):
+class UpstreamErrorResponse(UpstreamError):
     """The upstream answered with a JSON-RPC error: its number, its text, and what else it says of it."""
 
     def __init__(self, number: int, message: str, data: object = None) -> None:
@@ -194,7 +194,7 @@ class UpstreamRefused(UpstreamError):
         self.data = data
 
 
-class ResultInvalid(UpstreamError):
+class InvalidResult(UpstreamError):
     """The upstream answered with something that the protocol does not know as a result."""
 
 

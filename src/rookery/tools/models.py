@@ -22,7 +22,7 @@ DEPRECATION_PERIOD = timedelta(days=184)
 """Six months, in which a deprecated server still works (D-08)."""
 
 
-class Status(StrEnum):
+class ServerStatus(StrEnum):
     """The operator's word on a server (spec 3.1); any may follow any (D-33)."""
 
     AVAILABLE = "available"
@@ -30,7 +30,7 @@ class Status(StrEnum):
     DEPRECATED = "deprecated"
 
 
-class Health(StrEnum):
+class HealthStatus(StrEnum):
     """How a server does, as we see it (D-33)."""
 
     ONLINE = "online"
@@ -40,11 +40,11 @@ class Health(StrEnum):
     UNKNOWN = "unknown"
 
 
-EVERYBODY = 0
+ALL_WORKSPACES = 0
 """Stands for all workspaces where a workspace's number is expected; no workspace has it."""
 
 
-class Isolation(StrEnum):
+class SessionIsolation(StrEnum):
     """Who shares one session with an upstream (D-32)."""
 
     PER_WORKSPACE = "per_workspace"
@@ -53,7 +53,7 @@ class Isolation(StrEnum):
     PER_SESSION = "per_session"
 
 
-class Lifecycle(StrEnum):
+class SessionLifecycle(StrEnum):
     """Whether a session opens with its first call or with the platform."""
 
     LAZY = "lazy"
@@ -61,7 +61,7 @@ class Lifecycle(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class CommandTarget:
     """
     A server that we start, and speak with over its pipes.
 
@@ -77,23 +77,23 @@ class Command:
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
 
     @property
-    def fetches(self) -> bool:
+    def is_downloader(self) -> bool:
         """Whether the program is one that may download the server before it starts it."""
         program = self.command.replace("\\", "/").rpartition("/")[2].lower()
-        return program.removesuffix(".cmd").removesuffix(".exe") in _FETCHING_PROGRAMS
+        return program.removesuffix(".cmd").removesuffix(".exe") in _DOWNLOADERS
 
 
-_FETCHED_START_S = 120.0
-_FETCHING_PROGRAMS = frozenset("npx npm pnpm pnpx yarn bun bunx deno uv uvx pipx docker podman nerdctl".split())
+_DOWNLOAD_START_TIMEOUT_S = 120.0
+_DOWNLOADERS = frozenset("npx npm pnpm pnpx yarn bun bunx deno uv uvx pipx docker podman nerdctl".split())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
+class HttpTarget:
     """
     A server that runs elsewhere: Streamable HTTP, or the older HTTP with SSE.
 
     Attributes:
-        secrets: As of a `Command`.
+        secrets: As of a `CommandTarget`.
     """
 
     url: str
@@ -103,7 +103,7 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OAuth:
+class OAuthConfig:
     """
     That a server asks for a login by OAuth, and what was agreed with its authorisation server beforehand (D-31).
 
@@ -119,7 +119,7 @@ class OAuth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Party:
+class OAuthRegistration:
     """
     With which authorisation server we deal, and as which client of it.
 
@@ -140,7 +140,7 @@ class Party:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoginStart:
+class AuthorizationRequest:
     """
     A login that somebody is to give their consent to.
 
@@ -150,7 +150,7 @@ class LoginStart:
         tells_issuer: The answer must say from which authorisation server it comes (RFC 9207).
     """
 
-    party: Party
+    party: OAuthRegistration
     url: str
     state: str = field(repr=False)
     verifier: str = field(repr=False)
@@ -169,7 +169,7 @@ class Login:
         expires_at: When that is, in seconds since 1970; None: nobody said.
     """
 
-    party: Party
+    party: OAuthRegistration
     access_token: str = field(repr=False)
     refresh_token: str | None = field(default=None, repr=False)
     scope: str | None = None
@@ -177,11 +177,11 @@ class Login:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BuiltIn:
+class BuiltinTarget:
     """A server that is part of this process."""
 
 
-Target: TypeAlias = Command | Address | BuiltIn
+ServerTarget: TypeAlias = CommandTarget | HttpTarget | BuiltinTarget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +197,7 @@ CALLER_ROOTS: Final = "caller"
 
 Roots: TypeAlias = tuple[Root, ...] | Literal["caller"]
 
-Kind: TypeAlias = Literal["stdio", "http", "sse", "builtin"]
+ServerKind: TypeAlias = Literal["stdio", "http", "sse", "builtin"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,27 +236,27 @@ class Server:
 
     id: str
     name: str
-    target: Target
+    target: ServerTarget
     owner: int | None = None
     tagline: str = ""
     description: str = ""
     icon: str | None = None
-    status: Status = Status.AVAILABLE
+    status: ServerStatus = ServerStatus.AVAILABLE
     use_when: str | None = None
     related_servers: tuple[str, ...] = ()
     enabled: bool = True
     private: bool = False
     sandbox: bool = False
     workspaces: frozenset[int] | None = None
-    isolation: Isolation = Isolation.PER_WORKSPACE
+    isolation: SessionIsolation = SessionIsolation.PER_WORKSPACE
     replicas: int = 1
-    lifecycle: Lifecycle = Lifecycle.LAZY
+    lifecycle: SessionLifecycle = SessionLifecycle.LAZY
     idle_s: float | None = 900.0
     timeout_s: float = 60.0
     rules: ToolRules = ToolRules()
     max_concurrency: int = 64
     forward_headers: tuple[str, ...] = ()
-    auth: OAuth | None = None
+    auth: OAuthConfig | None = None
     roots: Roots = ()
     start_timeout_s: float | None = None
     deprecated_at: datetime | None = None
@@ -269,26 +269,26 @@ class Server:
         return self.id if self.owner is None else f"{self.owner}/{self.id}"
 
     @property
-    def start_limit_s(self) -> float | None:
+    def effective_start_timeout_s(self) -> float | None:
         """How many seconds a start may take; None: as long as supervision allows any server."""
         if self.start_timeout_s is not None:
             return self.start_timeout_s
-        return _FETCHED_START_S if isinstance(self.target, Command) and self.target.fetches else None
+        return _DOWNLOAD_START_TIMEOUT_S if isinstance(self.target, CommandTarget) and self.target.is_downloader else None
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> ServerKind:
         """By which connector it is reached."""
         match self.target:
-            case Command():
+            case CommandTarget():
                 return "stdio"
-            case Address(kind=kind):
+            case HttpTarget(kind=kind):
                 return kind
-            case BuiltIn():
+            case BuiltinTarget():
                 return "builtin"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Added:
+class StoredServer:
     """
     One server that a workspace added over HTTP, as the store keeps it.
 
@@ -313,7 +313,7 @@ class Added:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
+class ToolStop:
     """
     What an operator stopped (D-33): a tool of a server, a server, or all servers, for one workspace or for all.
 
@@ -331,12 +331,12 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class ServerFeatures:
     """
     What a server offers, each thing in the upstream's own words.
 
     Attributes:
-        needs: Of built-in servers: the scope that each tool asks of its caller, by the tool's name (D-92).
+        required_scopes: Of built-in servers: the scope that each tool asks of its caller, by the tool's name (D-92).
         instructions: The upstream's own text on how it is used.
     """
 
@@ -344,30 +344,30 @@ class Offer:
     resources: tuple[JsonObject, ...] = ()
     templates: tuple[JsonObject, ...] = ()
     prompts: tuple[JsonObject, ...] = ()
-    needs: Mapping[str, str] = field(default_factory=dict[str, str])
+    required_scopes: Mapping[str, str] = field(default_factory=dict[str, str])
     instructions: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class ConnectionInfo:
     """
     What is known of one open session with an upstream.
 
     Attributes:
-        era: The protocol revision spoken, for example "2026-07-28"; None of a built-in server.
+        protocol_version: The protocol revision spoken, for example "2026-07-28"; None of a built-in server.
         pid: Of the process that we started for it; None of any other.
         software: Its own name and version, as it says them.
         capabilities: The protocol's object of what the upstream can do, as it came.
     """
 
-    era: str | None = None
+    protocol_version: str | None = None
     pid: int | None = None
     software: str = ""
     capabilities: JsonObject = field(default_factory=dict[str, object])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class FeatureSnapshot:
     """
     The last good offer of a server, as the store keeps it.
 
@@ -378,7 +378,7 @@ class Snapshot:
 
     server_key: str
     fingerprint: str
-    offer: Offer
+    features: ServerFeatures
     seen_at: datetime
 
 
@@ -389,7 +389,7 @@ OutcomeCode: TypeAlias = FailureCode | Literal["input_required"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallRow:
+class CallRecord:
     """
     What is kept of one call (D-38): never its result; of results and arguments the sizes in bytes.
 
@@ -422,7 +422,7 @@ class CallRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProtocolError:
+class UpstreamProtocolError:
     """A JSON-RPC error: its number, its text, and what else was said."""
 
     number: int
@@ -431,7 +431,7 @@ class ProtocolError:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class CallOutcome:
     """
     What a call that reached its tool came to; a failure of the tool is an outcome, not an exception (D-34).
 
@@ -442,7 +442,7 @@ class Outcome:
         code: None on success.
         cache: None: such a result is never kept; else whether it was taken from there.
         age_s: How long ago the upstream gave it; 0 unless it was kept.
-        refused: By which error of the protocol the upstream refused, if that is what it did; callers over MCP get it as it is.
+        protocol_error: By which error of the protocol the upstream refused, if that is what it did; callers over MCP get it as it is.
     """
 
     server: Server
@@ -453,4 +453,4 @@ class Outcome:
     code: OutcomeCode | None = None
     cache: Literal["hit", "miss"] | None = None
     age_s: float = 0.0
-    refused: ProtocolError | None = None
+    protocol_error: UpstreamProtocolError | None = None

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
 from rookery.access.models import Caller
-from rookery.tools.models import Facts, JsonObject, Login, LoginStart, Offer, Server
+from rookery.tools.models import AuthorizationRequest, ConnectionInfo, JsonObject, Login, Server, ServerFeatures
 
 OnProgress: TypeAlias = Callable[[float, float | None, str | None], Awaitable[None]]
 """Takes one progress notice of a running call: done, total, message."""
@@ -32,14 +32,14 @@ Takes its method and params, returns the protocol's result; raises `UpstreamRefu
 OnUpdate: TypeAlias = Callable[[str | None], None]
 """Hears, in the loop, the uri of a resource that changed; None: the session is over, and nothing is heard any more."""
 
-Method: TypeAlias = Literal[
+UpstreamMethod: TypeAlias = Literal[
     "tools/call", "resources/read", "prompts/get", "completion/complete", "resources/subscribe", "resources/unsubscribe"
 ]
 """What may be asked of an upstream; its params are those of the protocol's method of that name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
+class RequestOptions:
     """
     Who asks an upstream, and how; what goes with one request beside its params.
 
@@ -87,7 +87,7 @@ class BuiltinTool(Protocol):
     def annotations(self) -> Mapping[str, object]: ...
 
     @property
-    def needs(self) -> str: ...
+    def required_scope(self) -> str: ...
 
 
 class BuiltinServer(Protocol):
@@ -128,7 +128,7 @@ class BuiltinServer(Protocol):
     def description(self) -> str: ...
 
     def tools(self) -> Sequence[BuiltinTool]:
-        """Return all tools, always the same ones; who sees which is decided from `needs`."""
+        """Return all tools, always the same ones; who sees which is decided from `required_scope`."""
         ...
 
     async def call(self, tool: str, arguments: Mapping[str, object], caller: Caller) -> Mapping[str, object]:
@@ -146,7 +146,7 @@ class BuiltinServer(Protocol):
         ...
 
 
-class Connection(Protocol):
+class UpstreamConnection(Protocol):
     """
     One open session with an upstream, in the hands of the task that opened it; its methods may be awaited by any task.
 
@@ -155,11 +155,11 @@ class Connection(Protocol):
     """
 
     @property
-    def facts(self) -> Facts:
+    def info(self) -> ConnectionInfo:
         """What is known of it; constant while it is open."""
         ...
 
-    async def ask(self, method: Method, params: JsonObject, asking: Asking) -> JsonObject:
+    async def request(self, method: UpstreamMethod, params: JsonObject, options: RequestOptions) -> JsonObject:
         """
         Return the protocol's whole result, at most 10 MiB of it.
 
@@ -171,7 +171,7 @@ class Connection(Protocol):
         """
         ...
 
-    async def offer(self) -> Offer:
+    async def list_features(self) -> ServerFeatures:
         """Return everything the upstream lists, all pages; a kind of thing that it does not know is empty."""
         ...
 
@@ -190,7 +190,7 @@ class Connector(Protocol):
         on_changed: Callable[[], None],
         workspace_id: int | None = None,
         on_stderr: Callable[[str], None] | None = None,
-    ) -> AbstractAsyncContextManager[Connection]:
+    ) -> AbstractAsyncContextManager[UpstreamConnection]:
         """
         Return a session to enter and leave in one task; its caller bounds the time of entering.
 
@@ -203,17 +203,17 @@ class Connector(Protocol):
         ...
 
 
-class Tokens(Protocol):
+class TokenProvider(Protocol):
     """The access tokens of logins at upstreams, kept fresh (D-31)."""
 
-    async def token(self, server: Server, workspace_id: int | None, *, refused: str | None = None) -> str:
+    async def get_token(self, server: Server, workspace_id: int | None, *, rejected_token: str | None = None) -> str:
         """
         Return a token for *server* that should be good.
 
         Args:
             server: One with `auth`.
             workspace_id: Whose; see `Connector.connect`.
-            refused: A token that the upstream has just turned down: never that one.
+            rejected_token: A token that the upstream has just turned down: never that one.
 
         Raises:
             ConnectFailed: Nobody has logged in, or the login is over (`needs_login`); or the authorisation server is down.
@@ -221,14 +221,14 @@ class Tokens(Protocol):
         ...
 
 
-class Authorities(Protocol):
+class AuthorizationServers(Protocol):
     """
     The authorisation servers of upstreams (OAuth 2.1, RFC 9728, 8414, 7591).
 
     Every method raises `LoginFailed` with what is wrong in words, and `LoginOver` where only a new login helps.
     """
 
-    async def begin(self, server: Server, *, redirect_uri: str, document: str | None) -> LoginStart:
+    async def begin(self, server: Server, *, redirect_uri: str, document: str | None) -> AuthorizationRequest:
         """
         Find the authorisation server of *server*, become its client, and return where consent is to be given.
 
@@ -239,7 +239,7 @@ class Authorities(Protocol):
         """
         ...
 
-    async def finish(self, server: Server, start: LoginStart, *, code: str, issuer: str | None) -> Login:
+    async def finish(self, server: Server, start: AuthorizationRequest, *, code: str, issuer: str | None) -> Login:
         """Exchange the *code* of the answer to *start*; *issuer* is who the answer says it is from."""
         ...
 
@@ -248,7 +248,7 @@ class Authorities(Protocol):
         ...
 
 
-class ToolLimits(Protocol):
+class ToolCallLimiter(Protocol):
     """The caller's own limits per tool (D-38); access's guard is one."""
 
     async def spend_tool_limit(self, caller: Caller, server: str, tool: str) -> None:
@@ -261,7 +261,7 @@ class ToolLimits(Protocol):
         ...
 
 
-class AgentSessions(Protocol):
+class AgentSessionChecker(Protocol):
     """Which agent sessions there are (D-38); wiring fills it with those of agent work."""
 
     async def is_open(self, workspace_id: int, session_id: str) -> bool:
@@ -269,17 +269,17 @@ class AgentSessions(Protocol):
         ...
 
 
-class Meanings(Protocol):
+class TextSimilarity(Protocol):
     """
     How near texts are in meaning; wiring fills it with memory's embedder. Raises `EngineUnavailable` and no other engine error.
 
     The vectors of texts are kept: a text costs something once.
     """
 
-    async def alike(self, question: str, texts: Sequence[str]) -> list[float | None]:
+    async def compare(self, question: str, texts: Sequence[str]) -> list[float | None]:
         """Return the cosine of *question* with each of *texts*; None for those whose vectors take longer than a question may wait."""
         ...
 
-    async def learn(self, texts: Iterable[str]) -> None:
+    async def preload(self, texts: Iterable[str]) -> None:
         """Return once the vectors of *texts* are there."""
         ...

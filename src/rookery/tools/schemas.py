@@ -7,15 +7,15 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, RootModel, field_validator
 
-from rookery.kernel.http.pages import Links, Meta, PageQuery
-from rookery.kernel.wire import Answer, Body, Moment, Query, Told, one_of
-from rookery.tools.models import Health, Status
+from rookery.kernel.http.pagination import Links, Meta, PageQuery
+from rookery.kernel.schema import JsonSchemaOf, QueryModel, RequestModel, ResponseModel, Timestamp, enum_schema
+from rookery.tools.models import HealthStatus, ServerStatus
 
 _ACTIONS = ("accept", "decline", "cancel")
-_SAMPLED = frozenset({"role", "content", "model"})
+_SAMPLING_FIELDS = frozenset({"role", "content", "model"})
 
 
-class ToolCallRequest(Body):
+class ToolCallRequest(RequestModel):
     """
     A call of one tool.
 
@@ -32,9 +32,9 @@ class ToolCallRequest(Body):
 
     @field_validator("input_responses")
     @classmethod
-    def _must_be_answers(cls, responses: dict[str, dict[str, object]] | None) -> dict[str, dict[str, object]] | None:
+    def _validate_answers(cls, responses: dict[str, dict[str, object]] | None) -> dict[str, dict[str, object]] | None:
         for name, response in (responses or {}).items():
-            if not (response.get("action") in _ACTIONS or isinstance(response.get("roots"), list) or response.keys() >= _SAMPLED):
+            if not (response.get("action") in _ACTIONS or isinstance(response.get("roots"), list) or response.keys() >= _SAMPLING_FIELDS):
                 msg = f"{name}: must be {{action: accept | decline | cancel, content?}}, {{role, content, model}} or {{roots}}"
                 raise ValueError(msg)
         return responses
@@ -44,13 +44,13 @@ class ToolArguments(RootModel[dict[str, object]]):
     """The bare arguments of a call whose server and tool the path names."""
 
 
-class PromptRequest(Body):
+class PromptRequest(RequestModel):
     """The arguments of a prompt."""
 
     arguments: dict[str, str] = Field(default_factory=dict)
 
 
-class Tool(Answer):
+class Tool(ResponseModel):
     """
     A tool, as its server tells of it: with whatever else the protocol has, such as title, outputSchema and annotations.
 
@@ -65,7 +65,7 @@ class Tool(Answer):
     inputSchema: dict[str, object]  # noqa: N815 - the protocol's name
 
 
-class Resource(Answer):
+class Resource(ResponseModel):
     """
     A resource, as its server tells of it.
 
@@ -81,11 +81,11 @@ class Resource(Answer):
     mimeType: str = ""  # noqa: N815 - the protocol's name
 
 
-Tools = list[Annotated[dict[str, object], Told(Tool)]]
-Resources = list[Annotated[dict[str, object], Told(Resource)]]
+Tools = list[Annotated[dict[str, object], JsonSchemaOf(Tool)]]
+Resources = list[Annotated[dict[str, object], JsonSchemaOf(Resource)]]
 
 
-class ServerSummary(Answer):
+class ServerSummary(ResponseModel):
     """
     One server in a list.
 
@@ -98,8 +98,8 @@ class ServerSummary(Answer):
     id: str
     name: str
     tagline: str
-    status: Annotated[str, one_of(Status)]
-    health: Annotated[str, one_of(Health)]
+    status: Annotated[str, enum_schema(ServerStatus)]
+    health: Annotated[str, enum_schema(HealthStatus)]
     tool_count: int
     resource_count: int
     icon: str | None = None
@@ -107,14 +107,14 @@ class ServerSummary(Answer):
     related_servers: list[str] = Field(default_factory=list[str])
 
 
-class ServerList(Answer):
+class ServerList(ResponseModel):
     """Every server that the key sees."""
 
     servers: list[ServerSummary]
     count: int
 
 
-class SessionShown(Answer):
+class SessionShown(ResponseModel):
     """One session with a server: what the gateway's supervision knows of it."""
 
     state: Literal["open", "opening", "waiting", "closed"]
@@ -131,7 +131,7 @@ class SessionShown(Answer):
     retry_s: float | None = None
 
 
-class StandingShown(Answer):
+class StandingShown(ResponseModel):
     """How a server does for this workspace: its own sessions, and those that all workspaces share."""
 
     state: Literal["open", "opening", "waiting", "closed"]
@@ -143,14 +143,14 @@ class StandingShown(Answer):
     sessions: list[SessionShown]
 
 
-class HiddenTool(Answer):
+class HiddenTool(ResponseModel):
     """A tool that the server offers and that Rookery does not."""
 
     name: str
     reason: str
 
 
-class ServerAnswer(ServerSummary):
+class ServerResponse(ServerSummary):
     """One server with what it offers; last_error, stderr, standing and hidden_tools to keys with servers:read (D-12)."""
 
     description: str
@@ -159,12 +159,12 @@ class ServerAnswer(ServerSummary):
     stderr: list[str] | None = None
     standing: StandingShown | None = None
     hidden_tools: list[HiddenTool] | None = None
-    seen_at: Moment | None = None
+    seen_at: Timestamp | None = None
     tools: Tools
     resources: Resources
 
 
-class ToolList(Answer):
+class ToolList(ResponseModel):
     """The tools of one server."""
 
     server: str
@@ -172,7 +172,7 @@ class ToolList(Answer):
     count: int
 
 
-class ResourceList(Answer):
+class ResourceList(ResponseModel):
     """The resources of one server."""
 
     server: str
@@ -180,7 +180,7 @@ class ResourceList(Answer):
     count: int
 
 
-class TemplateList(Answer):
+class TemplateList(ResponseModel):
     """The templates of resources of one server."""
 
     server: str
@@ -188,7 +188,7 @@ class TemplateList(Answer):
     count: int
 
 
-class PromptList(Answer):
+class PromptList(ResponseModel):
     """The prompts of one server."""
 
     server: str
@@ -196,7 +196,7 @@ class PromptList(Answer):
     count: int
 
 
-class PromptAnswer(Answer):
+class PromptResponse(ResponseModel):
     """One prompt, filled in."""
 
     server: str
@@ -205,7 +205,7 @@ class PromptAnswer(Answer):
     messages: list[object]
 
 
-class ToolCallResponse(Answer):
+class ToolCallResponse(ResponseModel):
     """
     What a call came to.
 
@@ -227,14 +227,14 @@ class ToolCallResponse(Answer):
     message: str | None = None
 
 
-class ResourceResponse(Answer):
+class ResourceResponse(ResponseModel):
     """One resource's content: {contents: [{uri, mimeType, text or blob}]}."""
 
     uri: str
     content: dict[str, object]
 
 
-class ToolSearchQuery(Query):
+class ToolSearchQuery(QueryModel):
     """What tools are looked for."""
 
     q: str = Field(min_length=1, max_length=2000, description="A need in plain language, words, or a tool's name.")
@@ -242,7 +242,7 @@ class ToolSearchQuery(Query):
     server: str | None = Field(default=None, min_length=1, max_length=64, description="Only tools of this server.")
 
 
-class FoundTools(Answer):
+class FoundTools(ResponseModel):
     """The tools that fit, the best first: each as its server tells of it, with `server` and `score` beside."""
 
     query: str
@@ -255,14 +255,14 @@ class OpenApi(RootModel[dict[str, object]]):
     """An OpenAPI 3.1 document; the schemas in it are others', so integers of any length."""
 
 
-class ConnectQuery(Query):
+class ConnectQuery(QueryModel):
     """For what a client is to be set up."""
 
     server: str | None = Field(default=None, min_length=1, max_length=64, description="One server; without it, all at once.")
     mode: Literal["search"] | None = Field(default=None, description="search: two tools that find and call all others.")
 
 
-class ClientSetup(Answer):
+class ClientSetup(ResponseModel):
     """One client's set-up, ready to paste."""
 
     client: str
@@ -274,7 +274,7 @@ class ClientSetup(Answer):
     command: str | None = None
 
 
-class ConnectAnswer(Answer):
+class ConnectResponse(ResponseModel):
     """
     How clients are set up.
 
@@ -293,73 +293,73 @@ class ConnectAnswer(Answer):
     clients: list[ClientSetup]
 
 
-class RegistryQuery(Query):
+class RegistryQuery(QueryModel):
     """A page of the registry's list, in its own words."""
 
     cursor: str | None = Field(default=None, max_length=300, description="From nextCursor of the page before.")
     limit: Annotated[int, Field(ge=1, le=100, description="At most so many.")] = 30
     search: str | None = Field(default=None, max_length=200, description="Part of a name or title.")
-    updated_since: Moment | None = Field(default=None, description="Seen anew since then.")
+    updated_since: Timestamp | None = Field(default=None, description="Seen anew since then.")
     version: str | None = Field(default=None, max_length=255, description="latest, or an exact version.")
 
 
-class RegistryList(Answer):
+class RegistryList(ResponseModel):
     """Servers in the shape of the official registry's API, v0.1."""
 
     servers: list[dict[str, object]]
     metadata: dict[str, object]
 
 
-class RangeQuery(Query):
+class CallRangeQuery(QueryModel):
     """Which calls, whatever was called."""
 
-    since: Moment | None = Field(default=None, description="Calls from this moment on.")
-    until: Moment | None = Field(default=None, description="Calls before this moment.")
+    since: Timestamp | None = Field(default=None, description="Calls from this moment on.")
+    until: Timestamp | None = Field(default=None, description="Calls before this moment.")
     key_id: str | None = Field(default=None, max_length=100, description="Calls by this key.")
     session_id: str | None = Field(default=None, max_length=100, description="Calls of this agent session.")
     agent_id: str | None = Field(default=None, max_length=200, description="Calls by keys of this agent.")
 
 
-class CallsQuery(RangeQuery):
+class ToolCallsQuery(CallRangeQuery):
     """Which calls."""
 
     server: str | None = Field(default=None, max_length=64, description="Calls of this server.")
     tool: str | None = Field(default=None, max_length=128, description="Calls of tools of this name.")
 
 
-class CallListQuery(PageQuery, CallsQuery):
+class ToolCallListQuery(PageQuery, ToolCallsQuery):
     """A page of calls, the latest first."""
 
     success: bool | None = Field(default=None, description="Whether they went well.")
     code: str | None = Field(default=None, max_length=64, description="Calls that ended with this code.")
 
 
-class ToolAnalyticsQuery(RangeQuery):
+class ToolAnalyticsQuery(CallRangeQuery):
     """Which calls of a tool, in which groups."""
 
     by: Literal["key", "session", "day"] = Field(default="day", description="What the groups have in common.")
     limit: Annotated[int, Field(ge=1, le=1000, description="At most so many groups.")] = 100
 
 
-class AnalyticsQuery(CallsQuery):
+class AnalyticsQuery(ToolCallsQuery):
     """Which calls, in which groups."""
 
     by: Literal["tool", "server", "key", "session", "day"] = Field(default="tool", description="What the groups have in common.")
     limit: Annotated[int, Field(ge=1, le=1000, description="At most so many groups.")] = 100
 
 
-class LastError(Answer):
+class LastError(ResponseModel):
     """The latest of some failures."""
 
     code: str
     message: str | None
     tool: str
     server: str
-    at: Moment
+    at: Timestamp
     request_id: str
 
 
-class Figures(Answer):
+class CallStatsResponse(ResponseModel):
     """
     How calls went; durations in milliseconds, null where no call reached its tool.
 
@@ -376,11 +376,11 @@ class Figures(Answer):
     p95_ms: float | None
     p99_ms: float | None
     max_ms: float | None
-    last_called_at: Moment | None
+    last_called_at: Timestamp | None
     last_error: LastError | None
 
 
-class FigureGroup(Figures):
+class FigureGroup(CallStatsResponse):
     """The figures of one group, and what its calls have in common; the rest is absent."""
 
     server: str | None = None
@@ -391,7 +391,7 @@ class FigureGroup(Figures):
     day: date | None = None
 
 
-class AnalyticsAnswer(Figures):
+class AnalyticsResponse(CallStatsResponse):
     """
     The figures of all chosen calls together, then of each group.
 
@@ -400,8 +400,8 @@ class AnalyticsAnswer(Figures):
         group_count: How many groups there are.
     """
 
-    since: Moment | None
-    until: Moment | None
+    since: Timestamp | None
+    until: Timestamp | None
     server: str | None
     tool: str | None
     by: str
@@ -409,7 +409,7 @@ class AnalyticsAnswer(Figures):
     data: list[FigureGroup]
 
 
-class CallShown(Answer):
+class CallShown(ResponseModel):
     """One call that was made; of its arguments and its result the sizes, and the arguments where the operator keeps them."""
 
     id: str
@@ -429,10 +429,10 @@ class CallShown(Answer):
     result_bytes: int
     arguments: str | None
     request_id: str
-    called_at: Moment
+    called_at: Timestamp
 
 
-class CallList(Answer):
+class CallList(ResponseModel):
     """A page of calls."""
 
     data: list[CallShown]

@@ -8,38 +8,47 @@ from datetime import datetime, timedelta
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import Conflict, NotFound
-from rookery.webhooks.catalogue import TEST, scopes_of
-from rookery.webhooks.endpoints import must_find
+from rookery.webhooks.endpoints import require_endpoint
 from rookery.webhooks.errors import DeliveriesFull
-from rookery.webhooks.models import OPEN, RESENDABLE, Delivery, DeliveryFilter, DeliveryKind, DeliveryView, Endpoint, Tenant
-from rookery.webhooks.recording import Recorder, Told
+from rookery.webhooks.event_types import TEST_EVENT, list_scopes
+from rookery.webhooks.models import (
+    OPEN_STATES,
+    RESENDABLE_STATES,
+    Delivery,
+    DeliveryDetails,
+    DeliveryFilter,
+    DeliveryKind,
+    WebhookEndpoint,
+    WebhookTenant,
+)
+from rookery.webhooks.outbox import NewEvent, Outbox
 from rookery.webhooks.store import deliveries as store
 from rookery.webhooks.store import events
 
-_AT_ONCE = 500
-_SAID = "This is a test. Your webhook works if you can read this."
+_BATCH_SIZE = 500
+_TEST_MESSAGE = "This is a test. Your webhook works if you can read this."
 
 
 class Deliveries:
     """The deliveries of all tenants; each verb works on those of one."""
 
-    def __init__(self, db: Database, recorder: Recorder, *, clock: Clock) -> None:
+    def __init__(self, db: Database, outbox: Outbox, *, clock: Clock) -> None:
         self._db = db
-        self._recorder = recorder
+        self._outbox = outbox
         self._clock = clock
 
-    async def list(
-        self, tenant: Tenant, endpoint_id: str, which: DeliveryFilter, *, limit: int, offset: int
+    async def list_page(
+        self, tenant: WebhookTenant, endpoint_id: str, filters: DeliveryFilter, *, limit: int, offset: int
     ) -> tuple[Sequence[Delivery], int]:
         """Return deliveries of an endpoint, newest first, and how many there are in all; raises NotFound."""
 
         def read(tx: Tx) -> tuple[Sequence[Delivery], int]:
-            must_find(tx, tenant, endpoint_id)
-            return store.page(tx, tenant.workspace_id, endpoint_id, which, limit=limit, offset=offset)
+            require_endpoint(tx, tenant, endpoint_id)
+            return store.list_page(tx, tenant.workspace_id, endpoint_id, filters, limit=limit, offset=offset)
 
         return await self._db.read(read)
 
-    async def get(self, tenant: Tenant, endpoint_id: str, delivery_id: str) -> DeliveryView:
+    async def get(self, tenant: WebhookTenant, endpoint_id: str, delivery_id: str) -> DeliveryDetails:
         """
         Return one with what was sent and its attempts.
 
@@ -48,36 +57,36 @@ class Deliveries:
             ScopeMissing, PermissionDenied: The key may not read what it tells of.
         """
 
-        def read(tx: Tx) -> DeliveryView:
-            must_find(tx, tenant, endpoint_id)
-            delivery = _must_be_there(tx, tenant, endpoint_id, delivery_id)
-            tenant.must(scopes_of([delivery.event_type]))
+        def read(tx: Tx) -> DeliveryDetails:
+            require_endpoint(tx, tenant, endpoint_id)
+            delivery = _require_delivery(tx, tenant, endpoint_id, delivery_id)
+            tenant.require_scopes(list_scopes([delivery.event_type]))
             event = events.find(tx, tenant.workspace_id, delivery.event_id)
             if event is None:
                 raise NotFound("delivery", delivery_id)
-            attempts = store.attempts_of(tx, tenant.workspace_id, delivery_id)
-            return DeliveryView(delivery=delivery, body=event.body_of(delivery), attempts=tuple(attempts))
+            attempts = store.list_attempts(tx, tenant.workspace_id, delivery_id)
+            return DeliveryDetails(delivery=delivery, body=event.body_of(delivery), attempts=tuple(attempts))
 
         return await self._db.read(read)
 
-    async def test(self, tenant: Tenant, endpoint_id: str) -> Delivery:
+    async def send_test(self, tenant: WebhookTenant, endpoint_id: str) -> Delivery:
         """
         Send a `webhook.test` event to one endpoint, whatever it subscribed to.
 
         Raises:
             NotFound: There is none. Conflict: It is disabled. DeliveriesFull: Too much waits already.
         """
-        told = Told(type=TEST, at=self._clock(), data=lambda _: {"message": _SAID, "webhook_id": endpoint_id})
+        told = NewEvent(type=TEST_EVENT, at=self._clock(), build_data=lambda _: {"message": _TEST_MESSAGE, "webhook_id": endpoint_id})
 
         def work(tx: Tx) -> Delivery:
-            endpoint = must_find(tx, tenant, endpoint_id, to_change=True)
-            _must_be_enabled(endpoint)
-            self._must_have_room(tx, tenant)
-            return self._recorder.tell_one(tx, tenant.workspace_id, endpoint.listener, told, DeliveryKind.TEST)
+            endpoint = require_endpoint(tx, tenant, endpoint_id, lock=True)
+            _require_enabled(endpoint)
+            self._require_room(tx, tenant)
+            return self._outbox.add_for_endpoint(tx, tenant.workspace_id, endpoint.subscription, told, DeliveryKind.TEST)
 
         return await self._db.write(work)
 
-    async def resend(self, tenant: Tenant, endpoint_id: str, delivery_id: str) -> Delivery:
+    async def resend(self, tenant: WebhookTenant, endpoint_id: str, delivery_id: str) -> Delivery:
         """
         Send what a delivery brought, or should have, again: under the same event id, byte for byte.
 
@@ -91,20 +100,20 @@ class Deliveries:
         now = self._clock()
 
         def work(tx: Tx) -> Delivery:
-            endpoint = must_find(tx, tenant, endpoint_id, to_change=True)
-            old = _must_be_there(tx, tenant, endpoint_id, delivery_id)
-            _must_be_enabled(endpoint)
-            if old.state in OPEN:
+            endpoint = require_endpoint(tx, tenant, endpoint_id, lock=True)
+            old = _require_delivery(tx, tenant, endpoint_id, delivery_id)
+            _require_enabled(endpoint)
+            if old.state in OPEN_STATES:
                 raise Conflict(f"The delivery {delivery_id!r} is {old.state.value}, and will be tried again by itself.")
-            self._must_have_room(tx, tenant)
-            if old.state not in RESENDABLE:
-                return self._recorder.add(tx, [self._recorder.again(old)])[0]
-            self._revive(tx, tenant, endpoint_id, [old], now)
-            return _must_be_there(tx, tenant, endpoint_id, delivery_id)
+            self._require_room(tx, tenant)
+            if old.state not in RESENDABLE_STATES:
+                return self._outbox.add_deliveries(tx, [self._outbox.build_resend(old)])[0]
+            self._requeue(tx, tenant, endpoint_id, [old], now)
+            return _require_delivery(tx, tenant, endpoint_id, delivery_id)
 
         return await self._db.write(work)
 
-    async def resend_failed(self, tenant: Tenant, endpoint_id: str, *, since: datetime | None = None) -> int:
+    async def resend_failed(self, tenant: WebhookTenant, endpoint_id: str, *, since: datetime | None = None) -> int:
         """
         Send what failed or was held, made since then, again, the oldest first; return how many that is.
 
@@ -116,41 +125,41 @@ class Deliveries:
         until = now + timedelta(microseconds=1)
 
         def work(tx: Tx) -> int:
-            _must_be_enabled(must_find(tx, tenant, endpoint_id, to_change=True))
-            found = store.to_resend(tx, tenant.workspace_id, endpoint_id, since=since, until=until, at_most=_AT_ONCE)
-            free = self._recorder.free(tx, tenant.workspace_id) if found else 0
+            _require_enabled(require_endpoint(tx, tenant, endpoint_id, lock=True))
+            found = store.list_resendable(tx, tenant.workspace_id, endpoint_id, since=since, until=until, limit=_BATCH_SIZE)
+            free = self._outbox.count_free(tx, tenant.workspace_id) if found else 0
             if found and not free and not count:
                 raise DeliveriesFull
             if found[:free]:
-                self._revive(tx, tenant, endpoint_id, found[:free], now)
+                self._requeue(tx, tenant, endpoint_id, found[:free], now)
             return len(found[:free])
 
         while sent := await self._db.write(work):
             count += sent
         return count
 
-    async def forget(self, *, before: datetime) -> int:
+    async def delete_old(self, *, before: datetime) -> int:
         """Forget events from before *before* with their deliveries and attempts (D-17), some at a time; return how many. For a timer."""
         gone = 0
-        while found := await self._db.write(lambda tx: events.forget(tx, before=before, at_most=_AT_ONCE)):
+        while found := await self._db.write(lambda tx: events.delete_old(tx, before=before, limit=_BATCH_SIZE)):
             gone += found
         return gone
 
-    def _must_have_room(self, tx: Tx, tenant: Tenant) -> None:
-        if not self._recorder.free(tx, tenant.workspace_id):
+    def _require_room(self, tx: Tx, tenant: WebhookTenant) -> None:
+        if not self._outbox.count_free(tx, tenant.workspace_id):
             raise DeliveriesFull
 
-    def _revive(self, tx: Tx, tenant: Tenant, endpoint_id: str, which: Sequence[Delivery], now: datetime) -> None:
-        store.revive(tx, tenant.workspace_id, endpoint_id, [each.id for each in which], at=now)
-        tx.after_commit(self._recorder.wake)
+    def _requeue(self, tx: Tx, tenant: WebhookTenant, endpoint_id: str, which: Sequence[Delivery], now: datetime) -> None:
+        store.requeue(tx, tenant.workspace_id, endpoint_id, [each.id for each in which], at=now)
+        tx.after_commit(self._outbox.wake)
 
 
-def _must_be_enabled(endpoint: Endpoint) -> None:
+def _require_enabled(endpoint: WebhookEndpoint) -> None:
     if not endpoint.enabled:
         raise Conflict("The webhook is disabled; enable it first.")
 
 
-def _must_be_there(tx: Tx, tenant: Tenant, endpoint_id: str, delivery_id: str) -> Delivery:
+def _require_delivery(tx: Tx, tenant: WebhookTenant, endpoint_id: str, delivery_id: str) -> Delivery:
     found = store.find(tx, tenant.workspace_id, endpoint_id, delivery_id)
     if found is None:
         raise NotFound("delivery", delivery_id)

@@ -9,49 +9,51 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from urllib.parse import urlsplit
 
-from rookery.access.audit import Audit, Subject
-from rookery.access.models import SYSTEM
-from rookery.access.workspaces import must_exist
+from rookery.access.audit_log import AuditLog, AuditSubject
+from rookery.access.models import SYSTEM_ACTOR
+from rookery.access.workspaces import require_workspace
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.egress import AddressRefused, EgressGuard
 from rookery.kernel.errors import Conflict, NotFound, ValidationFailed
-from rookery.kernel.events import Bus, WebhookDisabled
-from rookery.kernel.ids import Ids
-from rookery.kernel.preconditions import Expected, require_match
-from rookery.kernel.sealing import Place, Sealer
+from rookery.kernel.events import EventBus, WebhookDisabled
+from rookery.kernel.ids import IdFactory
+from rookery.kernel.preconditions import ExpectedETags, require_match
+from rookery.kernel.sealing import SealContext, Sealer
 from rookery.kernel.secret import Secret
-from rookery.webhooks import asked
-from rookery.webhooks.catalogue import BY_NAME, scopes_of
+from rookery.webhooks import validation
+from rookery.webhooks.event_types import EVENT_TYPES_BY_NAME, list_scopes
 from rookery.webhooks.models import (
     DisabledReason,
-    Endpoint,
     EndpointChange,
-    EndpointChanged,
-    Minted,
+    EndpointUpdate,
+    EndpointWithSecret,
     NewEndpoint,
-    Secrets,
-    Tenant,
+    SigningSecrets,
+    WebhookEndpoint,
+    WebhookTenant,
 )
-from rookery.webhooks.recording import HELD
+from rookery.webhooks.outbox import HELD_MESSAGE
 from rookery.webhooks.store import deliveries
 from rookery.webhooks.store import endpoints as store
-from rookery.webhooks.store.tables import PREVIOUS_SECRET, SECRET
+from rookery.webhooks.store.tables import PREVIOUS_SECRET_PURPOSE, SECRET_PURPOSE
 
 MAX_ENDPOINTS = 100
 """Of one workspace."""
 
-_SECRET_BYTES = 32
-_DELETED = "the webhook was deleted"
+_SECRET_LENGTH_BYTES = 32
+_DELETED_MESSAGE = "the webhook was deleted"
 _TICK = timedelta(microseconds=1)
 
-_Fields = Mapping[str, object]
+_AuditFields = Mapping[str, object]
 
 
-class Endpoints:
+class WebhookEndpoints:
     """The endpoints of all tenants; each verb works on those of one."""
 
-    def __init__(self, db: Database, sealer: Sealer, audit: Audit, egress: EgressGuard, *, bus: Bus, clock: Clock, ids: Ids) -> None:
+    def __init__(
+        self, db: Database, sealer: Sealer, audit: AuditLog, egress: EgressGuard, *, bus: EventBus, clock: Clock, ids: IdFactory
+    ) -> None:
         self._db = db
         self._sealer = sealer
         self._audit = audit
@@ -60,19 +62,19 @@ class Endpoints:
         self._clock = clock
         self._ids = ids
 
-    async def list(self, tenant: Tenant, *, limit: int, offset: int) -> tuple[Sequence[Endpoint], int]:
+    async def list_page(self, tenant: WebhookTenant, *, limit: int, offset: int) -> tuple[Sequence[WebhookEndpoint], int]:
         """Return endpoints, newest first, and how many there are in all."""
 
-        def read(tx: Tx) -> tuple[Sequence[Endpoint], int]:
-            return store.page(tx, tenant.workspace_id, limit=limit, offset=offset), store.count(tx, tenant.workspace_id)
+        def read(tx: Tx) -> tuple[Sequence[WebhookEndpoint], int]:
+            return store.list_page(tx, tenant.workspace_id, limit=limit, offset=offset), store.count(tx, tenant.workspace_id)
 
         return await self._db.read(read)
 
-    async def get(self, tenant: Tenant, endpoint_id: str) -> Endpoint:
+    async def get(self, tenant: WebhookTenant, endpoint_id: str) -> WebhookEndpoint:
         """Return one, or raise NotFound."""
-        return await self._db.read(lambda tx: must_find(tx, tenant, endpoint_id))
+        return await self._db.read(lambda tx: require_endpoint(tx, tenant, endpoint_id))
 
-    async def create(self, tenant: Tenant, new: NewEndpoint) -> Minted:
+    async def create(self, tenant: WebhookTenant, new: NewEndpoint) -> EndpointWithSecret:
         """
         Make an endpoint; it is told of all that happens from then on.
 
@@ -81,14 +83,14 @@ class Endpoints:
             Conflict: The workspace has as many as it may.
             ScopeMissing, PermissionDenied: The key may not read what these events tell of.
         """
-        new = asked.must_be_good(new)
-        tenant.must(scopes_of(new.events))
-        await self._must_reach(new.url)
-        secret, now = new.secret or _made(), self._clock()
-        endpoint = Endpoint(
+        new = validation.validate_endpoint(new)
+        tenant.require_scopes(list_scopes(new.events))
+        await self._require_reachable(new.url)
+        secret, now = new.secret or _generate_secret(), self._clock()
+        endpoint = WebhookEndpoint(
             id=self._ids(),
             workspace_id=tenant.workspace_id,
-            shown_workspace_id=tenant.shown_workspace_id,
+            public_workspace_id=tenant.public_workspace_id,
             url=new.url,
             events=new.events,
             description=new.description,
@@ -108,18 +110,20 @@ class Endpoints:
             updated_at=now,
         )
 
-        def work(tx: Tx) -> Minted:
-            must_exist(tx, tenant.shown_workspace_id)
+        def work(tx: Tx) -> EndpointWithSecret:
+            require_workspace(tx, tenant.public_workspace_id)
             if store.count(tx, tenant.workspace_id) >= MAX_ENDPOINTS:
                 raise Conflict(f"A workspace may have {MAX_ENDPOINTS} webhooks, and this one has.")
-            whole = replace(endpoint, sealed_secret=self._seal(tx, endpoint, SECRET, secret))
-            store.add(tx, whole)
-            self._note(tx, tenant, "created", whole, (None, _audited(whole)))
-            return Minted(endpoint=whole, secret=secret)
+            whole = replace(endpoint, sealed_secret=self._seal(tx, endpoint, SECRET_PURPOSE, secret))
+            store.insert_endpoint(tx, whole)
+            self._record_audit(tx, tenant, "created", whole, (None, _audit_fields(whole)))
+            return EndpointWithSecret(endpoint=whole, secret=secret)
 
         return await self._db.write(work)
 
-    async def change(self, tenant: Tenant, endpoint_id: str, change: EndpointChange, *, expected: Expected = None) -> EndpointChanged:
+    async def update(
+        self, tenant: WebhookTenant, endpoint_id: str, change: EndpointChange, *, expected: ExpectedETags = None
+    ) -> EndpointUpdate:
         """
         Change one; enabled again, it begins anew, and its owner is told how many deliveries may be resent.
 
@@ -127,36 +131,36 @@ class Endpoints:
             NotFound: There is none. ValidationFailed: As for `create`. PreconditionFailed: It has another version than *expected*.
             ScopeMissing, PermissionDenied: The key may not read what it is told of, and would say of what, or where to.
         """
-        change = asked.must_be_good(change)
+        change = validation.validate_endpoint(change)
         if change.url is not None:
-            await self._must_reach(change.url)
+            await self._require_reachable(change.url)
         now = self._clock()
 
-        def work(tx: Tx) -> EndpointChanged:
-            must_exist(tx, tenant.shown_workspace_id)
-            old = must_find(tx, tenant, endpoint_id, to_change=True)
+        def work(tx: Tx) -> EndpointUpdate:
+            require_workspace(tx, tenant.public_workspace_id)
+            old = require_endpoint(tx, tenant, endpoint_id, lock=True)
             require_match("webhook", old.version, expected)
-            new = _changed(old, change, now)
+            new = _apply_change(old, change, now)
             if new == old:
-                return EndpointChanged(endpoint=old)
+                return EndpointUpdate(endpoint=old)
             if (new.url, new.events, new.include_content) != (old.url, old.events, old.include_content):
-                tenant.must(scopes_of([*old.events, *new.events]))
+                tenant.require_scopes(list_scopes([*old.events, *new.events]))
             if new.url != old.url:
                 # What it was told of before, under other events, is in its log, and may be sent again: to the new address.
-                unreadable = [each for each in BY_NAME if not tenant.may(scopes_of([each]))]
-                tenant.must(scopes_of(deliveries.types(tx, tenant.workspace_id, endpoint_id, among=unreadable)))
+                unreadable = [each for each in EVENT_TYPES_BY_NAME if not tenant.has_scopes(list_scopes([each]))]
+                tenant.require_scopes(list_scopes(deliveries.list_types(tx, tenant.workspace_id, endpoint_id, candidates=unreadable)))
             new = replace(new, updated_at=_later(old, now))
-            store.change(tx, new)
+            store.update_endpoint(tx, new)
             was_enabled = new.enabled and not old.enabled
             held = deliveries.count_held(tx, tenant.workspace_id, endpoint_id) if was_enabled else None
             if old.enabled and not new.enabled:
-                self._hold(tx, new, DisabledReason.BY_HAND, now)
-            self._note(tx, tenant, "changed", new, (_audited(old), _audited(new)))
-            return EndpointChanged(endpoint=new, held=held)
+                self._hold_deliveries(tx, new, DisabledReason.BY_HAND, now)
+            self._record_audit(tx, tenant, "changed", new, (_audit_fields(old), _audit_fields(new)))
+            return EndpointUpdate(endpoint=new, held_count=held)
 
         return await self._db.write(work)
 
-    async def delete(self, tenant: Tenant, endpoint_id: str, *, expected: Expected = None) -> None:
+    async def delete(self, tenant: WebhookTenant, endpoint_id: str, *, expected: ExpectedETags = None) -> None:
         """
         Delete one; what was on its way is cancelled, its log goes when its events do.
 
@@ -167,19 +171,19 @@ class Endpoints:
         now = self._clock()
 
         def work(tx: Tx) -> None:
-            must_exist(tx, tenant.shown_workspace_id)
-            old = must_find(tx, tenant, endpoint_id, to_change=True)
+            require_workspace(tx, tenant.public_workspace_id)
+            old = require_endpoint(tx, tenant, endpoint_id, lock=True)
             require_match("webhook", old.version, expected)
             # First the endpoint: whoever is writing a delivery for it holds it, and is waited for, so that the next line sees that too.
             store.remove(tx, tenant.workspace_id, endpoint_id)
-            deliveries.cancel(tx, tenant.workspace_id, endpoint_id, says=_DELETED, at=now)
-            self._note(tx, tenant, "deleted", old, (_audited(old), None))
+            deliveries.cancel(tx, tenant.workspace_id, endpoint_id, error=_DELETED_MESSAGE, at=now)
+            self._record_audit(tx, tenant, "deleted", old, (_audit_fields(old), None))
 
         await self._db.write(work)
 
     async def rotate_secret(
-        self, tenant: Tenant, endpoint_id: str, *, grace_hours: int = 24, secret: str | None = None, expected: Expected = None
-    ) -> Minted:
+        self, tenant: WebhookTenant, endpoint_id: str, *, grace_hours: int = 24, secret: str | None = None, expected: ExpectedETags = None
+    ) -> EndpointWithSecret:
         """
         Give it a new secret; the old one signs too while the grace lasts.
 
@@ -196,111 +200,120 @@ class Endpoints:
             NotFound: There is none. ValidationFailed: The grace or the secret is not valid.
             Conflict: The secret before is still in its grace. PreconditionFailed: It has another version than *expected*.
         """
-        asked.must_be_grace(grace_hours)
-        given = _made() if secret is None else asked.must_be_secret(Secret(secret))
+        validation.validate_grace_hours(grace_hours)
+        given = _generate_secret() if secret is None else validation.validate_secret(Secret(secret))
         now = self._clock()
 
-        def work(tx: Tx) -> Minted:
-            must_exist(tx, tenant.shown_workspace_id)
-            old = must_find(tx, tenant, endpoint_id, to_change=True)
+        def work(tx: Tx) -> EndpointWithSecret:
+            require_workspace(tx, tenant.public_workspace_id)
+            old = require_endpoint(tx, tenant, endpoint_id, lock=True)
             require_match("webhook", old.version, expected)
             if grace_hours and old.grace_until(now) is not None:
                 raise Conflict("The secret before still signs; wait until its grace is over, or change the secret without a grace period.")
-            current = self._open(old, SECRET, old.sealed_secret) if grace_hours else None
+            current = self._unseal(old, SECRET_PURPOSE, old.sealed_secret) if grace_hours else None
             until = None if current is None else now + timedelta(hours=grace_hours)
             new = replace(
                 old,
-                sealed_secret=self._seal(tx, old, SECRET, given),
-                previous_secret=None if current is None else self._seal(tx, old, PREVIOUS_SECRET, current),
+                sealed_secret=self._seal(tx, old, SECRET_PURPOSE, given),
+                previous_secret=None if current is None else self._seal(tx, old, PREVIOUS_SECRET_PURPOSE, current),
                 previous_until=until,
                 updated_at=_later(old, now),
             )
-            store.change(tx, new)
-            self._note(tx, tenant, "secret_rotated", new, ({}, {"grace_period_hours": grace_hours}))
-            return Minted(endpoint=new, secret=given)
+            store.update_endpoint(tx, new)
+            self._record_audit(tx, tenant, "secret_rotated", new, ({}, {"grace_period_hours": grace_hours}))
+            return EndpointWithSecret(endpoint=new, secret=given)
 
         return await self._db.write(work)
 
-    def secrets(self, endpoint: Endpoint, now: datetime) -> Secrets | None:
+    def get_signing_secrets(self, endpoint: WebhookEndpoint, now: datetime) -> SigningSecrets | None:
         """
         Return what its deliveries are signed with; None: it was lost, and a new one must be made.
 
         Raises:
             Unreadable: The secret key is not here at the moment.
         """
-        current = self._open(endpoint, SECRET, endpoint.sealed_secret)
+        current = self._unseal(endpoint, SECRET_PURPOSE, endpoint.sealed_secret)
         if current is None:
             return None
         in_grace = endpoint.grace_until(now) is not None
-        return Secrets(current=current, previous=self._open(endpoint, PREVIOUS_SECRET, endpoint.previous_secret) if in_grace else None)
+        return SigningSecrets(
+            current=current, previous=self._unseal(endpoint, PREVIOUS_SECRET_PURPOSE, endpoint.previous_secret) if in_grace else None
+        )
 
-    def disable(self, tx: Tx, endpoint: Endpoint, reason: DisabledReason, at: datetime) -> None:
+    def disable(self, tx: Tx, endpoint: WebhookEndpoint, reason: DisabledReason, at: datetime) -> None:
         """
         Disable one, in this transaction of the dispatcher and last in it: what waits is held, and the other endpoints are told.
 
         One that is deleted or disabled already is left alone.
         """
-        old = store.find(tx, endpoint.workspace_id, endpoint.id, to_change=True)
+        old = store.find(tx, endpoint.workspace_id, endpoint.id, lock=True)
         if old is None or not old.enabled:
             return
         new = replace(old, enabled=False, disabled_at=at, disabled_reason=reason, updated_at=_later(old, at))
-        store.change(tx, new)
-        self._hold(tx, new, reason, at)
-        tenant = Tenant(workspace_id=new.workspace_id, shown_workspace_id=new.shown_workspace_id, by=SYSTEM)
-        self._note(tx, tenant, "disabled", new, (_audited(old), _audited(new)))
+        store.update_endpoint(tx, new)
+        self._hold_deliveries(tx, new, reason, at)
+        tenant = WebhookTenant(workspace_id=new.workspace_id, public_workspace_id=new.public_workspace_id, by=SYSTEM_ACTOR)
+        self._record_audit(tx, tenant, "disabled", new, (_audit_fields(old), _audit_fields(new)))
 
-    async def given_up(self, *, limit: int) -> Sequence[Endpoint]:
+    async def list_auto_disabled(self, *, limit: int) -> Sequence[WebhookEndpoint]:
         """Return those of all tenants that were disabled because of what they answered, the newest first: for the operator alone."""
-        return await self._db.read(lambda tx: store.given_up(tx, at_most=limit))
+        return await self._db.read(lambda tx: store.list_auto_disabled(tx, limit=limit))
 
-    async def end_graces(self) -> int:
+    async def delete_expired_secrets(self) -> int:
         """Forget the secrets before whose grace is over; return how many. For a timer: they sign nothing any more."""
-        return await self._db.write(lambda tx: store.end_graces(tx, self._clock()))
+        return await self._db.write(lambda tx: store.delete_expired_secrets(tx, self._clock()))
 
-    def _hold(self, tx: Tx, endpoint: Endpoint, reason: DisabledReason, at: datetime) -> None:
-        deliveries.hold(tx, endpoint.workspace_id, endpoint.id, says=HELD)
+    def _hold_deliveries(self, tx: Tx, endpoint: WebhookEndpoint, reason: DisabledReason, at: datetime) -> None:
+        deliveries.hold(tx, endpoint.workspace_id, endpoint.id, error=HELD_MESSAGE)
         said = WebhookDisabled(workspace_id=endpoint.workspace_id, endpoint_id=endpoint.id, reason=reason.value, at=at)
-        self._bus.announce(tx, said)
+        self._bus.publish_on_commit(tx, said)
 
-    async def _must_reach(self, url: str) -> None:
+    async def _require_reachable(self, url: str) -> None:
         try:
-            await self._egress.must_allow_url(url)
+            await self._egress.require_allowed_url(url)
         except AddressRefused as refused:
             raise ValidationFailed({"url": [refused.message]}) from None
 
-    def _seal(self, tx: Tx, endpoint: Endpoint, what: str, secret: Secret) -> bytes:
-        return self._sealer.seal(tx, secret.reveal().encode(), Place(what, endpoint.workspace_id, endpoint.id))
+    def _seal(self, tx: Tx, endpoint: WebhookEndpoint, purpose: str, secret: Secret) -> bytes:
+        return self._sealer.seal(tx, secret.reveal().encode(), SealContext(purpose, endpoint.workspace_id, endpoint.id))
 
-    def _open(self, endpoint: Endpoint, what: str, sealed: bytes | None) -> Secret | None:
+    def _unseal(self, endpoint: WebhookEndpoint, purpose: str, sealed: bytes | None) -> Secret | None:
         if sealed is None:
             return None
-        return Secret(self._sealer.open(sealed, Place(what, endpoint.workspace_id, endpoint.id)).decode())
+        return Secret(self._sealer.open(sealed, SealContext(purpose, endpoint.workspace_id, endpoint.id)).decode())
 
-    def _note(self, tx: Tx, tenant: Tenant, action: str, endpoint: Endpoint, changes: tuple[_Fields | None, _Fields | None]) -> None:
+    def _record_audit(
+        self,
+        tx: Tx,
+        tenant: WebhookTenant,
+        action: str,
+        endpoint: WebhookEndpoint,
+        changes: tuple[_AuditFields | None, _AuditFields | None],
+    ) -> None:
         before, after = changes
         name = urlsplit(endpoint.url).hostname or endpoint.id
-        subject = Subject(kind="webhook", id=endpoint.id, name=name, environment=tenant.environment)
-        self._audit.note(tx, tenant.by, tenant.shown_workspace_id, f"webhook.{action}", subject, before=before, after=after)
+        subject = AuditSubject(kind="webhook", id=endpoint.id, name=name, environment=tenant.environment)
+        self._audit.record(tx, tenant.by, tenant.public_workspace_id, f"webhook.{action}", subject, before=before, after=after)
 
 
-def must_find(tx: Tx, tenant: Tenant, endpoint_id: str, *, to_change: bool = False) -> Endpoint:
+def require_endpoint(tx: Tx, tenant: WebhookTenant, endpoint_id: str, *, lock: bool = False) -> WebhookEndpoint:
     """Return an endpoint of the tenant, or raise NotFound."""
-    found = store.find(tx, tenant.workspace_id, endpoint_id, to_change=to_change)
+    found = store.find(tx, tenant.workspace_id, endpoint_id, lock=lock)
     if found is None:
         raise NotFound("webhook", endpoint_id)
     return found
 
 
-def _later(old: Endpoint, now: datetime) -> datetime:
+def _later(old: WebhookEndpoint, now: datetime) -> datetime:
     """Return *now*, or the moment after the last change: each change has a time of its own, and so a version of its own."""
     return max(now, old.updated_at + _TICK)
 
 
-def _made() -> Secret:
-    return Secret("whsec_" + base64.b64encode(os.urandom(_SECRET_BYTES)).decode())
+def _generate_secret() -> Secret:
+    return Secret("whsec_" + base64.b64encode(os.urandom(_SECRET_LENGTH_BYTES)).decode())
 
 
-def _changed(old: Endpoint, change: EndpointChange, now: datetime) -> Endpoint:
+def _apply_change(old: WebhookEndpoint, change: EndpointChange, now: datetime) -> WebhookEndpoint:
     new = replace(
         old,
         url=old.url if change.url is None else change.url,
@@ -317,7 +330,7 @@ def _changed(old: Endpoint, change: EndpointChange, now: datetime) -> Endpoint:
     return replace(new, enabled=False, disabled_at=now, disabled_reason=DisabledReason.BY_HAND)
 
 
-def _audited(endpoint: Endpoint) -> dict[str, object]:
+def _audit_fields(endpoint: WebhookEndpoint) -> dict[str, object]:
     """Return what the audit log tells of it: of its address no query, where many services have a token."""
     address, mark, _ = endpoint.url.partition("?")
     return {

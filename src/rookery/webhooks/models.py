@@ -10,12 +10,12 @@ from typing import Self
 
 from rookery.access.models import LIVE, TEST, Actor, Caller, Environment
 from rookery.kernel.clock import to_micros
-from rookery.kernel.errors import NotInList
+from rookery.kernel.errors import NotInAllowList
 from rookery.kernel.preconditions import version_of
 from rookery.kernel.secret import Secret
 
-_READS_MEMORY = "brain:read"
-_READS_ALL_AGENTS = "brain:admin"
+_MEMORY_READ_SCOPE = "brain:read"
+_ALL_AGENTS_SCOPE = "brain:admin"
 """What a key that speaks for one agent needs to read another's own memories (D-43), of which webhooks are told as of all others."""
 
 
@@ -34,10 +34,10 @@ class DeliveryState(StrEnum):
     """Its endpoint was deleted."""
 
 
-OPEN = frozenset({DeliveryState.PENDING, DeliveryState.SENDING})
+OPEN_STATES = frozenset({DeliveryState.PENDING, DeliveryState.SENDING})
 """States in which a delivery will be worked on by itself."""
 
-RESENDABLE = frozenset({DeliveryState.FAILED, DeliveryState.HELD})
+RESENDABLE_STATES = frozenset({DeliveryState.FAILED, DeliveryState.HELD})
 """What did not arrive, and may wait for its turn again as it is; what did is resent as another delivery."""
 
 
@@ -68,23 +68,23 @@ class DisabledReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tenant:
+class WebhookTenant:
     """
     Whose webhooks are worked on, and by whom.
 
     Attributes:
         workspace_id: The tenant that every query is bound to: the sandbox twin for a test key (D-25).
-        shown_workspace_id: The workspace that answers, payloads and the audit log show.
+        public_workspace_id: The workspace that answers, payloads and the audit log show.
         caller: Whose scopes bound what may be told; None: the command line's, which may everything.
     """
 
     workspace_id: int
-    shown_workspace_id: int
+    public_workspace_id: int
     by: Actor
     caller: Caller | None = None
 
     @classmethod
-    def of(cls, caller: Caller) -> Self:
+    def from_caller(cls, caller: Caller) -> Self:
         """
         Return the tenant that *caller* acts in.
 
@@ -94,52 +94,54 @@ class Tenant:
         limits = {"servers": caller.servers, "tools": caller.tools, "orgs": caller.orgs, "projects": caller.projects}
         for name, allowed in limits.items():
             if allowed is not None:
-                raise NotInList(
+                raise NotInAllowList(
                     name,
                     None,
                     f"Webhooks receive events of the whole workspace; this key is limited to some {name}. Use a key without that list.",
                 )
-        return cls(workspace_id=caller.workspace_id, shown_workspace_id=caller.shown_workspace_id, by=Actor.of(caller), caller=caller)
+        return cls(
+            workspace_id=caller.workspace_id, public_workspace_id=caller.public_workspace_id, by=Actor.from_caller(caller), caller=caller
+        )
 
-    def must(self, scopes: Iterable[str]) -> None:
+    def require_scopes(self, scopes: Iterable[str]) -> None:
         """Do nothing if the caller may read all that *scopes* let one read, of all agents; raises as `Caller.must`."""
         if self.caller is not None:
-            for scope in self._needed(scopes):
-                self.caller.must(scope)
+            for scope in self._required_scopes(scopes):
+                self.caller.require_scope(scope)
 
-    def may(self, scopes: Iterable[str]) -> bool:
+    def has_scopes(self, scopes: Iterable[str]) -> bool:
         """Tell whether `must` would do nothing."""
-        return self.caller is None or all(self.caller.may(scope) for scope in self._needed(scopes))
+        return self.caller is None or all(self.caller.has_scope(scope) for scope in self._required_scopes(scopes))
 
-    def _needed(self, scopes: Iterable[str]) -> list[str]:
+    def _required_scopes(self, scopes: Iterable[str]) -> list[str]:
         needed = list(scopes)
         speaks_for_one = self.caller is not None and self.caller.agent_id is not None
-        return [*needed, _READS_ALL_AGENTS] if speaks_for_one and _READS_MEMORY in needed else needed
+        return [*needed, _ALL_AGENTS_SCOPE] if speaks_for_one and _MEMORY_READ_SCOPE in needed else needed
 
     @classmethod
-    def operated(cls, workspace_id: int, by: Actor) -> Self:
+    def for_operator(cls, workspace_id: int, by: Actor) -> Self:
         """Return the workspace that the command line works on."""
-        return cls(workspace_id=workspace_id, shown_workspace_id=workspace_id, by=by)
+        return cls(workspace_id=workspace_id, public_workspace_id=workspace_id, by=by)
 
     @property
     def environment(self) -> Environment:
         """Whether this is a sandbox."""
-        return LIVE if self.workspace_id == self.shown_workspace_id else TEST
+        return LIVE if self.workspace_id == self.public_workspace_id else TEST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listener:
+class Subscription:
     """What decides whether an endpoint is told of an event, and how: read at every event, so no more than that."""
 
     id: str
-    shown_workspace_id: int
+    public_workspace_id: int
     events: tuple[str, ...]
     include_content: bool
     enabled: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
+class WebhookEndpoint:
     """
     An address that wants to be told (spec 2.4).
 
@@ -157,7 +159,7 @@ class Endpoint:
 
     id: str
     workspace_id: int
-    shown_workspace_id: int
+    public_workspace_id: int
     url: str
     events: tuple[str, ...]
     description: str
@@ -186,11 +188,11 @@ class Endpoint:
         return version_of(self.id, to_micros(self.updated_at))
 
     @property
-    def listener(self) -> Listener:
+    def subscription(self) -> Subscription:
         """What of it decides whether it is told."""
-        return Listener(
+        return Subscription(
             id=self.id,
-            shown_workspace_id=self.shown_workspace_id,
+            public_workspace_id=self.public_workspace_id,
             events=self.events,
             include_content=self.include_content,
             enabled=self.enabled,
@@ -198,7 +200,7 @@ class Endpoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Secrets:
+class SigningSecrets:
     """What an endpoint's deliveries are signed with; *previous* only while its grace lasts."""
 
     current: Secret
@@ -206,30 +208,30 @@ class Secrets:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Minted:
+class EndpointWithSecret:
     """An endpoint, and its secret, which is shown this one time."""
 
-    endpoint: Endpoint
+    endpoint: WebhookEndpoint
     secret: Secret
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointChanged:
-    """An endpoint after a change; *held*: how many deliveries wait to be resent, told when it was enabled again."""
+class EndpointUpdate:
+    """An endpoint after a change; *held_count*: how many deliveries wait to be resent, told when it was enabled again."""
 
-    endpoint: Endpoint
-    held: int | None = None
+    endpoint: WebhookEndpoint
+    held_count: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class WebhookEvent:
     """
     Something that happened and that somebody wanted to be told.
 
     Attributes:
         body: What is sent, byte for byte, at every attempt: {id, type, created_at, workspace_id, data} as JSON.
-        full: The same with the content of memories; None where that is the same, or nobody wanted it.
-        about: The memory whose content is in one of them; None: none is.
+        full_body: The same with the content of memories; None where that is the same, or nobody wanted it.
+        memory_id: The memory whose content is in one of them; None: none is.
     """
 
     id: str
@@ -237,12 +239,12 @@ class Event:
     type: str
     created_at: datetime
     body: bytes
-    full: bytes | None
-    about: str | None = None
+    full_body: bytes | None
+    memory_id: str | None = None
 
     def body_of(self, delivery: Delivery) -> bytes:
         """Return what *delivery* sends."""
-        return self.full if delivery.with_content and self.full is not None else self.body
+        return self.full_body if delivery.with_content and self.full_body is not None else self.body
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,12 +253,12 @@ class Delivery:
     One event on its way to one endpoint; the row is the queue and the log.
 
     Attributes:
-        with_content: Whether the event's *full* body is what is sent.
-        attempts: How often it was tried, interrupted ones included; the number of its newest attempt.
-        spent: How many of its four attempts are used up; an interrupted one costs none.
+        with_content: Whether the event's *full_body* body is what is sent.
+        attempt_count: How often it was tried, interrupted ones included; the number of its newest attempt.
+        used_attempts: How many of its four attempts are used up; an interrupted one costs none.
         next_at: Pending: when it is due. Sending: until when the lease of *owner* runs. Else None.
         status: Of the newest attempt's answer; None: there was none. *error*: why it is not delivered, in words.
-        of_delivery: Of one that brings again what has arrived: which did.
+        resend_of: Of one that brings again what has arrived: which did.
     """
 
     id: str
@@ -267,15 +269,15 @@ class Delivery:
     kind: DeliveryKind
     state: DeliveryState
     with_content: bool
-    attempts: int
-    spent: int
+    attempt_count: int
+    used_attempts: int
     next_at: datetime | None
     owner: str | None
     status: int | None
     error: str | None
     created_at: datetime
     ended_at: datetime | None
-    of_delivery: str | None
+    resend_of: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,7 +304,7 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeliveryView:
+class DeliveryDetails:
     """A delivery by itself: with what is (or was) sent, and every attempt, oldest first."""
 
     delivery: Delivery
@@ -347,26 +349,26 @@ class DeliveryFilter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EventType:
+class WebhookEventType:
     """
     A type of event there is.
 
     Attributes:
-        says: When it happens, in a sentence.
-        data: What its `data` is, in words.
+        description: When it happens, in a sentence.
+        data_description: What its `data` is, in words.
         resource: The GET whose answer `data` is; None: none is.
         in_wildcard: Whether `*` means it too.
     """
 
     name: str
-    says: str
-    data: str
+    description: str
+    data_description: str
     resource: str | None = None
     in_wildcard: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ReceiverResponse:
     """What a receiver answered; *headers* by lower-case name, *excerpt* cut while it was read."""
 
     status: int

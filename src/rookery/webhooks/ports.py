@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from rookery.webhooks.models import Answer
+from rookery.webhooks.models import ReceiverResponse
 
 
-class Receiver(Protocol):
+class WebhookClient(Protocol):
     """Whoever is told, by HTTP."""
 
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> ReceiverResponse:
         """
         Post *body* as it is and return the answer, whatever its status; redirects are answers.
 

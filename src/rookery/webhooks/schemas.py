@@ -6,19 +6,19 @@ from typing import Annotated
 
 from pydantic import Field
 
-from rookery.kernel.http.pages import PageQuery
+from rookery.kernel.http.pagination import PageQuery
+from rookery.kernel.schema import RequestModel, ResponseModel, Timestamp, resolve_alias
 from rookery.kernel.secret import Secret
-from rookery.kernel.wire import Answer, Body, Moment, one_name
-from rookery.webhooks.asked import MAX_CONCURRENCY, MAX_DESCRIPTION, MAX_EVENTS, MAX_GRACE_HOURS, MAX_URL
 from rookery.webhooks.models import DeliveryFilter, DeliveryKind, DeliveryState, DisabledReason, EndpointChange, NewEndpoint, Outcome
+from rookery.webhooks.validation import MAX_CONCURRENCY, MAX_DESCRIPTION_LENGTH, MAX_EVENTS, MAX_GRACE_HOURS, MAX_URL_LENGTH
 
-_LONGEST_EVENT = 100
+_MAX_EVENT_NAME_LENGTH = 100
 
 Url = Annotated[
-    str, Field(min_length=1, max_length=MAX_URL, description="Where deliveries are posted.", examples=["https://example.com/hooks"])
+    str, Field(min_length=1, max_length=MAX_URL_LENGTH, description="Where deliveries are posted.", examples=["https://example.com/hooks"])
 ]
 Events = Annotated[
-    list[Annotated[str, Field(min_length=1, max_length=_LONGEST_EVENT)]],
+    list[Annotated[str, Field(min_length=1, max_length=_MAX_EVENT_NAME_LENGTH)]],
     Field(
         min_length=1,
         max_length=MAX_EVENTS,
@@ -26,7 +26,7 @@ Events = Annotated[
         examples=[["memory.*", "plan.completed"]],
     ),
 ]
-GivenSecret = Annotated[
+SecretInput = Annotated[
     str,
     Field(
         min_length=16,
@@ -35,7 +35,7 @@ GivenSecret = Annotated[
         description="What deliveries are signed with: 16 to 128 printable characters without spaces. By default one is made.",
     ),
 ]
-Description = Annotated[str, Field(max_length=MAX_DESCRIPTION)]
+Description = Annotated[str, Field(max_length=MAX_DESCRIPTION_LENGTH)]
 IncludeContent = Annotated[bool, Field(description="Whether events of memories have their content.")]
 StrictOrder = Annotated[
     bool, Field(description="One delivery at a time, in the order of their events; one that fails holds up those behind it.")
@@ -43,19 +43,19 @@ StrictOrder = Annotated[
 Concurrency = Annotated[int, Field(ge=1, le=MAX_CONCURRENCY, description="How many deliveries may be under way at once.")]
 
 
-class NewWebhookBody(Body):
+class NewWebhookBody(RequestModel):
     """An endpoint to be made."""
 
     url: Url
     events: Events
-    secret: GivenSecret | None = None
+    secret: SecretInput | None = None
     description: Description = ""
     include_content: IncludeContent = False
     strict_order: StrictOrder = False
     concurrency: Concurrency = 4
     enabled: bool = True
 
-    def new(self) -> NewEndpoint:
+    def to_model(self) -> NewEndpoint:
         """Return what is to be made."""
         return NewEndpoint(
             url=self.url,
@@ -69,7 +69,7 @@ class NewWebhookBody(Body):
         )
 
 
-class WebhookChangeBody(Body):
+class WebhookChangeBody(RequestModel):
     """What to change of an endpoint; what is left out stays."""
 
     url: Url = "unchanged"
@@ -80,7 +80,7 @@ class WebhookChangeBody(Body):
     concurrency: Concurrency = 4
     enabled: Annotated[bool, Field(description="True also ends what failures or a 410 disabled.")] = True
 
-    def change(self) -> EndpointChange:
+    def to_model(self) -> EndpointChange:
         """Return what is to be changed."""
         given = self.model_fields_set
         return EndpointChange(
@@ -94,17 +94,17 @@ class WebhookChangeBody(Body):
         )
 
 
-class RotateSecretBody(Body):
+class RotateSecretBody(RequestModel):
     """How to change a secret."""
 
     grace_period_hours: Annotated[int, Field(ge=0, le=MAX_GRACE_HOURS, description="How long the old secret signs too.")] = 24
-    secret: GivenSecret | None = None
+    secret: SecretInput | None = None
 
 
-class ResendFailedBody(Body):
+class ResendFailedBody(RequestModel):
     """Which deliveries to send again."""
 
-    since: Annotated[Moment | None, Field(description="Made at this time or later; null: all that are kept.")] = None
+    since: Annotated[Timestamp | None, Field(description="Made at this time or later; null: all that are kept.")] = None
 
 
 class DeliveriesQuery(PageQuery):
@@ -114,15 +114,15 @@ class DeliveriesQuery(PageQuery):
     state: Annotated[DeliveryState | None, Field(description="The earlier name of `status`.", json_schema_extra={"deprecated": True})] = (
         None
     )
-    type: Annotated[str | None, Field(max_length=_LONGEST_EVENT, description="The name of an event.")] = None
-    since: Annotated[Moment | None, Field(description="Made at this time or later.")] = None
+    type: Annotated[str | None, Field(max_length=_MAX_EVENT_NAME_LENGTH, description="The name of an event.")] = None
+    since: Annotated[Timestamp | None, Field(description="Made at this time or later.")] = None
 
-    def which(self) -> DeliveryFilter:
+    def to_filter(self) -> DeliveryFilter:
         """Return what is asked for."""
-        return DeliveryFilter(state=one_name("status", self.status, "state", self.state), type=self.type, since=self.since)
+        return DeliveryFilter(state=resolve_alias("status", self.status, "state", self.state), type=self.type, since=self.since)
 
 
-class WebhookAnswer(Answer):
+class WebhookResponse(ResponseModel):
     """An endpoint; its secret is not shown again."""
 
     id: str
@@ -134,28 +134,28 @@ class WebhookAnswer(Answer):
     strict_order: bool
     concurrency: int
     enabled: bool
-    disabled_at: Moment | None
+    disabled_at: Timestamp | None
     disabled_reason: Annotated[DisabledReason | None, Field(description="By hand; 20 failures in a row within a day; gone: a 410.")]
     failures: Annotated[int, Field(description="Deliveries that failed for good since the last that did not.")]
-    last_success_at: Moment | None
-    previous_secret_until: Annotated[Moment | None, Field(description="Until when the secret before signs too.")]
-    created_at: Moment
-    updated_at: Moment
+    last_success_at: Timestamp | None
+    previous_secret_until: Annotated[Timestamp | None, Field(description="Until when the secret before signs too.")]
+    created_at: Timestamp
+    updated_at: Timestamp
 
 
-class ChangedWebhookAnswer(WebhookAnswer):
+class ChangedWebhookResponse(WebhookResponse):
     """An endpoint after a change."""
 
     held: Annotated[int, Field(description="Only when it was enabled again: how many deliveries wait for `resend-failed`.")] = 0
 
 
-class NewWebhookAnswer(WebhookAnswer):
+class NewWebhookResponse(WebhookResponse):
     """An endpoint and its secret, which is shown this once."""
 
     secret: str
 
 
-class DeliveryAnswer(Answer):
+class DeliveryResponse(ResponseModel):
     """One event on its way to one endpoint."""
 
     id: str
@@ -165,20 +165,20 @@ class DeliveryAnswer(Answer):
     kind: DeliveryKind
     state: DeliveryState
     attempt_count: int
-    next_at: Annotated[Moment | None, Field(description="When it is tried next, while it is pending.")]
+    next_at: Annotated[Timestamp | None, Field(description="When it is tried next, while it is pending.")]
     status: Annotated[int | None, Field(description="Of the newest answer; null: there was none.")]
     error: Annotated[str | None, Field(description="Why it is not delivered.")]
-    created_at: Moment
-    ended_at: Moment | None
+    created_at: Timestamp
+    ended_at: Timestamp | None
     of_delivery: Annotated[str | None, Field(description="Of a resent one: which.")]
 
 
-class AttemptAnswer(Answer):
+class AttemptResponse(ResponseModel):
     """One try of a delivery."""
 
     number: int
-    started_at: Moment
-    ended_at: Moment | None
+    started_at: Timestamp
+    ended_at: Timestamp | None
     outcome: Annotated[
         Outcome | None, Field(description="Null: under way; interrupted: nobody knows, it may have arrived, and costs none of the four.")
     ]
@@ -188,20 +188,20 @@ class AttemptAnswer(Answer):
     duration_ms: float | None
 
 
-class DeliveryDetailAnswer(DeliveryAnswer):
+class DeliveryDetailResponse(DeliveryResponse):
     """A delivery with what is sent and how each try went, oldest first."""
 
     payload: dict[str, object]
-    attempts: list[AttemptAnswer]
+    attempts: list[AttemptResponse]
 
 
-class ResentAnswer(Answer):
+class ResentResponse(ResponseModel):
     """What was sent again."""
 
     resent: int
 
 
-class EventTypeAnswer(Answer):
+class EventTypeResponse(ResponseModel):
     """A type of event."""
 
     name: str

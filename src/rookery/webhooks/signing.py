@@ -14,14 +14,14 @@ from collections.abc import Sequence
 from datetime import datetime
 from hashlib import sha256
 
-PREFIX = "whsec_"
+SECRET_PREFIX = "whsec_"  # noqa: S105 - its beginning alone
 """What a secret of ours begins with; the rest is its key in base64, as the Standard Webhooks specification writes secrets."""
 
-SIGNATURE = "X-Webhook-Signature"
-ID, TIMESTAMP, STANDARD_SIGNATURE = "webhook-id", "webhook-timestamp", "webhook-signature"
+SIGNATURE_HEADER = "X-Webhook-Signature"
+ID_HEADER, TIMESTAMP_HEADER, STANDARD_SIGNATURE_HEADER = "webhook-id", "webhook-timestamp", "webhook-signature"
 
 
-def signed(body: bytes, *, event_id: str, at: datetime, secrets: Sequence[str]) -> dict[str, str]:
+def sign(body: bytes, *, event_id: str, at: datetime, secrets: Sequence[str]) -> dict[str, str]:
     """
     Return the headers that prove *body* to be ours.
 
@@ -33,10 +33,10 @@ def signed(body: bytes, *, event_id: str, at: datetime, secrets: Sequence[str]) 
     """
     timestamp = str(int(at.timestamp()))
     return {
-        SIGNATURE: signature(body, secrets[-1]),
-        ID: event_id,
-        TIMESTAMP: timestamp,
-        STANDARD_SIGNATURE: " ".join(standard_signature(body, secret, event_id=event_id, timestamp=timestamp) for secret in secrets),
+        SIGNATURE_HEADER: signature(body, secrets[-1]),
+        ID_HEADER: event_id,
+        TIMESTAMP_HEADER: timestamp,
+        STANDARD_SIGNATURE_HEADER: " ".join(standard_signature(body, secret, event_id=event_id, timestamp=timestamp) for secret in secrets),
     }
 
 
@@ -48,14 +48,14 @@ def signature(body: bytes, secret: str) -> str:
 def standard_signature(body: bytes, secret: str, *, event_id: str, timestamp: str) -> str:
     """Return `v1,` and HMAC-SHA256 of id, time and *body*, with dots between them, in base64."""
     covered = b".".join((event_id.encode(), timestamp.encode(), body))
-    return "v1," + base64.b64encode(hmac.digest(standard_key(secret), covered, sha256)).decode()
+    return "v1," + base64.b64encode(hmac.digest(decode_standard_key(secret), covered, sha256)).decode()
 
 
-def standard_key(secret: str) -> bytes:
+def decode_standard_key(secret: str) -> bytes:
     """Return the key that the Standard Webhooks specification makes of a secret; one that is not written in its way is its own bytes."""
-    if secret.startswith(PREFIX):
+    if secret.startswith(SECRET_PREFIX):
         try:
-            return base64.b64decode(secret.removeprefix(PREFIX), validate=True)
+            return base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
         except ValueError:  # binascii.Error, or characters that base64 has not
             pass
     return secret.encode()

@@ -29,7 +29,7 @@ class Opened:
 
     access: Access
 
-    async def clear_away(self) -> str | None:
+    async def erase_deleted(self) -> str | None:
         """Find nothing that the indexes, which are not opened here, would have."""
         return None
 

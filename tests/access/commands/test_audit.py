@@ -15,7 +15,7 @@ from typing import cast
 
 import pytest
 
-from rookery.access.audit import GENESIS
+from rookery.access.audit_log import GENESIS_HASH
 from tests.access.commands.line import Line
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -119,7 +119,7 @@ def test_a_hash_kept_elsewhere_tells_a_chain_that_was_written_anew(line: Line, t
     other = "0" * 64
 
     assert verdict(line, "--contains", kept, "--contains", str(json.loads(lines[0])["hash"]))[0] == 0
-    assert verdict(line, "--contains", GENESIS)[0] == 0
+    assert verdict(line, "--contains", GENESIS_HASH)[0] == 0
     assert verdict(line, "--contains", f"{kept},{other}")[1]["not_contained"] == [other]
     assert verdict(line, "--contains", other)[0] == 1
     assert verdict(line, "--platform", "--contains", kept)[0] == 1

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rookery.access import sheets
+from rookery.access import csv_export
 from tests.access.commands.line import Line
 
 SINCE = ("--since", "2026-11-01", "--until", "2026-11-30")
@@ -104,7 +104,7 @@ def test_usage_is_csv_that_no_spreadsheet_takes_for_a_formula(line: Line, tmp_pa
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\tx", "\rx", 'a"b', "a,b", "a\nb", "plain"])
 def test_a_cell_is_read_as_the_text_that_it_is(text: str) -> None:
     """D-29, RFC 4180: what a spreadsheet would calculate is marked, everything else comes back as it was."""
-    [row] = csv.reader(io.StringIO(sheets.lines([{"name": text}], ["name"]), newline=""))
+    [row] = csv.reader(io.StringIO(csv_export.csv_lines([{"name": text}], ["name"]), newline=""))
 
     assert row == [f"'{text}" if text[0] in "=+-@\t\r" else text]
 

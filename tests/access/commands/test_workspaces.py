@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rookery.access.commands.terminal import operator
+from rookery.access.commands.command_context import get_operator
 from rookery.access.errors import NameTaken, Unauthorised
 from rookery.kernel.errors import NotFound
 from tests.access.commands.line import Line
@@ -133,7 +133,7 @@ def test_every_answer_is_for_people_too(line: Line) -> None:
 def test_whoever_sits_there_is_named_in_the_audit_log(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     """D-29: by their login, of which only Unicode is kept, since entries are hashed as UTF-8."""
     monkeypatch.setenv("LOGNAME", "ada\udcff")
-    assert operator().name == "ada?"
+    assert get_operator().name == "ada?"
     line.json("keys", "create", "--name", "key", "--scope", "*")
 
     assert line.list("audit", "list", "--limit", "1")[0]["actor"] == {

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from rookery.cli import add_commands
 from rookery.kernel.config import Settings
-from rookery.wiring import Rookery, build
+from rookery.wiring import Rookery, build_platform
 
 
 @dataclass
@@ -24,7 +24,7 @@ class Platform:
 
     def open(self) -> AbstractAsyncContextManager[Rookery]:
         """Open it."""
-        return build(self.settings).for_command()
+        return build_platform(self.settings).open_for_command()
 
 
 class Line:

@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rookery.kernel.errors import RookeryError
-from rookery.tools.finding.client_files import FILES, ClientFileBroken, with_ours
-from rookery.tools.finding.client_setups import Target, setups
+from rookery.tools.discovery.client_files import CLIENT_FILES, ClientFileBroken, add_entry
+from rookery.tools.discovery.client_guides import SetupTarget, list_setups
 from tests.tools.commands.line import Line
 
-TARGET = Target(name="rookery", url="http://h/mcp", api="http://h/api/v1/mcp")
+TARGET = SetupTarget(name="rookery", url="http://h/mcp", api="http://h/api/v1/mcp")
 NAMES = st.text(alphabet="abcdef_-", min_size=1, max_size=8).filter(lambda name: name != "rookery")
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5), lambda each: st.lists(each, max_size=3), max_leaves=5
@@ -79,7 +79,7 @@ def test_it_writes_into_each_clients_file_and_keeps_the_rest(line: Line, project
     codex.parent.mkdir(parents=True)
     codex.write_text('model = "m"  # mine\n\n[mcp_servers.rookery]\nurl = "http://old"\n\n[mcp_servers.mine]\ncommand = "x"\n')
 
-    for client in FILES:
+    for client in CLIENT_FILES:
         for _ in range(2):
             assert line.run("connect", client, "--write").exit_code == 0
 
@@ -134,10 +134,12 @@ def test_what_cannot_be_done_is_said_and_changes_nothing(
 
 def test_every_file_is_where_its_set_up_says() -> None:
     """D-35: what is written and what is shown name the same places; files that hold the key itself are shown and never written."""
-    shown = {each.client: each.file for each in setups(TARGET) if each.file}
+    shown = {each.client: each.file for each in list_setups(TARGET) if each.file}
 
-    assert {client: file for client, file in shown.items() if client in FILES} == FILES
-    assert [each.client for each in setups(TARGET) if "YOUR_KEY" in each.text] == [client for client in shown if client not in FILES]
+    assert {client: file for client, file in shown.items() if client in CLIENT_FILES} == CLIENT_FILES
+    assert [each.client for each in list_setups(TARGET) if "YOUR_KEY" in each.text] == [
+        client for client in shown if client not in CLIENT_FILES
+    ]
 
 
 @given(
@@ -147,18 +149,18 @@ def test_nothing_of_others_is_lost(others: dict[str, object], more: dict[str, ob
     """D-35: whatever a file has besides is there afterwards, and adding again changes nothing."""
     text = json.dumps({**more, "mcpServers": others})
 
-    once = with_ours("cursor", text, TARGET)
+    once = add_entry("cursor", text, TARGET)
 
     assert json.loads(once) == {**more, "mcpServers": {**others, "rookery": json.loads(once)["mcpServers"]["rookery"]}}
-    assert with_ours("cursor", once, TARGET) == once
+    assert add_entry("cursor", once, TARGET) == once
 
 
 @given(text=st.text(max_size=60))
 def test_a_file_of_any_form_is_understood_or_left_alone(text: str) -> None:
     """D-16, D-35: never another error, and what comes out is what the client reads."""
-    for client in FILES:
+    for client in CLIENT_FILES:
         try:
-            made = with_ours(client, text, TARGET)
+            made = add_entry(client, text, TARGET)
         except ClientFileBroken:
             continue
         read = tomllib.loads(made) if client == "codex" else json.loads(made)

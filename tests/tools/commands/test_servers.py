@@ -13,8 +13,8 @@ import pytest
 
 from rookery.kernel.errors import RookeryError
 from rookery.tools.models import JsonObject
-from rookery.tools.servers.file_edits import edit
-from rookery.tools.servers.servers_file import FileBroken
+from rookery.tools.servers.file_edits import edit_entries
+from rookery.tools.servers.servers_file import InvalidServersFile
 from tests import real_servers
 from tests.processes import Server
 from tests.tools.commands.line import Line
@@ -377,7 +377,7 @@ def test_several_who_edit_at_once_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "servers.json"
 
     def add(number: int) -> None:
-        edit(path, lambda entries: entries.update({f"s{number}": {"command": "x"}}))
+        edit_entries(path, lambda entries: entries.update({f"s{number}": {"command": "x"}}))
 
     threads = [threading.Thread(target=add, args=(number,)) for number in range(16)]
     for thread in threads:
@@ -397,8 +397,8 @@ def test_a_broken_file_is_left_as_it_is(line: Line) -> None:
 
     assert isinstance(result.exception, RookeryError)
     assert line.file.read_text(encoding="utf-8") == '{"mcpServers": {'
-    with pytest.raises(FileBroken):
-        edit(line.file, lambda entries: entries.clear())
+    with pytest.raises(InvalidServersFile):
+        edit_entries(line.file, lambda entries: entries.clear())
 
 
 @pytest.mark.parametrize(

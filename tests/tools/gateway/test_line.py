@@ -9,14 +9,14 @@ import mcp_types as types
 import pytest
 from mcp.client.context import ClientRequestContext
 
-from rookery.engines.upstreams.line import Line
+from rookery.engines.upstreams.call_router import CallRouter
 from rookery.tools.models import JsonObject
-from rookery.tools.ports import Asking
+from rookery.tools.ports import RequestOptions
 from tests.conftest import eventually
 from tests.tools.makers import make_caller
 
 
-def _asking(key: str, heard: list[str]) -> Asking:
+def _asking(key: str, heard: list[str]) -> RequestOptions:
     async def on_request(method: str, params: JsonObject) -> JsonObject:
         heard.append(f"{key} {method}")
         return {"roots": []}
@@ -24,21 +24,21 @@ def _asking(key: str, heard: list[str]) -> Asking:
     async def on_log(notice: JsonObject) -> None:
         heard.append(f"{key} {notice['data']}")
 
-    return Asking(caller=make_caller(key_id=key), on_request=on_request, on_log=on_log)
+    return RequestOptions(caller=make_caller(key_id=key), on_request=on_request, on_log=on_log)
 
 
 async def test_a_question_never_reaches_another_key() -> None:
     """D-36, D-32: it is for the key being served; once two keys have used the session, for nobody, with the reason."""
-    line, heard = Line("caller"), list[str]()
+    line, heard = CallRouter("caller"), list[str]()
     context = ClientRequestContext(session=None, request_id=1)  # pyright: ignore[reportArgumentType] - nobody looks at it
 
-    with line.taken_by(_asking("a", heard)):
-        alone = await line.roots(context)
-        await line.log({"level": "info", "data": "mine"})
-        with line.taken_by(_asking("b", heard)):
-            both = await line.roots(context)
-            await line.log({"level": "info", "data": "whose?"})
-    idle = await line.roots(context)
+    with line.serve_call(_asking("a", heard)):
+        alone = await line.list_roots(context)
+        await line.forward_log({"level": "info", "data": "mine"})
+        with line.serve_call(_asking("b", heard)):
+            both = await line.list_roots(context)
+            await line.forward_log({"level": "info", "data": "whose?"})
+    idle = await line.list_roots(context)
 
     assert isinstance(alone, types.ListRootsResult)
     assert isinstance(both, types.ErrorData)
@@ -50,15 +50,15 @@ async def test_a_question_never_reaches_another_key() -> None:
 @pytest.mark.parametrize("end", [None, asyncio.CancelledError])
 async def test_what_a_call_left_behind_comes_to_no_other_key(end: type[BaseException] | None) -> None:
     """Issue 14: a server may ask and log long after the call that made it, answered or left; no other key hears of it; D-36, D-32."""
-    line, heard = Line("caller"), list[str]()
+    line, heard = CallRouter("caller"), list[str]()
     context = ClientRequestContext(session=None, request_id=1)  # pyright: ignore[reportArgumentType] - nobody looks at it
 
-    with contextlib.suppress(asyncio.CancelledError), line.taken_by(_asking("a", heard)):
+    with contextlib.suppress(asyncio.CancelledError), line.serve_call(_asking("a", heard)):
         if end is not None:
             raise end
-    with line.taken_by(_asking("b", heard)):
-        asked = await line.roots(context)
-        await line.log({"level": "info", "data": "of a's call"})
+    with line.serve_call(_asking("b", heard)):
+        asked = await line.list_roots(context)
+        await line.forward_log({"level": "info", "data": "of a's call"})
 
     assert isinstance(asked, types.ErrorData)
     assert heard == []
@@ -66,15 +66,15 @@ async def test_what_a_call_left_behind_comes_to_no_other_key(end: type[BaseExcep
 
 async def test_a_server_that_asks_without_end_is_told_to_stop() -> None:
     """D-36: each question that waits costs memory here; 32 of one session do."""
-    line, gate = Line("caller"), asyncio.Event()
+    line, gate = CallRouter("caller"), asyncio.Event()
     context = ClientRequestContext(session=None, request_id=1)  # pyright: ignore[reportArgumentType] - nobody looks at it
 
     async def on_request(method: str, params: JsonObject) -> JsonObject:
         await gate.wait()
         return {"roots": []}
 
-    with line.taken_by(Asking(caller=make_caller(), on_request=on_request)):
-        asked = [asyncio.ensure_future(line.roots(context)) for _ in range(100)]
+    with line.serve_call(RequestOptions(caller=make_caller(), on_request=on_request)):
+        asked = [asyncio.ensure_future(line.list_roots(context)) for _ in range(100)]
         await eventually(lambda: sum(each.done() for each in asked) == 68)
         gate.set()
         answers = await asyncio.gather(*asked)
@@ -84,14 +84,14 @@ async def test_a_server_that_asks_without_end_is_told_to_stop() -> None:
 
 async def test_who_hears_of_a_resource_is_told_until_the_session_ends() -> None:
     """D-36: one subscription upstream for all who hear of a resource; its end is told, so that it can be begun again."""
-    line, heard = Line(), list[str | None]()
+    line, heard = CallRouter(), list[str | None]()
 
-    assert line.watch("memo://a", heard.append)
-    assert not line.watch("memo://a", print)
-    assert not line.unwatch("memo://a", print)
-    assert line.updated("memo://a")
-    assert not line.updated("memo://b")
-    line.lost()
-    assert not line.updated("memo://a")
+    assert line.subscribe("memo://a", heard.append)
+    assert not line.subscribe("memo://a", print)
+    assert not line.unsubscribe("memo://a", print)
+    assert line.notify_updated("memo://a")
+    assert not line.notify_updated("memo://b")
+    line.end_subscriptions()
+    assert not line.notify_updated("memo://a")
 
     assert heard == ["memo://a", None]

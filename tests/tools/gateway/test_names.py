@@ -7,7 +7,7 @@ import re
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rookery.tools.names import exposed, exposed_names, split
+from rookery.tools.gateway_names import map_gateway_names, split_gateway_name, to_gateway_name
 
 SERVERS = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}", fullmatch=True)
 NAMES = st.lists(st.one_of(st.text(min_size=1, max_size=128), st.from_regex(r"[a-z_.]{1,8}", fullmatch=True)), max_size=20)
@@ -15,10 +15,10 @@ NAMES = st.lists(st.one_of(st.text(min_size=1, max_size=128), st.from_regex(r"[a
 
 def test_a_name_is_the_servers_and_the_tools() -> None:
     """D-30: other characters become `_`; over 64 are cut to 57, `_` and 6 of the digest."""
-    long = exposed("time", "x" * 100)
+    long = to_gateway_name("time", "x" * 100)
 
-    assert exposed("time", "get_current_time") == "time__get_current_time"
-    assert exposed("time", "a.b/c") == "time__a_b_c"
+    assert to_gateway_name("time", "get_current_time") == "time__get_current_time"
+    assert to_gateway_name("time", "a.b/c") == "time__a_b_c"
     assert re.fullmatch(r"time__x{51}_[0-9a-f]{6}", long)
     assert len(long) == 64
 
@@ -27,7 +27,7 @@ def test_a_name_is_the_servers_and_the_tools() -> None:
 @example("a", ["a.b", "a_b", "a/b"])
 def test_every_model_api_takes_each_name_and_no_two_are_one(server: str, names: list[str]) -> None:
     """D-30: at most 64 of [A-Za-z0-9_-], and each leads to one tool."""
-    found = exposed_names(server, names)
+    found = map_gateway_names(server, names)
 
     assert list(found.values()) == list(dict.fromkeys(names))
     assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", shown) for shown in found)
@@ -36,6 +36,6 @@ def test_every_model_api_takes_each_name_and_no_two_are_one(server: str, names: 
 @given(SERVERS, st.from_regex(r"[A-Za-z0-9_-]{1,32}", fullmatch=True))
 def test_a_plain_name_leads_back_without_a_list(server: str, name: str) -> None:
     """D-30: ids have no `_`, so the first `__` ends them, unless the name was cut."""
-    shown = exposed(server, name)
+    shown = to_gateway_name(server, name)
     if shown == f"{server}__{name}":
-        assert split(shown) == (server, name)
+        assert split_gateway_name(shown) == (server, name)

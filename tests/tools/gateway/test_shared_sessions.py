@@ -18,9 +18,9 @@ from mcp import Client, MCPError
 from mcp.client.context import ClientRequestContext
 
 from rookery.engines import upstreams
-from rookery.tools.models import Command
+from rookery.tools.models import CommandTarget
 from rookery.tools.models import Server as Entry
-from rookery.tools.ports import Asking
+from rookery.tools.ports import RequestOptions
 from tests.conftest import eventually
 from tests.processes import Server, running
 from tests.tools.gateway.clients import ERAS, Json, client, later
@@ -250,21 +250,21 @@ async def test_no_key_ends_the_subscription_of_another(nest: Nest, server: str) 
 async def test_a_key_that_leaves_while_it_subscribes_takes_the_subscription_from_no_other(tmp_path: Path) -> None:
     """Issue 14: the second key was told that it hears of the resource while the first one's request was still under way; D-36."""
     gate, told = tmp_path / "gate", list[str | None]()
-    command = Command(command=sys.executable, args=("-I", "-S", "-u", str(SERVERS / "subscribing.py"), str(gate)))
+    command = CommandTarget(command=sys.executable, args=("-I", "-S", "-u", str(SERVERS / "subscribing.py"), str(gate)))
     connector = upstreams.open([])["stdio"]
     uri: Json = {"uri": "test://watched"}
     async with connector.connect(Entry(id="subscribing", name="subscribing", target=command), on_changed=lambda: None) as session:
-        bob = Asking(caller=make_caller(key_id="bob"), on_update=lambda _: None)
-        ada = Asking(caller=make_caller(key_id="ada"), on_update=told.append)
-        leaving = asyncio.create_task(session.ask("resources/subscribe", uri, bob))
+        bob = RequestOptions(caller=make_caller(key_id="bob"), on_update=lambda _: None)
+        ada = RequestOptions(caller=make_caller(key_id="ada"), on_update=told.append)
+        leaving = asyncio.create_task(session.request("resources/subscribe", uri, bob))
         await asyncio.sleep(0)
-        staying = asyncio.create_task(session.ask("resources/subscribe", uri, ada))
+        staying = asyncio.create_task(session.request("resources/subscribe", uri, ada))
         await asyncio.sleep(0)
         leaving.cancel()
         await asyncio.gather(leaving, return_exceptions=True)
         gate.touch()
         await staying
-        await session.ask("tools/call", {"name": "change", "arguments": {}}, Asking(caller=make_caller()))
+        await session.request("tools/call", {"name": "change", "arguments": {}}, RequestOptions(caller=make_caller()))
 
         await eventually(lambda: bool(told))
 

@@ -8,12 +8,12 @@ from rookery.access.agent_keys import AgentKeys
 from rookery.access.api.agent_keys import AgentKeyRoutes
 from rookery.access.api.api_keys import ApiKeyRoutes
 from rookery.access.api.audit import AuditRoutes
-from rookery.access.api.standing import StandingRoutes
+from rookery.access.api.current_key import CurrentKeyRoutes
 from rookery.access.api.workspaces import WorkspaceRoutes
 from rookery.access.api_keys import ApiKeys
-from rookery.access.audit import Audit
+from rookery.access.audit_log import AuditLog
 from rookery.access.guard import Guard
-from rookery.access.usage import Usage
+from rookery.access.usage_log import UsageLog
 from rookery.access.workspaces import Workspaces
 from rookery.kernel.clock import Clock
 from rookery.kernel.http import Route
@@ -27,8 +27,8 @@ class AccessApi:
     api_keys: ApiKeys
     agent_keys: AgentKeys
     workspaces: Workspaces
-    usage: Usage
-    audit: Audit
+    usage: UsageLog
+    audit: AuditLog
     clock: Clock
 
     def platform_routes(self) -> list[Route]:
@@ -38,12 +38,12 @@ class AccessApi:
             *AgentKeyRoutes(self.agent_keys, self.usage, self.clock).routes(),
             *WorkspaceRoutes(self.workspaces, self.api_keys, self.clock).routes(),
             *AuditRoutes(self.audit).routes(),
-            *self._standing().routes(),
+            *self._current_key_routes().routes(),
         ]
 
     def agent_routes(self) -> list[Route]:
         """Return the routes under the agents' prefix."""
-        return [self._standing().rate_limit_route()]
+        return [self._current_key_routes().rate_limit_route()]
 
-    def _standing(self) -> StandingRoutes:
-        return StandingRoutes(self.guard, self.api_keys, self.agent_keys, self.workspaces, self.clock)
+    def _current_key_routes(self) -> CurrentKeyRoutes:
+        return CurrentKeyRoutes(self.guard, self.api_keys, self.agent_keys, self.workspaces, self.clock)

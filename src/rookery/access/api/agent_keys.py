@@ -10,24 +10,24 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rookery.access.agent_keys import AgentKeys
-from rookery.access.api.keys import DELETE, READ, WRITE, KeyRoutes, environment_of
-from rookery.access.guard import caller_of
-from rookery.access.models import Actor, Caller, Entry, Minted
+from rookery.access.api.keys import DELETE_SCOPE, READ_SCOPE, WRITE_SCOPE, KeyRoutes, visible_environment
+from rookery.access.guard import get_caller
+from rookery.access.models import Actor, Caller, KeyWithSecret, KeyWithUsage
 from rookery.access.schemas import (
-    AddressesAnswer,
     AddressesBody,
-    AgentKeyAnswer,
+    AddressesResponse,
     AgentKeyChangeBody,
+    AgentKeyResponse,
     ExtendBody,
-    HasQuery,
-    NewAgentKeyAnswer,
     NewAgentKeyBody,
-    PermissionsAnswer,
+    NewAgentKeyResponse,
+    PermissionCheckQuery,
     PermissionsBody,
+    PermissionsResponse,
 )
-from rookery.access.scopes import ADDRESSES, grants, grants_all, grants_any, read
+from rookery.access.scopes import ADDRESSES_SCOPE, grants, grants_all, grants_any, parse_grants
 from rookery.kernel.errors import Conflict, ValidationFailed
-from rookery.kernel.http import Route, allowed_on_full_disk, describe, respond_with
+from rookery.kernel.http import Route, allowed_on_full_disk, document_route, respond_with
 from rookery.kernel.http.conditional_requests import by_etag, expected, tagged, with_etag
 
 
@@ -40,27 +40,30 @@ class AgentKeyRoutes(KeyRoutes):
         base, one, tags = "/agent-keys", "/agent-keys/{key_id}", ("Keys",)
         ips, permissions = f"{one}/ips", f"{one}/permissions"
         return [
-            Route(method="POST", path=base, handler=self.post_key, needs=WRITE, status=201, answers=NewAgentKeyAnswer,
-                  once=True, secrets=("key",), operation_id="create_agent_key", summary="Create an agent key", tags=tags),
-            Route(method="PATCH", path=one, handler=self.patch_key, needs=WRITE, answers=AgentKeyAnswer,
+            Route(method="POST", path=base, handler=self.post_key, required_scope=WRITE_SCOPE, status=201,
+                  response_model=NewAgentKeyResponse,
+                  idempotent=True, secret_fields=("key",), operation_id="create_agent_key", summary="Create an agent key", tags=tags),
+            Route(method="PATCH", path=one, handler=self.patch_key, required_scope=WRITE_SCOPE, response_model=AgentKeyResponse,
                   operation_id="update_agent_key", summary="Change an agent key", tags=tags),
-            Route(method="POST", path=f"{one}/revoke", handler=self.post_revoke, needs=DELETE, answers=AgentKeyAnswer,
-                  operation_id="revoke_agent_key", summary="Revoke an agent key", tags=tags),
-            Route(method="POST", path=f"{one}/extend", handler=self.post_extend, needs=WRITE, answers=AgentKeyAnswer,
+            Route(method="POST", path=f"{one}/revoke", handler=self.post_revoke, required_scope=DELETE_SCOPE,
+                  response_model=AgentKeyResponse, operation_id="revoke_agent_key", summary="Revoke an agent key", tags=tags),
+            Route(method="POST", path=f"{one}/extend", handler=self.post_extend, required_scope=WRITE_SCOPE,
+                  response_model=AgentKeyResponse,
                   operation_id="extend_agent_key", summary="Replace or remove the expiry of an agent key", tags=tags),
-            Route(method="GET", path=permissions, handler=self.get_permissions, needs=READ, answers=PermissionsAnswer,
+            Route(method="GET", path=permissions, handler=self.get_permissions, required_scope=READ_SCOPE,
+                  response_model=PermissionsResponse,
                   operation_id="get_agent_key_permissions", summary="Show and check the permissions of an agent key", tags=tags),
-            Route(method="PUT", path=permissions, handler=self.put_permissions, needs=WRITE, answers=AgentKeyAnswer,
+            Route(method="PUT", path=permissions, handler=self.put_permissions, required_scope=WRITE_SCOPE, response_model=AgentKeyResponse,
                   operation_id="replace_agent_key_permissions", summary="Replace the permissions of an agent key", tags=tags),
-            Route(method="GET", path=ips, handler=self.get_ips, needs=ADDRESSES, answers=AddressesAnswer,
+            Route(method="GET", path=ips, handler=self.get_ips, required_scope=ADDRESSES_SCOPE, response_model=AddressesResponse,
                   operation_id="list_agent_key_ips", summary="Show the IP list of an agent key", tags=tags),
-            Route(method="PUT", path=ips, handler=self.put_ips, needs=WRITE, answers=AgentKeyAnswer,
+            Route(method="PUT", path=ips, handler=self.put_ips, required_scope=WRITE_SCOPE, response_model=AgentKeyResponse,
                   operation_id="replace_agent_key_ips", summary="Replace the IP list of an agent key", tags=tags),
-            Route(method="POST", path=ips, handler=self.post_ips, needs=WRITE, answers=AgentKeyAnswer,
+            Route(method="POST", path=ips, handler=self.post_ips, required_scope=WRITE_SCOPE, response_model=AgentKeyResponse,
                   operation_id="add_agent_key_ips", summary="Add to the IP list of an agent key", tags=tags),
-            Route(method="DELETE", path=ips, handler=self.delete_ips, needs=WRITE, answers=AgentKeyAnswer,
+            Route(method="DELETE", path=ips, handler=self.delete_ips, required_scope=WRITE_SCOPE, response_model=AgentKeyResponse,
                   operation_id="remove_agent_key_ips", summary="Remove from the IP list of an agent key", tags=tags),
-            *self.common(base, "agent key", AgentKeyAnswer, NewAgentKeyAnswer),
+            *self.shared_routes(base, "agent key", AgentKeyResponse, NewAgentKeyResponse),
         ]  # fmt: skip
 
     @with_etag
@@ -70,50 +73,54 @@ class AgentKeyRoutes(KeyRoutes):
 
         `key` is shown in this answer only. The caller must hold every permission and limit that it gives to the key.
         """
-        caller = caller_of(request)
-        answer = respond_with(Minted, lambda made: self.minted(caller, made))
-        return answer(await self._keys.create(caller.shown_workspace_id, body.new(), by=Actor.of(caller)))
+        caller = get_caller(request)
+        answer = respond_with(KeyWithSecret, lambda made: self.new_key_response(caller, made))
+        return answer(await self._keys.create(caller.public_workspace_id, body.to_model(), by=Actor.from_caller(caller)))
 
     @with_etag
     @by_etag
-    @describe(errors=(Conflict,))
+    @document_route(errors=(Conflict,))
     async def patch_key(self, request: Request, body: AgentKeyChangeBody, key_id: str) -> Response:
         """Change the name, limits or lists of an agent key. The change applies from the next request on; `agent_id` cannot change."""
-        caller = caller_of(request)
-        await self._keys.alter(caller.shown_workspace_id, key_id, body.changes(), by=Actor.of(caller), expected=expected(request))
-        return await self.answer(caller, key_id)
+        caller = get_caller(request)
+        await self._keys.update(
+            caller.public_workspace_id, key_id, body.to_changes(), by=Actor.from_caller(caller), expected=expected(request)
+        )
+        return await self.key_response(caller, key_id)
 
     @allowed_on_full_disk
     @with_etag
     @by_etag
     async def post_revoke(self, request: Request, key_id: str) -> Response:
         """Revoke a key for good. Its requests are rejected with `key_revoked` from then on. Revoking it again changes nothing."""
-        caller = caller_of(request)
-        await self._keys.revoke(caller.shown_workspace_id, key_id, by=Actor.of(caller), expected=expected(request))
-        return await self.answer(caller, key_id)
+        caller = get_caller(request)
+        await self._keys.revoke(caller.public_workspace_id, key_id, by=Actor.from_caller(caller), expected=expected(request))
+        return await self.key_response(caller, key_id)
 
     @with_etag
     @by_etag
-    @describe(errors=(Conflict,))
+    @document_route(errors=(Conflict,))
     async def post_extend(self, request: Request, body: ExtendBody, key_id: str) -> Response:
         """Replace the expiry, or remove it with null. An expired key becomes active again; a revoked one does not."""
-        caller = caller_of(request)
-        await self._keys.extend(caller.shown_workspace_id, key_id, body.expires_at, by=Actor.of(caller), expected=expected(request))
-        return await self.answer(caller, key_id)
+        caller = get_caller(request)
+        await self._keys.extend(
+            caller.public_workspace_id, key_id, body.expires_at, by=Actor.from_caller(caller), expected=expected(request)
+        )
+        return await self.key_response(caller, key_id)
 
     @with_etag
-    async def get_permissions(self, request: Request, key_id: str, query: Annotated[HasQuery, Query()]) -> Response:
+    async def get_permissions(self, request: Request, key_id: str, query: Annotated[PermissionCheckQuery, Query()]) -> Response:
         """
         Return the permissions of a key, and whether it has one, any or all of the permissions that the query names.
 
         The ETag is the key's.
         """
-        _require_known(query)
-        found = await self._seen(caller_of(request), key_id)
+        _require_known_permissions(query)
+        found = await self._get_key(get_caller(request), key_id)
         key = found.key
         held = frozenset(key.scopes)
         return tagged(
-            PermissionsAnswer(
+            PermissionsResponse(
                 permissions=list(key.scopes),
                 has=None if query.has is None else grants(held, query.has),
                 any=grants_any(held, query.any) if query.any else None,
@@ -126,10 +133,10 @@ class AgentKeyRoutes(KeyRoutes):
     @by_etag
     async def put_permissions(self, request: Request, body: PermissionsBody, key_id: str) -> Response:
         """Replace all permissions of a key. The caller must hold the old and the new ones."""
-        caller = caller_of(request)
+        caller = get_caller(request)
         tags = expected(request)
-        await self._keys.set_permissions(caller.shown_workspace_id, key_id, body.permissions, by=Actor.of(caller), expected=tags)
-        return await self.answer(caller, key_id)
+        await self._keys.set_permissions(caller.public_workspace_id, key_id, body.permissions, by=Actor.from_caller(caller), expected=tags)
+        return await self.key_response(caller, key_id)
 
     @with_etag
     async def get_ips(self, request: Request, key_id: str) -> Response:
@@ -138,65 +145,65 @@ class AgentKeyRoutes(KeyRoutes):
 
         The ETag is the key's.
         """
-        found = await self._seen(caller_of(request), key_id)
+        found = await self._get_key(get_caller(request), key_id)
         key = found.key
         listed = list(key.ip_list)
-        return tagged(AddressesAnswer(ip_restriction=key.ip_restriction, ips=listed, ip_list=listed), found.version)
+        return tagged(AddressesResponse(ip_restriction=key.ip_restriction, ips=listed, ip_list=listed), found.version)
 
     @with_etag
     @by_etag
     async def put_ips(self, request: Request, body: AddressesBody, key_id: str) -> Response:
         """Replace the list of addresses and CIDR ranges that the key may be used from."""
-        caller = caller_of(request)
+        caller = get_caller(request)
         await self._keys.set_addresses(
-            caller.shown_workspace_id,
+            caller.public_workspace_id,
             key_id,
             body.entries,
-            restriction=body.ip_restriction,
-            by=Actor.of(caller),
+            is_enforced=body.ip_restriction,
+            by=Actor.from_caller(caller),
             expected=expected(request),
         )
-        return await self.answer(caller, key_id)
+        return await self.key_response(caller, key_id)
 
     @with_etag
     @by_etag
     async def post_ips(self, request: Request, body: AddressesBody, key_id: str) -> Response:
         """Add addresses and CIDR ranges to the list that the key may be used from."""
-        caller = caller_of(request)
+        caller = get_caller(request)
         await self._keys.add_addresses(
-            caller.shown_workspace_id,
+            caller.public_workspace_id,
             key_id,
             body.entries,
-            restriction=body.ip_restriction,
-            by=Actor.of(caller),
+            is_enforced=body.ip_restriction,
+            by=Actor.from_caller(caller),
             expected=expected(request),
         )
-        return await self.answer(caller, key_id)
+        return await self.key_response(caller, key_id)
 
     @with_etag
     @by_etag
     async def delete_ips(self, request: Request, body: AddressesBody, key_id: str) -> Response:
         """Remove addresses and CIDR ranges from the list. Entries that are not in the list are ignored."""
-        caller = caller_of(request)
+        caller = get_caller(request)
         await self._keys.remove_addresses(
-            caller.shown_workspace_id,
+            caller.public_workspace_id,
             key_id,
             body.entries,
-            restriction=body.ip_restriction,
-            by=Actor.of(caller),
+            is_enforced=body.ip_restriction,
+            by=Actor.from_caller(caller),
             expected=expected(request),
         )
-        return await self.answer(caller, key_id)
+        return await self.key_response(caller, key_id)
 
-    async def _seen(self, caller: Caller, key_id: str) -> Entry:
-        return await self._keys.get(caller.shown_workspace_id, key_id, environment=environment_of(caller))
+    async def _get_key(self, caller: Caller, key_id: str) -> KeyWithUsage:
+        return await self._keys.get(caller.public_workspace_id, key_id, environment=visible_environment(caller))
 
     @property
     def _keys(self) -> AgentKeys:
         return cast("AgentKeys", self.keyring)
 
 
-def _require_known(query: HasQuery) -> None:
+def _require_known_permissions(query: PermissionCheckQuery) -> None:
     """
     Do nothing if every permission that the query asks for exists.
 
@@ -204,5 +211,5 @@ def _require_known(query: HasQuery) -> None:
         ValidationFailed: One is unknown, so that the answer "no" would hide a misspelling.
     """
     asked = {"has": [] if query.has is None else [query.has], "any": query.any, "all": query.all}
-    if errors := {name: wrong for name, names in asked.items() if (wrong := read(names, platform=True)[1])}:
+    if errors := {name: wrong for name, names in asked.items() if (wrong := parse_grants(names, allow_platform_scopes=True)[1])}:
         raise ValidationFailed(errors)

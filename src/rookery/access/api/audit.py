@@ -9,20 +9,20 @@ from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rookery.access.api.keys import environment_of
-from rookery.access.audit import Audit, as_json
-from rookery.access.guard import caller_of
+from rookery.access.api.keys import visible_environment
+from rookery.access.audit_log import AuditLog, entry_to_json
+from rookery.access.guard import get_caller
 from rookery.access.models import Environment
 from rookery.access.schemas import AuditQuery
-from rookery.kernel.http import Route, page
-from rookery.kernel.http.pages import Page
-from rookery.kernel.wire import Answer, Moment
+from rookery.kernel.http import Route, page_response
+from rookery.kernel.http.pagination import Page
+from rookery.kernel.schema import ResponseModel, Timestamp
 
-READ, ALL = "audit:read", "platform:audit"
+READ_SCOPE, ALL_CHAINS_SCOPE = "audit:read", "platform:audit"
 """To read another workspace's chain, and the platform's."""
 
 
-class AuditActorAnswer(Answer):
+class AuditActorResponse(ResponseModel):
     """Who did it."""
 
     kind: str
@@ -32,7 +32,7 @@ class AuditActorAnswer(Answer):
     request_id: str | None
 
 
-class AuditSubjectAnswer(Answer):
+class AuditSubjectResponse(ResponseModel):
     """What it was done to."""
 
     kind: str
@@ -41,15 +41,15 @@ class AuditSubjectAnswer(Answer):
     environment: Environment | None
 
 
-class AuditEntryAnswer(Answer):
+class AuditEntryResponse(ResponseModel):
     """One change; *hash* is over this entry and *previous*, the hash of the one before it."""
 
     workspace_id: int
     seq: int
-    at: Moment
-    actor: AuditActorAnswer
+    at: Timestamp
+    actor: AuditActorResponse
     action: str
-    subject: AuditSubjectAnswer
+    subject: AuditSubjectResponse
     before: dict[str, object] | None
     after: dict[str, object] | None
     previous: str
@@ -60,7 +60,7 @@ class AuditEntryAnswer(Answer):
 class AuditRoutes:
     """Reads a request, calls one verb, shapes the answer."""
 
-    audit: Audit
+    audit: AuditLog
 
     def routes(self) -> list[Route]:
         """Return the one route."""
@@ -69,8 +69,8 @@ class AuditRoutes:
                 method="GET",
                 path="/audit",
                 handler=self.get_entries,
-                needs=READ,
-                answers=Page[AuditEntryAnswer],
+                required_scope=READ_SCOPE,
+                response_model=Page[AuditEntryResponse],
                 operation_id="list_audit_entries",
                 summary="List audit entries",
                 tags=("Audit",),
@@ -83,10 +83,10 @@ class AuditRoutes:
 
         Entries of other workspaces and of the platform need the scope `platform:audit`.
         """
-        caller = caller_of(request)
-        wanted = caller.shown_workspace_id if query.workspace_id is None else query.workspace_id
-        if wanted != caller.shown_workspace_id:
-            caller.must(ALL)
-        which = query.entries(environment_of(caller))
-        found, total = await self.audit.page(wanted, which, limit=query.per_page, offset=query.offset)
-        return page(request, [as_json(each) for each in found], query=query, total=total)
+        caller = get_caller(request)
+        wanted = caller.public_workspace_id if query.workspace_id is None else query.workspace_id
+        if wanted != caller.public_workspace_id:
+            caller.require_scope(ALL_CHAINS_SCOPE)
+        which = query.to_filter(visible_environment(caller))
+        found, total = await self.audit.list_page(wanted, which, limit=query.per_page, offset=query.offset)
+        return page_response(request, [entry_to_json(each) for each in found], query=query, total=total)

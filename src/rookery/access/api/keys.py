@@ -10,32 +10,32 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rookery.access import shown
-from rookery.access.api import sheets
-from rookery.access.errors import KeyInGrace, NotHeld
-from rookery.access.guard import caller_of
+from rookery.access import serializers
+from rookery.access.api import csv_responses
+from rookery.access.csv_export import call_columns, usage_columns
+from rookery.access.errors import DelegationDenied, KeyInGrace
+from rookery.access.guard import get_caller
 from rookery.access.keyring import Keyring
-from rookery.access.models import TEST, Actor, Caller, Environment, Minted, UsageField
-from rookery.access.schemas import CallsQuery, KeysQuery, RotateBody, SumsQuery, UsageAnswer
-from rookery.access.scopes import ADDRESSES
-from rookery.access.sheets import call_columns, sum_columns
-from rookery.access.usage import Usage
+from rookery.access.models import TEST, Actor, Caller, Environment, KeyWithSecret, UsageField
+from rookery.access.schemas import KeyCallsQuery, KeysQuery, RotateBody, UsageResponse, UsageSumsQuery
+from rookery.access.scopes import ADDRESSES_SCOPE
+from rookery.access.usage_log import UsageLog
 from rookery.kernel.clock import Clock
 from rookery.kernel.errors import Conflict, ValidationFailed
-from rookery.kernel.http import Route, allowed_on_full_disk, describe, page, reply, respond_with
+from rookery.kernel.http import Route, allowed_on_full_disk, document_route, json_response, page_response, respond_with
 from rookery.kernel.http.conditional_requests import by_etag, expected, tagged, with_etag
-from rookery.kernel.http.pages import Page
-from rookery.kernel.wire import Answer, Moment
+from rookery.kernel.http.pagination import Page
+from rookery.kernel.schema import ResponseModel, Timestamp
 
-READ, WRITE, DELETE = "keys:read", "keys:write", "keys:delete"
+READ_SCOPE, WRITE_SCOPE, DELETE_SCOPE = "keys:read", "keys:write", "keys:delete"
 
-_MOST_SUMS = 10_000
+_MAX_SUMS = 10_000
 
 
-class CallAnswer(Answer):
+class CallResponse(ResponseModel):
     """One call that was made with a key."""
 
-    at: Moment
+    at: Timestamp
     method: str
     route: str
     status: int
@@ -49,44 +49,45 @@ class KeyRoutes:
     """Reads a request, calls one verb, shapes the answer. Decides nothing."""
 
     keyring: Keyring
-    usage: Usage
+    usage: UsageLog
     clock: Clock
 
-    def common(self, base: str, called: str, answers: type[BaseModel], made: type[BaseModel]) -> list[Route]:
-        """Return the routes under *base* that both kinds have; *called* is what people call such a key."""
+    def shared_routes(self, base: str, title: str, response_model: type[BaseModel], created_model: type[BaseModel]) -> list[Route]:
+        """Return the routes under *base* that both kinds have; *title* is what people call such a key."""
         one = f"{base}/{{key_id}}"
-        noun = called.lower().replace(" ", "_")
+        noun = title.lower().replace(" ", "_")
         secret = "plaintext_key" if self.keyring.kind == "api" else "key"
         tags = ("Keys",)
         return [
-            Route(method="GET", path=base, handler=self.get_keys, needs=READ, answers=Page[answers],
-                  operation_id=f"list_{noun}s", summary=f"List {called}s, newest first", tags=tags),
-            Route(method="GET", path=f"{base}/usage", handler=self.get_sums, needs=READ, answers=UsageAnswer,
-                  operation_id=f"get_{noun}_totals", summary=f"Add up the calls of all {called}s", tags=tags),
-            Route(method="GET", path=one, handler=self.get_key, needs=READ, answers=answers,
-                  operation_id=f"get_{noun}", summary=f"Show an {called}", tags=tags),
-            Route(method="DELETE", path=one, handler=self.delete_key, needs=DELETE, status=204,
-                  operation_id=f"delete_{noun}", summary=f"Delete an {called}", tags=tags),
-            Route(method="POST", path=f"{one}/rotate", handler=self.post_rotate, needs=WRITE, status=201, answers=made, once=True,
-                  secrets=(secret,), operation_id=f"rotate_{noun}", summary=f"Rotate an {called}", tags=tags),
-            Route(method="POST", path=f"{one}/suspend", handler=self.post_suspend, needs=WRITE, answers=answers,
-                  operation_id=f"suspend_{noun}", summary=f"Suspend an {called}", tags=tags),
-            Route(method="POST", path=f"{one}/resume", handler=self.post_resume, needs=WRITE, answers=answers,
-                  operation_id=f"resume_{noun}", summary=f"Resume a suspended {called}", tags=tags),
-            Route(method="GET", path=f"{one}/usage", handler=self.get_calls, needs=READ, answers=Page[CallAnswer],
-                  operation_id=f"list_{noun}_calls", summary=f"List the calls made with an {called}, newest first", tags=tags),
+            Route(method="GET", path=base, handler=self.get_keys, required_scope=READ_SCOPE, response_model=Page[response_model],
+                  operation_id=f"list_{noun}s", summary=f"List {title}s, newest first", tags=tags),
+            Route(method="GET", path=f"{base}/usage", handler=self.get_usage_sums, required_scope=READ_SCOPE, response_model=UsageResponse,
+                  operation_id=f"get_{noun}_totals", summary=f"Add up the calls of all {title}s", tags=tags),
+            Route(method="GET", path=one, handler=self.get_key, required_scope=READ_SCOPE, response_model=response_model,
+                  operation_id=f"get_{noun}", summary=f"Show an {title}", tags=tags),
+            Route(method="DELETE", path=one, handler=self.delete_key, required_scope=DELETE_SCOPE, status=204,
+                  operation_id=f"delete_{noun}", summary=f"Delete an {title}", tags=tags),
+            Route(method="POST", path=f"{one}/rotate", handler=self.post_rotate, required_scope=WRITE_SCOPE, status=201,
+                  response_model=created_model, idempotent=True,
+                  secret_fields=(secret,), operation_id=f"rotate_{noun}", summary=f"Rotate an {title}", tags=tags),
+            Route(method="POST", path=f"{one}/suspend", handler=self.post_suspend, required_scope=WRITE_SCOPE,
+                  response_model=response_model, operation_id=f"suspend_{noun}", summary=f"Suspend an {title}", tags=tags),
+            Route(method="POST", path=f"{one}/resume", handler=self.post_resume, required_scope=WRITE_SCOPE, response_model=response_model,
+                  operation_id=f"resume_{noun}", summary=f"Resume a suspended {title}", tags=tags),
+            Route(method="GET", path=f"{one}/usage", handler=self.get_calls, required_scope=READ_SCOPE, response_model=Page[CallResponse],
+                  operation_id=f"list_{noun}_calls", summary=f"List the calls made with an {title}, newest first", tags=tags),
         ]  # fmt: skip
 
     async def get_keys(self, request: Request, query: Annotated[KeysQuery, Query()]) -> Response:
         """List the keys of the workspace, newest first. A test key sees test keys only."""
-        caller = caller_of(request)
-        environment = environment_of(caller) or query.environment
-        found, total = await self.keyring.page(
-            caller.shown_workspace_id, limit=query.per_page, offset=query.offset, environment=environment, status=query.status
+        caller = get_caller(request)
+        environment = visible_environment(caller) or query.environment
+        found, total = await self.keyring.list_page(
+            caller.public_workspace_id, limit=query.per_page, offset=query.offset, environment=environment, status=query.status
         )
-        at, with_addresses = self.clock(), caller.may(ADDRESSES)
-        items = [shown.entry(each, at, with_addresses=with_addresses) for each in found]
-        return page(request, items, query=query, total=total)
+        at, with_addresses = self.clock(), caller.has_scope(ADDRESSES_SCOPE)
+        items = [serializers.serialize_key(each, at, with_addresses=with_addresses) for each in found]
+        return page_response(request, items, query=query, total=total)
 
     @with_etag
     async def get_key(self, request: Request, key_id: str) -> Response:
@@ -95,57 +96,59 @@ class KeyRoutes:
 
         Its ETag changes with its settings, not with `call_count`, `last_used_at`, `last_used_ip` and `status`.
         """
-        return await self.answer(caller_of(request), key_id)
+        return await self.key_response(get_caller(request), key_id)
 
     @by_etag
     async def delete_key(self, request: Request, key_id: str) -> Response:
         """Delete a key. It is rejected from the next request on."""
-        caller = caller_of(request)
-        await self.keyring.delete(caller.shown_workspace_id, key_id, by=Actor.of(caller), expected=expected(request))
+        caller = get_caller(request)
+        await self.keyring.delete(caller.public_workspace_id, key_id, by=Actor.from_caller(caller), expected=expected(request))
         return Response(status_code=204)
 
     @with_etag
     @by_etag
-    @describe(errors=(Conflict, KeyInGrace, NotHeld))
+    @document_route(errors=(Conflict, KeyInGrace, DelegationDenied))
     async def post_rotate(self, request: Request, body: RotateBody, key_id: str) -> Response:
         """Create a successor with the same settings. Both keys work until the grace period ends, then the old one is deleted."""
-        caller = caller_of(request)
-        answer = respond_with(Minted, lambda made: self.minted(caller, made))
+        caller = get_caller(request)
+        answer = respond_with(KeyWithSecret, lambda made: self.new_key_response(caller, made))
         grace, tags = body.grace_period_hours, expected(request)
-        rotated = await self.keyring.rotate(caller.shown_workspace_id, key_id, grace_hours=grace, by=Actor.of(caller), expected=tags)
+        rotated = await self.keyring.rotate(
+            caller.public_workspace_id, key_id, grace_hours=grace, by=Actor.from_caller(caller), expected=tags
+        )
         return answer(rotated)
 
     @allowed_on_full_disk
     @with_etag
     @by_etag
-    @describe(errors=(Conflict,))
+    @document_route(errors=(Conflict,))
     async def post_suspend(self, request: Request, key_id: str) -> Response:
         """Suspend a key: its requests are rejected until it is resumed."""
-        caller = caller_of(request)
-        await self.keyring.suspend(caller.shown_workspace_id, key_id, by=Actor.of(caller), expected=expected(request))
-        return await self.answer(caller, key_id)
+        caller = get_caller(request)
+        await self.keyring.suspend(caller.public_workspace_id, key_id, by=Actor.from_caller(caller), expected=expected(request))
+        return await self.key_response(caller, key_id)
 
     @with_etag
     @by_etag
-    @describe(errors=(Conflict,))
+    @document_route(errors=(Conflict,))
     async def post_resume(self, request: Request, key_id: str) -> Response:
         """End the suspension of a key."""
-        caller = caller_of(request)
-        await self.keyring.resume(caller.shown_workspace_id, key_id, by=Actor.of(caller), expected=expected(request))
-        return await self.answer(caller, key_id)
+        caller = get_caller(request)
+        await self.keyring.resume(caller.public_workspace_id, key_id, by=Actor.from_caller(caller), expected=expected(request))
+        return await self.key_response(caller, key_id)
 
-    @describe(media=("text/csv",), sends=("Content-Disposition",))
-    async def get_sums(self, request: Request, query: Annotated[SumsQuery, Query()]) -> Response:
+    @document_route(media_types=("text/csv",), response_headers=("Content-Disposition",))
+    async def get_usage_sums(self, request: Request, query: Annotated[UsageSumsQuery, Query()]) -> Response:
         """Return the number of calls by day, status and route. Calls of deleted keys are included."""
-        caller, by = caller_of(request), frozenset[UsageField](query.by)
-        which = query.sums(environment_of(caller))
-        found = await self.usage.sums(caller.shown_workspace_id, self.keyring.kind, which, by, limit=_MOST_SUMS + 1)
-        if len(found) > _MOST_SUMS:
-            raise ValidationFailed({"by": [f"gives more than {_MOST_SUMS:,} sums; ask for fewer fields, or fewer days"]})
-        rows = [shown.usage_sum(each, by) for each in found]
+        caller, by = get_caller(request), frozenset[UsageField](query.by)
+        which = query.to_filter(visible_environment(caller))
+        found = await self.usage.list_sums(caller.public_workspace_id, self.keyring.kind, which, by, limit=_MAX_SUMS + 1)
+        if len(found) > _MAX_SUMS:
+            raise ValidationFailed({"by": [f"gives more than {_MAX_SUMS:,} sums; ask for fewer fields, or fewer days"]})
+        rows = [serializers.serialize_usage_sum(each, by) for each in found]
         if query.format == "csv":
-            return sheets.answer(rows, sum_columns(by), name=f"{self.keyring.kind}-keys-usage.csv")
-        return reply(
+            return csv_responses.csv_response(rows, usage_columns(by), file_name=f"{self.keyring.kind}-keys-usage.csv")
+        return json_response(
             {
                 "since": query.since and query.since.isoformat(),
                 "until": query.until and query.until.isoformat(),
@@ -155,30 +158,34 @@ class KeyRoutes:
             }
         )
 
-    @describe(media=("text/csv",), sends=("Content-Disposition",))
-    async def get_calls(self, request: Request, key_id: str, query: Annotated[CallsQuery, Query()]) -> Response:
+    @document_route(media_types=("text/csv",), response_headers=("Content-Disposition",))
+    async def get_calls(self, request: Request, key_id: str, query: Annotated[KeyCallsQuery, Query()]) -> Response:
         """List the calls of a key, newest first. Calls of a deleted key appear in the totals only."""
-        caller, which = caller_of(request), query.calls()
-        workspace_id, with_addresses = caller.shown_workspace_id, caller.may(ADDRESSES)
-        await self.keyring.get(workspace_id, key_id, environment=environment_of(caller))
+        caller, which = get_caller(request), query.to_filter()
+        workspace_id, with_addresses = caller.public_workspace_id, caller.has_scope(ADDRESSES_SCOPE)
+        await self.keyring.get(workspace_id, key_id, environment=visible_environment(caller))
         if query.format == "csv":
-            made = self.usage.calls(workspace_id, key_id, which)
-            rows = (shown.call(each, with_addresses=with_addresses) async for each in made)
-            return sheets.stream(rows, call_columns(with_addresses=with_addresses), name=f"{key_id}-calls.csv")
-        found, total = await self.usage.page(workspace_id, key_id, which, limit=query.per_page, offset=query.offset)
-        items = [shown.call(each, with_addresses=with_addresses) for each in found]
-        return page(request, items, query=query, total=total)
+            made = self.usage.iter_calls(workspace_id, key_id, which)
+            rows = (serializers.serialize_call(each, with_addresses=with_addresses) async for each in made)
+            return csv_responses.stream_csv_response(rows, call_columns(with_addresses=with_addresses), file_name=f"{key_id}-calls.csv")
+        found, total = await self.usage.list_call_page(workspace_id, key_id, which, limit=query.per_page, offset=query.offset)
+        items = [serializers.serialize_call(each, with_addresses=with_addresses) for each in found]
+        return page_response(request, items, query=query, total=total)
 
-    async def answer(self, caller: Caller, key_id: str) -> Response:
+    async def key_response(self, caller: Caller, key_id: str) -> Response:
         """Return a key as the caller may see it."""
-        found = await self.keyring.get(caller.shown_workspace_id, key_id, environment=environment_of(caller))
-        return tagged(shown.entry(found, self.clock(), with_addresses=caller.may(ADDRESSES)), found.version)
+        found = await self.keyring.get(caller.public_workspace_id, key_id, environment=visible_environment(caller))
+        return tagged(serializers.serialize_key(found, self.clock(), with_addresses=caller.has_scope(ADDRESSES_SCOPE)), found.version)
 
-    def minted(self, caller: Caller, made: Minted) -> Response:
+    def new_key_response(self, caller: Caller, made: KeyWithSecret) -> Response:
         """Return a key just made, with its secret."""
-        return tagged(shown.minted(made, self.clock(), with_addresses=caller.may(ADDRESSES)), made.version, status=201)
+        return tagged(
+            serializers.serialize_key_with_secret(made, self.clock(), with_addresses=caller.has_scope(ADDRESSES_SCOPE)),
+            made.version,
+            status=201,
+        )
 
 
-def environment_of(caller: Caller) -> Environment | None:
+def visible_environment(caller: Caller) -> Environment | None:
     """Return of which environment the caller sees keys: a test key test keys alone, a live key all (D-25)."""
     return TEST if caller.environment == TEST else None

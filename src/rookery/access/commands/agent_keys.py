@@ -9,38 +9,50 @@ from typing import Annotated
 import typer
 
 from rookery.access import scopes
-from rookery.access.commands import both_kinds
-from rookery.access.commands.printing import is_terminal, print_json, print_table
-from rookery.access.commands.reading import (
-    AllOrgs,
-    AllProjects,
-    AllServers,
-    AllTools,
-    Expires,
-    Lists,
-    Never,
-    NoToolLimits,
-    Orgs,
-    Out,
-    Preset,
-    Projects,
-    Servers,
-    ToolLimits,
-    Tools,
-    read_expiry,
-    read_grants,
-    read_names,
-    read_new_expiry,
-    read_text,
-    usage_error,
+from rookery.access.commands import shared_key_commands
+from rookery.access.commands.command_context import (
+    AccessCommandServices,
+    DryRunOption,
+    JsonOption,
+    KeyIdArgument,
+    WorkspaceOption,
+    YesOption,
+    confirm,
+    get_operator,
+    read,
+    resolve_workspace,
+    run_with_access,
 )
-from rookery.access.commands.terminal import DryRun, Json, KeyId, Services, Where, Yes, confirm, operator, read, run, workspace_of
-from rookery.access.models import Entry, Minted
-from rookery.access.settings import KEPT, Changes, NewAgentKey
+from rookery.access.commands.options import (
+    AllOrgsOption,
+    AllowListOptions,
+    AllProjectsOption,
+    AllServersOption,
+    AllToolsOption,
+    ExpiresOption,
+    NeverOption,
+    NoToolLimitsOption,
+    OrgsOption,
+    OutputOption,
+    PresetOption,
+    ProjectsOption,
+    ServersOption,
+    ToolLimitsOption,
+    ToolsOption,
+    parse_expiry,
+    parse_grants,
+    parse_new_expiry,
+    raise_usage_error,
+    read_text_file,
+    split_names,
+)
+from rookery.access.commands.output import is_terminal, print_json, print_table
+from rookery.access.key_fields import UNSET, KeyChanges, NewAgentKey
+from rookery.access.models import KeyWithSecret, KeyWithUsage
 
 app = typer.Typer(help="Agent keys.", no_args_is_help=True)
 
-_MAX_SHOWN = 5
+_MAX_LISTED_ADDRESSES = 5
 
 Permissions = Annotated[
     list[str] | None, typer.Option("--permission", help="A permission such as plans.read; may be repeated.", show_default=False)
@@ -52,30 +64,30 @@ def create(
     context: typer.Context,
     *,
     name: Annotated[str, typer.Option(help="What it is for; several keys are numbered.")],
-    preset: Preset = None,
+    preset: PresetOption = None,
     permission: Permissions = None,
     rate_limit: Annotated[int, typer.Option(help="Requests a minute.")] = 600,
-    expires: Expires = None,
+    expires: ExpiresOption = None,
     agent_id: Annotated[
         str | None, typer.Option(help="The agent that it speaks for; a slug of the name by default.", show_default=False)
     ] = None,
     ip: Annotated[list[str] | None, typer.Option("--ip", help="Only from these addresses or ranges.", show_default=False)] = None,
-    server: Servers = None,
-    tool: Tools = None,
-    org: Orgs = None,
-    project: Projects = None,
-    tool_limit: ToolLimits = None,
-    count: both_kinds.Count = 1,
-    out: Out = None,
-    workspace: Where = None,
-    as_json: Json = False,
+    server: ServersOption = None,
+    tool: ToolsOption = None,
+    org: OrgsOption = None,
+    project: ProjectsOption = None,
+    tool_limit: ToolLimitsOption = None,
+    count: shared_key_commands.CountOption = 1,
+    out: OutputOption = None,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Make agent keys, and show them this once."""
     if agent_id is not None and count > 1:
-        usage_error("--agent-id names one agent; leave it out to make several keys.")
-    addresses = read_names(ip)
-    expires_at, permissions = read_expiry(expires), read_grants(preset, permission, option="--permission")
-    reach = Lists(servers=server, tools=tool, orgs=org, projects=project, limits=tool_limit).reach()
+        raise_usage_error("--agent-id names one agent; leave it out to make several keys.")
+    addresses = split_names(ip)
+    expires_at, permissions = parse_expiry(expires), parse_grants(preset, permission, option="--permission")
+    reach = AllowListOptions(servers=server, tools=tool, orgs=org, projects=project, limits=tool_limit).to_restrictions()
     new = [
         NewAgentKey(
             name=each,
@@ -85,121 +97,127 @@ def create(
             agent_id=agent_id,
             ip_restriction=bool(addresses),
             ip_list=addresses,
-            reach=reach,
+            restrictions=reach,
         )
-        for each in both_kinds.numbered(name, count)
+        for each in shared_key_commands.number_names(name, count)
     ]
 
-    async def work(services: Services, _: Callable[[int], None]) -> Sequence[Minted]:
-        return await services.agent_keys.create_many((await workspace_of(services, workspace)).id, new, by=operator())
+    async def work(services: AccessCommandServices, _: Callable[[int], None]) -> Sequence[KeyWithSecret]:
+        return await services.agent_keys.create_many((await resolve_workspace(services, workspace)).id, new, by=get_operator())
 
-    both_kinds.mint(context, work, count=count, out=out, as_json=as_json)
+    shared_key_commands.create_and_print(context, work, count=count, out=out, as_json=as_json)
 
 
 @app.command("list")
-def list_(context: typer.Context, *, status: both_kinds.Status = None, workspace: Where = None, as_json: Json = False) -> None:
+def list_(
+    context: typer.Context,
+    *,
+    status: shared_key_commands.StatusOption = None,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """List the agent keys of a workspace, newest first."""
-    both_kinds.list_keys(context, workspace, environment=None, status=status, as_json=as_json)
+    shared_key_commands.list_keys(context, workspace, environment=None, status=status, as_json=as_json)
 
 
 @app.command()
 def change(
     context: typer.Context,
     *,
-    key_id: KeyId,
+    key_id: KeyIdArgument,
     name: Annotated[str | None, typer.Option(help="What it is for; the agent that it speaks for stays.", show_default=False)] = None,
-    preset: Preset = None,
+    preset: PresetOption = None,
     permission: Permissions = None,
     rate_limit: Annotated[int | None, typer.Option(help="Requests a minute.", show_default=False)] = None,
-    expires: Expires = None,
-    never: Never = False,
-    server: Servers = None,
-    all_servers: AllServers = False,
-    tool: Tools = None,
-    all_tools: AllTools = False,
-    org: Orgs = None,
-    all_orgs: AllOrgs = False,
-    project: Projects = None,
-    all_projects: AllProjects = False,
-    tool_limit: ToolLimits = None,
-    no_tool_limits: NoToolLimits = False,
-    workspace: Where = None,
-    as_json: Json = False,
+    expires: ExpiresOption = None,
+    never: NeverOption = False,
+    server: ServersOption = None,
+    all_servers: AllServersOption = False,
+    tool: ToolsOption = None,
+    all_tools: AllToolsOption = False,
+    org: OrgsOption = None,
+    all_orgs: AllOrgsOption = False,
+    project: ProjectsOption = None,
+    all_projects: AllProjectsOption = False,
+    tool_limit: ToolLimitsOption = None,
+    no_tool_limits: NoToolLimitsOption = False,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Change an agent key; each option replaces what it names, and the rest stays."""
-    changes = Changes(
-        name=KEPT if name is None else name,
-        grants=read_grants(preset, permission, option="--permission") if preset or permission else KEPT,
-        rate_limit=KEPT if rate_limit is None else rate_limit,
-        expires_at=read_new_expiry(expires, never=never),
+    changes = KeyChanges(
+        name=UNSET if name is None else name,
+        grants=parse_grants(preset, permission, option="--permission") if preset or permission else UNSET,
+        rate_limit=UNSET if rate_limit is None else rate_limit,
+        expires_at=parse_new_expiry(expires, never=never),
     )
-    lists = Lists(servers=server, tools=tool, orgs=org, projects=project, limits=tool_limit)
+    lists = AllowListOptions(servers=server, tools=tool, orgs=org, projects=project, limits=tool_limit)
     lifted = {"servers": all_servers, "tools": all_tools, "orgs": all_orgs, "projects": all_projects, "limits": no_tool_limits}
-    both_kinds.alter(context, workspace, key_id, lists.changes(changes, lifted=lifted), as_json=as_json)
+    shared_key_commands.update_and_print(context, workspace, key_id, lists.to_changes(changes, removed=lifted), as_json=as_json)
 
 
 @app.command()
 def revoke(
     context: typer.Context,
     *,
-    key_id: KeyId,
-    workspace: Where = None,
-    yes: Yes = False,
-    dry_run: DryRun = False,
-    as_json: Json = False,
+    key_id: KeyIdArgument,
+    workspace: WorkspaceOption = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Revoke an agent key for good; its next request fails with key_revoked."""
-    found = read(context, lambda services: both_kinds.get(context, services, workspace, key_id))
+    found = read(context, lambda services: shared_key_commands.get_key(context, services, workspace, key_id))
     if dry_run:
-        both_kinds.print_key(found, as_json=as_json)
+        shared_key_commands.print_key(found, as_json=as_json)
         return
     confirm(f"Revoke the key {found.key.name!r} ({found.key.hint}) for good?", yes=yes)
 
-    async def work(services: Services) -> Entry:
-        await services.agent_keys.revoke(found.key.workspace_id, key_id, by=operator())
+    async def work(services: AccessCommandServices) -> KeyWithUsage:
+        await services.agent_keys.revoke(found.key.workspace_id, key_id, by=get_operator())
         return await services.agent_keys.get(found.key.workspace_id, key_id)
 
-    both_kinds.print_key(run(context, work), as_json=as_json)
+    shared_key_commands.print_key(run_with_access(context, work), as_json=as_json)
 
 
 @app.command()
 def permissions(
     context: typer.Context,
     *,
-    key_id: KeyId,
-    preset: Preset = None,
+    key_id: KeyIdArgument,
+    preset: PresetOption = None,
     permission: Permissions = None,
     has: Annotated[str | None, typer.Option("--has", help="Ask whether it has this one.", show_default=False)] = None,
     any_of: Annotated[list[str] | None, typer.Option("--any", help="Ask whether it has at least one of these.", show_default=False)] = None,
     all_of: Annotated[list[str] | None, typer.Option("--all", help="Ask whether it has each of these.", show_default=False)] = None,
-    workspace: Where = None,
-    as_json: Json = False,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Replace the permissions of an agent key, or ask what it has: yes is exit code 0, no is 1; without either, show them."""
-    question = _question(has, any_of, all_of)
+    question = _parse_check(has, any_of, all_of)
     if question is not None:
         if preset or permission:
-            usage_error("Say either what it is to have, or what you ask.")
-        found = read(context, lambda services: both_kinds.get(context, services, workspace, key_id))
-        _answer(found, *question, as_json=as_json)
+            raise_usage_error("Say either what it is to have, or what you ask.")
+        found = read(context, lambda services: shared_key_commands.get_key(context, services, workspace, key_id))
+        _print_check(found, *question, as_json=as_json)
     elif preset or permission:
-        wanted = read_grants(preset, permission, option="--permission")
+        wanted = parse_grants(preset, permission, option="--permission")
 
-        async def work(services: Services) -> Entry:
-            owner = (await workspace_of(services, workspace)).id
-            await services.agent_keys.set_permissions(owner, key_id, wanted, by=operator())
+        async def work(services: AccessCommandServices) -> KeyWithUsage:
+            owner = (await resolve_workspace(services, workspace)).id
+            await services.agent_keys.set_permissions(owner, key_id, wanted, by=get_operator())
             return await services.agent_keys.get(owner, key_id)
 
-        both_kinds.print_key(run(context, work), as_json=as_json)
+        shared_key_commands.print_key(run_with_access(context, work), as_json=as_json)
     else:
-        both_kinds.show(context, key_id=key_id, workspace=workspace, as_json=as_json)
+        shared_key_commands.show(context, key_id=key_id, workspace=workspace, as_json=as_json)
 
 
 @app.command()
 def ips(
     context: typer.Context,
     *,
-    key_id: KeyId,
+    key_id: KeyIdArgument,
     add: Annotated[list[str] | None, typer.Option(help="Add addresses or ranges.", show_default=False)] = None,
     remove: Annotated[list[str] | None, typer.Option(help="Remove addresses or ranges.", show_default=False)] = None,
     file: Annotated[
@@ -213,56 +231,56 @@ def ips(
             show_default=False,
         ),
     ] = None,
-    workspace: Where = None,
-    as_json: Json = False,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Change the addresses that an agent key may be used from; without a change given, show them."""
     if file is not None and (add or remove):
-        usage_error("--file replaces the whole list; leave out --add and --remove.")
-    pasted = None if file is None else read_text(file)
+        raise_usage_error("--file replaces the whole list; leave out --add and --remove.")
+    pasted = None if file is None else read_text_file(file)
 
-    async def work(services: Services) -> tuple[bool, Entry]:
-        keys, owner = services.agent_keys, (await workspace_of(services, workspace)).id
+    async def work(services: AccessCommandServices) -> tuple[bool, KeyWithUsage]:
+        keys, owner = services.agent_keys, (await resolve_workspace(services, workspace)).id
         was_enforced = (await keys.get(owner, key_id)).key.ip_restriction
         if pasted is not None:
-            await keys.set_addresses(owner, key_id, pasted, by=operator(), restriction=restrict)
+            await keys.set_addresses(owner, key_id, pasted, by=get_operator(), is_enforced=restrict)
         if add:
-            await keys.add_addresses(owner, key_id, read_names(add), by=operator(), restriction=restrict)
+            await keys.add_addresses(owner, key_id, split_names(add), by=get_operator(), is_enforced=restrict)
         if remove:
-            await keys.remove_addresses(owner, key_id, read_names(remove), by=operator())
+            await keys.remove_addresses(owner, key_id, split_names(remove), by=get_operator())
         if restrict is not None:
-            await keys.restrict(owner, key_id, on=restrict, by=operator())
+            await keys.set_enforcement(owner, key_id, is_enforced=restrict, by=get_operator())
         return was_enforced, await keys.get(owner, key_id)
 
-    was_enforced, found = run(context, work)
+    was_enforced, found = run_with_access(context, work)
     if found.key.ip_restriction and not was_enforced:
-        listed = ", ".join(found.key.ip_list[:_MAX_SHOWN]) or "no address at all"
-        more = f" and {len(found.key.ip_list) - _MAX_SHOWN} more" if len(found.key.ip_list) > _MAX_SHOWN else ""
+        listed = ", ".join(found.key.ip_list[:_MAX_LISTED_ADDRESSES]) or "no address at all"
+        more = f" and {len(found.key.ip_list) - _MAX_LISTED_ADDRESSES} more" if len(found.key.ip_list) > _MAX_LISTED_ADDRESSES else ""
         typer.echo(
             f"The list is enforced from now on: the key works from {listed}{more} only. --off stores it without enforcing.", err=True
         )
-    both_kinds.print_key(found, as_json=as_json)
+    shared_key_commands.print_key(found, as_json=as_json)
 
 
-def _question(has: str | None, any_of: Sequence[str] | None, all_of: Sequence[str] | None) -> tuple[str, tuple[str, ...]] | None:
+def _parse_check(has: str | None, any_of: Sequence[str] | None, all_of: Sequence[str] | None) -> tuple[str, tuple[str, ...]] | None:
     """Return what is asked, `has`, `any` or `all`, of which permissions in their own spelling; None: nothing is."""
     asked = {"has": has and [has], "any": any_of, "all": all_of}
     given = [(name, names) for name, names in asked.items() if names is not None and names != ""]
     if has == "" or len(given) > 1:
-        usage_error("Ask one thing: --has PERMISSION, or --any or --all with several.")
+        raise_usage_error("Ask one thing: --has PERMISSION, or --any or --all with several.")
     if not given:
         return None
     [(name, names)] = given
-    good, wrong = scopes.read(read_names(list(names or ())), platform=True)
+    good, wrong = scopes.parse_grants(split_names(list(names or ())), allow_platform_scopes=True)
     wrong += [f"{each}: no single permission; nothing asks for a wildcard" for each in good if "*" in each]
     if wrong or not good:
-        usage_error("; ".join(wrong) or f"Name permissions with --{name}.")
+        raise_usage_error("; ".join(wrong) or f"Name permissions with --{name}.")
     if name == "has" and len(good) > 1:
-        usage_error("--has asks for one permission; --any and --all for several.")
+        raise_usage_error("--has asks for one permission; --any and --all for several.")
     return name, good
 
 
-def _answer(found: Entry, asked: str, wanted: Sequence[str], *, as_json: bool) -> None:
+def _print_check(found: KeyWithUsage, asked: str, wanted: Sequence[str], *, as_json: bool) -> None:
     """Print whether the key has what is asked for; exit code 1 if not."""
     held = frozenset(found.key.scopes)
     granted = {name: scopes.grants(held, name) for name in wanted}
@@ -278,4 +296,4 @@ def _answer(found: Entry, asked: str, wanted: Sequence[str], *, as_json: bool) -
         raise typer.Exit(1)
 
 
-both_kinds.register(app, "agent-keys")
+shared_key_commands.register(app, "agent-keys")

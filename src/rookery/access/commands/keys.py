@@ -7,39 +7,46 @@ from typing import Annotated, Literal
 
 import typer
 
-from rookery.access.commands import both_kinds
-from rookery.access.commands.reading import (
-    AllOrgs,
-    AllProjects,
-    AllServers,
-    AllTools,
-    Expires,
-    Lists,
-    Never,
-    NoToolLimits,
-    Orgs,
-    Out,
-    Preset,
-    Projects,
-    Servers,
-    ToolLimits,
-    Tools,
-    read_expiry,
-    read_grants,
-    read_new_expiry,
-    usage_error,
+from rookery.access.commands import shared_key_commands
+from rookery.access.commands.command_context import (
+    AccessCommandServices,
+    JsonOption,
+    KeyIdArgument,
+    WorkspaceOption,
+    get_operator,
+    resolve_workspace,
 )
-from rookery.access.commands.terminal import Json, KeyId, Services, Where, operator, workspace_of
-from rookery.access.models import Minted, Tier
-from rookery.access.settings import KEPT, Changes, NewApiKey
+from rookery.access.commands.options import (
+    AllOrgsOption,
+    AllowListOptions,
+    AllProjectsOption,
+    AllServersOption,
+    AllToolsOption,
+    ExpiresOption,
+    NeverOption,
+    NoToolLimitsOption,
+    OrgsOption,
+    OutputOption,
+    PresetOption,
+    ProjectsOption,
+    ServersOption,
+    ToolLimitsOption,
+    ToolsOption,
+    parse_expiry,
+    parse_grants,
+    parse_new_expiry,
+    raise_usage_error,
+)
+from rookery.access.key_fields import UNSET, KeyChanges, NewApiKey
+from rookery.access.models import KeyWithSecret, Tier
 
 app = typer.Typer(help="API keys.", no_args_is_help=True)
 
-Scopes = Annotated[
+ScopesOption = Annotated[
     list[str] | None,
     typer.Option("--scope", help="A scope such as brain:read, mcp:* or *; may be repeated.", show_default=False),
 ]
-Environments = Literal["live", "test"]
+EnvironmentName = Literal["live", "test"]
 
 
 @app.command()
@@ -47,89 +54,91 @@ def create(
     context: typer.Context,
     *,
     name: Annotated[str, typer.Option(help="What it is for; several keys are numbered.")],
-    preset: Preset = None,
-    scope: Scopes = None,
+    preset: PresetOption = None,
+    scope: ScopesOption = None,
     tier: Annotated[Tier, typer.Option(help="How much it may ask an hour.")] = Tier.PRO,
-    environment: Annotated[Environments, typer.Option(help="Test keys act in a sandbox of their own.")] = "live",
-    expires: Expires = None,
+    environment: Annotated[EnvironmentName, typer.Option(help="Test keys act in a sandbox of their own.")] = "live",
+    expires: ExpiresOption = None,
     agent_id: Annotated[str | None, typer.Option(help="The agent that it speaks for.", show_default=False)] = None,
-    server: Servers = None,
-    tool: Tools = None,
-    org: Orgs = None,
-    project: Projects = None,
-    tool_limit: ToolLimits = None,
-    count: both_kinds.Count = 1,
-    out: Out = None,
-    workspace: Where = None,
-    as_json: Json = False,
+    server: ServersOption = None,
+    tool: ToolsOption = None,
+    org: OrgsOption = None,
+    project: ProjectsOption = None,
+    tool_limit: ToolLimitsOption = None,
+    count: shared_key_commands.CountOption = 1,
+    out: OutputOption = None,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Make API keys, and show them this once."""
-    scopes, expires_at = read_grants(preset, scope, option="--scope"), read_expiry(expires)
-    reach = Lists(servers=server, tools=tool, orgs=org, projects=project, limits=tool_limit).reach()
+    scopes, expires_at = parse_grants(preset, scope, option="--scope"), parse_expiry(expires)
+    reach = AllowListOptions(servers=server, tools=tool, orgs=org, projects=project, limits=tool_limit).to_restrictions()
     new = [
-        NewApiKey(name=each, scopes=scopes, tier=tier, environment=environment, expires_at=expires_at, agent_id=agent_id, reach=reach)
-        for each in both_kinds.numbered(name, count)
+        NewApiKey(
+            name=each, scopes=scopes, tier=tier, environment=environment, expires_at=expires_at, agent_id=agent_id, restrictions=reach
+        )
+        for each in shared_key_commands.number_names(name, count)
     ]
 
-    async def work(services: Services, done: Callable[[int], None]) -> Sequence[Minted]:
-        owner = (await workspace_of(services, workspace)).id
-        return await services.api_keys.create_many(owner, new, by=operator(), progress=done)
+    async def work(services: AccessCommandServices, done: Callable[[int], None]) -> Sequence[KeyWithSecret]:
+        owner = (await resolve_workspace(services, workspace)).id
+        return await services.api_keys.create_many(owner, new, by=get_operator(), progress=done)
 
-    both_kinds.mint(context, work, count=count, out=out, as_json=as_json)
+    shared_key_commands.create_and_print(context, work, count=count, out=out, as_json=as_json)
 
 
 @app.command("list")
 def list_(
     context: typer.Context,
     *,
-    environment: Annotated[Environments | None, typer.Option(help="Only live keys, or only test keys.", show_default=False)] = None,
-    status: both_kinds.Status = None,
-    workspace: Where = None,
-    as_json: Json = False,
+    environment: Annotated[EnvironmentName | None, typer.Option(help="Only live keys, or only test keys.", show_default=False)] = None,
+    status: shared_key_commands.StatusOption = None,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """List the API keys of a workspace, newest first."""
-    both_kinds.list_keys(context, workspace, environment=environment, status=status, as_json=as_json)
+    shared_key_commands.list_keys(context, workspace, environment=environment, status=status, as_json=as_json)
 
 
 @app.command()
 def change(
     context: typer.Context,
     *,
-    key_id: KeyId,
+    key_id: KeyIdArgument,
     name: Annotated[str | None, typer.Option(help="What it is for.", show_default=False)] = None,
-    preset: Preset = None,
-    scope: Scopes = None,
+    preset: PresetOption = None,
+    scope: ScopesOption = None,
     tier: Annotated[Tier | None, typer.Option(help="How much it may ask an hour.", show_default=False)] = None,
-    expires: Expires = None,
-    never: Never = False,
+    expires: ExpiresOption = None,
+    never: NeverOption = False,
     agent_id: Annotated[str | None, typer.Option(help="The agent that it speaks for.", show_default=False)] = None,
     no_agent_id: Annotated[bool, typer.Option("--no-agent-id", help="Let it speak for no agent.")] = False,
-    server: Servers = None,
-    all_servers: AllServers = False,
-    tool: Tools = None,
-    all_tools: AllTools = False,
-    org: Orgs = None,
-    all_orgs: AllOrgs = False,
-    project: Projects = None,
-    all_projects: AllProjects = False,
-    tool_limit: ToolLimits = None,
-    no_tool_limits: NoToolLimits = False,
-    workspace: Where = None,
-    as_json: Json = False,
+    server: ServersOption = None,
+    all_servers: AllServersOption = False,
+    tool: ToolsOption = None,
+    all_tools: AllToolsOption = False,
+    org: OrgsOption = None,
+    all_orgs: AllOrgsOption = False,
+    project: ProjectsOption = None,
+    all_projects: AllProjectsOption = False,
+    tool_limit: ToolLimitsOption = None,
+    no_tool_limits: NoToolLimitsOption = False,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Change an API key; each option replaces what it names, and the rest stays."""
     if agent_id is not None and no_agent_id:
-        usage_error("Say either --agent-id or --no-agent-id.")
-    changes = Changes(
-        name=KEPT if name is None else name,
-        grants=read_grants(preset, scope, option="--scope") if preset or scope else KEPT,
-        tier=tier or KEPT,
-        expires_at=read_new_expiry(expires, never=never),
-        agent_id=None if no_agent_id else KEPT if agent_id is None else agent_id,
+        raise_usage_error("Say either --agent-id or --no-agent-id.")
+    changes = KeyChanges(
+        name=UNSET if name is None else name,
+        grants=parse_grants(preset, scope, option="--scope") if preset or scope else UNSET,
+        tier=tier or UNSET,
+        expires_at=parse_new_expiry(expires, never=never),
+        agent_id=None if no_agent_id else UNSET if agent_id is None else agent_id,
     )
-    lists = Lists(servers=server, tools=tool, orgs=org, projects=project, limits=tool_limit)
+    lists = AllowListOptions(servers=server, tools=tool, orgs=org, projects=project, limits=tool_limit)
     lifted = {"servers": all_servers, "tools": all_tools, "orgs": all_orgs, "projects": all_projects, "limits": no_tool_limits}
-    both_kinds.alter(context, workspace, key_id, lists.changes(changes, lifted=lifted), as_json=as_json)
+    shared_key_commands.update_and_print(context, workspace, key_id, lists.to_changes(changes, removed=lifted), as_json=as_json)
 
 
-both_kinds.register(app, "keys")
+shared_key_commands.register(app, "keys")

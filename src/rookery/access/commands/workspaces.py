@@ -6,83 +6,109 @@ from typing import Annotated
 
 import typer
 
-from rookery.access import shown
-from rookery.access.commands.printing import print_json, print_many, print_thing, say
-from rookery.access.commands.terminal import DryRun, Json, Opened, Services, Yes, confirm, operator, read, run, run_opened, workspace_of
+from rookery.access import serializers
+from rookery.access.commands.command_context import (
+    AccessCommandServices,
+    AccessPlatform,
+    DryRunOption,
+    JsonOption,
+    YesOption,
+    confirm,
+    get_operator,
+    read,
+    resolve_workspace,
+    run_with_access,
+    run_with_platform,
+)
+from rookery.access.commands.output import print_json, print_list, print_notice, print_record
 from rookery.access.models import Workspace
-from rookery.access.workspaces import Deletion
+from rookery.access.workspaces import WorkspaceDeletion
 
 app = typer.Typer(help="Workspaces: the tenants.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(help="Its name, or its number.")]
+WorkspaceArgument = Annotated[str, typer.Argument(help="Its name, or its number.")]
 
 
 @app.command()
-def create(context: typer.Context, *, name: Annotated[str, typer.Argument(help="Its name.")], as_json: Json = False) -> None:
+def create(context: typer.Context, *, name: Annotated[str, typer.Argument(help="Its name.")], as_json: JsonOption = False) -> None:
     """Make a workspace."""
-    print_thing(shown.workspace(run(context, lambda services: services.workspaces.create(name, by=operator()))), as_json=as_json)
+    print_record(
+        serializers.serialize_workspace(run_with_access(context, lambda services: services.workspaces.create(name, by=get_operator()))),
+        as_json=as_json,
+    )
 
 
 @app.command("list")
-def list_(context: typer.Context, *, as_json: Json = False) -> None:
+def list_(context: typer.Context, *, as_json: JsonOption = False) -> None:
     """List all workspaces."""
-    found = [shown.workspace(each) for each in read(context, lambda services: services.workspaces.list())]
+    found = [serializers.serialize_workspace(each) for each in read(context, lambda services: services.workspaces.list())]
     if as_json:
         print_json(found)
     else:
-        print_many(found, ["workspace_id", "name", "created_at"])
+        print_list(found, ["workspace_id", "name", "created_at"])
 
 
 @app.command()
-def show(context: typer.Context, *, workspace: Name, as_json: Json = False) -> None:
+def show(context: typer.Context, *, workspace: WorkspaceArgument, as_json: JsonOption = False) -> None:
     """Show a workspace, and how many keys and remembered calls it has."""
-    found = read(context, lambda services: _counted(services, workspace))
-    print_thing({**shown.workspace(found.workspace), "keys": found.keys, "calls": found.calls}, as_json=as_json)
+    found = read(context, lambda services: _preview_deletion(services, workspace))
+    print_record({**serializers.serialize_workspace(found.workspace), "keys": found.key_count, "calls": found.call_count}, as_json=as_json)
 
 
 @app.command()
 def rename(
-    context: typer.Context, *, workspace: Name, name: Annotated[str, typer.Argument(help="Its new name.")], as_json: Json = False
+    context: typer.Context,
+    *,
+    workspace: WorkspaceArgument,
+    name: Annotated[str, typer.Argument(help="Its new name.")],
+    as_json: JsonOption = False,
 ) -> None:
     """Give a workspace another name; its number and its keys stay."""
 
-    async def work(services: Services) -> Workspace:
-        return await services.workspaces.rename((await workspace_of(services, workspace)).id, name, by=operator())
+    async def work(services: AccessCommandServices) -> Workspace:
+        return await services.workspaces.rename((await resolve_workspace(services, workspace)).id, name, by=get_operator())
 
-    print_thing(shown.workspace(run(context, work)), as_json=as_json)
+    print_record(serializers.serialize_workspace(run_with_access(context, work)), as_json=as_json)
 
 
 @app.command()
-def delete(context: typer.Context, *, workspace: Name, yes: Yes = False, dry_run: DryRun = False, as_json: Json = False) -> None:
+def delete(
+    context: typer.Context,
+    *,
+    workspace: WorkspaceArgument,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
     """Delete a workspace with everything in it; its keys open nothing from then on."""
-    would = read(context, lambda services: _counted(services, workspace))
+    would = read(context, lambda services: _preview_deletion(services, workspace))
     if dry_run:
-        _print(would, as_json=as_json)
+        _print_deletion(would, as_json=as_json)
         return
-    confirm(f"Delete workspace {would.workspace.name!r} with {would.keys} keys and everything else in it?", yes=yes)
+    confirm(f"Delete workspace {would.workspace.name!r} with {would.key_count} keys and everything else in it?", yes=yes)
 
-    async def work(opened: Opened) -> tuple[Deletion, str | None]:
-        deletion = await opened.access.workspaces.delete(would.workspace.id, by=operator())
-        return deletion, await opened.clear_away()
+    async def work(opened: AccessPlatform) -> tuple[WorkspaceDeletion, str | None]:
+        deletion = await opened.access.workspaces.delete(would.workspace.id, by=get_operator())
+        return deletion, await opened.erase_deleted()
 
-    deletion, left = run_opened(context, work)
-    _print(deletion, as_json=as_json)
+    deletion, left = run_with_platform(context, work)
+    _print_deletion(deletion, as_json=as_json)
     if left is not None:
-        say(f"The workspace is deleted, but: {left} `rookery brain:forget --traces` does.")
+        print_notice(f"The workspace is deleted, but: {left} `rookery brain:forget --traces` does.")
         raise typer.Exit(1)
 
 
-async def _counted(services: Services, workspace: str) -> Deletion:
-    found = await workspace_of(services, workspace)
-    return await services.workspaces.delete(found.id, dry_run=True, by=operator())
+async def _preview_deletion(services: AccessCommandServices, workspace: str) -> WorkspaceDeletion:
+    found = await resolve_workspace(services, workspace)
+    return await services.workspaces.delete(found.id, dry_run=True, by=get_operator())
 
 
-def _print(deletion: Deletion, *, as_json: bool) -> None:
-    fields: shown.Fields = {
-        **shown.workspace(deletion.workspace),
-        "keys": deletion.keys,
-        "calls": deletion.calls,
-        "rows": deletion.rows,
-        "deleted": deletion.rows is not None,
+def _print_deletion(deletion: WorkspaceDeletion, *, as_json: bool) -> None:
+    fields: serializers.Fields = {
+        **serializers.serialize_workspace(deletion.workspace),
+        "keys": deletion.key_count,
+        "calls": deletion.call_count,
+        "rows": deletion.row_count,
+        "deleted": deletion.row_count is not None,
     }
-    print_thing(fields, as_json=as_json)
+    print_record(fields, as_json=as_json)

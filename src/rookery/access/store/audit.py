@@ -36,7 +36,7 @@ entries = Table(
 )
 Index("ix_access_audit_workspace_id_subject_id", entries.c.workspace_id, entries.c.subject_id)
 
-ends = Table(
+chain_end_rows = Table(
     "access_audit_ends",
     metadata,
     Column("workspace_id", BigInteger, primary_key=True, autoincrement=False),
@@ -45,22 +45,31 @@ ends = Table(
 )
 """The last entry of each chain: locked by who adds one, and by which a chain that was cut short is told."""
 
-_BEGIN = upsert(ends, index_elements=["workspace_id"])
-_END = select(ends).where(ends.c.workspace_id == bindparam("workspace_id"))
-_END_LOCKED = _END.with_for_update()
-_MOVE = (
-    update(ends)
-    .where(ends.c.workspace_id == bindparam("of_workspace"))
+_INSERT_END = upsert(chain_end_rows, index_elements=["workspace_id"])
+_SELECT_END = select(chain_end_rows).where(chain_end_rows.c.workspace_id == bindparam("workspace_id"))
+_SELECT_END_LOCKED = _SELECT_END.with_for_update()
+_UPDATE_END = (
+    update(chain_end_rows)
+    .where(chain_end_rows.c.workspace_id == bindparam("of_workspace"))
     .values(seq=bindparam("seq", type_=BigInteger()), hash=bindparam("hash", type_=Text()))
 )
 _ADD = insert(entries)
-_ENDS = select(ends).order_by(ends.c.workspace_id)
-_LASTS = (
-    select(ends.c.workspace_id.label("of_workspace"), ends.c.seq.label("end_seq"), ends.c.hash.label("end_hash"), entries)
-    .select_from(ends.outerjoin(entries, (entries.c.workspace_id == ends.c.workspace_id) & (entries.c.seq == ends.c.seq)))
-    .order_by(ends.c.workspace_id)
+_SELECT_ENDS = select(chain_end_rows).order_by(chain_end_rows.c.workspace_id)
+_SELECT_LAST_ENTRIES = (
+    select(
+        chain_end_rows.c.workspace_id.label("of_workspace"),
+        chain_end_rows.c.seq.label("end_seq"),
+        chain_end_rows.c.hash.label("end_hash"),
+        entries,
+    )
+    .select_from(
+        chain_end_rows.outerjoin(
+            entries, (entries.c.workspace_id == chain_end_rows.c.workspace_id) & (entries.c.seq == chain_end_rows.c.seq)
+        )
+    )
+    .order_by(chain_end_rows.c.workspace_id)
 )
-_FROM = (
+_SELECT_FROM = (
     select(entries)
     .where(entries.c.workspace_id == bindparam("workspace_id"), entries.c.seq > bindparam("after_seq"))
     .order_by(entries.c.seq)
@@ -68,48 +77,48 @@ _FROM = (
 )
 
 
-def _unless_given(name: str, column: Column[str]) -> object:
+def _optional_filter(name: str, column: Column[str]) -> object:
     return (bindparam(name, type_=Text()) == "") | (column == bindparam(name))
 
 
-_WHICH = (
+_FILTERS = (
     entries.c.workspace_id == bindparam("workspace_id"),
-    _unless_given("environment", entries.c.environment),
-    _unless_given("action", entries.c.action),
-    _unless_given("subject_id", entries.c.subject_id),
-    _unless_given("actor_id", entries.c.actor_id),
+    _optional_filter("environment", entries.c.environment),
+    _optional_filter("action", entries.c.action),
+    _optional_filter("subject_id", entries.c.subject_id),
+    _optional_filter("actor_id", entries.c.actor_id),
     entries.c.at >= bindparam("since"),
     entries.c.at < bindparam("until"),
 )
 _PAGE = (
     select(entries)
-    .where(*_WHICH)  # pyright: ignore[reportArgumentType] - each is a condition
+    .where(*_FILTERS)  # pyright: ignore[reportArgumentType] - each is a condition
     .order_by(entries.c.seq.desc())
     .limit(bindparam("limit"))
     .offset(bindparam("offset"))
 )
-_COUNT = select(func.count().label("n")).select_from(entries).where(*_WHICH)  # pyright: ignore[reportArgumentType] - as above
+_COUNT = select(func.count().label("n")).select_from(entries).where(*_FILTERS)  # pyright: ignore[reportArgumentType] - as above
 _DELETE = delete(entries).where(entries.c.workspace_id == bindparam("workspace_id"))
-_DELETE_END = delete(ends).where(ends.c.workspace_id == bindparam("workspace_id"))
+_DELETE_END = delete(chain_end_rows).where(chain_end_rows.c.workspace_id == bindparam("workspace_id"))
 
-_ALWAYS = (0, 2**62)
+_TIME_BOUNDS_US = (0, 2**62)
 
 
 def lock_end(tx: Tx, workspace_id: int, *, genesis: str) -> ChainEnd:
     """Return where the workspace's chain ends, begun with *genesis* if there was none; nobody else adds before this transaction ends."""
-    row = tx.one(_END_LOCKED, {"workspace_id": workspace_id})
+    row = tx.fetch_one(_SELECT_END_LOCKED, {"workspace_id": workspace_id})
     if row is None:
-        tx.run(_BEGIN, {"workspace_id": workspace_id, "seq": 0, "hash": genesis})
-        row = tx.one(_END_LOCKED, {"workspace_id": workspace_id})
+        tx.execute(_INSERT_END, {"workspace_id": workspace_id, "seq": 0, "hash": genesis})
+        row = tx.fetch_one(_SELECT_END_LOCKED, {"workspace_id": workspace_id})
     if row is None:
         msg = "the chain that was just begun is not there"
         raise AssertionError(msg)
-    return _end_of(row)
+    return _chain_end_from_row(row)
 
 
 def add_entry(tx: Tx, entry: AuditEntry) -> None:
     """Add *entry* at the end of its chain, which this transaction has locked."""
-    tx.run(
+    tx.execute(
         _ADD,
         {
             "workspace_id": entry.workspace_id,
@@ -125,74 +134,77 @@ def add_entry(tx: Tx, entry: AuditEntry) -> None:
             "subject_id": entry.subject_id,
             "subject_name": entry.subject_name,
             "environment": entry.environment,
-            "before": _json(entry.before),
-            "after": _json(entry.after),
+            "before": _encode_json(entry.before),
+            "after": _encode_json(entry.after),
             "previous": entry.previous,
             "hash": entry.hash,
         },
     )
-    tx.run(_MOVE, {"of_workspace": entry.workspace_id, "seq": entry.seq, "hash": entry.hash})
+    tx.execute(_UPDATE_END, {"of_workspace": entry.workspace_id, "seq": entry.seq, "hash": entry.hash})
 
 
-def chain_ends(tx: Tx) -> list[ChainEnd]:
+def list_chain_ends(tx: Tx) -> list[ChainEnd]:
     """Return where each chain ends, of all workspaces."""
-    return [_end_of(row) for row in tx.all(_ENDS)]
+    return [_chain_end_from_row(row) for row in tx.fetch_all(_SELECT_ENDS)]
 
 
-def last_entries(tx: Tx) -> list[tuple[ChainEnd, AuditEntry | None]]:
+def list_last_entries(tx: Tx) -> list[tuple[ChainEnd, AuditEntry | None]]:
     """Return where each chain ends, with the entry that is there; None: none is, or it was altered."""
     found = list[tuple[ChainEnd, AuditEntry | None]]()
-    for row in tx.all(_LASTS):
+    for row in tx.fetch_all(_SELECT_LAST_ENTRIES):
         end = ChainEnd(workspace_id=row.integer("of_workspace"), seq=row.integer("end_seq"), hash=row.text("end_hash"))
-        found.append((end, _readable(row)))
+        found.append((end, _try_entry_from_row(row)))
     return found
 
 
 def find_end(tx: Tx, workspace_id: int) -> ChainEnd | None:
     """Return where the workspace's chain ends, if it has one."""
-    row = tx.one(_END, {"workspace_id": workspace_id})
-    return None if row is None else _end_of(row)
+    row = tx.fetch_one(_SELECT_END, {"workspace_id": workspace_id})
+    return None if row is None else _chain_end_from_row(row)
 
 
-def entries_from(tx: Tx, workspace_id: int, *, after_seq: int, limit: int) -> list[AuditEntry | None]:
+def list_entries_from(tx: Tx, workspace_id: int, *, after_seq: int, limit: int) -> list[AuditEntry | None]:
     """Return the entries after that number, oldest first; None for a row that no entry of ours can have been."""
-    return [_readable(row) for row in tx.all(_FROM, {"workspace_id": workspace_id, "after_seq": after_seq, "limit": limit})]
+    return [
+        _try_entry_from_row(row)
+        for row in tx.fetch_all(_SELECT_FROM, {"workspace_id": workspace_id, "after_seq": after_seq, "limit": limit})
+    ]
 
 
-def page_of_entries(tx: Tx, workspace_id: int, which: AuditFilter, *, limit: int, offset: int) -> tuple[list[AuditEntry], int]:
+def list_entry_page(tx: Tx, workspace_id: int, filters: AuditFilter, *, limit: int, offset: int) -> tuple[list[AuditEntry], int]:
     """Return entries of the workspace's chain, newest first, and how many there are in all."""
     params: dict[str, Value] = {
         "workspace_id": workspace_id,
-        "environment": which.environment or "",
-        "action": which.action or "",
-        "subject_id": which.subject_id or "",
-        "actor_id": which.actor_id or "",
-        "since": _ALWAYS[0] if which.since is None else to_micros(which.since),
-        "until": _ALWAYS[1] if which.until is None else to_micros(which.until),
+        "environment": filters.environment or "",
+        "action": filters.action or "",
+        "subject_id": filters.subject_id or "",
+        "actor_id": filters.actor_id or "",
+        "since": _TIME_BOUNDS_US[0] if filters.since is None else to_micros(filters.since),
+        "until": _TIME_BOUNDS_US[1] if filters.until is None else to_micros(filters.until),
     }
-    counted = tx.one(_COUNT, params)
-    rows = tx.all(_PAGE, {**params, "limit": limit, "offset": offset})
-    return [_entry_of(row) for row in rows], 0 if counted is None else counted.integer("n")
+    counted = tx.fetch_one(_COUNT, params)
+    rows = tx.fetch_all(_PAGE, {**params, "limit": limit, "offset": offset})
+    return [_entry_from_row(row) for row in rows], 0 if counted is None else counted.integer("n")
 
 
 def delete_chain(tx: Tx, workspace_id: int) -> None:
     """Delete the workspace's chain, with the workspace."""
-    tx.run(_DELETE, {"workspace_id": workspace_id})
-    tx.run(_DELETE_END, {"workspace_id": workspace_id})
+    tx.execute(_DELETE, {"workspace_id": workspace_id})
+    tx.execute(_DELETE_END, {"workspace_id": workspace_id})
 
 
-def _end_of(row: Row) -> ChainEnd:
+def _chain_end_from_row(row: Row) -> ChainEnd:
     return ChainEnd(workspace_id=row.integer("workspace_id"), seq=row.integer("seq"), hash=row.text("hash"))
 
 
-def _readable(row: Row) -> AuditEntry | None:
+def _try_entry_from_row(row: Row) -> AuditEntry | None:
     try:
-        return _entry_of(row)
+        return _entry_from_row(row)
     except (TypeError, ValueError, OverflowError):  # another type in the column, a time past all years, no JSON: SQLite holds anything
         return None
 
 
-def _entry_of(row: Row) -> AuditEntry:
+def _entry_from_row(row: Row) -> AuditEntry:
     return AuditEntry(
         workspace_id=row.integer("workspace_id"),
         seq=row.integer("seq"),
@@ -207,18 +219,18 @@ def _entry_of(row: Row) -> AuditEntry:
         subject_id=row.text("subject_id"),
         subject_name=row.text("subject_name"),
         environment=cast("Environment", row.text("environment")),
-        before=_object(row.maybe_text("before")),
-        after=_object(row.maybe_text("after")),
+        before=_decode_json(row.maybe_text("before")),
+        after=_decode_json(row.maybe_text("after")),
         previous=row.text("previous"),
         hash=row.text("hash"),
     )
 
 
-def _json(value: Mapping[str, object] | None) -> str | None:
+def _encode_json(value: Mapping[str, object] | None) -> str | None:
     return None if value is None else orjson.dumps(dict(value), option=orjson.OPT_SORT_KEYS).decode()
 
 
-def _object(text: str | None) -> Mapping[str, object] | None:
+def _decode_json(text: str | None) -> Mapping[str, object] | None:
     value: object = None if text is None else orjson.loads(text)
     if value is not None and not isinstance(value, dict):
         msg = "an entry's fields are no JSON object"

@@ -9,11 +9,11 @@ from typing import cast
 import orjson
 from sqlalchemy import BigInteger, Column, Index, Table, Text, bindparam, case, delete, func, insert, select, update
 
-from rookery.access.models import Entry, Environment, Key, KeyKind, KeyStatus, Reach, Tier, Use
+from rookery.access.models import Environment, Key, KeyKind, KeyRestrictions, KeyStatus, KeyUsage, KeyWithUsage, Tier
 from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db import Row, Tx, Value, metadata, upsert
 
-CANDIDATES = 4
+MAX_CANDIDATES = 4
 """So many keys with one lookup are tried at most: each costs a run of bcrypt."""
 
 keys = Table(
@@ -54,7 +54,7 @@ Index("ix_access_keys_workspace_id_kind_id", keys.c.workspace_id, keys.c.kind, k
 Index("ix_access_keys_delete_after", keys.c.delete_after)
 Index("ix_access_keys_expiry_due", keys.c.expiry_due)
 
-former = Table(
+former_keys = Table(
     "access_former_keys",
     metadata,
     Column("id", Text, primary_key=True),
@@ -65,27 +65,30 @@ former = Table(
     Column("deleted_at", BigInteger, nullable=False),
 )
 """What deleted keys were called: their calls and sums are still shown."""
-Index("ix_access_former_keys_workspace_id", former.c.workspace_id)
+Index("ix_access_former_keys_workspace_id", former_keys.c.workspace_id)
 
 # `lookup` is the SHA-256 of an agent key, or the first 8 random characters of an API key, whose bcrypt hash is `key_hash`.
 # `expiry_due` is the expiry that is still to be announced (D-80); None once it is.
 # What use changes is left out of the settings: the guard compares whole rows, and these would differ at each request.
-_USE = ("call_count", "last_used_at", "last_used_ip", "expiry_due")
-_SETTINGS = tuple(column for column in keys.c if column.name not in _USE)
-_FIXED = ("id", "kind", "workspace_id", "created_at", *_USE)
+_USAGE_COLUMNS = ("call_count", "last_used_at", "last_used_ip", "expiry_due")
+_SETTINGS = tuple(column for column in keys.c if column.name not in _USAGE_COLUMNS)
+_IMMUTABLE_COLUMNS = ("id", "kind", "workspace_id", "created_at", *_USAGE_COLUMNS)
 
 _BY_ID = select(*_SETTINGS).where(keys.c.id == bindparam("id"))
 _BY_LOOKUP = (
-    select(*_SETTINGS).where(keys.c.lookup == bindparam("lookup"), keys.c.kind == bindparam("kind")).order_by(keys.c.id).limit(CANDIDATES)
+    select(*_SETTINGS)
+    .where(keys.c.lookup == bindparam("lookup"), keys.c.kind == bindparam("kind"))
+    .order_by(keys.c.id)
+    .limit(MAX_CANDIDATES)
 )
-_SHARED_BY_ID = _BY_ID.with_for_update(read=True)
+_BY_ID_SHARE_LOCKED = _BY_ID.with_for_update(read=True)
 _ADD = insert(keys)
-_OWN = (keys.c.id == bindparam("id"), keys.c.workspace_id == bindparam("workspace_id"), keys.c.kind == bindparam("kind"))
-_NOT_GONE = keys.c.delete_after.is_(None) | (keys.c.delete_after > bindparam("at"))
+_IS_OF_WORKSPACE = (keys.c.id == bindparam("id"), keys.c.workspace_id == bindparam("workspace_id"), keys.c.kind == bindparam("kind"))
+_NOT_PAST_GRACE = keys.c.delete_after.is_(None) | (keys.c.delete_after > bindparam("at"))
 _IN_ENVIRONMENT = (bindparam("environment", type_=Text()) == "") | (keys.c.environment == bindparam("environment"))
-_ALL = (keys.c.workspace_id == bindparam("workspace_id"), keys.c.kind == bindparam("kind"), _NOT_GONE, _IN_ENVIRONMENT)
-_ONE = select(keys).where(*_OWN, _NOT_GONE)
-_ONE_LOCKED = _ONE.with_for_update()
+_IN_WORKSPACE = (keys.c.workspace_id == bindparam("workspace_id"), keys.c.kind == bindparam("kind"), _NOT_PAST_GRACE, _IN_ENVIRONMENT)
+_SELECT_ONE = select(keys).where(*_IS_OF_WORKSPACE, _NOT_PAST_GRACE)
+_SELECT_ONE_LOCKED = _SELECT_ONE.with_for_update()
 _STATUS = case(
     (keys.c.revoked_at.is_not(None) | keys.c.suspended_at.is_not(None), KeyStatus.REVOKED.value),
     (keys.c.expires_at <= bindparam("at"), KeyStatus.EXPIRED.value),
@@ -93,9 +96,9 @@ _STATUS = case(
 )
 """As `Key.status` has it."""
 _IN_STATUS = (bindparam("status", type_=Text()) == "") | (bindparam("status", type_=Text()) == _STATUS)
-_PAGE = select(keys).where(*_ALL, _IN_STATUS).order_by(keys.c.id.desc()).limit(bindparam("limit")).offset(bindparam("offset"))
-_COUNT = select(func.count().label("n")).select_from(keys).where(*_ALL, _IN_STATUS)
-_BEFORE = select(keys).where(*_ALL, keys.c.id < bindparam("before")).order_by(keys.c.id.desc()).limit(bindparam("limit"))
+_PAGE = select(keys).where(*_IN_WORKSPACE, _IN_STATUS).order_by(keys.c.id.desc()).limit(bindparam("limit")).offset(bindparam("offset"))
+_COUNT = select(func.count().label("n")).select_from(keys).where(*_IN_WORKSPACE, _IN_STATUS)
+_BEFORE = select(keys).where(*_IN_WORKSPACE, keys.c.id < bindparam("before")).order_by(keys.c.id.desc()).limit(bindparam("limit"))
 _ACTIVE = (
     keys.c.kind == bindparam("kind"),
     keys.c.revoked_at.is_(None),
@@ -109,7 +112,7 @@ _EXPIRING = (
     .order_by(keys.c.expires_at, keys.c.id)
     .limit(bindparam("limit"))
 )
-_IDLE = (
+_UNUSED = (
     select(keys)
     .where(
         *_ACTIVE, keys.c.scopes.like(bindparam("grant")), func.coalesce(keys.c.last_used_at, keys.c.created_at) <= bindparam("idle_since")
@@ -120,7 +123,7 @@ _IDLE = (
 _CHANGE = (
     update(keys)
     .where(keys.c.id == bindparam("at_id"), keys.c.workspace_id == bindparam("at_workspace"))
-    .values({column.name: bindparam(column.name) for column in keys.c if column.name not in {*_FIXED, "lookup", "key_hash"}})
+    .values({column.name: bindparam(column.name) for column in keys.c if column.name not in {*_IMMUTABLE_COLUMNS, "lookup", "key_hash"}})
     .values(
         expiry_due=case(
             (keys.c.expires_at.is_distinct_from(bindparam("expires_at", type_=BigInteger())), bindparam("expires_at", type_=BigInteger())),
@@ -128,52 +131,52 @@ _CHANGE = (
         )
     )
 )
-_DELETE = delete(keys).where(*_OWN)
-_ADD_FORMER = upsert(former, index_elements=["id"])
-_DELETE_FORMER_OF = delete(former).where(former.c.workspace_id == bindparam("workspace_id"))
+_DELETE = delete(keys).where(*_IS_OF_WORKSPACE)
+_ADD_FORMER = upsert(former_keys, index_elements=["id"])
+_DELETE_FORMER_KEYS = delete(former_keys).where(former_keys.c.workspace_id == bindparam("workspace_id"))
 _AGENT_IDS = select(keys.c.agent_id).where(keys.c.workspace_id == bindparam("workspace_id"), keys.c.kind == "agent")
-_OVER = (keys.c.delete_after <= bindparam("at")) | (keys.c.expires_at <= bindparam("expired_at"))
-_IN_ANY = (bindparam("any_workspace", type_=BigInteger()) == 1) | (keys.c.workspace_id == bindparam("workspace_id"))
-_PRUNABLE = select(keys).where(keys.c.kind == bindparam("kind"), _OVER, _IN_ANY).order_by(keys.c.id)
+_IS_EXPIRED = (keys.c.delete_after <= bindparam("at")) | (keys.c.expires_at <= bindparam("expired_at"))
+_IN_ANY_WORKSPACE = (bindparam("any_workspace", type_=BigInteger()) == 1) | (keys.c.workspace_id == bindparam("workspace_id"))
+_PRUNABLE = select(keys).where(keys.c.kind == bindparam("kind"), _IS_EXPIRED, _IN_ANY_WORKSPACE).order_by(keys.c.id)
 _PRUNABLE_LOCKED = _PRUNABLE.with_for_update()
 _PAST_GRACE = select(keys).where(keys.c.delete_after <= bindparam("at"), keys.c.kind == bindparam("kind")).order_by(keys.c.id)
 _PAST_GRACE_LOCKED = _PAST_GRACE.with_for_update()
-_UNTOLD = select(keys).where(keys.c.expiry_due <= bindparam("at"), keys.c.kind == bindparam("kind")).order_by(keys.c.id)
-_UNTOLD_LOCKED = _UNTOLD.with_for_update()
-_TOLD = update(keys).where(keys.c.id == bindparam("told_id")).values(expiry_due=None)
-_KEYS_OF = select(func.count().label("n")).select_from(keys).where(keys.c.workspace_id == bindparam("workspace_id"))
-_DELETE_OF = delete(keys).where(keys.c.workspace_id == bindparam("workspace_id"))
+_EXPIRED_UNANNOUNCED = select(keys).where(keys.c.expiry_due <= bindparam("at"), keys.c.kind == bindparam("kind")).order_by(keys.c.id)
+_EXPIRED_UNANNOUNCED_LOCKED = _EXPIRED_UNANNOUNCED.with_for_update()
+_MARK_ANNOUNCED = update(keys).where(keys.c.id == bindparam("told_id")).values(expiry_due=None)
+_COUNT_KEYS = select(func.count().label("n")).select_from(keys).where(keys.c.workspace_id == bindparam("workspace_id"))
+_DELETE_KEYS = delete(keys).where(keys.c.workspace_id == bindparam("workspace_id"))
 
 
-def by_id(tx: Tx, key_id: str) -> Row | None:
+def find_row_by_id(tx: Tx, key_id: str) -> Row | None:
     """Return the settings of a key, whoever's: for the guard alone, which has yet to learn whose it is."""
-    return tx.one(_BY_ID, {"id": key_id})
+    return tx.fetch_one(_BY_ID, {"id": key_id})
 
 
-def shared_by_id(tx: Tx, key_id: str) -> Row | None:
+def find_row_by_id_share_locked(tx: Tx, key_id: str) -> Row | None:
     """Return the settings of a key, whoever's, which nobody changes before this transaction ends; others may read it so too."""
-    return tx.one(_SHARED_BY_ID, {"id": key_id})
+    return tx.fetch_one(_BY_ID_SHARE_LOCKED, {"id": key_id})
 
 
-def by_lookup(tx: Tx, kind: KeyKind, lookup: str) -> list[Row]:
+def list_rows_by_lookup(tx: Tx, kind: KeyKind, lookup: str) -> list[Row]:
     """Return the settings of the keys that a token with *lookup* may be, whoever's: for the guard alone."""
-    return tx.all(_BY_LOOKUP, {"lookup": lookup, "kind": kind})
+    return tx.fetch_all(_BY_LOOKUP, {"lookup": lookup, "kind": kind})
 
 
 def add_key(tx: Tx, key: Key, *, lookup: str, key_hash: str | None) -> None:
     """Store a new key."""
-    tx.run(_ADD, {**_columns(key), "id": key.id, "kind": key.kind, "lookup": lookup, "key_hash": key_hash,
+    tx.execute(_ADD, {**_key_to_row(key), "id": key.id, "kind": key.kind, "lookup": lookup, "key_hash": key_hash,
                   "workspace_id": key.workspace_id, "created_at": to_micros(key.created_at),
                   "expiry_due": None if key.expires_at is None else to_micros(key.expires_at)})  # fmt: skip
 
 
-def find_key(tx: Tx, kind: KeyKind, workspace_id: int, key_id: str, *, at: int, lock: bool = False) -> Entry | None:
+def find_key(tx: Tx, kind: KeyKind, workspace_id: int, key_id: str, *, at: int, lock: bool = False) -> KeyWithUsage | None:
     """Return a key of the workspace; *lock* keeps others from changing it before this transaction ends."""
-    row = tx.one(_ONE_LOCKED if lock else _ONE, {"id": key_id, "kind": kind, "workspace_id": workspace_id, "at": at})
-    return None if row is None else entry_of(row)
+    row = tx.fetch_one(_SELECT_ONE_LOCKED if lock else _SELECT_ONE, {"id": key_id, "kind": kind, "workspace_id": workspace_id, "at": at})
+    return None if row is None else key_with_usage_from_row(row)
 
 
-def page_of_keys(
+def list_key_page(
     tx: Tx,
     kind: KeyKind,
     workspace_id: int,
@@ -183,7 +186,7 @@ def page_of_keys(
     limit: int,
     offset: int,
     status: KeyStatus | None = None,
-) -> tuple[list[Entry], int]:
+) -> tuple[list[KeyWithUsage], int]:
     """Return the workspace's keys, newest first, and the number of all; *environment* and *status* None: of any."""
     which: dict[str, Value] = {
         "kind": kind,
@@ -192,39 +195,41 @@ def page_of_keys(
         "environment": environment or "",
         "status": status.value if status else "",
     }
-    rows = tx.all(_PAGE, {**which, "limit": limit, "offset": offset})
-    return [entry_of(row) for row in rows], _counted(tx.one(_COUNT, which))
+    rows = tx.fetch_all(_PAGE, {**which, "limit": limit, "offset": offset})
+    return [key_with_usage_from_row(row) for row in rows], _count_from_row(tx.fetch_one(_COUNT, which))
 
 
-def keys_before(
+def list_keys_before(
     tx: Tx, kind: KeyKind, workspace_id: int, *, at: int, environment: Environment | None, before: str, limit: int
-) -> list[Entry]:
+) -> list[KeyWithUsage]:
     """Return the workspace's keys that are older than the one with the id *before*, newest first."""
     which: dict[str, Value] = {"kind": kind, "workspace_id": workspace_id, "at": at, "environment": environment or ""}
-    return [entry_of(row) for row in tx.all(_BEFORE, {**which, "before": before, "limit": limit})]
+    return [key_with_usage_from_row(row) for row in tx.fetch_all(_BEFORE, {**which, "before": before, "limit": limit})]
 
 
-def expiring(tx: Tx, kind: KeyKind, *, at: int, by: int, limit: int) -> list[Entry]:
-    """Return active keys of all workspaces that expire until *by*, the first to expire first."""
-    return [entry_of(row) for row in tx.all(_EXPIRING, {"kind": kind, "at": at, "expires_by": by, "limit": limit})]
+def list_expiring(tx: Tx, kind: KeyKind, *, at: int, expires_by: int, limit: int) -> list[KeyWithUsage]:
+    """Return active keys of all workspaces that expire until *expires_by*, the first to expire first."""
+    return [
+        key_with_usage_from_row(row) for row in tx.fetch_all(_EXPIRING, {"kind": kind, "at": at, "expires_by": expires_by, "limit": limit})
+    ]
 
 
-def idle(tx: Tx, kind: KeyKind, grant: str, *, at: int, since: int, limit: int) -> list[Entry]:
-    """Return active keys of all workspaces that have *grant* and were not used after *since*, nor made."""
-    params: dict[str, Value] = {"kind": kind, "at": at, "grant": f'%"{grant}"%', "idle_since": since, "limit": limit}
-    return [entry_of(row) for row in tx.all(_IDLE, params)]
+def list_unused(tx: Tx, kind: KeyKind, grant: str, *, at: int, unused_since: int, limit: int) -> list[KeyWithUsage]:
+    """Return active keys of all workspaces that have *grant* and were not used after *unused_since*, nor made."""
+    params: dict[str, Value] = {"kind": kind, "at": at, "grant": f'%"{grant}"%', "idle_since": unused_since, "limit": limit}
+    return [key_with_usage_from_row(row) for row in tx.fetch_all(_UNUSED, params)]
 
 
-def change_key(tx: Tx, key: Key) -> None:
+def update_key(tx: Tx, key: Key) -> None:
     """Store the settings of *key* over those of the key with its id in its workspace; secret, kind and birth stay."""
-    tx.run(_CHANGE, {**_columns(key), "at_id": key.id, "at_workspace": key.workspace_id})
+    tx.execute(_CHANGE, {**_key_to_row(key), "at_id": key.id, "at_workspace": key.workspace_id})
 
 
 def delete_key(tx: Tx, key: Key, *, at: int) -> bool:
     """Delete a key of its workspace and remember what it was called; tell whether it was still there."""
-    if not tx.run(_DELETE, {"id": key.id, "kind": key.kind, "workspace_id": key.workspace_id}):
+    if not tx.execute(_DELETE, {"id": key.id, "kind": key.kind, "workspace_id": key.workspace_id}):
         return False
-    tx.run(
+    tx.execute(
         _ADD_FORMER,
         {
             "id": key.id,
@@ -238,12 +243,12 @@ def delete_key(tx: Tx, key: Key, *, at: int) -> bool:
     return True
 
 
-def agent_ids(tx: Tx, workspace_id: int) -> set[str]:
+def list_agent_ids(tx: Tx, workspace_id: int) -> set[str]:
     """Return the names under which agent keys of the workspace speak."""
-    return {name for row in tx.all(_AGENT_IDS, {"workspace_id": workspace_id}) if (name := row.maybe_text("agent_id"))}
+    return {name for row in tx.fetch_all(_AGENT_IDS, {"workspace_id": workspace_id}) if (name := row.maybe_text("agent_id"))}
 
 
-def prunable(tx: Tx, kind: KeyKind, *, at: int, expired_at: int, workspace_id: int | None, lock: bool) -> list[Entry]:
+def list_prunable(tx: Tx, kind: KeyKind, *, at: int, expired_at: int, workspace_id: int | None, lock: bool) -> list[KeyWithUsage]:
     """Return the keys (of one workspace, or all) past their grace by *at* or expired by *expired_at*; *lock*: for good, till the commit."""
     params: dict[str, Value] = {
         "kind": kind,
@@ -252,43 +257,45 @@ def prunable(tx: Tx, kind: KeyKind, *, at: int, expired_at: int, workspace_id: i
         "any_workspace": int(workspace_id is None),
         "workspace_id": workspace_id or 0,
     }
-    return [entry_of(row) for row in tx.all(_PRUNABLE_LOCKED if lock else _PRUNABLE, params)]
+    return [key_with_usage_from_row(row) for row in tx.fetch_all(_PRUNABLE_LOCKED if lock else _PRUNABLE, params)]
 
 
-def past_grace(tx: Tx, kind: KeyKind, *, at: int, lock: bool) -> list[Entry]:
+def list_past_grace(tx: Tx, kind: KeyKind, *, at: int, lock: bool) -> list[KeyWithUsage]:
     """Return the keys whose grace period is over, of all workspaces."""
-    return [entry_of(row) for row in tx.all(_PAST_GRACE_LOCKED if lock else _PAST_GRACE, {"kind": kind, "at": at})]
+    return [key_with_usage_from_row(row) for row in tx.fetch_all(_PAST_GRACE_LOCKED if lock else _PAST_GRACE, {"kind": kind, "at": at})]
 
 
-def expired_untold(tx: Tx, kind: KeyKind, *, at: int, lock: bool) -> list[Entry]:
+def list_expired_unannounced(tx: Tx, kind: KeyKind, *, at: int, lock: bool) -> list[KeyWithUsage]:
     """Return the keys, of all workspaces, whose expiry came and was not announced yet."""
-    rows = tx.all(_UNTOLD_LOCKED if lock else _UNTOLD, {"kind": kind, "at": at})
-    return [entry_of(row) for row in rows]
+    rows = tx.fetch_all(_EXPIRED_UNANNOUNCED_LOCKED if lock else _EXPIRED_UNANNOUNCED, {"kind": kind, "at": at})
+    return [key_with_usage_from_row(row) for row in rows]
 
 
-def note_told(tx: Tx, ids: Sequence[str]) -> None:
+def mark_expiry_announced(tx: Tx, ids: Sequence[str]) -> None:
     """Keep that the expiry of these keys was announced; another expiry of theirs is another matter."""
-    tx.many(_TOLD, [{"told_id": key_id} for key_id in ids])
+    tx.execute_many(_MARK_ANNOUNCED, [{"told_id": key_id} for key_id in ids])
 
 
 def delete_keys(tx: Tx, workspace_id: int) -> None:
     """Delete all keys of the workspace: none opens anything from the commit on."""
-    tx.run(_DELETE_OF, {"workspace_id": workspace_id})
-    tx.run(_DELETE_FORMER_OF, {"workspace_id": workspace_id})
+    tx.execute(_DELETE_KEYS, {"workspace_id": workspace_id})
+    tx.execute(_DELETE_FORMER_KEYS, {"workspace_id": workspace_id})
 
 
 def count_keys(tx: Tx, workspace_id: int) -> int:
     """Return how many keys of both kinds the workspace has."""
-    return _counted(tx.one(_KEYS_OF, {"workspace_id": workspace_id}))
+    return _count_from_row(tx.fetch_one(_COUNT_KEYS, {"workspace_id": workspace_id}))
 
 
-def entry_of(row: Row) -> Entry:
+def key_with_usage_from_row(row: Row) -> KeyWithUsage:
     """Read a whole row."""
-    use = Use(call_count=row.integer("call_count"), last_used_at=_moment(row, "last_used_at"), last_used_ip=row.maybe_text("last_used_ip"))
-    return Entry(key=key_of(row), use=use, digest=row.maybe_text("key_hash") or row.text("lookup"))
+    use = KeyUsage(
+        call_count=row.integer("call_count"), last_used_at=_optional_time(row, "last_used_at"), last_used_ip=row.maybe_text("last_used_ip")
+    )
+    return KeyWithUsage(key=key_from_row(row), usage=use, digest=row.maybe_text("key_hash") or row.text("lookup"))
 
 
-def key_of(row: Row) -> Key:
+def key_from_row(row: Row) -> Key:
     """Read the settings of a row."""
     tier = row.maybe_text("tier")
     return Key(
@@ -296,69 +303,69 @@ def key_of(row: Row) -> Key:
         kind=cast("KeyKind", row.text("kind")),
         name=row.text("name"),
         workspace_id=row.integer("workspace_id"),
-        acts_in=row.integer("acts_in"),
+        tenant_id=row.integer("acts_in"),
         environment=cast("Environment", row.text("environment")),
-        scopes=tuple(_strings(row.text("scopes"))),
+        scopes=tuple(_decode_list(row.text("scopes"))),
         tier=None if tier is None else Tier(tier),
         rate_limit=row.maybe_integer("rate_limit"),
         agent_id=row.maybe_text("agent_id"),
-        reach=Reach(
-            servers=_names(row.maybe_text("servers")),
-            tools=None if (tools := row.maybe_text("tools")) is None else tuple(_strings(tools)),
-            orgs=_names(row.maybe_text("orgs")),
-            projects=_names(row.maybe_text("projects")),
+        restrictions=KeyRestrictions(
+            servers=_decode_name_set(row.maybe_text("servers")),
+            tools=None if (tools := row.maybe_text("tools")) is None else tuple(_decode_list(tools)),
+            orgs=_decode_name_set(row.maybe_text("orgs")),
+            projects=_decode_name_set(row.maybe_text("projects")),
             tool_limits=cast("dict[str, int]", orjson.loads(row.text("tool_limits"))),
         ),
         hint=row.text("hint"),
         ip_restriction=row.flag("ip_restriction"),
-        ip_list=tuple(_strings(row.text("ip_list"))),
+        ip_list=tuple(_decode_list(row.text("ip_list"))),
         created_at=from_micros(row.integer("created_at")),
-        expires_at=_moment(row, "expires_at"),
-        suspended_at=_moment(row, "suspended_at"),
-        revoked_at=_moment(row, "revoked_at"),
-        delete_after=_moment(row, "delete_after"),
+        expires_at=_optional_time(row, "expires_at"),
+        suspended_at=_optional_time(row, "suspended_at"),
+        revoked_at=_optional_time(row, "revoked_at"),
+        delete_after=_optional_time(row, "delete_after"),
     )
 
 
-def _columns(key: Key) -> dict[str, Value]:
-    reach = key.reach
+def _key_to_row(key: Key) -> dict[str, Value]:
+    reach = key.restrictions
     times = {"expires_at": key.expires_at, "suspended_at": key.suspended_at, "revoked_at": key.revoked_at, "delete_after": key.delete_after}
     return {
-        "acts_in": key.acts_in,
+        "acts_in": key.tenant_id,
         "name": key.name,
         "hint": key.hint,
         "environment": key.environment,
-        "scopes": _json(key.scopes),
+        "scopes": _encode_list(key.scopes),
         "tier": key.tier and key.tier.value,
         "rate_limit": key.rate_limit,
         "agent_id": key.agent_id,
-        "servers": None if reach.servers is None else _json(sorted(reach.servers)),
-        "tools": None if reach.tools is None else _json(reach.tools),
-        "orgs": None if reach.orgs is None else _json(sorted(reach.orgs)),
-        "projects": None if reach.projects is None else _json(sorted(reach.projects)),
+        "servers": None if reach.servers is None else _encode_list(sorted(reach.servers)),
+        "tools": None if reach.tools is None else _encode_list(reach.tools),
+        "orgs": None if reach.orgs is None else _encode_list(sorted(reach.orgs)),
+        "projects": None if reach.projects is None else _encode_list(sorted(reach.projects)),
         "tool_limits": orjson.dumps(dict(reach.tool_limits)).decode(),
         "ip_restriction": int(key.ip_restriction),
-        "ip_list": _json(key.ip_list),
+        "ip_list": _encode_list(key.ip_list),
         **{name: None if time is None else to_micros(time) for name, time in times.items()},
     }
 
 
-def _moment(row: Row, name: str) -> datetime | None:
+def _optional_time(row: Row, name: str) -> datetime | None:
     micros = row.maybe_integer(name)
     return None if micros is None else from_micros(micros)
 
 
-def _counted(row: Row | None) -> int:
+def _count_from_row(row: Row | None) -> int:
     return 0 if row is None else row.integer("n")
 
 
-def _json(texts: Sequence[str]) -> str:
+def _encode_list(texts: Sequence[str]) -> str:
     return orjson.dumps(list(texts)).decode()
 
 
-def _strings(text: str) -> list[str]:
+def _decode_list(text: str) -> list[str]:
     return cast("list[str]", orjson.loads(text))
 
 
-def _names(text: str | None) -> frozenset[str] | None:
-    return None if text is None else frozenset(_strings(text))
+def _decode_name_set(text: str | None) -> frozenset[str] | None:
+    return None if text is None else frozenset(_decode_list(text))

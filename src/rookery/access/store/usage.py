@@ -27,16 +27,16 @@ from sqlalchemy import (
 )
 from sqlalchemy import cast as as_type
 
-from rookery.access.models import Call, CallFilter, KeyKind, Seen, UsageField, UsageFilter, UsageSum
-from rookery.access.store.keys import former, keys
-from rookery.access.store.workspaces import SERIAL, workspaces
+from rookery.access.models import AddressStats, CallFilter, KeyCall, KeyKind, UsageField, UsageFilter, UsageSum
+from rookery.access.store.keys import former_keys, keys
+from rookery.access.store.workspaces import SERIAL_TYPE, workspaces
 from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db import Row, Tx, Value, metadata, upsert
 
 calls = Table(
     "access_calls",
     metadata,
-    Column("id", SERIAL, primary_key=True, autoincrement=True),
+    Column("id", SERIAL_TYPE, primary_key=True, autoincrement=True),
     Column("key_id", Text, nullable=False),
     Column("workspace_id", BigInteger, nullable=False),
     Column("at", BigInteger, nullable=False),
@@ -50,7 +50,7 @@ calls = Table(
 Index("ix_access_calls_workspace_id_key_id_at", calls.c.workspace_id, calls.c.key_id, calls.c.at)
 Index("ix_access_calls_at", calls.c.at)
 
-days = Table(
+daily_usage = Table(
     "access_days",
     metadata,
     Column("workspace_id", BigInteger, nullable=False),
@@ -68,11 +68,11 @@ days = Table(
 _FIELDS: tuple[UsageField, ...] = ("day", "key", "method", "route", "status")
 """In the order in which sums are sorted."""
 
-_ERROR = 400
-_NEVER = 2**62
+_FIRST_ERROR_STATUS = 400
+_MAX_TIME_US = 2**62
 _LAST_DAY = "9999-12-31"
 
-_EXISTING = (
+_LOCK_EXISTING_WORKSPACES = (
     select(workspaces.c.id)
     .where(workspaces.c.id.in_(bindparam("ids", expanding=True)))
     .order_by(workspaces.c.id)
@@ -80,26 +80,26 @@ _EXISTING = (
 )
 """Whoever deletes one of them waits for us, or we for them: nothing is written for a workspace that goes meanwhile."""
 
-_LATER = keys.c.last_used_at.is_(None) | (keys.c.last_used_at <= bindparam("used_at"))
+_IS_LATER_USE = keys.c.last_used_at.is_(None) | (keys.c.last_used_at <= bindparam("used_at"))
 _ADD_USE = (
     update(keys)
     .where(keys.c.id == bindparam("key_id"))
     .values(
         call_count=keys.c.call_count + bindparam("calls"),
-        last_used_at=case((_LATER, bindparam("used_at", type_=BigInteger())), else_=keys.c.last_used_at),
-        last_used_ip=case((_LATER, bindparam("used_ip", type_=Text())), else_=keys.c.last_used_ip),
+        last_used_at=case((_IS_LATER_USE, bindparam("used_at", type_=BigInteger())), else_=keys.c.last_used_at),
+        last_used_ip=case((_IS_LATER_USE, bindparam("used_ip", type_=Text())), else_=keys.c.last_used_ip),
     )
 )
 _ADD_CALL = insert(calls)
 _ADD_DAY = upsert(
-    days,
+    daily_usage,
     index_elements=["workspace_id", "key_id", "day", "method", "route", "status"],
     set_=lambda new: {
-        "calls": cast("ColumnElement[object]", days.c.calls + new["calls"]),
-        "total_ms": cast("ColumnElement[object]", days.c.total_ms + new["total_ms"]),
+        "calls": cast("ColumnElement[object]", daily_usage.c.calls + new["calls"]),
+        "total_ms": cast("ColumnElement[object]", daily_usage.c.total_ms + new["total_ms"]),
     },
 )
-_OF_KEY = (
+_CALL_FILTERS = (
     calls.c.workspace_id == bindparam("workspace_id"),
     calls.c.key_id == bindparam("key_id"),
     calls.c.at >= bindparam("since"),
@@ -107,83 +107,93 @@ _OF_KEY = (
     (bindparam("status", type_=BigInteger()) == 0) | (calls.c.status == bindparam("status")),
     (bindparam("route", type_=Text()) == "") | (calls.c.route == bindparam("route")),
 )
-_CALLS_OF = (
-    select(calls).where(*_OF_KEY).order_by(calls.c.at.desc(), calls.c.id.desc()).limit(bindparam("limit")).offset(bindparam("offset"))
+_SELECT_CALLS = (
+    select(calls).where(*_CALL_FILTERS).order_by(calls.c.at.desc(), calls.c.id.desc()).limit(bindparam("limit")).offset(bindparam("offset"))
 )
-_COUNT_CALLS = select(func.count().label("n")).select_from(calls).where(*_OF_KEY)
-_CALLS_IN = select(func.count().label("n")).select_from(calls).where(calls.c.workspace_id == bindparam("workspace_id"))
+_COUNT_CALLS = select(func.count().label("n")).select_from(calls).where(*_CALL_FILTERS)
+_COUNT_WORKSPACE_CALLS = select(func.count().label("n")).select_from(calls).where(calls.c.workspace_id == bindparam("workspace_id"))
 _DELETE_CALLS = delete(calls).where(calls.c.workspace_id == bindparam("workspace_id"))
-_DELETE_DAYS = delete(days).where(days.c.workspace_id == bindparam("workspace_id"))
-_FORGET_CALLS = delete(calls).where(calls.c.at < bindparam("before"))
+_DELETE_DAYS = delete(daily_usage).where(daily_usage.c.workspace_id == bindparam("workspace_id"))
+_DELETE_OLD_CALLS = delete(calls).where(calls.c.at < bindparam("before"))
 
-_SEEN = select(
+_SELECT_ADDRESS_STATS = select(
     func.count().label("calls"), func.count(distinct(calls.c.key_id)).label("keys"), func.min(calls.c.address).label("one"),
     func.count(distinct(calls.c.address)).label("addresses"),
 )  # fmt: skip
 
 
-def add_use(tx: Tx, uses: Sequence[Mapping[str, Value]], made: Sequence[Mapping[str, Value]], sums: Sequence[Mapping[str, Value]]) -> None:
+def add_usage(
+    tx: Tx, uses: Sequence[Mapping[str, Value]], made: Sequence[Mapping[str, Value]], sums: Sequence[Mapping[str, Value]]
+) -> None:
     """
     Add to what is known of the use of keys, each by itself; calls of a workspace deleted meanwhile are dropped.
 
     Args:
-        uses: `key_id`, `calls`, `used_at`, `used_ip` of each key used.
-        made: The columns of `access_calls`; *sums*: those of `access_days`.
+        uses: `key_id`, `call_count`, `used_at`, `used_ip` of each key used.
+        made: The columns of `access_calls`; *list_sums*: those of `access_days`.
     """
     ids = {cast("int", each["workspace_id"]) for each in made}
-    alive = {row.integer("id") for row in tx.all(_EXISTING, {"ids": sorted(ids)})} if ids else set[int]()
-    tx.many(_ADD_USE, uses)  # after the workspaces: who deletes one locks it first, and its keys then
-    tx.many(_ADD_CALL, [each for each in made if each["workspace_id"] in alive])
-    tx.many(_ADD_DAY, [each for each in sums if each["workspace_id"] in alive])
+    alive = {row.integer("id") for row in tx.fetch_all(_LOCK_EXISTING_WORKSPACES, {"ids": sorted(ids)})} if ids else set[int]()
+    tx.execute_many(_ADD_USE, uses)  # after the workspaces: who deletes one locks it first, and its keys then
+    tx.execute_many(_ADD_CALL, [each for each in made if each["workspace_id"] in alive])
+    tx.execute_many(_ADD_DAY, [each for each in sums if each["workspace_id"] in alive])
 
 
-def page_of_calls(tx: Tx, workspace_id: int, key_id: str, which: CallFilter, *, limit: int, offset: int) -> tuple[list[Call], int]:
+def list_call_page(tx: Tx, workspace_id: int, key_id: str, filters: CallFilter, *, limit: int, offset: int) -> tuple[list[KeyCall], int]:
     """Return the calls made with a key of the workspace, newest first, and how many there are in all."""
-    params = _which_calls(workspace_id, key_id, which)
-    return _calls(tx, params, limit, offset), _counted(tx.one(_COUNT_CALLS, params))
+    params = _call_params(workspace_id, key_id, filters)
+    return _select_calls(tx, params, limit, offset), _count_from_row(tx.fetch_one(_COUNT_CALLS, params))
 
 
-def calls_of(tx: Tx, workspace_id: int, key_id: str, which: CallFilter, *, limit: int, offset: int) -> list[Call]:
+def list_calls(tx: Tx, workspace_id: int, key_id: str, which: CallFilter, *, limit: int, offset: int) -> list[KeyCall]:
     """Return such calls without counting them all."""
-    return _calls(tx, _which_calls(workspace_id, key_id, which), limit, offset)
+    return _select_calls(tx, _call_params(workspace_id, key_id, which), limit, offset)
 
 
-def sums(tx: Tx, workspace_id: int, kind: KeyKind, which: UsageFilter, by: frozenset[UsageField], *, limit: int) -> list[UsageSum]:
+def list_sums(tx: Tx, workspace_id: int, kind: KeyKind, filters: UsageFilter, by: frozenset[UsageField], *, limit: int) -> list[UsageSum]:
     """Return the calls of the workspace's keys of that kind added up *by* those fields, in their order; deleted keys' too."""
     params: dict[str, Value] = {
         "workspace_id": workspace_id,
         "kind": kind,
-        "environment": which.environment or "",
-        "key_id": which.key_id or "",
-        "since": "" if which.since is None else which.since.isoformat(),
-        "until": _LAST_DAY if which.until is None else which.until.isoformat(),
+        "environment": filters.environment or "",
+        "key_id": filters.key_id or "",
+        "since": "" if filters.since is None else filters.since.isoformat(),
+        "until": _LAST_DAY if filters.until is None else filters.until.isoformat(),
         "limit": limit,
     }
-    return [_sum_of(row, by) for row in tx.all(_sums_by(by), params)]
+    return [_sum_from_row(row, by) for row in tx.fetch_all(_sums_by(by), params)]
 
 
 @lru_cache(maxsize=32)
 def _sums_by(by: frozenset[UsageField]) -> Executable:
-    named = func.coalesce(keys.c.name, former.c.name)
-    known = {"key": days.c.key_id, "day": days.c.day, "method": days.c.method, "route": days.c.route, "status": days.c.status}
+    named = func.coalesce(keys.c.name, former_keys.c.name)
+    known = {
+        "key": daily_usage.c.key_id,
+        "day": daily_usage.c.day,
+        "method": daily_usage.c.method,
+        "route": daily_usage.c.route,
+        "status": daily_usage.c.status,
+    }
     columns = [known[name] for name in _FIELDS if name in by]
     shown = [*columns, func.max(named).label("key_name")] if "key" in by else columns
     return (
         select(
             *shown,
-            _whole(days.c.calls).label("calls"),
-            _whole(case((days.c.status >= _ERROR, days.c.calls), else_=0)).label("errors"),
-            func.coalesce(func.sum(days.c.total_ms), 0.0).label("total_ms"),
+            _integer_sum(daily_usage.c.calls).label("calls"),
+            _integer_sum(case((daily_usage.c.status >= _FIRST_ERROR_STATUS, daily_usage.c.calls), else_=0)).label("errors"),
+            func.coalesce(func.sum(daily_usage.c.total_ms), 0.0).label("total_ms"),
         )
-        .select_from(days.outerjoin(keys, keys.c.id == days.c.key_id).outerjoin(former, former.c.id == days.c.key_id))
+        .select_from(
+            daily_usage.outerjoin(keys, keys.c.id == daily_usage.c.key_id).outerjoin(former_keys, former_keys.c.id == daily_usage.c.key_id)
+        )
         .where(
-            days.c.workspace_id == bindparam("workspace_id"),
-            days.c.day >= bindparam("since"),
-            days.c.day <= bindparam("until"),
-            (bindparam("key_id", type_=Text()) == "") | (days.c.key_id == bindparam("key_id")),
-            func.coalesce(keys.c.kind, former.c.kind) == bindparam("kind"),
+            daily_usage.c.workspace_id == bindparam("workspace_id"),
+            daily_usage.c.day >= bindparam("since"),
+            daily_usage.c.day <= bindparam("until"),
+            (bindparam("key_id", type_=Text()) == "") | (daily_usage.c.key_id == bindparam("key_id")),
+            func.coalesce(keys.c.kind, former_keys.c.kind) == bindparam("kind"),
             (bindparam("environment", type_=Text()) == "")
-            | (func.coalesce(keys.c.environment, former.c.environment) == bindparam("environment")),
+            | (func.coalesce(keys.c.environment, former_keys.c.environment) == bindparam("environment")),
         )
         .group_by(*columns)
         .order_by(*columns)
@@ -193,49 +203,54 @@ def _sums_by(by: frozenset[UsageField]) -> Executable:
 
 def count_calls(tx: Tx, workspace_id: int) -> int:
     """Return how many calls of the workspace are remembered."""
-    return _counted(tx.one(_CALLS_IN, {"workspace_id": workspace_id}))
+    return _count_from_row(tx.fetch_one(_COUNT_WORKSPACE_CALLS, {"workspace_id": workspace_id}))
 
 
-def forget_calls(tx: Tx, *, before: int) -> int:
+def delete_old_calls(tx: Tx, *, before: int) -> int:
     """Delete the calls made before that time; the days' sums stay."""
-    return tx.run(_FORGET_CALLS, {"before": before})
+    return tx.execute(_DELETE_OLD_CALLS, {"before": before})
 
 
 def delete_calls(tx: Tx, workspace_id: int) -> None:
     """Delete all calls of the workspace, and their sums."""
-    tx.run(_DELETE_CALLS, {"workspace_id": workspace_id})
-    tx.run(_DELETE_DAYS, {"workspace_id": workspace_id})
+    tx.execute(_DELETE_CALLS, {"workspace_id": workspace_id})
+    tx.execute(_DELETE_DAYS, {"workspace_id": workspace_id})
 
 
-def seen(tx: Tx) -> Seen:
+def get_address_stats(tx: Tx) -> AddressStats:
     """Return from how many addresses how many keys called, of all calls remembered."""
-    row = tx.one(_SEEN)
+    row = tx.fetch_one(_SELECT_ADDRESS_STATS)
     if row is None:
-        return Seen(calls=0, keys=0, addresses=0, one=None)
-    return Seen(calls=row.integer("calls"), keys=row.integer("keys"), addresses=row.integer("addresses"), one=row.maybe_text("one"))
+        return AddressStats(call_count=0, key_count=0, address_count=0, only_address=None)
+    return AddressStats(
+        call_count=row.integer("calls"),
+        key_count=row.integer("keys"),
+        address_count=row.integer("addresses"),
+        only_address=row.maybe_text("one"),
+    )
 
 
-def _which_calls(workspace_id: int, key_id: str, which: CallFilter) -> dict[str, Value]:
+def _call_params(workspace_id: int, key_id: str, which: CallFilter) -> dict[str, Value]:
     return {
         "workspace_id": workspace_id,
         "key_id": key_id,
         "since": 0 if which.since is None else to_micros(which.since),
-        "until": _NEVER if which.until is None else to_micros(which.until),
+        "until": _MAX_TIME_US if which.until is None else to_micros(which.until),
         "status": which.status or 0,
         "route": which.route or "",
     }
 
 
-def _calls(tx: Tx, params: Mapping[str, Value], limit: int, offset: int) -> list[Call]:
-    return [_call_of(row) for row in tx.all(_CALLS_OF, {**params, "limit": limit, "offset": offset})]
+def _select_calls(tx: Tx, params: Mapping[str, Value], limit: int, offset: int) -> list[KeyCall]:
+    return [_call_from_row(row) for row in tx.fetch_all(_SELECT_CALLS, {**params, "limit": limit, "offset": offset})]
 
 
-def _whole(column: ColumnElement[int]) -> ColumnElement[int]:
+def _integer_sum(column: ColumnElement[int]) -> ColumnElement[int]:
     """Add up: PostgreSQL makes a decimal of it, and both nothing of nothing."""
     return as_type(func.coalesce(func.sum(column), 0), BigInteger())
 
 
-def _sum_of(row: Row, by: frozenset[UsageField]) -> UsageSum:
+def _sum_from_row(row: Row, by: frozenset[UsageField]) -> UsageSum:
     return UsageSum(
         key_id=row.text("key_id") if "key" in by else None,
         key_name=row.maybe_text("key_name") if "key" in by else None,
@@ -249,8 +264,8 @@ def _sum_of(row: Row, by: frozenset[UsageField]) -> UsageSum:
     )
 
 
-def _call_of(row: Row) -> Call:
-    return Call(
+def _call_from_row(row: Row) -> KeyCall:
+    return KeyCall(
         key_id=row.text("key_id"),
         workspace_id=row.integer("workspace_id"),
         at=from_micros(row.integer("at")),
@@ -263,5 +278,5 @@ def _call_of(row: Row) -> Call:
     )
 
 
-def _counted(row: Row | None) -> int:
+def _count_from_row(row: Row | None) -> int:
     return 0 if row is None else row.integer("n")

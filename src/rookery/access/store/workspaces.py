@@ -24,13 +24,13 @@ from rookery.access.models import Workspace
 from rookery.kernel.clock import from_micros
 from rookery.kernel.db import Row, Tx, metadata, upsert
 
-SERIAL = BigInteger().with_variant(Integer(), "sqlite")
+SERIAL_TYPE = BigInteger().with_variant(Integer(), "sqlite")
 """SQLite counts up only an INTEGER; with AUTOINCREMENT no number is given twice, so no tenant inherits another's rows."""
 
 workspaces = Table(
     "workspaces",
     metadata,
-    Column("id", SERIAL, primary_key=True, autoincrement=True),
+    Column("id", SERIAL_TYPE, primary_key=True, autoincrement=True),
     Column("name", Text, nullable=False),
     Column("parent_id", BigInteger),
     Column("created_at", BigInteger, nullable=False),
@@ -39,87 +39,87 @@ workspaces = Table(
     sqlite_autoincrement=True,
 )
 
-once = Table("access_once", metadata, Column("name", Text, primary_key=True), Column("at", BigInteger, nullable=False))
+one_time_tasks = Table("access_once", metadata, Column("name", Text, primary_key=True), Column("at", BigInteger, nullable=False))
 """What is done once in the life of an installation."""
 
-_WORKSPACES = select(workspaces).where(workspaces.c.parent_id.is_(None)).order_by(workspaces.c.id)
-_WORKSPACE = select(workspaces).where(workspaces.c.id == bindparam("id"), workspaces.c.parent_id.is_(None))
-_WORKSPACE_LOCKED = _WORKSPACE.with_for_update()
-_WORKSPACE_NAMED = select(workspaces).where(workspaces.c.name == bindparam("name"), workspaces.c.parent_id.is_(None))
-_TWIN = select(workspaces).where(workspaces.c.parent_id == bindparam("parent_id"))
+_SELECT_WORKSPACES = select(workspaces).where(workspaces.c.parent_id.is_(None)).order_by(workspaces.c.id)
+_SELECT_WORKSPACE = select(workspaces).where(workspaces.c.id == bindparam("id"), workspaces.c.parent_id.is_(None))
+_SELECT_WORKSPACE_LOCKED = _SELECT_WORKSPACE.with_for_update()
+_SELECT_WORKSPACE_BY_NAME = select(workspaces).where(workspaces.c.name == bindparam("name"), workspaces.c.parent_id.is_(None))
+_SELECT_SANDBOX = select(workspaces).where(workspaces.c.parent_id == bindparam("parent_id"))
 _ADD_WORKSPACE = upsert(workspaces, index_elements=["name"], returning=[cast("ColumnElement[object]", workspaces.c.id)])
 _RENAME = (
     update(workspaces)
     .where((workspaces.c.id == bindparam("of_id")) | (workspaces.c.parent_id == bindparam("of_id")))
     .values(name=case((workspaces.c.parent_id.is_(None), bindparam("name", type_=Text())), else_=bindparam("twin_name", type_=Text())))
 )
-_SHOWN = select(func.coalesce(workspaces.c.parent_id, workspaces.c.id).label("shown")).where(workspaces.c.id == bindparam("id"))
+_SELECT_PUBLIC_ID = select(func.coalesce(workspaces.c.parent_id, workspaces.c.id).label("shown")).where(workspaces.c.id == bindparam("id"))
 _DELETE_WORKSPACE = delete(workspaces).where((workspaces.c.id == bindparam("id")) | (workspaces.c.parent_id == bindparam("id")))
-_ONCE = upsert(once, index_elements=["name"], returning=[cast("ColumnElement[object]", once.c.name)])
-_WAS_DONE = select(once.c.at).where(once.c.name == bindparam("name"))
+_INSERT_ONE_TIME_TASK = upsert(one_time_tasks, index_elements=["name"], returning=[cast("ColumnElement[object]", one_time_tasks.c.name)])
+_SELECT_ONE_TIME_TASK = select(one_time_tasks.c.at).where(one_time_tasks.c.name == bindparam("name"))
 
 
 def list_workspaces(tx: Tx) -> list[Workspace]:
     """Return all workspaces but the sandbox twins, oldest first."""
-    return [_workspace_of(row) for row in tx.all(_WORKSPACES)]
+    return [_workspace_from_row(row) for row in tx.fetch_all(_SELECT_WORKSPACES)]
 
 
 def find_workspace(tx: Tx, workspace_id: int, *, lock: bool = False) -> Workspace | None:
     """Return a workspace, not a twin; *lock* keeps it from being deleted before this transaction ends."""
-    row = tx.one(_WORKSPACE_LOCKED if lock else _WORKSPACE, {"id": workspace_id})
-    return None if row is None else _workspace_of(row)
+    row = tx.fetch_one(_SELECT_WORKSPACE_LOCKED if lock else _SELECT_WORKSPACE, {"id": workspace_id})
+    return None if row is None else _workspace_from_row(row)
 
 
-def find_workspace_named(tx: Tx, name: str) -> Workspace | None:
+def find_workspace_by_name(tx: Tx, name: str) -> Workspace | None:
     """Return the workspace of that name, not a twin."""
-    row = tx.one(_WORKSPACE_NAMED, {"name": name})
-    return None if row is None else _workspace_of(row)
+    row = tx.fetch_one(_SELECT_WORKSPACE_BY_NAME, {"name": name})
+    return None if row is None else _workspace_from_row(row)
 
 
-def find_twin(tx: Tx, workspace_id: int) -> int | None:
+def find_sandbox(tx: Tx, workspace_id: int) -> int | None:
     """Return the id of the workspace's sandbox twin, if it has been made."""
-    row = tx.one(_TWIN, {"parent_id": workspace_id})
+    row = tx.fetch_one(_SELECT_SANDBOX, {"parent_id": workspace_id})
     return None if row is None else row.integer("id")
 
 
-def shown_id(tx: Tx, workspace_id: int) -> int:
+def get_public_id(tx: Tx, workspace_id: int) -> int:
     """Return the id under which a tenant is shown: of a twin, its parent's; of one that is gone, its own."""
-    row = tx.one(_SHOWN, {"id": workspace_id})
+    row = tx.fetch_one(_SELECT_PUBLIC_ID, {"id": workspace_id})
     return workspace_id if row is None else row.integer("shown")
 
 
 def add_workspace(tx: Tx, name: str, *, parent_id: int | None, at: int) -> int | None:
     """Store a workspace and return its id, or None if the name is taken."""
-    row = tx.one(_ADD_WORKSPACE, {"name": name, "parent_id": parent_id, "created_at": at})
+    row = tx.fetch_one(_ADD_WORKSPACE, {"name": name, "parent_id": parent_id, "created_at": at})
     return None if row is None else row.integer("id")
 
 
 def rename_workspace(tx: Tx, workspace_id: int, name: str) -> None:
     """Give a workspace another name, and its twin the one that goes with it."""
-    tx.run(_RENAME, {"of_id": workspace_id, "name": name, "twin_name": twin_name(name)})
+    tx.execute(_RENAME, {"of_id": workspace_id, "name": name, "twin_name": sandbox_name(name)})
 
 
-def twin_name(name: str) -> str:
+def sandbox_name(name: str) -> str:
     """Return the name of the sandbox twin of a workspace: no workspace can have it, since names have no slash."""
     return f"{name}/test"
 
 
 def delete_workspace(tx: Tx, workspace_id: int) -> None:
     """Delete a workspace and its twin; their keys and calls are others' business."""
-    tx.run(_DELETE_WORKSPACE, {"id": workspace_id})
+    tx.execute(_DELETE_WORKSPACE, {"id": workspace_id})
 
 
-def do_once(tx: Tx, name: str, at: int) -> bool:
+def mark_done(tx: Tx, name: str, at: int) -> bool:
     """Note that *name* is done; tell whether it was not done before. A concurrent transaction waits for this one's end."""
-    return tx.one(_ONCE, {"name": name, "at": at}) is not None
+    return tx.fetch_one(_INSERT_ONE_TIME_TASK, {"name": name, "at": at}) is not None
 
 
-def was_done(tx: Tx, name: str) -> bool:
+def is_done(tx: Tx, name: str) -> bool:
     """Tell whether *name* was done."""
-    return tx.one(_WAS_DONE, {"name": name}) is not None
+    return tx.fetch_one(_SELECT_ONE_TIME_TASK, {"name": name}) is not None
 
 
-def _workspace_of(row: Row) -> Workspace:
+def _workspace_from_row(row: Row) -> Workspace:
     return Workspace(
         id=row.integer("id"),
         name=row.text("name"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rookery.agents.api.phases import PhaseRoutes
 from rookery.agents.api.plans import PlanRoutes
 from rookery.agents.api.sessions import SessionRoutes
-from rookery.agents.api.stream import StreamRoutes
+from rookery.agents.api.stream import SessionStreamRoutes
 from rookery.agents.api.tasks import TaskRoutes
 from rookery.agents.api.templates import TemplateRoutes
 from rookery.kernel.http import Route
@@ -22,9 +22,9 @@ class AgentsApi:
     tasks: TaskRoutes
     templates: TemplateRoutes
     sessions: SessionRoutes
-    stream: StreamRoutes
+    streams: SessionStreamRoutes
 
     def routes(self) -> list[Route]:
         """Return every route, relative to either prefix."""
-        parts = (self.plans, self.phases, self.tasks, self.templates, self.sessions, self.stream)
+        parts = (self.plans, self.phases, self.tasks, self.templates, self.sessions, self.streams)
         return [route for part in parts for route in part.routes()]

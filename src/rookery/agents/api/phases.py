@@ -9,8 +9,8 @@ from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rookery.access.guard import caller_of
-from rookery.agents.api.rows import READ, WORK, row
+from rookery.access.guard import get_caller
+from rookery.agents.api.route_table import READ_SCOPE, WORK_SCOPE, make_route
 from rookery.agents.errors import (
     PhaseBlocked,
     PhaseClosed,
@@ -18,28 +18,28 @@ from rookery.agents.errors import (
     PlanArchived,
     PlanNotActive,
     TaskClaimed,
-    TooMany,
+    TooManyItems,
     WrongTransition,
 )
 from rookery.agents.models.plans import Checkpoint
 from rookery.agents.models.views import PhaseView, TaskView
 from rookery.agents.plans.phases import Phases
 from rookery.agents.plans.tasks import Tasks
-from rookery.agents.schemas.plan_answers import (
-    CheckpointAnswer,
-    PhaseAnswer,
-    PhasesAnswer,
-    TaskAnswer,
-    TasksAnswer,
-    checkpoint_answer,
-    phase_answer,
-    task_answer,
+from rookery.agents.schemas.plan_responses import (
+    CheckpointResponse,
+    PhaseResponse,
+    PhasesResponse,
+    TaskResponse,
+    TasksResponse,
+    to_checkpoint_response,
+    to_phase_response,
+    to_task_response,
 )
 from rookery.agents.schemas.plans import CheckpointBody, NewPhaseBody, NewTaskBody, PhasePatch, PhaseStatusBody
 from rookery.agents.schemas.queries import ForceQuery, PhaseTasksQuery
-from rookery.kernel.http import Route, describe, page, reply, respond_with
+from rookery.kernel.http import Route, document_route, json_response, page_response, respond_with
 from rookery.kernel.http.conditional_requests import by_etag, expected, tagged, with_etag
-from rookery.kernel.http.pages import PageQuery
+from rookery.kernel.http.pagination import PageQuery
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,106 +53,126 @@ class PhaseRoutes:
         """Return one row per endpoint."""
         all_, one = "/plans/{plan}/phases", "/plans/{plan}/phases/{phase}"
         return [
-            row(f"GET {all_}", self.get_phases, READ, PhasesAnswer, "list_phases", summary="List the phases of a plan, in their order"),
-            row(
+            make_route(
+                f"GET {all_}",
+                self.get_phases,
+                READ_SCOPE,
+                PhasesResponse,
+                "list_phases",
+                summary="List the phases of a plan, in their order",
+            ),
+            make_route(
                 f"POST {all_}",
                 self.post_phase,
-                WORK,
-                PhaseAnswer,
+                WORK_SCOPE,
+                PhaseResponse,
                 "create_phase",
                 summary="Add a phase with its tasks",
                 status=201,
-                once=True,
+                idempotent=True,
             ),
-            row(f"GET {one}", self.get_phase, READ, PhaseAnswer, "get_phase", summary="Show a phase with its tasks"),
-            row(f"PATCH {one}", self.patch_phase, WORK, PhaseAnswer, "update_phase", summary="Change or move a phase"),
-            row(f"DELETE {one}", self.delete_phase, WORK, None, "delete_phase", summary="Delete a phase with its tasks", status=204),
-            row(
+            make_route(f"GET {one}", self.get_phase, READ_SCOPE, PhaseResponse, "get_phase", summary="Show a phase with its tasks"),
+            make_route(f"PATCH {one}", self.patch_phase, WORK_SCOPE, PhaseResponse, "update_phase", summary="Change or move a phase"),
+            make_route(
+                f"DELETE {one}", self.delete_phase, WORK_SCOPE, None, "delete_phase", summary="Delete a phase with its tasks", status=204
+            ),
+            make_route(
                 f"PATCH {one}/status",
                 self.patch_status,
-                WORK,
-                PhaseAnswer,
+                WORK_SCOPE,
+                PhaseResponse,
                 "set_phase_status",
                 summary="Start, complete, skip, hold or reopen a phase",
             ),
-            row(
+            make_route(
                 f"POST {one}/checkpoints",
                 self.post_checkpoint,
-                WORK,
-                CheckpointAnswer,
+                WORK_SCOPE,
+                CheckpointResponse,
                 "create_checkpoint",
                 summary="Add a checkpoint to a phase",
                 status=201,
-                once=True,
+                idempotent=True,
             ),
-            row(f"GET {one}/tasks", self.get_tasks, READ, TasksAnswer, "list_phase_tasks", summary="List the tasks of a phase"),
-            row(
-                f"POST {one}/tasks", self.post_task, WORK, TaskAnswer, "create_task", summary="Add a task to a phase", status=201, once=True
+            make_route(
+                f"GET {one}/tasks", self.get_tasks, READ_SCOPE, TasksResponse, "list_phase_tasks", summary="List the tasks of a phase"
+            ),
+            make_route(
+                f"POST {one}/tasks",
+                self.post_task,
+                WORK_SCOPE,
+                TaskResponse,
+                "create_task",
+                summary="Add a task to a phase",
+                status=201,
+                idempotent=True,
             ),
         ]
 
     async def get_phases(self, request: Request, plan: str, query: Annotated[PageQuery, Query()]) -> Response:
         """List the phases of a plan without their tasks, in their order."""
-        found = await self.phases.all(caller_of(request), plan, with_tasks=False)
+        found = await self.phases.list_phases(get_caller(request), plan, with_tasks=False)
         shown = found[query.offset : query.offset + query.per_page]
-        return page(request, [phase_answer(view) for view in shown], query=query, total=len(found))
+        return page_response(request, [to_phase_response(view) for view in shown], query=query, total=len(found))
 
     @with_etag
     @by_etag
-    @describe(errors=(PlanArchived, PlanNotActive, TooMany))
+    @document_route(errors=(PlanArchived, PlanNotActive, TooManyItems))
     async def post_phase(self, request: Request, plan: str, body: NewPhaseBody) -> Response:
         """Add a phase to a plan, with its tasks."""
-        answer = respond_with(PhaseView, lambda view: tagged(phase_answer(view), view.phase.version, status=201))
-        return answer(await self.phases.add(caller_of(request), plan, body.draft(body.position), expected=expected(request)))
+        answer = respond_with(PhaseView, lambda view: tagged(to_phase_response(view), view.phase.version, status=201))
+        return answer(await self.phases.add(get_caller(request), plan, body.to_draft(body.position), expected=expected(request)))
 
     @with_etag
     async def get_phase(self, request: Request, plan: str, phase: str) -> Response:
         """Return a phase with its tasks. The path has its id or its position."""
-        view = await self.phases.get(caller_of(request), plan, phase)
-        return tagged(phase_answer(view), view.phase.version)
+        view = await self.phases.get(get_caller(request), plan, phase)
+        return tagged(to_phase_response(view), view.phase.version)
 
     @with_etag
     @by_etag
-    @describe(errors=(PlanArchived,))
+    @document_route(errors=(PlanArchived,))
     async def patch_phase(self, request: Request, plan: str, phase: str, body: PhasePatch) -> Response:
         """Change the name, description, position or dependencies of a phase. Fields that are left out keep their value."""
-        view = await self.phases.change(caller_of(request), plan, phase, body.change(), expected=expected(request))
-        return tagged(phase_answer(view), view.phase.version)
+        view = await self.phases.change(get_caller(request), plan, phase, body.to_change(), expected=expected(request))
+        return tagged(to_phase_response(view), view.phase.version)
 
     @by_etag
-    @describe(errors=(PlanArchived, TaskClaimed))
+    @document_route(errors=(PlanArchived, TaskClaimed))
     async def delete_phase(self, request: Request, plan: str, phase: str, query: Annotated[ForceQuery, Query()]) -> Response:
         """Delete a phase with its tasks. If one of its tasks is claimed, `force` is needed."""
-        await self.phases.remove(caller_of(request), plan, phase, force=query.force, expected=expected(request))
+        await self.phases.remove(get_caller(request), plan, phase, force=query.force, expected=expected(request))
         return Response(status_code=204)
 
     @with_etag
     @by_etag
-    @describe(errors=(PlanArchived, PlanNotActive, PhaseBlocked, PhaseHasOpenTasks, TaskClaimed, WrongTransition))
+    @document_route(errors=(PlanArchived, PlanNotActive, PhaseBlocked, PhaseHasOpenTasks, TaskClaimed, WrongTransition))
     async def patch_status(self, request: Request, plan: str, phase: str, body: PhaseStatusBody) -> Response:
         """Change the status of a phase. A change that the current status does not allow is 409, with the allowed ones."""
-        view = await self.phases.set_status(caller_of(request), plan, phase, body.move(), expected=expected(request))
-        return tagged(phase_answer(view), view.phase.version)
+        view = await self.phases.set_status(get_caller(request), plan, phase, body.to_change(), expected=expected(request))
+        return tagged(to_phase_response(view), view.phase.version)
 
     @by_etag
-    @describe(errors=(PlanArchived, TooMany))
+    @document_route(errors=(PlanArchived, TooManyItems))
     async def post_checkpoint(self, request: Request, plan: str, phase: str, body: CheckpointBody) -> Response:
         """Add a note to a phase. It is shown with the phase."""
-        answer = respond_with(Checkpoint, lambda checkpoint: reply(checkpoint_answer(checkpoint), status=201))
+        answer = respond_with(Checkpoint, lambda checkpoint: json_response(to_checkpoint_response(checkpoint), status=201))
         added = await self.phases.add_checkpoint(
-            caller_of(request), plan, phase, note=body.note, context=body.context or {}, expected=expected(request)
+            get_caller(request), plan, phase, note=body.note, context=body.context or {}, expected=expected(request)
         )
         return answer(added)
 
     async def get_tasks(self, request: Request, plan: str, phase: str, query: Annotated[PhaseTasksQuery, Query()]) -> Response:
         """List the tasks of a phase, in their order."""
-        found, total = await self.tasks.page(caller_of(request), query.query(plan, phase), limit=query.per_page, offset=query.offset)
-        return page(request, [task_answer(view) for view in found], query=query, total=total)
+        found, total = await self.tasks.list_page(
+            get_caller(request), query.to_filter(plan, phase), limit=query.per_page, offset=query.offset
+        )
+        return page_response(request, [to_task_response(view) for view in found], query=query, total=total)
 
     @with_etag
     @by_etag
-    @describe(errors=(PlanArchived, PlanNotActive, PhaseClosed, TooMany))
+    @document_route(errors=(PlanArchived, PlanNotActive, PhaseClosed, TooManyItems))
     async def post_task(self, request: Request, plan: str, phase: str, body: NewTaskBody) -> Response:
         """Add a task to a phase."""
-        answer = respond_with(TaskView, lambda view: tagged(task_answer(view), view.task.version, status=201))
-        return answer(await self.tasks.add(caller_of(request), plan, phase, body.draft(body.position), expected=expected(request)))
+        answer = respond_with(TaskView, lambda view: tagged(to_task_response(view), view.task.version, status=201))
+        return answer(await self.tasks.add(get_caller(request), plan, phase, body.to_draft(body.position), expected=expected(request)))

@@ -10,33 +10,33 @@ from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rookery.access.guard import caller_of
+from rookery.access.guard import get_caller
 from rookery.access.models import Caller
-from rookery.agents.api.rows import require_unconditional, row
+from rookery.agents.api.route_table import make_route, require_unconditional
 from rookery.agents.errors import PlanArchived, WrongTransition
-from rookery.agents.models.sessions import Session, SessionEvent, Shown
-from rookery.agents.schemas.boot import StartedAnswer, boot_answer
-from rookery.agents.schemas.session_events import EventBody, EventsQuery, SessionEventAnswer, event_answer
+from rookery.agents.models.sessions import AgentSession, SessionEvent, SessionView
+from rookery.agents.schemas.boot import StartedResponse, to_boot_response
+from rookery.agents.schemas.session_events import EventBody, SessionEventResponse, SessionEventsQuery, to_session_event_response
 from rookery.agents.schemas.sessions import (
     EndBody,
-    HeartbeatAnswer,
+    HeartbeatResponse,
     ResumeBody,
-    SessionAnswer,
     SessionPatch,
+    SessionResponse,
     SessionsQuery,
     StartBody,
-    heartbeat_answer,
-    session_answer,
+    to_heartbeat_response,
+    to_session_response,
 )
-from rookery.agents.sessions.errors import NothingOffered, SessionActive, SessionEnded, SessionFull, SessionResumed
-from rookery.agents.sessions.verbs import SessionServices
+from rookery.agents.sessions.errors import NoHandoffOffered, SessionActive, SessionEnded, SessionFull, SessionResumed
+from rookery.agents.sessions.session_services import SessionServices
 from rookery.kernel.errors import NotFound
-from rookery.kernel.http import Route, allowed_on_full_disk, describe, page, record_made, reply, respond_with
+from rookery.kernel.http import Route, allowed_on_full_disk, document_route, json_response, page_response, respond_with, store_created_id
 from rookery.kernel.http.conditional_requests import by_etag, expected, tagged, with_etag
-from rookery.kernel.http.pages import Page
+from rookery.kernel.http.pagination import Page
 
-READ, WRITE = "sessions.read", "sessions.write"
-_route = partial(row, tag="Sessions")
+READ_SCOPE, WRITE_SCOPE = "sessions.read", "sessions.write"
+_make_route = partial(make_route, tag="Sessions")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,84 +49,98 @@ class SessionRoutes:
         """Return one row per endpoint."""
         one = "/sessions/{session_id}"
         return [
-            _route("GET /sessions", self.get_sessions, READ, Page[SessionAnswer], "list_sessions", summary="List sessions, newest first"),
-            _route(
+            _make_route(
+                "GET /sessions",
+                self.get_sessions,
+                READ_SCOPE,
+                Page[SessionResponse],
+                "list_sessions",
+                summary="List sessions, newest first",
+            ),
+            _make_route(
                 "POST /sessions",
                 self.post_session,
-                WRITE,
-                StartedAnswer,
+                WRITE_SCOPE,
+                StartedResponse,
                 "start_session",
                 summary="Start a session",
                 status=201,
-                once=True,
-                rebuild=self._started_again,
+                idempotent=True,
+                rebuild_response=self._rebuild_start,
             ),
-            _route(f"GET {one}", self.get_session, READ, SessionAnswer, "get_session", summary="Show a session"),
-            _route(
-                f"PATCH {one}", self.patch_session, WRITE, SessionAnswer, "update_session", summary="Change, pause or continue a session"
+            _make_route(f"GET {one}", self.get_session, READ_SCOPE, SessionResponse, "get_session", summary="Show a session"),
+            _make_route(
+                f"PATCH {one}",
+                self.patch_session,
+                WRITE_SCOPE,
+                SessionResponse,
+                "update_session",
+                summary="Change, pause or continue a session",
             ),
-            _route(
+            _make_route(
                 f"GET {one}/events",
                 self.get_events,
-                READ,
-                Page[SessionEventAnswer],
+                READ_SCOPE,
+                Page[SessionEventResponse],
                 "list_session_events",
                 summary="List the events of a session",
             ),
-            _route(
+            _make_route(
                 f"POST {one}/events",
                 self.post_event,
-                WRITE,
-                SessionEventAnswer,
+                WRITE_SCOPE,
+                SessionEventResponse,
                 "add_session_event",
                 summary="Add an event to a session",
                 status=201,
-                once=True,
+                idempotent=True,
             ),
-            _route(
+            _make_route(
                 f"POST {one}/heartbeat",
                 self.post_heartbeat,
-                WRITE,
-                HeartbeatAnswer,
+                WRITE_SCOPE,
+                HeartbeatResponse,
                 "heartbeat_session",
                 summary="Keep a session alive",
-                spends=False,
+                rate_limited=False,
             ),
-            _route(
+            _make_route(
                 f"POST {one}/end",
                 self.post_end,
-                WRITE,
-                SessionAnswer,
+                WRITE_SCOPE,
+                SessionResponse,
                 "end_session",
                 summary="End a session",
-                once=True,
-                rebuild=self._ended_again,
-                may_be_empty=True,
+                idempotent=True,
+                rebuild_response=self._rebuild_end,
+                body_optional=True,
             ),
-            _route(
+            _make_route(
                 f"POST {one}/resume",
                 self.post_resume,
-                WRITE,
-                StartedAnswer,
+                WRITE_SCOPE,
+                StartedResponse,
                 "resume_session",
                 summary="Start the successor of a session",
                 status=201,
-                once=True,
-                rebuild=self._started_again,
-                may_be_empty=True,
+                idempotent=True,
+                rebuild_response=self._rebuild_start,
+                body_optional=True,
             ),
         ]
 
-    @describe(errors=(NotFound,))
+    @document_route(errors=(NotFound,))
     async def get_sessions(self, request: Request, query: Annotated[SessionsQuery, Query()]) -> Response:
         """List the sessions that the key may see, newest first."""
-        caller = caller_of(request)
-        found, total = await self.sessions.working.page(caller, query.wanted(), plan=query.plan, limit=query.per_page, offset=query.offset)
-        return page(request, [session_answer(caller, each) for each in found], query=query, total=total)
+        caller = get_caller(request)
+        found, total = await self.sessions.records.list_page(
+            caller, query.to_filter(), plan=query.plan, limit=query.per_page, offset=query.offset
+        )
+        return page_response(request, [to_session_response(caller, each) for each in found], query=query, total=total)
 
     @with_etag
     @by_etag
-    @describe(errors=(NotFound, PlanArchived, SessionActive))
+    @document_route(errors=(NotFound, PlanArchived, SessionActive))
     async def post_session(self, request: Request, body: StartBody) -> Response:
         """
         Start a session of an agent.
@@ -134,82 +148,84 @@ class SessionRoutes:
         `boot` in the answer has what the agent starts with: plan, phase, tasks, hand-off, checkpoint and memories.
         """
         require_unconditional(request)
-        caller = caller_of(request)
-        record_made(Session, lambda session: session.id)
-        return await self._started(caller, await self.sessions.starting.start(caller, body.new()))
+        caller = get_caller(request)
+        store_created_id(AgentSession, lambda session: session.id)
+        return await self._reply_started(caller, await self.sessions.starter.start(caller, body.to_request()))
 
     @with_etag
     async def get_session(self, request: Request, session_id: str) -> Response:
         """Return one session."""
-        caller = caller_of(request)
-        return _answer(caller, await self.sessions.working.get(caller, session_id))
+        caller = get_caller(request)
+        return _reply(caller, await self.sessions.records.get(caller, session_id))
 
     @with_etag
     @by_etag
-    @describe(errors=(NothingOffered, SessionEnded, WrongTransition))
+    @document_route(errors=(NoHandoffOffered, SessionEnded, WrongTransition))
     async def patch_session(self, request: Request, session_id: str, body: SessionPatch) -> Response:
         """Change the goal or context of an open session, pause it, or continue it."""
-        caller = caller_of(request)
-        changed = await self.sessions.working.change(caller, session_id, body.change(), expected=expected(request))
-        return _answer(caller, await self.sessions.working.shown(changed))
+        caller = get_caller(request)
+        changed = await self.sessions.records.change(caller, session_id, body.to_change(), expected=expected(request))
+        return _reply(caller, await self.sessions.records.load_view(changed))
 
-    async def get_events(self, request: Request, session_id: str, query: Annotated[EventsQuery, Query()]) -> Response:
+    async def get_events(self, request: Request, session_id: str, query: Annotated[SessionEventsQuery, Query()]) -> Response:
         """List the events of a session, in the order of `seq`."""
-        found, total = await self.sessions.working.events(
-            caller_of(request), session_id, after=query.after, kind=query.kind(), limit=query.per_page, offset=query.offset
+        found, total = await self.sessions.records.list_events(
+            get_caller(request), session_id, after=query.after, event_type=query.to_event_type(), limit=query.per_page, offset=query.offset
         )
-        return page(request, [event_answer(each) for each in found], query=query, total=total)
+        return page_response(request, [to_session_event_response(each) for each in found], query=query, total=total)
 
     @by_etag
-    @describe(errors=(NothingOffered, SessionEnded, SessionFull))
+    @document_route(errors=(NoHandoffOffered, SessionEnded, SessionFull))
     async def post_event(self, request: Request, session_id: str, body: EventBody) -> Response:
         """Append an event to a session: a note, action, decision, checkpoint, question, answer, artifact or error."""
-        answer = respond_with(SessionEvent, lambda event: reply(event_answer(event), status=201))
-        return answer(await self.sessions.working.append(caller_of(request), session_id, body.happening(), expected=expected(request)))
+        answer = respond_with(SessionEvent, lambda event: json_response(to_session_event_response(event), status=201))
+        return answer(await self.sessions.records.append(get_caller(request), session_id, body.to_new_event(), expected=expected(request)))
 
     @allowed_on_full_disk
     @by_etag
-    @describe(errors=(SessionEnded,))
+    @document_route(errors=(SessionEnded,))
     async def post_heartbeat(self, request: Request, session_id: str) -> Response:
         """Record activity, so that the session is not marked as abandoned."""
-        return reply(heartbeat_answer(await self.sessions.working.heartbeat(caller_of(request), session_id, expected=expected(request))))
-
-    @with_etag
-    @by_etag
-    @describe(errors=(SessionEnded,))
-    async def post_end(self, request: Request, session_id: str, body: EndBody) -> Response:
-        """End a session as completed, failed or handed over. Ending it again in the same way changes nothing."""
-        caller = caller_of(request)
-        record_made(Session, lambda session: session.id, status=200)
-        ended = await self.sessions.endings.end(caller, session_id, body.ending(), expected=expected(request))
-        return _answer(caller, await self.sessions.working.shown(ended))
-
-    async def _ended_again(self, request: Request, session_id: str) -> Response:
-        """Return the answer to an end whose process died before the answer was stored."""
-        caller = caller_of(request)
-        return _answer(caller, await self.sessions.working.get(caller, session_id))
-
-    @with_etag
-    @by_etag
-    @describe(errors=(PlanArchived, SessionActive, SessionResumed))
-    async def post_resume(self, request: Request, session_id: str, body: ResumeBody) -> Response:
-        """Start a session that continues an ended one. `boot` in the answer has what the agent starts with."""
-        caller = caller_of(request)
-        record_made(Session, lambda session: session.id)
-        return await self._started(
-            caller, await self.sessions.starting.resume(caller, session_id, body.resumption(), expected=expected(request))
+        return json_response(
+            to_heartbeat_response(await self.sessions.records.heartbeat(get_caller(request), session_id, expected=expected(request)))
         )
 
-    async def _started_again(self, request: Request, session_id: str) -> Response:
-        """Return the answer to a start whose process died before it was stored."""
-        caller = caller_of(request)
-        return await self._started(caller, (await self.sessions.working.get(caller, session_id)).session)
+    @with_etag
+    @by_etag
+    @document_route(errors=(SessionEnded,))
+    async def post_end(self, request: Request, session_id: str, body: EndBody) -> Response:
+        """End a session as completed, failed or handed over. Ending it again in the same way changes nothing."""
+        caller = get_caller(request)
+        store_created_id(AgentSession, lambda session: session.id, status=200)
+        ended = await self.sessions.ender.end(caller, session_id, body.to_request(), expected=expected(request))
+        return _reply(caller, await self.sessions.records.load_view(ended))
 
-    async def _started(self, caller: Caller, session: Session) -> Response:
-        shown, boot = await self.sessions.working.shown(session), await self.sessions.booting.boot(caller, session)
-        answer = StartedAnswer.model_construct(session=session_answer(caller, shown), boot=boot_answer(caller, boot))
+    async def _rebuild_end(self, request: Request, session_id: str) -> Response:
+        """Return the answer to an end whose process died before the answer was stored."""
+        caller = get_caller(request)
+        return _reply(caller, await self.sessions.records.get(caller, session_id))
+
+    @with_etag
+    @by_etag
+    @document_route(errors=(PlanArchived, SessionActive, SessionResumed))
+    async def post_resume(self, request: Request, session_id: str, body: ResumeBody) -> Response:
+        """Start a session that continues an ended one. `boot` in the answer has what the agent starts with."""
+        caller = get_caller(request)
+        store_created_id(AgentSession, lambda session: session.id)
+        return await self._reply_started(
+            caller, await self.sessions.starter.resume(caller, session_id, body.to_request(), expected=expected(request))
+        )
+
+    async def _rebuild_start(self, request: Request, session_id: str) -> Response:
+        """Return the answer to a start whose process died before it was stored."""
+        caller = get_caller(request)
+        return await self._reply_started(caller, (await self.sessions.records.get(caller, session_id)).session)
+
+    async def _reply_started(self, caller: Caller, session: AgentSession) -> Response:
+        shown, boot = await self.sessions.records.load_view(session), await self.sessions.boot_loader.load(caller, session)
+        answer = StartedResponse.model_construct(session=to_session_response(caller, shown), boot=to_boot_response(caller, boot))
         return tagged(answer, session.version, status=201)
 
 
-def _answer(caller: Caller, shown: Shown) -> Response:
-    return tagged(session_answer(caller, shown), shown.session.version)
+def _reply(caller: Caller, view: SessionView) -> Response:
+    return tagged(to_session_response(caller, view), view.session.version)

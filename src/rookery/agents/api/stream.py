@@ -10,27 +10,27 @@ from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rookery.access.guard import caller_of
+from rookery.access.guard import get_caller
 from rookery.access.models import Caller
-from rookery.agents.models.sessions import Session
-from rookery.agents.schemas.session_events import StreamQuery, event_answer
+from rookery.agents.models.sessions import AgentSession
+from rookery.agents.schemas.session_events import SessionStreamQuery, to_session_event_response
 from rookery.agents.sessions.errors import TooManyStreams
-from rookery.agents.sessions.following import Following
+from rookery.agents.sessions.stream import SessionStreams
 from rookery.kernel.errors import ValidationFailed
-from rookery.kernel.http import Described, EventStream, Route, describe, event
+from rookery.kernel.http import DocumentedResponse, EventStream, Route, document_route, encode_event
 
-READ = "sessions.read"
+READ_SCOPE = "sessions.read"
 
-_OVER = Described(says="The session is over, and a browser that comes back has seen all of it: it stops asking.")
+_STREAM_ENDED = DocumentedResponse(description="The session is over, and a browser that comes back has seen all of it: it stops asking.")
 
-_MOST_DIGITS = 18
+_MAX_SEQ_DIGITS = 18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamRoutes:
+class SessionStreamRoutes:
     """Reads a request, follows, shapes each part. Decides nothing."""
 
-    following: Following
+    streams: SessionStreams
 
     def routes(self) -> list[Route]:
         """Return the one row."""
@@ -39,7 +39,7 @@ class StreamRoutes:
                 method="GET",
                 path="/sessions/{session_id}/stream",
                 handler=self.get_stream,
-                needs=READ,
+                required_scope=READ_SCOPE,
                 operation_id="stream_session",
                 summary="Follow a session",
                 description="Server-sent events: one for each event of the session, named after its type and numbered by its seq; "
@@ -49,35 +49,37 @@ class StreamRoutes:
             )
         ]
 
-    @describe(media=("text/event-stream",), reads=("Last-Event-ID",), answers={204: _OVER}, errors=(TooManyStreams,))
-    async def get_stream(self, request: Request, session_id: str, query: Annotated[StreamQuery, Query()]) -> Response:
+    @document_route(
+        media_types=("text/event-stream",), request_headers=("Last-Event-ID",), responses={204: _STREAM_ENDED}, errors=(TooManyStreams,)
+    )
+    async def get_stream(self, request: Request, session_id: str, query: Annotated[SessionStreamQuery, Query()]) -> Response:
         """Send what happened and what happens; 204 to a browser that comes back to a session that is over."""
-        caller = caller_of(request)
-        after = _last_seen(request, query.after)
-        session = await self.following.session(caller, session_id)
+        caller = get_caller(request)
+        after = _parse_last_event_id(request, query.after)
+        session = await self.streams.open_session(caller, session_id)
         if not session.is_open and "last-event-id" in request.headers and after >= session.last_seq:
             return Response(status_code=204)
-        return EventStream(self._parts(caller, session, after))
+        return EventStream(self._iter_parts(caller, session, after))
 
-    async def _parts(self, caller: Caller, session: Session, after: int) -> AsyncGenerator[bytes]:
-        followed = self.following.follow(caller, session, after=after, needs=READ)
+    async def _iter_parts(self, caller: Caller, session: AgentSession, after: int) -> AsyncGenerator[bytes]:
+        followed = self.streams.follow(caller, session, after=after, required_scope=READ_SCOPE)
         try:
             async for news in followed:
                 for each in news.events:
-                    answer = event_answer(each)
-                    yield event(each.type.value, answer.__pydantic_serializer__.to_json(answer), number=each.seq)
+                    answer = to_session_event_response(each)
+                    yield encode_event(each.type.value, answer.__pydantic_serializer__.to_json(answer), event_id=each.seq)
                 if news.status is not None:
-                    name = "end" if news.is_over else "status"
-                    yield event(name, b'{"status":"' + news.status.value.encode() + b'"}')
+                    name = "end" if news.is_ended else "status"
+                    yield encode_event(name, b'{"status":"' + news.status.value.encode() + b'"}')
         finally:
             await followed.aclose()
 
 
-def _last_seen(request: Request, after: int) -> int:
+def _parse_last_event_id(request: Request, after: int) -> int:
     header = request.headers.get("last-event-id")
     if header is None or not header.strip():
         return after
     digits = header.strip()
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS):
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= _MAX_SEQ_DIGITS):
         raise ValidationFailed({"Last-Event-ID": [f"must be the id of an event of the stream, a number; it is {header[:50]!r}"]})
     return int(digits)

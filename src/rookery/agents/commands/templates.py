@@ -12,93 +12,97 @@ from typing import Annotated, Protocol, TypeVar, cast
 
 import typer
 
-from rookery.access.commands.printing import Fields, print_json, print_many, say
-from rookery.access.commands.reading import usage_error
-from rookery.access.commands.terminal import DryRun, Json, Where, operator, workspace_of
-from rookery.access.commands.terminal import Services as AccessServices
+from rookery.access.commands.command_context import AccessCommandServices as AccessServices
+from rookery.access.commands.command_context import DryRunOption, JsonOption, WorkspaceOption, get_operator, resolve_workspace
+from rookery.access.commands.options import raise_usage_error
+from rookery.access.commands.output import Fields, print_json, print_list, print_notice
 from rookery.agents.errors import SlugTaken, TemplateReadOnly
-from rookery.agents.models.templates import Filled, JsonObject, KeptTemplate, Template, TemplateSource
-from rookery.agents.schemas.templates import TemplateBody, read_template, shown
-from rookery.agents.templates.files import LONGEST_FILE, read_file, write_file
-from rookery.agents.templates.filling import filled, idle
-from rookery.agents.templates.library import Author, Templates
-from rookery.agents.templates.shipped import shipped
-from rookery.agents.templates.variables import read_text
-from rookery.agents.templates.versions import version_of
+from rookery.agents.models.templates import JsonObject, RenderedTemplate, StoredTemplate, Template, TemplateSource
+from rookery.agents.schemas.templates import TemplateBody, parse_template, to_template_response
+from rookery.agents.templates.library import TemplateAuthor, Templates
+from rookery.agents.templates.render import list_unused_variables, render_template
+from rookery.agents.templates.shipped import load_shipped_templates
+from rookery.agents.templates.template_files import MAX_FILE_BYTES, parse_template_file, render_template_file
+from rookery.agents.templates.variables import parse_text
+from rookery.agents.templates.versions import compute_version
 from rookery.kernel.errors import NotFound, RookeryError, ValidationFailed
 
 app = typer.Typer(help="Templates of plans.", no_args_is_help=True)
 
 _COLUMNS = ("slug", "name", "source", "category", "version", "variables", "phases", "tasks")
-_IN_TABLE = ("slug", "name", "source", "variables", "phases", "tasks", "category", "version")
-_ALL = 1_000
+_TABLE_COLUMNS = ("slug", "name", "source", "variables", "phases", "tasks", "category", "version")
+_MAX_LISTED = 1_000
 
 T = TypeVar("T")
 
-Source = Annotated[str, typer.Argument(help="A template's slug, or a YAML or JSON file of one; - is standard input.")]
-File = Annotated[str, typer.Argument(help="A YAML or JSON file; - is standard input.")]
-Slug = Annotated[str | None, typer.Option("--slug", help="Its slug; by default what the file says, or its name.", show_default=False)]
+TemplateSourceArgument = Annotated[str, typer.Argument(help="A template's slug, or a YAML or JSON file of one; - is standard input.")]
+TemplateFileArgument = Annotated[str, typer.Argument(help="A YAML or JSON file; - is standard input.")]
+TemplateSlugOption = Annotated[
+    str | None, typer.Option("--slug", help="Its slug; by default what the file says, or its name.", show_default=False)
+]
 
 
-class AgentServices(Protocol):
+class AgentCommandServices(Protocol):
     """Agent work."""
 
     @property
     def templates(self) -> Templates: ...
 
 
-class Opened(Protocol):
+class AgentPlatform(Protocol):
     """The platform, opened for one command."""
 
     @property
     def access(self) -> AccessServices: ...
 
     @property
-    def agents(self) -> AgentServices: ...
+    def agents(self) -> AgentCommandServices: ...
 
 
-class Context(Protocol):
+class AgentCommandContext(Protocol):
     """What the command line hands every command as `typer.Context.obj`."""
 
-    def open(self) -> AbstractAsyncContextManager[Opened]:
+    def open(self) -> AbstractAsyncContextManager[AgentPlatform]:
         """Open the platform on its store."""
         ...
 
 
-class _Unusable(RookeryError):
+class _CommandFailed(RookeryError):
     """The command cannot be done; exit code 1."""
 
 
 @app.command("list")
-def list_(context: typer.Context, *, workspace: Where = None, as_json: Json = False) -> None:
+def list_(context: typer.Context, *, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
     """List the templates that come with Rookery, and a workspace's own."""
 
-    async def work(opened: Opened) -> Sequence[KeptTemplate]:
-        owner = await workspace_of(opened.access, workspace)
-        found, _ = await opened.agents.templates.page(owner.id, limit=_ALL, offset=0)
+    async def work(opened: AgentPlatform) -> Sequence[StoredTemplate]:
+        owner = await resolve_workspace(opened.access, workspace)
+        found, _ = await opened.agents.templates.list_page(owner.id, limit=_MAX_LISTED, offset=0)
         return found
 
-    rows = [_row(each) for each in _run(context, work)]
+    rows = [_to_row(each) for each in _run(context, work)]
     if as_json:
         print_json(rows)
     else:
-        print_many(rows, _COLUMNS, in_table=_IN_TABLE)
+        print_list(rows, _COLUMNS, table_columns=_TABLE_COLUMNS)
 
 
 @app.command()
-def show(context: typer.Context, source: Source, *, workspace: Where = None, as_json: Json = False) -> None:
+def show(context: typer.Context, source: TemplateSourceArgument, *, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
     """Show a template as the file that it would be; saved under another slug, it can be changed and added."""
-    kept = _kept(context, source, workspace)
+    kept = _load_template(context, source, workspace)
     if as_json:
-        print_json(shown(kept).model_dump(mode="json"))
+        print_json(to_template_response(kept).model_dump(mode="json"))
     else:
-        print(write_file({"slug": kept.template.slug, **kept.template.document}), end="")  # noqa: T201 - the command's answer
+        print(render_template_file({"slug": kept.template.slug, **kept.template.document}), end="")  # noqa: T201 - the command's answer
 
 
 @app.command()
-def check(files: Annotated[list[str], typer.Argument(help="YAML or JSON files; - is standard input.")], *, as_json: Json = False) -> None:
+def check(
+    files: Annotated[list[str], typer.Argument(help="YAML or JSON files; - is standard input.")], *, as_json: JsonOption = False
+) -> None:
     """Say what is wrong with files of templates; exit code 1 if one cannot be used. Nothing is opened."""
-    found = [_checked(each) for each in files]
+    found = [_check_file(each) for each in files]
     if as_json:
         print_json(found)
     else:
@@ -108,7 +112,7 @@ def check(files: Annotated[list[str], typer.Argument(help="YAML or JSON files; -
                 for text in texts:
                     print(f"  {field}: {text}")  # noqa: T201 - as above
             for warning in cast("Sequence[str]", each["warnings"]):
-                say(f"  {warning}")
+                print_notice(f"  {warning}")
     if not all(each["ok"] for each in found):
         raise typer.Exit(1)
 
@@ -116,136 +120,143 @@ def check(files: Annotated[list[str], typer.Argument(help="YAML or JSON files; -
 @app.command()
 def preview(
     context: typer.Context,
-    source: Source,
+    source: TemplateSourceArgument,
     *,
     var: Annotated[list[str] | None, typer.Option("--var", help="NAME=VALUE; may be repeated.", show_default=False)] = None,
-    workspace: Where = None,
-    as_json: Json = False,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Show the plan that a template would make; nothing is kept."""
-    kept = _kept(context, source, workspace)
+    kept = _load_template(context, source, workspace)
     variables = kept.template.variables
-    given = {name: read_text(variables[name], text) if name in variables else text for name, text in _pairs(var or [])}
+    given = {name: parse_text(variables[name], text) if name in variables else text for name, text in _parse_pairs(var or [])}
     try:
-        made = filled(kept, given)
+        made = render_template(kept, given)
     except ValidationFailed as error:
         fields = cast("Mapping[str, Sequence[str]]", error.detail["errors"])
-        raise _Unusable("\n".join(f"{field}: {text}" for field, texts in fields.items() for text in texts)) from None
+        raise _CommandFailed("\n".join(f"{field}: {text}" for field, texts in fields.items() for text in texts)) from None
     if as_json:
         print_json({"template": kept.template.slug, "version": kept.version, "variables": made.variables, "plan": made.plan})
     else:
-        print(_as_markdown(made))  # noqa: T201 - the command's answer
+        print(_render_markdown(made))  # noqa: T201 - the command's answer
 
 
 @app.command()
 def add(
     context: typer.Context,
-    file: File,
+    file: TemplateFileArgument,
     *,
-    slug: Slug = None,
+    slug: TemplateSlugOption = None,
     replace: Annotated[bool, typer.Option("--replace", help="Put it in the place of one of that slug, as another version.")] = False,
-    workspace: Where = None,
-    dry_run: DryRun = False,
-    as_json: Json = False,
+    workspace: WorkspaceOption = None,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Add a file's template to a workspace; everybody there sees it at once."""
-    body = _body(file, slug)
+    body = _parse_file(file, slug)
 
-    async def work(opened: Opened) -> KeptTemplate:
-        owner = await workspace_of(opened.access, workspace)
-        author, templates = Author(workspace_id=owner.id, shown_workspace_id=owner.id, by=operator()), opened.agents.templates
+    async def work(opened: AgentPlatform) -> StoredTemplate:
+        owner = await resolve_workspace(opened.access, workspace)
+        author, templates = (
+            TemplateAuthor(workspace_id=owner.id, shown_workspace_id=owner.id, actor=get_operator()),
+            opened.agents.templates,
+        )
         if dry_run:
-            return await _would_add(templates, owner.id, body, replace=replace)
+            return await _preview_add(templates, owner.id, body, replace=replace)
         if replace:
             try:
-                return await templates.replace(author, body.slug, body.document())
+                return await templates.replace(author, body.slug, body.to_document())
             except NotFound:
                 pass
-        return await templates.add(author, body.slug, body.document())
+        return await templates.add(author, body.slug, body.to_document())
 
     kept = _run(context, work)
     if as_json:
-        print_json({**_row(kept), "dry_run": dry_run})
+        print_json({**_to_row(kept), "dry_run": dry_run})
     else:
         print(f"{'Would add' if dry_run else 'Added'} {kept.template.slug}, version {kept.version}.")  # noqa: T201 - the command's answer
         _warn(kept.template)
 
 
-async def _would_add(templates: Templates, workspace_id: int, body: TemplateBody, *, replace: bool) -> KeptTemplate:
+async def _preview_add(templates: Templates, workspace_id: int, body: TemplateBody, *, replace: bool) -> StoredTemplate:
     """Return what would be kept, or refuse as it would be refused."""
-    document = body.document()
-    if body.slug in shipped() and replace:
+    document = body.to_document()
+    if body.slug in load_shipped_templates() and replace:
         raise TemplateReadOnly(body.slug)
     with contextlib.suppress(NotFound):
         await templates.get(workspace_id, body.slug)
         if not replace:
             raise SlugTaken("template", body.slug)
-    return KeptTemplate(template=Template.of(body.slug, document), version=version_of(document), source=TemplateSource.WORKSPACE)
+    return StoredTemplate(
+        template=Template.from_document(body.slug, document), version=compute_version(document), source=TemplateSource.WORKSPACE
+    )
 
 
-def _kept(context: typer.Context, source: str, workspace: str | None) -> KeptTemplate:
+def _load_template(context: typer.Context, source: str, workspace: str | None) -> StoredTemplate:
     """Return the template of a file, or of a slug; one that comes with Rookery without opening anything."""
     if source == "-" or Path(source).suffix in {".yaml", ".yml", ".json"}:
-        body = _body(source, None)
-        document = body.document()
-        return KeptTemplate(template=Template.of(body.slug, document), version=version_of(document), source=TemplateSource.WORKSPACE)
-    if source in shipped():
-        return shipped()[source]
+        body = _parse_file(source, None)
+        document = body.to_document()
+        return StoredTemplate(
+            template=Template.from_document(body.slug, document), version=compute_version(document), source=TemplateSource.WORKSPACE
+        )
+    if source in load_shipped_templates():
+        return load_shipped_templates()[source]
 
-    async def work(opened: Opened) -> KeptTemplate:
-        owner = await workspace_of(opened.access, workspace)
+    async def work(opened: AgentPlatform) -> StoredTemplate:
+        owner = await resolve_workspace(opened.access, workspace)
         return await opened.agents.templates.get(owner.id, source)
 
     return _run(context, work)
 
 
-def _body(file: str, slug: str | None) -> TemplateBody:
+def _parse_file(file: str, slug: str | None) -> TemplateBody:
     """Return the template of *file*, which can be used."""
-    document = read_file(_text(file))
+    document = parse_template_file(_read_file(file))
     named = slug or document.get("slug") or Path(file).stem.lower().replace("_", "-")
-    return read_template({**document, "slug": named})
+    return parse_template({**document, "slug": named})
 
 
-def _text(file: str) -> str:
+def _read_file(file: str) -> str:
     try:
         if file == "-":
-            return sys.stdin.buffer.read(LONGEST_FILE + 1).decode()
+            return sys.stdin.buffer.read(MAX_FILE_BYTES + 1).decode()
         with Path(file).expanduser().open("rb") as opened:
-            return opened.read(LONGEST_FILE + 1).decode()
+            return opened.read(MAX_FILE_BYTES + 1).decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise _Unusable(f"{file} cannot be read: {error}") from None
+        raise _CommandFailed(f"{file} cannot be read: {error}") from None
 
 
-def _checked(file: str) -> Fields:
+def _check_file(file: str) -> Fields:
     try:
-        body = _body(file, None)
+        body = _parse_file(file, None)
     except ValidationFailed as error:
         return {"file": file, "ok": False, "errors": error.detail["errors"], "warnings": []}
-    except _Unusable as error:
+    except _CommandFailed as error:
         return {"file": file, "ok": False, "errors": {"file": [error.message]}, "warnings": []}
-    return {"file": file, "ok": True, "errors": {}, "warnings": _warnings(Template.of(body.slug, body.document()))}
+    return {"file": file, "ok": True, "errors": {}, "warnings": _list_warnings(Template.from_document(body.slug, body.to_document()))}
 
 
 def _warn(template: Template) -> None:
-    for warning in _warnings(template):
-        say(warning)
+    for warning in _list_warnings(template):
+        print_notice(warning)
 
 
-def _warnings(template: Template) -> list[str]:
-    return [f"The variable {name!r} is asked for, and stands nowhere." for name in idle(template)]
+def _list_warnings(template: Template) -> list[str]:
+    return [f"The variable {name!r} is asked for, and stands nowhere." for name in list_unused_variables(template)]
 
 
-def _pairs(texts: Sequence[str]) -> list[tuple[str, str]]:
+def _parse_pairs(texts: Sequence[str]) -> list[tuple[str, str]]:
     pairs: list[tuple[str, str]] = []
     for text in texts:
         name, found, value = text.partition("=")
         if not found or not name.strip():
-            usage_error("--var takes NAME=VALUE.")
+            raise_usage_error("--var takes NAME=VALUE.")
         pairs.append((name.strip(), value))
     return pairs
 
 
-def _row(kept: KeptTemplate) -> Fields:
+def _to_row(kept: StoredTemplate) -> Fields:
     template = kept.template
     return {
         "slug": template.slug,
@@ -259,7 +270,7 @@ def _row(kept: KeptTemplate) -> Fields:
     }
 
 
-def _as_markdown(made: Filled) -> str:
+def _render_markdown(made: RenderedTemplate) -> str:
     """Return the plan as a person reads it."""
     lines = [f"# {made.plan['title']}", "", str(made.plan["description"])]
     for phase in cast("Sequence[JsonObject]", made.plan["phases"]):
@@ -270,11 +281,11 @@ def _as_markdown(made: Filled) -> str:
     return "\n".join(lines)
 
 
-def _run(context: typer.Context, work: Callable[[Opened], Awaitable[T]]) -> T:
+def _run(context: typer.Context, work: Callable[[AgentPlatform], Awaitable[T]]) -> T:
     """Open the platform, do *work*, close it."""
 
     async def inside() -> T:
-        async with cast("Context", context.obj).open() as opened:
+        async with cast("AgentCommandContext", context.obj).open() as opened:
             return await work(opened)
 
     return asyncio.run(inside())

@@ -9,28 +9,28 @@ from typing import Protocol
 import orjson
 
 from rookery.access.models import Caller
-from rookery.agents.mcp_tools.plan_tools import PLANS, TASKS
-from rookery.agents.mcp_tools.planning import PlanTools
-from rookery.agents.mcp_tools.reading import without_empty
-from rookery.agents.mcp_tools.session_tools import SESSIONS
-from rookery.agents.mcp_tools.shapes import AgentsTool, parsed
-from rookery.agents.mcp_tools.sitting import SessionTools
-from rookery.agents.mcp_tools.working import TaskTools
+from rookery.agents.mcp_tools.plan_handler import PlanToolHandler
+from rookery.agents.mcp_tools.plan_tools import PLAN_TOOLS, TASK_TOOLS
+from rookery.agents.mcp_tools.serialization import drop_empty
+from rookery.agents.mcp_tools.session_handler import SessionToolHandler
+from rookery.agents.mcp_tools.session_tools import SESSION_TOOLS
+from rookery.agents.mcp_tools.task_handler import TaskToolHandler
+from rookery.agents.mcp_tools.tool_schemas import AgentsTool, parse_object_arguments
 from rookery.agents.plans.claims import Claims
 from rookery.agents.plans.phases import Phases
 from rookery.agents.plans.plans import Plans
 from rookery.agents.plans.tasks import Tasks
-from rookery.agents.sessions.verbs import SessionServices
+from rookery.agents.sessions.session_services import SessionServices
 from rookery.agents.templates.library import Templates
 from rookery.kernel.errors import NotFound
 
-TOOLS: Sequence[AgentsTool] = (*SESSIONS, *TASKS, *PLANS)
+TOOLS: Sequence[AgentsTool] = (*SESSION_TOOLS, *TASK_TOOLS, *PLAN_TOOLS)
 """In the order in which an agent needs them."""
 
 _BY_NAME = {tool.name: tool for tool in TOOLS}
 
 
-class Services(Protocol):
+class AgentToolServices(Protocol):
     """The verbs of agent work."""
 
     @property
@@ -56,9 +56,9 @@ class Services(Protocol):
 class AgentsServer:
     """The built-in server `agents`: it acts as its caller, with the verbs of the REST API."""
 
-    planning: PlanTools
-    working: TaskTools
-    sitting: SessionTools
+    plan_tools: PlanToolHandler
+    task_tools: TaskToolHandler
+    session_tools: SessionToolHandler
     id: str = "agents"
     name: str = "Agent work"
     tagline: str = "Plans, tasks and sessions that agents share."
@@ -68,12 +68,12 @@ class AgentsServer:
     )
 
     @classmethod
-    def of(cls, agents: Services) -> AgentsServer:
+    def from_services(cls, agents: AgentToolServices) -> AgentsServer:
         """Return the server of *agents*."""
         return cls(
-            planning=PlanTools(plans=agents.plans, phases=agents.phases, templates=agents.templates),
-            working=TaskTools(tasks=agents.tasks, claims=agents.claims),
-            sitting=SessionTools(sessions=agents.sessions),
+            plan_tools=PlanToolHandler(plans=agents.plans, phases=agents.phases, templates=agents.templates),
+            task_tools=TaskToolHandler(tasks=agents.tasks, claims=agents.claims),
+            session_tools=SessionToolHandler(sessions=agents.sessions),
         )
 
     def tools(self) -> Sequence[AgentsTool]:
@@ -90,8 +90,8 @@ class AgentsServer:
         """
         known = _BY_NAME.get(tool)
         if known is not None:
-            arguments = parsed(known, arguments)
-        for part in (self.sitting, self.working, self.planning):
+            arguments = parse_object_arguments(known, arguments)
+        for part in (self.session_tools, self.task_tools, self.plan_tools):
             answer = await part.call(tool, arguments, caller)
             if answer is not None:
                 return answer
@@ -100,4 +100,4 @@ class AgentsServer:
     def text(self, tool: str, answer: Mapping[str, object]) -> str:
         """Return what a model reads of an answer: all of it but null and empty fields."""
         del tool
-        return orjson.dumps(without_empty(answer)).decode()
+        return orjson.dumps(drop_empty(answer)).decode()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from rookery.agents.models.plans import Criterion, Object, PlanStatus, TaskStatus
+from rookery.agents.models.plans import Criterion, JsonObject, PlanStatus, TaskStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +19,7 @@ class TaskDraft:
     key: str | None = None
     depends_on: tuple[str | int, ...] = ()
     acceptance_criteria: tuple[Criterion, ...] = ()
-    metadata: Object = field(default_factory=dict[str, object])
+    metadata: JsonObject = field(default_factory=dict[str, object])
     position: int | None = None
 
 
@@ -32,7 +32,7 @@ class PhaseDraft:
     key: str | None = None
     depends_on: tuple[str | int, ...] = ()
     acceptance_criteria: tuple[Criterion, ...] = ()
-    metadata: Object = field(default_factory=dict[str, object])
+    metadata: JsonObject = field(default_factory=dict[str, object])
     tasks: tuple[TaskDraft, ...] = ()
     position: int | None = None
 
@@ -56,14 +56,14 @@ class PlanDraft:
     project: str | None = None
     template: str | None = None
     template_version: str | None = None
-    variables: Object | None = None
-    metadata: Object = field(default_factory=dict[str, object])
+    variables: JsonObject | None = None
+    metadata: JsonObject = field(default_factory=dict[str, object])
     phases: tuple[PhaseDraft, ...] = ()
     is_flat: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanFilters:
+class PlanFilter:
     """Which plans are asked for; None: all, but archived ones only by their status. *q* is found in title, slug or description."""
 
     status: PlanStatus | None = None
@@ -87,27 +87,27 @@ class TaskState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanChange:
-    """What to change of a plan: only the fields that *given* names count."""
+    """What to change of a plan: only the fields that *fields_set* names count."""
 
-    given: frozenset[str]
+    fields_set: frozenset[str]
     title: str = ""
     description: str = ""
     org: str | None = None
     project: str | None = None
-    metadata: Object = field(default_factory=dict[str, object])
+    metadata: JsonObject = field(default_factory=dict[str, object])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseChange:
     """The same of a phase; *position* puts it there and moves those between."""
 
-    given: frozenset[str]
+    fields_set: frozenset[str]
     name: str = ""
     description: str = ""
     position: int = 1
     depends_on: tuple[str | int, ...] = ()
     acceptance_criteria: tuple[Criterion, ...] = ()
-    metadata: Object = field(default_factory=dict[str, object])
+    metadata: JsonObject = field(default_factory=dict[str, object])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +121,7 @@ class TaskChange:
         force: Change the status whoever has it, and whatever it waits for; recorded.
     """
 
-    given: frozenset[str]
+    fields_set: frozenset[str]
     name: str = ""
     description: str = ""
     notes: str = ""
@@ -129,7 +129,7 @@ class TaskChange:
     position: int = 1
     depends_on: tuple[str | int, ...] = ()
     acceptance_criteria: tuple[Criterion, ...] = ()
-    metadata: Object = field(default_factory=dict[str, object])
+    metadata: JsonObject = field(default_factory=dict[str, object])
     status: TaskStatus = TaskStatus.PENDING
     result: object = None
     reason: str | None = None
@@ -138,7 +138,7 @@ class TaskChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskQuery:
+class TaskFilter:
     """Which tasks are asked for; None: all. *plan* is a slug or an id, *phase* an id or a position."""
 
     state: TaskState | None = None

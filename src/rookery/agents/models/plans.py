@@ -9,16 +9,16 @@ from enum import StrEnum
 
 from rookery.access.models import Caller
 
-MAX_PHASES = 200
+MAX_PHASES_PER_PLAN = 200
 """Phases of a plan."""
 
-MAX_TASKS = 10_000
+MAX_TASKS_PER_PLAN = 10_000
 """Tasks of a plan, in all its phases together."""
 
-MAX_ATTEMPTS = 5
+MAX_TASK_ATTEMPTS = 5
 """A task whose lease ran out more often fails: something in it stops whoever takes it (D-61)."""
 
-Object = Mapping[str, object]
+JsonObject = Mapping[str, object]
 """A JSON object of the caller's own."""
 
 
@@ -53,8 +53,8 @@ class TaskStatus(StrEnum):
     ON_HOLD = "on_hold"
 
 
-OPEN_TASK = frozenset({TaskStatus.PENDING, TaskStatus.IN_PROGRESS, TaskStatus.FAILED, TaskStatus.ON_HOLD})
-OPEN_PHASE = frozenset({PhaseStatus.PENDING, PhaseStatus.IN_PROGRESS, PhaseStatus.ON_HOLD})
+OPEN_TASK_STATUSES = frozenset({TaskStatus.PENDING, TaskStatus.IN_PROGRESS, TaskStatus.FAILED, TaskStatus.ON_HOLD})
+OPEN_PHASE_STATUSES = frozenset({PhaseStatus.PENDING, PhaseStatus.IN_PROGRESS, PhaseStatus.ON_HOLD})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,8 +101,8 @@ class Plan:
     project: str | None
     template: str | None = None
     template_version: str | None = None
-    variables: Object | None = None
-    metadata: Object
+    variables: JsonObject | None = None
+    metadata: JsonObject
     created_by: str
     archived_from: PlanStatus | None = None
     archive_reason: str | None = None
@@ -128,7 +128,7 @@ class Phase:
     status: PhaseStatus
     hold_reason: str | None = None
     acceptance_criteria: tuple[Criterion, ...]
-    metadata: Object
+    metadata: JsonObject
     version: int = 1
     created_at: datetime
     updated_at: datetime
@@ -145,14 +145,14 @@ class Checkpoint:
     plan_id: str
     phase_id: str
     note: str
-    context: Object
+    context: JsonObject
     key_id: str
     agent_id: str | None
     created_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class TaskClaim:
     """
     A lease of a task: until *expires_at*, and longer with each heartbeat.
 
@@ -198,16 +198,16 @@ class Task:
     result: object = None
     error: str | None = None
     acceptance_criteria: tuple[Criterion, ...]
-    metadata: Object
+    metadata: JsonObject
     attempts: int = 0
-    claim: Claim | None = None
+    claim: TaskClaim | None = None
     version: int = 1
     created_at: datetime
     updated_at: datetime
     started_at: datetime | None = None
     completed_at: datetime | None = None
 
-    def at(self, now: datetime) -> Task:
+    def as_of(self, now: datetime) -> Task:
         """
         Return the task as it is at *now*: a lease that has run out is none, whoever notes it first.
 
@@ -215,11 +215,11 @@ class Task:
         """
         if self.claim is None or self.claim.expires_at > now:
             return self
-        return lapsed(self, now)
+        return with_expired_lease(self, now)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class By:
+class EventActor:
     """Who makes a change, as its event keeps it: *session_id* where the change was made in one."""
 
     key_id: str
@@ -227,12 +227,12 @@ class By:
     session_id: str | None = None
 
     @classmethod
-    def of(cls, caller: Caller, session_id: str | None = None) -> By:
+    def from_caller(cls, caller: Caller, session_id: str | None = None) -> EventActor:
         """Return who acts when *caller* makes a change."""
         return cls(key_id=caller.key_id, agent_id=caller.agent_id, session_id=session_id)
 
 
-SWEEPER = By(key_id="", agent_id=None)
+SYSTEM_ACTOR = EventActor(key_id="", agent_id=None)
 """Who notes that a lease has run out."""
 
 
@@ -258,11 +258,11 @@ class PlanEvent:
     session_id: str | None
     phase_id: str | None
     task_id: str | None
-    data: Object
+    data: JsonObject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Within:
+class PlanAccessFilter:
     """
     Which plans somebody may see at all: those of their workspace, and of the orgs and projects that their key names (D-23).
 
@@ -275,11 +275,11 @@ class Within:
     projects: frozenset[str] | None = None
 
     @classmethod
-    def of(cls, caller: Caller) -> Within:
+    def from_caller(cls, caller: Caller) -> PlanAccessFilter:
         """Return what *caller* may see."""
         return cls(workspace_id=caller.workspace_id, orgs=caller.orgs, projects=caller.projects)
 
-    def sees(self, plan: Plan) -> bool:
+    def allows(self, plan: Plan) -> bool:
         """Tell whether *plan* is among them."""
         return (
             plan.workspace_id == self.workspace_id
@@ -288,10 +288,10 @@ class Within:
         )
 
 
-def lapsed(task: Task, now: datetime) -> Task:
+def with_expired_lease(task: Task, now: datetime) -> Task:
     """Return *task* after its lease ran out: to be taken again, or failed when that happened too often (D-61)."""
     attempts = task.attempts + 1
-    if attempts > MAX_ATTEMPTS:
+    if attempts > MAX_TASK_ATTEMPTS:
         return replace(
             task, status=TaskStatus.FAILED, attempts=attempts, claim=None, error=f"Its lease ran out {attempts} times.", updated_at=now
         )

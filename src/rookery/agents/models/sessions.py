@@ -19,16 +19,16 @@ class SessionStatus(StrEnum):
     ABANDONED = "abandoned"
 
 
-OPEN = frozenset({SessionStatus.ACTIVE, SessionStatus.PAUSED})
+OPEN_SESSION_STATUSES = frozenset({SessionStatus.ACTIVE, SessionStatus.PAUSED})
 
-SUPERSEDED = "superseded"
+END_REASON_SUPERSEDED = "superseded"
 """Why a session ended that another one took over from."""
 
-RESUMED = "resumed"
+END_REASON_RESUMED = "resumed"
 """Why a session ended that was paused and got a successor."""
 
 
-class EventType(StrEnum):
+class SessionEventType(StrEnum):
     """What kind of thing happened."""
 
     NOTE = "note"
@@ -42,7 +42,7 @@ class EventType(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Notes:
+class SessionNotes:
     """What one session tells the next: plain sentences, and *refs* to what they speak of (branch, commit, files…)."""
 
     summary: str | None = None
@@ -54,7 +54,7 @@ class Notes:
     refs: Mapping[str, object] = field(default_factory=dict[str, object])
 
 
-class Taken(StrEnum):
+class HandoffOutcome(StrEnum):
     """How a hand-off ceased to be offered."""
 
     LOADED = "loaded"
@@ -78,15 +78,15 @@ class Handoff:
     workspace_id: int
     plan_id: str | None
     agent_id: str
-    notes: Notes
+    notes: SessionNotes
     written_at: datetime
     taken_by: str | None = None
     taken_at: datetime | None = None
-    taken_how: Taken | None = None
+    taken_how: HandoffOutcome | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class AgentSession:
     """
     One stretch of one agent's work; times are UTC.
 
@@ -131,7 +131,7 @@ class Session:
     @property
     def is_open(self) -> bool:
         """Whether it may still be worked in."""
-        return self.status in OPEN
+        return self.status in OPEN_SESSION_STATUSES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +147,7 @@ class SessionEvent:
     session_id: str
     workspace_id: int
     seq: int
-    type: EventType
+    type: SessionEventType
     message: str
     data: Mapping[str, object]
     state: Mapping[str, object] | None
@@ -158,10 +158,10 @@ class SessionEvent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Happening:
+class NewSessionEvent:
     """An event to be, as its author gave it."""
 
-    type: EventType = EventType.NOTE
+    type: SessionEventType = SessionEventType.NOTE
     message: str = ""
     data: Mapping[str, object] = field(default_factory=dict[str, object])
     state: Mapping[str, object] | None = None
@@ -192,7 +192,7 @@ class NewSession:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resumption:
+class SessionResumeRequest:
     """What resuming a session asks for; None: as the session before had it, and for agent_id the caller's own."""
 
     agent_type: str | None = None
@@ -204,19 +204,19 @@ class Resumption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionChange:
-    """What PATCH changes: the fields that *given* names, the others stay."""
+    """What PATCH changes: the fields that *fields_set* names, the others stay."""
 
-    given: frozenset[str]
+    fields_set: frozenset[str]
     status: SessionStatus = SessionStatus.ACTIVE
     goal: str | None = None
     context: Mapping[str, object] = field(default_factory=dict[str, object])
     summary: str | None = None
-    handoff: Notes | None = None
-    acknowledge: Taken = Taken.LOADED
+    handoff: SessionNotes | None = None
+    acknowledge: HandoffOutcome = HandoffOutcome.LOADED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class SessionEndRequest:
     """
     How a session ends.
 
@@ -226,7 +226,7 @@ class Ending:
 
     status: SessionStatus = SessionStatus.COMPLETED
     summary: str | None = None
-    handoff: Notes | None = None
+    handoff: SessionNotes | None = None
     promote: bool | tuple[str, ...] = False
 
 
@@ -244,10 +244,10 @@ class SessionFilter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class SessionView:
     """A session with what is shown beside it: its own hand-off, and what it did, as far as other rows tell."""
 
-    session: Session
+    session: AgentSession
     plan_slug: str | None
     handoff: Handoff | None
     tool_calls: int
@@ -255,20 +255,20 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offered:
+class PreviousSessionState:
     """What a session that starts is told beside its plan: the hand-off and the last checkpoint, each with its age in seconds."""
 
     handoff: Handoff | None
     handoff_age_s: float
     checkpoint: SessionEvent | None
-    checkpoint_agent: str | None
+    checkpoint_agent_id: str | None
     checkpoint_age_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Followed:
+class SessionUpdate:
     """What a stream tells next: events, in order, and how the session stands if that changed."""
 
     events: Sequence[SessionEvent]
     status: SessionStatus | None = None
-    is_over: bool = False
+    is_ended: bool = False

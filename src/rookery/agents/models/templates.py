@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Literal, cast
 
 JsonObject = Mapping[str, object]
-Scalar = str | int | float | bool
+TemplateValue = str | int | float | bool
 VariableType = Literal["string", "integer", "number", "boolean"]
 
 
@@ -21,7 +21,7 @@ class TemplateSource(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Variable:
+class TemplateVariable:
     """
     What a template asks whoever uses it.
 
@@ -34,8 +34,8 @@ class Variable:
     description: str = ""
     type: VariableType = "string"
     required: bool = False
-    default: Scalar | None = None
-    enum: tuple[Scalar, ...] | None = None
+    default: TemplateValue | None = None
+    enum: tuple[TemplateValue, ...] | None = None
     pattern: str | None = None
 
 
@@ -54,25 +54,28 @@ class Template:
     name: str
     description: str
     category: str
-    variables: Mapping[str, Variable]
+    variables: Mapping[str, TemplateVariable]
     guidelines: tuple[str, ...]
     plan: JsonObject
     phases: Sequence[JsonObject]
     document: JsonObject
 
-    def says_as(self, other: Template) -> bool:
+    def is_equivalent_to(self, other: Template) -> bool:
         """Return whether both say the same, though defaults are written out in one of them."""
         return replace(self, document={}) == replace(other, document={})
 
     @classmethod
-    def of(cls, slug: str, document: JsonObject) -> Template:
+    def from_document(cls, slug: str, document: JsonObject) -> Template:
         """Return the template that *document* describes; it was found to be one before it was kept."""
         return cls(
             slug=slug,
             name=cast("str", document["name"]),
             description=cast("str", document.get("description", "")),
             category=cast("str", document.get("category", "")),
-            variables={name: _variable(each) for name, each in cast("Mapping[str, JsonObject]", document.get("variables", {})).items()},
+            variables={
+                name: _variable_from_document(each)
+                for name, each in cast("Mapping[str, JsonObject]", document.get("variables", {})).items()
+            },
             guidelines=tuple(cast("Sequence[str]", document.get("guidelines", ()))),
             plan=cast("JsonObject", document.get("plan", {})),
             phases=cast("Sequence[JsonObject]", document["phases"]),
@@ -81,7 +84,7 @@ class Template:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptTemplate:
+class StoredTemplate:
     """A template as a workspace has it; *version* is the hash of its document."""
 
     template: Template
@@ -100,17 +103,17 @@ class TemplateVersion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filled:
+class RenderedTemplate:
     """A template with its variables given: what `POST /plans` would be sent, and the values that it was made with."""
 
-    kept: KeptTemplate
-    variables: Mapping[str, Scalar] = field(default_factory=dict[str, Scalar])
+    stored_template: StoredTemplate
+    variables: Mapping[str, TemplateValue] = field(default_factory=dict[str, TemplateValue])
     plan: JsonObject = field(default_factory=dict[str, object])
 
 
-def _variable(document: JsonObject) -> Variable:
-    enum, default = cast("Sequence[Scalar] | None", document.get("enum")), cast("Scalar | None", document.get("default"))
-    return Variable(
+def _variable_from_document(document: JsonObject) -> TemplateVariable:
+    enum, default = cast("Sequence[TemplateValue] | None", document.get("enum")), cast("TemplateValue | None", document.get("default"))
+    return TemplateVariable(
         description=cast("str", document.get("description", "")),
         type=cast("VariableType", document.get("type", "string")),
         required=cast("bool", document.get("required", default is None)),

@@ -11,52 +11,60 @@ from typing import Literal
 
 from rookery.access.models import Caller
 from rookery.agents.errors import LeaseLost, TaskClaimed, WrongTransition
-from rookery.agents.models.plans import By, Claim, Plan, PlanStatus, Task, TaskStatus, Within
+from rookery.agents.models.plans import EventActor, Plan, PlanAccessFilter, PlanStatus, Task, TaskClaim, TaskStatus
 from rookery.agents.models.views import TaskView
-from rookery.agents.plans.bell import Bell
-from rookery.agents.plans.holding import activate, begin, must_not_wait, settled, the_task, writable, writable_task
-from rookery.agents.plans.journal import PlanJournal
-from rookery.agents.plans.reading import task_view
-from rookery.agents.plans.transitions import FORCED, VERBS, Verb
+from rookery.agents.plans.event_log import PlanEventRecorder
+from rookery.agents.plans.locking import (
+    activate_plan,
+    expire_lease,
+    get_task,
+    lock_writable_plan,
+    lock_writable_task,
+    require_unblocked,
+    start_phase,
+)
+from rookery.agents.plans.notifier import ReadyTaskNotifier
+from rookery.agents.plans.transitions import FORCED_LEASE_TRANSITIONS, LEASE_TRANSITIONS, LeaseAction
+from rookery.agents.plans.view_builder import load_task_view
 from rookery.agents.store import claims, phases, plans, tasks
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import ValidationFailed
-from rookery.kernel.ids import Ids, random_text
-from rookery.kernel.preconditions import Expected, require_match
+from rookery.kernel.ids import IdFactory, random_text
+from rookery.kernel.preconditions import ExpectedETags, require_match
 
-TTL_S = 900
+DEFAULT_TTL_S = 900
 """How long a lease lasts unless its holder asks for another time (D-61)."""
 
-_LOOK_S = 1.0
+_POLL_INTERVAL_S = 1.0
 """How often somebody who waits looks for what another process may have done; what this one does rings the bell."""
 
-_AT_ONCE = 100
-_MOST_ROUNDS = 1_000
-_TOKEN = 24
+_BATCH_SIZE = 100
+_MAX_BATCHES = 1_000
+_TOKEN_LENGTH = 24
 
-Reason = Literal["plan_done", "all_claimed", "blocked", "plan_paused", "plan_draft"]
-EnterSession = Callable[[Tx, Caller, str], str | None]
+NoTaskReason = Literal["plan_done", "all_claimed", "blocked", "plan_paused", "plan_draft"]
+SessionHook = Callable[[Tx, Caller, str], str | None]
 """
 Record that the session of an id is being worked in, and return the id of its plan, if it has one.
 
 It raises if there is no such open session that the caller may work in.
 """
 
-Listener = Callable[[Tx, Task, By, datetime], None]
+CompletionListener = Callable[[Tx, Task, EventActor, datetime], None]
 """Hears, in the same transaction, that a task was completed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class LeaseRequest:
     """How somebody wants to hold a task: in which session, for how many seconds."""
 
     session_id: str | None = None
-    ttl_s: int = TTL_S
+    ttl_s: int = DEFAULT_TTL_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Nothing:
+class NoTaskAvailable:
     """
     There is no task to be had, why, and in how many seconds to ask again.
 
@@ -64,22 +72,22 @@ class Nothing:
         plan: The slug of the plan that was looked in, or for `plan_draft` of the oldest draft; None: all active plans were.
     """
 
-    reason: Reason
+    reason: NoTaskReason
     retry_after_s: int
     plan: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """A task whose lease ended, and the one that its holder has next, if they asked for one; *left*: why there is none."""
+class LeaseEndResult:
+    """A task whose lease ended, and the one that its holder has next, if they asked for one; *no_task*: why there is none."""
 
     task: TaskView
-    next: TaskView | None = None
-    left: Nothing | None = None
+    next_task: TaskView | None = None
+    no_task: NoTaskAvailable | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Proof:
+class LeaseCredential:
     """
     What entitles to renew or end a lease: its token, the session that it was taken in, or *force*, which is recorded.
 
@@ -91,7 +99,7 @@ class Proof:
     session_id: str | None = None
     force: bool = False
 
-    def holds(self, claim: Claim | None) -> bool:
+    def matches(self, claim: TaskClaim | None) -> bool:
         """Whether it proves that its bearer holds *claim*."""
         if claim is None:
             return False
@@ -109,16 +117,16 @@ class Claims:
         listeners: Who hears of completed tasks.
     """
 
-    def __init__(self, *, db: Database, journal: PlanJournal, bell: Bell, clock: Clock, ids: Ids) -> None:
+    def __init__(self, *, db: Database, recorder: PlanEventRecorder, notifier: ReadyTaskNotifier, clock: Clock, ids: IdFactory) -> None:
         self._db = db
-        self._journal = journal
-        self._bell = bell
+        self._journal = recorder
+        self._notifier = notifier
         self._clock = clock
         self._ids = ids
-        self.enter_session: EnterSession | None = None
-        self.listeners: list[Listener] = []
+        self.session_hook: SessionHook | None = None
+        self.completion_listeners: list[CompletionListener] = []
 
-    async def claim(self, caller: Caller, task_id: str, wish: Wish, *, expected: Expected = None) -> TaskView:
+    async def claim(self, caller: Caller, task_id: str, lease_request: LeaseRequest, *, expected: ExpectedETags = None) -> TaskView:
         """
         Take a task, and return it with its token.
 
@@ -128,24 +136,24 @@ class Claims:
             PlanNotActive, PhaseClosed, TaskBlocked: It cannot begin now.
             PreconditionFailed: *expected* names another version of it.
         """
-        now, by = self._clock(), By.of(caller, wish.session_id)
+        now, by = self._clock(), EventActor.from_caller(caller, lease_request.session_id)
 
         def write(tx: Tx) -> TaskView:
-            self._enter(tx, caller, wish.session_id)
-            plan, task = writable_task(tx, Within.of(caller), task_id, self._journal, now)
+            self._run_session_hook(tx, caller, lease_request.session_id)
+            plan, task = lock_writable_task(tx, PlanAccessFilter.from_caller(caller), task_id, self._journal, now)
             require_match("task", task.version, expected)
             if task.claim is not None:
                 raise TaskClaimed(task.name, task.claim.holder(), task.claim.expires_at)
-            if task.status not in VERBS[Verb.CLAIM]:
-                raise WrongTransition("task", task.name, task.status, TaskStatus.IN_PROGRESS, allowed=_claimable(task))
-            must_not_wait(tx, task)
-            return task_view(tx, self._take(tx, plan, task, wish, by=by, now=now), now)
+            if task.status not in LEASE_TRANSITIONS[LeaseAction.CLAIM]:
+                raise WrongTransition("task", task.name, task.status, TaskStatus.IN_PROGRESS, allowed=_list_claimable_statuses(task))
+            require_unblocked(tx, task)
+            return load_task_view(tx, self._take(tx, plan, task, lease_request, actor=by, now=now), now)
 
         return await self._db.write(write)
 
     async def claim_next(
-        self, caller: Caller, plan_ref: str | None, wish: Wish, *, any_plan: bool = False, wait_s: float = 0
-    ) -> TaskView | Nothing:
+        self, caller: Caller, plan_ref: str | None, lease_request: LeaseRequest, *, any_plan: bool = False, wait_s: float = 0
+    ) -> TaskView | NoTaskAvailable:
         """
         Take the best task that is ready: the most urgent, then of the oldest plan, then the first in it.
 
@@ -160,44 +168,48 @@ class Claims:
         """
         deadline = asyncio.get_running_loop().time() + wait_s
         while True:
-            ring = self._bell.listen(caller.workspace_id)
+            ring = self._notifier.subscribe(caller.workspace_id)
             try:
-                found = await self._db.write(lambda tx: self._next(tx, caller, plan_ref, wish, any_plan=any_plan))
+                found = await self._db.write(lambda tx: self._claim_next(tx, caller, plan_ref, lease_request, any_plan=any_plan))
                 left_s = deadline - asyncio.get_running_loop().time()
-                is_final = isinstance(found, Nothing) and found.reason == "plan_done" and found.plan is not None
-                if isinstance(found, TaskView) or is_final or left_s <= 0 or self._bell.is_closed:
+                is_final = isinstance(found, NoTaskAvailable) and found.reason == "plan_done" and found.plan is not None
+                if isinstance(found, TaskView) or is_final or left_s <= 0 or self._notifier.is_closed:
                     return found
                 # Some earlier, some later, so that many who wait do not look all at once.
-                await asyncio.wait({ring}, timeout=min(left_s, _LOOK_S * random.uniform(0.75, 1.25)))  # noqa: S311 - guards nothing
+                await asyncio.wait({ring}, timeout=min(left_s, _POLL_INTERVAL_S * random.uniform(0.75, 1.25)))  # noqa: S311 - guards nothing
             finally:
                 ring.cancel()
 
-    async def heartbeat(self, caller: Caller, task_id: str, proof: Proof, *, ttl_s: int = TTL_S, expected: Expected = None) -> TaskView:
+    async def heartbeat(
+        self, caller: Caller, task_id: str, credential: LeaseCredential, *, ttl_s: int = DEFAULT_TTL_S, expected: ExpectedETags = None
+    ) -> TaskView:
         """
         Let a lease last *ttl_s* seconds from now.
 
         Raises:
             NotFound, PlanArchived: There is no such task, or it is read-only.
-            LeaseLost: The lease has ended, or is not that of *proof*.
+            LeaseLost: The lease has ended, or is not that of *credential*.
         """
-        _require_proof(proof)
+        _require_credential(credential)
         now = self._clock()
 
         def write(tx: Tx) -> TaskView:
-            self._enter_by(tx, caller, proof)
-            plan, task = the_task(tx, Within.of(caller), task_id)
+            self._run_credential_hook(tx, caller, credential)
+            plan, task = get_task(tx, PlanAccessFilter.from_caller(caller), task_id)
             if plan.status is PlanStatus.ARCHIVED:
-                plan, task = writable_task(tx, Within.of(caller), task_id, self._journal, now)
+                plan, task = lock_writable_task(tx, PlanAccessFilter.from_caller(caller), task_id, self._journal, now)
             require_match("task", task.version, expected)
             until = now + timedelta(seconds=ttl_s)
-            held = task.claim if proof.holds(task.claim) else None
-            if held is None or not claims.renew(tx, caller.workspace_id, task_id, held.token, now=now, until=until):
-                raise _lease_lost(tx, task.at(now), proof)
-            return task_view(tx, replace(task, claim=replace(held, expires_at=until)), now)
+            held = task.claim if credential.matches(task.claim) else None
+            if held is None or not claims.renew(tx, caller.workspace_id, task_id, held.token, now=now, expires_at=until):
+                raise _explain_lost_lease(tx, task.as_of(now), credential)
+            return load_task_view(tx, replace(task, claim=replace(held, expires_at=until)), now)
 
         return await self._db.write(write)
 
-    async def release(self, caller: Caller, task_id: str, proof: Proof, *, reason: str | None = None, expected: Expected = None) -> Ended:
+    async def release(
+        self, caller: Caller, task_id: str, credential: LeaseCredential, *, reason: str | None = None, expected: ExpectedETags = None
+    ) -> LeaseEndResult:
         """
         Give a task back, so that somebody else may take it.
 
@@ -206,24 +218,24 @@ class Claims:
             LeaseLost: The token is of no lease any more. WrongTransition: By force, of a task that is not in progress.
         """
         data: dict[str, object] = {} if reason is None else {"reason": reason}
-        return await self._end(caller, task_id, proof, Verb.RELEASE, data=data, expected=expected)
+        return await self._end_lease(caller, task_id, credential, LeaseAction.RELEASE, data=data, expected=expected)
 
     async def complete(
         self,
         caller: Caller,
         task_id: str,
-        proof: Proof,
+        credential: LeaseCredential,
         *,
         result: object = None,
         notes: str | None = None,
-        then: Wish | None = None,
-        expected: Expected = None,
-    ) -> Ended:
+        next_request: LeaseRequest | None = None,
+        expected: ExpectedETags = None,
+    ) -> LeaseEndResult:
         """
         Say that a task is done, with what came of it.
 
         Args:
-            then: Take the best task of the same plan that is ready now, in the same transaction; in the session of the
+            next_request: Take the best task of the same plan that is ready now, in the same transaction; in the session of the
                 task's own claim, unless it names another one.
 
         Raises:
@@ -234,11 +246,20 @@ class Claims:
             kept = notes if notes is not None else task.notes
             return replace(task, result=result if result is not None else task.result, notes=kept, error=None, completed_at=now)
 
-        return await self._end(caller, task_id, proof, Verb.COMPLETE, data={}, ended=done, then=then, expected=expected)
+        return await self._end_lease(
+            caller, task_id, credential, LeaseAction.COMPLETE, data={}, update=done, next_request=next_request, expected=expected
+        )
 
     async def fail(
-        self, caller: Caller, task_id: str, proof: Proof, *, error: str, result: object = None, expected: Expected = None
-    ) -> Ended:
+        self,
+        caller: Caller,
+        task_id: str,
+        credential: LeaseCredential,
+        *,
+        error: str,
+        result: object = None,
+        expected: ExpectedETags = None,
+    ) -> LeaseEndResult:
         """
         Say that a task cannot be done; it stays failed until somebody sets it back to pending.
 
@@ -250,76 +271,86 @@ class Claims:
             kept = result if result is not None else task.result
             return replace(task, result=kept, error=error, attempts=task.attempts + 1, completed_at=now)
 
-        return await self._end(caller, task_id, proof, Verb.FAIL, data={"error": error[:200]}, ended=failed, expected=expected)
+        return await self._end_lease(
+            caller, task_id, credential, LeaseAction.FAIL, data={"error": error[:200]}, update=failed, expected=expected
+        )
 
-    async def sweep(self) -> int:
+    async def expire_leases(self) -> int:
         """Note all leases that have run out, so that who only looks sees it; return how many."""
         swept = 0
-        for _ in range(_MOST_ROUNDS):
-            found = await self._db.write(lambda tx: self._settle(tx, None, self._clock()))
+        for _ in range(_MAX_BATCHES):
+            found = await self._db.write(lambda tx: self._expire_batch(tx, None, self._clock()))
             swept += found
-            if found < _AT_ONCE:
+            if found < _BATCH_SIZE:
                 break
         return swept
 
-    def free(self, tx: Tx, workspace_id: int, session_id: str, *, by: By, reason: str, now: datetime) -> list[Task]:
+    def release_session_tasks(
+        self, tx: Tx, workspace_id: int, session_id: str, *, actor: EventActor, reason: str, now: datetime
+    ) -> list[Task]:
         """Give back, as a part of the transaction *tx*, every task that the session has a lease of, and return them (D-62)."""
-        freed, within = list[Task](), Within(workspace_id=workspace_id)
-        for task_id, plan_id in claims.of_session(tx, workspace_id, session_id):
+        freed, within = list[Task](), PlanAccessFilter(workspace_id=workspace_id)
+        for task_id, plan_id in claims.list_by_session(tx, workspace_id, session_id):
             plan, task = plans.find(tx, within, plan_id, lock=True), tasks.find(tx, workspace_id, task_id, lock=True)
             if plan is None or task is None or task.claim is None or task.claim.session_id != session_id:
                 continue
-            freed.append(self._change(tx, replace(task, status=TaskStatus.PENDING, claim=None), now))
-            self._journal.task(tx, freed[-1], "released", by=by, at=now, data={"reason": reason, "holder": task.claim.holder()})
+            freed.append(self._save(tx, replace(task, status=TaskStatus.PENDING, claim=None), now))
+            self._journal.record_task(
+                tx, freed[-1], "released", actor=actor, at=now, data={"reason": reason, "holder": task.claim.holder()}
+            )
         return freed
 
-    def _enter(self, tx: Tx, caller: Caller, session_id: str | None) -> str | None:
+    def _run_session_hook(self, tx: Tx, caller: Caller, session_id: str | None) -> str | None:
         """Record that the session is being worked in, and return the id of its plan."""
-        return None if session_id is None or self.enter_session is None else self.enter_session(tx, caller, session_id)
+        return None if session_id is None or self.session_hook is None else self.session_hook(tx, caller, session_id)
 
-    def _enter_by(self, tx: Tx, caller: Caller, proof: Proof) -> None:
-        """Enter the session of *proof* where it is what proves a claim."""
-        if proof.token is None and not proof.force:
-            self._enter(tx, caller, proof.session_id)
+    def _run_credential_hook(self, tx: Tx, caller: Caller, credential: LeaseCredential) -> None:
+        """Enter the session of *credential* where it is what proves a claim."""
+        if credential.token is None and not credential.force:
+            self._run_session_hook(tx, caller, credential.session_id)
 
-    def _next(self, tx: Tx, caller: Caller, plan_ref: str | None, wish: Wish, *, any_plan: bool) -> TaskView | Nothing:
-        now, within, by = self._clock(), Within.of(caller), By.of(caller, wish.session_id)
-        plan_of_session = self._enter(tx, caller, wish.session_id)
+    def _claim_next(
+        self, tx: Tx, caller: Caller, plan_ref: str | None, lease_request: LeaseRequest, *, any_plan: bool
+    ) -> TaskView | NoTaskAvailable:
+        now, within, by = self._clock(), PlanAccessFilter.from_caller(caller), EventActor.from_caller(caller, lease_request.session_id)
+        plan_of_session = self._run_session_hook(tx, caller, lease_request.session_id)
         if plan_ref is None and not any_plan:
             plan_ref = plan_of_session
-        claims.alone(tx, caller.workspace_id)
-        plan = None if plan_ref is None else writable(tx, within, plan_ref)
+        claims.lock_workspace(tx, caller.workspace_id)
+        plan = None if plan_ref is None else lock_writable_plan(tx, within, plan_ref)
         if plan is not None and plan.status is PlanStatus.DRAFT:
-            plan = activate(tx, plan, self._journal, by=by, now=now)
-        self._settle(tx, caller.workspace_id, now)
-        return self._best(tx, within, plan, wish, by=by, now=now)
+            plan = activate_plan(tx, plan, self._journal, actor=by, now=now)
+        self._expire_batch(tx, caller.workspace_id, now)
+        return self._claim_best(tx, within, plan, lease_request, actor=by, now=now)
 
-    def _best(self, tx: Tx, within: Within, plan: Plan | None, wish: Wish, *, by: By, now: datetime) -> TaskView | Nothing:
+    def _claim_best(
+        self, tx: Tx, access_filter: PlanAccessFilter, plan: Plan | None, lease_request: LeaseRequest, *, actor: EventActor, now: datetime
+    ) -> TaskView | NoTaskAvailable:
         plan_id = None if plan is None else plan.id
         # More than once only where somebody claims by id at the same moment, on PostgreSQL.
-        while (task := claims.best(tx, within, plan_id)) is not None:
-            its_plan = plans.find(tx, within, task.plan_id, lock=True)
-            now_there = tasks.find(tx, within.workspace_id, task.id, lock=True)
+        while (task := claims.find_best(tx, access_filter, plan_id)) is not None:
+            its_plan = plans.find(tx, access_filter, task.plan_id, lock=True)
+            now_there = tasks.find(tx, access_filter.workspace_id, task.id, lock=True)
             is_still = its_plan is not None and its_plan.status is PlanStatus.ACTIVE
             if its_plan is not None and is_still and now_there is not None and now_there.status is TaskStatus.PENDING:
-                return task_view(tx, self._take(tx, its_plan, now_there, wish, by=by, now=now), now)
-        found = _nothing(claims.left(tx, within, plan_id), plan, now)
-        draft = claims.oldest_draft(tx, within) if plan is None and found.reason == "plan_done" else None
-        return found if draft is None else Nothing(reason="plan_draft", retry_after_s=30, plan=draft)
+                return load_task_view(tx, self._take(tx, its_plan, now_there, lease_request, actor=actor, now=now), now)
+        found = _explain_no_task(claims.get_open_task_stats(tx, access_filter, plan_id), plan, now)
+        draft = claims.find_oldest_draft(tx, access_filter) if plan is None and found.reason == "plan_done" else None
+        return found if draft is None else NoTaskAvailable(reason="plan_draft", retry_after_s=30, plan=draft)
 
-    def _take(self, tx: Tx, plan: Plan, task: Task, wish: Wish, *, by: By, now: datetime) -> Task:
+    def _take(self, tx: Tx, plan: Plan, task: Task, lease_request: LeaseRequest, *, actor: EventActor, now: datetime) -> Task:
         phase = phases.find(tx, plan.id, task.phase_id)
         if phase is not None:
-            begin(tx, plan, phase, self._journal, by=by, now=now)
-        claim = Claim(
-            token=random_text(_TOKEN),
-            key_id=by.key_id,
-            agent_id=by.agent_id,
-            session_id=wish.session_id,
+            start_phase(tx, plan, phase, self._journal, actor=actor, now=now)
+        claim = TaskClaim(
+            token=random_text(_TOKEN_LENGTH),
+            key_id=actor.key_id,
+            agent_id=actor.agent_id,
+            session_id=lease_request.session_id,
             claimed_at=now,
-            expires_at=now + timedelta(seconds=wish.ttl_s),
+            expires_at=now + timedelta(seconds=lease_request.ttl_s),
         )
-        if not claims.take(tx, task.id, claim):
+        if not claims.claim(tx, task.id, claim):
             raise TaskClaimed(task.name, {}, now)
         taken = replace(
             task,
@@ -329,128 +360,136 @@ class Claims:
             updated_at=now,
             version=task.version + 1,
         )
-        self._journal.task(
-            tx, taken, "claimed", by=by, at=now, data={"expires_at": claim.expires_at.isoformat(), "attempts": task.attempts}
+        self._journal.record_task(
+            tx, taken, "claimed", actor=actor, at=now, data={"expires_at": claim.expires_at.isoformat(), "attempts": task.attempts}
         )
         return taken
 
-    async def _end(
+    async def _end_lease(
         self,
         caller: Caller,
         task_id: str,
-        proof: Proof,
-        verb: Verb,
+        credential: LeaseCredential,
+        action: LeaseAction,
         *,
         data: Mapping[str, object],
-        ended: Callable[[Task, datetime], Task] | None = None,
-        then: Wish | None = None,
-        expected: Expected = None,
-    ) -> Ended:
-        _require_proof(proof)
-        now, within = self._clock(), Within.of(caller)
+        update: Callable[[Task, datetime], Task] | None = None,
+        next_request: LeaseRequest | None = None,
+        expected: ExpectedETags = None,
+    ) -> LeaseEndResult:
+        _require_credential(credential)
+        now, within = self._clock(), PlanAccessFilter.from_caller(caller)
 
-        def write(tx: Tx) -> Ended:
-            next_wish = None if then is None else _in_same_session(tx, caller, task_id, proof, then)
+        def write(tx: Tx) -> LeaseEndResult:
+            next_wish = None if next_request is None else _with_default_session(tx, caller, task_id, credential, next_request)
             # Sessions are locked before plans, here and where they end.
-            self._enter_by(tx, caller, proof)
+            self._run_credential_hook(tx, caller, credential)
             if next_wish is not None:
-                self._enter(tx, caller, next_wish.session_id)
-                claims.alone(tx, caller.workspace_id)
-            plan, task = writable_task(tx, within, task_id, self._journal, now)
+                self._run_session_hook(tx, caller, next_wish.session_id)
+                claims.lock_workspace(tx, caller.workspace_id)
+            plan, task = lock_writable_task(tx, within, task_id, self._journal, now)
             require_match("task", task.version, expected)
-            wanted, recorded = _wanted(tx, task, proof, verb)
+            wanted, recorded = _resolve_target_status(tx, task, credential, action)
             # Who does it by force does it in no session: that of the holder did not do it.
-            by = By.of(caller, None if task.claim is None or recorded else task.claim.session_id)
-            changed = self._change(tx, replace(task if ended is None else ended(task, now), status=wanted, claim=None), now)
-            self._journal.task(tx, changed, _SAID[verb], by=by, at=now, data={**data, **recorded})
-            if verb is Verb.COMPLETE:
-                for listener in self.listeners:
+            by = EventActor.from_caller(caller, None if task.claim is None or recorded else task.claim.session_id)
+            changed = self._save(tx, replace(task if update is None else update(task, now), status=wanted, claim=None), now)
+            self._journal.record_task(tx, changed, _EVENT_NAMES[action], actor=by, at=now, data={**data, **recorded})
+            if action is LeaseAction.COMPLETE:
+                for listener in self.completion_listeners:
                     listener(tx, changed, by, now)
             if next_wish is None:
-                return Ended(task=task_view(tx, changed, now))
-            self._settle(tx, caller.workspace_id, now)
-            found = self._best(tx, within, plan, next_wish, by=By.of(caller, next_wish.session_id), now=now)
-            view = task_view(tx, changed, now)
-            return Ended(task=view, left=found) if isinstance(found, Nothing) else Ended(task=view, next=found)
+                return LeaseEndResult(task=load_task_view(tx, changed, now))
+            self._expire_batch(tx, caller.workspace_id, now)
+            found = self._claim_best(tx, within, plan, next_wish, actor=EventActor.from_caller(caller, next_wish.session_id), now=now)
+            view = load_task_view(tx, changed, now)
+            return (
+                LeaseEndResult(task=view, no_task=found)
+                if isinstance(found, NoTaskAvailable)
+                else LeaseEndResult(task=view, next_task=found)
+            )
 
         return await self._db.write(write)
 
-    def _change(self, tx: Tx, task: Task, now: datetime) -> Task:
+    def _save(self, tx: Tx, task: Task, now: datetime) -> Task:
         changed = replace(task, updated_at=now, version=task.version + 1)
         tasks.change(tx, changed)
         return changed
 
-    def _settle(self, tx: Tx, workspace_id: int | None, now: datetime) -> int:
-        over = claims.over(tx, now, workspace_id=workspace_id, most=_AT_ONCE)
+    def _expire_batch(self, tx: Tx, workspace_id: int | None, now: datetime) -> int:
+        over = claims.list_expired(tx, now, workspace_id=workspace_id, limit=_BATCH_SIZE)
         for task_id, plan_id, workspace in over:
-            plan = plans.find(tx, Within(workspace_id=workspace), plan_id, lock=True)
+            plan = plans.find(tx, PlanAccessFilter(workspace_id=workspace), plan_id, lock=True)
             task = tasks.find(tx, workspace, task_id, lock=True)
             if plan is not None and task is not None:
-                settled(tx, task, self._journal, now)
+                expire_lease(tx, task, self._journal, now)
         return len(over)
 
 
-_SAID = {Verb.RELEASE: "released", Verb.COMPLETE: "completed", Verb.FAIL: "failed"}
+_EVENT_NAMES = {LeaseAction.RELEASE: "released", LeaseAction.COMPLETE: "completed", LeaseAction.FAIL: "failed"}
 
 
-def _require_proof(proof: Proof) -> None:
-    if proof.token is None and proof.session_id is None and not proof.force:
+def _require_credential(credential: LeaseCredential) -> None:
+    if credential.token is None and credential.session_id is None and not credential.force:
         missing = "is required: it came with the claim; or send the session_id of the session that the task was claimed in, or use force"
         raise ValidationFailed({"claim_token": [missing]})
 
 
-def _in_same_session(tx: Tx, caller: Caller, task_id: str, proof: Proof, then: Wish) -> Wish:
-    """Return *then* in the session of the claim that *caller* ends by *proof*, unless it names a session."""
-    if then.session_id is not None:
-        return then
+def _with_default_session(tx: Tx, caller: Caller, task_id: str, credential: LeaseCredential, next_request: LeaseRequest) -> LeaseRequest:
+    """Return *next_request* in the session of the claim that *caller* ends by *credential*, unless it names a session."""
+    if next_request.session_id is not None:
+        return next_request
     task = tasks.find(tx, caller.workspace_id, task_id)
     claim = None if task is None else task.claim
-    is_own = claim is not None and proof.holds(claim) and claim.key_id == caller.key_id
-    return replace(then, session_id=claim.session_id) if claim is not None and is_own else then
+    is_own = claim is not None and credential.matches(claim) and claim.key_id == caller.key_id
+    return replace(next_request, session_id=claim.session_id) if claim is not None and is_own else next_request
 
 
-def _lease_lost(tx: Tx, task: Task, proof: Proof) -> LeaseLost:
-    """Return why *proof* is not that of the task's claim."""
-    if proof.token is None and proof.session_id is not None:
-        return LeaseLost.not_of_session(task.name, task.status, proof.session_id)
-    other = None if proof.token is None else claims.of_token(tx, task.workspace_id, proof.token)
+def _explain_lost_lease(tx: Tx, task: Task, credential: LeaseCredential) -> LeaseLost:
+    """Return why *credential* is not that of the task's claim."""
+    if credential.token is None and credential.session_id is not None:
+        return LeaseLost.for_other_session(task.name, task.status, credential.session_id)
+    other = None if credential.token is None else claims.find_by_token(tx, task.workspace_id, credential.token)
     if other is not None and other[0] != task.id:
-        return LeaseLost.of_other_task(task.name, task.status, *other)
-    if task.claim is not None and not proof.holds(task.claim):
-        return LeaseLost.of_other_claim(task.name, task.status, task.claim.expires_at)
+        return LeaseLost.for_other_task(task.name, task.status, *other)
+    if task.claim is not None and not credential.matches(task.claim):
+        return LeaseLost.for_other_claim(task.name, task.status, task.claim.expires_at)
     return LeaseLost(task.name, task.status)
 
 
-def _wanted(tx: Tx, task: Task, proof: Proof, verb: Verb) -> tuple[TaskStatus, Mapping[str, object]]:
-    """Return the status that *verb* brings the task into, and what is recorded of force."""
-    if proof.holds(task.claim):
-        return VERBS[verb][task.status], {}
-    if not proof.force:
-        raise _lease_lost(tx, task, proof)
-    wanted = FORCED[verb].get(task.status)
+def _resolve_target_status(tx: Tx, task: Task, credential: LeaseCredential, action: LeaseAction) -> tuple[TaskStatus, Mapping[str, object]]:
+    """Return the status that *action* brings the task into, and what is recorded of force."""
+    if credential.matches(task.claim):
+        return LEASE_TRANSITIONS[action][task.status], {}
+    if not credential.force:
+        raise _explain_lost_lease(tx, task, credential)
+    wanted = FORCED_LEASE_TRANSITIONS[action].get(task.status)
     if wanted is None:
-        raise WrongTransition("task", task.name, task.status, _TO[verb], allowed=())
+        raise WrongTransition("task", task.name, task.status, _TARGET_STATUSES[action], allowed=())
     return wanted, {"forced": True, "holder": None if task.claim is None else task.claim.holder()}
 
 
-_TO = {Verb.RELEASE: TaskStatus.PENDING, Verb.COMPLETE: TaskStatus.COMPLETED, Verb.FAIL: TaskStatus.FAILED}
+_TARGET_STATUSES = {
+    LeaseAction.RELEASE: TaskStatus.PENDING,
+    LeaseAction.COMPLETE: TaskStatus.COMPLETED,
+    LeaseAction.FAIL: TaskStatus.FAILED,
+}
 
 
-def _claimable(task: Task) -> Sequence[str]:
+def _list_claimable_statuses(task: Task) -> Sequence[str]:
     """Return what a task that cannot be claimed can become, so that it can be."""
     return () if task.status is TaskStatus.IN_PROGRESS else (TaskStatus.PENDING,)
 
 
-def _nothing(left: claims.Left, plan: Plan | None, now: datetime) -> Nothing:
+def _explain_no_task(stats: claims.OpenTaskStats, plan: Plan | None, now: datetime) -> NoTaskAvailable:
     """Return why there is no task to be had; when somebody works, the first end of a lease is when to ask again, at the latest."""
     slug = None if plan is None else plan.slug
-    if plan is None and left.is_paused and not left.open:
-        return Nothing(reason="plan_paused", retry_after_s=30)
+    if plan is None and stats.has_paused_plan and not stats.open_count:
+        return NoTaskAvailable(reason="plan_paused", retry_after_s=30)
     if plan is not None and plan.status is PlanStatus.PAUSED:
-        return Nothing(reason="plan_paused", retry_after_s=30, plan=slug)
-    if not left.open:
-        return Nothing(reason="plan_done", retry_after_s=60, plan=slug)
-    if not left.claimed:
-        return Nothing(reason="blocked", retry_after_s=30, plan=slug)
-    ends_in_s = 30 if left.next_end is None else int((left.next_end - now).total_seconds()) + 1
-    return Nothing(reason="all_claimed", retry_after_s=max(1, min(30, ends_in_s)), plan=slug)
+        return NoTaskAvailable(reason="plan_paused", retry_after_s=30, plan=slug)
+    if not stats.open_count:
+        return NoTaskAvailable(reason="plan_done", retry_after_s=60, plan=slug)
+    if not stats.claimed_count:
+        return NoTaskAvailable(reason="blocked", retry_after_s=30, plan=slug)
+    ends_in_s = 30 if stats.next_lease_end is None else int((stats.next_lease_end - now).total_seconds()) + 1
+    return NoTaskAvailable(reason="all_claimed", retry_after_s=max(1, min(30, ends_in_s)), plan=slug)

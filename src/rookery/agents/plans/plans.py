@@ -7,31 +7,31 @@ from datetime import datetime
 
 from rookery.access.models import Caller
 from rookery.agents.errors import PlanHasOpenPhases
-from rookery.agents.models.drafts import PlanChange, PlanDraft, PlanFilters
-from rookery.agents.models.plans import OPEN_PHASE, By, Plan, PlanEvent, PlanStatus, Within
+from rookery.agents.models.drafts import PlanChange, PlanDraft, PlanFilter
+from rookery.agents.models.plans import OPEN_PHASE_STATUSES, EventActor, Plan, PlanAccessFilter, PlanEvent, PlanStatus
 from rookery.agents.models.views import PlanView
-from rookery.agents.plans.differing import differing
-from rookery.agents.plans.holding import activate, held, must_reach, the_plan, writable
-from rookery.agents.plans.journal import PlanJournal
-from rookery.agents.plans.making import make, must_fit
-from rookery.agents.plans.reading import plan_view, plan_views
-from rookery.agents.plans.transitions import PLAN, must_become
+from rookery.agents.plans.diff import diff_fields
+from rookery.agents.plans.event_log import PlanEventRecorder
+from rookery.agents.plans.factory import create_plan, validate_size
+from rookery.agents.plans.locking import activate_plan, get_plan, lock_plan, lock_writable_plan, require_plan_access
+from rookery.agents.plans.transitions import PLAN_TRANSITIONS, require_transition
+from rookery.agents.plans.view_builder import load_plan_view, load_plan_views
 from rookery.agents.store import phases, plans
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
-from rookery.kernel.ids import Ids
-from rookery.kernel.preconditions import Expected, require_match
+from rookery.kernel.ids import IdFactory
+from rookery.kernel.preconditions import ExpectedETags, require_match
 
-_TOLD = 100
+_MAX_LISTED_PHASES = 100
 """So many open phases are named when a plan cannot be completed."""
 
 
 class Plans:
     """What may be done with a plan; one that the caller may not see is not there."""
 
-    def __init__(self, *, db: Database, journal: PlanJournal, clock: Clock, ids: Ids) -> None:
+    def __init__(self, *, db: Database, recorder: PlanEventRecorder, clock: Clock, ids: IdFactory) -> None:
         self._db = db
-        self._journal = journal
+        self._journal = recorder
         self._clock = clock
         self._ids = ids
 
@@ -40,27 +40,27 @@ class Plans:
         Store a plan with all that is in it.
 
         Raises:
-            ValidationFailed, SlugTaken, PermissionDenied: As `making.make`.
+            ValidationFailed, SlugTaken, PermissionDenied: As `making.create_plan`.
         """
-        must_fit(draft)
-        return await self._db.write(lambda tx: self.create_in(tx, caller, draft))
+        validate_size(draft)
+        return await self._db.write(lambda tx: self.create_in_transaction(tx, caller, draft))
 
-    def create_in(self, tx: Tx, caller: Caller, draft: PlanDraft) -> PlanView:
-        """Do as `create`, as a part of the transaction *tx*; *draft* must fit (`making.must_fit`)."""
-        return make(tx, caller, draft, journal=self._journal, ids=self._ids, now=self._clock())
+    def create_in_transaction(self, tx: Tx, caller: Caller, draft: PlanDraft) -> PlanView:
+        """Do as `create`, as a part of the transaction *tx*; *draft* must fit (`making.validate_size`)."""
+        return create_plan(tx, caller, draft, recorder=self._journal, ids=self._ids, now=self._clock())
 
-    async def page(self, caller: Caller, filters: PlanFilters, *, limit: int, offset: int) -> tuple[list[PlanView], int]:
+    async def list_page(self, caller: Caller, filters: PlanFilter, *, limit: int, offset: int) -> tuple[list[PlanView], int]:
         """
         Return a stretch of the plans, newest first, and how many there are in all.
 
         Raises:
             NotInList: The filter names an org or a project that the key's lists leave out.
         """
-        caller.require_listed(org=filters.org, project=filters.project)
+        caller.require_in_allow_lists(org=filters.org, project=filters.project)
 
         def read(tx: Tx) -> tuple[list[PlanView], int]:
-            found, total = plans.page(tx, Within.of(caller), filters, limit=limit, offset=offset)
-            return plan_views(tx, found), total
+            found, total = plans.list_page(tx, PlanAccessFilter.from_caller(caller), filters, limit=limit, offset=offset)
+            return load_plan_views(tx, found), total
 
         return await self._db.read(read)
 
@@ -73,10 +73,12 @@ class Plans:
         """
         now = self._clock()
         return await self._db.read(
-            lambda tx: plan_view(tx, the_plan(tx, Within.of(caller), ref), now, with_phases=with_phases, with_tasks=with_tasks)
+            lambda tx: load_plan_view(
+                tx, get_plan(tx, PlanAccessFilter.from_caller(caller), ref), now, with_phases=with_phases, with_tasks=with_tasks
+            )
         )
 
-    async def events(self, caller: Caller, ref: str, *, after: int, limit: int, offset: int) -> tuple[list[PlanEvent], int]:
+    async def list_events(self, caller: Caller, ref: str, *, after: int, limit: int, offset: int) -> tuple[list[PlanEvent], int]:
         """
         Return a stretch of what was done with a plan past the event *after*, oldest first, and how many there are past it.
 
@@ -84,10 +86,12 @@ class Plans:
             NotFound: There is no such plan.
         """
         return await self._db.read(
-            lambda tx: plans.events(tx, the_plan(tx, Within.of(caller), ref).id, after=after, limit=limit, offset=offset)
+            lambda tx: plans.list_events(
+                tx, get_plan(tx, PlanAccessFilter.from_caller(caller), ref).id, after=after, limit=limit, offset=offset
+            )
         )
 
-    async def change(self, caller: Caller, ref: str, change: PlanChange, *, expected: Expected = None) -> PlanView:
+    async def change(self, caller: Caller, ref: str, change: PlanChange, *, expected: ExpectedETags = None) -> PlanView:
         """
         Change what *change* gives; what changes nothing writes nothing.
 
@@ -98,31 +102,38 @@ class Plans:
         now = self._clock()
 
         def write(tx: Tx) -> PlanView:
-            plan = writable(tx, Within.of(caller), ref)
+            plan = lock_writable_plan(tx, PlanAccessFilter.from_caller(caller), ref)
             require_match("plan", plan.version, expected)
             changed = replace(
                 plan,
-                title=change.title if "title" in change.given else plan.title,
-                description=change.description if "description" in change.given else plan.description,
-                org=change.org if "org" in change.given else plan.org,
-                project=change.project if "project" in change.given else plan.project,
-                metadata=change.metadata if "metadata" in change.given else plan.metadata,
+                title=change.title if "title" in change.fields_set else plan.title,
+                description=change.description if "description" in change.fields_set else plan.description,
+                org=change.org if "org" in change.fields_set else plan.org,
+                project=change.project if "project" in change.fields_set else plan.project,
+                metadata=change.metadata if "metadata" in change.fields_set else plan.metadata,
             )
-            fields = differing(plan, changed, "title", "description", "org", "project", "metadata")
+            fields = diff_fields(plan, changed, "title", "description", "org", "project", "metadata")
             if fields:
-                must_reach(caller, changed)
+                require_plan_access(caller, changed)
                 changed = replace(changed, updated_at=now, version=plan.version + 1)
                 plans.change(tx, changed)
-                self._journal.plan(tx, changed, "updated", by=By.of(caller), at=now, data={"changed": fields})
-            return _shown(tx, changed, now)
+                self._journal.record_plan(tx, changed, "updated", actor=EventActor.from_caller(caller), at=now, data={"changed": fields})
+            return _build_view(tx, changed, now)
 
         return await self._db.write(write)
 
     async def set_status(
-        self, caller: Caller, ref: str, wanted: PlanStatus, *, force: bool = False, reason: str | None = None, expected: Expected = None
+        self,
+        caller: Caller,
+        ref: str,
+        status: PlanStatus,
+        *,
+        force: bool = False,
+        reason: str | None = None,
+        expected: ExpectedETags = None,
     ) -> PlanView:
         """
-        Bring a plan into the status *wanted*; if it is there already, nothing happens.
+        Bring a plan into the status *status*; if it is there already, nothing happens.
 
         Args:
             force: Complete it whatever is open in it; recorded.
@@ -132,39 +143,39 @@ class Plans:
             WrongTransition: There is no way.
             PlanHasOpenPhases: It cannot be completed yet.
         """
-        if wanted is PlanStatus.ARCHIVED:
+        if status is PlanStatus.ARCHIVED:
             return await self.archive(caller, ref, reason=reason, expected=expected)
-        now, by = self._clock(), By.of(caller)
+        now, by = self._clock(), EventActor.from_caller(caller)
 
         def write(tx: Tx) -> PlanView:
-            plan = writable(tx, Within.of(caller), ref)
+            plan = lock_writable_plan(tx, PlanAccessFilter.from_caller(caller), ref)
             require_match("plan", plan.version, expected)
-            if plan.status is wanted:
-                return _shown(tx, plan, now)
-            must_become("plan", plan.slug, plan.status, wanted, PLAN[plan.status])
-            if wanted is PlanStatus.ACTIVE:
-                return _shown(tx, activate(tx, plan, self._journal, by=by, now=now), now)
+            if plan.status is status:
+                return _build_view(tx, plan, now)
+            require_transition("plan", plan.slug, plan.status, status, PLAN_TRANSITIONS[plan.status])
+            if status is PlanStatus.ACTIVE:
+                return _build_view(tx, activate_plan(tx, plan, self._journal, actor=by, now=now), now)
             data: dict[str, object] = {} if reason is None else {"reason": reason}
-            if wanted is PlanStatus.COMPLETED:
-                open_phases = [phase for phase in phases.of_plan(tx, plan.id) if phase.status in OPEN_PHASE]
+            if status is PlanStatus.COMPLETED:
+                open_phases = [phase for phase in phases.list_by_plan(tx, plan.id) if phase.status in OPEN_PHASE_STATUSES]
                 told: list[dict[str, object]] = [
                     {"id": phase.id, "position": phase.position, "name": phase.name, "status": phase.status.value}
-                    for phase in open_phases[:_TOLD]
+                    for phase in open_phases[:_MAX_LISTED_PHASES]
                 ]
                 if open_phases and not force:
                     raise PlanHasOpenPhases(plan.slug, told)
                 if open_phases:
                     data |= {"forced": True, "open_phases": [each["id"] for each in told]}
-                changed = complete(tx, plan, self._journal, by=by, now=now, data=data)
+                changed = complete_plan(tx, plan, self._journal, actor=by, now=now, data=data)
             else:
-                changed = replace(plan, status=wanted, updated_at=now, version=plan.version + 1)
+                changed = replace(plan, status=status, updated_at=now, version=plan.version + 1)
                 plans.change(tx, changed)
-                self._journal.plan(tx, changed, "paused", by=by, at=now, data=data)
-            return _shown(tx, changed, now)
+                self._journal.record_plan(tx, changed, "paused", actor=by, at=now, data=data)
+            return _build_view(tx, changed, now)
 
         return await self._db.write(write)
 
-    async def archive(self, caller: Caller, ref: str, *, reason: str | None = None, expected: Expected = None) -> PlanView:
+    async def archive(self, caller: Caller, ref: str, *, reason: str | None = None, expected: ExpectedETags = None) -> PlanView:
         """
         Archive a plan, which makes it read-only; an archived one only gets the reason, if it is another one.
 
@@ -174,7 +185,7 @@ class Plans:
         now = self._clock()
 
         def write(tx: Tx) -> PlanView:
-            plan = held(tx, Within.of(caller), ref)
+            plan = lock_plan(tx, PlanAccessFilter.from_caller(caller), ref)
             require_match("plan", plan.version, expected)
             if plan.status is not PlanStatus.ARCHIVED:
                 plan = replace(
@@ -187,17 +198,19 @@ class Plans:
                     version=plan.version + 1,
                 )
                 plans.change(tx, plan)
-                self._journal.plan(tx, plan, "archived", by=By.of(caller), at=now, data={} if reason is None else {"reason": reason})
+                self._journal.record_plan(
+                    tx, plan, "archived", actor=EventActor.from_caller(caller), at=now, data={} if reason is None else {"reason": reason}
+                )
             elif reason not in {None, plan.archive_reason}:
-                changes = differing(plan, replace(plan, archive_reason=reason), "archive_reason")
+                changes = diff_fields(plan, replace(plan, archive_reason=reason), "archive_reason")
                 plan = replace(plan, archive_reason=reason, updated_at=now, version=plan.version + 1)
                 plans.change(tx, plan)
-                self._journal.plan(tx, plan, "updated", by=By.of(caller), at=now, data={"changed": changes})
-            return _shown(tx, plan, now)
+                self._journal.record_plan(tx, plan, "updated", actor=EventActor.from_caller(caller), at=now, data={"changed": changes})
+            return _build_view(tx, plan, now)
 
         return await self._db.write(write)
 
-    async def restore(self, caller: Caller, ref: str, *, expected: Expected = None) -> PlanView:
+    async def restore(self, caller: Caller, ref: str, *, expected: ExpectedETags = None) -> PlanView:
         """
         Bring an archived plan back to the status that it had; one that is not archived stays as it is.
 
@@ -207,7 +220,7 @@ class Plans:
         now = self._clock()
 
         def write(tx: Tx) -> PlanView:
-            plan = held(tx, Within.of(caller), ref)
+            plan = lock_plan(tx, PlanAccessFilter.from_caller(caller), ref)
             require_match("plan", plan.version, expected)
             if plan.status is PlanStatus.ARCHIVED:
                 plan = replace(
@@ -220,19 +233,21 @@ class Plans:
                     version=plan.version + 1,
                 )
                 plans.change(tx, plan)
-                self._journal.plan(tx, plan, "restored", by=By.of(caller), at=now, data={"status": plan.status.value})
-            return _shown(tx, plan, now)
+                self._journal.record_plan(
+                    tx, plan, "restored", actor=EventActor.from_caller(caller), at=now, data={"status": plan.status.value}
+                )
+            return _build_view(tx, plan, now)
 
         return await self._db.write(write)
 
 
-def complete(tx: Tx, plan: Plan, journal: PlanJournal, *, by: By, now: datetime, data: dict[str, object]) -> Plan:
-    """Make *plan*, which is held, completed."""
+def complete_plan(tx: Tx, plan: Plan, recorder: PlanEventRecorder, *, actor: EventActor, now: datetime, data: dict[str, object]) -> Plan:
+    """Make *record_plan*, which is held, completed."""
     completed = replace(plan, status=PlanStatus.COMPLETED, completed_at=now, updated_at=now, version=plan.version + 1)
     plans.change(tx, completed)
-    journal.plan(tx, completed, "completed", by=by, at=now, data=data)
+    recorder.record_plan(tx, completed, "completed", actor=actor, at=now, data=data)
     return completed
 
 
-def _shown(tx: Tx, plan: Plan, now: datetime) -> PlanView:
-    return plan_view(tx, plan, now, with_phases=False, with_tasks=False)
+def _build_view(tx: Tx, plan: Plan, now: datetime) -> PlanView:
+    return load_plan_view(tx, plan, now, with_phases=False, with_tasks=False)

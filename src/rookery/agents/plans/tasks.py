@@ -7,35 +7,35 @@ from dataclasses import replace
 from datetime import datetime
 
 from rookery.access.models import Caller
-from rookery.agents.errors import PhaseClosed, TaskClaimed, TooMany
-from rookery.agents.models.drafts import TaskChange, TaskDraft, TaskQuery
-from rookery.agents.models.plans import MAX_TASKS, By, PhaseStatus, Plan, Task, TaskStatus, Within
+from rookery.agents.errors import PhaseClosed, TaskClaimed, TooManyItems
+from rookery.agents.models.drafts import TaskChange, TaskDraft, TaskFilter
+from rookery.agents.models.plans import MAX_TASKS_PER_PLAN, EventActor, PhaseStatus, Plan, PlanAccessFilter, Task, TaskStatus
 from rookery.agents.models.views import TaskView
-from rookery.agents.plans.differing import differing
-from rookery.agents.plans.holding import (
-    begin,
-    must_be_open,
-    must_not_wait,
-    the_phase,
-    the_plan,
-    the_task,
-    writable,
-    writable_task,
+from rookery.agents.plans.diff import diff_fields
+from rookery.agents.plans.event_log import PlanEventRecorder
+from rookery.agents.plans.factory import build_task, resolve_refs
+from rookery.agents.plans.locking import (
+    get_phase,
+    get_plan,
+    get_task,
+    lock_writable_plan,
+    lock_writable_task,
+    require_open_plan,
+    require_unblocked,
+    start_phase,
 )
-from rookery.agents.plans.journal import PlanJournal
-from rookery.agents.plans.making import resolved, task_of
-from rookery.agents.plans.naming import Names
-from rookery.agents.plans.phases import must_still_end
-from rookery.agents.plans.reading import task_view, task_views
-from rookery.agents.plans.transitions import TASK, must_become
-from rookery.agents.store import needs, phases, tasks
+from rookery.agents.plans.phases import require_still_acyclic
+from rookery.agents.plans.slugs import RefIndex
+from rookery.agents.plans.transitions import TASK_TRANSITIONS, require_transition
+from rookery.agents.plans.view_builder import load_task_view, load_task_views
+from rookery.agents.store import dependencies, phases, tasks
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import ValidationFailed
-from rookery.kernel.ids import Ids
-from rookery.kernel.preconditions import Expected, require_match
+from rookery.kernel.ids import IdFactory
+from rookery.kernel.preconditions import ExpectedETags, require_match
 
-_NAMES = {
+_EVENT_NAMES = {
     TaskStatus.PENDING: "reset",
     TaskStatus.IN_PROGRESS: "started",
     TaskStatus.COMPLETED: "completed",
@@ -43,31 +43,31 @@ _NAMES = {
     TaskStatus.FAILED: "failed",
     TaskStatus.ON_HOLD: "held",
 }
-_FIELDS = ("name", "description", "notes", "priority", "position", "acceptance_criteria", "metadata", "result", "hold_reason", "error")
+_DIFF_FIELDS = ("name", "description", "notes", "priority", "position", "acceptance_criteria", "metadata", "result", "hold_reason", "error")
 
 
 class Tasks:
     """What may be done with a task by who plans."""
 
-    def __init__(self, *, db: Database, journal: PlanJournal, clock: Clock, ids: Ids) -> None:
+    def __init__(self, *, db: Database, recorder: PlanEventRecorder, clock: Clock, ids: IdFactory) -> None:
         self._db = db
-        self._journal = journal
+        self._journal = recorder
         self._clock = clock
         self._ids = ids
 
-    async def page(self, caller: Caller, query: TaskQuery, *, limit: int, offset: int) -> tuple[list[TaskView], int]:
+    async def list_page(self, caller: Caller, query: TaskFilter, *, limit: int, offset: int) -> tuple[list[TaskView], int]:
         """
         Return a stretch of the tasks asked for, and how many there are in all.
 
         Raises:
             NotFound: There is no such plan, or no such phase in it.
         """
-        now, within = self._clock(), Within.of(caller)
+        now, within = self._clock(), PlanAccessFilter.from_caller(caller)
 
         def read(tx: Tx) -> tuple[list[TaskView], int]:
-            plan = None if query.plan is None else the_plan(tx, within, query.plan)
-            phase = None if plan is None or query.phase is None else the_phase(tx, plan, query.phase)
-            found, total = tasks.page(
+            plan = None if query.plan is None else get_plan(tx, within, query.plan)
+            phase = None if plan is None or query.phase is None else get_phase(tx, plan, query.phase)
+            found, total = tasks.list_page(
                 tx,
                 within,
                 query.state,
@@ -78,7 +78,7 @@ class Tasks:
                 limit=limit,
                 offset=offset,
             )
-            return task_views(tx, found, now), total
+            return load_task_views(tx, found, now), total
 
         return await self._db.read(read)
 
@@ -90,9 +90,9 @@ class Tasks:
             NotFound: There is none.
         """
         now = self._clock()
-        return await self._db.read(lambda tx: task_view(tx, the_task(tx, Within.of(caller), task_id)[1], now))
+        return await self._db.read(lambda tx: load_task_view(tx, get_task(tx, PlanAccessFilter.from_caller(caller), task_id)[1], now))
 
-    async def add(self, caller: Caller, plan_ref: str, phase_ref: str, draft: TaskDraft, *, expected: Expected = None) -> TaskView:
+    async def add(self, caller: Caller, plan_ref: str, phase_ref: str, draft: TaskDraft, *, expected: ExpectedETags = None) -> TaskView:
         """
         Add a task to a phase: at its position, else at the end.
 
@@ -106,31 +106,31 @@ class Tasks:
         now = self._clock()
 
         def write(tx: Tx) -> TaskView:
-            plan = writable(tx, Within.of(caller), plan_ref)
-            must_be_open(plan)
-            phase = the_phase(tx, plan, phase_ref)
+            plan = lock_writable_plan(tx, PlanAccessFilter.from_caller(caller), plan_ref)
+            require_open_plan(plan)
+            phase = get_phase(tx, plan, phase_ref)
             require_match("phase", phase.version, expected)
             if phase.status in {PhaseStatus.COMPLETED, PhaseStatus.SKIPPED}:
                 raise PhaseClosed(phase.name, phase.status)
-            if tasks.count(tx, plan.id) >= MAX_TASKS:
-                raise TooMany("tasks in this plan", MAX_TASKS)
-            last = tasks.last(tx, phase.id)
-            position = _place(draft.position, last + 1)
-            task = task_of(phase, draft, position, ids=self._ids, now=now)
+            if tasks.count(tx, plan.id) >= MAX_TASKS_PER_PLAN:
+                raise TooManyItems("tasks in this plan", MAX_TASKS_PER_PLAN)
+            last = tasks.get_last_position(tx, phase.id)
+            position = _resolve_position(draft.position, last + 1)
+            task = build_task(phase, draft, position, ids=self._ids, now=now)
             depends = list[str]()
             if draft.depends_on:
-                depends = resolved(draft.depends_on, *_names(tx, plan, phase.id), field="depends_on")
-                must_still_end(tx, plan, {task.id: depends}, listed=[task])
-            tasks.shift(tx, phase.id, position, last, by=1)
+                depends = resolve_refs(draft.depends_on, *_build_ref_indexes(tx, plan, phase.id), field="depends_on")
+                require_still_acyclic(tx, plan, {task.id: depends}, new_tasks=[task])
+            tasks.shift(tx, phase.id, position, last, offset=1)
             tasks.add(tx, [task])
-            needs.add(tx, plan.workspace_id, plan.id, [(task.id, other) for other in depends])
+            dependencies.add(tx, plan.workspace_id, plan.id, [(task.id, other) for other in depends])
             data: dict[str, object] = {"name": task.name, "position": position}
-            self._journal.task(tx, task, "created", by=By.of(caller), at=now, data=data)
-            return task_view(tx, task, now)
+            self._journal.record_task(tx, task, "created", actor=EventActor.from_caller(caller), at=now, data=data)
+            return load_task_view(tx, task, now)
 
         return await self._db.write(write)
 
-    async def change(self, caller: Caller, task_id: str, change: TaskChange, *, expected: Expected = None) -> TaskView:
+    async def change(self, caller: Caller, task_id: str, change: TaskChange, *, expected: ExpectedETags = None) -> TaskView:
         """
         Change what *change* gives; what changes nothing writes nothing. A status that is set here arms no lease (D-61).
 
@@ -140,33 +140,33 @@ class Tasks:
             WrongTransition, PlanNotActive, PhaseClosed, TaskBlocked: The status cannot be that one now.
             TaskClaimed: Its status is the holder's of its lease to change.
         """
-        now, by = self._clock(), By.of(caller)
+        now, by = self._clock(), EventActor.from_caller(caller)
 
         def write(tx: Tx) -> TaskView:
-            plan, task = writable_task(tx, Within.of(caller), task_id, self._journal, now)
+            plan, task = lock_writable_task(tx, PlanAccessFilter.from_caller(caller), task_id, self._journal, now)
             require_match("task", task.version, expected)
-            changed = _with_reason(_changed(task, change), change)
-            if "position" in change.given:
-                changed = _moved(tx, changed, change.position)
-            fields = dict(differing(task, changed, *_FIELDS))
-            if "depends_on" in change.given and self._redirect(tx, plan, changed, change.depends_on):
+            changed = _apply_reason(_apply_change(task, change), change)
+            if "position" in change.fields_set:
+                changed = _move(tx, changed, change.position)
+            fields = dict(diff_fields(task, changed, *_DIFF_FIELDS))
+            if "depends_on" in change.fields_set and self._replace_dependencies(tx, plan, changed, change.depends_on):
                 fields["depends_on"] = True
-            if "status" in change.given and change.status is not task.status:
-                changed, forced = self._turned(tx, plan, changed, change, by=by, now=now)
+            if "status" in change.fields_set and change.status is not task.status:
+                changed, forced = self._change_status(tx, plan, changed, change, actor=by, now=now)
                 changed = replace(changed, version=task.version + 1, updated_at=now)
                 tasks.change(tx, changed)
                 data = {**forced, **({"reason": change.reason} if change.reason else {}), **({"changed": fields} if fields else {})}
-                name = "reopened" if task.status is TaskStatus.COMPLETED else _NAMES[change.status]
-                self._journal.task(tx, changed, name, by=by, at=now, data=data)
+                name = "reopened" if task.status is TaskStatus.COMPLETED else _EVENT_NAMES[change.status]
+                self._journal.record_task(tx, changed, name, actor=by, at=now, data=data)
             elif fields:
                 changed = replace(changed, version=task.version + 1, updated_at=now)
                 tasks.change(tx, changed)
-                self._journal.task(tx, changed, "updated", by=by, at=now, data={"changed": fields})
-            return task_view(tx, changed, now)
+                self._journal.record_task(tx, changed, "updated", actor=by, at=now, data={"changed": fields})
+            return load_task_view(tx, changed, now)
 
         return await self._db.write(write)
 
-    async def remove(self, caller: Caller, task_id: str, *, force: bool = False, expected: Expected = None) -> None:
+    async def remove(self, caller: Caller, task_id: str, *, force: bool = False, expected: ExpectedETags = None) -> None:
         """
         Delete a task; those behind it move up, and nothing depends on it any more.
 
@@ -177,22 +177,24 @@ class Tasks:
         now = self._clock()
 
         def write(tx: Tx) -> None:
-            _, task = writable_task(tx, Within.of(caller), task_id, self._journal, now)
+            _, task = lock_writable_task(tx, PlanAccessFilter.from_caller(caller), task_id, self._journal, now)
             require_match("task", task.version, expected)
             if task.claim is not None and not force:
                 raise TaskClaimed(task.name, task.claim.holder(), task.claim.expires_at)
-            needs.forget(tx, [task.id])
+            dependencies.remove_items(tx, [task.id])
             tasks.remove(tx, task)
-            tasks.shift(tx, task.phase_id, task.position + 1, MAX_TASKS + 1, by=-1)
+            tasks.shift(tx, task.phase_id, task.position + 1, MAX_TASKS_PER_PLAN + 1, offset=-1)
             data: dict[str, object] = {"name": task.name, "forced": task.claim is not None}
-            self._journal.task(tx, task, "deleted", by=By.of(caller), at=now, data=data)
+            self._journal.record_task(tx, task, "deleted", actor=EventActor.from_caller(caller), at=now, data=data)
 
         await self._db.write(write)
 
-    def _turned(self, tx: Tx, plan: Plan, task: Task, change: TaskChange, *, by: By, now: datetime) -> tuple[Task, Mapping[str, object]]:
-        """Return *task* in the status asked for, and what is to be recorded of force."""
+    def _change_status(
+        self, tx: Tx, plan: Plan, task: Task, change: TaskChange, *, actor: EventActor, now: datetime
+    ) -> tuple[Task, Mapping[str, object]]:
+        """Return *record_task* in the status asked for, and what is to be recorded of force."""
         wanted, forced = change.status, dict[str, object]()
-        must_become("task", task.name, task.status, wanted, TASK[task.status])
+        require_transition("task", task.name, task.status, wanted, TASK_TRANSITIONS[task.status])
         if task.claim is not None and change.claim_token != task.claim.token:
             if not change.force:
                 raise TaskClaimed(task.name, task.claim.holder(), task.claim.expires_at)
@@ -201,10 +203,10 @@ class Tasks:
             if change.force:
                 forced["forced"] = True
             else:
-                must_not_wait(tx, task)
+                require_unblocked(tx, task)
             phase = phases.find(tx, plan.id, task.phase_id)
             if phase is not None:
-                begin(tx, plan, phase, self._journal, by=by, now=now)
+                start_phase(tx, plan, phase, self._journal, actor=actor, now=now)
         is_closed = wanted in {TaskStatus.COMPLETED, TaskStatus.SKIPPED, TaskStatus.FAILED}
         turned = replace(
             task,
@@ -218,17 +220,17 @@ class Tasks:
         )
         return turned, forced
 
-    def _redirect(self, tx: Tx, plan: Plan, task: Task, refs: tuple[str | int, ...]) -> bool:
-        wanted = resolved(refs, *_names(tx, plan, task.phase_id), field="depends_on")
-        if set(wanted) == set(needs.of_items(tx, [task.id]).get(task.id, [])):
+    def _replace_dependencies(self, tx: Tx, plan: Plan, task: Task, refs: tuple[str | int, ...]) -> bool:
+        wanted = resolve_refs(refs, *_build_ref_indexes(tx, plan, task.phase_id), field="depends_on")
+        if set(wanted) == set(dependencies.list_by_items(tx, [task.id]).get(task.id, [])):
             return False
-        must_still_end(tx, plan, {task.id: wanted})
-        needs.replace(tx, plan.workspace_id, plan.id, task.id, wanted)
+        require_still_acyclic(tx, plan, {task.id: wanted})
+        dependencies.replace(tx, plan.workspace_id, plan.id, task.id, wanted)
         return True
 
 
-def _changed(task: Task, change: TaskChange) -> Task:
-    given = change.given
+def _apply_change(task: Task, change: TaskChange) -> Task:
+    given = change.fields_set
     return replace(
         task,
         name=change.name if "name" in given else task.name,
@@ -241,9 +243,9 @@ def _changed(task: Task, change: TaskChange) -> Task:
     )
 
 
-def _with_reason(task: Task, change: TaskChange) -> Task:
-    """Return *task* with the reason of *change*, if it is in the status already that the reason is of."""
-    if change.reason is None or ("status" in change.given and change.status is not task.status):
+def _apply_reason(task: Task, change: TaskChange) -> Task:
+    """Return *record_task* with the reason of *change*, if it is in the status already that the reason is of."""
+    if change.reason is None or ("status" in change.fields_set and change.status is not task.status):
         return task
     match task.status:
         case TaskStatus.ON_HOLD:
@@ -254,28 +256,28 @@ def _with_reason(task: Task, change: TaskChange) -> Task:
             return task
 
 
-def _names(tx: Tx, plan: Plan, phase_id: str) -> Sequence[Names]:
+def _build_ref_indexes(tx: Tx, plan: Plan, phase_id: str) -> Sequence[RefIndex]:
     """Return where the dependencies of a task of the phase are looked for: in its phase, then in the whole plan."""
-    here, everywhere = Names(), Names()
-    for id, of, name, position in tasks.places(tx, plan.id):
+    here, everywhere = RefIndex(), RefIndex()
+    for id, of, name, position in tasks.list_positions(tx, plan.id):
         if of == phase_id:
             here.add(id, position, [name])
         everywhere.add(id, -1, [name])
     return here, everywhere
 
 
-def _moved(tx: Tx, task: Task, wanted: int) -> Task:
-    position = _place(wanted, tasks.last(tx, task.phase_id))
+def _move(tx: Tx, task: Task, new_position: int) -> Task:
+    position = _resolve_position(new_position, tasks.get_last_position(tx, task.phase_id))
     if position < task.position:
-        tasks.shift(tx, task.phase_id, position, task.position - 1, by=1)
+        tasks.shift(tx, task.phase_id, position, task.position - 1, offset=1)
     elif position > task.position:
-        tasks.shift(tx, task.phase_id, task.position + 1, position, by=-1)
+        tasks.shift(tx, task.phase_id, task.position + 1, position, offset=-1)
     return replace(task, position=position)
 
 
-def _place(wanted: int | None, last: int) -> int:
-    if wanted is None:
+def _resolve_position(requested: int | None, last: int) -> int:
+    if requested is None:
         return last
-    if wanted > last:
+    if requested > last:
         raise ValidationFailed({"position": [f"must be at most {last}"]})
-    return wanted
+    return requested

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from rookery.agents.errors import WrongTransition
 from rookery.agents.models.plans import PhaseStatus, PlanStatus, TaskStatus
 
-PLAN: Mapping[PlanStatus, frozenset[PlanStatus]] = MappingProxyType(
+PLAN_TRANSITIONS: Mapping[PlanStatus, frozenset[PlanStatus]] = MappingProxyType(
     {
         PlanStatus.DRAFT: frozenset({PlanStatus.ACTIVE, PlanStatus.ARCHIVED}),
         PlanStatus.ACTIVE: frozenset({PlanStatus.PAUSED, PlanStatus.COMPLETED, PlanStatus.ARCHIVED}),
@@ -25,7 +25,7 @@ PLAN: Mapping[PlanStatus, frozenset[PlanStatus]] = MappingProxyType(
 )
 """By the verb of change; restoring an archived plan is a verb of its own."""
 
-PHASE: Mapping[PhaseStatus, frozenset[PhaseStatus]] = MappingProxyType(
+PHASE_TRANSITIONS: Mapping[PhaseStatus, frozenset[PhaseStatus]] = MappingProxyType(
     {
         PhaseStatus.PENDING: frozenset({PhaseStatus.IN_PROGRESS, PhaseStatus.COMPLETED, PhaseStatus.SKIPPED, PhaseStatus.ON_HOLD}),
         PhaseStatus.IN_PROGRESS: frozenset({PhaseStatus.PENDING, PhaseStatus.COMPLETED, PhaseStatus.SKIPPED, PhaseStatus.ON_HOLD}),
@@ -35,7 +35,7 @@ PHASE: Mapping[PhaseStatus, frozenset[PhaseStatus]] = MappingProxyType(
     }
 )
 
-TASK: Mapping[TaskStatus, frozenset[TaskStatus]] = MappingProxyType(
+TASK_TRANSITIONS: Mapping[TaskStatus, frozenset[TaskStatus]] = MappingProxyType(
     {
         TaskStatus.PENDING: frozenset(
             {TaskStatus.IN_PROGRESS, TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.SKIPPED, TaskStatus.ON_HOLD}
@@ -51,7 +51,7 @@ TASK: Mapping[TaskStatus, frozenset[TaskStatus]] = MappingProxyType(
 )
 
 
-class Verb(StrEnum):
+class LeaseAction(StrEnum):
     """What is done to a task by who works on it (D-61)."""
 
     CLAIM = "claim"
@@ -61,33 +61,33 @@ class Verb(StrEnum):
     FAIL = "fail"
 
 
-VERBS: Mapping[Verb, Mapping[TaskStatus, TaskStatus]] = MappingProxyType(
+LEASE_TRANSITIONS: Mapping[LeaseAction, Mapping[TaskStatus, TaskStatus]] = MappingProxyType(
     {
-        Verb.CLAIM: {TaskStatus.PENDING: TaskStatus.IN_PROGRESS},
-        Verb.HEARTBEAT: {TaskStatus.IN_PROGRESS: TaskStatus.IN_PROGRESS},
-        Verb.RELEASE: {TaskStatus.IN_PROGRESS: TaskStatus.PENDING},
-        Verb.COMPLETE: {TaskStatus.IN_PROGRESS: TaskStatus.COMPLETED},
-        Verb.FAIL: {TaskStatus.IN_PROGRESS: TaskStatus.FAILED},
+        LeaseAction.CLAIM: {TaskStatus.PENDING: TaskStatus.IN_PROGRESS},
+        LeaseAction.HEARTBEAT: {TaskStatus.IN_PROGRESS: TaskStatus.IN_PROGRESS},
+        LeaseAction.RELEASE: {TaskStatus.IN_PROGRESS: TaskStatus.PENDING},
+        LeaseAction.COMPLETE: {TaskStatus.IN_PROGRESS: TaskStatus.COMPLETED},
+        LeaseAction.FAIL: {TaskStatus.IN_PROGRESS: TaskStatus.FAILED},
     }
 )
 """Which status each verb takes to which; any other refuses it."""
 
-FORCED: Mapping[Verb, Mapping[TaskStatus, TaskStatus]] = MappingProxyType(
+FORCED_LEASE_TRANSITIONS: Mapping[LeaseAction, Mapping[TaskStatus, TaskStatus]] = MappingProxyType(
     {
-        Verb.RELEASE: {TaskStatus.IN_PROGRESS: TaskStatus.PENDING},
-        Verb.COMPLETE: {TaskStatus.PENDING: TaskStatus.COMPLETED, TaskStatus.IN_PROGRESS: TaskStatus.COMPLETED},
-        Verb.FAIL: {TaskStatus.PENDING: TaskStatus.FAILED, TaskStatus.IN_PROGRESS: TaskStatus.FAILED},
+        LeaseAction.RELEASE: {TaskStatus.IN_PROGRESS: TaskStatus.PENDING},
+        LeaseAction.COMPLETE: {TaskStatus.PENDING: TaskStatus.COMPLETED, TaskStatus.IN_PROGRESS: TaskStatus.COMPLETED},
+        LeaseAction.FAIL: {TaskStatus.PENDING: TaskStatus.FAILED, TaskStatus.IN_PROGRESS: TaskStatus.FAILED},
     }
 )
 """The same by force, which needs no lease: so also of a task that nobody claimed."""
 
 
-def must_become(kind: str, name: str, was: StrEnum, wanted: StrEnum, allowed: frozenset[StrEnum]) -> None:
+def require_transition(kind: str, name: str, current: StrEnum, target: StrEnum, allowed: frozenset[StrEnum]) -> None:
     """
-    Do nothing if *wanted* is among what may follow.
+    Do nothing if *target* is among what may follow.
 
     Raises:
         WrongTransition: It is not.
     """
-    if wanted not in allowed:
-        raise WrongTransition(kind, name, was, wanted, allowed=sorted(allowed))
+    if target not in allowed:
+        raise WrongTransition(kind, name, current, target, allowed=sorted(allowed))

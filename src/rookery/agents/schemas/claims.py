@@ -6,26 +6,26 @@ from typing import Annotated
 
 from pydantic import Field
 
-from rookery.agents.plans.claims import TTL_S, Proof, Wish
-from rookery.agents.plans.naming import ANY_PLAN
-from rookery.agents.schemas.plans import Force, PlanRef, Reason, Result, SessionId, Text, Token, Ttl, Why
-from rookery.kernel.wire import Body
+from rookery.agents.plans.claims import DEFAULT_TTL_S, LeaseCredential, LeaseRequest
+from rookery.agents.plans.slugs import ANY_PLAN
+from rookery.agents.schemas.plans import ErrorText, Force, PlanRef, Reason, Result, SessionId, Text, Token, Ttl
+from rookery.kernel.schema import RequestModel
 
 MAX_WAIT_S = 30
 
 
-class ClaimBody(Body):
+class ClaimBody(RequestModel):
     """How a task is to be held."""
 
     session_id: SessionId | None = None
-    ttl_s: Ttl = TTL_S
+    ttl_s: Ttl = DEFAULT_TTL_S
 
-    def wish(self) -> Wish:
+    def to_lease_request(self) -> LeaseRequest:
         """Return what is asked for."""
-        return Wish(session_id=self.session_id, ttl_s=self.ttl_s)
+        return LeaseRequest(session_id=self.session_id, ttl_s=self.ttl_s)
 
 
-ProvingSession = Annotated[
+ClaimSession = Annotated[
     str,
     Field(min_length=1, max_length=100, description="The session that the task was claimed in: proves the claim in place of claim_token."),
 ]
@@ -57,32 +57,32 @@ class ClaimNextBody(ClaimBody):
         return self.plan == ANY_PLAN or (self.plan is None and "plan" in self.model_fields_set)
 
 
-class HeartbeatBody(Body):
+class HeartbeatBody(RequestModel):
     """A lease that is to last."""
 
     claim_token: Token | None = None
-    session_id: ProvingSession | None = None
-    ttl_s: Ttl = TTL_S
+    session_id: ClaimSession | None = None
+    ttl_s: Ttl = DEFAULT_TTL_S
 
-    def proof(self) -> Proof:
+    def to_credential(self) -> LeaseCredential:
         """Return what entitles to it."""
-        return Proof(token=self.claim_token, session_id=self.session_id)
+        return LeaseCredential(token=self.claim_token, session_id=self.session_id)
 
 
-class ReleaseBody(Body):
+class ReleaseBody(RequestModel):
     """A lease that is given back."""
 
     claim_token: Token | None = None
-    session_id: ProvingSession | None = None
+    session_id: ClaimSession | None = None
     force: Force = False
     reason: Reason | None = None
 
-    def proof(self) -> Proof:
+    def to_credential(self) -> LeaseCredential:
         """Return what entitles to it."""
-        return Proof(token=self.claim_token, session_id=self.session_id, force=self.force)
+        return LeaseCredential(token=self.claim_token, session_id=self.session_id, force=self.force)
 
 
-class CompleteBody(Body):
+class CompleteBody(RequestModel):
     """What came of a task."""
 
     claim_token: Token | None = None
@@ -102,26 +102,26 @@ class CompleteBody(Body):
         ]
         | None
     ) = None
-    ttl_s: Ttl = TTL_S
+    ttl_s: Ttl = DEFAULT_TTL_S
 
-    def proof(self) -> Proof:
+    def to_credential(self) -> LeaseCredential:
         """Return what entitles to it."""
-        return Proof(token=self.claim_token, session_id=self.session_id, force=self.force)
+        return LeaseCredential(token=self.claim_token, session_id=self.session_id, force=self.force)
 
-    def then(self) -> Wish | None:
+    def to_next_request(self) -> LeaseRequest | None:
         """Return how the next task is to be held, if one is wanted."""
-        return Wish(session_id=self.session_id, ttl_s=self.ttl_s) if self.claim_next else None
+        return LeaseRequest(session_id=self.session_id, ttl_s=self.ttl_s) if self.claim_next else None
 
 
-class FailBody(Body):
+class FailBody(RequestModel):
     """Why a task cannot be done."""
 
     claim_token: Token | None = None
-    session_id: ProvingSession | None = None
+    session_id: ClaimSession | None = None
     force: Force = False
-    error: Why
+    error: ErrorText
     result: Result = None
 
-    def proof(self) -> Proof:
+    def to_credential(self) -> LeaseCredential:
         """Return what entitles to it."""
-        return Proof(token=self.claim_token, session_id=self.session_id, force=self.force)
+        return LeaseCredential(token=self.claim_token, session_id=self.session_id, force=self.force)

@@ -7,40 +7,40 @@ from typing import Annotated, Literal, Self, cast
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from rookery.agents.models.sessions import Handoff, Notes, Offered
-from rookery.agents.schemas.objects import Object
-from rookery.kernel.wire import Answer, Body, Moment
+from rookery.agents.models.sessions import Handoff, PreviousSessionState, SessionNotes
+from rookery.agents.schemas.json_objects import Object
+from rookery.kernel.schema import RequestModel, ResponseModel, Timestamp
 
 
-def _listed(value: object) -> object:
+def _to_list(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
-def _refs(value: object) -> object:
+def _to_refs(value: object) -> object:
     """Take a list of names for files; an empty list for no refs."""
     if isinstance(value, list):
         return {"files": cast("list[object]", value)} if value else {}
     return value
 
 
-def _is_filled(value: object) -> bool:
+def _has_content(value: object) -> bool:
     if isinstance(value, str):
         return bool(value.strip())
     if isinstance(value, list):
-        return any(_is_filled(each) for each in cast("list[object]", value))
+        return any(_has_content(each) for each in cast("list[object]", value))
     return bool(value)
 
 
-def _summarised(value: object) -> object:
+def _to_notes(value: object) -> object:
     """Take a text alone for a hand-off that has nothing but a summary."""
     return {"summary": value} if isinstance(value, str) else value
 
 
 Line = Annotated[str, Field(min_length=1, max_length=10_000)]
-Lines = Annotated[list[Line], BeforeValidator(_listed, json_schema_input_type=str | list[Line]), Field(max_length=200)]
+Lines = Annotated[list[Line], BeforeValidator(_to_list, json_schema_input_type=str | list[Line]), Field(max_length=200)]
 
 
-class NotesBody(Body):
+class NotesBody(RequestModel):
     """A hand-off: what the next session must know, in at least one field; a list of one sentence may be given as that sentence."""
 
     summary: Annotated[str, Field(max_length=50_000, description="How things stand.")] | None = None
@@ -49,19 +49,19 @@ class NotesBody(Body):
     blockers: Annotated[Lines, Field(description="What stands in the way.")] | None = None
     decisions: Annotated[Lines, Field(description="What was decided, and why.")] | None = None
     next_steps: Annotated[Lines, Field(description="What to do first.")] | None = None
-    refs: Annotated[Object, BeforeValidator(_refs), Field(description="Branch, commit, files: what the notes speak of.")] | None = None
+    refs: Annotated[Object, BeforeValidator(_to_refs), Field(description="Branch, commit, files: what the notes speak of.")] | None = None
 
     @model_validator(mode="after")
     def _has_content(self) -> Self:
         fields = type(self).model_fields
-        if not any(_is_filled(getattr(self, name)) for name in fields):
+        if not any(_has_content(getattr(self, name)) for name in fields):
             msg = f"is empty; fill at least one of {', '.join(fields)}"
             raise ValueError(msg)
         return self
 
-    def notes(self) -> Notes:
+    def to_notes(self) -> SessionNotes:
         """Return the notes."""
-        return Notes(
+        return SessionNotes(
             summary=self.summary,
             completed=tuple(self.completed or ()),
             remaining=tuple(self.remaining or ()),
@@ -72,11 +72,11 @@ class NotesBody(Body):
         )
 
 
-HandoffNotes = Annotated[NotesBody, BeforeValidator(_summarised, json_schema_input_type=str | NotesBody)]
+HandoffNotesInput = Annotated[NotesBody, BeforeValidator(_to_notes, json_schema_input_type=str | NotesBody)]
 """A hand-off as it is written: an object, or its summary alone."""
 
 
-class HandoffAnswer(Answer):
+class HandoffResponse(ResponseModel):
     """A hand-off as written, and whether it was taken."""
 
     session_id: str
@@ -88,34 +88,34 @@ class HandoffAnswer(Answer):
     decisions: list[str]
     next_steps: list[str]
     refs: Mapping[str, object]
-    written_at: Moment
+    written_at: Timestamp
     delivery: Annotated[
         Literal["pending", "loaded", "ignored_stale", "task_completed", "own_handoff"],
         Field(description="pending: it is still offered; else how it was taken."),
     ]
     taken_by: str | None
-    taken_at: Moment | None
+    taken_at: Timestamp | None
 
 
-class OfferedAnswer(HandoffAnswer):
+class OfferedResponse(HandoffResponse):
     """A hand-off as it is offered."""
 
     age_s: Annotated[float, Field(description="How long ago it was written, in seconds.")]
 
 
-def handoff_answer(handoff: Handoff) -> HandoffAnswer:
+def to_handoff_response(handoff: Handoff) -> HandoffResponse:
     """Return a hand-off."""
-    return HandoffAnswer.model_construct(None, **_handoff(handoff))
+    return HandoffResponse.model_construct(None, **_handoff_fields(handoff))
 
 
-def offered_answer(offered: Offered) -> OfferedAnswer | None:
+def to_offered_handoff_response(previous: PreviousSessionState) -> OfferedResponse | None:
     """Return the hand-off that is offered."""
-    if offered.handoff is None:
+    if previous.handoff is None:
         return None
-    return OfferedAnswer.model_construct(None, **_handoff(offered.handoff), age_s=offered.handoff_age_s)
+    return OfferedResponse.model_construct(None, **_handoff_fields(previous.handoff), age_s=previous.handoff_age_s)
 
 
-def _handoff(handoff: Handoff) -> dict[str, object]:
+def _handoff_fields(handoff: Handoff) -> dict[str, object]:
     notes = handoff.notes
     return {
         "session_id": handoff.session_id,

@@ -6,14 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rookery.agents.models.drafts import PlanFilters, TaskQuery, TaskState
+from rookery.agents.models.drafts import PlanFilter, TaskFilter, TaskState
 from rookery.agents.models.plans import PlanStatus
 from rookery.agents.schemas.plans import Force, Org, PlanRef, Project, SessionId
-from rookery.kernel.http.pages import PageQuery
-from rookery.kernel.wire import Query, one_name
+from rookery.kernel.http.pagination import PageQuery
+from rookery.kernel.schema import QueryModel, resolve_alias
 
 
-def _everything() -> list[Literal["phases", "tasks", "none"]]:
+def _default_include() -> list[Literal["phases", "tasks", "none"]]:
     return ["tasks"]
 
 
@@ -25,21 +25,21 @@ class PlansQuery(PageQuery):
     project: Project | None = None
     q: Annotated[str, Field(min_length=1, max_length=200, description="What title, slug or description has in it.")] | None = None
 
-    def filters(self) -> PlanFilters:
+    def to_filter(self) -> PlanFilter:
         """Return the filters."""
-        return PlanFilters(status=None if self.status is None else PlanStatus(self.status), org=self.org, project=self.project, q=self.q)
+        return PlanFilter(status=None if self.status is None else PlanStatus(self.status), org=self.org, project=self.project, q=self.q)
 
 
-class IncludeQuery(Query):
+class IncludeQuery(QueryModel):
     """What to show of a plan beside itself."""
 
     include: Annotated[
         list[Literal["phases", "tasks", "none"]],
         Field(max_length=3, description="tasks: phases with their tasks, as without this field; phases: without them; none: neither."),
-    ] = Field(default_factory=_everything)
+    ] = Field(default_factory=_default_include)
 
 
-class EventsAfterQuery(PageQuery):
+class PlanEventsQuery(PageQuery):
     """Which events of a plan."""
 
     after: Annotated[int, Field(ge=0, le=2**53, description="Only events past the one with this number.")] = 0
@@ -56,9 +56,9 @@ class TasksQuery(PageQuery):
     plan: PlanRef | None = None
     session_id: SessionId | None = None
 
-    def query(self) -> TaskQuery:
+    def to_filter(self) -> TaskFilter:
         """Return what is asked for."""
-        return TaskQuery(state=_task_state(self.status, self.state), plan=self.plan, session_id=self.session_id)
+        return TaskFilter(state=_parse_state(self.status, self.state), plan=self.plan, session_id=self.session_id)
 
 
 class PhaseTasksQuery(PageQuery):
@@ -70,24 +70,24 @@ class PhaseTasksQuery(PageQuery):
         Field(description="The earlier name of `status`.", json_schema_extra={"deprecated": True}),
     ] = None
 
-    def query(self, plan: str, phase: str) -> TaskQuery:
+    def to_filter(self, plan: str, phase: str) -> TaskFilter:
         """Return what is asked for."""
-        return TaskQuery(state=_task_state(self.status, self.state), plan=plan, phase=phase)
+        return TaskFilter(state=_parse_state(self.status, self.state), plan=plan, phase=phase)
 
 
-def _task_state(status: str | None, state: str | None) -> TaskState | None:
+def _parse_state(status: str | None, state: str | None) -> TaskState | None:
     """Return the state to filter by, given under either of its names."""
-    chosen = one_name("status", status, "state", state)
+    chosen = resolve_alias("status", status, "state", state)
     return None if chosen is None else TaskState(chosen)
 
 
-class ForceQuery(Query):
+class ForceQuery(QueryModel):
     """Whether to delete what somebody works on."""
 
     force: Force = False
 
 
-class GraphQuery(Query):
+class GraphQuery(QueryModel):
     """In which form a graph is wanted."""
 
     format: Literal["json", "mermaid"] = "json"

@@ -7,33 +7,33 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rookery.agents.models.sessions import EventType, Happening, Offered, SessionEvent
-from rookery.agents.schemas.objects import Object, State
+from rookery.agents.models.sessions import NewSessionEvent, PreviousSessionState, SessionEvent, SessionEventType
+from rookery.agents.schemas.json_objects import Object, State
 from rookery.kernel.errors import ValidationFailed
-from rookery.kernel.http.pages import PageQuery
-from rookery.kernel.wire import Answer, Body, Moment, Query
+from rookery.kernel.http.pagination import PageQuery
+from rookery.kernel.schema import QueryModel, RequestModel, ResponseModel, Timestamp
 
-EventName = Literal["note", "action", "decision", "checkpoint", "question", "answer", "artifact", "error"]
+SessionEventName = Literal["note", "action", "decision", "checkpoint", "question", "answer", "artifact", "error"]
 
 
-class TokensBody(Body):
+class TokensBody(RequestModel):
     """Tokens that a model took for it."""
 
     input: Annotated[int, Field(ge=0, le=1_000_000_000)] = 0
     output: Annotated[int, Field(ge=0, le=1_000_000_000)] = 0
 
 
-class EventBody(Body):
+class EventBody(RequestModel):
     """Something that happened."""
 
-    type: Annotated[EventName, Field(description="What kind of thing.")] = "note"
+    type: Annotated[SessionEventName, Field(description="What kind of thing.")] = "note"
     message: Annotated[str, Field(max_length=50_000, description="What happened, in words.")] = ""
     data: Annotated[Object, Field(description="The same for machines.")] | None = None
     state: State | None = None
     task_id: Annotated[str, Field(min_length=1, max_length=100, description="The task that it is about.")] | None = None
     tokens: TokensBody | None = None
 
-    def happening(self) -> Happening:
+    def to_new_event(self) -> NewSessionEvent:
         """
         Return it.
 
@@ -49,8 +49,8 @@ class EventBody(Body):
             errors["message"] = ["is required, unless there is data"]
         if errors:
             raise ValidationFailed(errors)
-        return Happening(
-            type=EventType(self.type),
+        return NewSessionEvent(
+            type=SessionEventType(self.type),
             message=self.message,
             data=self.data or {},
             state=self.state,
@@ -60,18 +60,18 @@ class EventBody(Body):
         )
 
 
-class EventsQuery(PageQuery):
+class SessionEventsQuery(PageQuery):
     """Which events to list."""
 
     after: Annotated[int, Field(ge=0, le=2**53, description="Only those with a greater number.")] = 0
-    type: EventName | None = None
+    type: SessionEventName | None = None
 
-    def kind(self) -> EventType | None:
+    def to_event_type(self) -> SessionEventType | None:
         """Return the type asked for."""
-        return None if self.type is None else EventType(self.type)
+        return None if self.type is None else SessionEventType(self.type)
 
 
-class StreamQuery(Query):
+class SessionStreamQuery(QueryModel):
     """From where on to follow."""
 
     after: Annotated[
@@ -79,42 +79,42 @@ class StreamQuery(Query):
     ] = 0
 
 
-class SessionEventAnswer(Answer):
+class SessionEventResponse(ResponseModel):
     """Something that happened."""
 
     seq: int
     session_id: str
-    type: EventName
+    type: SessionEventName
     message: str
     data: Mapping[str, object]
     state: Mapping[str, object] | None
     task_id: str | None
     tokens: Mapping[str, int]
-    created_at: Moment
+    created_at: Timestamp
 
 
-class LastCheckpointAnswer(SessionEventAnswer):
+class LastCheckpointResponse(SessionEventResponse):
     """The last checkpoint, of whichever session on the plan."""
 
     agent_id: str | None
     age_s: Annotated[float, Field(description="How long ago it was made, in seconds.")]
 
 
-def event_answer(event: SessionEvent) -> SessionEventAnswer:
+def to_session_event_response(event: SessionEvent) -> SessionEventResponse:
     """Return an event."""
-    return SessionEventAnswer.model_construct(None, **_event(event))
+    return SessionEventResponse.model_construct(None, **_event_fields(event))
 
 
-def checkpoint_answer(offered: Offered) -> LastCheckpointAnswer | None:
+def to_session_checkpoint_response(previous: PreviousSessionState) -> LastCheckpointResponse | None:
     """Return the checkpoint to go on from."""
-    if offered.checkpoint is None:
+    if previous.checkpoint is None:
         return None
-    return LastCheckpointAnswer.model_construct(
-        None, **_event(offered.checkpoint), agent_id=offered.checkpoint_agent, age_s=offered.checkpoint_age_s
+    return LastCheckpointResponse.model_construct(
+        None, **_event_fields(previous.checkpoint), agent_id=previous.checkpoint_agent_id, age_s=previous.checkpoint_age_s
     )
 
 
-def _event(event: SessionEvent) -> dict[str, object]:
+def _event_fields(event: SessionEvent) -> dict[str, object]:
     return {
         "seq": event.seq,
         "session_id": event.session_id,

@@ -9,23 +9,23 @@ from pydantic import AfterValidator, Field
 
 from rookery.access.models import Caller
 from rookery.agents.models.sessions import (
-    Ending,
+    AgentSession,
+    HandoffOutcome,
     NewSession,
-    Resumption,
-    Session,
     SessionChange,
+    SessionEndRequest,
     SessionFilter,
+    SessionResumeRequest,
     SessionStatus,
-    Shown,
-    Taken,
+    SessionView,
 )
-from rookery.agents.schemas.handoffs import HandoffAnswer, HandoffNotes, handoff_answer
-from rookery.agents.schemas.objects import Object
-from rookery.agents.schemas.plans import NotNull, left_out
-from rookery.kernel.http.pages import PageQuery
-from rookery.kernel.wire import Answer, Body, Moment
+from rookery.agents.schemas.handoffs import HandoffNotesInput, HandoffResponse, to_handoff_response
+from rookery.agents.schemas.json_objects import Object
+from rookery.agents.schemas.plans import NotNull, optional_field
+from rookery.kernel.http.pagination import PageQuery
+from rookery.kernel.schema import RequestModel, ResponseModel, Timestamp
 
-StatusName = Literal["active", "paused", "completed", "failed", "handed_off", "abandoned"]
+SessionStatusName = Literal["active", "paused", "completed", "failed", "handed_off", "abandoned"]
 
 
 def _printable(text: str) -> str:
@@ -35,29 +35,31 @@ def _printable(text: str) -> str:
     return text
 
 
-Name = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(_printable)]
-AgentType = Annotated[Name, Field(description="What kind of agent works, such as claude-code or reviewer.", examples=["claude-code"])]
-AgentId = Annotated[Name, Field(description="The agent that works; by default the key's own, else the agent_type.")]
-PlanName = Annotated[str, Field(min_length=1, max_length=255, description="The plan to be worked on, by id or slug.")]
+PrintableName = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(_printable)]
+AgentType = Annotated[
+    PrintableName, Field(description="What kind of agent works, such as claude-code or reviewer.", examples=["claude-code"])
+]
+AgentId = Annotated[PrintableName, Field(description="The agent that works; by default the key's own, else the agent_type.")]
+PlanReference = Annotated[str, Field(min_length=1, max_length=255, description="The plan to be worked on, by id or slug.")]
 Goal = Annotated[str, Field(max_length=10_000, description="What the session is for.")]
 Summary = Annotated[str, Field(max_length=50_000, description="What came of it.")]
 
 
-class StartBody(Body):
+class StartBody(RequestModel):
     """A session to start."""
 
     agent_type: (
         Annotated[AgentType, Field(description="What kind of agent works, such as claude-code; by default its agent_id.")] | None
     ) = None
     agent_id: AgentId | None = None
-    plan: PlanName | None = None
+    plan: PlanReference | None = None
     org: Annotated[str, Field(min_length=1, max_length=100, description="Of a session without a plan.")] | None = None
     project: Annotated[str, Field(min_length=1, max_length=255, description="Of a session without a plan.")] | None = None
     goal: Goal | None = None
     context: Object | None = None
     takeover: Annotated[bool, Field(description="End the agent's open session on the plan, and go on from it.")] = False
 
-    def new(self) -> NewSession:
+    def to_request(self) -> NewSession:
         """Return the session that is asked for."""
         return NewSession(
             agent_type=self.agent_type,
@@ -71,7 +73,7 @@ class StartBody(Body):
         )
 
 
-class ResumeBody(Body):
+class ResumeBody(RequestModel):
     """How the successor of a session differs from it."""
 
     agent_type: AgentType | None = None
@@ -80,12 +82,14 @@ class ResumeBody(Body):
     context: Object | None = None
     takeover: Annotated[bool, Field(description="Resume a session that is still active: it ends.")] = False
 
-    def resumption(self) -> Resumption:
+    def to_request(self) -> SessionResumeRequest:
         """Return what is asked for."""
-        return Resumption(agent_type=self.agent_type, agent_id=self.agent_id, goal=self.goal, context=self.context, takeover=self.takeover)
+        return SessionResumeRequest(
+            agent_type=self.agent_type, agent_id=self.agent_id, goal=self.goal, context=self.context, takeover=self.takeover
+        )
 
 
-class SessionPatch(Body):
+class SessionPatch(RequestModel):
     """What changes of an open session; what is left out stays, null empties."""
 
     status: Annotated[Literal["active", "paused"], Field(description="paused rests; active goes on.")] = "active"
@@ -93,29 +97,29 @@ class SessionPatch(Body):
     context: Object | None = None
     summary: Summary | None = None
     handoff: Annotated[
-        HandoffNotes, NotNull, Field(description="The session's own hand-off, written or written anew; a text alone is its summary.")
-    ] = left_out()
+        HandoffNotesInput, NotNull, Field(description="The session's own hand-off, written or written anew; a text alone is its summary.")
+    ] = optional_field()
     acknowledge_handoff: Annotated[
         Literal["loaded", "ignored_stale"], Field(description="Take the hand-off that was offered at the start: it is offered no more.")
     ] = "loaded"
 
-    def change(self) -> SessionChange:
+    def to_change(self) -> SessionChange:
         """Return what is to change."""
         given = set(self.model_fields_set)
         if "acknowledge_handoff" in given:
             given = (given - {"acknowledge_handoff"}) | {"acknowledge"}
         return SessionChange(
-            given=frozenset(given),
+            fields_set=frozenset(given),
             status=SessionStatus(self.status),
             goal=self.goal,
             context=self.context or {},
             summary=self.summary,
-            handoff=self.handoff.notes() if "handoff" in given else None,
-            acknowledge=Taken(self.acknowledge_handoff),
+            handoff=self.handoff.to_notes() if "handoff" in given else None,
+            acknowledge=HandoffOutcome(self.acknowledge_handoff),
         )
 
 
-class EndBody(Body):
+class EndBody(RequestModel):
     """How a session ends."""
 
     status: (
@@ -126,19 +130,19 @@ class EndBody(Body):
         | None
     ) = None
     summary: Summary | None = None
-    handoff: Annotated[HandoffNotes, Field(description="What the next session must know; a text alone is its summary.")] | None = None
+    handoff: Annotated[HandoffNotesInput, Field(description="What the next session must know; a text alone is its summary.")] | None = None
     promote: Annotated[
         bool | Annotated[list[str], Field(max_length=500)],
         Field(description="Which of its session memories become the project's: true, false, or their ids."),
     ] = False
 
-    def ending(self) -> Ending:
+    def to_request(self) -> SessionEndRequest:
         """Return how it ends."""
         default = SessionStatus.COMPLETED if self.handoff is None else SessionStatus.HANDED_OFF
-        return Ending(
+        return SessionEndRequest(
             status=default if self.status is None else SessionStatus(self.status),
             summary=self.summary,
-            handoff=None if self.handoff is None else self.handoff.notes(),
+            handoff=None if self.handoff is None else self.handoff.to_notes(),
             promote=self.promote if isinstance(self.promote, bool) else tuple(self.promote),
         )
 
@@ -146,13 +150,13 @@ class EndBody(Body):
 class SessionsQuery(PageQuery):
     """Which sessions to list."""
 
-    status: StatusName | None = None
+    status: SessionStatusName | None = None
     agent_id: Annotated[str, Field(min_length=1, max_length=100)] | None = None
-    plan: PlanName | None = None
+    plan: PlanReference | None = None
     org: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     project: Annotated[str, Field(min_length=1, max_length=255)] | None = None
 
-    def wanted(self) -> SessionFilter:
+    def to_filter(self) -> SessionFilter:
         """Return the filter; the plan is still to be found."""
         return SessionFilter(
             status=None if self.status is None else SessionStatus(self.status),
@@ -162,7 +166,7 @@ class SessionsQuery(PageQuery):
         )
 
 
-class StatsAnswer(Answer):
+class StatsResponse(ResponseModel):
     """What was done in a session."""
 
     events: int
@@ -172,7 +176,7 @@ class StatsAnswer(Answer):
     tokens_out: int
 
 
-class SessionAnswer(Answer):
+class SessionResponse(ResponseModel):
     """A session."""
 
     id: str
@@ -183,37 +187,37 @@ class SessionAnswer(Answer):
     plan_id: str | None
     org: str | None
     project: str | None
-    status: StatusName
+    status: SessionStatusName
     goal: str | None
     context: Mapping[str, object]
-    started_at: Moment
-    last_activity_at: Moment
-    ended_at: Moment | None
+    started_at: Timestamp
+    last_activity_at: Timestamp
+    ended_at: Timestamp | None
     end_reason: Annotated[str | None, Field(description="superseded or resumed, where another session ended it.")]
     summary: str | None
-    handoff: HandoffAnswer | None
+    handoff: HandoffResponse | None
     resumed_from: str | None
     resumed_by: str | None
-    stats: StatsAnswer
+    stats: StatsResponse
 
 
-class HeartbeatAnswer(Answer):
+class HeartbeatResponse(ResponseModel):
     """That a session is open."""
 
     id: str
-    status: StatusName
-    last_activity_at: Moment
+    status: SessionStatusName
+    last_activity_at: Timestamp
 
 
-def session_answer(caller: Caller, shown: Shown) -> SessionAnswer:
+def to_session_response(caller: Caller, view: SessionView) -> SessionResponse:
     """Return a session as *caller* is shown it."""
-    session = shown.session
-    return SessionAnswer.model_construct(
+    session = view.session
+    return SessionResponse.model_construct(
         id=session.id,
-        workspace_id=caller.shown_workspace_id,
+        workspace_id=caller.public_workspace_id,
         agent_id=session.agent_id,
         agent_type=session.agent_type,
-        plan=shown.plan_slug,
+        plan=view.plan_slug,
         plan_id=session.plan_id,
         org=session.org,
         project=session.project,
@@ -225,19 +229,19 @@ def session_answer(caller: Caller, shown: Shown) -> SessionAnswer:
         ended_at=session.ended_at,
         end_reason=session.end_reason,
         summary=session.summary,
-        handoff=None if shown.handoff is None else handoff_answer(shown.handoff),
+        handoff=None if view.handoff is None else to_handoff_response(view.handoff),
         resumed_from=session.resumed_from,
         resumed_by=session.resumed_by,
-        stats=StatsAnswer.model_construct(
+        stats=StatsResponse.model_construct(
             events=session.last_seq,
-            tool_calls=shown.tool_calls,
-            tasks_completed=shown.tasks_completed,
+            tool_calls=view.tool_calls,
+            tasks_completed=view.tasks_completed,
             tokens_in=session.tokens_in,
             tokens_out=session.tokens_out,
         ),
     )
 
 
-def heartbeat_answer(session: Session) -> HeartbeatAnswer:
+def to_heartbeat_response(session: AgentSession) -> HeartbeatResponse:
     """Return that a session is open."""
-    return HeartbeatAnswer.model_construct(id=session.id, status=session.status.value, last_activity_at=session.last_activity_at)
+    return HeartbeatResponse.model_construct(id=session.id, status=session.status.value, last_activity_at=session.last_activity_at)

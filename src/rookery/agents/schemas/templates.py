@@ -14,112 +14,116 @@ from typing import Annotated, Literal, cast
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
 from rookery.agents.models.drafts import PlanDraft
-from rookery.agents.models.templates import Filled, JsonObject, KeptTemplate, Scalar, Template, TemplateVersion
-from rookery.agents.plans.making import must_fit, must_hang_together
+from rookery.agents.models.templates import JsonObject, RenderedTemplate, StoredTemplate, Template, TemplateValue, TemplateVersion
+from rookery.agents.plans.factory import validate_dependencies, validate_size
 from rookery.agents.schemas.plans import Metadata, Org, PlanBody, Project, Title
 from rookery.agents.schemas.plans import Slug as PlanSlug
 from rookery.agents.schemas.plans import Text as PlanText
-from rookery.agents.templates.filling import faults, tried
-from rookery.agents.templates.placeholders import NAME
-from rookery.agents.templates.variables import LONGEST_PATTERN
+from rookery.agents.templates.placeholders import NAME_PATTERN
+from rookery.agents.templates.render import find_faults, render_sample_plan
+from rookery.agents.templates.variables import MAX_PATTERN_LENGTH
 from rookery.kernel.errors import ValidationFailed
-from rookery.kernel.http.pages import Links, Meta, PageQuery
-from rookery.kernel.wire import Answer, Body, Moment, Query, refusal
+from rookery.kernel.http.pagination import Links, Meta, PageQuery
+from rookery.kernel.schema import QueryModel, RequestModel, ResponseModel, Timestamp, map_validation_error
 
-SLUG = r"^[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?$"
+SLUG_PATTERN = r"^[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?$"
 MAX_TEMPLATE_BYTES = 256 * 1024
 
-_SHORT, _LONG = 1_000, 50_000
+_MAX_LINE_LENGTH, _MAX_PROSE_LENGTH = 1_000, 50_000
 
 
-def _not_blank(text: str) -> str:
+def _require_not_blank(text: str) -> str:
     if not text.strip():
         msg = "must not be blank"
         raise ValueError(msg)
     return text
 
 
-def _named(value: object) -> object:
+def _from_name(value: object) -> object:
     return {"name": value} if isinstance(value, str) else value
 
 
-def _said(value: object) -> object:
+def _from_text(value: object) -> object:
     return {"text": value} if isinstance(value, str) else value
 
 
-def _reference(value: object) -> object:
-    if isinstance(value, bool) or not isinstance(value, (str, int)) or len(str(value)) > _SHORT:
+def _require_reference(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, (str, int)) or len(str(value)) > _MAX_LINE_LENGTH:
         msg = "must be a key, a name or a position"
         raise ValueError(msg)
     return value
 
 
-def _urgency(value: object) -> object:
+def _require_priority(value: object) -> object:
     if (isinstance(value, str) and value.strip().startswith("{{")) or (isinstance(value, int) and not isinstance(value, bool)):
         return value
     msg = "must be a number, or a placeholder of one"
     raise ValueError(msg)
 
 
-Slug = Annotated[str, Field(pattern=SLUG, description="Its name in addresses: small letters, digits and dashes.", examples=["hotfix"])]
+Slug = Annotated[
+    str, Field(pattern=SLUG_PATTERN, description="Its name in addresses: small letters, digits and dashes.", examples=["hotfix"])
+]
 Version = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$", description="A version: a hash of what the template says.")]
 Category = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$", description="What it is for, to list by.", examples=["engineering"])]
-Line = Annotated[str, Field(min_length=1, max_length=_SHORT), AfterValidator(_not_blank)]
-Prose = Annotated[str, Field(max_length=_LONG)]
-VariableName = Annotated[str, Field(pattern=f"^{NAME}$")]
+Line = Annotated[str, Field(min_length=1, max_length=_MAX_LINE_LENGTH), AfterValidator(_require_not_blank)]
+Prose = Annotated[str, Field(max_length=_MAX_PROSE_LENGTH)]
+VariableName = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$")]
 Values = Annotated[
     dict[str, object],
     Field(max_length=200, description="A value for each variable; what has a default may be left out.", examples=[{"summary": "No tea"}]),
 ]
 
 
-Ref = Annotated[object, AfterValidator(_reference)]
+Ref = Annotated[object, AfterValidator(_require_reference)]
 
 
 Ignored = Annotated[object, Field(description="Read-only; ignored.")]
 
 
-class VariableBody(Body):
+class VariableBody(RequestModel):
     """What a template asks whoever uses it; without a default it is required, unless `required` is false."""
 
-    description: Annotated[str, Field(max_length=_SHORT, description="What to give, for whoever fills it in.")] = ""
+    description: Annotated[str, Field(max_length=_MAX_LINE_LENGTH, description="What to give, for whoever fills it in.")] = ""
     type: Annotated[Literal["string", "integer", "number", "boolean"], Field(description="What it is.")] = "string"
     required: Annotated[bool | None, Field(description="Whether it must be given; by default, if it has no default.")] = None
     default: Annotated[object, Field(description="What stands for it when it is not given.")] = None
     enum: Annotated[list[object] | None, Field(min_length=1, max_length=100, description="All that it may be.")] = None
     pattern: (
-        Annotated[str, Field(min_length=1, max_length=LONGEST_PATTERN, description="What all of a text must match, as RE2 reads it.")]
+        Annotated[str, Field(min_length=1, max_length=MAX_PATTERN_LENGTH, description="What all of a text must match, as RE2 reads it.")]
         | None
     ) = None
 
 
-class TemplateCriterion(Body):
+class TemplateCriterion(RequestModel):
     """Something that must be true of finished work."""
 
     text: Line
 
 
-Criterion = Annotated[TemplateCriterion, BeforeValidator(_said, json_schema_input_type=str | TemplateCriterion)]
-Criteria = Annotated[list[Criterion], Field(max_length=50, description="What must be true of finished work.")]
+TemplateCriterionInput = Annotated[TemplateCriterion, BeforeValidator(_from_text, json_schema_input_type=str | TemplateCriterion)]
+Criteria = Annotated[list[TemplateCriterionInput], Field(max_length=50, description="What must be true of finished work.")]
 
 
-class TemplateTask(Body):
+class TemplateTask(RequestModel):
     """A task of a template, as that of a new plan; its texts may have placeholders."""
 
     name: Line
     key: Annotated[Line | None, Field(description="What `depends_on` of others calls it.")] = None
     description: Prose = ""
-    priority: Annotated[object, Field(description="0 is the most urgent, 4 the least; or a placeholder."), AfterValidator(_urgency)] = 2
+    priority: Annotated[
+        object, Field(description="0 is the most urgent, 4 the least; or a placeholder."), AfterValidator(_require_priority)
+    ] = 2
     notes: Prose = ""
     depends_on: Annotated[list[Ref], Field(max_length=100)] = Field(default_factory=list[object])
     acceptance_criteria: Criteria = Field(default_factory=list[TemplateCriterion])
     metadata: dict[str, object] = Field(default_factory=dict[str, object])
 
 
-Task = Annotated[TemplateTask, BeforeValidator(_named, json_schema_input_type=str | TemplateTask)]
+TemplateTaskInput = Annotated[TemplateTask, BeforeValidator(_from_name, json_schema_input_type=str | TemplateTask)]
 
 
-class TemplatePhase(Body):
+class TemplatePhase(RequestModel):
     """A phase of a template, as that of a new plan; its texts may have placeholders. A task may be just its name."""
 
     name: Line
@@ -128,18 +132,18 @@ class TemplatePhase(Body):
     depends_on: Annotated[list[Ref], Field(max_length=100)] = Field(default_factory=list[object])
     acceptance_criteria: Criteria = Field(default_factory=list[TemplateCriterion])
     metadata: dict[str, object] = Field(default_factory=dict[str, object])
-    tasks: Annotated[list[Task], Field(max_length=500)] = Field(default_factory=list[TemplateTask])
+    tasks: Annotated[list[TemplateTaskInput], Field(max_length=500)] = Field(default_factory=list[TemplateTask])
 
 
-class PlanOfTemplate(Body):
+class PlanOfTemplate(RequestModel):
     """What the plan itself is to be; without a title it is called as the template."""
 
-    title: Annotated[str, Field(min_length=1, max_length=_SHORT)] | None = None
+    title: Annotated[str, Field(min_length=1, max_length=_MAX_LINE_LENGTH)] | None = None
     description: Prose | None = None
     metadata: dict[str, object] | None = None
 
 
-class TemplateFields(Body):
+class TemplateFields(RequestModel):
     """All of a template but its slug. `{{ name }}` in a text of the plan, the guidelines or the phases stands for a variable."""
 
     name: Annotated[Line, Field(description="What it is called.", examples=["Hotfix"])]
@@ -154,18 +158,18 @@ class TemplateFields(Body):
     plan: PlanOfTemplate | None = None
     phases: Annotated[list[TemplatePhase], Field(min_length=1, max_length=100)]
 
-    def document(self) -> JsonObject:
+    def to_document(self) -> JsonObject:
         """Return it as it is kept: what was not said is left out, so that the version is of what was."""
         return self.model_dump(mode="json", exclude_none=True, exclude_unset=True, include=set(TemplateFields.model_fields))
 
-    def must_work(self) -> None:
+    def validate_renders(self) -> None:
         """
         Do nothing if a plan can be made of it.
 
         Raises:
             ValidationFailed: As `must_work`.
         """
-        must_work(self.document())
+        validate_document(self.to_document())
 
 
 class TemplateBody(TemplateFields):
@@ -185,7 +189,7 @@ class TemplatePut(TemplateFields):
     created_at: Ignored = None
     updated_at: Ignored = None
 
-    def must_be_of(self, slug: str) -> None:
+    def require_slug(self, slug: str) -> None:
         """
         Do nothing if it names no other template than the one of *slug*.
 
@@ -196,21 +200,21 @@ class TemplatePut(TemplateFields):
             raise ValidationFailed({"slug": [f"must be {slug!r}, the template of the address, or be left out; a slug never changes"]})
 
 
-def must_work(document: JsonObject) -> None:
+def validate_document(document: JsonObject) -> None:
     """
     Do nothing if a plan can be made of *document*, which has a template's form.
 
     Raises:
         ValidationFailed: A variable or a placeholder is not valid, or what comes of sample values is no plan.
     """
-    template = Template.of("", document)
-    wrong = faults(template)
+    template = Template.from_document("", document)
+    wrong = find_faults(template)
     if wrong:
         raise ValidationFailed(wrong)
-    _draft(tried(template), under="plan.")
+    _parse_draft(render_sample_plan(template), prefix="plan.")
 
 
-def read_template(document: JsonObject) -> TemplateBody:
+def parse_template(document: JsonObject) -> TemplateBody:
     """
     Return *document*, of a file, as the template that it is.
 
@@ -220,19 +224,19 @@ def read_template(document: JsonObject) -> TemplateBody:
     try:
         body = TemplateBody.model_validate(document)
     except ValidationError as error:
-        raise refusal(error, TemplateBody) from None
-    body.must_work()
+        raise map_validation_error(error, TemplateBody) from None
+    body.validate_renders()
     return body
 
 
-class CopyBody(Body):
+class CopyBody(RequestModel):
     """What a copy of a template is called."""
 
     slug: Slug
     name: Line | None = None
 
 
-class PreviewBody(Body):
+class PreviewBody(RequestModel):
     """Values to fill a template in with."""
 
     variables: Values = Field(default_factory=dict[str, object])
@@ -250,18 +254,18 @@ class UseBody(PreviewBody):
     project: Project | None = None
     metadata: Annotated[Metadata, Field(description="Beside the template's.")] | None = None
 
-    def draft(self, filled: Filled) -> PlanDraft:
+    def to_draft(self, rendered: RenderedTemplate) -> PlanDraft:
         """
-        Return the plan that is to be made of *filled*.
+        Return the plan that is to be made of *rendered*.
 
         Raises:
             ValidationFailed: What came of the values is no plan.
         """
         own = self.model_dump(exclude={"variables", "version", "metadata"}, exclude_none=True)
-        metadata = {**cast("Mapping[str, object]", filled.plan.get("metadata") or {}), **(self.metadata or {})}
-        made = _draft({**filled.plan, **own, "metadata": metadata})
-        template = filled.kept.template.slug
-        return replace(made, template=template, template_version=filled.kept.version, variables=filled.variables)
+        metadata = {**cast("Mapping[str, object]", rendered.plan.get("metadata") or {}), **(self.metadata or {})}
+        made = _parse_draft({**rendered.plan, **own, "metadata": metadata})
+        template = rendered.stored_template.template.slug
+        return replace(made, template=template, template_version=rendered.stored_template.version, variables=rendered.variables)
 
 
 class TemplatesQuery(PageQuery):
@@ -271,24 +275,24 @@ class TemplatesQuery(PageQuery):
     q: Annotated[str, Field(max_length=200, description="Words of its slug, name or description.")] = ""
 
 
-class TemplateQuery(Query):
+class TemplateQuery(QueryModel):
     """Which version to show; by default the one in use."""
 
     version: Version | None = None
 
 
-class VariableAnswer(Answer):
+class VariableResponse(ResponseModel):
     """What a template asks."""
 
     description: str
     type: str
     required: bool
-    default: Scalar | None
-    enum: list[Scalar] | None
+    default: TemplateValue | None
+    enum: list[TemplateValue] | None
     pattern: str | None
 
 
-class TemplateSummary(Answer):
+class TemplateSummary(ResponseModel):
     """A template in a list."""
 
     slug: str
@@ -297,15 +301,15 @@ class TemplateSummary(Answer):
     category: str | None
     source: Annotated[str, Field(description="shipped with Rookery, and read-only, or the workspace's own.")]
     version: str
-    variables: dict[str, VariableAnswer]
+    variables: dict[str, VariableResponse]
     phases: Annotated[list[str], Field(description="As phase_names.", deprecated=True)]
     phase_names: list[str]
     tasks: Annotated[int, Field(description="How many there are.")]
-    created_at: Moment | None
-    updated_at: Moment | None
+    created_at: Timestamp | None
+    updated_at: Timestamp | None
 
 
-class TemplateAnswer(Answer):
+class TemplateResponse(ResponseModel):
     """A template, whole; it can be sent back with PUT."""
 
     slug: str
@@ -314,133 +318,138 @@ class TemplateAnswer(Answer):
     category: str | None
     source: str
     version: str
-    variables: dict[str, VariableAnswer]
+    variables: dict[str, VariableResponse]
     guidelines: list[str]
     plan: dict[str, object]
     phases: list[dict[str, object]]
     phase_names: list[str]
     tasks: Annotated[int, Field(description="How many there are.")]
-    created_at: Moment | None
-    updated_at: Moment | None
+    created_at: Timestamp | None
+    updated_at: Timestamp | None
 
 
-class VersionAnswer(Answer):
+class AgentsVersionResponse(ResponseModel):
     """A version that is kept."""
 
     version: str
-    created_at: Moment | None
+    created_at: Timestamp | None
     in_use: bool
 
 
-class VersionsAnswer(Answer):
+class VersionsResponse(ResponseModel):
     """A page of the versions that are kept, the one in use first (D-12)."""
 
-    data: list[VersionAnswer]
+    data: list[AgentsVersionResponse]
     links: Links
     meta: Meta
-    versions: Annotated[list[VersionAnswer], Field(description="All of them, whatever the page; read data.", deprecated=True)]
+    versions: Annotated[list[AgentsVersionResponse], Field(description="All of them, whatever the page; read data.", deprecated=True)]
     count: Annotated[int, Field(description="As meta.total.", deprecated=True)]
 
 
-class PreviewAnswer(Answer):
+class PreviewResponse(ResponseModel):
     """What `POST …/plans` would make."""
 
     template: str
     version: str
-    variables: dict[str, Scalar]
+    variables: dict[str, TemplateValue]
     plan: Annotated[dict[str, object], Field(description="As the body of POST /plans.")]
 
 
-def summary(kept: KeptTemplate) -> TemplateSummary:
+def to_template_summary(stored: StoredTemplate) -> TemplateSummary:
     """Return a template as lists show it."""
-    template = kept.template
+    template = stored.template
     return TemplateSummary.model_construct(
         slug=template.slug,
         name=template.name,
         description=template.description,
         category=template.category or None,
-        source=kept.source.value,
-        version=kept.version,
-        variables=_variables(template),
-        phases=_phase_names(template),
-        phase_names=_phase_names(template),
-        tasks=_task_count(template),
-        created_at=kept.created_at,
-        updated_at=kept.updated_at,
+        source=stored.source.value,
+        version=stored.version,
+        variables=_to_variable_responses(template),
+        phases=_list_phase_names(template),
+        phase_names=_list_phase_names(template),
+        tasks=_count_tasks(template),
+        created_at=stored.created_at,
+        updated_at=stored.updated_at,
     )
 
 
-def shown(kept: KeptTemplate) -> TemplateAnswer:
+def to_template_response(stored: StoredTemplate) -> TemplateResponse:
     """Return a template, whole."""
-    template = kept.template
-    return TemplateAnswer.model_construct(
+    template = stored.template
+    return TemplateResponse.model_construct(
         slug=template.slug,
         name=template.name,
         description=template.description,
         category=template.category or None,
-        source=kept.source.value,
-        version=kept.version,
-        variables=_variables(template),
+        source=stored.source.value,
+        version=stored.version,
+        variables=_to_variable_responses(template),
         guidelines=list(template.guidelines),
         plan=cast("dict[str, object]", template.plan),
         phases=cast("list[dict[str, object]]", list(template.phases)),
-        phase_names=_phase_names(template),
-        tasks=_task_count(template),
-        created_at=kept.created_at,
-        updated_at=kept.updated_at,
+        phase_names=_list_phase_names(template),
+        tasks=_count_tasks(template),
+        created_at=stored.created_at,
+        updated_at=stored.updated_at,
     )
 
 
-def version_answers(kept: KeptTemplate, versions: Sequence[TemplateVersion]) -> list[VersionAnswer]:
+def to_version_responses(stored: StoredTemplate, versions: Sequence[TemplateVersion]) -> list[AgentsVersionResponse]:
     """Return the versions of a template."""
     return [
-        VersionAnswer.model_construct(version=each.version, created_at=each.created_at, in_use=each.version == kept.version)
+        AgentsVersionResponse.model_construct(version=each.version, created_at=each.created_at, in_use=each.version == stored.version)
         for each in versions
     ]
 
 
-def previewed(filled: Filled) -> PreviewAnswer:
+def to_preview_response(rendered: RenderedTemplate) -> PreviewResponse:
     """
     Return what a filled in template would make.
 
     Raises:
         ValidationFailed: What came of the values is no plan.
     """
-    _draft(filled.plan)
-    return PreviewAnswer.model_construct(
-        template=filled.kept.template.slug, version=filled.kept.version, variables=dict(filled.variables), plan=dict(filled.plan)
+    _parse_draft(rendered.plan)
+    return PreviewResponse.model_construct(
+        template=rendered.stored_template.template.slug,
+        version=rendered.stored_template.version,
+        variables=dict(rendered.variables),
+        plan=dict(rendered.plan),
     )
 
 
-def _draft(plan: JsonObject, *, under: str = "") -> PlanDraft:
+def _parse_draft(plan: JsonObject, *, prefix: str = "") -> PlanDraft:
     """
     Return *plan* as one to be made, held against all that is asked of a new plan.
 
     Raises:
-        ValidationFailed: It would be none. *under* is put before the fields that a template has in `plan`.
+        ValidationFailed: It would be none. *prefix* is put before the fields that a template has in `plan`.
     """
     try:
-        draft = PlanBody.model_validate(plan).draft()
+        draft = PlanBody.model_validate(plan).to_draft()
     except ValidationError as error:
-        wrong = refusal(error, PlanBody)
+        wrong = map_validation_error(error, PlanBody)
         fields = cast("Mapping[str, list[str]]", wrong.detail["errors"])
-        raise ValidationFailed({name if name.startswith("phases") else f"{under}{name}": texts for name, texts in fields.items()}) from None
-    must_fit(draft)
-    must_hang_together(draft)
+        raise ValidationFailed(
+            {name if name.startswith("phases") else f"{prefix}{name}": texts for name, texts in fields.items()}
+        ) from None
+    validate_size(draft)
+    validate_dependencies(draft)
     return draft
 
 
-def _phase_names(template: Template) -> list[str]:
+def _list_phase_names(template: Template) -> list[str]:
     return [str(phase["name"]) for phase in template.phases]
 
 
-def _task_count(template: Template) -> int:
+def _count_tasks(template: Template) -> int:
     return sum(len(cast("list[object]", phase.get("tasks", ()))) for phase in template.phases)
 
 
-def _variables(template: Template) -> dict[str, VariableAnswer]:
+def _to_variable_responses(template: Template) -> dict[str, VariableResponse]:
     return {
-        name: VariableAnswer.model_construct(
+        name: VariableResponse.model_construct(
             description=each.description,
             type=each.type,
             required=each.required,

@@ -13,8 +13,8 @@ What a session can meet, beyond the errors of agent work (D-62).
 
 from __future__ import annotations
 
-from rookery.agents.models.sessions import Session
-from rookery.kernel.clock import iso
+from rookery.agents.models.sessions import AgentSession
+from rookery.kernel.clock import format_iso
 from rookery.kernel.errors import Conflict, RookeryError
 
 
@@ -23,10 +23,10 @@ class SessionActive(Conflict):
 
     code = "session_active"
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: AgentSession) -> None:
         super().__init__(
             f"{session.agent_id!r} has the session {session.id!r}, which is {session.status.value} since its last activity at "
-            f"{iso(session.last_activity_at)}; go on in it, or say takeover: true to end it and go on from it.",
+            f"{format_iso(session.last_activity_at)}; go on in it, or say takeover: true to end it and go on from it.",
             session_id=session.id,
             status=session.status.value,
         )
@@ -37,7 +37,7 @@ class SessionEnded(Conflict):
 
     code = "session_ended"
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: AgentSession) -> None:
         why = f" ({session.end_reason})" if session.end_reason else ""
         super().__init__(
             f"The session {session.id!r} is {session.status.value}{why}; POST /sessions/{session.id}/resume goes on from it.",
@@ -65,7 +65,7 @@ class SessionFull(Conflict):
         super().__init__(f"The session {session_id!r} has {limit} of events, as many as it may; end it and start another.", limit=limit)
 
 
-class NothingOffered(Conflict):
+class NoHandoffOffered(Conflict):
     """There is no hand-off that the session could acknowledge."""
 
     code = "no_handoff_offered"

@@ -9,22 +9,22 @@ from functools import lru_cache
 
 from sqlalchemy import BigInteger, ColumnElement, bindparam, case, cast, exists, func, select, update
 
-from rookery.agents.models.plans import Claim, PlanStatus, Task, TaskStatus, Within
-from rookery.agents.store.needs import OPEN
-from rookery.agents.store.rows import to_task
+from rookery.agents.models.plans import PlanAccessFilter, PlanStatus, Task, TaskClaim, TaskStatus
+from rookery.agents.store.dependencies import OPEN_TASK_STATUS_VALUES
+from rookery.agents.store.row_mapping import task_from_row
 from rookery.agents.store.tables import phases, plans, tasks
-from rookery.agents.store.tasks import HAS_OPEN_NEED, PHASE_IS_BLOCKED, WORKABLE
+from rookery.agents.store.tasks import HAS_OPEN_DEPENDENCY, PHASE_IS_BLOCKED, WORKABLE_PHASE_STATUSES
 from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db import Statement, Tx, Value
 
 _c = tasks.c
-_ALONE = select(func.pg_advisory_xact_lock(bindparam("number", type_=BigInteger())))
-_CLAIMS = 0x726F6F6B << 32
+_ADVISORY_LOCK = select(func.pg_advisory_xact_lock(bindparam("number", type_=BigInteger())))
+_CLAIM_LOCK_PREFIX = 0x726F6F6B << 32
 """Sets these locks apart from others of PostgreSQL's, which are numbers too."""
 
 _PENDING = TaskStatus.PENDING.value
-_PLACE = select(tasks).where(_c.phase_id == bindparam("phase"), _c.status == _PENDING, _c.position == bindparam("place"))
-_TAKE = (
+_BY_POSITION = select(tasks).where(_c.phase_id == bindparam("phase"), _c.status == _PENDING, _c.position == bindparam("place"))
+_CLAIM = (
     update(tasks)
     .where(_c.id == bindparam("task"), _c.status == _PENDING)
     .values(
@@ -50,7 +50,7 @@ _RENEW = (
     )
     .values(claim_expires_at=bindparam("until"))
 )
-_OVER = (
+_EXPIRED = (
     select(_c.id, _c.plan_id, _c.workspace_id)
     .select_from(tasks.join(plans, plans.c.id == _c.plan_id))
     .where(_c.claim_expires_at <= bindparam("now"), plans.c.status != PlanStatus.ARCHIVED.value)
@@ -58,13 +58,13 @@ _OVER = (
     .limit(bindparam("most"))
 )
 # The workspace as a condition that no index serves: there are few leases, and they have an index of their own.
-_OVER_THERE = _OVER.where(_c.workspace_id + 0 == bindparam("workspace"))
-_OF_SESSION = (
+_EXPIRED_IN_WORKSPACE = _EXPIRED.where(_c.workspace_id + 0 == bindparam("workspace"))
+_BY_SESSION = (
     select(_c.id, _c.plan_id)
     .where(_c.claim_session_id == bindparam("session"), _c.workspace_id + 0 == bindparam("workspace"))
     .order_by(_c.plan_id, _c.id)
 )
-_OF_TOKEN = (
+_BY_TOKEN = (
     select(_c.id, _c.name)
     .where(_c.claim_expires_at.is_not(None), _c.claim_token == bindparam("token"), _c.workspace_id + 0 == bindparam("workspace"))
     .limit(1)
@@ -72,54 +72,58 @@ _OF_TOKEN = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
+class OpenTaskStats:
     """
     What is there where nothing can be had.
 
     Attributes:
-        open: Tasks of active plans that are not done. *claimed*: those of them that somebody works on.
-        next_end: When the first of their leases ends.
-        is_paused: There is a paused plan.
+        open_count: Tasks of active plans that are not done. *claimed_count*: those of them that somebody works on.
+        next_lease_end: When the first of their leases ends.
+        has_paused_plan: There is a paused plan.
     """
 
-    open: int
-    claimed: int
-    next_end: datetime | None
-    is_paused: bool
+    open_count: int
+    claimed_count: int
+    next_lease_end: datetime | None
+    has_paused_plan: bool
 
 
-def alone(tx: Tx, workspace_id: int) -> None:
+def lock_workspace(tx: Tx, workspace_id: int) -> None:
     """Let nobody else in the workspace look for a task until this transaction ends; on SQLite only one writes anyway."""
     if tx.dialect == "postgresql":
-        tx.one(_ALONE, {"number": _CLAIMS | (workspace_id & 0xFFFFFFFF)})
+        tx.fetch_one(_ADVISORY_LOCK, {"number": _CLAIM_LOCK_PREFIX | (workspace_id & 0xFFFFFFFF)})
 
 
-def best(tx: Tx, within: Within, plan_id: str | None) -> Task | None:
+def find_best(tx: Tx, access_filter: PlanAccessFilter, plan_id: str | None) -> Task | None:
     """Return the task to be done next: the most urgent, then of the oldest plan, then the first in it; None: none is ready."""
-    chosen = {"has_plan": plan_id is not None, "has_orgs": within.orgs is not None, "has_projects": within.projects is not None}
-    least, first = _best(**chosen)
-    params = {**_params(within, plan_id), "priority": -1}
+    chosen = {
+        "has_plan": plan_id is not None,
+        "has_orgs": access_filter.orgs is not None,
+        "has_projects": access_filter.projects is not None,
+    }
+    least, first = _best_statements(**chosen)
+    params = {**_params(access_filter, plan_id), "priority": -1}
     while True:
-        row = tx.one(least, params)
+        row = tx.fetch_one(least, params)
         priority = None if row is None else row.maybe_integer("priority")
         if priority is None:
             return None
         params["priority"] = priority
-        found = tx.one(first, params)
+        found = tx.fetch_one(first, params)
         if found is not None:
-            place = tx.one(_PLACE, {"phase": found.text("phase_id"), "place": found.integer("place")})
-            return None if place is None else to_task(place)
+            place = tx.fetch_one(_BY_POSITION, {"phase": found.text("phase_id"), "place": found.integer("place")})
+            return None if place is None else task_from_row(place)
 
 
 @lru_cache
-def _best(*, has_plan: bool, has_orgs: bool, has_projects: bool) -> tuple[Statement, Statement]:
+def _best_statements(*, has_plan: bool, has_orgs: bool, has_projects: bool) -> tuple[Statement, Statement]:
     """
     Return what finds the next less urgent priority that a pending task has, and the first ready task of a priority.
 
     An index gives plans in their order, so that the second stops at the first plan that has one; all are looked through only where
     all tasks of the priority wait for others.
     """
-    scope = _scope(has_plan=has_plan, has_orgs=has_orgs, has_projects=has_projects)
+    scope = _scope_conditions(has_plan=has_plan, has_orgs=has_orgs, has_projects=has_projects)
     is_active = plans.c.status == PlanStatus.ACTIVE.value
     urgent = (
         select(func.min(_c.priority))
@@ -129,7 +133,7 @@ def _best(*, has_plan: bool, has_orgs: bool, has_projects: bool) -> tuple[Statem
     )
     place = (
         select(_c.position)
-        .where(_c.phase_id == phases.c.id, _c.status == _PENDING, _c.priority == bindparam("priority"), ~HAS_OPEN_NEED)
+        .where(_c.phase_id == phases.c.id, _c.status == _PENDING, _c.priority == bindparam("priority"), ~HAS_OPEN_DEPENDENCY)
         .order_by(_c.position)
         .limit(1)
         .correlate(phases)
@@ -139,30 +143,34 @@ def _best(*, has_plan: bool, has_orgs: bool, has_projects: bool) -> tuple[Statem
         select(func.min(urgent).label("priority")).select_from(plans).where(*scope, is_active),
         select(phases.c.id.label("phase_id"), place.label("place"))
         .select_from(plans.join(phases, phases.c.plan_id == plans.c.id))
-        .where(*scope, is_active, phases.c.status.in_(WORKABLE), ~PHASE_IS_BLOCKED, place.is_not(None))
+        .where(*scope, is_active, phases.c.status.in_(WORKABLE_PHASE_STATUSES), ~PHASE_IS_BLOCKED, place.is_not(None))
         .order_by(plans.c.id, phases.c.position)
         .limit(1),
     )
 
 
-def left(tx: Tx, within: Within, plan_id: str | None) -> Left:
-    """Return why there is nothing to be had of the plan, or of all that *within* sees."""
-    chosen = {"has_plan": plan_id is not None, "has_orgs": within.orgs is not None, "has_projects": within.projects is not None}
-    open_statement, paused_statement = _left(**chosen)
-    params = _params(within, plan_id)
-    row, paused = tx.one(open_statement, params), tx.one(paused_statement, params)
+def get_open_task_stats(tx: Tx, access_filter: PlanAccessFilter, plan_id: str | None) -> OpenTaskStats:
+    """Return why there is nothing to be had of the plan, or of all that *access_filter* sees."""
+    chosen = {
+        "has_plan": plan_id is not None,
+        "has_orgs": access_filter.orgs is not None,
+        "has_projects": access_filter.projects is not None,
+    }
+    open_statement, paused_statement = _open_task_statements(**chosen)
+    params = _params(access_filter, plan_id)
+    row, paused = tx.fetch_one(open_statement, params), tx.fetch_one(paused_statement, params)
     next_end = None if row is None else row.maybe_integer("next_end")
-    return Left(
-        open=0 if row is None else row.integer("found"),
-        claimed=0 if row is None else row.maybe_integer("claimed") or 0,
-        next_end=None if next_end is None else from_micros(next_end),
-        is_paused=paused is not None,
+    return OpenTaskStats(
+        open_count=0 if row is None else row.integer("found"),
+        claimed_count=0 if row is None else row.maybe_integer("claimed") or 0,
+        next_lease_end=None if next_end is None else from_micros(next_end),
+        has_paused_plan=paused is not None,
     )
 
 
 @lru_cache
-def _left(*, has_plan: bool, has_orgs: bool, has_projects: bool) -> tuple[Statement, Statement]:
-    scope = _scope(has_plan=has_plan, has_orgs=has_orgs, has_projects=has_projects)
+def _open_task_statements(*, has_plan: bool, has_orgs: bool, has_projects: bool) -> tuple[Statement, Statement]:
+    scope = _scope_conditions(has_plan=has_plan, has_orgs=has_orgs, has_projects=has_projects)
     is_claimed = case((_c.status == TaskStatus.IN_PROGRESS.value, 1), else_=0)
     counted = select(
         func.count().label("found"),
@@ -172,25 +180,28 @@ def _left(*, has_plan: bool, has_orgs: bool, has_projects: bool) -> tuple[Statem
     joined = tasks.join(plans, plans.c.id == _c.plan_id)
     is_active, is_paused = plans.c.status == PlanStatus.ACTIVE.value, plans.c.status == PlanStatus.PAUSED.value
     return (
-        counted.select_from(joined).where(*scope, is_active, _c.status.in_(OPEN)),
+        counted.select_from(joined).where(*scope, is_active, _c.status.in_(OPEN_TASK_STATUS_VALUES)),
         select(plans.c.id).where(*scope, is_paused).limit(1),
     )
 
 
-def oldest_draft(tx: Tx, within: Within) -> str | None:
+def find_oldest_draft(tx: Tx, access_filter: PlanAccessFilter) -> str | None:
     """Return the slug of the oldest draft that has a task to be done; None: there is none."""
-    row = tx.one(_oldest_draft(has_orgs=within.orgs is not None, has_projects=within.projects is not None), _params(within, None))
+    row = tx.fetch_one(
+        _oldest_draft_statement(has_orgs=access_filter.orgs is not None, has_projects=access_filter.projects is not None),
+        _params(access_filter, None),
+    )
     return None if row is None else row.text("slug")
 
 
 @lru_cache
-def _oldest_draft(*, has_orgs: bool, has_projects: bool) -> Statement:
-    scope = _scope(has_plan=False, has_orgs=has_orgs, has_projects=has_projects)
+def _oldest_draft_statement(*, has_orgs: bool, has_projects: bool) -> Statement:
+    scope = _scope_conditions(has_plan=False, has_orgs=has_orgs, has_projects=has_projects)
     has_task = exists().where(_c.plan_id == plans.c.id, _c.status == _PENDING).correlate(plans)
     return select(plans.c.slug).where(*scope, plans.c.status == PlanStatus.DRAFT.value, has_task).order_by(plans.c.id).limit(1)
 
 
-def _scope(*, has_plan: bool, has_orgs: bool, has_projects: bool) -> list[ColumnElement[bool]]:
+def _scope_conditions(*, has_plan: bool, has_orgs: bool, has_projects: bool) -> list[ColumnElement[bool]]:
     conditions: list[ColumnElement[bool]] = [plans.c.workspace_id == bindparam("workspace")]
     if has_plan:
         conditions.append(plans.c.id == bindparam("plan"))
@@ -201,18 +212,18 @@ def _scope(*, has_plan: bool, has_orgs: bool, has_projects: bool) -> list[Column
     return conditions
 
 
-def _params(within: Within, plan_id: str | None) -> Mapping[str, Value | Sequence[Value]]:
-    params: dict[str, Value | Sequence[Value]] = {"workspace": within.workspace_id}
+def _params(access_filter: PlanAccessFilter, plan_id: str | None) -> Mapping[str, Value | Sequence[Value]]:
+    params: dict[str, Value | Sequence[Value]] = {"workspace": access_filter.workspace_id}
     if plan_id is not None:
         params["plan"] = plan_id
-    if within.orgs is not None:
-        params["orgs"] = sorted(within.orgs)
-    if within.projects is not None:
-        params["projects"] = sorted(within.projects)
+    if access_filter.orgs is not None:
+        params["orgs"] = sorted(access_filter.orgs)
+    if access_filter.projects is not None:
+        params["projects"] = sorted(access_filter.projects)
     return params
 
 
-def take(tx: Tx, task_id: str, claim: Claim) -> bool:
+def claim(tx: Tx, task_id: str, claim: TaskClaim) -> bool:
     """Let *claim* have the task, if it is pending: in one statement, so that of many who try one succeeds (D-61)."""
     params: dict[str, Value] = {
         "task": task_id,
@@ -223,29 +234,33 @@ def take(tx: Tx, task_id: str, claim: Claim) -> bool:
         "now": to_micros(claim.claimed_at),
         "until": to_micros(claim.expires_at),
     }
-    return tx.run(_TAKE, params) == 1
+    return tx.execute(_CLAIM, params) == 1
 
 
-def renew(tx: Tx, workspace_id: int, task_id: str, token: str, *, now: datetime, until: datetime) -> bool:
-    """Let the lease of *token* last until *until*, if it has not ended."""
-    params = {"workspace": workspace_id, "task": task_id, "token": token, "now": to_micros(now), "until": to_micros(until)}
-    return tx.run(_RENEW, params) == 1
+def renew(tx: Tx, workspace_id: int, task_id: str, token: str, *, now: datetime, expires_at: datetime) -> bool:
+    """Let the lease of *token* last until *expires_at*, if it has not ended."""
+    params = {"workspace": workspace_id, "task": task_id, "token": token, "now": to_micros(now), "until": to_micros(expires_at)}
+    return tx.execute(_RENEW, params) == 1
 
 
-def of_token(tx: Tx, workspace_id: int, token: str) -> tuple[str, str] | None:
+def find_by_token(tx: Tx, workspace_id: int, token: str) -> tuple[str, str] | None:
     """Return the id and the name of the task whose claim has the token; None: no claim has it."""
-    row = tx.one(_OF_TOKEN, {"token": token, "workspace": workspace_id})
+    row = tx.fetch_one(_BY_TOKEN, {"token": token, "workspace": workspace_id})
     return None if row is None else (row.text("id"), row.text("name"))
 
 
-def over(tx: Tx, now: datetime, *, workspace_id: int | None, most: int) -> list[tuple[str, str, int]]:
+def list_expired(tx: Tx, now: datetime, *, workspace_id: int | None, limit: int) -> list[tuple[str, str, int]]:
     """Return of tasks whose lease has ended their id, plan and workspace; archived plans stand still."""
-    params: dict[str, Value] = {"now": to_micros(now), "most": most}
-    rows = tx.all(_OVER, params) if workspace_id is None else tx.all(_OVER_THERE, params | {"workspace": workspace_id})
+    params: dict[str, Value] = {"now": to_micros(now), "most": limit}
+    rows = (
+        tx.fetch_all(_EXPIRED, params)
+        if workspace_id is None
+        else tx.fetch_all(_EXPIRED_IN_WORKSPACE, params | {"workspace": workspace_id})
+    )
     return [(row.text("id"), row.text("plan_id"), row.integer("workspace_id")) for row in rows]
 
 
-def of_session(tx: Tx, workspace_id: int, session_id: str) -> list[tuple[str, str]]:
+def list_by_session(tx: Tx, workspace_id: int, session_id: str) -> list[tuple[str, str]]:
     """Return of the tasks that the session has leases of their id and plan."""
-    rows = tx.all(_OF_SESSION, {"workspace": workspace_id, "session": session_id})
+    rows = tx.fetch_all(_BY_SESSION, {"workspace": workspace_id, "session": session_id})
     return [(row.text("id"), row.text("plan_id")) for row in rows]

@@ -9,17 +9,17 @@ from typing import cast
 import orjson
 from sqlalchemy import bindparam, select, update
 
-from rookery.agents.models.sessions import Handoff, Notes, Taken
+from rookery.agents.models.sessions import Handoff, HandoffOutcome, SessionNotes
 from rookery.agents.store.session_tables import handoffs
 from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db import Row, Tx, Value, upsert
 
 _c = handoffs.c
-_REST = ("plan_id", "agent_id", "notes", "written_at", "taken_by", "taken_at", "taken_how")
-_PUT = upsert(handoffs, index_elements=["session_id"], set_=lambda new: {name: new[name] for name in _REST})
-_OF = select(handoffs).where(_c.workspace_id == bindparam("workspace"), _c.session_id == bindparam("session"))
-_OF_MANY = select(handoffs).where(_c.workspace_id + 0 == bindparam("workspace"), _c.session_id.in_(bindparam("ids", expanding=True)))
-_OFFERED = (
+_CHANGEABLE_COLUMNS = ("plan_id", "agent_id", "notes", "written_at", "taken_by", "taken_at", "taken_how")
+_SAVE = upsert(handoffs, index_elements=["session_id"], set_=lambda new: {name: new[name] for name in _CHANGEABLE_COLUMNS})
+_BY_SESSION = select(handoffs).where(_c.workspace_id == bindparam("workspace"), _c.session_id == bindparam("session"))
+_BY_SESSIONS = select(handoffs).where(_c.workspace_id + 0 == bindparam("workspace"), _c.session_id.in_(bindparam("ids", expanding=True)))
+_PENDING = (
     select(handoffs)
     .where(_c.workspace_id + 0 == bindparam("workspace"), _c.plan_id == bindparam("plan"), _c.taken_by.is_(None))
     .order_by(_c.written_at.desc(), _c.session_id.desc())
@@ -32,47 +32,47 @@ _TAKE = (
 )
 
 
-def put(tx: Tx, handoff: Handoff) -> None:
+def save(tx: Tx, handoff: Handoff) -> None:
     """Store *handoff* instead of what its session wrote before."""
     row: dict[str, Value] = {
         "session_id": handoff.session_id,
         "workspace_id": handoff.workspace_id,
         "plan_id": handoff.plan_id,
         "agent_id": handoff.agent_id,
-        "notes": orjson.dumps(_written(handoff.notes)).decode(),
+        "notes": orjson.dumps(_notes_to_json(handoff.notes)).decode(),
         "written_at": to_micros(handoff.written_at),
         "taken_by": handoff.taken_by,
         "taken_at": None if handoff.taken_at is None else to_micros(handoff.taken_at),
         "taken_how": None if handoff.taken_how is None else handoff.taken_how.value,
     }
-    tx.run(_PUT, row)
+    tx.execute(_SAVE, row)
 
 
-def of_session(tx: Tx, workspace_id: int, session_id: str) -> Handoff | None:
+def find_by_session(tx: Tx, workspace_id: int, session_id: str) -> Handoff | None:
     """Return what a session wrote."""
-    row = tx.one(_OF, {"workspace": workspace_id, "session": session_id})
-    return None if row is None else _to_handoff(row)
+    row = tx.fetch_one(_BY_SESSION, {"workspace": workspace_id, "session": session_id})
+    return None if row is None else _from_row(row)
 
 
-def of_sessions(tx: Tx, workspace_id: int, ids: Sequence[str]) -> dict[str, Handoff]:
+def find_by_sessions(tx: Tx, workspace_id: int, ids: Sequence[str]) -> dict[str, Handoff]:
     """Return what those of *ids* wrote that wrote something."""
-    found = tx.all(_OF_MANY, {"workspace": workspace_id, "ids": ids}) if ids else []
-    return {row.text("session_id"): _to_handoff(row) for row in found}
+    found = tx.fetch_all(_BY_SESSIONS, {"workspace": workspace_id, "ids": ids}) if ids else []
+    return {row.text("session_id"): _from_row(row) for row in found}
 
 
-def offered(tx: Tx, workspace_id: int, plan_id: str) -> Handoff | None:
+def find_pending(tx: Tx, workspace_id: int, plan_id: str) -> Handoff | None:
     """Return the newest hand-off of a plan's sessions that nobody has taken."""
-    row = tx.one(_OFFERED, {"workspace": workspace_id, "plan": plan_id})
-    return None if row is None else _to_handoff(row)
+    row = tx.fetch_one(_PENDING, {"workspace": workspace_id, "plan": plan_id})
+    return None if row is None else _from_row(row)
 
 
-def take(tx: Tx, workspace_id: int, session_id: str, *, by: str, how: Taken, at: datetime) -> bool:
-    """Offer the hand-off of *session_id* no more, for the session *by* has it; False: somebody had taken it before."""
-    params: dict[str, Value] = {"workspace": workspace_id, "session": session_id, "by": by, "at": to_micros(at), "how": how.value}
-    return tx.run(_TAKE, params) > 0
+def mark_taken(tx: Tx, workspace_id: int, session_id: str, *, taken_by: str, outcome: HandoffOutcome, at: datetime) -> bool:
+    """Offer the hand-off of *session_id* no more, for the session *taken_by* has it; False: somebody had taken it before."""
+    params: dict[str, Value] = {"workspace": workspace_id, "session": session_id, "by": taken_by, "at": to_micros(at), "how": outcome.value}
+    return tx.execute(_TAKE, params) > 0
 
 
-def _written(notes: Notes) -> dict[str, object]:
+def _notes_to_json(notes: SessionNotes) -> dict[str, object]:
     return {
         "summary": notes.summary,
         "completed": notes.completed,
@@ -84,7 +84,7 @@ def _written(notes: Notes) -> dict[str, object]:
     }
 
 
-def _to_handoff(row: Row) -> Handoff:
+def _from_row(row: Row) -> Handoff:
     taken_at, how = row.maybe_integer("taken_at"), row.maybe_text("taken_how")
     written = cast("Mapping[str, object]", orjson.loads(row.text("notes")))
 
@@ -96,7 +96,7 @@ def _to_handoff(row: Row) -> Handoff:
         workspace_id=row.integer("workspace_id"),
         plan_id=row.maybe_text("plan_id"),
         agent_id=row.text("agent_id"),
-        notes=Notes(
+        notes=SessionNotes(
             summary=cast("str | None", written["summary"]),
             completed=lines("completed"),
             remaining=lines("remaining"),
@@ -108,5 +108,5 @@ def _to_handoff(row: Row) -> Handoff:
         written_at=from_micros(row.integer("written_at")),
         taken_by=row.maybe_text("taken_by"),
         taken_at=None if taken_at is None else from_micros(taken_at),
-        taken_how=None if how is None else Taken(how),
+        taken_how=None if how is None else HandoffOutcome(how),
     )

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from rookery.agents.models.plans import Checkpoint, Phase
-from rookery.agents.store.rows import checkpoint_row, phase_row, to_checkpoint, to_phase
+from rookery.agents.store.row_mapping import checkpoint_from_row, checkpoint_to_row, phase_from_row, phase_to_row
 from rookery.agents.store.tables import checkpoints, phases, tasks
 from rookery.kernel.db import Tx
 
 _c = phases.c
 _ADD = insert(phases)
-_OF_PLANS = select(phases).where(_c.plan_id.in_(bindparam("plans", expanding=True))).order_by(_c.plan_id, _c.position)
-_OF_PLAN = select(phases).where(_c.plan_id == bindparam("plan")).order_by(_c.position)
+_BY_PLANS = select(phases).where(_c.plan_id.in_(bindparam("plans", expanding=True))).order_by(_c.plan_id, _c.position)
+_BY_PLAN = select(phases).where(_c.plan_id == bindparam("plan")).order_by(_c.position)
 _BY_IDS = select(phases).where(_c.id.in_(bindparam("ids", expanding=True)))
 _BY_ID = select(phases).where(_c.plan_id == bindparam("plan"), _c.id == bindparam("phase"))
 _BY_POSITION = select(phases).where(_c.plan_id == bindparam("plan"), _c.position == bindparam("place"))
@@ -24,11 +24,11 @@ _SHIFT = (
     .where(_c.plan_id == bindparam("plan"), _c.position >= bindparam("first"), _c.position <= bindparam("last"))
     .values(position=_c.position + bindparam("by"))
 )
-_CHANGED = (
+_CHANGEABLE_COLUMNS = (
     "position", "name", "description", "status", "hold_reason", "acceptance_criteria", "metadata", "version", "updated_at",
     "started_at", "completed_at",
 )  # fmt: skip
-_CHANGE = update(phases).where(_c.id == bindparam("phase")).values({name: bindparam(f"new_{name}") for name in _CHANGED})
+_CHANGE = update(phases).where(_c.id == bindparam("phase")).values({name: bindparam(f"new_{name}") for name in _CHANGEABLE_COLUMNS})
 _DELETE = delete(phases).where(_c.id == bindparam("phase"))
 _DELETE_CHECKPOINTS = delete(checkpoints).where(checkpoints.c.plan_id == bindparam("plan"), checkpoints.c.phase_id == bindparam("phase"))
 _DELETE_TASKS = delete(tasks).where(tasks.c.phase_id == bindparam("phase"))
@@ -46,78 +46,78 @@ _CHECKPOINT_COUNT = (
 )
 
 
-def add(tx: Tx, new: Sequence[Phase]) -> None:
-    """Store *new*, each at its position."""
-    tx.many(_ADD, [phase_row(phase) for phase in new])
+def add(tx: Tx, new_phases: Sequence[Phase]) -> None:
+    """Store *new_phases*, each at its position."""
+    tx.execute_many(_ADD, [phase_to_row(phase) for phase in new_phases])
 
 
-def of_plan(tx: Tx, plan_id: str) -> list[Phase]:
+def list_by_plan(tx: Tx, plan_id: str) -> list[Phase]:
     """Return the plan's phases in their order."""
-    return [to_phase(row) for row in tx.all(_OF_PLAN, {"plan": plan_id})]
+    return [phase_from_row(row) for row in tx.fetch_all(_BY_PLAN, {"plan": plan_id})]
 
 
-def of_plans(tx: Tx, plan_ids: Sequence[str]) -> dict[str, list[Phase]]:
+def list_by_plans(tx: Tx, plan_ids: Sequence[str]) -> dict[str, list[Phase]]:
     """Return the phases of each plan in their order."""
     found: dict[str, list[Phase]] = {plan_id: [] for plan_id in plan_ids}
-    for row in tx.all(_OF_PLANS, {"plans": plan_ids}):
-        found[row.text("plan_id")].append(to_phase(row))
+    for row in tx.fetch_all(_BY_PLANS, {"plans": plan_ids}):
+        found[row.text("plan_id")].append(phase_from_row(row))
     return found
 
 
-def by_ids(tx: Tx, ids: Sequence[str]) -> dict[str, Phase]:
+def find_by_ids(tx: Tx, ids: Sequence[str]) -> dict[str, Phase]:
     """Return phases by their ids."""
-    return {row.text("id"): to_phase(row) for row in tx.all(_BY_IDS, {"ids": ids})}
+    return {row.text("id"): phase_from_row(row) for row in tx.fetch_all(_BY_IDS, {"ids": ids})}
 
 
 def find(tx: Tx, plan_id: str, ref: str) -> Phase | None:
     """Return the phase of the plan that *ref*, an id or a position, names."""
     if ref.isascii() and ref.isdigit() and len(ref) < 10:
-        row = tx.one(_BY_POSITION, {"plan": plan_id, "place": int(ref)})
+        row = tx.fetch_one(_BY_POSITION, {"plan": plan_id, "place": int(ref)})
     else:
-        row = tx.one(_BY_ID, {"plan": plan_id, "phase": ref})
-    return None if row is None else to_phase(row)
+        row = tx.fetch_one(_BY_ID, {"plan": plan_id, "phase": ref})
+    return None if row is None else phase_from_row(row)
 
 
 def count(tx: Tx, plan_id: str) -> int:
     """Return how many phases the plan has."""
-    row = tx.one(_COUNT, {"plan": plan_id})
+    row = tx.fetch_one(_COUNT, {"plan": plan_id})
     return 0 if row is None else row.integer("found")
 
 
-def shift(tx: Tx, plan_id: str, first: int, last: int, *, by: int) -> None:
-    """Move the phases at *first* to *last* by *by* places."""
-    tx.run(_SHIFT, {"plan": plan_id, "first": first, "last": last, "by": by})
+def shift(tx: Tx, plan_id: str, first: int, last: int, *, offset: int) -> None:
+    """Move the phases at *first* to *last* by *offset* places."""
+    tx.execute(_SHIFT, {"plan": plan_id, "first": first, "last": last, "by": offset})
 
 
 def change(tx: Tx, phase: Phase) -> None:
     """Write what *phase* is now."""
-    row = phase_row(phase)
-    tx.run(_CHANGE, {"phase": phase.id} | {f"new_{name}": row[name] for name in _CHANGED})
+    row = phase_to_row(phase)
+    tx.execute(_CHANGE, {"phase": phase.id} | {f"new_{name}": row[name] for name in _CHANGEABLE_COLUMNS})
 
 
 def remove(tx: Tx, phase: Phase) -> int:
     """Delete *phase* with its tasks and checkpoints; return how many tasks went."""
-    tx.run(_DELETE_CHECKPOINTS, {"plan": phase.plan_id, "phase": phase.id})
-    gone = tx.run(_DELETE_TASKS, {"phase": phase.id})
-    tx.run(_DELETE, {"phase": phase.id})
+    tx.execute(_DELETE_CHECKPOINTS, {"plan": phase.plan_id, "phase": phase.id})
+    gone = tx.execute(_DELETE_TASKS, {"phase": phase.id})
+    tx.execute(_DELETE, {"phase": phase.id})
     return gone
 
 
 def add_checkpoint(tx: Tx, checkpoint: Checkpoint) -> None:
     """Store *checkpoint*."""
-    tx.run(_ADD_CHECKPOINT, checkpoint_row(checkpoint))
+    tx.execute(_ADD_CHECKPOINT, checkpoint_to_row(checkpoint))
 
 
-def checkpoint_count(tx: Tx, phase: Phase) -> int:
+def count_checkpoints(tx: Tx, phase: Phase) -> int:
     """Return how many checkpoints *phase* has."""
-    row = tx.one(_CHECKPOINT_COUNT, {"plan": phase.plan_id, "phase": phase.id})
+    row = tx.fetch_one(_CHECKPOINT_COUNT, {"plan": phase.plan_id, "phase": phase.id})
     return 0 if row is None else row.integer("found")
 
 
-def checkpoints_of(tx: Tx, plan_id: str) -> Mapping[str, tuple[Checkpoint, ...]]:
+def list_checkpoints(tx: Tx, plan_id: str) -> Mapping[str, tuple[Checkpoint, ...]]:
     """Return the checkpoints of the plan's phases, oldest first."""
     found: dict[str, tuple[Checkpoint, ...]] = {}
-    for row in tx.all(_CHECKPOINTS, {"plan": plan_id}):
-        checkpoint = to_checkpoint(row)
+    for row in tx.fetch_all(_CHECKPOINTS, {"plan": plan_id}):
+        checkpoint = checkpoint_from_row(row)
         found[checkpoint.phase_id] = (*found.get(checkpoint.phase_id, ()), checkpoint)
     return found

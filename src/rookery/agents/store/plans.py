@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from sqlalchemy import BigInteger, ColumnElement, and_, bindparam, false, func, insert, or_, select, update
 
-from rookery.agents.models.drafts import PlanFilters
-from rookery.agents.models.plans import Plan, PlanEvent, PlanStatus, Within
-from rookery.agents.store.rows import event_row, plan_row, to_event, to_plan
+from rookery.agents.models.drafts import PlanFilter
+from rookery.agents.models.plans import Plan, PlanAccessFilter, PlanEvent, PlanStatus
+from rookery.agents.store.row_mapping import event_from_row, event_to_row, plan_from_row, plan_to_row
 from rookery.agents.store.tables import plan_events, plans
 from rookery.kernel.db import Tx
 from rookery.kernel.ids import is_uuid
@@ -23,15 +23,15 @@ _BY_IDS = select(plans).where(_c.id.in_(bindparam("ids", expanding=True)))
 _SLUGS = select(_c.slug).where(
     _c.workspace_id == bindparam("workspace"), or_(_c.slug == bindparam("slug"), _c.slug.like(bindparam("like")))
 )
-_CHANGED = (
+_CHANGEABLE_COLUMNS = (
     "title", "description", "status", "org", "project", "metadata", "archived_from", "archive_reason", "version", "updated_at",
     "started_at", "completed_at", "archived_at",
 )  # fmt: skip
-_CHANGE = update(plans).where(_c.id == bindparam("plan")).values({name: bindparam(f"new_{name}") for name in _CHANGED})
+_CHANGE = update(plans).where(_c.id == bindparam("plan")).values({name: bindparam(f"new_{name}") for name in _CHANGEABLE_COLUMNS})
 _NEXT_SEQ = update(plans).where(_c.id == bindparam("plan")).values(event_seq=_c.event_seq + 1).returning(_c.event_seq)
 _ADD_EVENT = insert(plan_events)
-_ALONE = select(func.pg_advisory_xact_lock(bindparam("number", type_=BigInteger())))
-_SLUGS_LOCK = 0x736C7567 << 32
+_ADVISORY_LOCK = select(func.pg_advisory_xact_lock(bindparam("number", type_=BigInteger())))
+_SLUG_LOCK_PREFIX = 0x736C7567 << 32
 """Sets these locks apart from others of PostgreSQL's, which are numbers too."""
 
 _e = plan_events.c
@@ -49,64 +49,64 @@ _EVENT_COUNT = (
 
 def add(tx: Tx, plan: Plan) -> None:
     """Store *plan*, whose slug must be free."""
-    tx.run(_ADD, plan_row(plan))
+    tx.execute(_ADD, plan_to_row(plan))
 
 
-def find(tx: Tx, within: Within, ref: str, *, lock: bool = False) -> Plan | None:
+def find(tx: Tx, access_filter: PlanAccessFilter, ref: str, *, lock: bool = False) -> Plan | None:
     """
-    Return the plan that *ref*, a slug or an id, names; None: there is none that *within* sees.
+    Return the plan that *ref*, a slug or an id, names; None: there is none that *access_filter* sees.
 
     Args:
         lock: Let nobody else change it, or anything in it, until this transaction ends: a plan's row is the lock of all of it.
     """
     free, locked = (_BY_ID, _BY_ID_LOCKED) if is_uuid(ref) else (_BY_SLUG, _BY_SLUG_LOCKED)
-    row = tx.one(locked if lock else free, {"ref": ref, "workspace": within.workspace_id})
-    plan = None if row is None else to_plan(row)
-    return plan if plan is not None and within.sees(plan) else None
+    row = tx.fetch_one(locked if lock else free, {"ref": ref, "workspace": access_filter.workspace_id})
+    plan = None if row is None else plan_from_row(row)
+    return plan if plan is not None and access_filter.allows(plan) else None
 
 
-def by_ids(tx: Tx, ids: Sequence[str]) -> dict[str, Plan]:
+def find_by_ids(tx: Tx, ids: Sequence[str]) -> dict[str, Plan]:
     """Return plans by their ids."""
-    return {row.text("id"): to_plan(row) for row in tx.all(_BY_IDS, {"ids": ids})}
+    return {row.text("id"): plan_from_row(row) for row in tx.fetch_all(_BY_IDS, {"ids": ids})}
 
 
-def slugs_like(tx: Tx, workspace_id: int, slug: str) -> set[str]:
+def lock_similar_slugs(tx: Tx, workspace_id: int, slug: str) -> set[str]:
     """
     Return those slugs of the workspace that are *slug*, or it with something behind a hyphen.
 
     Nobody else chooses a slug there until this transaction ends; on SQLite only one writes anyway.
     """
     if tx.dialect == "postgresql":
-        tx.one(_ALONE, {"number": _SLUGS_LOCK | (workspace_id & 0xFFFFFFFF)})
-    rows = tx.all(_SLUGS, {"workspace": workspace_id, "slug": slug, "like": f"{slug}-%"})
+        tx.fetch_one(_ADVISORY_LOCK, {"number": _SLUG_LOCK_PREFIX | (workspace_id & 0xFFFFFFFF)})
+    rows = tx.fetch_all(_SLUGS, {"workspace": workspace_id, "slug": slug, "like": f"{slug}-%"})
     return {row.text("slug") for row in rows}
 
 
 def change(tx: Tx, plan: Plan) -> None:
     """Write what *plan*, held by this transaction, is now."""
-    row = plan_row(plan)
-    tx.run(_CHANGE, {"plan": plan.id} | {f"new_{name}": row[name] for name in _CHANGED})
+    row = plan_to_row(plan)
+    tx.execute(_CHANGE, {"plan": plan.id} | {f"new_{name}": row[name] for name in _CHANGEABLE_COLUMNS})
 
 
-def page(tx: Tx, within: Within, filters: PlanFilters, *, limit: int, offset: int) -> tuple[list[Plan], int]:
-    """Return a stretch of the plans that *within* sees, newest first, and how many there are in all."""
-    condition = and_(visible(within), *_asked(filters))
-    found = tx.all(select(plans).where(condition).order_by(_c.created_at.desc(), _c.id.desc()).limit(limit).offset(offset))
-    total = tx.one(select(func.count().label("found")).select_from(plans).where(condition))
-    return [to_plan(row) for row in found], 0 if total is None else total.integer("found")
+def list_page(tx: Tx, access_filter: PlanAccessFilter, filters: PlanFilter, *, limit: int, offset: int) -> tuple[list[Plan], int]:
+    """Return a stretch of the plans that *access_filter* sees, newest first, and how many there are in all."""
+    condition = and_(access_condition(access_filter), *_filter_conditions(filters))
+    found = tx.fetch_all(select(plans).where(condition).order_by(_c.created_at.desc(), _c.id.desc()).limit(limit).offset(offset))
+    total = tx.fetch_one(select(func.count().label("found")).select_from(plans).where(condition))
+    return [plan_from_row(row) for row in found], 0 if total is None else total.integer("found")
 
 
-def visible(within: Within) -> ColumnElement[bool]:
-    """Return the condition under which *within* sees a row of `plans`; it is `Within.sees`."""
-    conditions: list[ColumnElement[bool]] = [_c.workspace_id == within.workspace_id]
-    if within.orgs is not None:
-        conditions.append(_c.org.in_(sorted(within.orgs)) if within.orgs else false())
-    if within.projects is not None:
-        conditions.append(_c.project.in_(sorted(within.projects)) if within.projects else false())
+def access_condition(access_filter: PlanAccessFilter) -> ColumnElement[bool]:
+    """Return the condition under which *access_filter* sees a row of `plans`; it is `Within.allows`."""
+    conditions: list[ColumnElement[bool]] = [_c.workspace_id == access_filter.workspace_id]
+    if access_filter.orgs is not None:
+        conditions.append(_c.org.in_(sorted(access_filter.orgs)) if access_filter.orgs else false())
+    if access_filter.projects is not None:
+        conditions.append(_c.project.in_(sorted(access_filter.projects)) if access_filter.projects else false())
     return and_(*conditions)
 
 
-def _asked(filters: PlanFilters) -> list[ColumnElement[bool]]:
+def _filter_conditions(filters: PlanFilter) -> list[ColumnElement[bool]]:
     wanted = filters.status
     conditions = [_c.status != PlanStatus.ARCHIVED.value if wanted is None else _c.status == wanted.value]
     if filters.org is not None:
@@ -119,19 +119,19 @@ def _asked(filters: PlanFilters) -> list[ColumnElement[bool]]:
     return conditions
 
 
-def next_seq(tx: Tx, plan_id: str) -> int:
+def reserve_event_seq(tx: Tx, plan_id: str) -> int:
     """Return the number of the plan's next event, and hold the plan."""
-    row = tx.one(_NEXT_SEQ, {"plan": plan_id})
+    row = tx.fetch_one(_NEXT_SEQ, {"plan": plan_id})
     return 0 if row is None else row.integer("event_seq")
 
 
 def add_event(tx: Tx, event: PlanEvent) -> None:
     """Store *event*."""
-    tx.run(_ADD_EVENT, event_row(event))
+    tx.execute(_ADD_EVENT, event_to_row(event))
 
 
-def events(tx: Tx, plan_id: str, *, after: int, limit: int, offset: int) -> tuple[list[PlanEvent], int]:
+def list_events(tx: Tx, plan_id: str, *, after: int, limit: int, offset: int) -> tuple[list[PlanEvent], int]:
     """Return a stretch of the plan's events past *after*, oldest first, and how many there are past it."""
-    found = tx.all(_EVENTS, {"plan": plan_id, "after": after, "most": limit, "skip": offset})
-    total = tx.one(_EVENT_COUNT, {"plan": plan_id, "after": after})
-    return [to_event(row) for row in found], 0 if total is None else total.integer("found")
+    found = tx.fetch_all(_EVENTS, {"plan": plan_id, "after": after, "most": limit, "skip": offset})
+    total = tx.fetch_one(_EVENT_COUNT, {"plan": plan_id, "after": after})
+    return [event_from_row(row) for row in found], 0 if total is None else total.integer("found")

@@ -8,28 +8,36 @@ from typing import cast
 import orjson
 from sqlalchemy import and_, bindparam, func, insert, select
 
-from rookery.agents.models.sessions import EventType, SessionEvent
+from rookery.agents.models.sessions import SessionEvent, SessionEventType
 from rookery.agents.store.session_tables import session_events, sessions
 from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db import Row, Tx, Value
 
 _c = session_events.c
 _ADD = insert(session_events)
-_OF = and_(_c.session_id == bindparam("session"), _c.workspace_id + 0 == bindparam("workspace"))
-_AFTER = select(session_events).where(_OF, _c.seq > bindparam("after")).order_by(_c.seq).limit(bindparam("most")).offset(bindparam("skip"))
-_COUNT = select(func.count().label("found")).select_from(session_events).where(_OF, _c.seq > bindparam("after"))
-_AFTER_OF = (
+_OF_SESSION = and_(_c.session_id == bindparam("session"), _c.workspace_id + 0 == bindparam("workspace"))
+_AFTER = (
     select(session_events)
-    .where(_OF, _c.seq > bindparam("after"), _c.type == bindparam("kind"))
+    .where(_OF_SESSION, _c.seq > bindparam("after"))
     .order_by(_c.seq)
     .limit(bindparam("most"))
     .offset(bindparam("skip"))
 )
-_COUNT_OF = (
-    select(func.count().label("found")).select_from(session_events).where(_OF, _c.seq > bindparam("after"), _c.type == bindparam("kind"))
+_COUNT = select(func.count().label("found")).select_from(session_events).where(_OF_SESSION, _c.seq > bindparam("after"))
+_AFTER_OF_TYPE = (
+    select(session_events)
+    .where(_OF_SESSION, _c.seq > bindparam("after"), _c.type == bindparam("kind"))
+    .order_by(_c.seq)
+    .limit(bindparam("most"))
+    .offset(bindparam("skip"))
 )
-_CHECKPOINT = select(session_events).where(_OF, _c.state.is_not(None)).order_by(_c.seq.desc()).limit(1)
-_CHECKPOINT_OF_PLAN = (
+_COUNT_OF_TYPE = (
+    select(func.count().label("found"))
+    .select_from(session_events)
+    .where(_OF_SESSION, _c.seq > bindparam("after"), _c.type == bindparam("kind"))
+)
+_LAST_CHECKPOINT = select(session_events).where(_OF_SESSION, _c.state.is_not(None)).order_by(_c.seq.desc()).limit(1)
+_LAST_PLAN_CHECKPOINT = (
     select(session_events)
     .select_from(sessions)
     .join(session_events, _c.session_id == sessions.c.id)
@@ -54,50 +62,50 @@ def add(tx: Tx, event: SessionEvent) -> None:
         "tokens_out": event.tokens_out,
         "created_at": to_micros(event.created_at),
     }
-    tx.run(_ADD, row)
+    tx.execute(_ADD, row)
 
 
-def after(tx: Tx, workspace_id: int, session_id: str, seq: int, *, limit: int, offset: int = 0) -> list[SessionEvent]:
+def list_after(tx: Tx, workspace_id: int, session_id: str, seq: int, *, limit: int, offset: int = 0) -> list[SessionEvent]:
     """Return at most *limit* events later than *seq*, in order, passing over the first *offset*."""
     params: dict[str, Value] = {"workspace": workspace_id, "session": session_id, "after": seq, "most": limit, "skip": offset}
-    return [to_event(row) for row in tx.all(_AFTER, params)]
+    return [from_row(row) for row in tx.fetch_all(_AFTER, params)]
 
 
-def page(
-    tx: Tx, workspace_id: int, session_id: str, seq: int, kind: EventType | None, *, limit: int, offset: int
+def list_page(
+    tx: Tx, workspace_id: int, session_id: str, seq: int, kind: SessionEventType | None, *, limit: int, offset: int
 ) -> tuple[list[SessionEvent], int]:
     """Return a stretch of the events later than *seq*, in order, and how many there are in all; *kind* None: of every type."""
     params: dict[str, Value] = {"workspace": workspace_id, "session": session_id, "after": seq}
     if kind is not None:
         params["kind"] = kind.value
-    found = tx.all(_AFTER if kind is None else _AFTER_OF, {**params, "most": limit, "skip": offset})
-    total = tx.one(_COUNT if kind is None else _COUNT_OF, params)
-    return [to_event(row) for row in found], 0 if total is None else total.integer("found")
+    found = tx.fetch_all(_AFTER if kind is None else _AFTER_OF_TYPE, {**params, "most": limit, "skip": offset})
+    total = tx.fetch_one(_COUNT if kind is None else _COUNT_OF_TYPE, params)
+    return [from_row(row) for row in found], 0 if total is None else total.integer("found")
 
 
-def checkpoint(tx: Tx, workspace_id: int, session_id: str) -> SessionEvent | None:
+def find_last_checkpoint(tx: Tx, workspace_id: int, session_id: str) -> SessionEvent | None:
     """Return the last checkpoint of a session."""
-    row = tx.one(_CHECKPOINT, {"workspace": workspace_id, "session": session_id})
-    return None if row is None else to_event(row)
+    row = tx.fetch_one(_LAST_CHECKPOINT, {"workspace": workspace_id, "session": session_id})
+    return None if row is None else from_row(row)
 
 
-def checkpoint_of_plan(tx: Tx, workspace_id: int, plan_id: str) -> SessionEvent | None:
+def find_last_plan_checkpoint(tx: Tx, workspace_id: int, plan_id: str) -> SessionEvent | None:
     """Return the last checkpoint of any session on a plan."""
-    row = tx.one(_CHECKPOINT_OF_PLAN, {"workspace": workspace_id, "plan": plan_id})
-    return None if row is None else to_event(row)
+    row = tx.fetch_one(_LAST_PLAN_CHECKPOINT, {"workspace": workspace_id, "plan": plan_id})
+    return None if row is None else from_row(row)
 
 
-def to_event(row: Row) -> SessionEvent:
+def from_row(row: Row) -> SessionEvent:
     """Return the event of a row with all its columns."""
     state = row.maybe_text("state")
     return SessionEvent(
         session_id=row.text("session_id"),
         workspace_id=row.integer("workspace_id"),
         seq=row.integer("seq"),
-        type=EventType(row.text("type")),
+        type=SessionEventType(row.text("type")),
         message=row.text("message"),
-        data=_object(row.text("data")),
-        state=None if state is None else _object(state),
+        data=_parse_json_object(row.text("data")),
+        state=None if state is None else _parse_json_object(state),
         task_id=row.maybe_text("task_id"),
         tokens_in=row.integer("tokens_in"),
         tokens_out=row.integer("tokens_out"),
@@ -105,5 +113,5 @@ def to_event(row: Row) -> SessionEvent:
     )
 
 
-def _object(text: str) -> Mapping[str, object]:
+def _parse_json_object(text: str) -> Mapping[str, object]:
     return cast("Mapping[str, object]", orjson.loads(text))

@@ -10,18 +10,18 @@ import orjson
 from sqlalchemy import BigInteger, ColumnElement, and_, bindparam, case, func, insert, or_, select, update
 from sqlalchemy.sql.elements import KeyedColumnElement
 
-from rookery.agents.models.sessions import Session, SessionFilter, SessionStatus
+from rookery.agents.models.sessions import AgentSession, SessionFilter, SessionStatus
 from rookery.agents.store.session_tables import sessions
 from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db import Row, Tx, Value
 
 _c = sessions.c
-_THIS = (_c.workspace_id == bindparam("workspace"), _c.id == bindparam("session"))
+_IS_SESSION = (_c.workspace_id == bindparam("workspace"), _c.id == bindparam("session"))
 _ADD = insert(sessions)
-_BY_ID = select(sessions).where(*_THIS)
-_LOCKED = _BY_ID.with_for_update()
+_BY_ID = select(sessions).where(*_IS_SESSION)
+_BY_ID_LOCKED = _BY_ID.with_for_update()
 _BY_IDS = select(sessions).where(_c.id.in_(bindparam("ids", expanding=True)))
-_OPEN_OF = (
+_OPEN_BY_PLAN_AND_AGENT = (
     select(sessions)
     .where(
         _c.workspace_id == bindparam("workspace"),
@@ -31,24 +31,24 @@ _OPEN_OF = (
     )
     .with_for_update()
 )
-_CHANGED = (
+_CHANGEABLE_COLUMNS = (
     "status", "goal", "context", "summary", "resumed_by", "offered_id", "end_reason", "last_activity_at", "ended_at",
     "memories_due", "version",
 )  # fmt: skip
-_CHANGE = update(sessions).where(*_THIS).values({name: bindparam(f"new_{name}") for name in _CHANGED})
+_CHANGE = update(sessions).where(*_IS_SESSION).values({name: bindparam(f"new_{name}") for name in _CHANGEABLE_COLUMNS})
 _NOW = bindparam("at", type_=BigInteger())
-_LATEST = case((_c.last_activity_at > _NOW, _c.last_activity_at), else_=_NOW)
+_LATEST_ACTIVITY = case((_c.last_activity_at > _NOW, _c.last_activity_at), else_=_NOW)
 """Clocks of several processes differ: the last activity never goes back."""
-_TOUCH = update(sessions).where(*_THIS, _c.ended_at.is_(None)).values(last_activity_at=_LATEST).returning(*_c)
-_COUNT_EVENT = (
+_TOUCH = update(sessions).where(*_IS_SESSION, _c.ended_at.is_(None)).values(last_activity_at=_LATEST_ACTIVITY).returning(*_c)
+_RESERVE_EVENT = (
     update(sessions)
-    .where(*_THIS, _c.ended_at.is_(None))
+    .where(*_IS_SESSION, _c.ended_at.is_(None))
     .values(
         last_seq=_c.last_seq + 1,
         size=_c.size + bindparam("bytes"),
         tokens_in=_c.tokens_in + bindparam("more_in"),
         tokens_out=_c.tokens_out + bindparam("more_out"),
-        last_activity_at=_LATEST,
+        last_activity_at=_LATEST_ACTIVITY,
     )
     .returning(*_c)
 )
@@ -65,58 +65,60 @@ _IDLE = (
     .limit(bindparam("most"))
     .with_for_update(skip_locked=True)
 )
-_DUE = (
+_MEMORIES_DUE = (
     select(sessions)
     .where(_c.memories_due.is_not(None), _c.memories_due <= _NOW)
     .order_by(_c.memories_due, _c.id)
     .limit(bindparam("most"))
     .with_for_update(skip_locked=True)
 )
-_SET_DUE = update(sessions).where(*_THIS).values(memories_due=bindparam("due"))
+_SET_MEMORIES_DUE = update(sessions).where(*_IS_SESSION).values(memories_due=bindparam("due"))
 
 
-def add(tx: Tx, session: Session) -> None:
+def add(tx: Tx, session: AgentSession) -> None:
     """Store *session*; its id must be new, and its agent must have no open one on its plan (`Conflict`)."""
-    tx.run(_ADD, _to_row(session))
+    tx.execute(_ADD, _to_row(session))
 
 
-def by_id(tx: Tx, workspace_id: int, session_id: str) -> Session | None:
+def find(tx: Tx, workspace_id: int, session_id: str) -> AgentSession | None:
     """Return a session of the workspace."""
-    row = tx.one(_BY_ID, {"workspace": workspace_id, "session": session_id})
-    return None if row is None else to_session(row)
+    row = tx.fetch_one(_BY_ID, {"workspace": workspace_id, "session": session_id})
+    return None if row is None else from_row(row)
 
 
-def locked(tx: Tx, workspace_id: int, session_id: str) -> Session | None:
-    """Do as `by_id`, and let nobody change it until this transaction ends."""
-    row = tx.one(_LOCKED, {"workspace": workspace_id, "session": session_id})
-    return None if row is None else to_session(row)
+def find_for_update(tx: Tx, workspace_id: int, session_id: str) -> AgentSession | None:
+    """Do as `find`, and let nobody change it until this transaction ends."""
+    row = tx.fetch_one(_BY_ID_LOCKED, {"workspace": workspace_id, "session": session_id})
+    return None if row is None else from_row(row)
 
 
-def by_ids(tx: Tx, ids: Sequence[str]) -> list[Session]:
+def find_by_ids(tx: Tx, ids: Sequence[str]) -> list[AgentSession]:
     """Return those of *ids* that there are, of any workspace: for what watches many at once."""
-    return [to_session(row) for row in tx.all(_BY_IDS, {"ids": ids})] if ids else []
+    return [from_row(row) for row in tx.fetch_all(_BY_IDS, {"ids": ids})] if ids else []
 
 
-def open_of(tx: Tx, workspace_id: int, plan_id: str, agent_id: str) -> Session | None:
+def find_open_for_update(tx: Tx, workspace_id: int, plan_id: str, agent_id: str) -> AgentSession | None:
     """Return the open session of an agent on a plan, and let nobody change it until this transaction ends."""
-    row = tx.one(_OPEN_OF, {"workspace": workspace_id, "plan": plan_id, "agent": agent_id})
-    return None if row is None else to_session(row)
+    row = tx.fetch_one(_OPEN_BY_PLAN_AND_AGENT, {"workspace": workspace_id, "plan": plan_id, "agent": agent_id})
+    return None if row is None else from_row(row)
 
 
-def change(tx: Tx, now: Session) -> None:
-    """Write what may change of *now*, which is what `locked` returned in this transaction, changed."""
+def change(tx: Tx, now: AgentSession) -> None:
+    """Write what may change of *now*, which is what `find_for_update` returned in this transaction, changed."""
     row = _to_row(now)
-    values: dict[str, Value] = {f"new_{name}": row[name] for name in _CHANGED}
-    tx.run(_CHANGE, {**values, "workspace": now.workspace_id, "session": now.id})
+    values: dict[str, Value] = {f"new_{name}": row[name] for name in _CHANGEABLE_COLUMNS}
+    tx.execute(_CHANGE, {**values, "workspace": now.workspace_id, "session": now.id})
 
 
-def touch(tx: Tx, workspace_id: int, session_id: str, *, at: datetime) -> Session | None:
+def touch(tx: Tx, workspace_id: int, session_id: str, *, at: datetime) -> AgentSession | None:
     """Say that an open session is being worked in, and return it; None: there is no such open one."""
-    row = tx.one(_TOUCH, {"workspace": workspace_id, "session": session_id, "at": to_micros(at)})
-    return None if row is None else to_session(row)
+    row = tx.fetch_one(_TOUCH, {"workspace": workspace_id, "session": session_id, "at": to_micros(at)})
+    return None if row is None else from_row(row)
 
 
-def count_event(tx: Tx, workspace_id: int, session_id: str, *, size: int, tokens_in: int, tokens_out: int, at: datetime) -> Session | None:
+def reserve_event(
+    tx: Tx, workspace_id: int, session_id: str, *, size: int, tokens_in: int, tokens_out: int, at: datetime
+) -> AgentSession | None:
     """Give an open session one event more and return it, its `last_seq` that event's; whoever else counts waits. None: no such open one."""
     params: dict[str, Value] = {
         "workspace": workspace_id,
@@ -126,44 +128,44 @@ def count_event(tx: Tx, workspace_id: int, session_id: str, *, size: int, tokens
         "more_out": tokens_out,
         "at": to_micros(at),
     }
-    row = tx.one(_COUNT_EVENT, params)
-    return None if row is None else to_session(row)
+    row = tx.fetch_one(_RESERVE_EVENT, params)
+    return None if row is None else from_row(row)
 
 
-def page(tx: Tx, workspace_id: int, wanted: SessionFilter, *, limit: int, offset: int) -> tuple[list[Session], int]:
+def list_page(tx: Tx, workspace_id: int, filters: SessionFilter, *, limit: int, offset: int) -> tuple[list[AgentSession], int]:
     """Return a stretch of the sessions asked for, newest first, and how many there are in all."""
-    condition = and_(_c.workspace_id == workspace_id, *_conditions(wanted))
+    condition = and_(_c.workspace_id == workspace_id, *_filter_conditions(filters))
     newest = (_c.started_at.desc(), _c.id.desc())
-    found = tx.all(select(sessions).where(condition).order_by(*newest).limit(limit).offset(offset))
-    total = tx.one(select(func.count().label("found")).select_from(sessions).where(condition))
-    return [to_session(row) for row in found], 0 if total is None else total.integer("found")
+    found = tx.fetch_all(select(sessions).where(condition).order_by(*newest).limit(limit).offset(offset))
+    total = tx.fetch_one(select(func.count().label("found")).select_from(sessions).where(condition))
+    return [from_row(row) for row in found], 0 if total is None else total.integer("found")
 
 
-def idle(tx: Tx, *, at: datetime, active_for: timedelta, paused_for: timedelta, limit: int) -> list[Session]:
+def list_idle(tx: Tx, *, at: datetime, active_timeout: timedelta, paused_timeout: timedelta, limit: int) -> list[AgentSession]:
     """Return open sessions, of any workspace, in which nothing happened for so long; another process gets others."""
     params: dict[str, Value] = {
-        "active_before": to_micros(at - active_for),
-        "paused_before": to_micros(at - paused_for),
+        "active_before": to_micros(at - active_timeout),
+        "paused_before": to_micros(at - paused_timeout),
         "most": limit,
     }
-    return [to_session(row) for row in tx.all(_IDLE, params)]
+    return [from_row(row) for row in tx.fetch_all(_IDLE, params)]
 
 
-def due(tx: Tx, *, at: datetime, limit: int) -> list[Session]:
+def list_memories_due(tx: Tx, *, at: datetime, limit: int) -> list[AgentSession]:
     """Return sessions, of any workspace, whose memories are to be put away now; another process gets others."""
-    return [to_session(row) for row in tx.all(_DUE, {"at": to_micros(at), "most": limit})]
+    return [from_row(row) for row in tx.fetch_all(_MEMORIES_DUE, {"at": to_micros(at), "most": limit})]
 
 
-def set_due(tx: Tx, workspace_id: int, session_id: str, moment: datetime | None) -> None:
+def set_memories_due(tx: Tx, workspace_id: int, session_id: str, moment: datetime | None) -> None:
     """Say when a session's memories are to be put away; None: they are."""
     due_at = None if moment is None else to_micros(moment)
-    tx.run(_SET_DUE, {"workspace": workspace_id, "session": session_id, "due": due_at})
+    tx.execute(_SET_MEMORIES_DUE, {"workspace": workspace_id, "session": session_id, "due": due_at})
 
 
-def to_session(row: Row) -> Session:
+def from_row(row: Row) -> AgentSession:
     """Return the session of a row with all its columns."""
     ended_at, memories_due = row.maybe_integer("ended_at"), row.maybe_integer("memories_due")
-    return Session(
+    return AgentSession(
         id=row.text("id"),
         workspace_id=row.integer("workspace_id"),
         agent_id=row.text("agent_id"),
@@ -192,7 +194,7 @@ def to_session(row: Row) -> Session:
     )
 
 
-def _to_row(session: Session) -> dict[str, Value]:
+def _to_row(session: AgentSession) -> dict[str, Value]:
     ended_at, memories_due = session.ended_at, session.memories_due
     return {
         "id": session.id,
@@ -223,18 +225,18 @@ def _to_row(session: Session) -> dict[str, Value]:
     }
 
 
-def _conditions(wanted: SessionFilter) -> list[ColumnElement[bool]]:
+def _filter_conditions(filters: SessionFilter) -> list[ColumnElement[bool]]:
     named = [
-        (_c.status, None if wanted.status is None else wanted.status.value),
-        (_c.agent_id, wanted.agent_id),
-        (_c.plan_id, wanted.plan_id),
-        (_c.org, wanted.org),
-        (_c.project, wanted.project),
+        (_c.status, None if filters.status is None else filters.status.value),
+        (_c.agent_id, filters.agent_id),
+        (_c.plan_id, filters.plan_id),
+        (_c.org, filters.org),
+        (_c.project, filters.project),
     ]
     conditions = [column == value for column, value in named if value is not None]
-    conditions += [_among(column, names) for column, names in ((_c.org, wanted.orgs), (_c.project, wanted.projects)) if names is not None]
+    conditions += [_is_in(column, names) for column, names in ((_c.org, filters.orgs), (_c.project, filters.projects)) if names is not None]
     return conditions
 
 
-def _among(column: KeyedColumnElement[str], names: Collection[str]) -> ColumnElement[bool]:
+def _is_in(column: KeyedColumnElement[str], names: Collection[str]) -> ColumnElement[bool]:
     return column.in_(sorted(names))

@@ -100,7 +100,7 @@ _expires, _session = tasks.c.claim_expires_at, tasks.c.claim_session_id
 Index("ix_plan_tasks_leases", _expires, sqlite_where=_expires.is_not(None), postgresql_where=_expires.is_not(None))
 Index("ix_plan_tasks_session", _session, sqlite_where=_session.is_not(None), postgresql_where=_session.is_not(None))
 
-needs = Table(
+dependencies = Table(
     "plan_needs",
     metadata,
     Column("item_id", Text, primary_key=True),
@@ -111,8 +111,8 @@ needs = Table(
 )
 """Which task depends on which task, which phase on which phase: ids tell the two apart, and both ends are of one plan."""
 
-Index("ix_plan_needs_plan_id", needs.c.plan_id)
-Index("ix_plan_needs_needs_id", needs.c.needs_id)
+Index("ix_plan_needs_plan_id", dependencies.c.plan_id)
+Index("ix_plan_needs_needs_id", dependencies.c.needs_id)
 
 checkpoints = Table(
     "phase_checkpoints",

@@ -8,11 +8,11 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, and_, bindparam, delete, exists, func, insert, or_, select, update
 
 from rookery.agents.models.drafts import TaskState
-from rookery.agents.models.plans import MAX_ATTEMPTS, PhaseStatus, PlanStatus, Task, TaskStatus, Within
-from rookery.agents.store.needs import CLOSED, OPEN, is_undone
-from rookery.agents.store.plans import visible
-from rookery.agents.store.rows import task_row, to_task
-from rookery.agents.store.tables import needs, phases, plans, tasks
+from rookery.agents.models.plans import MAX_TASK_ATTEMPTS, PhaseStatus, PlanAccessFilter, PlanStatus, Task, TaskStatus
+from rookery.agents.store.dependencies import CLOSED_PHASE_STATUS_VALUES, OPEN_TASK_STATUS_VALUES, is_unfinished
+from rookery.agents.store.plans import access_condition
+from rookery.agents.store.row_mapping import task_from_row, task_to_row
+from rookery.agents.store.tables import dependencies, phases, plans, tasks
 from rookery.kernel.clock import to_micros
 from rookery.kernel.db import Tx
 
@@ -20,45 +20,57 @@ _c = tasks.c
 _ADD = insert(tasks)
 _BY_ID = select(tasks).where(_c.id == bindparam("task"), _c.workspace_id == bindparam("workspace"))
 _BY_ID_LOCKED = _BY_ID.with_for_update()
-_OF_PLAN = select(tasks).where(_c.plan_id == bindparam("plan")).order_by(_c.phase_id, _c.position)
-_OF_PHASE = select(tasks).where(_c.phase_id == bindparam("phase")).order_by(_c.position)
-_IDS = select(_c.id, _c.phase_id, _c.name, _c.position).where(_c.plan_id == bindparam("plan"))
+_BY_PLAN = select(tasks).where(_c.plan_id == bindparam("plan")).order_by(_c.phase_id, _c.position)
+_BY_PHASE = select(tasks).where(_c.phase_id == bindparam("phase")).order_by(_c.position)
+_POSITIONS = select(_c.id, _c.phase_id, _c.name, _c.position).where(_c.plan_id == bindparam("plan"))
 _COUNT = select(func.count().label("found")).select_from(tasks).where(_c.plan_id == bindparam("plan"))
-_LAST = select(func.max(_c.position).label("last")).where(_c.phase_id == bindparam("phase"))
+_LAST_POSITION = select(func.max(_c.position).label("last")).where(_c.phase_id == bindparam("phase"))
 _SHIFT = (
     update(tasks)
     .where(_c.phase_id == bindparam("phase"), _c.position >= bindparam("first"), _c.position <= bindparam("last"))
     .values(position=_c.position + bindparam("by"))
 )
-_CHANGED = (
+_CHANGEABLE_COLUMNS = (
     "position", "name", "description", "status", "hold_reason", "priority", "notes", "result", "error", "acceptance_criteria", "metadata",
     "attempts", "claim_token", "claim_key_id", "claim_agent_id", "claim_session_id", "claimed_at", "claim_expires_at", "version",
     "updated_at", "started_at", "completed_at",
 )  # fmt: skip
-_CHANGE = update(tasks).where(_c.id == bindparam("task")).values({name: bindparam(f"new_{name}") for name in _CHANGED})
+_CHANGE = update(tasks).where(_c.id == bindparam("task")).values({name: bindparam(f"new_{name}") for name in _CHANGEABLE_COLUMNS})
 _DELETE = delete(tasks).where(_c.id == bindparam("task"))
 
-_n, _d, _dp = needs.alias("n"), tasks.alias("d"), phases.alias("dp")
-_pn, _p = needs.alias("pn"), phases.alias("needed")
+_task_dependency, _required_task, _required_task_phase = dependencies.alias("n"), tasks.alias("d"), phases.alias("dp")
+_phase_dependency, _required_phase = dependencies.alias("pn"), phases.alias("needed")
 
-HAS_OPEN_NEED = (
+HAS_OPEN_DEPENDENCY = (
     exists()
-    .where(_n.c.item_id == _c.id, _d.c.id == _n.c.needs_id, _d.c.status.in_(OPEN), _dp.c.id == _d.c.phase_id, _dp.c.status.not_in(CLOSED))
+    .where(
+        _task_dependency.c.item_id == _c.id,
+        _required_task.c.id == _task_dependency.c.needs_id,
+        _required_task.c.status.in_(OPEN_TASK_STATUS_VALUES),
+        _required_task_phase.c.id == _required_task.c.phase_id,
+        _required_task_phase.c.status.not_in(CLOSED_PHASE_STATUS_VALUES),
+    )
     .correlate(tasks)
 )
 """Of a row of `tasks`: it depends on a task that is not done, in a phase that is not closed."""
 
 PHASE_IS_BLOCKED = (
-    exists().where(_pn.c.item_id == phases.c.id, _p.c.id == _pn.c.needs_id, is_undone(_p.c.id, _p.c.status)).correlate(phases)
+    exists()
+    .where(
+        _phase_dependency.c.item_id == phases.c.id,
+        _required_phase.c.id == _phase_dependency.c.needs_id,
+        is_unfinished(_required_phase.c.id, _required_phase.c.status),
+    )
+    .correlate(phases)
 )
 """Of a row of `phases`: it depends on a phase that is not done."""
 
-WORKABLE = [PhaseStatus.PENDING.value, PhaseStatus.IN_PROGRESS.value]
+WORKABLE_PHASE_STATUSES = [PhaseStatus.PENDING.value, PhaseStatus.IN_PROGRESS.value]
 
 
-def add(tx: Tx, new: Sequence[Task]) -> None:
-    """Store *new*, each at its position."""
-    tx.many(_ADD, [task_row(task) for task in new])
+def add(tx: Tx, new_tasks: Sequence[Task]) -> None:
+    """Store *new_tasks*, each at its position."""
+    tx.execute_many(_ADD, [task_to_row(task) for task in new_tasks])
 
 
 def find(tx: Tx, workspace_id: int, task_id: str, *, lock: bool = False) -> Task | None:
@@ -68,60 +80,60 @@ def find(tx: Tx, workspace_id: int, task_id: str, *, lock: bool = False) -> Task
     Args:
         lock: It is to be changed: a heartbeat, which does not hold the plan, waits until it is, and is not written over.
     """
-    row = tx.one(_BY_ID_LOCKED if lock else _BY_ID, {"task": task_id, "workspace": workspace_id})
-    return None if row is None else to_task(row)
+    row = tx.fetch_one(_BY_ID_LOCKED if lock else _BY_ID, {"task": task_id, "workspace": workspace_id})
+    return None if row is None else task_from_row(row)
 
 
-def of_plan(tx: Tx, plan_id: str) -> dict[str, list[Task]]:
+def list_by_plan(tx: Tx, plan_id: str) -> dict[str, list[Task]]:
     """Return the plan's tasks by their phases, in their order."""
     found: dict[str, list[Task]] = {}
-    for row in tx.all(_OF_PLAN, {"plan": plan_id}):
-        found.setdefault(row.text("phase_id"), []).append(to_task(row))
+    for row in tx.fetch_all(_BY_PLAN, {"plan": plan_id}):
+        found.setdefault(row.text("phase_id"), []).append(task_from_row(row))
     return found
 
 
-def of_phase(tx: Tx, phase_id: str) -> list[Task]:
+def list_by_phase(tx: Tx, phase_id: str) -> list[Task]:
     """Return the tasks of a phase, in their order."""
-    return [to_task(row) for row in tx.all(_OF_PHASE, {"phase": phase_id})]
+    return [task_from_row(row) for row in tx.fetch_all(_BY_PHASE, {"phase": phase_id})]
 
 
-def places(tx: Tx, plan_id: str) -> list[tuple[str, str, str, int]]:
+def list_positions(tx: Tx, plan_id: str) -> list[tuple[str, str, str, int]]:
     """Return of each task of the plan its id, phase, name and position."""
-    rows = tx.all(_IDS, {"plan": plan_id})
+    rows = tx.fetch_all(_POSITIONS, {"plan": plan_id})
     return [(row.text("id"), row.text("phase_id"), row.text("name"), row.integer("position")) for row in rows]
 
 
 def count(tx: Tx, plan_id: str) -> int:
     """Return how many tasks the plan has."""
-    row = tx.one(_COUNT, {"plan": plan_id})
+    row = tx.fetch_one(_COUNT, {"plan": plan_id})
     return 0 if row is None else row.integer("found")
 
 
-def last(tx: Tx, phase_id: str) -> int:
+def get_last_position(tx: Tx, phase_id: str) -> int:
     """Return the position of the phase's last task; 0: it has none."""
-    row = tx.one(_LAST, {"phase": phase_id})
+    row = tx.fetch_one(_LAST_POSITION, {"phase": phase_id})
     return 0 if row is None else row.maybe_integer("last") or 0
 
 
-def shift(tx: Tx, phase_id: str, first: int, last: int, *, by: int) -> None:
-    """Move the tasks at *first* to *last* by *by* places."""
-    tx.run(_SHIFT, {"phase": phase_id, "first": first, "last": last, "by": by})
+def shift(tx: Tx, phase_id: str, first: int, last: int, *, offset: int) -> None:
+    """Move the tasks at *first* to *get_last_position* by *offset* places."""
+    tx.execute(_SHIFT, {"phase": phase_id, "first": first, "last": last, "by": offset})
 
 
 def change(tx: Tx, task: Task) -> None:
     """Write what *task*, whose plan this transaction holds, is now."""
-    row = task_row(task)
-    tx.run(_CHANGE, {"task": task.id} | {f"new_{name}": row[name] for name in _CHANGED})
+    row = task_to_row(task)
+    tx.execute(_CHANGE, {"task": task.id} | {f"new_{name}": row[name] for name in _CHANGEABLE_COLUMNS})
 
 
 def remove(tx: Tx, task: Task) -> None:
     """Delete *task*."""
-    tx.run(_DELETE, {"task": task.id})
+    tx.execute(_DELETE, {"task": task.id})
 
 
-def page(
+def list_page(
     tx: Tx,
-    within: Within,
+    access_filter: PlanAccessFilter,
     state: TaskState | None,
     *,
     plan_id: str | None,
@@ -136,7 +148,7 @@ def page(
 
     Those that may be done come in the order in which they are given out, others as they were made.
     """
-    conditions = [visible(within), *_in_state(state, to_micros(at))]
+    conditions = [access_condition(access_filter), *_state_conditions(state, to_micros(at))]
     if plan_id is None:
         conditions.append(plans.c.status != PlanStatus.ARCHIVED.value)
     else:
@@ -151,21 +163,21 @@ def page(
     in_plan = (plans.c.id, phases.c.position, _c.position)
     order = (_c.priority, *in_plan) if state is TaskState.READY else in_plan
     condition = and_(*conditions)
-    found = tx.all(select(tasks).select_from(joined).where(condition).order_by(*order).limit(limit).offset(offset))
-    total = tx.one(select(func.count().label("found")).select_from(joined).where(condition))
-    return [to_task(row) for row in found], 0 if total is None else total.integer("found")
+    found = tx.fetch_all(select(tasks).select_from(joined).where(condition).order_by(*order).limit(limit).offset(offset))
+    total = tx.fetch_one(select(func.count().label("found")).select_from(joined).where(condition))
+    return [task_from_row(row) for row in found], 0 if total is None else total.integer("found")
 
 
-def _in_state(state: TaskState | None, at: int) -> list[ColumnElement[bool]]:
+def _state_conditions(state: TaskState | None, at: int) -> list[ColumnElement[bool]]:
     """Return the conditions under which a task is in *state*; a lease that has run out is none (`Task.at`)."""
     is_lapsed = and_(_c.claim_expires_at.is_not(None), _c.claim_expires_at <= at)
-    is_pending = or_(_c.status == TaskStatus.PENDING.value, is_lapsed & (_c.attempts < MAX_ATTEMPTS))
-    is_blocked = or_(HAS_OPEN_NEED, PHASE_IS_BLOCKED)
+    is_pending = or_(_c.status == TaskStatus.PENDING.value, is_lapsed & (_c.attempts < MAX_TASK_ATTEMPTS))
+    is_blocked = or_(HAS_OPEN_DEPENDENCY, PHASE_IS_BLOCKED)
     match state:
         case None:
             return []
         case TaskState.READY:
-            return [is_pending, phases.c.status.in_(WORKABLE), ~is_blocked]
+            return [is_pending, phases.c.status.in_(WORKABLE_PHASE_STATUSES), ~is_blocked]
         case TaskState.BLOCKED:
             return [is_pending, is_blocked]
         case TaskState.PENDING:
@@ -173,6 +185,6 @@ def _in_state(state: TaskState | None, at: int) -> list[ColumnElement[bool]]:
         case TaskState.IN_PROGRESS:
             return [_c.status == TaskStatus.IN_PROGRESS.value, ~is_lapsed]
         case TaskState.FAILED:
-            return [or_(_c.status == TaskStatus.FAILED.value, is_lapsed & (_c.attempts >= MAX_ATTEMPTS))]
+            return [or_(_c.status == TaskStatus.FAILED.value, is_lapsed & (_c.attempts >= MAX_TASK_ATTEMPTS))]
         case TaskState.COMPLETED | TaskState.SKIPPED | TaskState.ON_HOLD:
             return [_c.status == state.value]

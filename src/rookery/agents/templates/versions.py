@@ -8,9 +8,9 @@ import orjson
 
 from rookery.agents.models.templates import JsonObject
 
-_LENGTH = 16
+_VERSION_LENGTH = 16
 
 
-def version_of(document: JsonObject) -> str:
+def compute_version(document: JsonObject) -> str:
     """Return the version of a template: the first 16 digits of the SHA-256 of its document, whatever the order of the fields."""
-    return hashlib.sha256(orjson.dumps(document, option=orjson.OPT_SORT_KEYS)).hexdigest()[:_LENGTH]
+    return hashlib.sha256(orjson.dumps(document, option=orjson.OPT_SORT_KEYS)).hexdigest()[:_VERSION_LENGTH]

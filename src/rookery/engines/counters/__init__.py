@@ -1,15 +1,15 @@
-"""The engines of `rookery.access.ports.Counter`."""
+"""The engines of `rookery.access.ports.RateLimitCounter`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from rookery.access.ports import Counter
+from rookery.access.ports import RateLimitCounter
 from rookery.engines.counters.embedded import EmbeddedCounter
 from rookery.kernel.errors import WrongSettings
 
 
-def open_counter(address: str, *, data_dir: Path) -> Counter:
+def open_counter(address: str, *, data_dir: Path) -> RateLimitCounter:
     """
     Return the counter at *address*: `embedded:` is counters.db in *data_dir*, shared by all processes of this host.
 

@@ -11,18 +11,18 @@ import sqlite3
 import time
 from pathlib import Path
 
-from rookery.access.ports import Count
+from rookery.access.ports import WindowCount
 from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.sqlite import connect
 
-_BUSY_S = 1.0
+_BUSY_TIMEOUT_S = 1.0
 """Longer than any wait measured (33 ms, two processes on one key): giving up means counting locally, no longer exactly."""
 
-_FORGET_AFTER = 48 * 3600 * 1_000_000
+_ROW_RETENTION_MICROS = 48 * 3600 * 1_000_000
 """Microseconds, far more than the longest window: rows untouched since then go when the file is opened."""
 
 _TABLE = "CREATE TABLE IF NOT EXISTS counts (name TEXT PRIMARY KEY, started_at INTEGER NOT NULL, used INTEGER NOT NULL) WITHOUT ROWID"
-_FORGET = "DELETE FROM counts WHERE started_at < ?"
+_DELETE_OLD = "DELETE FROM counts WHERE started_at < ?"
 _HIT = """
 INSERT INTO counts (name, started_at, used) VALUES (?1, ?2, 1)
 ON CONFLICT (name) DO UPDATE SET
@@ -40,20 +40,20 @@ class EmbeddedCounter:
         self._path = path
         self._connection: sqlite3.Connection | None = None
 
-    async def hit(self, key: str, *, limit: int, window: int, now: int) -> Count:
+    async def hit(self, key: str, *, limit: int, window_us: int, now_us: int) -> WindowCount:
         try:
             # Fetched whole: a statement that is not stepped to its end holds its lock.
-            ((used, started_at),) = (self._connection or self._open()).execute(_HIT, (key, now, window, limit)).fetchall()
+            ((used, started_at),) = (self._connection or self._open()).execute(_HIT, (key, now_us, window_us, limit)).fetchall()
         except sqlite3.Error as error:
             raise self._failed(error) from error
-        return Count(used, started_at)
+        return WindowCount(used, started_at)
 
-    async def peek(self, key: str, *, window: int, now: int) -> Count:
+    async def peek(self, key: str, *, window_us: int, now_us: int) -> WindowCount:
         try:
-            rows = (self._connection or self._open()).execute(_PEEK, (key, now, window)).fetchall()
+            rows = (self._connection or self._open()).execute(_PEEK, (key, now_us, window_us)).fetchall()
         except sqlite3.Error as error:
             raise self._failed(error) from error
-        return Count(*rows[0]) if rows else Count(0, now)
+        return WindowCount(*rows[0]) if rows else WindowCount(0, now_us)
 
     async def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -61,10 +61,10 @@ class EmbeddedCounter:
             connection.close()
 
     def _open(self) -> sqlite3.Connection:
-        connection = connect(self._path, synchronous="OFF", busy_timeout_s=_BUSY_S)
+        connection = connect(self._path, synchronous="OFF", busy_timeout_s=_BUSY_TIMEOUT_S)
         try:
             connection.execute(_TABLE)
-            connection.execute(_FORGET, (time.time_ns() // 1000 - _FORGET_AFTER,))
+            connection.execute(_DELETE_OLD, (time.time_ns() // 1000 - _ROW_RETENTION_MICROS,))
         except sqlite3.Error:
             connection.close()
             raise

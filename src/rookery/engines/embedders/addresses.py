@@ -19,9 +19,9 @@ from rookery.kernel.secret import Secret
 VERSION = 1
 """Of what we send for a passage: raised when its chunks or its context change, which makes stored vectors stale (D-54)."""
 
-FORMS = ("openai+https://:KEY@HOST/v1?model=NAME", "ollama://HOST:11434/NAME")
+URL_FORMS = ("openai+https://:KEY@HOST/v1?model=NAME", "ollama://HOST:11434/NAME")
 
-WIDEST = 16_384
+MAX_DIMENSION = 16_384
 
 _SCHEMES: dict[str, tuple[Literal["openai", "ollama"], bool]] = {
     "openai": ("openai", False),
@@ -33,27 +33,27 @@ _SCHEMES: dict[str, tuple[Literal["openai", "ollama"], bool]] = {
 }
 _OLLAMA_PORT = 11434
 _OPTIONS = {"model", "dimensions", "query_prefix", "passage_prefix"}
-_PREFIX_LIMIT = 500
+_MAX_PREFIX_CHARS = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Remote:
+class RemoteModel:
     """
     A service and a model of it.
 
     Attributes:
         endpoint: Where texts are posted to.
-        dimensions: What the service is asked for; None: what the model gives.
-        width: Of the vectors that we store: shorter ones are filled up with zeros.
+        requested_dimension: What the service is asked for; None: what the model gives.
+        stored_dimension: Of the vectors that we store: shorter ones are filled up with zeros.
         query_prefix: Goes before each question, as some models want; likewise *passage_prefix* before each chunk.
     """
 
     kind: Literal["openai", "ollama"]
     endpoint: str
     key: Secret | None
-    name: str
-    dimensions: int | None
-    width: int
+    model_name: str
+    requested_dimension: int | None
+    stored_dimension: int
     query_prefix: str
     passage_prefix: str
 
@@ -65,7 +65,7 @@ class Remote:
         Not the host: a service that moves has the same vectors.
         """
         prefix = f"+{hashlib.sha256(self.passage_prefix.encode()).hexdigest()[:8]}" if self.passage_prefix else ""
-        return f"{self.kind}/{self.name}/{self.width}{prefix}-{VERSION}"
+        return f"{self.kind}/{self.model_name}/{self.stored_dimension}{prefix}-{VERSION}"
 
 
 def is_remote(url: str) -> bool:
@@ -73,12 +73,12 @@ def is_remote(url: str) -> bool:
     return url.partition(":")[0] in _SCHEMES
 
 
-def read(url: str, *, width: int, setting: str) -> Remote:
+def parse_url(url: str, *, dimension: int, setting: str) -> RemoteModel:
     """
     Return what *url*, for which `is_remote` holds, names.
 
     Args:
-        width: Of the vectors, where the address says nothing of dimensions.
+        dimension: Of the vectors, where the address says nothing of dimensions.
         setting: The variable that is told to be wrong; what it holds never is.
 
     Raises:
@@ -88,28 +88,28 @@ def read(url: str, *, width: int, setting: str) -> Remote:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise WrongSettings(f"{setting}: it is no address such as {' or '.join(FORMS)}") from error
+        raise WrongSettings(f"{setting}: it is no address such as {' or '.join(URL_FORMS)}") from error
     kind, has_tls = _SCHEMES[parts.scheme]
     if not host:
-        raise WrongSettings(f"{setting}: it names no host, as {' or '.join(FORMS)} do")
-    options = _options(parts.query, setting)
+        raise WrongSettings(f"{setting}: it names no host, as {' or '.join(URL_FORMS)} do")
+    options = _parse_options(parts.query, setting)
     key = unquote(parts.password or parts.username or "")
-    if key and parts.scheme in {"openai", "ollama"} and not _is_near(host):
+    if key and parts.scheme in {"openai", "ollama"} and not _is_private_host(host):
         raise WrongSettings(f"{setting}: its key would cross networks in clear text; use {kind}+https://, or {kind}+http:// to insist")
-    dimensions = _dimensions(options.get("dimensions"), setting)
-    return Remote(
+    dimensions = _parse_dimensions(options.get("dimensions"), setting)
+    return RemoteModel(
         kind=kind,
-        endpoint=f"{'https' if has_tls else 'http'}://{_authority(host, port, kind)}{_path(kind, parts)}",
+        endpoint=f"{'https' if has_tls else 'http'}://{_authority(host, port, kind)}{_endpoint_path(kind, parts)}",
         key=Secret(key) if key else None,
-        name=_name(kind, parts, options, setting),
-        dimensions=dimensions,
-        width=width if dimensions is None else dimensions,
-        query_prefix=options.get("query_prefix", "")[:_PREFIX_LIMIT],
-        passage_prefix=options.get("passage_prefix", "")[:_PREFIX_LIMIT],
+        model_name=_parse_model_name(kind, parts, options, setting),
+        requested_dimension=dimensions,
+        stored_dimension=dimension if dimensions is None else dimensions,
+        query_prefix=options.get("query_prefix", "")[:_MAX_PREFIX_CHARS],
+        passage_prefix=options.get("passage_prefix", "")[:_MAX_PREFIX_CHARS],
     )
 
 
-def _options(query: str, setting: str) -> dict[str, str]:
+def _parse_options(query: str, setting: str) -> dict[str, str]:
     options = {name: values[-1] for name, values in parse_qs(query, keep_blank_values=True).items()}
     unknown = sorted(options.keys() - _OPTIONS)
     if unknown:
@@ -117,15 +117,15 @@ def _options(query: str, setting: str) -> dict[str, str]:
     return options
 
 
-def _name(kind: Literal["openai", "ollama"], parts: SplitResult, options: dict[str, str], setting: str) -> str:
+def _parse_model_name(kind: Literal["openai", "ollama"], parts: SplitResult, options: dict[str, str], setting: str) -> str:
     name = options.get("model", "").strip() or (unquote(parts.path).strip("/ ") if kind == "ollama" else "")
     if not name:
-        form = FORMS[0] if kind == "openai" else FORMS[1]
+        form = URL_FORMS[0] if kind == "openai" else URL_FORMS[1]
         raise WrongSettings(f"{setting}: it names no model, as {form} does")
     return name
 
 
-def _path(kind: Literal["openai", "ollama"], parts: SplitResult) -> str:
+def _endpoint_path(kind: Literal["openai", "ollama"], parts: SplitResult) -> str:
     if kind == "ollama":
         return "/api/embed"
     return (parts.path.rstrip("/").removesuffix("/embeddings") or "/v1") + "/embeddings"
@@ -138,15 +138,15 @@ def _authority(host: str, port: int | None, kind: Literal["openai", "ollama"]) -
     return shown if port is None else f"{shown}:{port}"
 
 
-def _dimensions(text: str | None, setting: str) -> int | None:
+def _parse_dimensions(text: str | None, setting: str) -> int | None:
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= WIDEST):
-        raise WrongSettings(f"{setting}: dimensions must be a whole number from 1 to {WIDEST}")
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MAX_DIMENSION):
+        raise WrongSettings(f"{setting}: dimensions must be a whole number from 1 to {MAX_DIMENSION}")
     return int(text)
 
 
-def _is_near(host: str) -> bool:
+def _is_private_host(host: str) -> bool:
     """Tell whether what is sent to *host* stays on this machine or its own network: an inner address, or a name without a dot."""
     try:
         address = ip_address(host)

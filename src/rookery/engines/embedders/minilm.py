@@ -18,29 +18,29 @@ from typing import Literal, cast
 import numpy as np
 import numpy.typing as npt
 
-from rookery.engines.embedders.onnx_graph import MICROSOFT, ElementType, Graph
+from rookery.engines.embedders.onnx_graph import MICROSOFT_DOMAIN, ElementType, Graph
 
 Precision = Literal["int8", "f32"]
 Array = npt.NDArray[np.float32]
 Weights = Mapping[str, Array]
 
 DIMENSION = 384
-WINDOW = 256
+WINDOW_TOKENS = 256
 """Tokens the model reads, special ones included; as the model's own sentence_bert_config.json has it."""
-PADDING, OPENING, CLOSING = 0, 101, 102
+PADDING_ID, CLS_ID, SEP_ID = 0, 101, 102
 """The ids of [PAD], which the graph masks, of [CLS] and of [SEP], in the vocabulary the weights were trained with."""
 
-INPUT, OUTPUT = "ids", "vectors"
+INPUT_NAME, OUTPUT_NAME = "ids", "vectors"
 """Names in the graph: ids int64 (texts, tokens), vectors float32 (texts, 384) of unit length."""
 
 _LAYERS = 6
 _HEADS = 12
 _HEAD_WIDTH = DIMENSION // _HEADS
 _EPSILON = 1e-12
-_MASKED = -1e4
+_MASK_BIAS = -1e4
 
 _ACTIVATION_STEPS = 127
-_ZERO = 128
+_ZERO_POINT = 128
 """Activations are unsigned around 128, which onnxruntime has the fastest kernels for."""
 _WEIGHT_STEPS = 64
 """Seven bits: with eight, CPUs without VNNI overflow 16-bit sums of two products (255 * 127 * 2) and answer nonsense."""
@@ -77,10 +77,10 @@ def write_graph(weights: Weights, precision: Precision) -> bytes:
     """
     graph = Graph(name="all-MiniLM-L6-v2")
     network = _Network(graph=graph, weights=weights, linear=_Int8(graph) if precision == "int8" else _Float32(graph))
-    ids = graph.input(INPUT, ElementType.INT64, ["texts", "tokens"])
+    ids = graph.input(INPUT_NAME, ElementType.INT64, ["texts", "tokens"])
     is_text = graph.node("Cast", graph.node("Not", graph.node("Equal", ids, _integers(graph))), to=ElementType.FLOAT)
     mask = graph.node(
-        "Unsqueeze", graph.node("Mul", graph.node("Sub", is_text, _number(graph, 1)), _number(graph, -_MASKED)), _integers(graph, 1, 2)
+        "Unsqueeze", graph.node("Mul", graph.node("Sub", is_text, _number(graph, 1)), _number(graph, -_MASK_BIAS)), _integers(graph, 1, 2)
     )
     hidden = network.embeddings(ids, quantise=precision == "int8")
     for layer in range(_LAYERS):
@@ -89,7 +89,7 @@ def write_graph(weights: Weights, precision: Precision) -> bytes:
     kept = graph.node("Mul", hidden, graph.node("Unsqueeze", is_text, _integers(graph, -1)))
     total = graph.node("ReduceSum", kept, _integers(graph, 1), keepdims=0)
     unit = graph.node("LpNormalization", total, axis=-1, p=2)
-    graph.output(unit, OUTPUT, ElementType.FLOAT, ["texts", DIMENSION])
+    graph.output(unit, OUTPUT_NAME, ElementType.FLOAT, ["texts", DIMENSION])
     return graph.serialize()
 
 
@@ -112,17 +112,20 @@ class _Network:
             words = graph.node("Mul", graph.node("Cast", rows, to=ElementType.FLOAT), scales)
         else:
             words = graph.node("Gather", graph.tensor("words", table), ids)
-        places = self.weights["embeddings.position_embeddings.weight"][:WINDOW] + self.weights["embeddings.token_type_embeddings.weight"][0]
+        places = (
+            self.weights["embeddings.position_embeddings.weight"][:WINDOW_TOKENS]
+            + self.weights["embeddings.token_type_embeddings.weight"][0]
+        )
         tokens = graph.node("Gather", graph.node("Shape", ids), _integers(graph, 1))
         used = graph.node("Slice", graph.tensor("places", places), _integers(graph, 0), tokens, _integers(graph, 0))
-        return self.normalised(graph.node("Add", words, used), "embeddings.LayerNorm")
+        return self.normalize(graph.node("Add", words, used), "embeddings.LayerNorm")
 
     def layer(self, hidden: str, mask: str, name: str) -> str:
         """Return *hidden* after one encoder layer: self-attention and feed-forward, each added and normalised."""
         attended = self.dense(self.attention(hidden, mask, f"{name}.attention.self"), f"{name}.attention.output.dense")
-        hidden = self.normalised(self.graph.node("Add", hidden, attended), f"{name}.attention.output.LayerNorm")
+        hidden = self.normalize(self.graph.node("Add", hidden, attended), f"{name}.attention.output.LayerNorm")
         wide = self.graph.node("Gelu", self.dense(hidden, f"{name}.intermediate.dense"))
-        return self.normalised(self.graph.node("Add", hidden, self.dense(wide, f"{name}.output.dense")), f"{name}.output.LayerNorm")
+        return self.normalize(self.graph.node("Add", hidden, self.dense(wide, f"{name}.output.dense")), f"{name}.output.LayerNorm")
 
     def attention(self, hidden: str, mask: str, name: str) -> str:
         """Return what each token takes from the others; query, key and value come of one multiplication."""
@@ -144,7 +147,7 @@ class _Network:
     def dense(self, value: str, name: str) -> str:
         return self.linear(value, name, self.weights[f"{name}.weight"], self.weights[f"{name}.bias"])
 
-    def normalised(self, value: str, name: str) -> str:
+    def normalize(self, value: str, name: str) -> str:
         scale = self.graph.tensor(f"{name}.weight", self.weights[f"{name}.weight"])
         shift = self.graph.tensor(f"{name}.bias", self.weights[f"{name}.bias"])
         return self.graph.node("LayerNormalization", value, scale, shift, axis=-1, epsilon=_EPSILON)
@@ -177,10 +180,10 @@ class _Int8:
 
         largest = graph.node("Max", graph.node("ReduceMax", graph.node("Abs", value), _integers(graph, -1)), _number(graph, _EPSILON))
         step = _number(graph, 1 / _ACTIVATION_STEPS)
-        middle = graph.constant(np.array(_ZERO, dtype=np.uint8))
+        middle = graph.constant(np.array(_ZERO_POINT, dtype=np.uint8))
         within_one = graph.node("Mul", value, graph.node("Reciprocal", largest))
         unsigned = graph.node("QuantizeLinear", within_one, step, middle)
-        product = graph.node("MatMulIntegerToFloat", unsigned, steps, step, scales, middle, zeros, domain=MICROSOFT)
+        product = graph.node("MatMulIntegerToFloat", unsigned, steps, step, scales, middle, zeros, domain=MICROSOFT_DOMAIN)
         return graph.node("Add", graph.node("Mul", product, largest), graph.tensor(f"{name}.bias", bias))
 
 

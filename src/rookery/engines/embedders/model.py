@@ -23,20 +23,20 @@ from rookery.memory.models import Passage, Vector
 
 _log = structlog.stdlib.get_logger("rookery.embedder")
 
-FORMAT = 2
+GRAPH_FORMAT = 2
 """Version of the graph that `minilm` writes: another one is written anew, and old files are removed."""
 
-CHUNK, OVERLAP = 128, 24
+CHUNK_TOKENS, OVERLAP_TOKENS = 128, 24
 """
 Tokens of content in a chunk, and how many of them are the last chunk's too.
 
 Half the window, as what a chunk is about is told better by less of it: against chunks of 254, SciFact's nDCG@10 by meaning
 is 69.3 instead of 67.5, MRR on LoCoMo's sessions .651 instead of .602; 64 is no better (development half of the data, int8).
 """
-CONTEXT_LIMIT = 48
+MAX_CONTEXT_TOKENS = 48
 """Tokens of a passage's context that go before each chunk; the rest of it is left out."""
 
-_ABANDONED_AFTER_S = 600
+_ABANDONED_AGE_S = 600
 """A temporary file that old belongs to a process which was killed while writing."""
 
 
@@ -68,43 +68,43 @@ class _Options(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
+class EmbeddingModel:
     """Text to chunks to vectors."""
 
     session: _Session = field(repr=False)
     tokenizer: Tokenizer = field(repr=False)
 
-    def query(self, text: str) -> Vector:
+    def embed_query(self, text: str) -> Vector:
         """Return the vector of the first window of *text*."""
-        ids = self.tokenizer.encode(text, add_special_tokens=False).ids[: minilm.WINDOW - 2]
-        return self.vectors([[minilm.OPENING, *ids, minilm.CLOSING]])[0]
+        ids = self.tokenizer.encode(text, add_special_tokens=False).ids[: minilm.WINDOW_TOKENS - 2]
+        return self.embed_tokens([[minilm.CLS_ID, *ids, minilm.SEP_ID]])[0]
 
-    def chunks(self, passage: Passage) -> list[Chunk]:
+    def split_passage(self, passage: Passage) -> list[Chunk]:
         """Return the overlapping chunks of a passage; together they are all of its content."""
-        context: list[int] = self.tokenizer.encode(passage.context, add_special_tokens=False).ids[:CONTEXT_LIMIT]
+        context: list[int] = self.tokenizer.encode(passage.context, add_special_tokens=False).ids[:MAX_CONTEXT_TOKENS]
         encoding = self.tokenizer.encode(passage.content, add_special_tokens=False)
         ids: list[int] = encoding.ids
         offsets: list[tuple[int, int]] = encoding.offsets
-        ranges = chunks.cut(offsets, size=CHUNK, overlap=OVERLAP)
+        ranges = chunks.split_tokens(offsets, max_tokens=CHUNK_TOKENS, overlap_tokens=OVERLAP_TOKENS)
         return [
             Chunk(
                 start=offsets[first][0] if first else 0,
                 end=offsets[last][0] if last < len(ids) else len(passage.content),
-                ids=[minilm.OPENING, *context, *ids[first:last], minilm.CLOSING],
+                ids=[minilm.CLS_ID, *context, *ids[first:last], minilm.SEP_ID],
             )
             for first, last in ranges
         ]
 
-    def vectors(self, rows: Sequence[Sequence[int]]) -> list[Vector]:
+    def embed_tokens(self, rows: Sequence[Sequence[int]]) -> list[Vector]:
         """Return a vector for each row of token ids; rows are padded to the longest of them and no further."""
-        ids = np.full((len(rows), max(map(len, rows))), minilm.PADDING, dtype=np.int64)
+        ids = np.full((len(rows), max(map(len, rows))), minilm.PADDING_ID, dtype=np.int64)
         for index, row in enumerate(rows):
             ids[index, : len(row)] = row
-        (vectors,) = self.session.run([minilm.OUTPUT], {minilm.INPUT: ids})
+        (vectors,) = self.session.run([minilm.OUTPUT_NAME], {minilm.INPUT_NAME: ids})
         return [vector.astype("<f4", copy=False).tobytes() for vector in vectors]
 
 
-def load(data_dir: Path, precision: minilm.Precision, *, bundle_dir: Path = model_files.BUNDLE) -> Model:
+def load_model(data_dir: Path, precision: minilm.Precision, *, bundle_dir: Path = model_files.BUNDLE) -> EmbeddingModel:
     """
     Return the model, ready.
 
@@ -116,21 +116,21 @@ def load(data_dir: Path, precision: minilm.Precision, *, bundle_dir: Path = mode
     """
     bundle = model_files.find_bundle(bundle_dir) if precision == "int8" else None
     try:
-        if bundle is not None and bundle.provenance.graph_format == FORMAT:
+        if bundle is not None and bundle.provenance.graph_format == GRAPH_FORMAT:
             bundle.verify()
-            return Model(session=_session(bundle.graph), tokenizer=_tokenizer(bundle.tokenizer))
+            return EmbeddingModel(session=_open_session(bundle.graph), tokenizer=_load_tokenizer(bundle.tokenizer))
         source = model_files.find_weights()
-        tokenizer = _tokenizer(source / "tokenizer.json")
-        graph = data_dir / "models" / f"all-MiniLM-L6-v2.{precision}.{FORMAT}.{_fingerprint(source / 'model.safetensors')}.onnx"
+        tokenizer = _load_tokenizer(source / "tokenizer.json")
+        graph = data_dir / "models" / f"all-MiniLM-L6-v2.{precision}.{GRAPH_FORMAT}.{_fingerprint(source / 'model.safetensors')}.onnx"
         session = _open_graph(graph, source=source / "model.safetensors", precision=precision)
     except EngineUnavailable:
         raise
     except Exception as error:  # tokenizers and onnxruntime raise classes of their own, and bare Exception
         raise EngineUnavailable("embedder", f"its model could not be loaded: {error}") from error
-    return Model(session=session, tokenizer=tokenizer)
+    return EmbeddingModel(session=session, tokenizer=tokenizer)
 
 
-def _tokenizer(path: Path) -> Tokenizer:
+def _load_tokenizer(path: Path) -> Tokenizer:
     tokenizer = Tokenizer.from_file(str(path))
     # The file has both switched on at 128 tokens: a short text would cost as much as a long one.
     tokenizer.no_padding()
@@ -156,18 +156,18 @@ def _open_graph(path: Path, *, source: Path, precision: minilm.Precision) -> _Se
     if path.exists():
         try:
             if model_files.is_intact(path):
-                return _session(path)
+                return _open_session(path)
         except Exception as error:  # noqa: BLE001 - onnxruntime raises many classes for a damaged file; whatever it is, a new one is the cure
             _log.warning("embedder.graph_unreadable", path=str(path), reason=str(error))
         _log.warning("embedder.graph_rewritten", path=str(path), reason="the file is damaged, or its digest is missing")
     graph = minilm.write_graph(minilm.read_weights(source), precision)
-    _write(path, graph)
-    _write(model_files.digest_file(path), hashlib.sha256(graph).hexdigest().encode())
-    _remove_others(path, precision)
-    return _session(path)
+    _write_atomically(path, graph)
+    _write_atomically(model_files.digest_file(path), hashlib.sha256(graph).hexdigest().encode())
+    _remove_old_files(path, precision)
+    return _open_session(path)
 
 
-def _write(path: Path, data: bytes) -> None:
+def _write_atomically(path: Path, data: bytes) -> None:
     """Write the whole file or none: processes that start together each write their own, and the last one stays."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(prefix=path.stem + ".", suffix=".part", dir=path.parent)
@@ -182,16 +182,16 @@ def _write(path: Path, data: bytes) -> None:
         raise
 
 
-def _remove_others(path: Path, precision: minilm.Precision) -> None:
+def _remove_old_files(path: Path, precision: minilm.Precision) -> None:
     """Remove graphs of former versions, and what killed processes left."""
     for other in path.parent.glob(f"all-MiniLM-L6-v2.{precision}.*"):
-        is_abandoned = other.suffix == ".part" and time.time() - other.stat().st_mtime > _ABANDONED_AFTER_S
+        is_abandoned = other.suffix == ".part" and time.time() - other.stat().st_mtime > _ABANDONED_AGE_S
         is_former = other.suffix in {".onnx", ".sha256"} and other not in {path, model_files.digest_file(path)}
         if is_abandoned or is_former:
             other.unlink(missing_ok=True)
 
 
-def _session(path: Path) -> _Session:
+def _open_session(path: Path) -> _Session:
     options = cast("_Options", onnxruntime.SessionOptions())  # pyright: ignore[reportUnknownMemberType] - no types in the package
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1

@@ -15,11 +15,11 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-MICROSOFT = "com.microsoft"
+MICROSOFT_DOMAIN = "com.microsoft"
 """The domain of onnxruntime's own operators."""
 
 _IR_VERSION = 10
-_OPSETS = {"": 20, MICROSOFT: 1}
+_OPSETS = {"": 20, MICROSOFT_DOMAIN: 1}
 
 
 class ElementType(IntEnum):

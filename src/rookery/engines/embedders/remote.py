@@ -10,42 +10,42 @@ from typing import TypeVar
 import numpy as np
 
 from rookery.engines.embedders import chunks
-from rookery.engines.embedders.addresses import Remote
-from rookery.engines.embedders.questions import Questions
-from rookery.engines.embedders.wire import Patience, Refused, Rows, Wire
+from rookery.engines.embedders.addresses import RemoteModel
+from rookery.engines.embedders.http_client import EmbeddingClient, RetryPolicy, Rows, TextRejectedError
+from rookery.engines.embedders.query_cache import QueryCache
 from rookery.kernel.errors import EngineUnavailable, WrongSettings
 from rookery.memory.errors import NotEmbeddable
 from rookery.memory.models import Passage, Vector
 
 T = TypeVar("T")
 
-CHUNK, OVERLAP = 256, 40
+CHUNK_TOKENS, OVERLAP_TOKENS = 256, 40
 """
 About how many tokens of content are in a chunk, and how many of them are the last chunk's too. Every model that is served today reads
-512 or more, what a chunk is about is told better by less of it (see `model.CHUNK`), and each request costs.
+512 or more, what a chunk is about is told better by less of it (see `model.CHUNK_TOKENS`), and each request costs.
 """
-_CONTEXT_LIMIT = 300
+_MAX_CONTEXT_CHARS = 300
 """Characters of a passage's context that go before each chunk."""
 
-_BATCH_TEXTS = 64
-_BATCH_CHARACTERS = 60_000
-_PASSAGES_AT_ONCE = 4
-_QUERIES_AT_ONCE = 16
+_MAX_BATCH_TEXTS = 64
+_MAX_BATCH_CHARS = 60_000
+_MAX_PASSAGE_REQUESTS = 4
+_MAX_QUERY_REQUESTS = 16
 """Requests on their way: a service that is asked for more at a time answers all of them later."""
 
-_FOR_PASSAGES = Patience(tries=5, within_s=120.0)
-_FOR_QUERIES = Patience(tries=3, within_s=15.0)
-_FOR_ONE_TEXT = Patience(tries=2, within_s=60.0)
-_FOR_CHECKS = Patience(tries=1, within_s=5.0)
+_PASSAGE_RETRY = RetryPolicy(max_attempts=5, timeout_s=120.0)
+_QUERY_RETRY = RetryPolicy(max_attempts=3, timeout_s=15.0)
+_SINGLE_TEXT_RETRY = RetryPolicy(max_attempts=2, timeout_s=60.0)
+_CHECK_RETRY = RetryPolicy(max_attempts=1, timeout_s=5.0)
 
-_SHORTEST_CUT = 64
+_MIN_SPLIT_CHARS = 64
 """Characters: a text as short as this is not refused for its length."""
 
-_PROBE = "The heron stands still."
-_FRESH_S = 30.0
+_PROBE_TEXT = "The heron stands still."
+_HEALTHY_FOR_S = 30.0
 """So long after an answer the service is taken to be well without being asked."""
 
-_CLOSED = "it is closed"
+_CLOSED_REASON = "it is closed"
 
 
 class RemoteEmbedder:
@@ -56,16 +56,16 @@ class RemoteEmbedder:
     that is down by asking it for another one; a passage that is refused for its length is cut once more.
     """
 
-    def __init__(self, remote: Remote, *, verify_ssl: bool = True) -> None:
+    def __init__(self, remote: RemoteModel, *, verify_ssl: bool = True) -> None:
         """Do nothing yet."""
         self.model = remote.model
-        self.dimension = remote.width
+        self.dimension = remote.stored_dimension
         self._remote = remote
-        self._wire = Wire(remote, verify_ssl=verify_ssl)
-        self._questions = Questions(self._ask)
-        self._for_passages = asyncio.Semaphore(_PASSAGES_AT_ONCE)
-        self._for_queries = asyncio.Semaphore(_QUERIES_AT_ONCE)
-        self._answered_at_s = float("-inf")
+        self._client = EmbeddingClient(remote, verify_ssl=verify_ssl)
+        self._query_cache = QueryCache(self._embed_query)
+        self._passage_slots = asyncio.Semaphore(_MAX_PASSAGE_REQUESTS)
+        self._query_slots = asyncio.Semaphore(_MAX_QUERY_REQUESTS)
+        self._last_success_s = float("-inf")
         self._is_closed = False
 
     @property
@@ -77,26 +77,26 @@ class RemoteEmbedder:
         """See `Engine`."""
         try:
             await self._probe()
-        except _WrongWidth as wrong:
-            raise WrongSettings(f"ROOKERY_EMBEDDER: {wrong.says}") from wrong
+        except _WrongDimensionError as wrong:
+            raise WrongSettings(f"ROOKERY_EMBEDDER: {wrong.message}") from wrong
 
     async def warm(self) -> None:
         """Ask the service for a vector, unless it has just given one; raises `EngineUnavailable`."""
-        if time.monotonic() - self._answered_at_s > _FRESH_S:
+        if time.monotonic() - self._last_success_s > _HEALTHY_FOR_S:
             try:
                 await self._probe()
-            except _WrongWidth as wrong:
-                raise EngineUnavailable("embedder", wrong.says) from wrong
+            except _WrongDimensionError as wrong:
+                raise EngineUnavailable("embedder", wrong.message) from wrong
 
     async def embed_query(self, text: str) -> Vector:
         """Return the vector of a question; of one that is too long for the model its beginning counts."""
-        return await self._questions.answer(text)
+        return await self._query_cache.get(text)
 
     async def embed_passages(self, passages: Sequence[Passage]) -> list[tuple[Vector, ...]]:
         """Return for each passage the vectors of its chunks, in order."""
-        texts = [(index, text) for index, passage in enumerate(passages) for text in self._chunks(passage)]
-        batches = _batches([text for _, text in texts])
-        found = await _all([self._batch([text for _, text in texts[first:last]]) for first, last in batches])
+        texts = [(index, text) for index, passage in enumerate(passages) for text in self._split_passage(passage)]
+        batches = _batch_ranges([text for _, text in texts])
+        found = await _gather_all([self._embed_batch([text for _, text in texts[first:last]]) for first, last in batches])
         results: list[list[Vector]] = [[] for _ in passages]
         for (index, _), vectors in zip(texts, (vectors for batch in found for vectors in batch), strict=True):
             results[index] += vectors
@@ -105,132 +105,134 @@ class RemoteEmbedder:
     async def close(self) -> None:
         """See `Engine`."""
         self._is_closed = True
-        self._questions.forget()
-        await self._wire.aclose()
+        self._query_cache.clear()
+        await self._client.aclose()
 
-    def _chunks(self, passage: Passage) -> list[str]:
-        offsets = chunks.guessed(passage.content)
+    def _split_passage(self, passage: Passage) -> list[str]:
+        offsets = chunks.approximate_tokens(passage.content)
         if not offsets:
-            return [self._passage(passage.context, passage.content)]
-        ranges = chunks.cut(offsets, size=CHUNK, overlap=OVERLAP)
-        return [self._passage(passage.context, passage.content[offsets[first][0] : offsets[last - 1][1]]) for first, last in ranges]
+            return [self._format_passage(passage.context, passage.content)]
+        ranges = chunks.split_tokens(offsets, max_tokens=CHUNK_TOKENS, overlap_tokens=OVERLAP_TOKENS)
+        return [self._format_passage(passage.context, passage.content[offsets[first][0] : offsets[last - 1][1]]) for first, last in ranges]
 
-    def _passage(self, context: str, content: str) -> str:
-        said = f"{context[:_CONTEXT_LIMIT]}\n{content}" if context else content
+    def _format_passage(self, context: str, content: str) -> str:
+        said = f"{context[:_MAX_CONTEXT_CHARS]}\n{content}" if context else content
         return self._remote.passage_prefix + said
 
-    async def _ask(self, question: str) -> Vector:
-        async with self._for_queries:
+    async def _embed_query(self, question: str) -> Vector:
+        async with self._query_slots:
             while True:
                 text = self._remote.query_prefix + question
                 try:
-                    (vector,) = await self._vectors([text], _FOR_QUERIES)
-                except Refused as refused:
-                    await self._must_be_well(refused)
-                    if len(question) <= _SHORTEST_CUT:
+                    (vector,) = await self._embed_texts([text], _QUERY_RETRY)
+                except TextRejectedError as refused:
+                    await self._require_healthy(refused)
+                    if len(question) <= _MIN_SPLIT_CHARS:
                         raise NotEmbeddable from refused
                     question = question[: len(question) // 2]
                 else:
                     return vector
 
-    async def _batch(self, texts: Sequence[str]) -> list[list[Vector]]:
+    async def _embed_batch(self, texts: Sequence[str]) -> list[list[Vector]]:
         """Return for each text its vectors: one, unless it had to be cut."""
-        async with self._for_passages:
+        async with self._passage_slots:
             try:
-                return [[vector] for vector in await self._vectors(texts, _FOR_PASSAGES)]
-            except Refused as refused:
-                await self._must_be_well(refused)
-                return await self._apart(texts)
+                return [[vector] for vector in await self._embed_texts(texts, _PASSAGE_RETRY)]
+            except TextRejectedError as refused:
+                await self._require_healthy(refused)
+                return await self._embed_halves(texts)
 
-    async def _apart(self, texts: Sequence[str]) -> list[list[Vector]]:
+    async def _embed_halves(self, texts: Sequence[str]) -> list[list[Vector]]:
         """Return the same of a batch that was refused, by its halves; one text alone is cut into two, if it may be too long."""
         if len(texts) > 1:
             half = len(texts) // 2
-            return [*await self._either(texts[:half]), *await self._either(texts[half:])]
+            return [*await self._embed_or_split(texts[:half]), *await self._embed_or_split(texts[half:])]
         (text,) = texts
-        if len(text) <= _SHORTEST_CUT:
+        if len(text) <= _MIN_SPLIT_CHARS:
             raise NotEmbeddable
         half = len(text) // 2
-        return [[vector for part in (text[:half], text[half:]) for vectors in await self._either([part]) for vector in vectors]]
+        return [[vector for part in (text[:half], text[half:]) for vectors in await self._embed_or_split([part]) for vector in vectors]]
 
-    async def _either(self, texts: Sequence[str]) -> list[list[Vector]]:
+    async def _embed_or_split(self, texts: Sequence[str]) -> list[list[Vector]]:
         try:
-            return [[vector] for vector in await self._vectors(texts, _FOR_ONE_TEXT)]
-        except Refused:
-            return await self._apart(texts)
+            return [[vector] for vector in await self._embed_texts(texts, _SINGLE_TEXT_RETRY)]
+        except TextRejectedError:
+            return await self._embed_halves(texts)
 
-    async def _must_be_well(self, refused: Refused) -> None:
+    async def _require_healthy(self, refused: TextRejectedError) -> None:
         """Do nothing if the service embeds what nobody could refuse: then it is the texts that it refused."""
         try:
             await self._probe()
-        except Refused:
+        except TextRejectedError:
             raise EngineUnavailable("embedder", str(refused)) from refused
-        except _WrongWidth as wrong:
-            raise EngineUnavailable("embedder", wrong.says) from wrong
+        except _WrongDimensionError as wrong:
+            raise EngineUnavailable("embedder", wrong.message) from wrong
 
     async def _probe(self) -> None:
         try:
-            self._unit(await self._rows([_PROBE], _FOR_CHECKS))
-        except Refused as refused:
+            self._normalize(await self._fetch_rows([_PROBE_TEXT], _CHECK_RETRY))
+        except TextRejectedError as refused:
             raise EngineUnavailable("embedder", str(refused)) from refused
 
-    async def _vectors(self, texts: Sequence[str], patience: Patience) -> list[Vector]:
+    async def _embed_texts(self, texts: Sequence[str], patience: RetryPolicy) -> list[Vector]:
         try:
-            rows = await self._rows([text if text.strip() else "." for text in texts], patience)
-        except _WrongWidth as wrong:
-            raise EngineUnavailable("embedder", wrong.says) from wrong
-        return self._unit(rows)
+            rows = await self._fetch_rows([text if text.strip() else "." for text in texts], patience)
+        except _WrongDimensionError as wrong:
+            raise EngineUnavailable("embedder", wrong.message) from wrong
+        return self._normalize(rows)
 
-    async def _rows(self, texts: Sequence[str], patience: Patience) -> Rows:
+    async def _fetch_rows(self, texts: Sequence[str], patience: RetryPolicy) -> Rows:
         if self._is_closed:
-            raise EngineUnavailable("embedder", _CLOSED)
-        rows = await self._wire.rows(texts, patience)
-        given, asked = rows.shape[1], self._remote.dimensions
+            raise EngineUnavailable("embedder", _CLOSED_REASON)
+        rows = await self._client.embed(texts, patience)
+        given, asked = rows.shape[1], self._remote.requested_dimension
         if given > self.dimension:
             advice = f"set ROOKERY_VECTOR_DIMENSION={given}" if asked is None else f"its model cannot be asked for dimensions={asked}"
-            raise _WrongWidth(f"its vectors have {given} dimensions, more than the {self.dimension} that are stored: {advice}")
+            raise _WrongDimensionError(f"its vectors have {given} dimensions, more than the {self.dimension} that are stored: {advice}")
         if asked is not None and given != asked:
-            raise _WrongWidth(f"its vectors have {given} dimensions, and dimensions={asked} was asked for: its model cannot do that")
+            raise _WrongDimensionError(
+                f"its vectors have {given} dimensions, and dimensions={asked} was asked for: its model cannot do that"
+            )
         return rows
 
-    def _unit(self, rows: Rows) -> list[Vector]:
-        vectors = _unit(rows, width=self.dimension)
-        self._answered_at_s = time.monotonic()
+    def _normalize(self, rows: Rows) -> list[Vector]:
+        vectors = _normalize_rows(rows, dimension=self.dimension)
+        self._last_success_s = time.monotonic()
         return vectors
 
 
-class _WrongWidth(Exception):
+class _WrongDimensionError(Exception):
     """The service works, and its vectors do not fit."""
 
-    def __init__(self, says: str) -> None:
-        super().__init__(says)
-        self.says = says
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
 
 
-def _unit(rows: Rows, *, width: int) -> list[Vector]:
-    """Return *rows* with the length 1, filled up with zeros: cosines stay as they are (D-54)."""
+def _normalize_rows(rows: Rows, *, dimension: int) -> list[Vector]:
+    """Return *embed* with the length 1, filled up with zeros: cosines stay as they are (D-54)."""
     wide = rows.astype(np.float64)
     lengths = np.linalg.norm(wide, axis=1, keepdims=True)
     if not (np.isfinite(lengths).all() and (lengths > 0).all()):
-        raise Refused("it answers with what is no vector")
-    filled = np.zeros((len(rows), width), dtype="<f4")
+        raise TextRejectedError("it answers with what is no vector")
+    filled = np.zeros((len(rows), dimension), dtype="<f4")
     filled[:, : rows.shape[1]] = wide / lengths
     return [row.tobytes() for row in filled]
 
 
-def _batches(texts: Sequence[str]) -> list[tuple[int, int]]:
+def _batch_ranges(texts: Sequence[str]) -> list[tuple[int, int]]:
     """Return the ranges of *texts* that go together in a request."""
     ranges: list[tuple[int, int]] = []
     first = characters = 0
     for index, text in enumerate(texts):
-        if index > first and (index - first >= _BATCH_TEXTS or characters + len(text) > _BATCH_CHARACTERS):
+        if index > first and (index - first >= _MAX_BATCH_TEXTS or characters + len(text) > _MAX_BATCH_CHARS):
             ranges.append((first, index))
             first, characters = index, 0
         characters += len(text)
     return [*ranges, (first, len(texts))] if texts else []
 
 
-async def _all(works: Sequence[Coroutine[None, None, T]]) -> list[T]:
+async def _gather_all(works: Sequence[Coroutine[None, None, T]]) -> list[T]:
     """Await all at once; if one fails, the others are stopped."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Protocol
 
 from rookery.kernel.errors import WrongSettings
-from rookery.memory.ports import TextIndex, Traces
+from rookery.memory.ports import ErasableStore, TextIndex
 
 
-class Engine(TextIndex, Traces, Protocol):
+class TextEngine(TextIndex, ErasableStore, Protocol):
     """An engine with its connections and threads."""
 
     async def start(self) -> None:
@@ -21,7 +21,7 @@ class Engine(TextIndex, Traces, Protocol):
         ...
 
 
-def open(url: str, *, data_dir: Path) -> Engine:  # noqa: A001 - `texts.open(url)` is how it reads
+def open(url: str, *, data_dir: Path) -> TextEngine:  # noqa: A001 - `texts.open(url)` is how it reads
     """
     Return the engine at *url*, opened at its first use.
 
@@ -33,7 +33,7 @@ def open(url: str, *, data_dir: Path) -> Engine:  # noqa: A001 - `texts.open(url
     """
     scheme = url.partition(":")[0]
     if scheme == "embedded":
-        from rookery.engines.texts.embedded import EmbeddedTexts
+        from rookery.engines.texts.embedded import EmbeddedTextIndex
 
-        return EmbeddedTexts(data_dir / "texts.db")
+        return EmbeddedTextIndex(data_dir / "texts.db")
     raise WrongSettings(f"ROOKERY_TEXTS: there is no full-text engine for {scheme!r}; use embedded:")

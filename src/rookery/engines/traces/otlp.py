@@ -24,14 +24,14 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from rookery.kernel.ids import uuid7
 from rookery.kernel.redaction import redact
-from rookery.kernel.tracing import Value
+from rookery.kernel.tracing import AttributeValue
 
 _PATH = "/v1/traces"
-_SEND_S = 2.5
+_SEND_TIMEOUT_S = 2.5
 """One sending, with all that the library tries again: the receiver is near, or it is down. Less than closing may take."""
 
-_EVERY_MS = 2000
-_CLOSE_S = 3.0
+_SEND_INTERVAL_MS = 2000
+_CLOSE_TIMEOUT_S = 3.0
 _PROPAGATION = TraceContextTextMapPropagator()
 
 
@@ -45,10 +45,10 @@ class OtlpTracer:
         self._tracer: Tracer | None = None
         self._closed = False
 
-    def serve(self, method: str, headers: Iterable[tuple[bytes, bytes]]) -> OtlpSpan:
+    def start_request_span(self, method: str, headers: Iterable[tuple[bytes, bytes]]) -> OtlpSpan:
         """Begin the span of a request; see `Tracer`."""
         tracer = self._tracer or self._open()
-        above = _caller(headers)
+        above = _parse_parent(headers)
         span = tracer.start_span(method, above, kind=SpanKind.SERVER, attributes={"http.request.method": method})
         return OtlpSpan(tracer, span, above or Context())
 
@@ -61,7 +61,7 @@ class OtlpTracer:
         # A thread of its own, which ends with the process: the library waits 30 s for a receiver that does not answer.
         closing = threading.Thread(target=provider.shutdown, name="traces-close", daemon=True)
         closing.start()
-        await asyncio.to_thread(closing.join, _CLOSE_S)
+        await asyncio.to_thread(closing.join, _CLOSE_TIMEOUT_S)
 
     def _open(self) -> Tracer:
         resource = Resource.create(
@@ -69,8 +69,8 @@ class OtlpTracer:
         )
         provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         if not self._closed:
-            exporter = OTLPSpanExporter(endpoint=self._endpoint, timeout=_SEND_S)
-            provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=_EVERY_MS))
+            exporter = OTLPSpanExporter(endpoint=self._endpoint, timeout=_SEND_TIMEOUT_S)
+            provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=_SEND_INTERVAL_MS))
             self._provider = provider
         self._tracer = provider.get_tracer("rookery")
         return self._tracer
@@ -99,16 +99,16 @@ class OtlpSpan:
     def trace_id(self) -> str:
         return f"{self._span.get_span_context().trace_id:032x}"
 
-    def child(self, name: str, attributes: Mapping[str, Value], *, elsewhere: bool) -> OtlpSpan:
-        kind = SpanKind.CLIENT if elsewhere else SpanKind.INTERNAL
+    def start_child(self, name: str, attributes: Mapping[str, AttributeValue], *, is_remote: bool) -> OtlpSpan:
+        kind = SpanKind.CLIENT if is_remote else SpanKind.INTERNAL
         return OtlpSpan(self._tracer, self._tracer.start_span(name, self._context, kind=kind, attributes=attributes), self._context)
 
-    def headers(self) -> Mapping[str, str]:
+    def propagation_headers(self) -> Mapping[str, str]:
         carrier: dict[str, str] = {}
         _PROPAGATION.inject(carrier, self._context)
         return carrier
 
-    def rename(self, name: str, attributes: Mapping[str, Value]) -> None:
+    def rename(self, name: str, attributes: Mapping[str, AttributeValue]) -> None:
         self._span.update_name(name)
         self._span.set_attributes(attributes)
 
@@ -122,7 +122,7 @@ class OtlpSpan:
             otel_context.detach(token)
 
 
-def _caller(headers: Iterable[tuple[bytes, bytes]]) -> Context | None:
+def _parse_parent(headers: Iterable[tuple[bytes, bytes]]) -> Context | None:
     """Return the trace that the caller began, if its headers name one (W3C trace context)."""
     carrier: dict[str, str] = {}
     for name, value in headers:

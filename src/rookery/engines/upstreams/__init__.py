@@ -5,18 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from rookery.engines.upstreams.inprocess import InProcessConnector, entry_of
-from rookery.engines.upstreams.later import Later, LaterAuthorities
+from rookery.engines.upstreams.inprocess import InProcessConnector, build_builtin_entry
+from rookery.engines.upstreams.lazy import LazyAuthorities, LazyConnector
 from rookery.kernel.egress import EgressGuard
-from rookery.tools.models import Kind
-from rookery.tools.ports import Authorities, BuiltinServer, Connector, Tokens
+from rookery.tools.models import ServerKind
+from rookery.tools.ports import AuthorizationServers, BuiltinServer, Connector, TokenProvider
 
-__all__ = ["authorities", "entry_of", "open"]
+__all__ = ["authorities", "build_builtin_entry", "open"]
 
 
 def open(  # noqa: A001 - what every folder of engines calls it
-    builtins: Sequence[BuiltinServer], *, egress: EgressGuard | None = None, tokens: Tokens | None = None
-) -> Mapping[Kind, Connector]:
+    builtins: Sequence[BuiltinServer], *, egress: EgressGuard | None = None, tokens: TokenProvider | None = None
+) -> Mapping[ServerKind, Connector]:
     """
     Return a connector for each kind of server. The protocol's SDK is loaded when needed.
 
@@ -36,16 +36,16 @@ def open(  # noqa: A001 - what every folder of engines calls it
 
         return HttpConnector(tokens, egress)
 
-    over_http = Later(http)
-    return {"stdio": Later(stdio), "http": over_http, "sse": over_http, "builtin": InProcessConnector(builtins)}
+    over_http = LazyConnector(http)
+    return {"stdio": LazyConnector(stdio), "http": over_http, "sse": over_http, "builtin": InProcessConnector(builtins)}
 
 
-def authorities(egress: EgressGuard | None = None, *, clock: Callable[[], float] = time.time) -> Authorities:
+def authorities(egress: EgressGuard | None = None, *, clock: Callable[[], float] = time.time) -> AuthorizationServers:
     """Return what speaks with upstreams' authorisation servers; it is loaded when somebody logs in."""
 
-    def load() -> Authorities:
+    def load() -> AuthorizationServers:
         from rookery.engines.upstreams.oauth import OAuthAuthorities
 
         return OAuthAuthorities(egress, clock=clock)
 
-    return LaterAuthorities(load)
+    return LazyAuthorities(load)

@@ -9,26 +9,26 @@ from typing import cast
 
 from rookery.access.models import Caller
 from rookery.kernel.errors import RookeryError, ValidationFailed
-from rookery.tools.builtin_schemas import publish
-from rookery.tools.errors import ConnectFailed, UpstreamRefused
-from rookery.tools.models import BuiltIn, Facts, JsonObject, Offer, Server
-from rookery.tools.ports import Asking, BuiltinServer, Method
+from rookery.tools.builtin_schemas import to_published_schema
+from rookery.tools.errors import ConnectFailed, UpstreamErrorResponse
+from rookery.tools.models import BuiltinTarget, ConnectionInfo, JsonObject, Server, ServerFeatures
+from rookery.tools.ports import BuiltinServer, RequestOptions, UpstreamMethod
 
-_CALLERS_OWN = frozenset({403, 429})
+_PASSED_STATUSES = frozenset({403, 429})
 """Statuses that answer the caller as they are; anything else is the tool's failure (`BuiltinServer.call`)."""
 
-_NOT_FOUND = -32602
-_MOST_TOLD = 50
+_INVALID_PARAMS = -32602
+_MAX_ERROR_LINES = 50
 
 
-def entry_of(builtin: BuiltinServer) -> Server:
+def build_builtin_entry(builtin: BuiltinServer) -> Server:
     """Return the catalogue's entry of a built-in server: seen by every workspace, also by test keys (their twin is the sandbox)."""
     return Server(
         id=builtin.id,
         name=builtin.name,
         tagline=builtin.tagline,
         description=builtin.description,
-        target=BuiltIn(),
+        target=BuiltinTarget(),
         sandbox=True,
     )
 
@@ -47,33 +47,33 @@ class InProcessConnector:
         on_changed: Callable[[], None],
         workspace_id: int | None = None,
         on_stderr: Callable[[str], None] | None = None,
-    ) -> AsyncGenerator[InProcess]:
+    ) -> AsyncGenerator[InProcessConnection]:
         """Return the built-in server of that id."""
         del on_changed, workspace_id, on_stderr
         builtin = self._builtins.get(server.id)
         if builtin is None:
             raise ConnectFailed(f"{server.id!r} is no built-in server.")
-        yield InProcess(builtin)
+        yield InProcessConnection(builtin)
 
 
-class InProcess:
+class InProcessConnection:
     """A built-in server as a `Connection`."""
 
     def __init__(self, builtin: BuiltinServer) -> None:
         self._builtin = builtin
 
     @property
-    def facts(self) -> Facts:
+    def info(self) -> ConnectionInfo:
         """It is of this process; see `Connection`."""
-        return Facts(software=self._builtin.id, capabilities={"tools": {}})
+        return ConnectionInfo(software=self._builtin.id, capabilities={"tools": {}})
 
-    async def ask(self, method: Method, params: JsonObject, asking: Asking) -> JsonObject:
+    async def request(self, method: UpstreamMethod, params: JsonObject, options: RequestOptions) -> JsonObject:
         """Run a tool as its caller; it has no resources, prompts and completions."""
         if method != "tools/call":
-            raise UpstreamRefused(_NOT_FOUND, f"A built-in server has nothing to answer to {method}.")
+            raise UpstreamErrorResponse(_INVALID_PARAMS, f"A built-in server has nothing to answer to {method}.")
         arguments = params.get("arguments")
         return await self._call(
-            str(params["name"]), cast("Mapping[str, object]", arguments if isinstance(arguments, Mapping) else {}), asking.caller
+            str(params["name"]), cast("Mapping[str, object]", arguments if isinstance(arguments, Mapping) else {}), options.caller
         )
 
     async def _call(self, tool: str, arguments: Mapping[str, object], caller: Caller) -> JsonObject:
@@ -81,26 +81,26 @@ class InProcess:
         try:
             found = await self._builtin.call(tool, arguments, caller)
         except RookeryError as error:
-            if error.status in _CALLERS_OWN:
+            if error.status in _PASSED_STATUSES:
                 raise
-            return {"content": [{"type": "text", "text": _told(error)}], "structuredContent": error.body(), "isError": True}
+            return {"content": [{"type": "text", "text": _error_text(error)}], "structuredContent": error.body(), "isError": True}
         content = dict(found)
         return {"content": [{"type": "text", "text": self._builtin.text(tool, content)}], "structuredContent": content, "isError": False}
 
-    async def offer(self) -> Offer:
+    async def list_features(self) -> ServerFeatures:
         """Return its tools in the protocol's words."""
         tools = self._builtin.tools()
-        return Offer(
+        return ServerFeatures(
             tools=tuple(
                 {
                     "name": tool.name,
                     "description": tool.description,
-                    "inputSchema": publish(tool.input_schema),
+                    "inputSchema": to_published_schema(tool.input_schema),
                     "annotations": {name: hint for name, hint in tool.annotations.items() if name != "title"},
                 }
                 for tool in tools
             ),
-            needs={tool.name: tool.needs for tool in tools},
+            required_scopes={tool.name: tool.required_scope for tool in tools},
         )
 
     async def wait_closed(self) -> str:
@@ -109,10 +109,10 @@ class InProcess:
         return ""
 
 
-def _told(error: RookeryError) -> str:
+def _error_text(error: RookeryError) -> str:
     """Return the words of *error*, with every field that is wrong: most models are shown this text and not what is beside it."""
     if not isinstance(error, ValidationFailed):
         return error.message
     errors = cast("Mapping[str, Sequence[str]]", error.detail["errors"])
     lines = [f"{field}: {text}" for field, texts in errors.items() for text in texts]
-    return "\n".join(lines[:_MOST_TOLD]) or error.message
+    return "\n".join(lines[:_MAX_ERROR_LINES]) or error.message

@@ -38,26 +38,26 @@ from mcp.shared.auth import OAuthClientMetadata, OAuthMetadata, OAuthToken, Prot
 from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_server_url
 from pydantic import AnyUrl, BaseModel, ValidationError
 
-from rookery.engines.upstreams.http import transport_to
+from rookery.engines.upstreams.http import build_transport
 from rookery.kernel.egress import EgressGuard
-from rookery.tools.errors import ConnectFailed, LoginFailed, LoginOver
-from rookery.tools.models import Address, Login, LoginStart, OAuth, Party, Server
+from rookery.tools.errors import ConnectFailed, LoginExpired, LoginFailed
+from rookery.tools.models import AuthorizationRequest, HttpTarget, Login, OAuthConfig, OAuthRegistration, Server
 
-_STEP_S = 10.0
+_REQUEST_TIMEOUT_S = 10.0
 """One request to an authorisation server."""
 
-_MAX_ANSWER = 1024 * 1024
-_MAX_WORDS = 200
-_LONGEST_S = 10 * 365 * 86400
-_SENDABLE = re.compile(r"[\x21-\x7e]+")
-_OK = range(200, 300)
-_UNSURE = 500
+_MAX_RESPONSE_BYTES = 1024 * 1024
+_MAX_QUOTED_CHARS = 200
+_MAX_TOKEN_LIFETIME_S = 10 * 365 * 86400
+_HEADER_SAFE = re.compile(r"[\x21-\x7e]+")
+_SUCCESS_STATUSES = range(200, 300)
+_SERVER_ERROR = 500
 _GRANTS = ["authorization_code", "refresh_token"]
-_OVER = frozenset({"invalid_grant", "invalid_client", "unauthorized_client"})
+_FINAL_ERRORS = frozenset({"invalid_grant", "invalid_client", "unauthorized_client"})
 """What a token endpoint says when asking it again is of no use (RFC 6749, 5.2)."""
 
 _PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
-_ABOUT_US = "Rookery"
+_CLIENT_NAME = "Rookery"
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -69,15 +69,15 @@ class OAuthAuthorities:
         self._guard = guard
         self._clock = clock
 
-    async def begin(self, server: Server, *, redirect_uri: str, document: str | None) -> LoginStart:
+    async def begin(self, server: Server, *, redirect_uri: str, document: str | None) -> AuthorizationRequest:
         """Find out where consent is given; see `Authorities`."""
-        address, auth = _asks_for_login(server)
-        async with self._asking(server) as asks:
-            refusal = await asks.refusal(address)
-            resource = await _resource(asks, refusal, address.url)
-            authority = await _authority(asks, resource, address.url)
+        address, auth = _login_settings(server)
+        async with self._open_client(server) as asks:
+            refusal = await asks.fetch_challenge(address)
+            resource = await _discover_resource(asks, refusal, address.url)
+            authority = await _discover_authority(asks, resource, address.url)
             scope = auth.scope or get_client_metadata_scopes(extract_scope_from_www_auth(refusal), resource, authority, _GRANTS)
-            party = await _party(asks, authority, server, redirect_uri=redirect_uri, document=document, scope=scope)
+            party = await _resolve_client(asks, authority, server, redirect_uri=redirect_uri, document=document, scope=scope)
         if resource is not None:
             party = replace(party, resource=str(resource.resource))
         proof, state = PKCEParameters.generate(), secrets.token_urlsafe(32)
@@ -96,7 +96,7 @@ class OAuthAuthorities:
             if "offline_access" in scope.split():
                 fields["prompt"] = "consent"  # OpenID Connect gives a refresh token for nothing less
         place = str(authority.authorization_endpoint)
-        return LoginStart(
+        return AuthorizationRequest(
             party=party,
             url=f"{place}{'&' if urlsplit(place).query else '?'}{urlencode(fields)}",
             state=state,
@@ -106,7 +106,7 @@ class OAuthAuthorities:
             tells_issuer=bool(authority.authorization_response_iss_parameter_supported),
         )
 
-    async def finish(self, server: Server, start: LoginStart, *, code: str, issuer: str | None) -> Login:
+    async def finish(self, server: Server, start: AuthorizationRequest, *, code: str, issuer: str | None) -> Login:
         """Exchange the code; see `Authorities`."""
         if issuer is not None and issuer != start.party.issuer:
             raise LoginFailed("The answer comes from another authorisation server than the one that was asked; the login was not made.")
@@ -118,18 +118,18 @@ class OAuthAuthorities:
             "redirect_uri": start.redirect_uri,
             "code_verifier": start.verifier,
         }
-        token = await self._token(server, start.party, fields)
-        return self._login(start.party, token, scope=start.scope, refresh_token=None)
+        token = await self._fetch_token(server, start.party, fields)
+        return self._build_login(start.party, token, scope=start.scope, refresh_token=None)
 
     async def renew(self, server: Server, login: Login) -> Login:
         """Renew by the refresh token; see `Authorities`."""
         if login.refresh_token is None:
-            raise LoginOver("The login cannot be renewed.")
-        token = await self._token(server, login.party, {"grant_type": "refresh_token", "refresh_token": login.refresh_token})
-        return self._login(login.party, token, scope=login.scope, refresh_token=login.refresh_token)
+            raise LoginExpired("The login cannot be renewed.")
+        token = await self._fetch_token(server, login.party, {"grant_type": "refresh_token", "refresh_token": login.refresh_token})
+        return self._build_login(login.party, token, scope=login.scope, refresh_token=login.refresh_token)
 
-    def _login(self, party: Party, token: OAuthToken, *, scope: str | None, refresh_token: str | None) -> Login:
-        if _SENDABLE.fullmatch(token.access_token) is None:
+    def _build_login(self, party: OAuthRegistration, token: OAuthToken, *, scope: str | None, refresh_token: str | None) -> Login:
+        if _HEADER_SAFE.fullmatch(token.access_token) is None:
             # Refused here, since whoever fails to send it would quote it.
             raise LoginFailed(f"{urlsplit(party.token_url).hostname} gave a token that cannot be sent in a header.")
         return Login(
@@ -137,10 +137,10 @@ class OAuthAuthorities:
             access_token=token.access_token,
             refresh_token=token.refresh_token or refresh_token,
             scope=token.scope or scope,
-            expires_at=None if token.expires_in is None else self._clock() + min(token.expires_in, _LONGEST_S),
+            expires_at=None if token.expires_in is None else self._clock() + min(token.expires_in, _MAX_TOKEN_LIFETIME_S),
         )
 
-    async def _token(self, server: Server, party: Party, fields: Mapping[str, str]) -> OAuthToken:
+    async def _fetch_token(self, server: Server, party: OAuthRegistration, fields: Mapping[str, str]) -> OAuthToken:
         form, headers = dict(fields), dict[str, str]()
         if party.resource is not None:
             form["resource"] = party.resource
@@ -152,34 +152,34 @@ class OAuthAuthorities:
             form["client_id"] = party.client_id
             if party.client_auth == "client_secret_post":
                 form["client_secret"] = secret
-        async with self._asking(server) as asks:
+        async with self._open_client(server) as asks:
             answer = await asks.post(party.token_url, form, headers)
-        if answer.status_code not in _OK:
-            _refused(answer, "gave no token")
-        return _read(OAuthToken, answer, "of tokens")
+        if answer.status_code not in _SUCCESS_STATUSES:
+            _raise_refused(answer, "gave no token")
+        return _parse_response(OAuthToken, answer, "of tokens")
 
     @asynccontextmanager
-    async def _asking(self, server: Server) -> AsyncGenerator[_Asking]:
+    async def _open_client(self, server: Server) -> AsyncGenerator[_BoundedClient]:
         try:
-            transport = transport_to(server, self._guard)
+            transport = build_transport(server, self._guard)
         except ConnectFailed as failed:
             raise LoginFailed(str(failed)) from failed
-        address, _ = _asks_for_login(server)
-        async with httpx2.AsyncClient(transport=transport, timeout=_STEP_S, headers={"accept-encoding": "identity"}) as client:
+        address, _ = _login_settings(server)
+        async with httpx2.AsyncClient(transport=transport, timeout=_REQUEST_TIMEOUT_S, headers={"accept-encoding": "identity"}) as client:
             try:
-                yield _Asking(client, must_be_https=urlsplit(address.url).scheme == "https")
+                yield _BoundedClient(client, must_be_https=urlsplit(address.url).scheme == "https")
             except httpx2.InvalidURL as error:
-                raise LoginFailed(f"The login redirects to an invalid URL: {str(error)[:_MAX_WORDS]}") from error
+                raise LoginFailed(f"The login redirects to an invalid URL: {str(error)[:_MAX_QUOTED_CHARS]}") from error
 
 
-class _Asking:
+class _BoundedClient:
     """Bounded requests: no redirects, a megabyte, ten seconds. What is behind https names nothing that is not."""
 
     def __init__(self, client: httpx2.AsyncClient, *, must_be_https: bool) -> None:
         self._client = client
         self._must_be_https = must_be_https
 
-    async def refusal(self, address: Address) -> httpx2.Response:
+    async def fetch_challenge(self, address: HttpTarget) -> httpx2.Response:
         """Return how the server answers to whoever did not log in, without its body."""
         headers = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
         if address.kind == "sse":
@@ -204,66 +204,68 @@ class _Asking:
         if self._must_be_https and request.url.scheme != "https":
             raise LoginFailed(f"{request.url.host} is named as the authorisation server without https; we do not log in there.")
         try:
-            async with asyncio.timeout(_STEP_S):
+            async with asyncio.timeout(_REQUEST_TIMEOUT_S):
                 answer = await self._client.send(request, stream=True, follow_redirects=False)
                 try:
-                    body = await _bounded(answer) if with_body else b""
+                    body = await _read_bounded(answer) if with_body else b""
                 finally:
                     await answer.aclose()
         except TimeoutError:
-            raise LoginFailed(f"{request.url.host} did not answer within {_STEP_S:g} s.") from None
+            raise LoginFailed(f"{request.url.host} did not answer within {_REQUEST_TIMEOUT_S:g} s.") from None
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise LoginFailed(f"No connection to {request.url.host}: {str(error) or type(error).__name__}") from error
         kept = [(name, value) for name, value in answer.headers.raw if name.lower() in {b"content-type", b"www-authenticate"}]
         return httpx2.Response(answer.status_code, headers=kept, content=body, request=request)
 
 
-async def _bounded(answer: httpx2.Response) -> bytes:
+async def _read_bounded(answer: httpx2.Response) -> bytes:
     found = bytearray()
     async for part in answer.aiter_raw():
         found += part
-        if len(found) > _MAX_ANSWER:
+        if len(found) > _MAX_RESPONSE_BYTES:
             raise LoginFailed(f"{answer.request.url.host} answered with more than 1 MiB.")
     return bytes(found)
 
 
-async def _resource(asks: _Asking, refusal: httpx2.Response, url: str) -> ProtectedResourceMetadata | None:
+async def _discover_resource(client: _BoundedClient, challenge: httpx2.Response, url: str) -> ProtectedResourceMetadata | None:
     """Return what the server says of who authorises for it; None: nothing, as before 2025-06."""
-    told = extract_resource_metadata_from_www_auth(refusal) if refusal.status_code in {401, 403} else None
+    told = extract_resource_metadata_from_www_auth(challenge) if challenge.status_code in {401, 403} else None
     for place in build_protected_resource_metadata_discovery_urls(told, url):
-        answer = await asks.get(place)
-        if answer.status_code >= _UNSURE:
+        answer = await client.get(place)
+        if answer.status_code >= _SERVER_ERROR:
             raise LoginFailed(f"{answer.request.url.host} answered {answer.status_code} when asked who authorises for it.")
-        if answer.status_code not in _OK:
+        if answer.status_code not in _SUCCESS_STATUSES:
             continue
         try:
             found = ProtectedResourceMetadata.model_validate_json(answer.content)
         except ValidationError:
             continue
         if not check_resource_allowed(requested_resource=resource_url_from_server_url(url), configured_resource=str(found.resource)):
-            raise LoginFailed(f"The server says that it is {str(found.resource)[:_MAX_WORDS]!r}; a token for that would not be for it.")
+            raise LoginFailed(
+                f"The server says that it is {str(found.resource)[:_MAX_QUOTED_CHARS]!r}; a token for that would not be for it."
+            )
         return found
     return None
 
 
-async def _authority(asks: _Asking, resource: ProtectedResourceMetadata | None, url: str) -> OAuthMetadata:
+async def _discover_authority(client: _BoundedClient, resource: ProtectedResourceMetadata | None, url: str) -> OAuthMetadata:
     """Return what the authorisation server says of itself."""
     parts = urlsplit(url)
     origin = f"{parts.scheme}://{parts.netloc}"
     named = None if resource is None else str(resource.authorization_servers[0])
     expected = named or origin
     for place in build_oauth_authorization_server_metadata_discovery_urls(named, url):
-        answer = await asks.get(place)
-        if answer.status_code >= _UNSURE:
+        answer = await client.get(place)
+        if answer.status_code >= _SERVER_ERROR:
             raise LoginFailed(f"{answer.request.url.host} answered {answer.status_code} when asked how to log in.")
-        if answer.status_code not in _OK:
+        if answer.status_code not in _SUCCESS_STATUSES:
             continue
         try:
             found = OAuthMetadata.model_validate_json(answer.content)
         except ValidationError:
             continue
         if not issuers_match(str(found.issuer), expected):
-            raise LoginFailed(f"The authorisation server calls itself {str(found.issuer)[:_MAX_WORDS]!r} and not {expected!r}.")
+            raise LoginFailed(f"The authorisation server calls itself {str(found.issuer)[:_MAX_QUOTED_CHARS]!r} and not {expected!r}.")
         methods = found.code_challenge_methods_supported
         if methods is not None and "S256" not in methods:
             raise LoginFailed("The authorisation server does not know PKCE with S256; we do not log in without.")
@@ -281,13 +283,13 @@ async def _authority(asks: _Asking, resource: ProtectedResourceMetadata | None, 
     )
 
 
-async def _party(
-    asks: _Asking, authority: OAuthMetadata, server: Server, *, redirect_uri: str, document: str | None, scope: str | None
-) -> Party:
+async def _resolve_client(
+    bounded_client: _BoundedClient, authority: OAuthMetadata, server: Server, *, redirect_uri: str, document: str | None, scope: str | None
+) -> OAuthRegistration:
     """Return as whom we log in: the client of the entry, the one that *document* describes, or one that we register now."""
-    address, auth = _asks_for_login(server)
+    address, auth = _login_settings(server)
     issuer = str(authority.issuer)
-    made = partial(Party, server_url=address.url, issuer=issuer, token_url=str(authority.token_endpoint))
+    made = partial(OAuthRegistration, server_url=address.url, issuer=issuer, token_url=str(authority.token_endpoint))
     known = authority.token_endpoint_auth_methods_supported or []
     if auth.client_id is not None:
         takes_basic = not known or "client_secret_basic" in known  # RFC 8414: what is taken when nothing is said
@@ -303,32 +305,34 @@ async def _party(
     is_native = urlsplit(redirect_uri).hostname in {"127.0.0.1", "::1", "localhost"}
     wish = OAuthClientMetadata(
         redirect_uris=[AnyUrl(redirect_uri)],
-        client_name=_ABOUT_US,
+        client_name=_CLIENT_NAME,
         scope=scope,
         token_endpoint_auth_method="none" if not known or "none" in known else None,
         application_type="native" if is_native else "web",
     )
     request = create_client_registration_request(authority, wish, issuer)
-    answer = await asks.send(httpx2.Request("POST", request.url, headers={"content-type": "application/json"}, content=request.content))
-    if answer.status_code not in _OK:
-        _refused(answer, "did not register us as a client")
+    answer = await bounded_client.send(
+        httpx2.Request("POST", request.url, headers={"content-type": "application/json"}, content=request.content)
+    )
+    if answer.status_code not in _SUCCESS_STATUSES:
+        _raise_refused(answer, "did not register us as a client")
     try:
         client = await handle_registration_response(answer)
         check_registration_usable(client)
     except (OAuthRegistrationError, OAuthFlowError) as error:
-        raise LoginFailed(f"{issuer} registered a client that cannot be used: {str(error)[:_MAX_WORDS]}") from error
+        raise LoginFailed(f"{issuer} registered a client that cannot be used: {str(error)[:_MAX_QUOTED_CHARS]}") from error
     how = client.token_endpoint_auth_method or ("none" if client.client_secret is None else "client_secret_basic")
     return made(client_id=client.client_id, client_secret=client.client_secret, client_auth=how)
 
 
-def _asks_for_login(server: Server) -> tuple[Address, OAuth]:
-    if not isinstance(server.target, Address) or server.auth is None:
+def _login_settings(server: Server) -> tuple[HttpTarget, OAuthConfig]:
+    if not isinstance(server.target, HttpTarget) or server.auth is None:
         msg = f"{server.id} asks for no login"
         raise TypeError(msg)
     return server.target, server.auth
 
 
-def _read(model: type[M], answer: httpx2.Response, what: str) -> M:
+def _parse_response(model: type[M], answer: httpx2.Response, what: str) -> M:
     try:
         return model.model_validate_json(answer.content)
     except ValidationError as error:
@@ -337,7 +341,7 @@ def _read(model: type[M], answer: httpx2.Response, what: str) -> M:
         raise LoginFailed(f"{answer.request.url.host} gave an answer {what} that cannot be read: {where}: {problem['msg']}") from None
 
 
-def _refused(answer: httpx2.Response, what: str) -> NoReturn:
+def _raise_refused(answer: httpx2.Response, what: str) -> NoReturn:
     """Say why an authorisation server refused, in its own words as far as it has any (RFC 6749, 5.2)."""
     try:
         document: object = orjson.loads(answer.content)
@@ -345,6 +349,6 @@ def _refused(answer: httpx2.Response, what: str) -> NoReturn:
         document = None
     fields = cast("dict[str, object]", document) if isinstance(document, dict) else {}
     word, text = fields.get("error"), fields.get("error_description")
-    told = ": ".join(each[:_MAX_WORDS] for each in (word, text) if isinstance(each, str)) or f"status {answer.status_code}"
-    kind = LoginOver if word in _OVER else LoginFailed
+    told = ": ".join(each[:_MAX_QUOTED_CHARS] for each in (word, text) if isinstance(each, str)) or f"status {answer.status_code}"
+    kind = LoginExpired if word in _FINAL_ERRORS else LoginFailed
     raise kind(f"{answer.request.url.host} {what}: {told}")

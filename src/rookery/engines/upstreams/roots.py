@@ -15,11 +15,11 @@ from typing import TypeAlias, cast
 import mcp_types as types
 import orjson
 
-from rookery.tools.errors import UpstreamRefused
+from rookery.tools.errors import UpstreamErrorResponse
 from rookery.tools.models import JsonObject, Root, Roots
 
-METHOD = "roots/list"
-CAPABILITY = "roots"
+ROOTS_METHOD = "roots/list"
+ROOTS_CAPABILITY = "roots"
 
 _STATE_PREFIX = "rookery-roots:"
 """Marks a `requestState` that also names the input requests that Rookery answers itself."""
@@ -27,17 +27,17 @@ _STATE_PREFIX = "rookery-roots:"
 _Responses: TypeAlias = Mapping[str, object]
 
 
-def list_result(roots: tuple[Root, ...]) -> types.ListRootsResult:
+def build_list_result(roots: tuple[Root, ...]) -> types.ListRootsResult:
     """Return the protocol's answer to `roots/list`."""
-    return types.ListRootsResult.model_validate({"roots": [_as_json(root) for root in roots]}, by_name=False)
+    return types.ListRootsResult.model_validate({"roots": [_to_json(root) for root in roots]}, by_name=False)
 
 
-def announce(capabilities: JsonObject, roots: Roots) -> JsonObject:
+def set_roots_capability(capabilities: JsonObject, roots: Roots) -> JsonObject:
     """Return *capabilities*, of a caller's client, as the server is to see them."""
     if isinstance(roots, str):
         return capabilities
-    others = {name: value for name, value in capabilities.items() if name != CAPABILITY}
-    return {**others, CAPABILITY: {}} if roots else others
+    others = {name: value for name, value in capabilities.items() if name != ROOTS_CAPABILITY}
+    return {**others, ROOTS_CAPABILITY: {}} if roots else others
 
 
 def add_own_answers(params: JsonObject, roots: Roots) -> None:
@@ -54,7 +54,7 @@ def add_own_answers(params: JsonObject, roots: Roots) -> None:
     )
     state = params.get("requestState")
     if isinstance(state, str) and state.startswith(_STATE_PREFIX):
-        names, state = _unwrap(state)
+        names, state = _decode_state(state)
         responses |= {name: _answer(roots) for name in names}
         params.pop("requestState")
         if state is not None:
@@ -74,37 +74,37 @@ def split_requests(result: JsonObject, roots: Roots) -> tuple[JsonObject, JsonOb
     if isinstance(roots, str) or result.get("resultType") != "input_required" or not isinstance(wanted, dict):
         return result, None
     requests = cast("dict[str, object]", wanted)
-    names = [name for name, each in requests.items() if isinstance(each, dict) and cast("JsonObject", each).get("method") == METHOD]
+    names = [name for name, each in requests.items() if isinstance(each, dict) and cast("JsonObject", each).get("method") == ROOTS_METHOD]
     if not names:
         return result, None
     if not roots:
-        raise UpstreamRefused(types.INVALID_REQUEST, 'The server asks for roots, and its entry gives none ("roots" in servers.json).')
+        raise UpstreamErrorResponse(types.INVALID_REQUEST, 'The server asks for roots, and its entry gives none ("roots" in servers.json).')
     others = {name: each for name, each in requests.items() if name not in names}
     if not others:
         return result, {name: _answer(roots) for name in names}
     state = result.get("requestState")
-    return {**result, "inputRequests": others, "requestState": _wrap(names, state if isinstance(state, str) else None)}, None
+    return {**result, "inputRequests": others, "requestState": _encode_state(names, state if isinstance(state, str) else None)}, None
 
 
-def _as_json(root: Root) -> JsonObject:
+def _to_json(root: Root) -> JsonObject:
     return {"uri": root.uri} if root.name is None else {"uri": root.uri, "name": root.name}
 
 
 def _answer(roots: tuple[Root, ...]) -> JsonObject:
-    return {"roots": [_as_json(root) for root in roots]}
+    return {"roots": [_to_json(root) for root in roots]}
 
 
 def _has_roots(response: object) -> bool:
     return isinstance(response, Mapping) and "roots" in response
 
 
-def _wrap(names: list[str], state: str | None) -> str:
+def _encode_state(names: list[str], state: str | None) -> str:
     return _STATE_PREFIX + json.dumps([names, state])
 
 
-def _unwrap(state: str) -> tuple[list[str], str | None]:
+def _decode_state(state: str) -> tuple[list[str], str | None]:
     """
-    Return what `_wrap` was given.
+    Return what `_encode_state` was given.
 
     Raises:
         UpstreamRefused: The caller changed it.
@@ -112,7 +112,7 @@ def _unwrap(state: str) -> tuple[list[str], str | None]:
     try:
         names, inner = orjson.loads(state.removeprefix(_STATE_PREFIX))
     except (ValueError, TypeError):
-        raise UpstreamRefused(types.INVALID_PARAMS, "The requestState is not the one that was returned.") from None
+        raise UpstreamErrorResponse(types.INVALID_PARAMS, "The requestState is not the one that was returned.") from None
     if not isinstance(names, list) or not all(isinstance(name, str) for name in cast("list[object]", names)):
-        raise UpstreamRefused(types.INVALID_PARAMS, "The requestState is not the one that was returned.")
+        raise UpstreamErrorResponse(types.INVALID_PARAMS, "The requestState is not the one that was returned.")
     return cast("list[str]", names), inner if isinstance(inner, str) else None

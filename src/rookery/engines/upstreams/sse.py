@@ -21,24 +21,24 @@ from mcp.client._transport import TransportStreams  # the SDK names its contract
 from mcp.shared.message import SessionMessage
 from mcp_types import ErrorData, JSONRPCError, JSONRPCRequest, jsonrpc_message_adapter
 
-from rookery.engines.upstreams.mending import HttpWire
-from rookery.engines.upstreams.relay import BROKEN, MAX_MESSAGE, UNSENT, Unsent
+from rookery.engines.upstreams.error_transport import HttpConnectionState
+from rookery.engines.upstreams.mcp_session import BROKEN_CODE, MAX_MESSAGE_BYTES, UNSENT_CODE, UnsentError
 from rookery.tools.errors import ConnectFailed
 
-_MAX_WAITING = 1000
+_MAX_UNREAD_MESSAGES = 1000
 """Messages read but not yet taken; beyond, the stream is left full until they are."""
 
-_ENDPOINT_S = 20.0
-_MAX_SHOWN = 100
-_FAILED = 300
+_ENDPOINT_TIMEOUT_S = 20.0
+_MAX_QUOTED_CHARS = 100
+_MIN_ERROR_STATUS = 300
 _NOT_FOUND = 404
 
 
-class Stream:
+class SseReadStream:
     """The messages that come, in the SDK's contract for a read stream."""
 
     def __init__(self) -> None:
-        self._queue: asyncio.Queue[SessionMessage | None] = asyncio.Queue(_MAX_WAITING)
+        self._queue: asyncio.Queue[SessionMessage | None] = asyncio.Queue(_MAX_UNREAD_MESSAGES)
 
     async def put(self, message: SessionMessage) -> None:
         """Add a message; waits while too many are there."""
@@ -77,10 +77,10 @@ class Stream:
         await self.aclose()
 
 
-class Posts:
+class SseWriteStream:
     """The messages that go, in the SDK's contract for a write stream: each in the context of who sends it."""
 
-    def __init__(self, client: httpx2.AsyncClient, endpoint: str, stream: Stream) -> None:
+    def __init__(self, client: httpx2.AsyncClient, endpoint: str, stream: SseReadStream) -> None:
         self._client = client
         self._endpoint = endpoint
         self._stream = stream
@@ -96,16 +96,16 @@ class Posts:
         async with self._client.stream(
             "POST", self._endpoint, content=content, headers={"content-type": "application/json"}, follow_redirects=False
         ) as response:
-            if response.status_code < _FAILED or not isinstance(item.message, JSONRPCRequest):
+            if response.status_code < _MIN_ERROR_STATUS or not isinstance(item.message, JSONRPCRequest):
                 return
             # 404: it knows nothing of our stream, so it has been started anew.
-            code = UNSENT if response.status_code == _NOT_FOUND else BROKEN
+            code = UNSENT_CODE if response.status_code == _NOT_FOUND else BROKEN_CODE
             error = ErrorData(code=code, message=f"{response.request.url.host} answered {response.status_code}.")
             if response.headers.get("content-type", "").startswith("application/json"):
                 with contextlib.suppress(orjson.JSONDecodeError, KeyError, TypeError, ValueError):
                     error = ErrorData.model_validate(orjson.loads(await response.aread())["error"])
-        if error.code == UNSENT:
-            raise Unsent  # the stream may be over too, and would say that the request was perhaps taken
+        if error.code == UNSENT_CODE:
+            raise UnsentError  # the stream may be over too, and would say that the request was perhaps taken
         await self._stream.put(SessionMessage(JSONRPCError(jsonrpc="2.0", id=item.message.id, error=error)))
 
     async def aclose(self) -> None:
@@ -119,7 +119,7 @@ class Posts:
 
 
 @contextlib.asynccontextmanager
-async def sse_streams(url: str, client: httpx2.AsyncClient, wire: HttpWire) -> AsyncGenerator[TransportStreams]:
+async def open_sse_streams(url: str, client: httpx2.AsyncClient, state: HttpConnectionState) -> AsyncGenerator[TransportStreams]:
     """
     Open the stream of events at *url* and yield what is read from it and written beside it.
 
@@ -133,13 +133,13 @@ async def sse_streams(url: str, client: httpx2.AsyncClient, wire: HttpWire) -> A
         raise ConnectFailed(f"No connection to {request.url.host}: {str(error) or type(error).__name__}") from error
     try:
         if not response.is_success:
-            raise ConnectFailed(wire.last or f"{request.url.host} answered {response.status_code}.")
-        stream, endpoint = Stream(), asyncio.get_running_loop().create_future()
-        reading = asyncio.create_task(_read(response, url, stream, endpoint, wire))
+            raise ConnectFailed(state.last_error or f"{request.url.host} answered {response.status_code}.")
+        stream, endpoint = SseReadStream(), asyncio.get_running_loop().create_future()
+        reading = asyncio.create_task(_read_events(response, url, stream, endpoint, state))
         try:
-            async with asyncio.timeout(_ENDPOINT_S):
+            async with asyncio.timeout(_ENDPOINT_TIMEOUT_S):
                 place = await endpoint
-            yield stream, Posts(client, place, stream)
+            yield stream, SseWriteStream(client, place, stream)
         except TimeoutError:
             if endpoint.done() and not endpoint.cancelled():
                 raise
@@ -151,38 +151,40 @@ async def sse_streams(url: str, client: httpx2.AsyncClient, wire: HttpWire) -> A
         await response.aclose()
 
 
-async def _read(response: httpx2.Response, url: str, stream: Stream, endpoint: asyncio.Future[str], wire: HttpWire) -> None:
+async def _read_events(
+    response: httpx2.Response, url: str, stream: SseReadStream, endpoint: asyncio.Future[str], state: HttpConnectionState
+) -> None:
     """Read events until there are no more, or one that is too large or cannot be: then the session is over."""
     host = response.request.url.host
     try:
-        async for event in httpx2.EventSource(response, max_event_size=MAX_MESSAGE):
+        async for event in httpx2.EventSource(response, max_event_size=MAX_MESSAGE_BYTES):
             if event.event == "endpoint" and not endpoint.done():
-                endpoint.set_result(_place(url, event.data))
+                endpoint.set_result(_resolve_endpoint(url, event.data))
             elif event.event == "message" and event.data:
                 with contextlib.suppress(ValueError):  # what is no message is for nobody
                     await stream.put(SessionMessage(jsonrpc_message_adapter.validate_json(event.data, by_name=False)))
-        wire.last = f"{host} closed the stream of events."
+        state.last_error = f"{host} closed the stream of events."
     except httpx2.SSEError as error:
-        wire.last = f"{host}: {error}"
+        state.last_error = f"{host}: {error}"
     except httpx2.TransportError as error:
-        wire.last = f"The connection to {host} broke: {str(error) or type(error).__name__}"
+        state.last_error = f"The connection to {host} broke: {str(error) or type(error).__name__}"
     except ConnectFailed as error:
-        wire.last = str(error)
+        state.last_error = str(error)
     finally:
-        wire.over.set()
+        state.ended.set()
         stream.end()
         if not endpoint.done():
-            endpoint.set_exception(ConnectFailed(wire.last))
+            endpoint.set_exception(ConnectFailed(state.last_error))
 
 
-def _place(url: str, said: str) -> str:
+def _resolve_endpoint(url: str, endpoint: str) -> str:
     """Return where to write to; elsewhere than at the server's own origin, our keys would go to somebody else."""
     ours = httpx2.URL(url)
     try:
-        place = urljoin(url, said)
+        place = urljoin(url, endpoint)
         theirs = httpx2.URL(place)
     except (ValueError, httpx2.InvalidURL):
-        raise ConnectFailed(f"{ours.host} names an address to write to that is none: {said[:_MAX_SHOWN]!r}") from None
+        raise ConnectFailed(f"{ours.host} names an address to write to that is none: {endpoint[:_MAX_QUOTED_CHARS]!r}") from None
     if (ours.scheme, ours.host, ours.port) != (theirs.scheme, theirs.host, theirs.port):
         raise ConnectFailed(f"The server wants us to write to {_origin(theirs)} instead of {_origin(ours)}; we do not.")
     return place

@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator, Callable
 
 from mcp.client._transport import TransportStreams  # the SDK names its contract nowhere else
 
-from rookery.engines.upstreams.child import Incoming, Outgoing, run_child
-from rookery.engines.upstreams.relay import Relay, open_relay
-from rookery.tools.models import Command, Server
+from rookery.engines.upstreams.mcp_session import McpSession, open_session
+from rookery.engines.upstreams.process import ProcessReadStream, ProcessWriteStream, run_process
+from rookery.tools.models import CommandTarget, Server
 
 
 class StdioConnector:
@@ -23,19 +23,19 @@ class StdioConnector:
         on_changed: Callable[[], None],
         workspace_id: int | None = None,
         on_stderr: Callable[[str], None] | None = None,
-    ) -> AsyncGenerator[Relay]:
+    ) -> AsyncGenerator[McpSession]:
         """Start the server and open a session with it."""
         del workspace_id
-        if not isinstance(server.target, Command):
+        if not isinstance(server.target, CommandTarget):
             msg = f"{server.id} is no command"
             raise TypeError(msg)
         async with (
-            run_child(server.target, on_stderr) as (child, incoming, outgoing),
-            open_relay(_pipes(incoming, outgoing), child, on_changed=on_changed, requests=child.direct, roots=server.roots) as relay,
+            run_process(server.target, on_stderr) as (child, incoming, outgoing),
+            open_session(_pipes(incoming, outgoing), child, on_changed=on_changed, requests=child.dispatcher, roots=server.roots) as relay,
         ):
             yield relay
 
 
 @contextlib.asynccontextmanager
-async def _pipes(incoming: Incoming, outgoing: Outgoing) -> AsyncGenerator[TransportStreams]:
+async def _pipes(incoming: ProcessReadStream, outgoing: ProcessWriteStream) -> AsyncGenerator[TransportStreams]:
     yield incoming, outgoing

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Protocol
 
 from rookery.kernel.errors import WrongSettings
-from rookery.memory.ports import Comparisons, Generations, Traces, VectorIndex
+from rookery.memory.ports import ErasableStore, ModelVersions, VectorComparer, VectorIndex
 
 
-class Engine(VectorIndex, Generations, Comparisons, Traces, Protocol):
+class VectorEngine(VectorIndex, ModelVersions, VectorComparer, ErasableStore, Protocol):
     """An engine with its connections and threads."""
 
     async def start(self) -> None:
@@ -21,7 +21,7 @@ class Engine(VectorIndex, Generations, Comparisons, Traces, Protocol):
         ...
 
 
-def open(url: str, *, data_dir: Path, model: str, dimension: int) -> Engine:  # noqa: A001 - `vectors.open(url)` is how it reads
+def open(url: str, *, data_dir: Path, model: str, dimension: int) -> VectorEngine:  # noqa: A001 - `vectors.open(url)` is how it reads
     """
     Return the engine at *url*, opened at its first use.
 
@@ -35,7 +35,7 @@ def open(url: str, *, data_dir: Path, model: str, dimension: int) -> Engine:  # 
     """
     scheme = url.partition(":")[0]
     if scheme == "embedded":
-        from rookery.engines.vectors.embedded import EmbeddedVectors
+        from rookery.engines.vectors.embedded import EmbeddedVectorIndex
 
-        return EmbeddedVectors(data_dir / "vectors.db", model=model, dimension=dimension)
+        return EmbeddedVectorIndex(data_dir / "vectors.db", model=model, dimension=dimension)
     raise WrongSettings(f"ROOKERY_VECTORS: there is no vector engine for {scheme!r}; use embedded:")

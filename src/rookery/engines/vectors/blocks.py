@@ -9,17 +9,17 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from rookery.engines.vectors.masks import DEAD, Mask, Sieve, Space
+from rookery.engines.vectors.filter_mask import DEAD_GROUP, FilterMask, Mask, Space
 from rookery.memory.models import Vector
 
 Floats = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.intp]
 
-_NEVER = np.iinfo(np.int64).max
+_NEVER_MICROS = np.iinfo(np.int64).max
 _SPAN_ROWS = 4096
 """A thread's piece of work: about 0.3 ms."""
 
-_GATHERING = 3
+_GATHER_COST = 3
 """Copying a row out before it is scored makes it twice as dear, measured with spans that fit the cache."""
 
 
@@ -38,7 +38,7 @@ class Point:
 
 
 class Block:
-    """Rows of vectors with their columns. Rows are only ever appended; `bury` replaces the column it changes."""
+    """Rows of vectors with their columns. Rows are only ever appended; `mark_dead` replaces the column it changes."""
 
     __slots__ = ("confidence", "created_at", "dead", "earliest_expiry", "expires_at", "group", "ids", "tagset", "vectors")
 
@@ -49,12 +49,12 @@ class Block:
         self.confidence = np.empty(capacity, dtype=np.float64)
         self.created_at = np.empty(capacity, dtype=np.int64)
         self.expires_at = np.empty(capacity, dtype=np.int64)
-        self.earliest_expiry: int = _NEVER
+        self.earliest_expiry: int = _NEVER_MICROS
         self.ids: list[str] = []
         self.dead = 0
 
     @property
-    def room(self) -> int:
+    def free_rows(self) -> int:
         return len(self.group) - len(self.ids)
 
     def append(self, point: Point, *, group: int, tagset: int) -> None:
@@ -66,21 +66,21 @@ class Block:
         self.tagset[start:stop] = tagset
         self.confidence[start:stop] = point.confidence
         self.created_at[start:stop] = point.created_at
-        expires_at = _NEVER if point.expires_at is None else point.expires_at
+        expires_at = _NEVER_MICROS if point.expires_at is None else point.expires_at
         self.expires_at[start:stop] = expires_at
         self.earliest_expiry = min(self.earliest_expiry, expires_at)
         self.ids += [point.memory_id] * (stop - start)
 
-    def bury(self, rows: list[int]) -> None:
+    def mark_dead(self, rows: list[int]) -> None:
         """Take *rows* out of every later query; one that runs now goes on seeing them."""
         self.group = self.group.copy()
-        self.group[rows] = DEAD
+        self.group[rows] = DEAD_GROUP
         self.dead += len(rows)
 
-    def compacted(self) -> Block:
+    def compact(self) -> Block:
         """Return a block of the same capacity with the living rows, in order."""
         used = len(self.ids)
-        living = np.flatnonzero(self.group[:used] != DEAD)
+        living = np.flatnonzero(self.group[:used] != DEAD_GROUP)
         block = Block(capacity=len(self.group), dimension=self.vectors.shape[1])
         count = len(living)
         np.take(self.vectors, living, axis=0, out=block.vectors[:count], mode="clip")
@@ -90,80 +90,80 @@ class Block:
         block.created_at[:count] = self.created_at[living]
         block.expires_at[:count] = self.expires_at[living]
         block.ids = [self.ids[row] for row in living.tolist()]
-        block.earliest_expiry = int(block.expires_at[:count].min(initial=_NEVER))
+        block.earliest_expiry = int(block.expires_at[:count].min(initial=_NEVER_MICROS))
         return block
 
-    def frozen(self) -> Page:
+    def take_snapshot(self) -> BlockSnapshot:
         """Return the block as it is now."""
-        return Page(block=self, group=self.group, used=len(self.ids), earliest_expiry=self.earliest_expiry)
+        return BlockSnapshot(block=self, group=self.group, row_count=len(self.ids), earliest_expiry=self.earliest_expiry)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class BlockSnapshot:
     """A block as one query sees it."""
 
     block: Block
     group: npt.NDArray[np.int32]
-    used: int
+    row_count: int
     earliest_expiry: int
 
-    def spans(self) -> Iterator[Span]:
+    def iter_spans(self) -> Iterator[RowSpan]:
         """Cut the page into pieces of work of about one size."""
-        pieces = max(1, round(self.used / _SPAN_ROWS))
-        edges = [self.used * piece // pieces for piece in range(pieces + 1)]
-        return (Span(page=self, start=start, stop=stop) for start, stop in pairwise(edges))
+        pieces = max(1, round(self.row_count / _SPAN_ROWS))
+        edges = [self.row_count * piece // pieces for piece in range(pieces + 1)]
+        return (RowSpan(block_snapshot=self, start=start, stop=stop) for start, stop in pairwise(edges))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class RowSpan:
     """Neighbouring rows of a page."""
 
-    page: Page
+    block_snapshot: BlockSnapshot
     start: int
     stop: int
 
-    def score(self, vector: Floats, sieve: Sieve) -> Scored:
+    def score(self, vector: Floats, mask: FilterMask) -> ScoredSpan:
         """
-        Score the rows that *sieve* lets through; unless it lets few through, by scoring all.
+        Score the rows that *mask* lets through; unless it lets few through, by scoring all.
 
         `vecdot` takes row by row, so equal vectors score equal wherever they lie (ties are broken by id), unlike a
         matrix product; and OpenBLAS gives it no threads of its own, which would spin between queries.
         """
         seen = slice(self.start, self.stop)
-        block = self.page.block
-        keep: Mask = sieve.groups.take(self.page.group[seen])
-        if sieve.tagsets is not None:
-            keep &= sieve.tagsets.take(block.tagset[seen])
-        if self.page.earliest_expiry <= sieve.at:
-            keep &= block.expires_at[seen] > sieve.at
-        if sieve.since is not None:
-            keep &= block.created_at[seen] >= sieve.since
-        if sieve.until is not None:
-            keep &= block.created_at[seen] < sieve.until
-        if sieve.min_confidence is not None:
-            keep &= block.confidence[seen] >= sieve.min_confidence
+        block = self.block_snapshot.block
+        keep: Mask = mask.groups.take(self.block_snapshot.group[seen])
+        if mask.tagsets is not None:
+            keep &= mask.tagsets.take(block.tagset[seen])
+        if self.block_snapshot.earliest_expiry <= mask.at:
+            keep &= block.expires_at[seen] > mask.at
+        if mask.since is not None:
+            keep &= block.created_at[seen] >= mask.since
+        if mask.until is not None:
+            keep &= block.created_at[seen] < mask.until
+        if mask.min_confidence is not None:
+            keep &= block.confidence[seen] >= mask.min_confidence
         rows = np.flatnonzero(keep)
         span = block.vectors[seen]
         if len(rows) == 0:
             scores = NO_SCORES
-        elif len(rows) * _GATHERING < len(span):
+        elif len(rows) * _GATHER_COST < len(span):
             scores = np.vecdot(span.take(rows, axis=0), vector)
         else:
             scores = np.vecdot(span, vector)[rows]
-        return Scored(span=self, scores=scores, rows=rows)
+        return ScoredSpan(span=self, scores=scores, rows=rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scored:
+class ScoredSpan:
     """The rows of a span that a query sees, counted from its start, with their scores."""
 
-    span: Span
+    span: RowSpan
     scores: Floats
     rows: Rows
 
     def ids(self, places: Rows) -> list[str]:
         """Return whose rows lie at *places* of `rows`."""
-        ids = self.span.page.block.ids
+        ids = self.span.block_snapshot.block.ids
         return [ids[row] for row in (self.rows[places] + self.span.start).tolist()]
 
 

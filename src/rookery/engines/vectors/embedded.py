@@ -22,46 +22,46 @@ from typing import TypeVar
 import numpy as np
 
 from rookery.engines.vectors.blocks import Floats
-from rookery.engines.vectors.building import Order
-from rookery.engines.vectors.builds import Builds, Built
-from rookery.engines.vectors.comparing import Copied
-from rookery.engines.vectors.copies import Copy
-from rookery.engines.vectors.erasing import forget_lists
-from rookery.engines.vectors.file import Part, VectorFile
-from rookery.engines.vectors.generations import clear
-from rookery.engines.vectors.openings import Openings
-from rookery.engines.vectors.sealed import remove, there, workspaces
-from rookery.engines.vectors.shelves import EXACT_FLOATS, Shelf, are_old
-from rookery.engines.vectors.views import Crew
+from rookery.engines.vectors.build_process import BuildOutcome, BuildProcess
+from rookery.engines.vectors.comparison import EmbeddedComparison
+from rookery.engines.vectors.erasure import delete_stale_lists
+from rookery.engines.vectors.ivf_build import BuildRequest
+from rookery.engines.vectors.ivf_file import list_files, list_workspaces, remove_files
+from rookery.engines.vectors.model_versions import delete_retired
+from rookery.engines.vectors.snapshot import HelperThreads
+from rookery.engines.vectors.temp_matrix import TempMatrix
+from rookery.engines.vectors.vector_file import VectorFile, WorkspacePart
+from rookery.engines.vectors.warmup import Warmups
+from rookery.engines.vectors.workspace_index import MAX_EXACT_FLOATS, WorkspaceIndex, are_lists_old
 from rookery.kernel.errors import EngineUnavailable
-from rookery.kernel.wiping import empty_log
-from rookery.memory.models import Near, Vector, Vectored, Within
-from rookery.memory.ports import Behind, Generation
+from rookery.kernel.wal import truncate_wal
+from rookery.memory.models import AccessFilter, EmbeddedDocument, Vector, VectorHit
+from rookery.memory.ports import ModelVersion, OutdatedWorkspace
 
 T = TypeVar("T")
 
-_CLEARED = 256
+_DELETE_BATCH_SIZE = 256
 """Vectors cleared away in a transaction: a few milliseconds, in which others wait to write."""
 
-_LOADERS = 4
-_PRELOADED_BYTES = 256 * 1024 * 1024
-_PRELOADED_SPACES = 64
+_LOADER_THREADS = 4
+_MAX_PRELOADED_BYTES = 256 * 1024 * 1024
+_MAX_PRELOADED_WORKSPACES = 64
 """
 So much is read ahead of the first questions, the largest workspaces first: 100,000 memories are 160 MB and take a second;
 a small workspace is read by its first question in milliseconds.
 """
 
-_QUERIES = (os.cpu_count() or 1) + 2
-_HELPERS = min(7, (os.cpu_count() or 1) - 1)
-_REOPEN_S = 30.0
-_LOOK_AGAIN_S = 1.0
+_QUERY_THREADS = (os.cpu_count() or 1) + 2
+_HELPER_THREADS = min(7, (os.cpu_count() or 1) - 1)
+_REOPEN_TIMEOUT_S = 30.0
+_BUILD_POLL_INTERVAL_S = 1.0
 """While another process builds."""
 
-_NEXT_TRY_S = 60.0
+_BUILD_RETRY_DELAY_S = 60.0
 """After a build that failed, or that another process is at."""
 
 
-class EmbeddedVectors:
+class EmbeddedVectorIndex:
     """
     The `VectorIndex` that needs no server. All of it runs on one event loop.
 
@@ -73,182 +73,200 @@ class EmbeddedVectors:
         self._path = path
         self._model = model
         self._dimension = dimension
-        self._generation = Generation(model=model, dimension=dimension)
-        self._lists = path.with_suffix(".lists")
-        self._builds = Builds()
-        self._openings = Openings(self._get_ready)
+        self._model_version = ModelVersion(model=model, dimension=dimension)
+        self._lists_folder = path.with_suffix(".lists")
+        self._build_process = BuildProcess()
+        self._warmups = Warmups(self._warm_up)
         self._file: VectorFile | None = None
-        self._opening = asyncio.Lock()
-        self._users = 0
-        self._unused = asyncio.Event()
+        self._open_lock = asyncio.Lock()
+        self._user_count = 0
+        self._has_no_users = asyncio.Event()
         self._version: int | None = None
-        self._age = 0
-        self._shelves: dict[int, Shelf] = {}
-        self._preloading: asyncio.Task[None] | None = None
-        self._loaders = ThreadPoolExecutor(_LOADERS, thread_name_prefix="vectors-load")
-        self._queries = ThreadPoolExecutor(_QUERIES, thread_name_prefix="vectors-query")
-        self._crew = Crew(pool=ThreadPoolExecutor(_HELPERS, thread_name_prefix="vectors-help"), size=_HELPERS) if _HELPERS else None
+        self._change_count = 0
+        self._workspace_indexes: dict[int, WorkspaceIndex] = {}
+        self._preload_task: asyncio.Task[None] | None = None
+        self._loader_threads = ThreadPoolExecutor(_LOADER_THREADS, thread_name_prefix="vectors-load")
+        self._query_threads = ThreadPoolExecutor(_QUERY_THREADS, thread_name_prefix="vectors-query")
+        self._helpers = (
+            HelperThreads(pool=ThreadPoolExecutor(_HELPER_THREADS, thread_name_prefix="vectors-help"), size=_HELPER_THREADS)
+            if _HELPER_THREADS
+            else None
+        )
 
     async def start(self) -> None:
         """Open the file now rather than at the first use, and begin to read the largest workspaces."""
-        async with self._using():
-            if self._preloading is None:
-                self._preloading = asyncio.create_task(self._preload())
-                self._preloading.add_done_callback(_hear)
+        async with self._use_file():
+            if self._preload_task is None:
+                self._preload_task = asyncio.create_task(self._preload())
+                self._preload_task.add_done_callback(_retrieve_exception)
 
     async def close(self) -> None:
         """Finish writes, then close the file and the threads."""
-        tasks = [self._preloading, *self._openings.cancel(), *(shelf.building for shelf in self._shelves.values())]
+        tasks = [self._preload_task, *self._warmups.cancel(), *(shelf.build_task for shelf in self._workspace_indexes.values())]
         waiting = [task for task in tasks if task is not None and not task.done()]
         for task in waiting:
             task.cancel()
-        await self._builds.close()
+        await self._build_process.close()
         if waiting:
             await asyncio.wait(waiting)
         file, self._file = self._file, None
-        self._shelves.clear()
-        await asyncio.to_thread(self._shut, file)
+        self._workspace_indexes.clear()
+        await asyncio.to_thread(self._close_all, file)
 
     @property
     def loaded_rows(self) -> int:
         """How many rows of vectors are in memory."""
-        return sum(shelf.rows for shelf in self._shelves.values())
+        return sum(shelf.row_count for shelf in self._workspace_indexes.values())
 
     @property
     def listed_rows(self) -> int:
         """How many of them are in lists."""
-        return sum(shelf.listed_rows for shelf in self._shelves.values())
+        return sum(shelf.listed_row_count for shelf in self._workspace_indexes.values())
 
-    async def put(self, items: Sequence[Vectored]) -> None:
+    async def put(self, items: Sequence[EmbeddedDocument]) -> None:
         for item in items:
-            self._check(item.vectors)
-        async with self._using() as file:
+            self._validate_vectors(item.vectors)
+        async with self._use_file() as file:
             await file.writer.submit(lambda connection: file.put(connection, items))
 
-    async def drop(self, workspace_id: int, ids: Collection[str]) -> None:
+    async def delete(self, workspace_id: int, ids: Collection[str]) -> None:
         ids = tuple(ids)
-        async with self._using() as file:
-            await file.writer.submit(lambda connection: file.drop(connection, workspace_id, ids))
-            await self._in(self._queries, lambda: self._forget(file, workspace_id))
+        async with self._use_file() as file:
+            await file.writer.submit(lambda connection: file.delete(connection, workspace_id, ids))
+            await self._run_in_thread(self._query_threads, lambda: self._remove_unused_lists(file, workspace_id))
 
     async def erase(self) -> None:
-        async with self._using() as file:
-            await self._in(self._loaders, lambda: forget_lists(file, self._lists, self._generation))
-            await asyncio.to_thread(empty_log, self._path)
+        async with self._use_file() as file:
+            await self._run_in_thread(self._loader_threads, lambda: delete_stale_lists(file, self._lists_folder, self._model_version))
+            await asyncio.to_thread(truncate_wal, self._path)
 
     async def count(self, workspace_id: int) -> int:
-        async with self._using() as file:
-            return await self._in(self._queries, lambda: file.count(workspace_id))
+        async with self._use_file() as file:
+            return await self._run_in_thread(self._query_threads, lambda: file.count(workspace_id))
 
     async def is_ready(self, workspace_id: int) -> bool:
-        shelf = self._shelves.get(workspace_id)
-        if shelf is not None and shelf.is_begun:
+        shelf = self._workspace_indexes.get(workspace_id)
+        if shelf is not None and shelf.is_loaded:
             return True
-        if workspace_id not in self._openings:
-            most = EXACT_FLOATS // self._dimension
-            async with self._using() as file:
-                if not await self._in(self._queries, lambda: file.has_over(workspace_id, most)):
+        if workspace_id not in self._warmups:
+            most = MAX_EXACT_FLOATS // self._dimension
+            async with self._use_file() as file:
+                if not await self._run_in_thread(self._query_threads, lambda: file.has_more_than(workspace_id, most)):
                     return True
-        return await self._openings.wait(workspace_id)
+        return await self._warmups.wait_briefly(workspace_id)
 
-    async def near(self, vector: Vector, *, within: Within, limit: int) -> list[Near]:
-        self._check([vector])
+    async def search(self, vector: Vector, *, access_filter: AccessFilter, limit: int) -> list[VectorHit]:
+        self._validate_vectors([vector])
         query: Floats = np.frombuffer(vector, dtype="<f4")
-        async with self._using() as file:
-            shelf = await self._current(file, within.workspace_id)
-            view = shelf.glance(within)
+        async with self._use_file() as file:
+            shelf = await self._get_current_index(file, access_filter.workspace_id)
+            view = shelf.try_snapshot(access_filter)
             if view is not None:
-                return view.nearest(query, limit=limit, crew=None)
-            return await self._in(self._queries, lambda: shelf.view(within).nearest(query, limit=limit, crew=self._crew))
+                return view.find_nearest(query, limit=limit, helpers=None)
+            return await self._run_in_thread(
+                self._query_threads, lambda: shelf.take_snapshot(access_filter).find_nearest(query, limit=limit, helpers=self._helpers)
+            )
 
-    async def similarities(self, vector: Vector, *, workspace_id: int, ids: Collection[str]) -> Mapping[str, float]:
-        self._check([vector])
+    async def compute_similarities(self, vector: Vector, *, workspace_id: int, ids: Collection[str]) -> Mapping[str, float]:
+        self._validate_vectors([vector])
         query: Floats = np.frombuffer(vector, dtype="<f4")
         ids = tuple(ids)
-        async with self._using() as file:
-            shelf = await self._current(file, workspace_id)
-            return await self._in(self._queries, lambda: shelf.similarities(query, ids))
+        async with self._use_file() as file:
+            shelf = await self._get_current_index(file, workspace_id)
+            return await self._run_in_thread(self._query_threads, lambda: shelf.compute_similarities(query, ids))
 
-    async def stored(self, workspace_id: int, ids: Collection[str]) -> Mapping[str, tuple[Vector, ...]]:
+    async def get_vectors(self, workspace_id: int, ids: Collection[str]) -> Mapping[str, tuple[Vector, ...]]:
         ids = tuple(ids)
-        async with self._using() as file:
-            return await self._in(self._queries, lambda: file.stored(workspace_id, ids))
+        async with self._use_file() as file:
+            return await self._run_in_thread(self._query_threads, lambda: file.get_vectors(workspace_id, ids))
 
     @contextlib.asynccontextmanager
-    async def comparing(self, workspace_id: int, *, org: str | None = None, project: str | None = None) -> AsyncGenerator[Copied]:
-        copied = Copied(Copy(self._path.parent, dimension=self._dimension), dimension=self._dimension, pool=self._queries)
+    async def open_comparison(
+        self, workspace_id: int, *, org: str | None = None, project: str | None = None
+    ) -> AsyncGenerator[EmbeddedComparison]:
+        copied = EmbeddedComparison(
+            TempMatrix(self._path.parent, dimension=self._dimension), dimension=self._dimension, pool=self._query_threads
+        )
         try:
-            async with self._using() as file:
-                await copied.fill(file, Part(workspace_id=workspace_id, org=org, project=project))
+            async with self._use_file() as file:
+                await copied.fill(file, WorkspacePart(workspace_id=workspace_id, org=org, project=project))
             yield copied
         finally:
             await copied.close()
 
-    async def serving(self, workspace_id: int) -> Generation | None:
-        async with self._using() as file:
-            return file.serving(workspace_id)
+    async def get_active_version(self, workspace_id: int) -> ModelVersion | None:
+        async with self._use_file() as file:
+            return file.get_active_version(workspace_id)
 
-    async def behind(self) -> list[Behind]:
-        async with self._using() as file:
-            return await self._in(self._loaders, file.behind)
+    async def list_outdated(self) -> list[OutdatedWorkspace]:
+        async with self._use_file() as file:
+            return await self._run_in_thread(self._loader_threads, file.list_outdated)
 
-    async def switch(self, *, without: Collection[str] = ()) -> int:
-        async with self._using() as file:
-            complete = await self._in(self._loaders, lambda: file.complete(without))
+    async def activate(self, *, ignored_ids: Collection[str] = ()) -> int:
+        async with self._use_file() as file:
+            complete = await self._run_in_thread(self._loader_threads, lambda: file.list_complete(ignored_ids))
             switched = 0
             for due in complete:
-                switched += await file.writer.submit(partial(file.switch, due=due))
+                switched += await file.writer.submit(partial(file.activate, activation=due))
             return switched
 
-    async def clear(self) -> None:
-        async with self._using() as file:
+    async def delete_retired(self) -> None:
+        async with self._use_file() as file:
             after: int | None = 0
             while after is not None:
-                after = await file.writer.submit(partial(clear, after=after, limit=_CLEARED))
-            for workspace_id in await self._in(self._loaders, lambda: workspaces(self._lists)):
-                if file.serving(workspace_id) == self._generation:
-                    await self._in(self._loaders, partial(remove, self._lists, workspace_id=workspace_id, but=self._generation))
-                await self._in(self._queries, partial(self._forget, file, workspace_id))
+                after = await file.writer.submit(partial(delete_retired, after=after, limit=_DELETE_BATCH_SIZE))
+            for workspace_id in await self._run_in_thread(self._loader_threads, lambda: list_workspaces(self._lists_folder)):
+                if file.get_active_version(workspace_id) == self._model_version:
+                    await self._run_in_thread(
+                        self._loader_threads,
+                        partial(remove_files, self._lists_folder, workspace_id=workspace_id, except_version=self._model_version),
+                    )
+                await self._run_in_thread(self._query_threads, partial(self._remove_unused_lists, file, workspace_id))
                 # Without questions nobody else would see that it is time to build them anew.
-                if await self._in(self._queries, partial(are_old, self._lists, workspace_id=workspace_id, generation=self._generation)):
-                    self._tend(await self._current(file, workspace_id))
+                if await self._run_in_thread(
+                    self._query_threads,
+                    partial(are_lists_old, self._lists_folder, workspace_id=workspace_id, model_version=self._model_version),
+                ):
+                    self._start_build_if_due(await self._get_current_index(file, workspace_id))
 
     async def _preload(self) -> None:
         """Read what the first questions will need; what fails here, they meet themselves."""
-        async with self._using() as file:
-            left, listed, unlisted = _PRELOADED_BYTES, list[int](), list[int]()
-            for workspace_id, vectors in await self._in(self._loaders, lambda: file.largest(limit=_PRELOADED_SPACES)):
-                if vectors * self._dimension > EXACT_FLOATS:
-                    (listed if self._newest(workspace_id) else unlisted).append(workspace_id)
+        async with self._use_file() as file:
+            left, listed, unlisted = _MAX_PRELOADED_BYTES, list[int](), list[int]()
+            for workspace_id, vectors in await self._run_in_thread(
+                self._loader_threads, lambda: file.list_largest(limit=_MAX_PRELOADED_WORKSPACES)
+            ):
+                if vectors * self._dimension > MAX_EXACT_FLOATS:
+                    (listed if self._newest_lists_change(workspace_id) else unlisted).append(workspace_id)
                     continue
                 left -= vectors * self._dimension * 4
                 if left >= 0:
-                    await self._current(file, workspace_id)
+                    await self._get_current_index(file, workspace_id)
         for workspace_id in (*listed, *unlisted):
-            await self._openings.end(workspace_id)
+            await self._warmups.wait_done(workspace_id)
 
-    async def _get_ready(self, workspace_id: int) -> None:
+    async def _warm_up(self, workspace_id: int) -> None:
         """Open a large workspace's lists, which are built first if there are none; only if they cannot be, read all of it."""
-        if not await self._take_lists(workspace_id):
-            order = self._order(workspace_id, known=0)
-            built = await self._builds.make(order)
-            while built is Built.ELSEWHERE:
-                await asyncio.sleep(_LOOK_AGAIN_S)
-                built = await self._builds.make(order)
-            await self._take_lists(workspace_id)
-        async with self._using() as file:
-            await self._current(file, workspace_id)
+        if not await self._open_lists(workspace_id):
+            order = self._build_request(workspace_id, known_change=0)
+            built = await self._build_process.run(order)
+            while built is BuildOutcome.ELSEWHERE:
+                await asyncio.sleep(_BUILD_POLL_INTERVAL_S)
+                built = await self._build_process.run(order)
+            await self._open_lists(workspace_id)
+        async with self._use_file() as file:
+            await self._get_current_index(file, workspace_id)
 
-    async def _take_lists(self, workspace_id: int) -> bool:
+    async def _open_lists(self, workspace_id: int) -> bool:
         """Have the newest lists taken in by the next question; false: there are none that can be believed."""
-        async with self._using() as file:
-            shelf = self._shelf(workspace_id)
-            is_taken = await self._in(self._loaders, lambda: shelf.take_lists(file))
+        async with self._use_file() as file:
+            shelf = self._get_index(workspace_id)
+            is_taken = await self._run_in_thread(self._loader_threads, lambda: shelf.load_lists(file))
             if is_taken:
-                shelf.age = -1
+                shelf.change_count = -1
             return is_taken
 
-    def _check(self, vectors: Sequence[Vector]) -> None:
+    def _validate_vectors(self, vectors: Sequence[Vector]) -> None:
         if not vectors:
             raise ValueError("a memory has at least one vector")
         for vector in vectors:
@@ -257,132 +275,138 @@ class EmbeddedVectors:
         if not np.isfinite(np.frombuffer(b"".join(vectors), dtype="<f4")).all():
             raise ValueError("a vector with a number that is not finite")
 
-    async def _in(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+    async def _run_in_thread(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(pool, work)
 
-    async def _current(self, file: VectorFile, workspace_id: int) -> Shelf:
+    async def _get_current_index(self, file: VectorFile, workspace_id: int) -> WorkspaceIndex:
         """Return the workspace's shelf once it holds all that was committed before this call."""
-        version = file.version()
+        version = file.get_version()
         if version != self._version:
-            self._version, self._age = version, self._age + 1
-        age = self._age
-        shelf = self._shelf(workspace_id)
-        while shelf.age < age:
-            if shelf.following is None:
-                shelf.following = asyncio.create_task(self._follow(file, shelf, self._age))
-                shelf.following.add_done_callback(_hear)
+            self._version, self._change_count = version, self._change_count + 1
+        age = self._change_count
+        shelf = self._get_index(workspace_id)
+        while shelf.change_count < age:
+            if shelf.update_task is None:
+                shelf.update_task = asyncio.create_task(self._update_index(file, shelf, self._change_count))
+                shelf.update_task.add_done_callback(_retrieve_exception)
             # One reads for all who wait; that one of them gives up must not stop it for the others.
-            await asyncio.shield(shelf.following)
+            await asyncio.shield(shelf.update_task)
         return shelf
 
-    def _shelf(self, workspace_id: int) -> Shelf:
-        shelf = self._shelves.get(workspace_id)
+    def _get_index(self, workspace_id: int) -> WorkspaceIndex:
+        shelf = self._workspace_indexes.get(workspace_id)
         if shelf is None:
-            shelf = self._shelves[workspace_id] = Shelf(workspace_id, self._generation, self._lists)
+            shelf = self._workspace_indexes[workspace_id] = WorkspaceIndex(workspace_id, self._model_version, self._lists_folder)
         return shelf
 
-    async def _follow(self, file: VectorFile, shelf: Shelf, age: int) -> None:
-        self._users += 1
+    async def _update_index(self, file: VectorFile, index: WorkspaceIndex, age: int) -> None:
+        self._user_count += 1
         try:
-            await self._in(self._loaders, lambda: shelf.follow(file))
-            shelf.age = age
-            self._tend(shelf)
+            await self._run_in_thread(self._loader_threads, lambda: index.update(file))
+            index.change_count = age
+            self._start_build_if_due(index)
         finally:
-            shelf.following = None
-            self._leave()
+            index.update_task = None
+            self._release_file()
 
-    def _tend(self, shelf: Shelf) -> None:
-        if shelf.building is None and shelf.wants_lists:
-            shelf.building = asyncio.create_task(self._list(shelf))
-            shelf.building.add_done_callback(_hear)
+    def _start_build_if_due(self, index: WorkspaceIndex) -> None:
+        if index.build_task is None and index.needs_lists:
+            index.build_task = asyncio.create_task(self._build_lists(index))
+            index.build_task.add_done_callback(_retrieve_exception)
 
-    async def _list(self, shelf: Shelf) -> None:
+    async def _build_lists(self, index: WorkspaceIndex) -> None:
         """Have lists built, or find them built by another process, and have them taken in beside the queries that go on."""
         try:
-            if self._newest(shelf.workspace_id) <= shelf.listed:
-                await self._builds.make(self._order(shelf.workspace_id, known=shelf.listed))
-            if self._newest(shelf.workspace_id) <= shelf.listed:
-                await asyncio.sleep(_NEXT_TRY_S)
-            if self._newest(shelf.workspace_id) > shelf.listed and await self._take_lists(shelf.workspace_id):
-                async with self._using() as file:
-                    await self._current(file, shelf.workspace_id)
+            if self._newest_lists_change(index.workspace_id) <= index.lists_last_change:
+                await self._build_process.run(self._build_request(index.workspace_id, known_change=index.lists_last_change))
+            if self._newest_lists_change(index.workspace_id) <= index.lists_last_change:
+                await asyncio.sleep(_BUILD_RETRY_DELAY_S)
+            if self._newest_lists_change(index.workspace_id) > index.lists_last_change and await self._open_lists(index.workspace_id):
+                async with self._use_file() as file:
+                    await self._get_current_index(file, index.workspace_id)
         finally:
-            shelf.building = None
+            index.build_task = None
 
-    def _forget(self, file: VectorFile, workspace_id: int) -> None:
+    def _remove_unused_lists(self, file: VectorFile, workspace_id: int) -> None:
         """Delete the lists of a workspace of which nothing is left."""
-        if workspace_id in workspaces(self._lists) and not file.has_any(workspace_id):
-            remove(self._lists, workspace_id=workspace_id)
+        if workspace_id in list_workspaces(self._lists_folder) and not file.has_any(workspace_id):
+            remove_files(self._lists_folder, workspace_id=workspace_id)
 
-    def _newest(self, workspace_id: int) -> int:
+    def _newest_lists_change(self, workspace_id: int) -> int:
         """Return up to which change the newest lists know; 0: there are none."""
-        found = there(self._lists, workspace_id=workspace_id, generation=self._generation)
+        found = list_files(self._lists_folder, workspace_id=workspace_id, model_version=self._model_version)
         return found[0][0] if found else 0
 
-    def _order(self, workspace_id: int, *, known: int) -> Order:
-        return Order(database=self._path, folder=self._lists, workspace_id=workspace_id, generation=self._generation, known=known)
+    def _build_request(self, workspace_id: int, *, known_change: int) -> BuildRequest:
+        return BuildRequest(
+            database=self._path,
+            folder=self._lists_folder,
+            workspace_id=workspace_id,
+            generation=self._model_version,
+            known_change=known_change,
+        )
 
     @contextlib.asynccontextmanager
-    async def _using(self) -> AsyncGenerator[VectorFile]:
+    async def _use_file(self) -> AsyncGenerator[VectorFile]:
         """Lend the file, and turn what SQLite complains of into the port's error."""
         try:
             file = self._file
             if file is None or not file.is_in_place:
                 file = await self._open()
-            self._users += 1
+            self._user_count += 1
             try:
                 yield file
             finally:
-                self._leave()
+                self._release_file()
         except sqlite3.Error as error:
-            raise self._unavailable(error) from error
+            raise self._map_error(error) from error
 
-    def _leave(self) -> None:
-        self._users -= 1
-        if self._users == 0:
-            self._unused.set()
+    def _release_file(self) -> None:
+        self._user_count -= 1
+        if self._user_count == 0:
+            self._has_no_users.set()
 
     async def _open(self) -> VectorFile:
-        async with self._opening:
+        async with self._open_lock:
             if self._file is not None and self._file.is_in_place:
                 return self._file
             if self._file is not None:
-                await self._forsake(self._file)
+                await self._close_deleted(self._file)
             file = VectorFile(self._path, model=self._model, dimension=self._dimension)
             await asyncio.to_thread(file.open)
             self._file = file
             return file
 
-    async def _forsake(self, file: VectorFile) -> None:
+    async def _close_deleted(self, file: VectorFile) -> None:
         """Close a file that was deleted. SQLite must have left it before a new one of that name is opened."""
         try:
-            async with asyncio.timeout(_REOPEN_S):
-                while self._users:
-                    self._unused.clear()
-                    await self._unused.wait()
+            async with asyncio.timeout(_REOPEN_TIMEOUT_S):
+                while self._user_count:
+                    self._has_no_users.clear()
+                    await self._has_no_users.wait()
         except TimeoutError as error:
             raise EngineUnavailable("vectors", f"{self._path.name} was deleted while in use, and its users do not end") from error
         self._file = None
-        self._shelves.clear()
+        self._workspace_indexes.clear()
         self._version = None
         await asyncio.to_thread(file.close)
 
-    def _unavailable(self, error: sqlite3.Error) -> EngineUnavailable:
+    def _map_error(self, error: sqlite3.Error) -> EngineUnavailable:
         if type(error) is not sqlite3.DatabaseError and "malformed" not in str(error):
             return EngineUnavailable("vectors", f"{self._path.name}: {error}")
         reason = f"{self._path} is damaged ({error}): delete it, with its -wal and -shm, and run `rookery brain:reindex`"
         return EngineUnavailable("vectors", reason)
 
-    def _shut(self, file: VectorFile | None) -> None:
-        self._loaders.shutdown()
-        self._queries.shutdown()
-        if self._crew is not None:
-            self._crew.pool.shutdown()
+    def _close_all(self, file: VectorFile | None) -> None:
+        self._loader_threads.shutdown()
+        self._query_threads.shutdown()
+        if self._helpers is not None:
+            self._helpers.pool.shutdown()
         if file is not None:
             file.close()
 
 
-def _hear(task: asyncio.Task[None]) -> None:
+def _retrieve_exception(task: asyncio.Task[None]) -> None:
     """Take note of a failure that nobody waits for any more: the next query will meet it itself."""
     if not task.cancelled():
         task.exception()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-FORMAT = 2
+SCHEMA_VERSION = 2
 """Of the tables below, in `PRAGMA user_version`."""
 
 _ENTRY = """
@@ -28,7 +28,7 @@ CREATE TABLE IF NOT EXISTS entry (
     expires_at INTEGER
 );
 """
-_REST = """
+_OTHER_TABLES = """
 CREATE UNIQUE INDEX IF NOT EXISTS entry_of_memory ON entry (workspace_id, memory_id, model, dimension);
 CREATE INDEX IF NOT EXISTS entry_by_change ON entry (workspace_id, change, model, dimension);
 CREATE INDEX IF NOT EXISTS entry_dropped ON entry (change) WHERE model IS NULL;
@@ -57,7 +57,7 @@ CREATE TABLE IF NOT EXISTS retired (
 
 # Format 1 had one model's vectors of a memory, by a constraint, which SQLite removes with its table only. The changes keep their
 # numbers, and so do the chunks. Which model answers is not known: it was the one that has most.
-_FROM_1 = f"""
+_MIGRATE_FROM_1 = f"""
 DROP INDEX IF EXISTS entry_by_change;
 DROP INDEX IF EXISTS entry_dropped;
 ALTER TABLE entry RENAME TO entry_1;
@@ -65,31 +65,31 @@ ALTER TABLE entry RENAME TO entry_1;
 INSERT INTO entry SELECT * FROM entry_1 ORDER BY change;
 UPDATE sqlite_sequence SET seq = (SELECT max(seq) FROM sqlite_sequence) WHERE name = 'entry';
 DROP TABLE entry_1;
-{_REST}
+{_OTHER_TABLES}
 INSERT OR IGNORE INTO serving (workspace_id, model, dimension)
 SELECT workspace_id, model, dimension FROM entry WHERE model IS NOT NULL
 GROUP BY workspace_id, model, dimension ORDER BY workspace_id, count(*) DESC, model;
 """  # noqa: S608 - of constants
 
 
-def create(connection: sqlite3.Connection) -> None:
+def create_schema(connection: sqlite3.Connection) -> None:
     """Make what is missing; blocks while another process does. Raises `sqlite3.Error`, also of a format that is newer than ours."""
-    if _version(connection) == FORMAT:
+    if _get_version(connection) == SCHEMA_VERSION:
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        version = _version(connection)
-        if version not in {0, 1, FORMAT}:
-            raise sqlite3.DatabaseError(f"its format is {version}, ours is {FORMAT}")  # noqa: TRY301 - rolled back below
-        if version != FORMAT:
-            for statement in (_FROM_1 if version else _ENTRY + _REST).split(";"):
+        version = _get_version(connection)
+        if version not in {0, 1, SCHEMA_VERSION}:
+            raise sqlite3.DatabaseError(f"its format is {version}, ours is {SCHEMA_VERSION}")  # noqa: TRY301 - rolled back below
+        if version != SCHEMA_VERSION:
+            for statement in (_MIGRATE_FROM_1 if version else _ENTRY + _OTHER_TABLES).split(";"):
                 connection.execute(statement)
-            connection.execute(f"PRAGMA user_version = {FORMAT}")
+            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         connection.execute("COMMIT")
     except BaseException:
         connection.execute("ROLLBACK")
         raise
 
 
-def _version(connection: sqlite3.Connection) -> int:
+def _get_version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])

@@ -9,15 +9,15 @@ microseconds, flags 0 or 1, JSON is text.
 from rookery.kernel.db.database import Database, open_database
 from rookery.kernel.db.rows import Row, Value
 from rookery.kernel.db.statements import Statement, Upsert, metadata, upsert
-from rookery.kernel.db.transaction import COMPLETION, Completion, Dialect, Tx
+from rookery.kernel.db.transaction import TRANSACTION_HOOK, Dialect, TransactionHook, Tx
 
 __all__ = [
-    "COMPLETION",
-    "Completion",
+    "TRANSACTION_HOOK",
     "Database",
     "Dialect",
     "Row",
     "Statement",
+    "TransactionHook",
     "Tx",
     "Upsert",
     "Value",

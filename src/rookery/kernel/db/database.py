@@ -34,7 +34,7 @@ class Database(Protocol):
         """Run *work*, which only reads, off the event loop; it sees one moment of the store."""
         ...
 
-    async def quick(self, work: Callable[[Tx], T]) -> T:
+    async def lookup(self, work: Callable[[Tx], T]) -> T:
         """Run *work*, one or two reads by key that take microseconds, at the least cost; each statement sees its own moment."""
         ...
 

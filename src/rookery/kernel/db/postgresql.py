@@ -17,21 +17,21 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from rookery.kernel.db.rows import Row, Value
 from rookery.kernel.db.statements import Statement, Upsert
-from rookery.kernel.db.transaction import COMPLETION, Completion, Tx
+from rookery.kernel.db.transaction import TRANSACTION_HOOK, TransactionHook, Tx
 from rookery.kernel.errors import Conflict, EngineUnavailable, StorageFull
 
 T = TypeVar("T")
 
-_POOL = 10
-_POOL_WAIT_S = 10
-_STATEMENT_S = 30
-_TRIES = 5
-_AGAIN = frozenset({"40001", "40P01"})
+_POOL_SIZE = 10
+_POOL_TIMEOUT_S = 10
+_STATEMENT_TIMEOUT_S = 30
+_MAX_ATTEMPTS = 5
+_RETRYABLE_SQLSTATES = frozenset({"40001", "40P01"})
 """serialization_failure, deadlock_detected: PostgreSQL undid the transaction so that another could go on."""
-_COUNTED = {"preserve_rowcount": True}
+_ROWCOUNT_OPTIONS = {"preserve_rowcount": True}
 """SQLAlchemy does not look at how many rows an INSERT made unless it is told to."""
 
-_FULL = frozenset({"53100"})
+_DISK_FULL_SQLSTATES = frozenset({"53100"})
 
 _UPSERTS: WeakKeyDictionary[Upsert, Executable] = WeakKeyDictionary()
 """Upserts as PostgreSQL writes them."""
@@ -40,41 +40,41 @@ _UPSERTS: WeakKeyDictionary[Upsert, Executable] = WeakKeyDictionary()
 class PostgresTx:
     """A transaction of SQLAlchemy's, run inside its greenlet."""
 
-    __slots__ = ("_connection", "_last", "callbacks")
+    __slots__ = ("_before_commit", "_connection", "callbacks")
 
     dialect: Literal["postgresql"] = "postgresql"
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._last: dict[Callable[[Tx, list[object]], None], list[object]] = {}
+        self._before_commit: dict[Callable[[Tx, list[object]], None], list[object]] = {}
         self.callbacks: list[Callable[[], None]] = []
 
-    def all(self, statement: Statement, params: Mapping[str, Value | Sequence[Value]] | None = None) -> list[Row]:
-        result = self._connection.execute(_chosen(statement), params or {})
+    def fetch_all(self, statement: Statement, params: Mapping[str, Value | Sequence[Value]] | None = None) -> list[Row]:
+        result = self._connection.execute(_select_dialect(statement), params or {})
         index = {name: place for place, name in enumerate(result.keys())}
         return [Row(row, index) for row in result]
 
-    def one(self, statement: Statement, params: Mapping[str, Value | Sequence[Value]] | None = None) -> Row | None:
-        rows = self.all(statement, params)
+    def fetch_one(self, statement: Statement, params: Mapping[str, Value | Sequence[Value]] | None = None) -> Row | None:
+        rows = self.fetch_all(statement, params)
         return rows[0] if rows else None
 
-    def run(self, statement: Statement, params: Mapping[str, Value | Sequence[Value]] | None = None) -> int:
-        return self._connection.execute(_chosen(statement), params or {}, execution_options=_COUNTED).rowcount
+    def execute(self, statement: Statement, params: Mapping[str, Value | Sequence[Value]] | None = None) -> int:
+        return self._connection.execute(_select_dialect(statement), params or {}, execution_options=_ROWCOUNT_OPTIONS).rowcount
 
-    def many(self, statement: Statement, params: Sequence[Mapping[str, Value]]) -> int:
+    def execute_many(self, statement: Statement, params: Sequence[Mapping[str, Value]]) -> int:
         if not params:
             return 0
-        return self._connection.execute(_chosen(statement), list(params), execution_options=_COUNTED).rowcount
+        return self._connection.execute(_select_dialect(statement), list(params), execution_options=_ROWCOUNT_OPTIONS).rowcount
 
-    def at_end(self, work: Callable[[Tx, list[object]], None], item: object) -> None:
-        self._last.setdefault(work, []).append(item)
+    def before_commit(self, work: Callable[[Tx, list[object]], None], item: object) -> None:
+        self._before_commit.setdefault(work, []).append(item)
 
     def after_commit(self, callback: Callable[[], None]) -> None:
         self.callbacks.append(callback)
 
-    def finish(self) -> None:
+    def run_before_commit(self) -> None:
         """Do what was to be done last."""
-        for work, items in self._last.items():
+        for work, items in self._before_commit.items():
             work(self, items)
 
 
@@ -86,44 +86,44 @@ class PostgresDatabase:
     def __init__(self, url: str) -> None:
         self._engine: AsyncEngine = create_async_engine(
             sqlalchemy_url(url),
-            pool_size=_POOL,
+            pool_size=_POOL_SIZE,
             max_overflow=0,
-            pool_timeout=_POOL_WAIT_S,
+            pool_timeout=_POOL_TIMEOUT_S,
             pool_pre_ping=True,
-            connect_args={"connect_timeout": _POOL_WAIT_S, "options": f"-c statement_timeout={_STATEMENT_S}s -c timezone=UTC"},
+            connect_args={"connect_timeout": _POOL_TIMEOUT_S, "options": f"-c statement_timeout={_STATEMENT_TIMEOUT_S}s -c timezone=UTC"},
         )
-        self._single = self._engine.execution_options(isolation_level="AUTOCOMMIT")
-        self._moment = self._engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+        self._autocommit_engine = self._engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._snapshot_engine = self._engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
     async def write(self, work: Callable[[Tx], T]) -> T:
-        complete = COMPLETION.get()
-        for attempt in range(1, _TRIES + 1):
+        complete = TRANSACTION_HOOK.get()
+        for attempt in range(1, _MAX_ATTEMPTS + 1):
             try:
-                return await _once(self._engine, work, complete)
+                return await _run_transaction(self._engine, work, complete)
             except DBAPIError as error:
-                if attempt == _TRIES or _state(error) not in _AGAIN:
-                    _translate(error)
+                if attempt == _MAX_ATTEMPTS or _sqlstate(error) not in _RETRYABLE_SQLSTATES:
+                    _raise_mapped(error)
             except PoolTimeoutError as error:
-                _no_connection(error)
+                _raise_no_connection(error)
             await asyncio.sleep(random.uniform(0.001, 0.02) * attempt)  # noqa: S311 - spreads the contenders, guards nothing
-        raise AssertionError(_TRIES)  # the last attempt returns or raises
+        raise AssertionError(_MAX_ATTEMPTS)  # the last attempt returns or raises
 
     async def read(self, work: Callable[[Tx], T]) -> T:
-        return await self._reading(self._moment, work)
+        return await self._run_read(self._snapshot_engine, work)
 
-    async def quick(self, work: Callable[[Tx], T]) -> T:
-        return await self._reading(self._single, work)
+    async def lookup(self, work: Callable[[Tx], T]) -> T:
+        return await self._run_read(self._autocommit_engine, work)
 
     async def close(self) -> None:
         await self._engine.dispose()
 
-    async def _reading(self, engine: AsyncEngine, work: Callable[[Tx], T]) -> T:
+    async def _run_read(self, engine: AsyncEngine, work: Callable[[Tx], T]) -> T:
         try:
-            return await _once(engine, work)
+            return await _run_transaction(engine, work)
         except DBAPIError as error:
-            _translate(error)
+            _raise_mapped(error)
         except PoolTimeoutError as error:
-            _no_connection(error)
+            _raise_no_connection(error)
 
 
 def sqlalchemy_url(url: str, driver: str = "postgresql+psycopg") -> URL:
@@ -131,24 +131,24 @@ def sqlalchemy_url(url: str, driver: str = "postgresql+psycopg") -> URL:
     return make_url(url.replace("postgres://", "postgresql://", 1)).set(drivername=driver)
 
 
-async def _once(engine: AsyncEngine, work: Callable[[Tx], T], complete: Completion | None = None) -> T:
+async def _run_transaction(engine: AsyncEngine, work: Callable[[Tx], T], hook: TransactionHook | None = None) -> T:
     async with engine.begin() as connection:
-        tx, result = await connection.run_sync(_run, work, complete)
+        tx, result = await connection.run_sync(_run_work, work, hook)
     for callback in tx.callbacks:
         callback()
     return result
 
 
-def _run(connection: Connection, work: Callable[[Tx], T], complete: Completion | None) -> tuple[PostgresTx, T]:
+def _run_work(connection: Connection, work: Callable[[Tx], T], hook: TransactionHook | None) -> tuple[PostgresTx, T]:
     tx = PostgresTx(connection)
     result = work(tx)
-    tx.finish()
-    if complete is not None:
-        complete(tx, result)
+    tx.run_before_commit()
+    if hook is not None:
+        hook(tx, result)
     return tx, result
 
 
-def _chosen(statement: Statement) -> Executable:
+def _select_dialect(statement: Statement) -> Executable:
     """Return the statement in this dialect; SQLAlchemy compiles equal statements once, and an upsert is built once."""
     if not isinstance(statement, Upsert):
         return statement
@@ -158,17 +158,17 @@ def _chosen(statement: Statement) -> Executable:
     return built
 
 
-def _state(error: DBAPIError) -> str | None:
+def _sqlstate(error: DBAPIError) -> str | None:
     return getattr(error.orig, "sqlstate", None)
 
 
-def _no_connection(error: Exception) -> NoReturn:
-    reason = f"no connection became free within {_POOL_WAIT_S} s"
+def _raise_no_connection(error: Exception) -> NoReturn:
+    reason = f"no connection became free within {_POOL_TIMEOUT_S} s"
     raise EngineUnavailable("database", reason) from error
 
 
-def _translate(error: DBAPIError) -> NoReturn:
-    if _state(error) in _FULL:
+def _raise_mapped(error: DBAPIError) -> NoReturn:
+    if _sqlstate(error) in _DISK_FULL_SQLSTATES:
         msg = "The disk of the PostgreSQL server is full: free some space, then try again."
         raise StorageFull(msg) from error
     if isinstance(error, IntegrityError):

@@ -87,36 +87,36 @@ def upsert(
     return Upsert(table, index_elements, set_, returning)
 
 
-class _WithHints(SQLiteCompiler):
+class _HintCompiler(SQLiteCompiler):
     """Writes what `with_hint` says of a table behind its name: SQLAlchemy does so for other dialects only."""
 
     def get_from_hint_text(self, table: FromClause, text: str | None) -> str | None:  # noqa: ARG002 - what they are called with
         return text
 
 
-class _Sqlite(SQLiteDialect):
-    statement_compiler = _WithHints
+class _SqliteDialect(SQLiteDialect):
+    statement_compiler = _HintCompiler
 
 
-_SQLITE: DefaultDialect = _Sqlite(paramstyle="qmark")
-_NOTHING = "SELECT 1 WHERE 1 != 1"
+_SQLITE_DIALECT: DefaultDialect = _SqliteDialect(paramstyle="qmark")
+_EMPTY_SELECT = "SELECT 1 WHERE 1 != 1"
 
-_MOST_VALUES = 1_000
+_MAX_INSERT_VALUES = 1_000
 """In one INSERT of many rows; SQLite takes more, but gains nothing from them."""
 
-_EACH = 8
+_MAX_UNROUNDED_ROWS = 8
 """Up to so many rows have a text of their own; more are cut into powers of two, so that the driver finds a text among those it keeps."""
 
 
-class Compiled:
+class CompiledStatement:
     """A statement as SQLite's driver takes it: the text, and the names whose values fill its question marks."""
 
-    __slots__ = ("_defaults", "_expanding", "_names", "_single", "_texts", "index", "sql")
+    __slots__ = ("_defaults", "_expanding", "_names", "_sql_by_row_count", "_values_clause", "index", "sql")
 
     def __init__(self, statement: Executable, keys: frozenset[str]) -> None:
         clause = cast("ClauseElement", statement)
-        columns = _columns(statement, keys)
-        compiled = cast("SQLCompiler", clause.compile(dialect=_SQLITE, column_keys=columns))
+        columns = _insert_columns(statement, keys)
+        compiled = cast("SQLCompiler", clause.compile(dialect=_SQLITE_DIALECT, column_keys=columns))
         self.sql = str(compiled)
         self._names = tuple(compiled.positiontup or ())
         given = {name: bind.effective_value for name, bind in compiled.binds.items() if not bind.required}
@@ -125,8 +125,8 @@ class Compiled:
         self.index: dict[str, int] | None = None
         single = f"({', '.join('?' * len(self._names))})"
         is_plain = isinstance(statement, Insert) and f" VALUES {single}" in self.sql and not self._expanding
-        self._single = single if is_plain and self._names else None
-        self._texts: dict[int, str] = {}
+        self._values_clause = single if is_plain and self._names else None
+        self._sql_by_row_count: dict[int, str] = {}
 
     def bind(self, params: Mapping[str, Value | Sequence[Value]]) -> tuple[str, list[object]]:
         """
@@ -136,54 +136,54 @@ class Compiled:
             KeyError: A parameter is missing.
         """
         if self._expanding:
-            return self._expanded(params)
+            return self._bind_expanding(params)
         defaults = self._defaults
         if not defaults:
             return self.sql, [params[name] for name in self._names]
         return self.sql, [params[name] if name in params else defaults[name] for name in self._names]
 
-    def pieces(self, params: Sequence[Mapping[str, Value]]) -> Iterator[tuple[str, list[object]]] | None:
+    def split_inserts(self, params: Sequence[Mapping[str, Value]]) -> Iterator[tuple[str, list[object]]] | None:
         """
         Return texts and values that insert all of *params* by few statements; None: it is no INSERT whose values are all given.
 
         A statement of many rows does what one of each row does, in their order. But the driver hands the interpreter's lock
         over once for each that it runs, `executemany` once for each row: that costs more than the row.
         """
-        if self._single is None:
+        if self._values_clause is None:
             return None
-        return self._pieces(params, max(1, _MOST_VALUES // len(self._names)))
+        return self._iter_inserts(params, max(1, _MAX_INSERT_VALUES // len(self._names)))
 
-    def _pieces(self, params: Sequence[Mapping[str, Value]], most: int) -> Iterator[tuple[str, list[object]]]:
+    def _iter_inserts(self, params: Sequence[Mapping[str, Value]], most: int) -> Iterator[tuple[str, list[object]]]:
         at = 0
         while (left := min(most, len(params) - at)) > 0:
-            count = left if left <= _EACH else 1 << (left.bit_length() - 1)
+            count = left if left <= _MAX_UNROUNDED_ROWS else 1 << (left.bit_length() - 1)
             values = list[object]()
             for each in params[at : at + count]:
                 values += self.bind(each)[1]
-            yield self._text(count), values
+            yield self._insert_sql(count), values
             at += count
 
-    def _text(self, count: int) -> str:
-        text = self._texts.get(count)
+    def _insert_sql(self, count: int) -> str:
+        text = self._sql_by_row_count.get(count)
         if text is None:
-            one = f" VALUES {self._single}"
-            text = self._texts[count] = self.sql.replace(one, one + f", {self._single}" * (count - 1), 1)
+            one = f" VALUES {self._values_clause}"
+            text = self._sql_by_row_count[count] = self.sql.replace(one, one + f", {self._values_clause}" * (count - 1), 1)
         return text
 
-    def _expanded(self, params: Mapping[str, Value | Sequence[Value]]) -> tuple[str, list[object]]:
+    def _bind_expanding(self, params: Mapping[str, Value | Sequence[Value]]) -> tuple[str, list[object]]:
         sql, values = self.sql, list[object]()
         for name in self._names:
             value = params[name] if name in params else self._defaults[name]
             if name in self._expanding:
                 listed = list(cast("Sequence[Value]", value))
                 values.extend(listed)
-                sql = sql.replace(f"__[POSTCOMPILE_{name}]", ", ".join("?" * len(listed)) or _NOTHING, 1)
+                sql = sql.replace(f"__[POSTCOMPILE_{name}]", ", ".join("?" * len(listed)) or _EMPTY_SELECT, 1)
             else:
                 values.append(value)
         return sql, values
 
 
-def _columns(statement: Executable, keys: frozenset[str]) -> list[str] | None:
+def _insert_columns(statement: Executable, keys: frozenset[str]) -> list[str] | None:
     """Return which of *keys* are columns of an INSERT without values of its own; None for any other statement."""
     if not isinstance(statement, Insert) or getattr(statement, "_values", None) or getattr(statement, "_multi_values", None):
         return None
@@ -191,21 +191,21 @@ def _columns(statement: Executable, keys: frozenset[str]) -> list[str] | None:
     return [key for key in keys if key in known]
 
 
-class Compiler:
+class StatementCompiler:
     """Compiles each statement once per set of parameter names, and forgets it with the statement."""
 
     def __init__(self) -> None:
-        self._known: WeakKeyDictionary[Statement, dict[frozenset[str] | None, Compiled]] = WeakKeyDictionary()
+        self._cache: WeakKeyDictionary[Statement, dict[frozenset[str] | None, CompiledStatement]] = WeakKeyDictionary()
 
-    def __call__(self, statement: Statement, params: Mapping[str, object]) -> Compiled:
+    def __call__(self, statement: Statement, params: Mapping[str, object]) -> CompiledStatement:
         """Return *statement* compiled for SQLite, its columns those of *params* if it is an open INSERT."""
-        variants = self._known.get(statement)
+        variants = self._cache.get(statement)
         if variants is None:
-            variants = self._known[statement] = {}
+            variants = self._cache[statement] = {}
         # Only an open INSERT and literal values depend on which parameters are given.
         keys = frozenset(params)
         compiled = variants.get(keys)
         if compiled is None:
             chosen = statement.build(sqlite.insert(statement.table)) if isinstance(statement, Upsert) else statement
-            compiled = variants[keys] = Compiled(chosen, keys)
+            compiled = variants[keys] = CompiledStatement(chosen, keys)
         return compiled

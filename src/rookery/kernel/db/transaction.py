@@ -22,23 +22,23 @@ class Tx(Protocol):
     @property
     def dialect(self) -> Dialect: ...
 
-    def all(self, statement: Statement, params: Mapping[str, Value | Sequence[Value]] | None = None) -> list[Row]:
+    def fetch_all(self, statement: Statement, params: Mapping[str, Value | Sequence[Value]] | None = None) -> list[Row]:
         """Return every row, in the statement's order."""
         ...
 
-    def one(self, statement: Statement, params: Mapping[str, Value | Sequence[Value]] | None = None) -> Row | None:
+    def fetch_one(self, statement: Statement, params: Mapping[str, Value | Sequence[Value]] | None = None) -> Row | None:
         """Return the first row, or None."""
         ...
 
-    def run(self, statement: Statement, params: Mapping[str, Value | Sequence[Value]] | None = None) -> int:
+    def execute(self, statement: Statement, params: Mapping[str, Value | Sequence[Value]] | None = None) -> int:
         """Do it; return how many rows it touched."""
         ...
 
-    def many(self, statement: Statement, params: Sequence[Mapping[str, Value]]) -> int:
+    def execute_many(self, statement: Statement, params: Sequence[Mapping[str, Value]]) -> int:
         """Do it once for each of *params*, which all have the same names; return how many rows it touched in all."""
         ...
 
-    def at_end(self, work: Callable[[Tx, list[object]], None], item: object) -> None:
+    def before_commit(self, work: Callable[[Tx, list[object]], None], item: object) -> None:
         """
         Call *work* last of all in this transaction, once, with every item that was given for it, in their order.
 
@@ -51,9 +51,9 @@ class Tx(Protocol):
         ...
 
 
-Completion = Callable[[Tx, object], None]
+TransactionHook = Callable[[Tx, object], None]
 
-COMPLETION: ContextVar[Completion | None] = ContextVar("rookery_completion", default=None)
+TRANSACTION_HOOK: ContextVar[TransactionHook | None] = ContextVar("rookery_completion", default=None)
 """
 A function that each write transaction of this context calls last, with the result of its work.
 

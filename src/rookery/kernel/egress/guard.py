@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from urllib.parse import urlsplit
 
-from rookery.kernel.egress.names import NameService
+from rookery.kernel.egress.dns import DnsResolver
 from rookery.kernel.errors import RookeryError, WrongSettings
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -16,21 +16,21 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 _Address = IPv4Address | IPv6Address
 _Network = IPv4Network | IPv6Network
 
-_RESOLVE_S = 5.0
+_DNS_TIMEOUT_S = 5.0
 
-_PRIVATE: tuple[_Network, ...] = tuple(
+_PRIVATE_NETWORKS: tuple[_Network, ...] = tuple(
     ip_network(each) for each in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")
 )
 """RFC 1918, 6598 (shared by carriers, and what overlay networks use), 4193."""
 
-_METADATA: tuple[_Network, ...] = tuple(
+_METADATA_NETWORKS: tuple[_Network, ...] = tuple(
     ip_network(each)
     for each in ("169.254.169.254/32", "fd00:ec2::254/128", "fd20:ce::254/128", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32")
 )
 """Where clouds hand out the credentials of the machine that asks; not all lie in ranges that are refused anyway."""
 
-_NAT64 = IPv6Network("64:ff9b::/96")
-_SITE_LOCAL = IPv6Network("fec0::/10")
+_NAT64_NETWORK = IPv6Network("64:ff9b::/96")
+_SITE_LOCAL_NETWORK = IPv6Network("fec0::/10")
 
 
 class AddressRefused(RookeryError):
@@ -45,19 +45,19 @@ class EgressGuard:
 
     Args:
         allow: CIDR ranges that are allowed whatever they are (ROOKERY_EGRESS_ALLOW).
-        private: Whether private ranges are (ROOKERY_EGRESS_PRIVATE).
+        allow_private: Whether private ranges are (ROOKERY_EGRESS_PRIVATE).
         resolve: Tests pass their own.
 
     Raises:
         WrongSettings: *allow* has something that is neither address nor range.
     """
 
-    def __init__(self, *, allow: Sequence[str] = (), private: bool = False, resolve: Resolve | None = None) -> None:
-        self._allow = tuple(_network(each) for each in allow)
-        self._private = private
-        self._resolve = resolve or NameService().addresses
+    def __init__(self, *, allow: Sequence[str] = (), allow_private: bool = False, resolve: Resolve | None = None) -> None:
+        self._allow = tuple(_parse_network(each) for each in allow)
+        self._allow_private = allow_private
+        self._resolve = resolve or DnsResolver().resolve
 
-    async def must_allow(self, host: str, port: int) -> tuple[str, ...]:
+    async def resolve_allowed(self, host: str, port: int) -> tuple[str, ...]:
         """
         Return the addresses of *host*, each allowed, in the order in which they should be tried.
 
@@ -66,25 +66,25 @@ class EgressGuard:
                 are nobody's business who may not reach it.
         """
         name = host.removeprefix("[").removesuffix("]")
-        literal = _address(name)
+        literal = _parse_address(name)
         if literal is not None:
-            self._must_be_allowed(literal, f"{name} is")
+            self._require_allowed(literal, f"{name} is")
             return (str(literal),)
         try:
-            async with asyncio.timeout(_RESOLVE_S):
+            async with asyncio.timeout(_DNS_TIMEOUT_S):
                 found = await self._resolve(name, port)
         except (OSError, UnicodeError, TimeoutError):
             found = ()
-        addresses = [_address(each) for each in found]
+        addresses = [_parse_address(each) for each in found]
         if not addresses:
             raise AddressRefused(f"The host name {name[:253]!r} has no address.")
         for address in addresses:
             if address is None:
                 raise AddressRefused(f"The host name {name[:253]!r} has an address that cannot be read.")
-            self._must_be_allowed(address, f"the host name {name!r} has")
+            self._require_allowed(address, f"the host name {name!r} has")
         return tuple(dict.fromkeys(str(each) for each in addresses))
 
-    async def must_allow_url(self, url: str) -> None:
+    async def require_allowed_url(self, url: str) -> None:
         """
         Do nothing if what *url* names may be connected to.
 
@@ -99,48 +99,48 @@ class EgressGuard:
             parts = urlsplit("")
         if parts.scheme not in {"http", "https"} or not host:
             raise AddressRefused("It must be an http or https address.")
-        await self.must_allow(host, port or (443 if parts.scheme == "https" else 80))
+        await self.resolve_allowed(host, port or (443 if parts.scheme == "https" else 80))
 
-    def _must_be_allowed(self, address: _Address, subject: str) -> None:
+    def _require_allowed(self, address: _Address, subject: str) -> None:
         if any(address in network for network in self._allow):
             return
-        kind = _kind(address)
-        if kind == "public" or (kind == "private" and self._private):
+        kind = _classify_address(address)
+        if kind == "public" or (kind == "private" and self._allow_private):
             return
         article = "an" if kind[0] in "aeiou" else "a"
         setting = "ROOKERY_EGRESS_PRIVATE or ROOKERY_EGRESS_ALLOW" if kind == "private" else "ROOKERY_EGRESS_ALLOW"
         raise AddressRefused(f"We do not connect there: {subject} {article} {kind} address. The operator can allow it by {setting}.")
 
 
-def _kind(address: _Address) -> str:
+def _classify_address(address: _Address) -> str:
     """Return what *address* is, in a word; one that stands for an IPv4 address is what that is."""
     if isinstance(address, IPv6Address):
         inner = address.ipv4_mapped or address.sixtofour
-        if inner is None and address in _NAT64:
+        if inner is None and address in _NAT64_NETWORK:
             inner = IPv4Address(int(address) & 0xFFFFFFFF)
         if inner is not None:
-            return _kind(inner)
-    if any(address in network for network in _METADATA):
+            return _classify_address(inner)
+    if any(address in network for network in _METADATA_NETWORKS):
         return "metadata"
-    if any(address in network for network in _PRIVATE):
+    if any(address in network for network in _PRIVATE_NETWORKS):
         return "private"
     if address.is_loopback:
         return "loopback"
-    if address.is_link_local or address in _SITE_LOCAL:
+    if address.is_link_local or address in _SITE_LOCAL_NETWORK:
         return "link-local"
     if address.is_multicast:
         return "multicast"
     return "public" if address.is_global and not address.is_reserved else "reserved"
 
 
-def _address(text: str) -> _Address | None:
+def _parse_address(text: str) -> _Address | None:
     try:
         return ip_address(text.partition("%")[0])
     except ValueError:
         return None
 
 
-def _network(text: str) -> _Network:
+def _parse_network(text: str) -> _Network:
     try:
         return ip_network(text, strict=False)
     except ValueError:

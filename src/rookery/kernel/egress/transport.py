@@ -11,10 +11,10 @@ import httpx2
 
 from rookery.kernel.egress.guard import AddressRefused, EgressGuard
 
-_LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=60.0)
+_CONNECTION_LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=60.0)
 
 
-class NotAllowed(httpcore2.ConnectError):
+class EgressNotAllowed(httpcore2.ConnectError):
     """The guard's verdict, in its words; the cause of the `httpx2.ConnectError` that callers of the transport see."""
 
 
@@ -26,7 +26,7 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
     resolve names after us.
     """
 
-    def __init__(self, guard: EgressGuard, *, limits: httpx2.Limits = _LIMITS) -> None:
+    def __init__(self, guard: EgressGuard, *, limits: httpx2.Limits = _CONNECTION_LIMITS) -> None:
         super().__init__(limits=limits)
         self._pool = httpcore2.AsyncConnectionPool(
             ssl_context=httpx2.create_ssl_context(),
@@ -54,9 +54,9 @@ class GuardedBackend(httpcore2.AsyncNetworkBackend):
     ) -> httpcore2.AsyncNetworkStream:
         ends = None if timeout is None else time.monotonic() + timeout
         try:
-            addresses = await self._guard.must_allow(host, port)
+            addresses = await self._guard.resolve_allowed(host, port)
         except AddressRefused as refused:
-            raise NotAllowed(refused.message) from None
+            raise EgressNotAllowed(refused.message) from None
         failure: Exception = httpcore2.ConnectError("no address")
         for place, address in enumerate(addresses):
             left = None if ends is None else max(0.1, (ends - time.monotonic()) / (len(addresses) - place))

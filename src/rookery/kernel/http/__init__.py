@@ -1,33 +1,33 @@
 """The HTTP shell that every route stands in: one table row a route, one body for errors, one page envelope (D-09..D-16)."""
 
-from rookery.kernel.http.bodies import read_json
-from rookery.kernel.http.describing import Described, describe, hide, tag
-from rookery.kernel.http.event_stream import EventStream, event, wants_events
-from rookery.kernel.http.idempotency import Once, record_made, respond_with
-from rookery.kernel.http.pages import page
-from rookery.kernel.http.replies import error_reply, reply
-from rookery.kernel.http.routes import Admission, Admit, Route, allowed_on_full_disk, mount
-from rookery.kernel.http.shell import Shell
+from rookery.kernel.http.edge import EdgeMiddleware
+from rookery.kernel.http.event_stream import EventStream, accepts_events, encode_event
+from rookery.kernel.http.idempotency import IdempotencyHandler, respond_with, store_created_id
+from rookery.kernel.http.openapi import DocumentedResponse, document_route, hide_from_docs, tag
+from rookery.kernel.http.pagination import page_response
+from rookery.kernel.http.request_body import parse_json
+from rookery.kernel.http.responses import error_response, json_response
+from rookery.kernel.http.routes import AdmissionResult, RequestGuard, Route, allowed_on_full_disk, mount_routes
 
 __all__ = [
-    "Admission",
-    "Admit",
-    "Described",
+    "AdmissionResult",
+    "DocumentedResponse",
+    "EdgeMiddleware",
     "EventStream",
-    "Once",
+    "IdempotencyHandler",
+    "RequestGuard",
     "Route",
-    "Shell",
+    "accepts_events",
     "allowed_on_full_disk",
-    "describe",
-    "error_reply",
-    "event",
-    "hide",
-    "mount",
-    "page",
-    "read_json",
-    "record_made",
-    "reply",
+    "document_route",
+    "encode_event",
+    "error_response",
+    "hide_from_docs",
+    "json_response",
+    "mount_routes",
+    "page_response",
+    "parse_json",
     "respond_with",
+    "store_created_id",
     "tag",
-    "wants_events",
 ]

@@ -13,24 +13,24 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rookery.kernel.http.describing import describe
-from rookery.kernel.http.replies import reply
-from rookery.kernel.preconditions import Expected, PreconditionFailed, etag, if_match
+from rookery.kernel.http.openapi import document_route
+from rookery.kernel.http.responses import json_response
+from rookery.kernel.preconditions import ExpectedETags, PreconditionFailed, format_etag, parse_if_match
 
-with_etag = describe(sends=("ETag",))
+with_etag = document_route(response_headers=("ETag",))
 """Mark a handler whose answer is `tagged`."""
 
-by_etag = describe(reads=("If-Match",), errors=(PreconditionFailed,))
+by_etag = document_route(request_headers=("If-Match",), errors=(PreconditionFailed,))
 """Mark a handler that compares what `expected` returns with the version of the resource."""
 
 
-def expected(request: Request) -> Expected:
+def expected(request: Request) -> ExpectedETags:
     """Return the ETags that If-Match names; None: any version is accepted."""
-    return if_match(request.headers.getlist("if-match"))
+    return parse_if_match(request.headers.getlist("if-match"))
 
 
 def tagged(
     answer: BaseModel | Mapping[str, object], version: int | str, *, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
     """Return *answer* as JSON with the ETag of *version*."""
-    return reply(answer, status=status, headers={"ETag": etag(version), **(headers or {})})
+    return json_response(answer, status=status, headers={"ETag": format_etag(version), **(headers or {})})

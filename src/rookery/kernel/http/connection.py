@@ -5,10 +5,10 @@ All of this is spent before anybody has shown a key, so without bounds anybody c
 
     head        30 s and 64 KiB, also of the second request, also drop by drop
     body        `bodies.read_body`; what nobody reads is dropped, for as long as a connection may be idle and up to the largest body
-    answer      `crowd`: who does not read it, or less than 8 KiB a second, is given up
+    answer      `limiter`: who does not read it, or less than 8 KiB a second, is given up
     between     75 s (uvicorn's keep-alive), or until somebody else needs the place
     pipeline    so many requests; more are not answered
-    turn        who has shown a right key before strangers (`turns`)
+    turn        who has shown a right key before strangers (`unauthenticated_queue`)
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from rookery.kernel.errors import RookeryError
-from rookery.kernel.http.bodies import RequestTimeout
-from rookery.kernel.http.crowd import Crowd, Place, ServerFull
-from rookery.kernel.http.cycle import Cycle
-from rookery.kernel.http.replies import BadRequest, error_reply
-from rookery.kernel.ids import request_id
+from rookery.kernel.http.connection_limit import ConnectionLimiter, ConnectionSlot, ServerFull
+from rookery.kernel.http.request_body import RequestTimeout
+from rookery.kernel.http.response_cycle import FastResponseCycle
+from rookery.kernel.http.responses import BadRequest, error_response
+from rookery.kernel.ids import new_request_id
 
-MAX_HEAD = 64 * 1024
-_HEADER_OVERHEAD = 4
+MAX_HEAD_BYTES = 64 * 1024
+_HEADER_OVERHEAD_BYTES = 4
 """A colon, a space and the end of the line."""
 """Bytes of a request line and its headers together, looked at after each piece that arrives (uvloop reads 256 KiB at most)."""
 
-MAX_DROPPED = 10 * 1024 * 1024
+MAX_DISCARDED_BYTES = 10 * 1024 * 1024
 """Bytes of a body that come after the answer; as many as the largest body has, so that who sends all before reading gets the answer."""
 
-MAX_PIPELINED = 32
+MAX_PIPELINED_REQUESTS = 32
 """A read of 256 KiB may hold 8,000 requests, which are 26 MB once parsed."""
 
-_HEAD_S = 30.0
-_FAREWELL_S = 2.0
+_HEAD_TIMEOUT_S = 30.0
+_LINGER_TIMEOUT_S = 2.0
 """How long who is refused may still send: a connection closed on unread bytes is reset, and the refusal lost with some systems."""
 
-_TURNED_AWAY = 100
+_MAX_REJECTED_CONNECTIONS = 100
 """So many newcomers beyond the limit are told so, each for those 2 s; further ones are hung up on."""
 
-_UPGRADE = re.compile(rb"\r\n(?:upgrade|http2-settings):[^\r\n]*", re.IGNORECASE)
-_CONNECTION = re.compile(rb"\r\nconnection:[^\r\n]*", re.IGNORECASE)
+_UPGRADE_HEADER = re.compile(rb"\r\n(?:upgrade|http2-settings):[^\r\n]*", re.IGNORECASE)
+_CONNECTION_HEADER = re.compile(rb"\r\nconnection:[^\r\n]*", re.IGNORECASE)
 
 
 class HeadTooLarge(RookeryError):
@@ -62,24 +62,24 @@ class HeadTooLarge(RookeryError):
     status, code = 431, "headers_too_large"
 
 
-class _Stage(Enum):
+class _ParseState(Enum):
     """What arrives next."""
 
     HEAD = auto()
     BODY = auto()
-    NOTHING = auto()
+    IDLE = auto()
     """The request is complete, the next has not begun."""
-    DEAF = auto()
+    CLOSING = auto()
     """Nothing that arrives is looked at any more."""
 
 
-class Connection(HttpToolsProtocol):
+class HttpConnection(HttpToolsProtocol):
     """
     uvicorn's connection; what it refuses by itself has D-10's body too.
 
     Args:
-        crowd: Who else is there; without one nobody is counted.
-        place: The one that this connection has already.
+        limiter: Who else is there; without one nobody is counted.
+        slot: The one that this connection has already.
     """
 
     def __init__(
@@ -89,86 +89,88 @@ class Connection(HttpToolsProtocol):
         app_state: dict[str, object],
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
-        crowd: Crowd | None = None,
-        place: Place | None = None,
+        limiter: ConnectionLimiter | None = None,
+        slot: ConnectionSlot | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self._crowd = Crowd() if crowd is None else crowd
-        self._place = place
-        self._stage = _Stage.HEAD
-        self._size = 0  # of the head; in a body, of what came since its last byte of content
-        self._head = 0  # bytes of the request line and the headers of this request
-        self._has_content = False
-        self._dropped = 0
-        self._too_slow: asyncio.TimerHandle | None = None
-        self._is_known = False  # the last answer went to somebody with a right key
+        self._limiter = ConnectionLimiter() if limiter is None else limiter
+        self._slot = slot
+        self._parse_state = _ParseState.HEAD
+        self._framing_bytes = 0  # of the head; in a body, of what came since its last byte of content
+        self._head_bytes = 0  # bytes of the request line and the headers of this request
+        self._has_body_data = False
+        self._discarded_bytes = 0
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._is_authenticated = False  # the last answer went to somebody with a right key
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
-        if self._place is None:
-            self._place = self._crowd.enter(self.client[0] if self.client else None, self)
+        if self._slot is None:
+            self._slot = self._limiter.acquire(self.client[0] if self.client else None, self)
         else:
-            self._place.guest = self
-        if self._place is not None:
-            self._wait_for_head()
-        elif len(self.connections) > self._crowd.limit + _TURNED_AWAY:
-            self.turn_out()
+            self._slot.connection = self
+        if self._slot is not None:
+            self._start_head_timer()
+        elif len(self.connections) > self._limiter.limit + _MAX_REJECTED_CONNECTIONS:
+            self.abort()
         else:
-            self._refuse(ServerFull())
+            self._reject(ServerFull())
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_waiting()
+        self._stop_head_timer()
         self._unset_keepalive_if_required()
-        if self._place is not None:
-            self._place.leave()
+        if self._slot is not None:
+            self._slot.release()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Parse *data*. uvicorn's own does no more, but logs a line of everything that is no HTTP."""
-        stage, parser = self._stage, self.parser
-        if stage is _Stage.DEAF or parser is None:
+        stage, parser = self._parse_state, self.parser
+        if stage is _ParseState.CLOSING or parser is None:
             return
-        if stage is not _Stage.BODY and _UPGRADE.search(data) is not None and self._is_answered():
-            data = _without_upgrade(data)
-        self._has_content = False
+        if stage is not _ParseState.BODY and _UPGRADE_HEADER.search(data) is not None and self._is_idle():
+            data = _strip_upgrade(data)
+        self._has_body_data = False
         try:
             parser.feed_data(data)
         except HttpParserUpgrade:  # of a request that came with another before it; no other protocol is spoken here
-            self._hear_no_more()
+            self._stop_reading()
         except HttpParserError:
-            if self._stage is not _Stage.DEAF:
-                self._refuse(BadRequest("This is not HTTP."))
-        self._measure(len(data))
+            if self._parse_state is not _ParseState.CLOSING:
+                self._reject(BadRequest("This is not HTTP."))
+        self._enforce_size_limit(len(data))
 
     def on_message_begin(self) -> None:
         self._unset_keepalive_if_required()
         super().on_message_begin()
-        self._stage, self._size, self._dropped, self._head = _Stage.HEAD, 0, 0, 0
+        self._parse_state, self._framing_bytes, self._discarded_bytes, self._head_bytes = _ParseState.HEAD, 0, 0, 0
 
     def on_url(self, url: bytes) -> None:
-        self._head += len(url)
+        self._head_bytes += len(url)
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._stage is _Stage.HEAD:  # else it is a trailer, which nobody reads, after the headers were judged
-            self._head += len(name) + len(value) + _HEADER_OVERHEAD
+        if self._parse_state is _ParseState.HEAD:  # else it is a trailer, which nobody reads, after the headers were judged
+            self._head_bytes += len(name) + len(value) + _HEADER_OVERHEAD_BYTES
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        if self._head > MAX_HEAD:  # it may have come in one piece with the end of the head, which `_measure` does not see
-            self._refuse(_head_too_large())
-            raise _Enough
-        if len(self.pipeline) >= MAX_PIPELINED:
-            self._hear_no_more()
-            raise _Enough
-        self._stage, self._size, self._has_content = _Stage.BODY, 0, True
-        self._stop_waiting()
+        if (
+            self._head_bytes > MAX_HEAD_BYTES
+        ):  # it may have come in one piece with the end of the head, which `_enforce_size_limit` does not see
+            self._reject(_head_too_large_error())
+            raise _StopParsing
+        if len(self.pipeline) >= MAX_PIPELINED_REQUESTS:
+            self._stop_reading()
+            raise _StopParsing
+        self._parse_state, self._framing_bytes, self._has_body_data = _ParseState.BODY, 0, True
+        self._stop_head_timer()
         self._unset_keepalive_if_required()
-        if self._place is not None:
-            self._place.work()
-        self._begin()
+        if self._slot is not None:
+            self._slot.mark_busy()
+        self._start_request()
 
-    def _begin(self) -> None:
+    def _start_request(self) -> None:
         """Do what uvicorn does once the headers are there, less what we have not: other protocols, and its own limit."""
         parser, scope = cast("httptools.HttpRequestParser", self.parser), self.scope
         http_version = parser.get_http_version()
@@ -182,7 +184,7 @@ class Connection(HttpToolsProtocol):
         scope["query_string"] = url.query or b""
         app = cast("ASGI3Application", self.app)  # pyright: ignore[reportUnknownMemberType] - uvicorn leaves its type open
         before = self.cycle
-        self.cycle = cycle = Cycle(
+        self.cycle = cycle = FastResponseCycle(
             scope=scope,
             transport=self.transport,
             flow=self.flow,
@@ -202,119 +204,119 @@ class Connection(HttpToolsProtocol):
             self.pipeline.appendleft((cycle, app))
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        if self._is_known:
+        if self._is_authenticated:
             super()._start_asgi_task(cycle, app)
         else:
-            self._crowd.turns.begin(partial(super()._start_asgi_task, cycle, app))
+            self._limiter.unauthenticated_queue.start(partial(super()._start_asgi_task, cycle, app))
 
     def on_body(self, body: bytes) -> None:
-        self._has_content = True
+        self._has_body_data = True
         if self.cycle.response_complete:
-            self._dropped += len(body)
-            if self._dropped > MAX_DROPPED:
-                self._stage = _Stage.DEAF
+            self._discarded_bytes += len(body)
+            if self._discarded_bytes > MAX_DISCARDED_BYTES:
+                self._parse_state = _ParseState.CLOSING
                 self.transport.close()
             return
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        if self._stage is _Stage.BODY:
-            self._stage = _Stage.NOTHING
+        if self._parse_state is _ParseState.BODY:
+            self._parse_state = _ParseState.IDLE
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        self._is_known = "caller" in self.cycle.scope.get("state", ())
+        self._is_authenticated = "caller" in self.cycle.scope.get("state", ())
         super().on_response_complete()
-        if self._place is not None and self._is_answered():
-            self._place.wait()
+        if self._slot is not None and self._is_idle():
+            self._slot.mark_idle()
 
     def resume_writing(self) -> None:
-        if self._place is not None:
-            self._place.is_moving = True
+        if self._slot is not None:
+            self._slot.has_progress = True
         super().resume_writing()
 
-    def unsent(self) -> int:
+    def unsent_bytes(self) -> int:
         """Return how many bytes the other end has not taken; over TLS, of those not encrypted yet."""
         return self.transport.get_write_buffer_size()
 
-    def turn_out(self) -> None:
+    def abort(self) -> None:
         """Hang up, whatever is unsent."""
-        self._stage = _Stage.DEAF
+        self._parse_state = _ParseState.CLOSING
         self.transport.abort()
 
-    def _is_answered(self) -> bool:
+    def _is_idle(self) -> bool:
         """Tell whether no request is in work; uvicorn's cycle is that of the newest request."""
         return not self.cycle or self.cycle.response_complete
 
-    def _measure(self, arrived: int) -> None:
+    def _enforce_size_limit(self, arrived: int) -> None:
         """Bound what arrives beside content: heads, and the framing and the trailers of chunks, which the parser keeps."""
-        stage = self._stage
-        if stage is _Stage.NOTHING or stage is _Stage.DEAF:
+        stage = self._parse_state
+        if stage is _ParseState.IDLE or stage is _ParseState.CLOSING:
             return
-        self._size = 0 if self._has_content and stage is _Stage.BODY else self._size + arrived
-        if self._size > MAX_HEAD and stage is _Stage.BODY:
-            self._hear_no_more()
-        elif self._size > MAX_HEAD:
-            self._refuse(_head_too_large())
-        elif stage is _Stage.HEAD and self._too_slow is None:
-            self._wait_for_head()
+        self._framing_bytes = 0 if self._has_body_data and stage is _ParseState.BODY else self._framing_bytes + arrived
+        if self._framing_bytes > MAX_HEAD_BYTES and stage is _ParseState.BODY:
+            self._stop_reading()
+        elif self._framing_bytes > MAX_HEAD_BYTES:
+            self._reject(_head_too_large_error())
+        elif stage is _ParseState.HEAD and self._head_timer is None:
+            self._start_head_timer()
 
-    def _wait_for_head(self) -> None:
-        self._too_slow = self.loop.call_later(_HEAD_S, self._give_up)
+    def _start_head_timer(self) -> None:
+        self._head_timer = self.loop.call_later(_HEAD_TIMEOUT_S, self._on_head_timeout)
 
-    def _stop_waiting(self) -> None:
-        if self._too_slow is not None:
-            self._too_slow.cancel()
-            self._too_slow = None
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
-    def _give_up(self) -> None:
-        if self._size:
-            self._refuse(RequestTimeout(f"The request did not arrive within {_HEAD_S:.0f} seconds."))
+    def _on_head_timeout(self) -> None:
+        if self._framing_bytes:
+            self._reject(RequestTimeout(f"The request did not arrive within {_HEAD_TIMEOUT_S:.0f} seconds."))
         else:
             self.transport.close()
 
-    def _hear_no_more(self) -> None:
+    def _stop_reading(self) -> None:
         """Answer what is in work, and close."""
-        self._stage = _Stage.DEAF
-        self._stop_waiting()
-        if self._is_answered():
+        self._parse_state = _ParseState.CLOSING
+        self._stop_head_timer()
+        if self._is_idle():
             self.transport.close()
         else:
             self.cycle.keep_alive = False
 
-    def _refuse(self, error: RookeryError) -> None:
+    def _reject(self, error: RookeryError) -> None:
         """Answer outside of any request, and close; not while a request is in work, or this would be taken for its answer."""
-        if not self._is_answered():
-            self._hear_no_more()
+        if not self._is_idle():
+            self._stop_reading()
             return
-        self._stage = _Stage.DEAF
-        self._stop_waiting()
+        self._parse_state = _ParseState.CLOSING
+        self._stop_head_timer()
         self._unset_keepalive_if_required()
-        reply = error_reply(error)
-        headers = [*reply.raw_headers, (b"x-request-id", request_id().encode()), (b"x-content-type-options", b"nosniff")]
+        reply = error_response(error)
+        headers = [*reply.raw_headers, (b"x-request-id", new_request_id().encode()), (b"x-content-type-options", b"nosniff")]
         lines = [name + b": " + value + b"\r\n" for name, value in [*headers, (b"connection", b"close")]]
         self.transport.write(b"".join([STATUS_LINE[error.status], *lines, b"\r\n", bytes(reply.body)]))
         if self.transport.can_write_eof():
             self.transport.write_eof()
-            self._too_slow = self.loop.call_later(_FAREWELL_S, self.transport.close)
+            self._head_timer = self.loop.call_later(_LINGER_TIMEOUT_S, self.transport.close)
         else:
             self.transport.close()
 
 
-def _head_too_large() -> HeadTooLarge:
-    return HeadTooLarge(f"The request line and its headers are larger than {MAX_HEAD:,} bytes.", limit=MAX_HEAD)
+def _head_too_large_error() -> HeadTooLarge:
+    return HeadTooLarge(f"The request line and its headers are larger than {MAX_HEAD_BYTES:,} bytes.", limit=MAX_HEAD_BYTES)
 
 
-class _Enough(Exception):
+class _StopParsing(Exception):
     """Stops the parser."""
 
 
-def _without_upgrade(data: bytes) -> bytes:
+def _strip_upgrade(data: bytes) -> bytes:
     """
     Return *data*, which begins a request, without its wish for another protocol, which any server may pass over (RFC 9110, 7.8).
 
     Java's HttpClient and `curl --http2` wish for HTTP/2 with each first request; the parser would take its body for that protocol's.
     """
     head, end, rest = data.partition(b"\r\n\r\n")
-    head = _UPGRADE.sub(b"", head)
-    return _CONNECTION.sub(lambda found: b"\r\nConnection: close" if b"close" in found[0].lower() else b"", head) + end + rest
+    head = _UPGRADE_HEADER.sub(b"", head)
+    return _CONNECTION_HEADER.sub(lambda found: b"\r\nConnection: close" if b"close" in found[0].lower() else b"", head) + end + rest

@@ -10,8 +10,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rookery.kernel.errors import RookeryError
-from rookery.kernel.http.replies import error_reply
-from rookery.kernel.http.shell import request_id_of
+from rookery.kernel.http.edge import choose_request_id
+from rookery.kernel.http.responses import error_response
 
 ALLOWED_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 ALLOWED_HEADERS = (
@@ -53,13 +53,13 @@ EXPOSED_HEADERS = (
 )
 
 
-class OriginRefused(RookeryError):
+class OriginNotAllowed(RookeryError):
     """A preflight request of an origin, for a method or with headers that are not allowed."""
 
     status, code = 400, "invalid_request"
 
 
-class CrossOrigin:
+class CorsMiddleware:
     """
     Answers preflight requests, and lets pages of the allowed origins read answers; an ASGI application around another.
 
@@ -85,17 +85,17 @@ class CrossOrigin:
     def _preflight(self, headers: Headers) -> Response:
         """Return the answer to a preflight request: with a request id, as all, and a refusal in the one error body."""
         found = self._cors.preflight_response(headers)
-        if found.status_code >= OriginRefused.status:
-            found = self._with_cors(found, error_reply(OriginRefused(self._why(headers))))
-        found.headers["X-Request-ID"] = request_id_of(headers.get("x-request-id"))
+        if found.status_code >= OriginNotAllowed.status:
+            found = self._copy_cors_headers(found, error_response(OriginNotAllowed(self._rejection_reason(headers))))
+        found.headers["X-Request-ID"] = choose_request_id(headers.get("x-request-id"))
         return found
 
-    def _with_cors(self, refused: Response, reply: Response) -> Response:
+    def _copy_cors_headers(self, refused: Response, reply: Response) -> Response:
         kept = {name: value for name, value in refused.headers.items() if name.startswith("access-control-") or name == "vary"}
         reply.headers.update(kept)
         return reply
 
-    def _why(self, headers: Headers) -> str:
+    def _rejection_reason(self, headers: Headers) -> str:
         origin, method = headers["origin"][:200], headers["access-control-request-method"][:40]
         if not self._cors.is_allowed_origin(origin=headers["origin"]):
             return f"The origin {origin!r} is not allowed; the operator adds it to ROOKERY_CORS_ORIGINS."

@@ -11,19 +11,19 @@ from starlette.types import Receive, Scope, Send
 
 MEDIA_TYPE = "text/event-stream"
 
-_KEEP_ALIVE_S = 15.0
-_COMMENT = b": still here\n\n"
-_LEFT = 499
+_KEEP_ALIVE_INTERVAL_S = 15.0
+_KEEP_ALIVE_COMMENT = b": still here\n\n"
+_STATUS_CLIENT_CLOSED = 499
 """What the usage log says of it, as of every request whose caller left; it is never sent."""
 
 
-def event(name: str, data: bytes, *, number: int | None = None) -> bytes:
-    """Return one event; *data* is JSON, so that it has no line break, and *number* what a client that comes back says it has seen."""
-    numbered = b"" if number is None else b"id: " + str(number).encode("ascii") + b"\n"
+def encode_event(name: str, data: bytes, *, event_id: int | None = None) -> bytes:
+    """Return one event; *data* is JSON, so that it has no line break, and *event_id* what a client that comes back says it has seen."""
+    numbered = b"" if event_id is None else b"id: " + str(event_id).encode("ascii") + b"\n"
     return numbered + b"event: " + name.encode("ascii") + b"\ndata: " + data + b"\n\n"
 
 
-def wants_events(accept: str | None) -> bool:
+def accepts_events(accept: str | None) -> bool:
     """Tell whether an Accept header names events, alone or beside others; `*/*` does not."""
     return accept is not None and any(part.partition(";")[0].strip() == MEDIA_TYPE for part in accept.lower().split(","))
 
@@ -36,11 +36,11 @@ class EventStream(Response):
     """
 
     def __init__(
-        self, parts: AsyncGenerator[bytes], *, headers: Mapping[str, str] | None = None, keep_alive_s: float = _KEEP_ALIVE_S
+        self, parts: AsyncGenerator[bytes], *, headers: Mapping[str, str] | None = None, keep_alive_s: float = _KEEP_ALIVE_INTERVAL_S
     ) -> None:
         super().__init__(b"", 200)
         self._parts = parts
-        self._waiting: asyncio.Future[bytes | None] | None = None
+        self._next_part: asyncio.Future[bytes | None] | None = None
         self._keep_alive_s = keep_alive_s
         self.raw_headers = [
             (b"content-type", f"{MEDIA_TYPE}; charset=utf-8".encode()),
@@ -50,13 +50,13 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         del scope
-        leaving = asyncio.ensure_future(_left(receive))
+        leaving = asyncio.ensure_future(_wait_for_disconnect(receive))
         try:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             while (part := await self._next(leaving)) is not None:
                 await send({"type": "http.response.body", "body": part, "more_body": True})
             if leaving.done():
-                self.status_code = _LEFT
+                self.status_code = _STATUS_CLIENT_CLOSED
             else:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
@@ -65,29 +65,29 @@ class EventStream(Response):
 
     async def _next(self, leaving: asyncio.Future[None]) -> bytes | None:
         """Return the next part, or a comment while there is none; None at the end, or when the caller has left."""
-        if self._waiting is None:
-            self._waiting = asyncio.ensure_future(anext(self._parts, None))
-        waiting = self._waiting
+        if self._next_part is None:
+            self._next_part = asyncio.ensure_future(anext(self._parts, None))
+        waiting = self._next_part
         try:
             done, _ = await asyncio.wait({waiting, leaving}, timeout=self._keep_alive_s, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            await _ended(waiting)
+            await _cancel(waiting)
             raise
         if waiting in done:
-            self._waiting = None
+            self._next_part = None
             return waiting.result()
         if leaving in done:
-            await _ended(waiting)
+            await _cancel(waiting)
             return None
-        return _COMMENT
+        return _KEEP_ALIVE_COMMENT
 
 
-async def _ended(waiting: asyncio.Future[bytes | None]) -> None:
+async def _cancel(waiting: asyncio.Future[bytes | None]) -> None:
     waiting.cancel()
     with contextlib.suppress(asyncio.CancelledError, Exception):
         await waiting
 
 
-async def _left(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         continue

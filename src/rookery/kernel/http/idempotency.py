@@ -14,24 +14,31 @@ import structlog
 from starlette.responses import Response
 from starlette.types import Scope
 
-from rookery.kernel.db import COMPLETION, Tx
+from rookery.kernel.db import TRANSACTION_HOOK, Tx
 from rookery.kernel.errors import Conflict, EngineUnavailable, RookeryError, ValidationFailed
-from rookery.kernel.kept_answers import LEASE, Asked, Claim, Kept, KeptAnswers, asked
+from rookery.kernel.idempotency_store import (
+    LEASE,
+    IdempotencyClaim,
+    IdempotencyStore,
+    IdempotentRequest,
+    StoredResponse,
+    fingerprint_request,
+)
 from rookery.kernel.log_limits import FailureLog
 
 T = TypeVar("T")
-Rebuild = Callable[[str], Awaitable[Response]]
+RebuildResponse = Callable[[str], Awaitable[Response]]
 """Builds the response to a request again from the id of what the request made."""
 
 _log = structlog.stdlib.get_logger("rookery.http")
 
-MAX_KEPT = 1024 * 1024
+MAX_STORED_BODY_BYTES = 1024 * 1024
 """Bytes of a body that is kept; of a larger one only that it was given."""
 
-_HEADER = b"idempotency-key"
-_NAME = "Idempotency-Key"
-_VALUE = re.compile(rb"[\x20-\x7e]{1,255}")
-_REPLAY = (b"idempotent-replay", b"true")
+_HEADER_BYTES = b"idempotency-key"
+_HEADER_NAME = "Idempotency-Key"
+_VALID_KEY = re.compile(rb"[\x20-\x7e]{1,255}")
+_REPLAY_HEADER = (b"idempotent-replay", b"true")
 
 
 class SecretAlreadyShown(Conflict):
@@ -40,14 +47,14 @@ class SecretAlreadyShown(Conflict):
     code = "secret_already_shown"
 
 
-class AnswerNotKept(Conflict):
+class ResponseNotStored(Conflict):
     """The request was done, and its answer was too large to keep."""
 
     code = "answer_not_kept"
 
 
 @runtime_checkable
-class Identified(Protocol):
+class IdempotencyCaller(Protocol):
     """A caller, as far as it matters here: whose key it is, and in which tenant it acts."""
 
     @property
@@ -57,25 +64,25 @@ class Identified(Protocol):
     def workspace_id(self) -> int: ...
 
 
-def mark_of(scope: Scope) -> str | None:
+def read_idempotency_key(scope: Scope) -> str | None:
     """
     Return what a request is marked with; None: it is not.
 
     Raises:
         ValidationFailed: The header is there twice, or is not 1 to 255 printable ASCII characters.
     """
-    found = [value for name, value in cast("list[tuple[bytes, bytes]]", scope["headers"]) if name == _HEADER]
+    found = [value for name, value in cast("list[tuple[bytes, bytes]]", scope["headers"]) if name == _HEADER_BYTES]
     if not found:
         return None
     if len(found) > 1:
-        raise ValidationFailed({_NAME: ["is given more than once"]})
+        raise ValidationFailed({_HEADER_NAME: ["is given more than once"]})
     value = found[0].strip(b" \t")
-    if _VALUE.fullmatch(value) is None:
-        raise ValidationFailed({_NAME: ["must be 1 to 255 printable ASCII characters"]})
+    if _VALID_KEY.fullmatch(value) is None:
+        raise ValidationFailed({_HEADER_NAME: ["must be 1 to 255 printable ASCII characters"]})
     return value.decode("ascii")
 
 
-def asked_by(caller: object, scope: Scope, mark: str, body: object) -> Asked:
+def build_request(caller: object, scope: Scope, idempotency_key: str, body: object) -> IdempotentRequest:
     """
     Return a marked request; two are equal if their JSON values are, however written, and their queries to the letter.
 
@@ -83,16 +90,16 @@ def asked_by(caller: object, scope: Scope, mark: str, body: object) -> Asked:
         body: The JSON value; None where the route takes none.
 
     Raises:
-        TypeError: *caller* is not `Identified`: a mistake in the table of routes, which marks a public one.
+        TypeError: *caller* is not `IdempotencyCaller`: a mistake in the table of routes, which marks a public one.
     """
-    if not isinstance(caller, Identified):
+    if not isinstance(caller, IdempotencyCaller):
         raise TypeError(caller)
-    return asked(
+    return fingerprint_request(
         key_id=caller.key_id,
         workspace_id=caller.workspace_id,
         method=cast("str", scope["method"]),
         path=cast("str", scope["path"]),
-        mark=mark,
+        idempotency_key=idempotency_key,
         query=cast("bytes", scope["query_string"]),
         body=orjson.dumps(body, option=orjson.OPT_SORT_KEYS),
     )
@@ -106,45 +113,45 @@ class PendingResponse:
     of the request that returns such a value stores the response.
     """
 
-    def __init__(self, kept: KeptAnswers, claim: Claim, secrets: frozenset[str]) -> None:
-        self._kept = kept
+    def __init__(self, store: IdempotencyStore, claim: IdempotencyClaim, secrets: frozenset[str]) -> None:
+        self._store = store
         self._claim = claim
-        self._secrets = secrets
-        self._kind: type[object] | None = None
-        self._render: Callable[[object], Response | Kept] | None = None
+        self._secret_fields = secrets
+        self._result_type: type[object] | None = None
+        self._render: Callable[[object], Response | StoredResponse] | None = None
         self._rendered: tuple[object, Response] | None = None
-        self.stored: Kept | None = None
+        self.stored: StoredResponse | None = None
         self.until = 0
 
-    def expect(self, kind: type[T], render: Callable[[T], Response | Kept]) -> None:
-        """Render the result of the transaction that returns a *kind*."""
-        self._kind, self._render = kind, cast("Callable[[object], Response | Kept]", render)
+    def set_renderer(self, result_type: type[T], render: Callable[[T], Response | StoredResponse]) -> None:
+        """Render the result of the transaction that returns a *result_type*."""
+        self._result_type, self._render = result_type, cast("Callable[[object], Response | StoredResponse]", render)
 
     def close(self) -> None:
         """Expect nothing further: a task that the request started may write long after it, with the context of the request."""
-        self._kind = self._render = None
+        self._result_type = self._render = None
 
-    def response_of(self, result: object) -> Response | None:
+    def get_response(self, result: object) -> Response | None:
         """Return the response that was rendered of *result*, if the transaction returned exactly this object."""
         return self._rendered[1] if self._rendered is not None and self._rendered[0] is result else None
 
-    def complete(self, tx: Tx, result: object) -> None:
+    def store_result(self, tx: Tx, result: object) -> None:
         """
         Store the response in *tx*, if *result* is what the handler expects.
 
         Raises:
             StillRunning: Another process took the claim over; the work of *tx* is undone.
         """
-        if self._kind is None or self._render is None or self.stored is not None or not isinstance(result, self._kind):
+        if self._result_type is None or self._render is None or self.stored is not None or not isinstance(result, self._result_type):
             return
         response = self._render(result)
         if isinstance(response, Response):
             if not 200 <= response.status_code < 300:
                 return
-            kept = _kept(response, self._secrets)
+            kept = _to_stored_response(response, self._secret_fields)
         else:
             kept = response
-        until = self._kept.store(tx, self._claim, kept)
+        until = self._store.store_in_transaction(tx, self._claim, kept)
 
         def committed() -> None:
             self.stored, self.until = kept, until
@@ -156,70 +163,70 @@ class PendingResponse:
 _PENDING: ContextVar[PendingResponse | None] = ContextVar("rookery_pending_response", default=None)
 
 
-def respond_with(kind: type[T], render: Callable[[T], Response]) -> Callable[[T], Response]:
+def respond_with(result_type: type[T], render: Callable[[T], Response]) -> Callable[[T], Response]:
     """
-    Return *render*; for a marked request the transaction that returns a *kind* also stores the response rendered of it.
+    Return *render*; for a marked request the transaction that returns a *result_type* also stores the response rendered of it.
 
     Call this before the verb. Without an Idempotency-Key it does nothing.
 
     Args:
-        kind: The type that the work of the transaction returns.
+        result_type: The type that the work of the transaction returns.
         render: A quick pure function: it runs inside the transaction.
     """
     pending = _PENDING.get()
     if pending is None:
         return render
-    pending.expect(kind, render)
+    pending.set_renderer(result_type, render)
 
     def rendered(result: T) -> Response:
-        return pending.response_of(result) or render(result)
+        return pending.get_response(result) or render(result)
 
     return rendered
 
 
-def record_made(kind: type[T], id_of: Callable[[T], str], *, status: int = 201) -> None:
+def store_created_id(result_type: type[T], id_of: Callable[[T], str], *, status: int = 201) -> None:
     """
-    Have the transaction that returns a *kind* store the id of what a marked request made.
+    Have the transaction that returns a *result_type* store the id of what a marked request made.
 
     For a response that needs more than the transaction has. If the process dies before the whole response is stored, the repetition is
     answered by the route's `rebuild`, with this id.
     """
     pending = _PENDING.get()
     if pending is not None:
-        pending.expect(kind, lambda made: Kept(status=status, shown="made", made=(id_of(made),)))
+        pending.set_renderer(result_type, lambda made: StoredResponse(status=status, body_kind="made", created_ids=(id_of(made),)))
 
 
-class Once:
+class IdempotencyHandler:
     """
     Does marked requests once.
 
     Args:
-        renew_s: How often the claim to a request is renewed while it is worked.
+        renew_interval_s: How often the claim to a request is renewed while it is worked.
     """
 
-    def __init__(self, kept: KeptAnswers, *, renew_s: float = LEASE.total_seconds() / 3) -> None:
-        self._kept = kept
-        self._renew_s = renew_s
+    def __init__(self, store: IdempotencyStore, *, renew_interval_s: float = LEASE.total_seconds() / 3) -> None:
+        self._store = store
+        self._renew_interval_s = renew_interval_s
         self._not_replaced, self._not_renewed, self._not_kept, self._not_freed = (
             FailureLog(_log, f"idempotency.{each}") for each in ("not_replaced", "not_renewed", "not_kept", "not_freed")
         )
 
-    async def answer(
+    async def run(
         self,
-        request: Asked,
+        request: IdempotentRequest,
         work: Callable[[], Awaitable[Response]],
         *,
-        secrets: Collection[str] = (),
-        rebuild: Rebuild | None = None,
+        secret_fields: Collection[str] = (),
+        rebuild: RebuildResponse | None = None,
     ) -> Response:
         """
         Return the response stored for *request*; if there is none, do *work*, and store its response if it is 2xx.
 
-        Handlers have the response stored by the transaction that does the work (`respond_with`, `record_made`), so a crash leaves both or
+        Handlers store the response in the transaction that does the work (`respond_with`, `store_created_id`), so a crash leaves both or
         neither. A response that the handler does not announce, such as one without a change, is stored after it.
 
         Args:
-            secrets: Fields of the response that are shown once.
+            secret_fields: Fields of the response that are shown once.
             rebuild: Builds the response again, for a route that stores the id of what it made.
 
         Raises:
@@ -227,12 +234,12 @@ class Once:
             SecretAlreadyShown, AnswerNotKept: The request was done, but its response was not one to store.
             EngineUnavailable: The record store is down; nothing was done.
         """
-        found = await self._kept.claim(request)
-        if isinstance(found, Kept):
+        found = await self._store.claim(request)
+        if isinstance(found, StoredResponse):
             return await _replay(found, rebuild)
-        pending = PendingResponse(self._kept, found, frozenset(secrets))
-        async with self._renewed(found):
-            ours, completion = _PENDING.set(pending), COMPLETION.set(pending.complete)
+        pending = PendingResponse(self._store, found, frozenset(secret_fields))
+        async with self._renewing(found):
+            ours, completion = _PENDING.set(pending), TRANSACTION_HOOK.set(pending.store_result)
             try:
                 try:
                     response = await work()
@@ -241,80 +248,80 @@ class Once:
             except Exception as error:
                 # A store that went away may have done the work all the same: then the lease runs out before it is tried again.
                 if pending.stored is None and not (isinstance(error, EngineUnavailable) and error.engine == "database"):
-                    await self._free(found)
+                    await self._release(found)
                 raise
             finally:
                 _PENDING.reset(ours)
-                COMPLETION.reset(completion)
+                TRANSACTION_HOOK.reset(completion)
             if 200 <= response.status_code < 300:
-                await self._settle(pending, found, _kept(response, frozenset(secrets)))
+                await self._store_final(pending, found, _to_stored_response(response, frozenset(secret_fields)))
             else:
-                await self._free(found)
+                await self._release(found)
         return response
 
-    async def _settle(self, pending: PendingResponse, claim: Claim, answer: Kept) -> None:
+    async def _store_final(self, pending: PendingResponse, claim: IdempotencyClaim, answer: StoredResponse) -> None:
         """Store the response as it is sent, unless the transaction stored the same."""
         if pending.stored is None:
-            await self._keep(claim, answer)
+            await self._store_response(claim, answer)
         elif pending.stored != answer:
             try:
-                await self._kept.replace(claim.asked, answer, until=pending.until)
+                await self._store.replace(claim.request, answer, until=pending.until)
             except Exception as error:  # noqa: BLE001 - the work is done and its response is stored; the caller gets the newer one
-                self._not_replaced.report(error, id=claim.asked.id)
+                self._not_replaced.report(error, id=claim.request.id)
 
     @asynccontextmanager
-    async def _renewed(self, claim: Claim) -> AsyncGenerator[None]:
-        renewing = asyncio.create_task(self._renew(claim))
+    async def _renewing(self, claim: IdempotencyClaim) -> AsyncGenerator[None]:
+        renewing = asyncio.create_task(self._renew_forever(claim))
         try:
             yield
         finally:
             renewing.cancel()
 
-    async def _renew(self, claim: Claim) -> None:
+    async def _renew_forever(self, claim: IdempotencyClaim) -> None:
         is_ours = True
         while is_ours:
-            await asyncio.sleep(self._renew_s)
+            await asyncio.sleep(self._renew_interval_s)
             try:
-                is_ours = await self._kept.renew(claim)
+                is_ours = await self._store.renew(claim)
             except RookeryError as error:
                 self._not_renewed.report(error)
 
-    async def _keep(self, claim: Claim, answer: Kept) -> None:
+    async def _store_response(self, claim: IdempotencyClaim, answer: StoredResponse) -> None:
         try:
-            is_kept = await self._kept.keep(claim, answer)
+            is_kept = await self._store.store_separately(claim, answer)
         except Exception as error:  # noqa: BLE001 - the work is done, so its caller must hear of it
-            self._not_kept.report(error, id=claim.asked.id)
+            self._not_kept.report(error, id=claim.request.id)
         else:
             if not is_kept:
-                _log.warning("idempotency.claim_lost", id=claim.asked.id)
+                _log.warning("idempotency.claim_lost", id=claim.request.id)
 
-    async def _free(self, claim: Claim) -> None:
+    async def _release(self, claim: IdempotencyClaim) -> None:
         try:
-            await self._kept.free(claim)
+            await self._store.release(claim)
         except Exception as error:  # noqa: BLE001 - what went wrong before this is what the caller must hear
-            self._not_freed.report(error, id=claim.asked.id)
+            self._not_freed.report(error, id=claim.request.id)
 
 
-def _kept(response: Response, secrets: frozenset[str]) -> Kept:
+def _to_stored_response(response: Response, secrets: frozenset[str]) -> StoredResponse:
     """Return what is kept of an answer, whose headers are the route's own: those of the request come on top of them later."""
-    body = _body(response)
-    if body is None or len(body) > MAX_KEPT:
-        return Kept(status=response.status_code, shown="large")
+    body = _get_body(response)
+    if body is None or len(body) > MAX_STORED_BODY_BYTES:
+        return StoredResponse(status=response.status_code, body_kind="large")
     if secrets and body:
-        made = _made(orjson.loads(body), secrets)
+        made = _find_secret_ids(orjson.loads(body), secrets)
         if made is not None:
-            return Kept(status=response.status_code, shown="secret", made=tuple(made))
+            return StoredResponse(status=response.status_code, body_kind="secret", created_ids=tuple(made))
     headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in response.raw_headers)
-    return Kept(status=response.status_code, headers=headers, body=body)
+    return StoredResponse(status=response.status_code, headers=headers, body=body)
 
 
-def _body(response: Response) -> bytes | None:
+def _get_body(response: Response) -> bytes | None:
     """Return the body; None: it is a stream."""
     return bytes(response.body) if hasattr(response, "body") else None
 
 
-def _made(answer: object, secrets: frozenset[str]) -> list[str] | None:
-    """Return the ids of the objects in *answer* that show one of *secrets*; None if nothing does."""
+def _find_secret_ids(answer: object, secrets: frozenset[str]) -> list[str] | None:
+    """Return the ids of the objects in *run* that show one of *secret_fields*; None if nothing does."""
     made, shows, waiting = list[str](), False, [answer]
     while waiting:
         each = waiting.pop()
@@ -329,17 +336,23 @@ def _made(answer: object, secrets: frozenset[str]) -> list[str] | None:
     return made if shows else None
 
 
-async def _replay(kept: Kept, rebuild: Rebuild | None) -> Response:
-    if kept.shown == "secret":
+async def _replay(kept: StoredResponse, rebuild: RebuildResponse | None) -> Response:
+    if kept.body_kind == "secret":
         told = "This request was done, and its answer showed a secret, which is shown once only."
-        raise SecretAlreadyShown(told, id=kept.made[0]) if len(kept.made) == 1 else SecretAlreadyShown(told, ids=list(kept.made))
-    if kept.shown == "made" and rebuild is not None:
-        response = await rebuild(kept.made[0])
+        raise (
+            SecretAlreadyShown(told, id=kept.created_ids[0])
+            if len(kept.created_ids) == 1
+            else SecretAlreadyShown(told, ids=list(kept.created_ids))
+        )
+    if kept.body_kind == "made" and rebuild is not None:
+        response = await rebuild(kept.created_ids[0])
         response.status_code = kept.status
-        response.raw_headers.append(_REPLAY)
+        response.raw_headers.append(_REPLAY_HEADER)
         return response
-    if kept.shown != "whole":
-        raise AnswerNotKept(f"This request was done, with status {kept.status}; its answer was too large to be kept.", answered=kept.status)
+    if kept.body_kind != "whole":
+        raise ResponseNotStored(
+            f"This request was done, with status {kept.status}; its answer was too large to be kept.", answered=kept.status
+        )
     response = Response(kept.body, kept.status)
-    response.raw_headers = [*((name.encode("latin-1"), value.encode("latin-1")) for name, value in kept.headers), _REPLAY]
+    response.raw_headers = [*((name.encode("latin-1"), value.encode("latin-1")) for name, value in kept.headers), _REPLAY_HEADER]
     return response

@@ -10,22 +10,22 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rookery.kernel.errors import WrongSettings
-from rookery.kernel.http.describing import describe, tag
+from rookery.kernel.http.openapi import document_route, tag
 from rookery.kernel.http.routes import Route
 from rookery.kernel.metrics import Metrics
 
 _log = structlog.stdlib.get_logger("rookery.metrics")
 
-_HOST = "127.0.0.1"
-_HEAD_S = 5.0
-_ANSWER_S = 10.0
-_MAX_HEAD = 16 * 1024
-_MOST = 20
+_LOOPBACK_HOST = "127.0.0.1"
+_HEAD_TIMEOUT_S = 5.0
+_RESPONSE_TIMEOUT_S = 10.0
+_MAX_HEAD_BYTES = 16 * 1024
+_MAX_CONNECTIONS = 20
 """Connections at once; a scraper has one."""
 
 
 @tag("Operation")
-class MetricsPage:
+class MetricsRoutes:
     """The figures of this process, as Prometheus reads them."""
 
     def __init__(self, metrics: Metrics) -> None:
@@ -37,22 +37,22 @@ class MetricsPage:
             Route(
                 method="GET",
                 path="/metrics",
-                handler=self.show,
-                needs="platform:metrics",
+                handler=self.get_metrics,
+                required_scope="platform:metrics",
                 operation_id="get_metrics",
                 summary="Show metrics for Prometheus",
                 ignores_query=True,
             )
         ]
 
-    @describe(media=("text/plain", "application/openmetrics-text"))
-    async def show(self, request: Request) -> Response:
+    @document_route(media_types=("text/plain", "application/openmetrics-text"))
+    async def get_metrics(self, request: Request) -> Response:
         """Return the metrics of this process in Prometheus' text format, or as OpenMetrics if `Accept` asks for it."""
         text, media_type = await self._metrics.scrape(request.headers.get("accept", ""))
         return Response(text, headers={"Content-Type": media_type})
 
 
-class MetricsPort:
+class MetricsServer:
     """
     A server on 127.0.0.1 that knows one page and asks for no key.
 
@@ -61,14 +61,14 @@ class MetricsPort:
 
     def __init__(self, metrics: Metrics, port: int) -> None:
         self._metrics = metrics
-        self._wanted = port
+        self._requested_port = port
         self._server: asyncio.Server | None = None
-        self._open = 0
+        self._connection_count = 0
 
     @property
     def port(self) -> int:
         """The port listened on."""
-        return self._wanted if self._server is None else self._server.sockets[0].getsockname()[1]
+        return self._requested_port if self._server is None else self._server.sockets[0].getsockname()[1]
 
     async def start(self) -> None:
         """
@@ -78,11 +78,11 @@ class MetricsPort:
             WrongSettings: Somebody does already.
         """
         try:
-            self._server = await asyncio.start_server(self._serve, _HOST, self._wanted, limit=_MAX_HEAD)
+            self._server = await asyncio.start_server(self._serve, _LOOPBACK_HOST, self._requested_port, limit=_MAX_HEAD_BYTES)
         except OSError as error:
-            reason = "somebody listens there already" if self._wanted else error.strerror
-            raise WrongSettings(f"ROOKERY_METRICS_PORT: cannot listen on {_HOST}:{self._wanted}: {reason}.") from error
-        _log.info("metrics.listening", url=f"http://{_HOST}:{self.port}/metrics")
+            reason = "somebody listens there already" if self._requested_port else error.strerror
+            raise WrongSettings(f"ROOKERY_METRICS_PORT: cannot listen on {_LOOPBACK_HOST}:{self._requested_port}: {reason}.") from error
+        _log.info("metrics.listening", url=f"http://{_LOOPBACK_HOST}:{self.port}/metrics")
 
     async def aclose(self) -> None:
         """Stop listening; what is being answered is cut off."""
@@ -90,41 +90,41 @@ class MetricsPort:
             self._server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open += 1
+        self._connection_count += 1
         try:
-            if self._open <= _MOST:
-                async with asyncio.timeout(_HEAD_S):
+            if self._connection_count <= _MAX_CONNECTIONS:
+                async with asyncio.timeout(_HEAD_TIMEOUT_S):
                     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-                async with asyncio.timeout(_ANSWER_S):
-                    writer.write(await self._answer(head))
+                async with asyncio.timeout(_RESPONSE_TIMEOUT_S):
+                    writer.write(await self._respond(head))
                     await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # who does not finish a question gets no answer
         except Exception:  # noqa: BLE001 - the top of a request: logged, and the others go on
             _log.exception("metrics.failed")
         finally:
-            self._open -= 1
+            self._connection_count -= 1
             writer.close()
             with contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(1):
                     await writer.wait_closed()
 
-    async def _answer(self, head: str) -> bytes:
+    async def _respond(self, head: str) -> bytes:
         line, *lines = head.split("\r\n")
         method, _, rest = line.partition(" ")
         headers = {name.strip().lower(): value.strip() for name, _, value in (each.partition(":") for each in lines)}
-        if headers.get("host", "").rpartition(":")[0] not in {_HOST, "localhost"}:
-            return _reply("421 Misdirected Request", "text/plain", b"This page is at 127.0.0.1 alone.\n")
+        if headers.get("host", "").rpartition(":")[0] not in {_LOOPBACK_HOST, "localhost"}:
+            return _encode_response("421 Misdirected Request", "text/plain", b"This page is at 127.0.0.1 alone.\n")
         if rest.partition(" ")[0].partition("?")[0] != "/metrics":
-            return _reply("404 Not Found", "text/plain", b"There is nothing here but /metrics.\n")
+            return _encode_response("404 Not Found", "text/plain", b"There is nothing here but /metrics.\n")
         if method not in {"GET", "HEAD"}:
-            return _reply("405 Method Not Allowed", "text/plain", b"This path takes GET.\n", ("Allow: GET, HEAD",))
+            return _encode_response("405 Method Not Allowed", "text/plain", b"This path takes GET.\n", ("Allow: GET, HEAD",))
         text, media_type = await self._metrics.scrape(headers.get("accept", ""))
-        answer = _reply("200 OK", media_type, text)
+        answer = _encode_response("200 OK", media_type, text)
         return answer if method == "GET" else answer.partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
 
 
-def _reply(status: str, media_type: str, body: bytes, more: tuple[str, ...] = ()) -> bytes:
+def _encode_response(status: str, media_type: str, body: bytes, more: tuple[str, ...] = ()) -> bytes:
     lines = (
         f"HTTP/1.1 {status}",
         f"Content-Type: {media_type}",

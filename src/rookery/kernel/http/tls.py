@@ -10,24 +10,24 @@ import ssl
 import structlog
 import uvicorn
 
-from rookery.kernel.http.connection import Connection
-from rookery.kernel.http.crowd import Crowd, Place
+from rookery.kernel.http.connection import HttpConnection
+from rookery.kernel.http.connection_limit import ConnectionLimiter, ConnectionSlot
 
 _log = structlog.stdlib.get_logger("rookery.connections")
 
-HANDSHAKE_S = 10.0
+HANDSHAKE_TIMEOUT_S = 10.0
 
 
-class _Handshake:
+class _PendingHandshake:
     """A connection that has a place and no keys yet; its transport shows itself only once it has."""
 
     def __init__(self, accepted: socket.socket) -> None:
         self._accepted = accepted
 
-    def unsent(self) -> int:
+    def unsent_bytes(self) -> int:
         return 0
 
-    def turn_out(self) -> None:
+    def abort(self) -> None:
         with contextlib.suppress(OSError):
             self._accepted.shutdown(socket.SHUT_RDWR)
 
@@ -39,27 +39,27 @@ class TlsServer(uvicorn.Server):
     uvicorn's way gives a stranger 60 s for the handshake, and tells nobody of the connection before; so they would be without limit.
     """
 
-    def __init__(self, config: uvicorn.Config, crowd: Crowd, context: ssl.SSLContext) -> None:
+    def __init__(self, config: uvicorn.Config, limiter: ConnectionLimiter, context: ssl.SSLContext) -> None:
         super().__init__(config)
-        self._crowd = crowd
+        self._limiter = limiter
         self._context = context
-        self._accepting = list[asyncio.Task[None]]()
-        self._greeting = dict[asyncio.Task[None], _Handshake]()
+        self._accept_tasks = list[asyncio.Task[None]]()
+        self._handshakes = dict[asyncio.Task[None], _PendingHandshake]()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=[])
         for listening in sockets or ():
             listening.setblocking(False)
-            self._accepting.append(asyncio.create_task(self._accept(listening)))
+            self._accept_tasks.append(asyncio.create_task(self._accept_forever(listening)))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        for task in self._accepting:
+        for task in self._accept_tasks:
             task.cancel()
-        for handshake in self._greeting.values():
-            handshake.turn_out()
+        for handshake in self._handshakes.values():
+            handshake.abort()
         await super().shutdown(sockets)
 
-    async def _accept(self, listening: socket.socket) -> None:
+    async def _accept_forever(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         while True:
             try:
@@ -68,23 +68,23 @@ class TlsServer(uvicorn.Server):
                 _log.debug("connections.not_accepted", reason=str(error))
                 await asyncio.sleep(0.01)
                 continue
-            handshake = _Handshake(accepted)
-            place = self._crowd.enter(address[0], handshake)
+            handshake = _PendingHandshake(accepted)
+            place = self._limiter.acquire(address[0], handshake)
             if place is None:
                 accepted.close()
                 continue
-            task = asyncio.create_task(self._greet(accepted, place))
-            self._greeting[task] = handshake
-            task.add_done_callback(self._greeting.pop)
+            task = asyncio.create_task(self._handshake(accepted, place))
+            self._handshakes[task] = handshake
+            task.add_done_callback(self._handshakes.pop)
 
-    async def _greet(self, accepted: socket.socket, place: Place) -> None:
+    async def _handshake(self, accepted: socket.socket, slot: ConnectionSlot) -> None:
         loop = asyncio.get_running_loop()
 
-        def connection() -> Connection:
-            return Connection(self.config, self.server_state, self.lifespan.state, crowd=self._crowd, place=place)
+        def connection() -> HttpConnection:
+            return HttpConnection(self.config, self.server_state, self.lifespan.state, limiter=self._limiter, slot=slot)
 
         try:
-            await loop.connect_accepted_socket(connection, accepted, ssl=self._context, ssl_handshake_timeout=HANDSHAKE_S)
+            await loop.connect_accepted_socket(connection, accepted, ssl=self._context, ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S)
         except OSError as error:
-            place.leave()
+            slot.release()
             _log.debug("connections.no_handshake", reason=str(error))

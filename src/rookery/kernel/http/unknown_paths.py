@@ -10,39 +10,39 @@ from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
-from rookery.kernel.http.replies import UnknownRoute, error_reply
-from rookery.kernel.http.routes import Mounted
+from rookery.kernel.http.responses import RouteNotFound, error_response
+from rookery.kernel.http.routes import RouteTable
 from rookery.kernel.redaction import redact
-from rookery.kernel.suggestions import nearest
+from rookery.kernel.suggestions import find_nearest
 
 _PERMANENT_REDIRECT = 308
-_MAX_SHOWN = 200
-_MAX_BELOW = 3
+_MAX_PATH_LENGTH = 200
+_MAX_SUGGESTIONS = 3
 _MAX_SEGMENTS = 12
 """Longer paths are compared with none."""
 
 
-class UnknownPaths:
+class UnknownPathHandler:
     """
     What serves paths that no route has; an ASGI application.
 
     Args:
-        mounted: The routes there are.
+        table: The routes there are.
         aliases: Paths that others use for one of ours, such as `/docs`, by theirs.
     """
 
-    def __init__(self, mounted: Mounted, aliases: Mapping[str, str]) -> None:
-        self._mounted = mounted
-        self._aliases = {alias: path for alias, path in aliases.items() if path in mounted.methods}
+    def __init__(self, table: RouteTable, aliases: Mapping[str, str]) -> None:
+        self._table = table
+        self._aliases = {alias: path for alias, path in aliases.items() if path in table.methods_by_path}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Redirect, or answer 404."""
         path = cast("str", scope["path"])
-        target = self._target(scope, path)
-        response = self._refusal(path) if target is None else _redirect(scope, target)
+        target = self._redirect_target(scope, path)
+        response = self._not_found_response(path) if target is None else _redirect_response(scope, target)
         await response(scope, receive, send)
 
-    def _target(self, scope: Scope, path: str) -> str | None:
+    def _redirect_target(self, scope: Scope, path: str) -> str | None:
         """Return the path that a request is redirected to: without the slash at its end, or ours for an alias."""
         bare = path.rstrip("/")
         if bare in self._aliases:
@@ -50,51 +50,53 @@ class UnknownPaths:
         if bare == path or not bare or path.startswith("//"):
             return None
         without = {**scope, "path": bare}
-        is_known = any(route.matches(without)[0] is not Match.NONE for route in self._mounted.app.router.routes)
+        is_known = any(route.matches(without)[0] is not Match.NONE for route in self._table.app.router.routes)
         raw = cast("bytes", scope.get("raw_path") or path.encode()).partition(b"?")[0].decode("latin-1")
         return raw.rstrip("/") if is_known else None
 
-    def _refusal(self, path: str) -> Response:
-        shown = redact(path)[:_MAX_SHOWN]  # whoever puts a key into the path must not find it in their logs
-        near = self._near(path.rstrip("/"))
+    def _not_found_response(self, path: str) -> Response:
+        shown = redact(path)[:_MAX_PATH_LENGTH]  # whoever puts a key into the path must not find it in their logs
+        near = self._nearest_paths(path.rstrip("/"))
         if not near:
-            return error_reply(UnknownRoute(f"There is nothing at {shown!r}. GET / lists where to begin."))
+            return error_response(RouteNotFound(f"There is nothing at {shown!r}. GET / lists where to begin."))
         listed = ", ".join(repr(each) for each in near)
-        return error_reply(UnknownRoute(f"There is nothing at {shown!r}; the nearest is {listed}.", nearest=near))
+        return error_response(RouteNotFound(f"There is nothing at {shown!r}; the nearest is {listed}.", nearest=near))
 
-    def _near(self, path: str) -> list[str]:
+    def _nearest_paths(self, path: str) -> list[str]:
         """Return the first paths below *path*, or else the one that differs in one segment that is nearly right."""
-        below = [known for known in self._known if path and known.startswith(f"{path}/")]
+        below = [known for known in self._known_paths if path and known.startswith(f"{path}/")]
         if below:
-            return below[:_MAX_BELOW]
+            return below[:_MAX_SUGGESTIONS]
         segments = path.split("/")
         if len(segments) > _MAX_SEGMENTS:
             return []
         candidates: dict[str, list[str]] = {}
-        for known, its in self._segments:
-            wrong = [place for place, (one, other) in enumerate(zip(segments, its, strict=False)) if one != other and not _is_free(other)]
+        for known, its in self._path_segments:
+            wrong = [
+                place for place, (one, other) in enumerate(zip(segments, its, strict=False)) if one != other and not _is_parameter(other)
+            ]
             if len(its) == len(segments) and len(wrong) == 1:
                 candidates.setdefault(segments[wrong[0]], []).append(known)
         for segment, paths in candidates.items():
             place = segments.index(segment)
-            meant = nearest(segment, [each.split("/")[place] for each in paths])
+            meant = find_nearest(segment, [each.split("/")[place] for each in paths])
             if meant is not None:
                 return [each for each in paths if each.split("/")[place] == meant][:1]
         return []
 
     @cached_property
-    def _known(self) -> list[str]:
-        return sorted(self._mounted.methods, key=lambda path: (path.count("/"), path))
+    def _known_paths(self) -> list[str]:
+        return sorted(self._table.methods_by_path, key=lambda path: (path.count("/"), path))
 
     @cached_property
-    def _segments(self) -> list[tuple[str, list[str]]]:
-        return [(path, path.split("/")) for path in self._known]
+    def _path_segments(self) -> list[tuple[str, list[str]]]:
+        return [(path, path.split("/")) for path in self._known_paths]
 
 
-def _is_free(segment: str) -> bool:
+def _is_parameter(segment: str) -> bool:
     return segment.startswith("{")
 
 
-def _redirect(scope: Scope, path: str) -> Response:
+def _redirect_response(scope: Scope, path: str) -> Response:
     query = cast("bytes", scope["query_string"]).decode("latin-1")
     return Response(status_code=_PERMANENT_REDIRECT, headers={"Location": f"{path}?{query}" if query else path})

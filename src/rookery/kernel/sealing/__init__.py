@@ -6,9 +6,19 @@ not open. Which key seals is told by the record store itself, so that all proces
 """
 
 from rookery.kernel.sealing.columns import SealedColumn
-from rookery.kernel.sealing.keys import Place, SecretKey, Unreadable
-from rookery.kernel.sealing.rotation import Inspection, Rotated, Rotation
+from rookery.kernel.sealing.key_source import KeySource
+from rookery.kernel.sealing.keys import DecryptionFailed, SealContext, SecretKey
+from rookery.kernel.sealing.rotation import KeyRotation, RotationResult, SealingReport
 from rookery.kernel.sealing.sealer import Sealer
-from rookery.kernel.sealing.source import KeySource
 
-__all__ = ["Inspection", "KeySource", "Place", "Rotated", "Rotation", "SealedColumn", "Sealer", "SecretKey", "Unreadable"]
+__all__ = [
+    "DecryptionFailed",
+    "KeyRotation",
+    "KeySource",
+    "RotationResult",
+    "SealContext",
+    "SealedColumn",
+    "Sealer",
+    "SealingReport",
+    "SecretKey",
+]

@@ -13,15 +13,15 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.secret import Secret
 
-_VERSION = b"\x01"
+_FORMAT_VERSION = b"\x01"
 _ID_BYTES = 8
 _NONCE_BYTES = 24
 _SUBKEY_BYTES = 12
-HEAD_BYTES = len(_VERSION) + _ID_BYTES
+HEAD_BYTES = len(_FORMAT_VERSION) + _ID_BYTES
 """Every sealed text begins with its version and its key's id; texts of one key have one head."""
 
 
-class Unreadable(EngineUnavailable):
+class DecryptionFailed(EngineUnavailable):
     """What is sealed cannot be opened: by another key, damaged, or moved from where it belongs."""
 
     def __init__(self, reason: str) -> None:
@@ -29,15 +29,15 @@ class Unreadable(EngineUnavailable):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a sealed text belongs: *what* it is, whose, and the row that holds it. It opens nowhere else."""
+class SealContext:
+    """Where a sealed text belongs: *purpose* it is, whose, and the row that holds it. It opens nowhere else."""
 
-    what: str
+    purpose: str
     workspace_id: int
     id: str
 
     def __bytes__(self) -> bytes:
-        return orjson.dumps([self.what, self.workspace_id, self.id])
+        return orjson.dumps([self.purpose, self.workspace_id, self.id])
 
 
 class SecretKey:
@@ -58,33 +58,33 @@ class SecretKey:
         named = hmac.digest(extracted, b"id\x01", "sha256")[:_ID_BYTES]
         self._root = hmac.digest(extracted, b"seal\x01", "sha256")
         self.id = named.hex()
-        self.head = _VERSION + named
+        self.head = _FORMAT_VERSION + named
 
     def __repr__(self) -> str:
         return f"SecretKey({self.id})"
 
-    def seal(self, text: bytes, place: Place) -> bytes:
-        """Return *text*, 49 bytes longer, so that only this key opens it, at *place*; its length is not hidden."""
+    def seal(self, text: bytes, context: SealContext) -> bytes:
+        """Return *text*, 49 bytes longer, so that only this key opens it, at *context*; its length is not hidden."""
         nonce = os.urandom(_NONCE_BYTES)
-        return self.head + nonce + self._cipher(nonce).encrypt(nonce[_SUBKEY_BYTES:], text, self.head + bytes(place))
+        return self.head + nonce + self._cipher(nonce).encrypt(nonce[_SUBKEY_BYTES:], text, self.head + bytes(context))
 
-    def open(self, sealed: bytes, place: Place) -> bytes:
+    def open(self, sealed: bytes, context: SealContext) -> bytes:
         """
-        Return the text that this key sealed for *place*.
+        Return the text that this key sealed for *context*.
 
         Raises:
             Unreadable: It did not, or something was changed since.
         """
         nonce, rest = sealed[HEAD_BYTES : HEAD_BYTES + _NONCE_BYTES], sealed[HEAD_BYTES + _NONCE_BYTES :]
         try:
-            return self._cipher(nonce).decrypt(nonce[_SUBKEY_BYTES:], rest, sealed[:HEAD_BYTES] + bytes(place))
+            return self._cipher(nonce).decrypt(nonce[_SUBKEY_BYTES:], rest, sealed[:HEAD_BYTES] + bytes(context))
         except (InvalidTag, ValueError) as error:
-            raise Unreadable(f"a sealed {place.what} is damaged, or not where it was sealed for") from error
+            raise DecryptionFailed(f"a sealed {context.purpose} is damaged, or not where it was sealed for") from error
 
     def _cipher(self, nonce: bytes) -> AESGCM:
         return AESGCM(hmac.digest(self._root, nonce[:_SUBKEY_BYTES], "sha256"))
 
 
-def id_of(head: bytes) -> str | None:
+def parse_key_id(head: bytes) -> str | None:
     """Return the id of the key that sealed what begins with *head*; None: nothing of ours does."""
-    return head[1:HEAD_BYTES].hex() if len(head) >= HEAD_BYTES and head[:1] == _VERSION else None
+    return head[1:HEAD_BYTES].hex() if len(head) >= HEAD_BYTES and head[:1] == _FORMAT_VERSION else None

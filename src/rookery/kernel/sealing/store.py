@@ -17,21 +17,23 @@ sealing = Table(
     Column("since", BigInteger, nullable=False),
 )
 
-_NAME = "records"
-_STATE = select(sealing).where(sealing.c.name == bindparam("of_name"))
+_ROW_NAME = "records"
+_SELECT_STATE = select(sealing).where(sealing.c.name == bindparam("of_name"))
 # A change of keys waits for those who seal at this moment, and they for it; others who seal do not wait. SQLite has one writer.
-_HELD = _STATE.with_for_update(read=True)
-_BEGIN = upsert(sealing, index_elements=["name"])
+_SELECT_STATE_LOCKED = _SELECT_STATE.with_for_update(read=True)
+_INSERT_STATE = upsert(sealing, index_elements=["name"])
 _SWITCH = (
     update(sealing)
     .where(sealing.c.name == bindparam("of_name"), sealing.c.key_id == bindparam("was"))
     .values(key_id=bindparam("to"), previous_id=bindparam("was"), since=bindparam("at"))
 )
-_SETTLE = update(sealing).where(sealing.c.name == bindparam("of_name"), sealing.c.key_id == bindparam("key")).values(previous_id=None)
+_CLEAR_PREVIOUS = (
+    update(sealing).where(sealing.c.name == bindparam("of_name"), sealing.c.key_id == bindparam("key")).values(previous_id=None)
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class SealingState:
     """
     Which key seals.
 
@@ -43,30 +45,30 @@ class State:
     previous_id: str | None
 
 
-def state(tx: Tx) -> State | None:
+def get_state(tx: Tx) -> SealingState | None:
     """Return the state; None: nothing was ever sealed here."""
-    return _state(tx.one(_STATE, {"of_name": _NAME}))
+    return _state_from_row(tx.fetch_one(_SELECT_STATE, {"of_name": _ROW_NAME}))
 
 
-def held(tx: Tx) -> State | None:
+def lock_state(tx: Tx) -> SealingState | None:
     """Return the state, which stays as it is until this transaction ends."""
-    return _state(tx.one(_HELD, {"of_name": _NAME}))
+    return _state_from_row(tx.fetch_one(_SELECT_STATE_LOCKED, {"of_name": _ROW_NAME}))
 
 
-def begin(tx: Tx, key_id: str, *, at: int) -> None:
+def insert_state(tx: Tx, key_id: str, *, now_us: int) -> None:
     """Let *key_id* be the first key, unless there was one."""
-    tx.run(_BEGIN, {"name": _NAME, "key_id": key_id, "previous_id": None, "since": at})
+    tx.execute(_INSERT_STATE, {"name": _ROW_NAME, "key_id": key_id, "previous_id": None, "since": now_us})
 
 
-def switch(tx: Tx, *, was: str, to: str, at: int) -> bool:
-    """Let *to* seal from now on; false if *was* is not the key that seals, so that nothing is done."""
-    return tx.run(_SWITCH, {"of_name": _NAME, "was": was, "to": to, "at": at}) == 1
+def switch_key(tx: Tx, *, old_key_id: str, new_key_id: str, now_us: int) -> bool:
+    """Let *new_key_id* seal from now on; false if *old_key_id* is not the key that seals, so that nothing is done."""
+    return tx.execute(_SWITCH, {"of_name": _ROW_NAME, "was": old_key_id, "to": new_key_id, "at": now_us}) == 1
 
 
-def settle(tx: Tx, key_id: str) -> None:
+def clear_previous_key(tx: Tx, key_id: str) -> None:
     """Note that everything is sealed by *key_id*, if that is still the key."""
-    tx.run(_SETTLE, {"of_name": _NAME, "key": key_id})
+    tx.execute(_CLEAR_PREVIOUS, {"of_name": _ROW_NAME, "key": key_id})
 
 
-def _state(row: Row | None) -> State | None:
-    return None if row is None else State(key_id=row.text("key_id"), previous_id=row.maybe_text("previous_id"))
+def _state_from_row(row: Row | None) -> SealingState | None:
+    return None if row is None else SealingState(key_id=row.text("key_id"), previous_id=row.maybe_text("previous_id"))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import typer
 
-from rookery.memory.commands import forgetting, indexes, tidying, training
+from rookery.memory.commands import forget, indexes, maintenance, training
 
 app = typer.Typer(help="Look after the shared memory.", no_args_is_help=True)
 
 indexes.register(app)
-tidying.register(app)
-forgetting.register(app)
+maintenance.register(app)
+forget.register(app)
 training.register(app)

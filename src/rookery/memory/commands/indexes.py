@@ -10,10 +10,21 @@ from typing import Annotated
 
 import typer
 
-from rookery.memory.commands.opening import Anywhere, DryRun, Json, Opened, Opens, Org, Project, Resume, one_or_all, opens
-from rookery.memory.commands.showing import Screen
-from rookery.memory.maintenance.lifecycle import Wanted
-from rookery.memory.runs import Report
+from rookery.memory.batch_runs import RunReport
+from rookery.memory.commands.command_context import (
+    AllWorkspacesOption,
+    DryRun,
+    Json,
+    MaintenanceCommandContext,
+    MaintenancePlatform,
+    Org,
+    Project,
+    Resume,
+    get_platform,
+    resolve_workspace_or_all,
+)
+from rookery.memory.commands.report_output import RunReportPrinter
+from rookery.memory.maintenance.reindexing import ReindexRequest
 
 
 def register(brain: typer.Typer) -> None:
@@ -26,7 +37,7 @@ def reindex(
     context: typer.Context,
     org: Org = None,
     project: Project = None,
-    workspace: Anywhere = None,
+    workspace: AllWorkspacesOption = None,
     *,
     stale: Annotated[bool, typer.Option("--stale", help="Only memories that are not indexed as they are now.")] = False,
     elastic_only: Annotated[bool, typer.Option("--elastic-only", help="Only the full-text index, without embedding.")] = False,
@@ -35,9 +46,9 @@ def reindex(
     as_json: Json = False,
 ) -> None:
     """Embed and index matching memories again; safe while the server runs."""
-    wanted = Wanted(org=org, project=project, is_stale=stale, words_only=elastic_only, resume=resume)
-    screen = Screen(as_json=as_json, lists=dry_run, dry_run=dry_run)
-    screen.close(asyncio.run(_reindex(opens(context), wanted, workspace, screen)))
+    wanted = ReindexRequest(org=org, project=project, is_stale=stale, words_only=elastic_only, resume=resume)
+    screen = RunReportPrinter(as_json=as_json, lists_items=dry_run, dry_run=dry_run)
+    screen.print_report(asyncio.run(_reindex(get_platform(context), wanted, workspace, screen)))
 
 
 def elastic_setup(
@@ -47,26 +58,28 @@ def elastic_setup(
     as_json: Json = False,
 ) -> None:
     """Create the full-text index; done again it changes nothing."""
-    asyncio.run(_setup(opens(context), workspace))
+    asyncio.run(_setup(get_platform(context), workspace))
     typer.echo(json.dumps({"ready": True}) if as_json else "The full-text index is ready.")
 
 
-async def _setup(platform: Opens, workspace: str | None) -> None:
+async def _setup(platform: MaintenanceCommandContext, workspace: str | None) -> None:
     async with platform.open() as opened:
-        await one_or_all(opened, workspace)
-        await opened.lifecycle.setup_texts()
+        await resolve_workspace_or_all(opened, workspace)
+        await opened.reindexer.setup_text_index()
 
 
-async def _reindex(platform: Opens, wanted: Wanted, workspace: str | None, screen: Screen) -> Report:
+async def _reindex(
+    platform: MaintenanceCommandContext, request: ReindexRequest, workspace: str | None, printer: RunReportPrinter
+) -> RunReport:
     async with platform.open() as opened:
-        wanted = replace(wanted, workspace_id=await one_or_all(opened, workspace))
-        with screen.watch("Indexing") as watch:
-            if screen.dry_run:
-                return await _preview(opened, wanted, screen)
-            return await opened.lifecycle.reindex(wanted, on_progress=watch.progress)
+        request = replace(request, workspace_id=await resolve_workspace_or_all(opened, workspace))
+        with printer.observe("Indexing") as watch:
+            if printer.dry_run:
+                return await _preview(opened, request, printer)
+            return await opened.reindexer.reindex(request, on_progress=watch.on_progress)
 
 
-async def _preview(opened: Opened, wanted: Wanted, screen: Screen) -> Report:
+async def _preview(command_context: MaintenancePlatform, request: ReindexRequest, printer: RunReportPrinter) -> RunReport:
     started_s = time.perf_counter()
-    total = await opened.lifecycle.preview(wanted, screen.item)
-    return Report(total=total, successes=0, failures=0, duration_s=time.perf_counter() - started_s)
+    total = await command_context.reindexer.preview(request, printer.print_item)
+    return RunReport(total=total, successes=0, failures=0, duration_s=time.perf_counter() - started_s)

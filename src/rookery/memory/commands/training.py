@@ -11,13 +11,21 @@ from typing import Annotated, TextIO, TypeVar
 
 import typer
 
-from rookery.access.commands.printing import progress
-from rookery.access.commands.reading import Out, new_file
-from rookery.kernel.clock import iso
-from rookery.memory.commands.opening import Json, Opened, Opens, Where, one, opens, wrong
-from rookery.memory.maintenance.cleaning import finders
-from rookery.memory.maintenance.cleaning.marks import Finder, strip
-from rookery.memory.past import Schooling, Taught
+from rookery.access.commands.options import OutputOption, open_new_file
+from rookery.access.commands.output import show_progress
+from rookery.kernel.clock import format_iso
+from rookery.memory.commands.command_context import (
+    Json,
+    MaintenanceCommandContext,
+    MaintenancePlatform,
+    WorkspaceOption,
+    fail_usage,
+    get_platform,
+    resolve_workspace,
+)
+from rookery.memory.maintenance.cleaning import load_finders
+from rookery.memory.maintenance.cleaning.redaction import PiiFinder, redact
+from rookery.memory.recall_records import LabelledMemory, TrainingStatus
 
 T = TypeVar("T")
 
@@ -30,7 +38,7 @@ def register(brain: typer.Typer) -> None:
 
 def training(
     context: typer.Context,
-    workspace: Where = None,
+    workspace: WorkspaceOption = None,
     *,
     on: Annotated[bool, typer.Option("--on", help="Keep rows from now on.")] = False,
     off: Annotated[bool, typer.Option("--off", help="Keep no more rows.")] = False,
@@ -40,65 +48,67 @@ def training(
 ) -> None:
     """Keep rows to train on in a workspace, or no more; without an option, tell whether it does."""
     if on and off:
-        wrong("Say either --on or --off.")
+        fail_usage("Say either --on or --off.")
     if forget and not yes:
         if not sys.stdin.isatty():
-            wrong("The rows cannot be brought back. Say --yes to delete them.")
+            fail_usage("The rows cannot be brought back. Say --yes to delete them.")
         typer.confirm("Delete all training rows of the workspace?", abort=True, err=True)
 
-    async def work(opened: Opened, workspace_id: int) -> tuple[Schooling, int]:
+    async def work(opened: MaintenancePlatform, workspace_id: int) -> tuple[TrainingStatus, int]:
         if on or off:
-            await opened.training.switch(workspace_id, on=on)
-        gone = await opened.training.forget(workspace_id) if forget else 0
-        return await opened.training.standing(workspace_id), gone
+            await opened.training.set_enabled(workspace_id, is_enabled=on)
+        gone = await opened.training.delete_all(workspace_id) if forget else 0
+        return await opened.training.get_status(workspace_id), gone
 
-    standing, gone = asyncio.run(_with(opens(context), workspace, work))
-    since = None if standing.since is None else iso(standing.since)
+    standing, gone = asyncio.run(_run_in_workspace(get_platform(context), workspace, work))
+    since = None if standing.enabled_since is None else format_iso(standing.enabled_since)
     if as_json:
-        typer.echo(json.dumps({"on": since is not None, "since": since, "rows": standing.rows, "forgotten": gone}))
+        typer.echo(json.dumps({"on": since is not None, "since": since, "rows": standing.example_count, "forgotten": gone}))
         return
     kept = "Training rows are not kept" if since is None else f"Training rows are kept since {since}"
-    typer.echo(f"{kept}; there are {standing.rows:,}.{f' {gone:,} were deleted.' if forget else ''}")
+    typer.echo(f"{kept}; there are {standing.example_count:,}.{f' {gone:,} were deleted.' if forget else ''}")
 
 
 def export_training(
     context: typer.Context,
-    workspace: Where = None,
-    out: Out = None,
+    workspace: WorkspaceOption = None,
+    out: OutputOption = None,
     *,
     strip_pii: Annotated[bool, typer.Option("--strip-pii", help=r"Put marks such as \[email] for personal data and secrets.")] = False,
 ) -> None:
     """Write the training rows of a workspace as JSON lines, each with its memory as it is now."""
-    known = finders() if strip_pii else ()
+    known = load_finders() if strip_pii else ()
 
-    async def work(opened: Opened, workspace_id: int, file: TextIO | None) -> int:
-        total, done = (await opened.training.standing(workspace_id)).rows, 0
-        with progress("Exporting", total) as bar:
-            async for page in opened.training.pages(workspace_id):
+    async def work(opened: MaintenancePlatform, workspace_id: int, file: TextIO | None) -> int:
+        total, done = (await opened.training.get_status(workspace_id)).example_count, 0
+        with show_progress("Exporting", total) as bar:
+            async for page in opened.training.iter_pages(workspace_id):
                 for taught in page:
-                    print(json.dumps(_line(taught, known), ensure_ascii=False), file=file)
+                    print(json.dumps(_to_json(taught, known), ensure_ascii=False), file=file)
                 done += len(page)
                 bar(done)
         return done
 
-    with new_file(out) as file:
-        done = asyncio.run(_with(opens(context), workspace, lambda opened, number: work(opened, number, file)))
-    _say(out, done)
+    with open_new_file(out) as file:
+        done = asyncio.run(_run_in_workspace(get_platform(context), workspace, lambda opened, number: work(opened, number, file)))
+    _print_summary(out, done)
 
 
-async def _with(platform: Opens, where: str | None, work: Callable[[Opened, int], Awaitable[T]]) -> T:
+async def _run_in_workspace(
+    platform: MaintenanceCommandContext, where: str | None, work: Callable[[MaintenancePlatform, int], Awaitable[T]]
+) -> T:
     async with platform.open() as opened:
-        return await work(opened, await one(opened, where))
+        return await work(opened, await resolve_workspace(opened, where))
 
 
-def _line(taught: Taught, known: Sequence[Finder]) -> Mapping[str, object]:
-    row, memory = taught.row, taught.memory
+def _to_json(example: LabelledMemory, finders: Sequence[PiiFinder]) -> Mapping[str, object]:
+    row, memory = example.example, example.memory
 
     def clean(text: str | None) -> str | None:
-        return strip(text, known).text if text is not None and known else text
+        return redact(text, finders).text if text is not None and finders else text
 
     return {
-        "verdict": row.lesson,
+        "verdict": row.label,
         "query": clean(row.query),
         "content": clean(memory.content),
         "memory_id": row.memory_id,
@@ -107,7 +117,7 @@ def _line(taught: Taught, known: Sequence[Finder]) -> Mapping[str, object]:
         "place": row.place,
         "semantic_rank": row.semantic_rank,
         "keyword_rank": row.keyword_rank,
-        "at": iso(row.at),
+        "at": format_iso(row.at),
         "type": memory.type,
         "tags": [clean(tag) for tag in memory.tags],
         "org": memory.org,
@@ -118,6 +128,6 @@ def _line(taught: Taught, known: Sequence[Finder]) -> Mapping[str, object]:
     }
 
 
-def _say(out: Path | None, done: int) -> None:
+def _print_summary(out: Path | None, done: int) -> None:
     """Tell how it ended, where that is no part of what was asked for."""
     typer.echo(f"{done:,} training rows{'' if out is None or str(out) == '-' else f' are in {out}'}", err=True)

@@ -10,27 +10,27 @@ from dataclasses import dataclass
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import OUTAGES
-from rookery.kernel.events import Bus, MemoryDeleted
-from rookery.kernel.jobs import Jobs
+from rookery.kernel.events import EventBus, MemoryDeleted
+from rookery.kernel.jobs import JobQueue
+from rookery.memory.batch_runs import RunItem, RunObserver, RunReport, null_observer
 from rookery.memory.indexing import Indexer
-from rookery.memory.maintenance.erasing import DELETED, Erasing
-from rookery.memory.maintenance.rounds import Course, Rounds, batches
+from rookery.memory.maintenance.batch_runner import BatchRun, BatchRunner, batch_reader
+from rookery.memory.maintenance.erasure import DELETED_TEXT, Erasure
 from rookery.memory.models import Memory
-from rookery.memory.records import remove, take_out
-from rookery.memory.runs import Item, Report, Watch, unwatched
-from rookery.memory.store import forgetting as store
+from rookery.memory.records import delete_memory, remove_from_primaries
+from rookery.memory.store import feedback_deletion as store
 from rookery.memory.store import records
-from rookery.memory.store.tidying import Range
+from rookery.memory.store.maintenance import MemorySelection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class ForgetRequest:
     """
     Which memories of a workspace to forget: those that meet all that is given, archived and expired ones too.
 
     Attributes:
         ids: Only these; without them, all that the others leave.
-        traces: Leave no traces, also of what was deleted otherwise; without criteria, nothing else.
+        erase_traces: Leave no traces, also of what was deleted otherwise; without criteria, nothing else.
     """
 
     workspace_id: int
@@ -39,7 +39,7 @@ class Wanted:
     project: str | None = None
     agent_id: str | None = None
     session_id: str | None = None
-    traces: bool = False
+    erase_traces: bool = False
     dry_run: bool = False
 
     @property
@@ -48,7 +48,7 @@ class Wanted:
         return bool(self.ids) or any(each is not None for each in (self.org, self.project, self.agent_id, self.session_id))
 
     @property
-    def why(self) -> str:
+    def reason(self) -> str:
         """What an item says of itself."""
         named = {"org": self.org, "project": self.project, "agent": self.agent_id, "session": self.session_id}
         said = ", ".join(f"{name} {value}" for name, value in named.items() if value is not None)
@@ -56,9 +56,9 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Forgotten:
+class _ForgottenMemory:
     memory: Memory
-    left_in: str | None
+    remaining_in: str | None
 
 
 class Forgetting:
@@ -69,72 +69,78 @@ class Forgetting:
     their engine is down.
     """
 
-    def __init__(self, *, db: Database, jobs: Jobs, indexer: Indexer, bus: Bus, clock: Clock, rounds: Rounds, erasing: Erasing) -> None:
+    def __init__(
+        self, *, db: Database, jobs: JobQueue, indexer: Indexer, bus: EventBus, clock: Clock, runner: BatchRunner, erasure: Erasure
+    ) -> None:
         self._db = db
         self._jobs = jobs
         self._indexer = indexer
         self._bus = bus
         self._clock = clock
-        self._rounds = rounds
-        self._erasing = erasing
+        self._runner = runner
+        self._erasure = erasure
 
-    async def run(self, wanted: Wanted, *, watch: Watch | None = None) -> Report:
+    async def run(self, request: ForgetRequest, *, observer: RunObserver | None = None) -> RunReport:
         """Forget, or tell what would be forgotten."""
-        watch = watch or unwatched()
+        observer = observer or null_observer()
         counts: Counter[str] = Counter({"deleted": 0})
 
         async def work(stretch: Sequence[Memory]) -> None:
-            gone = [_Forgotten(memory=memory, left_in=None) for memory in stretch]
-            if not wanted.dry_run:
+            gone = [_ForgottenMemory(memory=memory, remaining_in=None) for memory in stretch]
+            if not request.dry_run:
                 gone = await self._db.write(lambda tx: self._write(tx, stretch))
                 # Who forgets wants it gone now, also where no server runs; the jobs are for when this cannot be done.
                 with contextlib.suppress(*OUTAGES):
-                    await self._indexer.drop(wanted.workspace_id, [each.memory.id for each in gone])
+                    await self._indexer.delete(request.workspace_id, [each.memory.id for each in gone])
             for each in gone:
                 counts["deleted"] += 1
-                left = f"; its words were merged into {each.left_in} and changed there since: look at that one" if each.left_in else ""
-                watch.item(Item(id=each.memory.id, action="delete", why=wanted.why + left))
+                left = (
+                    f"; its words were merged into {each.remaining_in} and changed there since: look at that one"
+                    if each.remaining_in
+                    else ""
+                )
+                observer.on_item(RunItem(id=each.memory.id, action="delete", why=request.reason + left))
 
-        within = Range(
-            workspace_id=wanted.workspace_id,
-            ids=wanted.ids or None,
-            org=wanted.org,
-            project=wanted.project,
-            agent_id=wanted.agent_id,
-            session_id=wanted.session_id,
+        within = MemorySelection(
+            workspace_id=request.workspace_id,
+            ids=request.ids or None,
+            org=request.org,
+            project=request.project,
+            agent_id=request.agent_id,
+            session_id=request.session_id,
         )
 
         async def clear() -> None:
             nonlocal left
-            if wanted.traces and not wanted.dry_run:
-                await self._db.write(lambda tx: self._erasing.owe(tx, DELETED))
-            left = None if wanted.dry_run else await self._erasing.settle()
+            if request.erase_traces and not request.dry_run:
+                await self._db.write(lambda tx: self._erasure.add_pending(tx, DELETED_TEXT))
+            left = None if request.dry_run else await self._erasure.run()
 
         left: str | None = None
-        course = Course(name=f"forget {wanted.workspace_id}", of=within, resume=False, is_kept=False)
-        read = batches(within) if wanted.has_criteria else _none
-        gone = await self._rounds.through(course, read, work, watch=watch, last=clear)
-        if wanted.ids:
-            counts["absent"] = len(set(wanted.ids)) - gone.done
-        total = gone.total if wanted.has_criteria else 0
-        return Report(
+        course = BatchRun(name=f"forget {request.workspace_id}", selection=within, resume=False, is_resumable=False)
+        read = batch_reader(within) if request.has_criteria else _read_nothing
+        gone = await self._runner.run(course, read, work, observer=observer, after_all=clear)
+        if request.ids:
+            counts["absent"] = len(set(request.ids)) - gone.done
+        total = gone.total if request.has_criteria else 0
+        return RunReport(
             total=total, successes=gone.done, failures=0, duration_s=gone.duration_s, counts=dict(counts), stopped=gone.stopped or left
         )
 
-    def _write(self, tx: Tx, stretch: Sequence[Memory]) -> list[_Forgotten]:
-        now, gone = self._clock(), list[_Forgotten]()
+    def _write(self, tx: Tx, stretch: Sequence[Memory]) -> list[_ForgottenMemory]:
+        now, gone = self._clock(), list[_ForgottenMemory]()
         for each in stretch:
-            memory = records.locked(tx, each.workspace_id, each.id)
+            memory = records.lock_memory(tx, each.workspace_id, each.id)
             if memory is None:
                 continue
-            left_in = take_out(tx, self._jobs, memory, at=now)
-            store.unjudge(tx, memory.workspace_id, memory.id)
-            remove(tx, self._jobs, self._bus, memory, MemoryDeleted(workspace_id=memory.workspace_id, memory_id=memory.id, at=now))
-            self._erasing.owe(tx, DELETED)
-            gone.append(_Forgotten(memory=memory, left_in=left_in))
+            left_in = remove_from_primaries(tx, self._jobs, memory, at=now)
+            store.delete_feedback(tx, memory.workspace_id, memory.id)
+            delete_memory(tx, self._jobs, self._bus, memory, MemoryDeleted(workspace_id=memory.workspace_id, memory_id=memory.id, at=now))
+            self._erasure.add_pending(tx, DELETED_TEXT)
+            gone.append(_ForgottenMemory(memory=memory, remaining_in=left_in))
         return gone
 
 
-def _none(_: Tx, __: str) -> Sequence[Memory]:
+def _read_nothing(_: Tx, __: str) -> Sequence[Memory]:
     """Go through nothing."""
     return ()

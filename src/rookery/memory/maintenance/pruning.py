@@ -12,25 +12,25 @@ from itertools import groupby
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import OUTAGES
-from rookery.kernel.events import Bus, MemoryDeleted
-from rookery.kernel.jobs import Jobs
+from rookery.kernel.events import EventBus, MemoryDeleted
+from rookery.kernel.jobs import JobQueue
+from rookery.memory.batch_runs import BATCH_SIZE, RunItem, RunObserver, RunReport, null_observer
 from rookery.memory.indexing import Indexer
-from rookery.memory.maintenance.erasing import DELETED, Erasing
-from rookery.memory.maintenance.rounds import Course, Rounds
+from rookery.memory.maintenance.batch_runner import BatchRun, BatchRunner
+from rookery.memory.maintenance.erasure import DELETED_TEXT, Erasure
 from rookery.memory.models import Memory
-from rookery.memory.ranking import HALF_LIVES_DAYS, OTHER_HALF_LIFE_DAYS, decay
-from rookery.memory.records import put_away, remove
-from rookery.memory.runs import BATCH, Item, Report, Watch, unwatched
-from rookery.memory.store import records, tidying
-from rookery.memory.store.tidying import Range, Worth
+from rookery.memory.ranking import DEFAULT_HALF_LIFE_DAYS, HALF_LIVES_DAYS, decay_factor
+from rookery.memory.records import archive_memory, delete_memory
+from rookery.memory.store import maintenance, records
+from rookery.memory.store.maintenance import MemorySelection, PruneRow
 
-UNUSED_FOR = timedelta(days=180)
-UNUSED_UNDER = 0.3
+UNUSED_MIN_AGE = timedelta(days=180)
+UNUSED_MAX_CONFIDENCE = 0.3
 """Never returned by any recall for so long, and of no more effective confidence: a candidate (D-47)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class PruneRequest:
     """
     Which memories of a workspace to prune: those that meet any of the criteria.
 
@@ -56,12 +56,12 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Doomed:
-    """Who goes and why; *twin_of*: only while that one stays and says the same."""
+class _Removal:
+    """Who goes and why; *duplicate_of*: only while that one stays and says the same."""
 
-    worth: Worth
-    why: str
-    twin_of: str | None = None
+    row: PruneRow
+    reason: str
+    duplicate_of: str | None = None
 
 
 class Pruning:
@@ -71,12 +71,12 @@ class Pruning:
         self,
         *,
         db: Database,
-        jobs: Jobs,
+        jobs: JobQueue,
         indexer: Indexer,
-        bus: Bus,
+        bus: EventBus,
         clock: Clock,
-        rounds: Rounds,
-        erasing: Erasing,
+        runner: BatchRunner,
+        erasure: Erasure,
         half_lives_days: Mapping[str, int | None] | None = None,
     ) -> None:
         self._db = db
@@ -84,119 +84,121 @@ class Pruning:
         self._indexer = indexer
         self._bus = bus
         self._clock = clock
-        self._rounds = rounds
-        self._erasing = erasing
+        self._runner = runner
+        self._erasure = erasure
         self._half_lives_days = {**HALF_LIVES_DAYS, **(half_lives_days or {})}
 
-    async def run(self, wanted: Wanted, *, watch: Watch | None = None) -> Report:
+    async def run(self, request: PruneRequest, *, observer: RunObserver | None = None) -> RunReport:
         """Prune, or tell what would be pruned."""
-        watch = watch or unwatched()
+        observer = observer or null_observer()
         now = self._clock()
-        within = Range(workspace_id=wanted.workspace_id, at=now)
-        counts: Counter[str] = Counter({"deleted" if wanted.delete else "archived": 0, "candidates": 0})
+        within = MemorySelection(workspace_id=request.workspace_id, at=now)
+        counts: Counter[str] = Counter({"deleted" if request.delete else "archived": 0, "candidates": 0})
 
-        async def work(stretch: Sequence[Worth]) -> None:
-            doomed = [_Doomed(worth=each, why=why) for each in stretch if (why := self._why(wanted, each, now))]
-            await self._part_with(wanted, doomed, counts, watch)
-            going = {each.worth.id for each in doomed}
+        async def work(stretch: Sequence[PruneRow]) -> None:
+            doomed = [_Removal(row=each, reason=why) for each in stretch if (why := self._reason(request, each, now))]
+            await self._remove(request, doomed, counts, observer)
+            going = {each.row.id for each in doomed}
             for each in stretch:
                 if each.id not in going and self._is_unused(each, now):
                     counts["candidates"] += 1
-                    watch.item(Item(id=each.id, action="candidate", why=self._unused(each, now)))
+                    observer.on_item(RunItem(id=each.id, action="candidate", why=self._describe_unused(each, now)))
 
         async def deduplicate() -> None:
-            if wanted.deduplicate:
-                await self._deduplicate(wanted, within, counts, watch)
+            if request.deduplicate:
+                await self._deduplicate(request, within, counts, observer)
 
         left: str | None = None
 
         async def last() -> None:
             nonlocal left
             await deduplicate()
-            left = await self._erasing.settle() if wanted.delete and not wanted.dry_run else None
+            left = await self._erasure.run() if request.delete and not request.dry_run else None
 
-        gone = await self._rounds.through(
-            Course(name=f"prune {wanted.workspace_id}", of=within, resume=False, is_kept=False),
-            lambda tx, after: tidying.worths(tx, within, after=after, limit=BATCH),
+        gone = await self._runner.run(
+            BatchRun(name=f"prune {request.workspace_id}", selection=within, resume=False, is_resumable=False),
+            lambda tx, after: maintenance.list_prune_rows(tx, within, after=after, limit=BATCH_SIZE),
             work,
-            watch=watch,
-            last=last,
+            observer=observer,
+            after_all=last,
         )
-        return Report(
+        return RunReport(
             total=gone.total, successes=gone.done, failures=0, duration_s=gone.duration_s, counts=dict(counts), stopped=gone.stopped or left
         )
 
-    async def _deduplicate(self, wanted: Wanted, within: Range, counts: Counter[str], watch: Watch) -> None:
+    async def _deduplicate(self, request: PruneRequest, selection: MemorySelection, counts: Counter[str], observer: RunObserver) -> None:
         """Keep of each fingerprint the best that no other criterion takes."""
         after = ""
-        while fingerprints := await self._db.read(lambda tx, at=after: tidying.repeated(tx, within, after=at, limit=BATCH)):
-            twins = await self._db.read(lambda tx, of=fingerprints: tidying.twins(tx, within, of))
-            doomed = list[_Doomed]()
+        while fingerprints := await self._db.read(
+            lambda tx, at=after: maintenance.list_repeated_fingerprints(tx, selection, after=at, limit=BATCH_SIZE)
+        ):
+            twins = await self._db.read(lambda tx, of=fingerprints: maintenance.list_duplicates(tx, selection, of))
+            doomed = list[_Removal]()
             for _, same in groupby(twins, key=lambda each: each.fingerprint):
-                kept = [each for each in same if not self._why(wanted, each, within.at or self._clock())]
-                doomed += [_Doomed(worth=each, why=f"a duplicate of {kept[0].id}", twin_of=kept[0].id) for each in kept[1:]]
-            for start in range(0, len(doomed), BATCH):
-                await self._part_with(wanted, doomed[start : start + BATCH], counts, watch)
+                kept = [each for each in same if not self._reason(request, each, selection.at or self._clock())]
+                doomed += [_Removal(row=each, reason=f"a duplicate of {kept[0].id}", duplicate_of=kept[0].id) for each in kept[1:]]
+            for start in range(0, len(doomed), BATCH_SIZE):
+                await self._remove(request, doomed[start : start + BATCH_SIZE], counts, observer)
             after = fingerprints[-1]
 
-    async def _part_with(self, wanted: Wanted, doomed: Sequence[_Doomed], counts: Counter[str], watch: Watch) -> None:
-        if not doomed:
+    async def _remove(self, request: PruneRequest, removals: Sequence[_Removal], counts: Counter[str], observer: RunObserver) -> None:
+        if not removals:
             return
-        gone = set[str](each.worth.id for each in doomed)
-        if not wanted.dry_run:
-            gone = await self._db.write(lambda tx: self._write(tx, wanted, doomed))
-            if wanted.delete and gone:
+        gone = set[str](each.row.id for each in removals)
+        if not request.dry_run:
+            gone = await self._db.write(lambda tx: self._write(tx, request, removals))
+            if request.delete and gone:
                 # As `Forgetting` does, and for its reasons: what is deleted is gone when the command ends, also where no server runs.
                 with contextlib.suppress(*OUTAGES):
-                    await self._indexer.drop(wanted.workspace_id, sorted(gone))
-        action, name = ("delete", "deleted") if wanted.delete else ("archive", "archived")
-        for each in doomed:
-            if each.worth.id in gone:
+                    await self._indexer.delete(request.workspace_id, sorted(gone))
+        action, name = ("delete", "deleted") if request.delete else ("archive", "archived")
+        for each in removals:
+            if each.row.id in gone:
                 counts[name] += 1
-                watch.item(Item(id=each.worth.id, action=action, why=each.why))
+                observer.on_item(RunItem(id=each.row.id, action=action, why=each.reason))
 
-    def _write(self, tx: Tx, wanted: Wanted, doomed: Sequence[_Doomed]) -> set[str]:
+    def _write(self, tx: Tx, request: PruneRequest, removals: Sequence[_Removal]) -> set[str]:
         """Part with them as far as they are still what they were judged as; return those."""
         now, gone = self._clock(), set[str]()
-        ids = {each.worth.id for each in doomed} | {each.twin_of for each in doomed if each.twin_of}
-        held = {each: records.locked(tx, wanted.workspace_id, each) for each in sorted(ids)}
-        for each in doomed:
-            memory = held[each.worth.id]
-            if memory is None or memory.archived_at is not None or _changed(memory, each.worth):
+        ids = {each.row.id for each in removals} | {each.duplicate_of for each in removals if each.duplicate_of}
+        held = {each: records.lock_memory(tx, request.workspace_id, each) for each in sorted(ids)}
+        for each in removals:
+            memory = held[each.row.id]
+            if memory is None or memory.archived_at is not None or _has_changed(memory, each.row):
                 continue
-            twin = held[each.twin_of] if each.twin_of else None
-            if each.twin_of and (twin is None or twin.archived_at is not None or twin.content != memory.content):
+            twin = held[each.duplicate_of] if each.duplicate_of else None
+            if each.duplicate_of and (twin is None or twin.archived_at is not None or twin.content != memory.content):
                 continue
-            if wanted.delete:
+            if request.delete:
                 event = MemoryDeleted(workspace_id=memory.workspace_id, memory_id=memory.id, at=now)
-                remove(tx, self._jobs, self._bus, memory, event)
-                self._erasing.owe(tx, DELETED)
+                delete_memory(tx, self._jobs, self._bus, memory, event)
+                self._erasure.add_pending(tx, DELETED_TEXT)
             else:
-                put_away(tx, self._jobs, self._bus, memory, at=now)
+                archive_memory(tx, self._jobs, self._bus, memory, at=now)
             gone.add(memory.id)
         return gone
 
-    def _why(self, wanted: Wanted, worth: Worth, now: datetime) -> str | None:
+    def _reason(self, request: PruneRequest, row: PruneRow, now: datetime) -> str | None:
         """Return by which criterion it goes; None: it stays."""
-        if wanted.min_confidence is not None and worth.confidence < wanted.min_confidence:
-            return f"confidence {worth.confidence:.2f} is under {wanted.min_confidence:.2f}"
-        least = wanted.min_effective_confidence
-        if least is not None and (effective := self._effective(worth, now)) < least:
+        if request.min_confidence is not None and row.confidence < request.min_confidence:
+            return f"confidence {row.confidence:.2f} is under {request.min_confidence:.2f}"
+        least = request.min_effective_confidence
+        if least is not None and (effective := self._effective_confidence(row, now)) < least:
             return f"effective confidence {effective:.2f} is under {least:.2f}"
-        return self._unused(worth, now) if wanted.unused and self._is_unused(worth, now) else None
+        return self._describe_unused(row, now) if request.unused and self._is_unused(row, now) else None
 
-    def _is_unused(self, worth: Worth, now: datetime) -> bool:
-        last = worth.recalled_at or worth.created_at
-        return now - last >= UNUSED_FOR and self._effective(worth, now) < UNUSED_UNDER
+    def _is_unused(self, row: PruneRow, now: datetime) -> bool:
+        last = row.recalled_at or row.created_at
+        return now - last >= UNUSED_MIN_AGE and self._effective_confidence(row, now) < UNUSED_MAX_CONFIDENCE
 
-    def _unused(self, worth: Worth, now: datetime) -> str:
-        days = (now - (worth.recalled_at or worth.created_at)).days
-        return f"not returned by any recall for {days} days, effective confidence {self._effective(worth, now):.2f}"
+    def _describe_unused(self, row: PruneRow, now: datetime) -> str:
+        days = (now - (row.recalled_at or row.created_at)).days
+        return f"not returned by any recall for {days} days, effective confidence {self._effective_confidence(row, now):.2f}"
 
-    def _effective(self, worth: Worth, now: datetime) -> float:
-        return worth.confidence * decay(now - worth.content_at, self._half_lives_days.get(worth.type, OTHER_HALF_LIFE_DAYS))
+    def _effective_confidence(self, row: PruneRow, now: datetime) -> float:
+        return row.confidence * decay_factor(now - row.content_at, self._half_lives_days.get(row.type, DEFAULT_HALF_LIFE_DAYS))
 
 
-def _changed(memory: Memory, worth: Worth) -> bool:
-    now = replace(worth, type=memory.type, confidence=memory.confidence, content_at=memory.content_at)
-    return now != worth
+def _has_changed(memory: Memory, row: PruneRow) -> bool:
+    now = replace(row, type=memory.type, confidence=memory.confidence, content_at=memory.content_at)
+    return now != row

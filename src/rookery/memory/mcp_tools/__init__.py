@@ -10,23 +10,32 @@ from pydantic import BaseModel, ValidationError
 
 from rookery.access.models import Caller
 from rookery.kernel.errors import NotFound
-from rookery.kernel.wire import refusal
-from rookery.memory.answers import Answers, scopes_answer, tags_answer
-from rookery.memory.context import Context
+from rookery.kernel.schema import map_validation_error
+from rookery.memory.agent_context import AgentContext
 from rookery.memory.feedback import Feedback
 from rookery.memory.listing import Listing
-from rookery.memory.mcp_tools import texts
-from rookery.memory.mcp_tools.table import TOOLS, BrainTool
-from rookery.memory.models import Filters
+from rookery.memory.mcp_tools import text_output
+from rookery.memory.mcp_tools.definitions import TOOLS, BrainTool
+from rookery.memory.models import MemoryFilter
 from rookery.memory.recall import Recall
 from rookery.memory.records import Records
 from rookery.memory.remember import Remember
-from rookery.memory.schemas import BootQuery, ChangeBody, FeedbackBody, MemoriesQuery, RecallBody, RememberBody, SearchQuery, SpaceQuery
-from rookery.memory.search import Search
+from rookery.memory.schemas.requests import (
+    BootQuery,
+    ChangeBody,
+    FeedbackBody,
+    MemoriesQuery,
+    RecallBody,
+    RememberBody,
+    SearchQuery,
+    SpaceQuery,
+)
+from rookery.memory.schemas.responses import MemorySerializer, serialize_scopes, serialize_tags
+from rookery.memory.search import MemorySearch
 
 B = TypeVar("B", bound=BaseModel)
 
-_LONGEST_HISTORY = 100
+_MAX_HISTORY = 100
 """So many of a lineage are shown, the latest."""
 
 
@@ -37,11 +46,11 @@ class BrainServer:
     remember: Remember
     records: Records
     recall: Recall
-    search: Search
+    search: MemorySearch
     listing: Listing
     feedback: Feedback
-    context: Context
-    answers: Answers
+    context: AgentContext
+    serializer: MemorySerializer
     id: str = "brain"
     name: str = "Shared memory"
     tagline: str = "What your agents know, shared and searchable."
@@ -64,101 +73,120 @@ class BrainServer:
         """
         match tool:
             case "remember":
-                body = _valid(RememberBody, arguments)
-                return _plain(self.answers.remembered(caller, await self.remember.one(caller, body.draft(), wait_s=body.wait_s)))
+                body = _validate(RememberBody, arguments)
+                return _to_json(
+                    self.serializer.serialize_remembered(caller, await self.remember.store(caller, body.to_draft(), wait_s=body.wait_s))
+                )
             case "recall":
-                question = _valid(RecallBody, arguments).question("hybrid")
-                asked = replace(question, filters=_own(question.filters, caller))
-                return _plain(self.answers.recalled(await self.recall.ask(caller, asked), explain=False))
+                question = _validate(RecallBody, arguments).to_request("hybrid")
+                asked = replace(question, filters=_with_own_agent(question.filters, caller))
+                return _to_json(self.serializer.serialize_recall(await self.recall.find(caller, asked), explain=False))
             case "search":
                 return await self._search(arguments, caller)
             case "feedback":
-                given = _valid(FeedbackBody, _without(arguments, "recall_id"))
-                judged = await self.feedback.give(
+                given = _validate(FeedbackBody, _omit(arguments, "recall_id"))
+                judged = await self.feedback.record(
                     caller, str(arguments["recall_id"]).lower(), used=given.used or (), ignored=given.ignored or ()
                 )
-                return _plain(self.answers.judged(judged))
+                return _to_json(self.serializer.serialize_feedback(judged))
             case "context":
                 return await self._context(arguments, caller)
             case "list":
                 return await self._list(arguments, caller)
             case "tags":
-                return _plain(tags_answer(await self.listing.tags(caller, _own(_valid(SpaceQuery, arguments).filters(), caller))))
+                return _to_json(
+                    serialize_tags(
+                        await self.listing.count_tags(caller, _with_own_agent(_validate(SpaceQuery, arguments).to_filter(), caller))
+                    )
+                )
             case "scopes":
-                return _plain(scopes_answer(await self.listing.scopes(caller, _own(_valid(SpaceQuery, arguments).filters(), caller))))
+                return _to_json(
+                    serialize_scopes(
+                        await self.listing.count_scopes(caller, _with_own_agent(_validate(SpaceQuery, arguments).to_filter(), caller))
+                    )
+                )
             case "forget":
                 return await self._forget(arguments, caller)
             case _:
-                return await self._one(tool, arguments, caller)
+                return await self._call_on_memory(tool, arguments, caller)
 
     def text(self, tool: str, answer: Mapping[str, object]) -> str:
         """Return what a model reads of an answer; see `texts`."""
-        return texts.text(tool, answer)
+        return text_output.render_text(tool, answer)
 
-    async def _one(self, tool: str, arguments: Mapping[str, object], caller: Caller) -> Mapping[str, object]:
+    async def _call_on_memory(self, tool: str, arguments: Mapping[str, object], caller: Caller) -> Mapping[str, object]:
         """Do what is done with one memory."""
         match tool:
             case "get":
-                memory = await self.records.get(caller, _id(arguments))
+                memory = await self.records.get(caller, _memory_id(arguments))
             case "change":
-                change = _valid(ChangeBody, _without(arguments, "id")).change()
-                memory = await self.records.change(caller, _id(arguments), change)
+                change = _validate(ChangeBody, _omit(arguments, "id")).to_change()
+                memory = await self.records.change(caller, _memory_id(arguments), change)
             case "archive":
-                memory = await self.records.archive(caller, _id(arguments))
+                memory = await self.records.archive(caller, _memory_id(arguments))
             case "restore":
-                memory = await self.records.restore(caller, _id(arguments))
+                memory = await self.records.restore(caller, _memory_id(arguments))
             case "history":
-                chain = await self.records.history(caller, _id(arguments))
-                return {"history": [_plain(self.answers.version(caller, each)) for each in chain[-_LONGEST_HISTORY:]], "count": len(chain)}
+                chain = await self.records.history(caller, _memory_id(arguments))
+                return {
+                    "history": [_to_json(self.serializer.serialize_version(caller, each)) for each in chain[-_MAX_HISTORY:]],
+                    "count": len(chain),
+                }
             case _:
                 raise NotFound("tool", tool)
-        return _plain(self.answers.memory(caller, memory))
+        return _to_json(self.serializer.serialize_memory(caller, memory))
 
     async def _context(self, arguments: Mapping[str, object], caller: Caller) -> Mapping[str, object]:
-        query = _valid(BootQuery, _without(arguments, "agent_id"))
+        query = _validate(BootQuery, _omit(arguments, "agent_id"))
         agent_id = arguments.get("agent_id", caller.agent_id)
-        filters = replace(query.filters(""), agent_id=None if agent_id is None else str(agent_id))
-        return _plain(self.answers.boot(caller, await self.context.boot(caller, filters, most=query.max_memories)))
+        filters = replace(query.to_filter(""), agent_id=None if agent_id is None else str(agent_id))
+        return _to_json(self.serializer.serialize_boot(caller, await self.context.boot(caller, filters, limit=query.max_memories)))
 
     async def _list(self, arguments: Mapping[str, object], caller: Caller) -> Mapping[str, object]:
-        query = _valid(MemoriesQuery, arguments)
-        memories, total = await self.listing.page(
-            caller, _own(query.filters(), caller), state=query.memory_state(), limit=query.per_page, offset=query.offset
+        query = _validate(MemoriesQuery, arguments)
+        memories, total = await self.listing.list_page(
+            caller, _with_own_agent(query.to_filter(), caller), state=query.to_state(), limit=query.per_page, offset=query.offset
         )
-        return {"memories": [_plain(self.answers.memory(caller, each)) for each in memories], "page": query.page, "total": total}
+        return {
+            "memories": [_to_json(self.serializer.serialize_memory(caller, each)) for each in memories],
+            "page": query.page,
+            "total": total,
+        }
 
     async def _search(self, arguments: Mapping[str, object], caller: Caller) -> Mapping[str, object]:
-        query = _valid(SearchQuery, {"q" if name == "query" else name: value for name, value in arguments.items()})
-        filters = _own(query.filters(), caller)
-        return _plain(
-            self.answers.searched(caller, await self.search.find(caller, query.q, filters, limit=query.limit, offset=query.offset))
+        query = _validate(SearchQuery, {"q" if name == "query" else name: value for name, value in arguments.items()})
+        filters = _with_own_agent(query.to_filter(), caller)
+        return _to_json(
+            self.serializer.serialize_search(
+                caller, await self.search.find(caller, query.q, filters, limit=query.limit, offset=query.offset)
+            )
         )
 
     async def _forget(self, arguments: Mapping[str, object], caller: Caller) -> Mapping[str, object]:
         ids = [each.lower() for each in cast("list[str]", arguments["ids"])]
-        forgotten = await self.records.forget(caller, ids)
+        forgotten = await self.records.delete_many(caller, ids)
         return {"forgotten": forgotten, "missing": sorted(set(ids) - set(forgotten))}
 
 
-def _own(filters: Filters, caller: Caller) -> Filters:
-    """Return *filters* with the caller's own agent: an agent that asks its memory means its own memories too."""
-    return filters if filters.agent_id is not None else replace(filters, agent_id=caller.agent_id)
+def _with_own_agent(memory_filter: MemoryFilter, caller: Caller) -> MemoryFilter:
+    """Return *memory_filter* with the caller's own agent: an agent that asks its memory means its own memories too."""
+    return memory_filter if memory_filter.agent_id is not None else replace(memory_filter, agent_id=caller.agent_id)
 
 
-def _valid(model: type[B], arguments: Mapping[str, object]) -> B:
+def _validate(model: type[B], arguments: Mapping[str, object]) -> B:
     try:
         return model.model_validate(dict(arguments))
     except ValidationError as error:
-        raise refusal(error, model) from None
+        raise map_validation_error(error, model) from None
 
 
-def _without(arguments: Mapping[str, object], name: str) -> Mapping[str, object]:
+def _omit(arguments: Mapping[str, object], name: str) -> Mapping[str, object]:
     return {field: value for field, value in arguments.items() if field != name}
 
 
-def _id(arguments: Mapping[str, object]) -> str:
+def _memory_id(arguments: Mapping[str, object]) -> str:
     return str(arguments["id"]).lower()
 
 
-def _plain(answer: BaseModel) -> Mapping[str, object]:
+def _to_json(answer: BaseModel) -> Mapping[str, object]:
     return answer.model_dump(mode="json")

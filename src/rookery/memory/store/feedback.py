@@ -8,12 +8,12 @@ from sqlalchemy import and_, bindparam, delete, insert, or_, select
 
 from rookery.kernel.clock import to_micros
 from rookery.kernel.db import Tx
-from rookery.memory.past import PastRecall, Verdict
+from rookery.memory.recall_records import FeedbackVerdict, RecallRecord
 from rookery.memory.store.tables import recall_feedback
 
-_DAY = 86_400 * 1_000_000
+_DAY_MICROS = 86_400 * 1_000_000
 
-_GIVEN = (
+_EXISTING = (
     select(recall_feedback.c.memory_id)
     .where(
         recall_feedback.c.workspace_id == bindparam("workspace"),
@@ -26,27 +26,27 @@ _GIVEN = (
     .limit(1)
 )
 _ADD = insert(recall_feedback)
-_OLD = (
+_EXPIRED = (
     select(recall_feedback.c.recall_id, recall_feedback.c.memory_id)
     .where(recall_feedback.c.day < bindparam("before"))
     .limit(bindparam("most"))
 )
-_DROP = delete(recall_feedback).where(
+_DELETE = delete(recall_feedback).where(
     recall_feedback.c.recall_id == bindparam("of_recall"), recall_feedback.c.memory_id == bindparam("of_memory")
 )
 
 
-def add(tx: Tx, recall: PastRecall, memory_id: str, verdict: Verdict, *, key_id: str, at: datetime) -> bool:
+def add(tx: Tx, recall: RecallRecord, memory_id: str, verdict: FeedbackVerdict, *, key_id: str, at: datetime) -> bool:
     """
     Keep a verdict, and tell whether it counts: the first of the recall and the memory, and of the key, the memory and the day (UTC).
 
     The memory must be held by this transaction, so that two verdicts on it cannot both be the first.
     """
-    day = to_micros(at) // _DAY
+    day = to_micros(at) // _DAY_MICROS
     given = {"workspace": recall.workspace_id, "memory": memory_id, "recall": recall.id, "key": key_id, "day": day}
-    if tx.one(_GIVEN, given) is not None:
+    if tx.fetch_one(_EXISTING, given) is not None:
         return False
-    tx.run(
+    tx.execute(
         _ADD,
         {
             "workspace_id": recall.workspace_id,
@@ -54,14 +54,14 @@ def add(tx: Tx, recall: PastRecall, memory_id: str, verdict: Verdict, *, key_id:
             "memory_id": memory_id,
             "key_id": key_id,
             "day": day,
-            "used": int(verdict is Verdict.USED),
+            "used": int(verdict is FeedbackVerdict.USED),
         },
     )
     return True
 
 
-def drop_before(tx: Tx, before: datetime, *, limit: int) -> int:
+def delete_before(tx: Tx, before: datetime, *, limit: int) -> int:
     """Forget verdicts of days before *before*, of any workspace, at most *limit*; return how many."""
-    old = tx.all(_OLD, {"before": to_micros(before) // _DAY, "most": limit})
-    tx.many(_DROP, [{"of_recall": row.text("recall_id"), "of_memory": row.text("memory_id")} for row in old])
+    old = tx.fetch_all(_EXPIRED, {"before": to_micros(before) // _DAY_MICROS, "most": limit})
+    tx.execute_many(_DELETE, [{"of_recall": row.text("recall_id"), "of_memory": row.text("memory_id")} for row in old])
     return len(old)

@@ -1,4 +1,4 @@
-"""Many memories at once: lists, tags, scopes. `visible` is the rule of D-43 in SQL, tested to equal `visibility.sees`."""
+"""Many memories at once: lists, tags, scopes. `visibility_condition` is the rule of D-43 in SQL, tested to equal `visibility.sees`."""
 
 from __future__ import annotations
 
@@ -10,90 +10,90 @@ from sqlalchemy import ColumnElement, Select, and_, false, func, literal, or_, s
 
 from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db import Row, Tx
-from rookery.memory.models import Counted, Memory, MemoryScope, MemoryState, OrgCount, Standing, Within
-from rookery.memory.store.rows import to_memory
-from rookery.memory.store.tables import ALL_LIVE, LIVE, memories, memory_labels, memory_tags
+from rookery.memory.models import AccessFilter, ConfidenceRow, Memory, MemoryScope, MemoryState, NameCount, OrgCount
+from rookery.memory.store.rows import memory_from_row
+from rookery.memory.store.tables import IS_LIVE, LIVE_INDEX, memories, memory_labels, memory_tags
 
 Columns = TypeVarTuple("Columns")
 
-_FEW, _OWN = 2_000, 20_000
+_MAX_SORTED_PAGE, _MAX_SORTED_CONTEXT = 2_000, 20_000
 """So many are sorted for a page, and for an agent's context, which reads many of them anyway."""
 
 MAX_TAGS = 1_000
 """So many tags are listed at most: the most frequent."""
 
-_ORGLESS = (MemoryScope.AGENT.value, MemoryScope.SESSION.value)
-_PROJECTLESS = (MemoryScope.SHARED.value, MemoryScope.AGENT.value, MemoryScope.SESSION.value)
+_ORG_OPTIONAL_SCOPES = (MemoryScope.AGENT.value, MemoryScope.SESSION.value)
+_PROJECT_OPTIONAL_SCOPES = (MemoryScope.SHARED.value, MemoryScope.AGENT.value, MemoryScope.SESSION.value)
 
-_KEPT = [column for column in memories.c if column.name not in ("fingerprint", "recalled_at")]
-_NEWEST = (memories.c.created_at.desc(), memories.c.id.desc())
+_MEMORY_COLUMNS = [column for column in memories.c if column.name not in ("fingerprint", "recalled_at")]
+_NEWEST_FIRST = (memories.c.created_at.desc(), memories.c.id.desc())
 
 
-def visible(within: Within) -> ColumnElement[bool]:
-    """Return the condition under which a query of *within* sees a row of `memories`; archiving is told apart."""
+def visibility_condition(access_filter: AccessFilter) -> ColumnElement[bool]:
+    """Return the condition under which a query of *access_filter* sees a row of `memories`; archiving is told apart."""
     c = memories.c
     conditions: list[ColumnElement[bool]] = [
-        c.workspace_id == within.workspace_id,
-        or_(c.expires_at.is_(None), c.expires_at > to_micros(within.at)),
-        _theirs(within),
-        *_in_space(within),
+        c.workspace_id == access_filter.workspace_id,
+        or_(c.expires_at.is_(None), c.expires_at > to_micros(access_filter.at)),
+        _owner_condition(access_filter),
+        *_space_conditions(access_filter),
     ]
-    if within.type is not None:
-        conditions.append(c.type == within.type)
-    if within.source is not None:
-        conditions.append(c.source == within.source)
-    if within.since is not None:
-        conditions.append(c.created_at >= to_micros(within.since))
-    if within.until is not None:
-        conditions.append(c.created_at < to_micros(within.until))
-    if within.min_confidence is not None:
-        conditions.append(c.confidence >= within.min_confidence)
-    conditions += [c.id.in_(_tagged(within.workspace_id, tag)) for tag in sorted(within.tags)]
-    conditions += [c.id.in_(_labelled(within.workspace_id, label)) for label in sorted(within.labels)]
+    if access_filter.type is not None:
+        conditions.append(c.type == access_filter.type)
+    if access_filter.source is not None:
+        conditions.append(c.source == access_filter.source)
+    if access_filter.since is not None:
+        conditions.append(c.created_at >= to_micros(access_filter.since))
+    if access_filter.until is not None:
+        conditions.append(c.created_at < to_micros(access_filter.until))
+    if access_filter.min_confidence is not None:
+        conditions.append(c.confidence >= access_filter.min_confidence)
+    conditions += [c.id.in_(_ids_with_tag(access_filter.workspace_id, tag)) for tag in sorted(access_filter.tags)]
+    conditions += [c.id.in_(_ids_with_label(access_filter.workspace_id, label)) for label in sorted(access_filter.labels)]
     return and_(*conditions)
 
 
-def _labelled(workspace_id: int, label: str) -> Select[str]:
+def _ids_with_label(workspace_id: int, label: str) -> Select[str]:
     c = memory_labels.c
     return select(c.memory_id).where(c.workspace_id == workspace_id, c.label == label)
 
 
-def _tagged(workspace_id: int, tag: str) -> Select[str]:
+def _ids_with_tag(workspace_id: int, tag: str) -> Select[str]:
     return select(memory_tags.c.memory_id).where(memory_tags.c.workspace_id == workspace_id, memory_tags.c.tag == tag)
 
 
-def _in_space(within: Within) -> list[ColumnElement[bool]]:
+def _space_conditions(access_filter: AccessFilter) -> list[ColumnElement[bool]]:
     c = memories.c
     conditions: list[ColumnElement[bool]] = []
-    orgless = and_(c.org.is_(None), c.memory_scope.in_(_ORGLESS))
-    projectless = and_(c.project.is_(None), c.memory_scope.in_(_PROJECTLESS))
-    if within.org is not None:
-        conditions.append(or_(c.org == within.org, orgless))
-    if within.orgs is not None:
-        conditions.append(or_(_among(c.org, within.orgs), orgless))
-    if within.project is not None:
-        conditions.append(or_(c.project == within.project, projectless))
-    if within.projects is not None:
-        conditions.append(or_(_among(c.project, within.projects), projectless))
+    orgless = and_(c.org.is_(None), c.memory_scope.in_(_ORG_OPTIONAL_SCOPES))
+    projectless = and_(c.project.is_(None), c.memory_scope.in_(_PROJECT_OPTIONAL_SCOPES))
+    if access_filter.org is not None:
+        conditions.append(or_(c.org == access_filter.org, orgless))
+    if access_filter.orgs is not None:
+        conditions.append(or_(_in_names(c.org, access_filter.orgs), orgless))
+    if access_filter.project is not None:
+        conditions.append(or_(c.project == access_filter.project, projectless))
+    if access_filter.projects is not None:
+        conditions.append(or_(_in_names(c.project, access_filter.projects), projectless))
     return conditions
 
 
-def _among(column: ColumnElement[str], names: Collection[str]) -> ColumnElement[bool]:
+def _in_names(column: ColumnElement[str], names: Collection[str]) -> ColumnElement[bool]:
     return column.in_(sorted(names)) if names else false()
 
 
-def _theirs(within: Within) -> ColumnElement[bool]:
+def _owner_condition(access_filter: AccessFilter) -> ColumnElement[bool]:
     """Return whose memories they may be. Scopes come first by themselves: an index serves them, and not the OR of what else must hold."""
     c = memories.c
-    asked = set(MemoryScope) if within.scopes is None else within.scopes
+    asked = set(MemoryScope) if access_filter.scopes is None else access_filter.scopes
     everyones = asked & {MemoryScope.PROJECT, MemoryScope.SHARED}
     owned: dict[MemoryScope, ColumnElement[bool]] = {}
-    if within.of_all_agents and MemoryScope.AGENT in asked:
+    if access_filter.includes_all_agents and MemoryScope.AGENT in asked:
         owned[MemoryScope.AGENT] = true()
-    elif within.agent_id is not None and MemoryScope.AGENT in asked:
-        owned[MemoryScope.AGENT] = c.agent_id == within.agent_id
-    if within.session_id is not None and MemoryScope.SESSION in asked:
-        owned[MemoryScope.SESSION] = c.session_id == within.session_id
+    elif access_filter.agent_id is not None and MemoryScope.AGENT in asked:
+        owned[MemoryScope.AGENT] = c.agent_id == access_filter.agent_id
+    if access_filter.session_id is not None and MemoryScope.SESSION in asked:
+        owned[MemoryScope.SESSION] = c.session_id == access_filter.session_id
     theirs = [and_(c.memory_scope == scope.value, condition) for scope, condition in owned.items()]
     if everyones:
         theirs.append(c.memory_scope.in_(sorted(everyones)))
@@ -102,7 +102,7 @@ def _theirs(within: Within) -> ColumnElement[bool]:
     return and_(c.memory_scope.in_(sorted(everyones | owned.keys())), or_(*theirs)) if len(theirs) > 1 else theirs[0]
 
 
-def in_state(state: MemoryState | None, *, model: str) -> ColumnElement[bool]:
+def state_condition(state: MemoryState | None, *, model: str) -> ColumnElement[bool]:
     """Return the condition under which `models.state_of` is *state*; None: all but archived ones."""
     c = memories.c
     archived, failed = c.archived_at.is_not(None), c.index_failed_at.is_not(None)
@@ -125,90 +125,104 @@ def in_state(state: MemoryState | None, *, model: str) -> ColumnElement[bool]:
             return and_(~archived, ~failed, ~pending, ~stale)
 
 
-def page(tx: Tx, within: Within, state: MemoryState | None, *, model: str, limit: int, offset: int) -> tuple[list[Memory], int]:
-    """Return a stretch of the memories that *within* sees, newest first, and how many there are in all."""
-    condition = and_(visible(within), in_state(state, model=model))
+def list_page(
+    tx: Tx, access_filter: AccessFilter, state: MemoryState | None, *, model: str, limit: int, offset: int
+) -> tuple[list[Memory], int]:
+    """Return a stretch of the memories that *access_filter* sees, newest first, and how many there are in all."""
+    condition = and_(visibility_condition(access_filter), state_condition(state, model=model))
     counting = select(func.count().label("found")).select_from(memories).where(condition)
-    listing = select(*_KEPT).where(condition).order_by(*_NEWEST).limit(limit).offset(offset)
-    is_covered = state is None and _is_covered(within)
-    row = tx.one(_among_live(counting) if is_covered else counting)
+    listing = select(*_MEMORY_COLUMNS).where(condition).order_by(*_NEWEST_FIRST).limit(limit).offset(offset)
+    is_covered = state is None and _is_covered_by_index(access_filter)
+    row = tx.fetch_one(_with_live_index(counting) if is_covered else counting)
     total = 0 if row is None else row.integer("found")
     # Few are sorted sooner than they are met among all, newest first.
-    found = tx.all(_among_live(listing) if is_covered and total <= _FEW else listing) if offset < total else []
-    return [to_memory(row) for row in found], total
+    found = tx.fetch_all(_with_live_index(listing) if is_covered and total <= _MAX_SORTED_PAGE else listing) if offset < total else []
+    return [memory_from_row(row) for row in found], total
 
 
-def _is_covered(within: Within) -> bool:
-    """Tell whether all that *within* asks of a live memory is in `LIVE`."""
-    return not within.tags and not within.labels and {within.source, within.since, within.until, within.min_confidence} == {None}
+def _is_covered_by_index(access_filter: AccessFilter) -> bool:
+    """Tell whether all that *access_filter* asks of a live memory is in `LIVE_INDEX`."""
+    return (
+        not access_filter.tags
+        and not access_filter.labels
+        and {access_filter.source, access_filter.since, access_filter.until, access_filter.min_confidence} == {None}
+    )
 
 
-def _are_few(tx: Tx, within: Within) -> bool:
-    """Tell whether *within* sees so few that they are sorted sooner than met among all, newest first; counts no further than that."""
-    some = _among_live(select(literal(1).label("one")).select_from(memories).where(visible(within)).limit(_OWN + 1)).subquery()
-    row = tx.one(select(func.count().label("found")).select_from(some))
-    return row is not None and row.integer("found") <= _OWN
+def _is_small(tx: Tx, access_filter: AccessFilter) -> bool:
+    """Return whether *access_filter* matches so few memories that sorting them is faster than a scan by time; stops counting there."""
+    some = _with_live_index(
+        select(literal(1).label("one")).select_from(memories).where(visibility_condition(access_filter)).limit(_MAX_SORTED_CONTEXT + 1)
+    ).subquery()
+    row = tx.fetch_one(select(func.count().label("found")).select_from(some))
+    return row is not None and row.integer("found") <= _MAX_SORTED_CONTEXT
 
 
-def _among_live(statement: Select[*Columns]) -> Select[*Columns]:
-    """Return *statement*, of live memories, by the index `LIVE`; PostgreSQL chooses by what it knows."""
-    return statement.where(ALL_LIVE).with_hint(memories, f"INDEXED BY {LIVE.name}", "sqlite")
+def _with_live_index(statement: Select[*Columns]) -> Select[*Columns]:
+    """Return *statement*, of live memories, by the index `LIVE_INDEX`; PostgreSQL chooses by what it knows."""
+    return statement.where(IS_LIVE).with_hint(memories, f"INDEXED BY {LIVE_INDEX.name}", "sqlite")
 
 
-def standings(tx: Tx, within: Within, *, most: int) -> list[Standing]:
-    """Return of at most *most* live memories that *within* sees what their effective confidence needs, newest first."""
+def list_confidence_rows(tx: Tx, access_filter: AccessFilter, *, limit: int) -> list[ConfidenceRow]:
+    """Return of at most *limit* live memories that *access_filter* sees what their effective confidence needs, newest first."""
     c = memories.c
-    statement = select(c.id, c.type, c.confidence, c.content_at).where(visible(within), c.archived_at.is_(None)).order_by(*_NEWEST)
-    if _is_covered(within) and _are_few(tx, within):
-        statement = _among_live(statement)
+    statement = (
+        select(c.id, c.type, c.confidence, c.content_at)
+        .where(visibility_condition(access_filter), c.archived_at.is_(None))
+        .order_by(*_NEWEST_FIRST)
+    )
+    if _is_covered_by_index(access_filter) and _is_small(tx, access_filter):
+        statement = _with_live_index(statement)
     return [
-        Standing(
+        ConfidenceRow(
             memory_id=row.text("id"),
             type=row.text("type"),
             confidence=row.number("confidence"),
             content_at=from_micros(row.integer("content_at")),
         )
-        for row in tx.all(statement.limit(most))
+        for row in tx.fetch_all(statement.limit(limit))
     ]
 
 
-def tags(tx: Tx, within: Within) -> list[Counted]:
-    """Return the tags of the live memories that *within* sees, most frequent first, then by name."""
+def count_tags(tx: Tx, access_filter: AccessFilter) -> list[NameCount]:
+    """Return the tags of the live memories that *access_filter* sees, most frequent first, then by name."""
     number = func.count().label("number")
     statement = (
         select(memory_tags.c.tag, number)
         .select_from(memories)
         .join(memory_tags, and_(memory_tags.c.workspace_id == memories.c.workspace_id, memory_tags.c.memory_id == memories.c.id))
-        .where(memory_tags.c.workspace_id == within.workspace_id, memories.c.archived_at.is_(None), visible(within))
+        .where(
+            memory_tags.c.workspace_id == access_filter.workspace_id, memories.c.archived_at.is_(None), visibility_condition(access_filter)
+        )
         .group_by(memory_tags.c.tag)
         .order_by(number.desc(), memory_tags.c.tag)
         .limit(MAX_TAGS)
     )
-    return [Counted(name=row.text("tag"), count=row.integer("number")) for row in tx.all(statement)]
+    return [NameCount(name=row.text("tag"), count=row.integer("number")) for row in tx.fetch_all(statement)]
 
 
-def scopes(tx: Tx, within: Within) -> list[OrgCount]:
-    """Return the orgs and projects of the live memories that *within* sees, most memories first, then by name."""
+def count_scopes(tx: Tx, access_filter: AccessFilter) -> list[OrgCount]:
+    """Return the orgs and projects of the live memories that *access_filter* sees, most memories first, then by name."""
     number = func.count().label("number")
     statement = (
         select(memories.c.org, memories.c.project, number)
-        .where(memories.c.archived_at.is_(None), visible(within))
+        .where(memories.c.archived_at.is_(None), visibility_condition(access_filter))
         .group_by(memories.c.org, memories.c.project)
     )
-    if _is_covered(within):
-        statement = _among_live(statement)
+    if _is_covered_by_index(access_filter):
+        statement = _with_live_index(statement)
     totals: dict[str | None, int] = {}
-    projects: dict[str | None, list[Counted]] = {}
-    for row in tx.all(statement):
+    projects: dict[str | None, list[NameCount]] = {}
+    for row in tx.fetch_all(statement):
         org, project = row.maybe_text("org"), row.maybe_text("project")
         totals[org] = totals.get(org, 0) + row.integer("number")
         if project is not None:
-            projects.setdefault(org, []).append(Counted(name=project, count=row.integer("number")))
+            projects.setdefault(org, []).append(NameCount(name=project, count=row.integer("number")))
     orgs = sorted(totals, key=lambda org: (-totals[org], org is None, org or ""))
-    return [OrgCount(org=org, count=totals[org], projects=tuple(sorted(projects.get(org, ()), key=_most_first))) for org in orgs]
+    return [OrgCount(org=org, count=totals[org], projects=tuple(sorted(projects.get(org, ()), key=_count_sort_key))) for org in orgs]
 
 
-def _most_first(counted: Counted) -> tuple[int, str]:
+def _count_sort_key(counted: NameCount) -> tuple[int, str]:
     return -counted.count, counted.name
 
 
@@ -221,31 +235,33 @@ def scan(
     workspace_id: int | None,
     org: str | None,
     project: str | None,
-    stale_for: str | None,
+    stale_model: str | None,
 ) -> list[Memory]:
-    """Return the next live memories by id, of one workspace or (for operators) of all; *stale_for* a model: only those not current."""
-    condition = _scanned(at=at, workspace_id=workspace_id, org=org, project=project, stale_for=stale_for)
-    statement = select(*_KEPT).where(condition, memories.c.id > after).order_by(memories.c.id).limit(limit)
-    return [to_memory(row) for row in tx.all(statement)]
+    """Return the next live memories by id, of one workspace or (for operators) of all; *stale_model* a model: only those not current."""
+    condition = _scan_condition(at=at, workspace_id=workspace_id, org=org, project=project, stale_model=stale_model)
+    statement = select(*_MEMORY_COLUMNS).where(condition, memories.c.id > after).order_by(memories.c.id).limit(limit)
+    return [memory_from_row(row) for row in tx.fetch_all(statement)]
 
 
-def scanned(tx: Tx, *, at: datetime, workspace_id: int | None, org: str | None, project: str | None, stale_for: str | None) -> int:
+def count_scan(tx: Tx, *, at: datetime, workspace_id: int | None, org: str | None, project: str | None, stale_model: str | None) -> int:
     """Return how many memories `scan` goes through."""
-    condition = _scanned(at=at, workspace_id=workspace_id, org=org, project=project, stale_for=stale_for)
-    row: Row | None = tx.one(select(func.count().label("found")).select_from(memories).where(condition))
+    condition = _scan_condition(at=at, workspace_id=workspace_id, org=org, project=project, stale_model=stale_model)
+    row: Row | None = tx.fetch_one(select(func.count().label("found")).select_from(memories).where(condition))
     return 0 if row is None else row.integer("found")
 
 
 def indexed_counts(tx: Tx, *, at: datetime, model: str, workspace_id: int | None) -> dict[int, int]:
     """Return by workspace how many live memories are indexed as they are now, by *model*; workspaces without any are left out."""
     c = memories.c
-    live = _scanned(at=at, workspace_id=workspace_id, org=None, project=None, stale_for=None)
+    live = _scan_condition(at=at, workspace_id=workspace_id, org=None, project=None, stale_model=None)
     is_current = and_(c.indexed_at >= c.updated_at, func.coalesce(c.indexed_model, model) == model)
     statement = select(c.workspace_id, func.count().label("found")).where(live, is_current).group_by(c.workspace_id)
-    return {row.integer("workspace_id"): row.integer("found") for row in tx.all(statement)}
+    return {row.integer("workspace_id"): row.integer("found") for row in tx.fetch_all(statement)}
 
 
-def _scanned(*, at: datetime, workspace_id: int | None, org: str | None, project: str | None, stale_for: str | None) -> ColumnElement[bool]:
+def _scan_condition(
+    *, at: datetime, workspace_id: int | None, org: str | None, project: str | None, stale_model: str | None
+) -> ColumnElement[bool]:
     c = memories.c
     return and_(
         c.archived_at.is_(None),
@@ -254,6 +270,6 @@ def _scanned(*, at: datetime, workspace_id: int | None, org: str | None, project
         true() if org is None else c.org == org,
         true() if project is None else c.project == project,
         true()
-        if stale_for is None
-        else or_(c.indexed_at.is_(None), c.indexed_at < c.updated_at, func.coalesce(c.indexed_model, stale_for) != stale_for),
+        if stale_model is None
+        else or_(c.indexed_at.is_(None), c.indexed_at < c.updated_at, func.coalesce(c.indexed_model, stale_model) != stale_model),
     )

@@ -10,19 +10,19 @@ from sqlalchemy import bindparam, delete, or_, select, update
 
 from rookery.kernel.clock import to_micros
 from rookery.kernel.db import Tx, upsert
-from rookery.memory.past import PastRecall
+from rookery.memory.recall_records import RecallRecord
 from rookery.memory.store import training
-from rookery.memory.store.rows import of_question, to_recall
+from rookery.memory.store.rows import query_record_to_json, recall_from_row
 from rookery.memory.store.tables import memories, recalls
 
-_SEEN_AGAIN = timedelta(days=1)
+_RECALLED_AT_INTERVAL = timedelta(days=1)
 """`recalled_at` is written once a day and memory, not once a recall."""
 
 _ADD = upsert(recalls, index_elements=["id"])
 _BY_ID = select(recalls).where(recalls.c.workspace_id == bindparam("workspace"), recalls.c.id == bindparam("recall"))
-_OLD = select(recalls.c.id).where(recalls.c.created_at < bindparam("before")).order_by(recalls.c.created_at).limit(bindparam("most"))
-_FORGET = delete(recalls).where(recalls.c.id.in_(_OLD))
-_SEEN = (
+_EXPIRED = select(recalls.c.id).where(recalls.c.created_at < bindparam("before")).order_by(recalls.c.created_at).limit(bindparam("most"))
+_DELETE = delete(recalls).where(recalls.c.id.in_(_EXPIRED))
+_MARK_RECALLED = (
     update(memories)
     .where(
         memories.c.workspace_id == bindparam("workspace"),
@@ -33,14 +33,14 @@ _SEEN = (
 )
 
 
-def add(tx: Tx, noted: Sequence[PastRecall]) -> None:
+def add(tx: Tx, recalls_to_add: Sequence[RecallRecord]) -> None:
     """
-    Keep *noted*, and when their memories were last recalled; twice the same does no harm.
+    Keep *recalls_to_add*, and when their memories were last recalled; twice the same does no harm.
 
     What was asked is kept only where the workspace keeps training rows (D-57).
     """
-    taught = training.among(tx, {each.workspace_id for each in noted})
-    tx.many(
+    taught = training.filter_enabled(tx, {each.workspace_id for each in recalls_to_add})
+    tx.execute_many(
         _ADD,
         [
             {
@@ -49,27 +49,27 @@ def add(tx: Tx, noted: Sequence[PastRecall]) -> None:
                 "key_id": each.key_id,
                 "memory_ids": orjson.dumps(each.memory_ids).decode(),
                 "created_at": to_micros(each.created_at),
-                "asked": of_question(each.asked) if each.asked is not None and each.workspace_id in taught else None,
+                "asked": query_record_to_json(each.query_record) if each.query_record is not None and each.workspace_id in taught else None,
             }
-            for each in noted
+            for each in recalls_to_add
         ],
     )
-    last = {(each.workspace_id, memory_id): each.created_at for each in noted for memory_id in each.memory_ids}
-    tx.many(
-        _SEEN,
+    last = {(each.workspace_id, memory_id): each.created_at for each in recalls_to_add for memory_id in each.memory_ids}
+    tx.execute_many(
+        _MARK_RECALLED,
         [
-            {"workspace": workspace_id, "memory": memory_id, "at": to_micros(at), "day_ago": to_micros(at - _SEEN_AGAIN)}
+            {"workspace": workspace_id, "memory": memory_id, "at": to_micros(at), "day_ago": to_micros(at - _RECALLED_AT_INTERVAL)}
             for (workspace_id, memory_id), at in last.items()
         ],
     )
 
 
-def by_id(tx: Tx, workspace_id: int, recall_id: str) -> PastRecall | None:
+def get_recall(tx: Tx, workspace_id: int, recall_id: str) -> RecallRecord | None:
     """Return a recall of the workspace."""
-    row = tx.one(_BY_ID, {"workspace": workspace_id, "recall": recall_id})
-    return None if row is None else to_recall(row)
+    row = tx.fetch_one(_BY_ID, {"workspace": workspace_id, "recall": recall_id})
+    return None if row is None else recall_from_row(row)
 
 
-def drop_before(tx: Tx, before: datetime, *, limit: int) -> int:
+def delete_before(tx: Tx, before: datetime, *, limit: int) -> int:
     """Forget the oldest recalls from before that time, of any workspace; return how many."""
-    return tx.run(_FORGET, {"before": to_micros(before), "most": limit})
+    return tx.execute(_DELETE, {"before": to_micros(before), "most": limit})

@@ -10,9 +10,9 @@ import orjson
 
 from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db import Row, Value
-from rookery.memory.metadata import dumped
-from rookery.memory.models import Memory, MemoryScope, Mode, Tombstone
-from rookery.memory.past import PastQuestion, PastRecall
+from rookery.memory.metadata import to_json
+from rookery.memory.models import Memory, MemoryScope, RecallMode, Tombstone
+from rookery.memory.recall_records import RecallQueryRecord, RecallRecord
 
 SCOPES = {scope.value: scope for scope in MemoryScope}
 
@@ -30,7 +30,7 @@ def fingerprint(memory: Memory) -> str:
     return blake2b(orjson.dumps(space), digest_size=16).hexdigest()
 
 
-def to_row(memory: Memory) -> dict[str, Value]:
+def memory_to_row(memory: Memory) -> dict[str, Value]:
     """Return the columns of *memory*."""
     expires_at, archived_at = memory.expires_at, memory.archived_at
     failed_at, indexed_at = memory.index_failed_at, memory.indexed_at
@@ -48,7 +48,7 @@ def to_row(memory: Memory) -> dict[str, Value]:
         "base_confidence": memory.base_confidence,
         "source": memory.source,
         "content": memory.content,
-        "metadata": dumped(memory.metadata).decode() if memory.metadata else None,
+        "metadata": to_json(memory.metadata).decode() if memory.metadata else None,
         "fingerprint": fingerprint(memory),
         "supersedes_id": memory.supersedes_id,
         "expires_at": None if expires_at is None else to_micros(expires_at),
@@ -63,7 +63,7 @@ def to_row(memory: Memory) -> dict[str, Value]:
     }
 
 
-def to_memory(row: Row) -> Memory:
+def memory_from_row(row: Row) -> Memory:
     """Return the memory of a row with all its columns."""
     expires_at, archived_at = row.maybe_integer("expires_at"), row.maybe_integer("archived_at")
     failed_at, indexed_at = row.maybe_integer("index_failed_at"), row.maybe_integer("indexed_at")
@@ -76,7 +76,7 @@ def to_memory(row: Row) -> Memory:
         session_id=row.maybe_text("session_id"),
         memory_scope=SCOPES[row.text("memory_scope")],
         type=row.text("type"),
-        tags=texts(row.text("tags")),
+        tags=parse_texts(row.text("tags")),
         confidence=row.number("confidence"),
         base_confidence=row.number("base_confidence"),
         source=row.text("source"),
@@ -95,7 +95,7 @@ def to_memory(row: Row) -> Memory:
     )
 
 
-def to_tombstone(row: Row) -> Tombstone:
+def tombstone_from_row(row: Row) -> Tombstone:
     """Return the tombstone of a row."""
     return Tombstone(
         id=row.text("id"),
@@ -107,31 +107,31 @@ def to_tombstone(row: Row) -> Tombstone:
     )
 
 
-def to_recall(row: Row) -> PastRecall:
+def recall_from_row(row: Row) -> RecallRecord:
     """Return the recall of a row."""
-    return PastRecall(
+    return RecallRecord(
         id=row.text("id"),
         workspace_id=row.integer("workspace_id"),
         key_id=row.text("key_id"),
-        memory_ids=texts(row.text("memory_ids")),
+        memory_ids=parse_texts(row.text("memory_ids")),
         created_at=from_micros(row.integer("created_at")),
-        asked=to_question(row.maybe_text("asked")),
+        query_record=parse_query_record(row.maybe_text("asked")),
     )
 
 
-def of_question(asked: PastQuestion) -> str:
-    """Return the text of a column for *asked*."""
-    return orjson.dumps((asked.query, asked.mode, asked.semantic_ranks, asked.keyword_ranks)).decode()
+def query_record_to_json(query_record: RecallQueryRecord) -> str:
+    """Return the text of a column for *query_record*."""
+    return orjson.dumps((query_record.query, query_record.mode, query_record.semantic_ranks, query_record.keyword_ranks)).decode()
 
 
-def to_question(written: str | None) -> PastQuestion | None:
-    """Return what `of_question` wrote."""
+def parse_query_record(written: str | None) -> RecallQueryRecord | None:
+    """Return what `query_record_to_json` wrote."""
     if written is None:
         return None
-    query, mode, semantic_ranks, keyword_ranks = cast("tuple[str, Mode, list[int | None], list[int | None]]", orjson.loads(written))
-    return PastQuestion(query=query, mode=mode, semantic_ranks=tuple(semantic_ranks), keyword_ranks=tuple(keyword_ranks))
+    query, mode, semantic_ranks, keyword_ranks = cast("tuple[str, RecallMode, list[int | None], list[int | None]]", orjson.loads(written))
+    return RecallQueryRecord(query=query, mode=mode, semantic_ranks=tuple(semantic_ranks), keyword_ranks=tuple(keyword_ranks))
 
 
-def texts(written: str) -> tuple[str, ...]:
+def parse_texts(written: str) -> tuple[str, ...]:
     """Return the texts of a column that holds them as JSON."""
     return tuple(cast("Sequence[str]", orjson.loads(written)))

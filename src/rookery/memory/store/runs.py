@@ -6,28 +6,34 @@ from sqlalchemy import bindparam, delete, select
 
 from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db import Tx, upsert
-from rookery.memory.runs import Mark
+from rookery.memory.batch_runs import RunCheckpoint
 from rookery.memory.store.tables import runs
 
-_KEEP = upsert(runs, index_elements=["name"], set_=lambda new: {"cursor": new["cursor"], "done": new["done"], "at": new["at"]})
-_ONE = select(runs).where(runs.c.name == bindparam("of_name"))
-_DROP = delete(runs).where(runs.c.name == bindparam("of_name"))
+_SAVE = upsert(runs, index_elements=["name"], set_=lambda new: {"cursor": new["cursor"], "done": new["done"], "at": new["at"]})
+_GET = select(runs).where(runs.c.name == bindparam("of_name"))
+_DELETE = delete(runs).where(runs.c.name == bindparam("of_name"))
 
 
-def keep(tx: Tx, mark: Mark) -> None:
+def save_checkpoint(tx: Tx, checkpoint: RunCheckpoint) -> None:
     """Remember how far a run came, instead of what was known of it."""
-    tx.run(
-        _KEEP,
-        {"name": mark.name, "workspace_id": mark.workspace_id, "cursor": mark.cursor, "done": mark.done, "at": to_micros(mark.at)},
+    tx.execute(
+        _SAVE,
+        {
+            "name": checkpoint.name,
+            "workspace_id": checkpoint.workspace_id,
+            "cursor": checkpoint.cursor,
+            "done": checkpoint.done,
+            "at": to_micros(checkpoint.at),
+        },
     )
 
 
-def one(tx: Tx, name: str) -> Mark | None:
+def get_checkpoint(tx: Tx, name: str) -> RunCheckpoint | None:
     """Return how far the run of that name came; None: it ended, or never began."""
-    row = tx.one(_ONE, {"of_name": name})
+    row = tx.fetch_one(_GET, {"of_name": name})
     if row is None:
         return None
-    return Mark(
+    return RunCheckpoint(
         name=row.text("name"),
         workspace_id=row.maybe_integer("workspace_id"),
         cursor=row.text("cursor"),
@@ -36,6 +42,6 @@ def one(tx: Tx, name: str) -> Mark | None:
     )
 
 
-def drop(tx: Tx, name: str) -> None:
+def delete_checkpoint(tx: Tx, name: str) -> None:
     """Forget a run that has ended."""
-    tx.run(_DROP, {"of_name": name})
+    tx.execute(_DELETE, {"of_name": name})

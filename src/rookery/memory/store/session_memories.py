@@ -8,34 +8,36 @@ from sqlalchemy import bindparam, select, update
 
 from rookery.kernel.db import Tx
 from rookery.memory.models import Memory
-from rookery.memory.store.rows import to_memory, to_row
-from rookery.memory.store.tables import OF_SESSIONS, THEIRS, memories
+from rookery.memory.store.rows import memory_from_row, memory_to_row
+from rookery.memory.store.tables import IS_IN_WORKSPACE, IS_SESSION_SCOPE, memories
 
-_KEPT = [column for column in memories.c if column.name not in ("fingerprint", "recalled_at")]
-_LIVE = (THEIRS, OF_SESSIONS, memories.c.session_id == bindparam("session"), memories.c.archived_at.is_(None))
-_SOME = select(*_KEPT).where(*_LIVE).order_by(memories.c.id).limit(bindparam("most")).with_for_update()
-_NAMED = select(*_KEPT).where(*_LIVE, memories.c.id.in_(bindparam("ids", expanding=True))).order_by(memories.c.id).with_for_update()
-_MOVED = ("org", "project", "memory_scope", "fingerprint", "updated_at")
+_MEMORY_COLUMNS = [column for column in memories.c if column.name not in ("fingerprint", "recalled_at")]
+_IS_LIVE = (IS_IN_WORKSPACE, IS_SESSION_SCOPE, memories.c.session_id == bindparam("session"), memories.c.archived_at.is_(None))
+_LOCK_LIVE = select(*_MEMORY_COLUMNS).where(*_IS_LIVE).order_by(memories.c.id).limit(bindparam("most")).with_for_update()
+_LOCK_BY_ID = (
+    select(*_MEMORY_COLUMNS).where(*_IS_LIVE, memories.c.id.in_(bindparam("ids", expanding=True))).order_by(memories.c.id).with_for_update()
+)
+_MOVED_COLUMNS = ("org", "project", "memory_scope", "fingerprint", "updated_at")
 _MOVE = (
     update(memories)
     .where(memories.c.workspace_id == bindparam("workspace"), memories.c.id == bindparam("memory"))
-    .values({name: bindparam(f"new_{name}") for name in _MOVED})
+    .values({name: bindparam(f"new_{name}") for name in _MOVED_COLUMNS})
 )
 
 
-def live(tx: Tx, workspace_id: int, session_id: str, *, limit: int) -> list[Memory]:
+def lock_live(tx: Tx, workspace_id: int, session_id: str, *, limit: int) -> list[Memory]:
     """Return at most *limit* of a session's own memories that are not archived, and let nobody else change them."""
-    return [to_memory(row) for row in tx.all(_SOME, {"workspace": workspace_id, "session": session_id, "most": limit})]
+    return [memory_from_row(row) for row in tx.fetch_all(_LOCK_LIVE, {"workspace": workspace_id, "session": session_id, "most": limit})]
 
 
-def named(tx: Tx, workspace_id: int, session_id: str, ids: Sequence[str]) -> list[Memory]:
+def lock_by_ids(tx: Tx, workspace_id: int, session_id: str, ids: Sequence[str]) -> list[Memory]:
     """Return those of *ids* that are the session's own and not archived, and let nobody else change them."""
     if not ids:
         return []
-    return [to_memory(row) for row in tx.all(_NAMED, {"workspace": workspace_id, "session": session_id, "ids": ids})]
+    return [memory_from_row(row) for row in tx.fetch_all(_LOCK_BY_ID, {"workspace": workspace_id, "session": session_id, "ids": ids})]
 
 
-def move(tx: Tx, now: Memory) -> None:
-    """Write the space of *now*, which one of the above returned in this transaction, and that it was changed."""
-    row = to_row(now)
-    tx.run(_MOVE, {**{f"new_{name}": row[name] for name in _MOVED}, "workspace": now.workspace_id, "memory": now.id})
+def update_space(tx: Tx, memory: Memory) -> None:
+    """Write the space of *memory*, which one of the above returned in this transaction, and that it was changed."""
+    row = memory_to_row(memory)
+    tx.execute(_MOVE, {**{f"new_{name}": row[name] for name in _MOVED_COLUMNS}, "workspace": memory.workspace_id, "memory": memory.id})

@@ -39,16 +39,16 @@ memories = Table(
 """`fingerprint` is of the content, its space and workspace: equal ones are duplicates. `recalled_at` is a day exact (D-47)."""
 
 Index("ix_memories_newest", memories.c.workspace_id, memories.c.created_at, memories.c.id)
-ALL_LIVE = and_(memories.c.archived_at.is_(None), memories.c.memory_scope != literal_column("''"))
+IS_LIVE = and_(memories.c.archived_at.is_(None), memories.c.memory_scope != literal_column("''"))
 """
 Of all that count. The second half says nothing: a statement has it to be counted in the index below, and SQLite, which knows
 nothing of how many share a value, takes that index for no other one.
 """
 
-LIVE = Index(
+LIVE_INDEX = Index(
     "ix_memories_live",
     *(memories.c[name] for name in ("workspace_id", "memory_scope", "agent_id", "org", "project", "expires_at", "session_id", "type")),
-    sqlite_where=ALL_LIVE,
+    sqlite_where=IS_LIVE,
     postgresql_where=memories.c.archived_at.is_(None),
 )
 """All that tells who sees a memory: a million are counted in it in 0.08 s, row by row in half a second."""
@@ -58,12 +58,12 @@ Index("ix_memories_fingerprint", memories.c.fingerprint)
 _expires, _failed = memories.c.expires_at, memories.c.index_failed_at
 Index("ix_memories_expiry", _expires, sqlite_where=_expires.is_not(None), postgresql_where=_expires.is_not(None))
 Index("ix_memories_failed", _failed, sqlite_where=_failed.is_not(None), postgresql_where=_failed.is_not(None))
-OF_SESSIONS = memories.c.memory_scope == literal_column("'session'")
+IS_SESSION_SCOPE = memories.c.memory_scope == literal_column("'session'")
 """Of memories of scope session; spelt out, or SQLite would not see that the index below serves it."""
 
-Index("ix_memories_session_id", memories.c.session_id, sqlite_where=OF_SESSIONS, postgresql_where=OF_SESSIONS)
+Index("ix_memories_session_id", memories.c.session_id, sqlite_where=IS_SESSION_SCOPE, postgresql_where=IS_SESSION_SCOPE)
 
-THEIRS = memories.c.workspace_id + 0 == bindparam("workspace")
+IS_IN_WORKSPACE = memories.c.workspace_id + 0 == bindparam("workspace")
 """
 The workspace as a condition that no index serves: for look-ups by id or fingerprint, which SQLite, knowing nothing of how
 many rows share a value, would else do by reading the whole workspace (measured: 1.4 ms instead of 0.1 at 2,000 memories).

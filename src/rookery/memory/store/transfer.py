@@ -13,26 +13,26 @@ from rookery.kernel.db import Row, Tx
 from rookery.memory.merging import Merge
 from rookery.memory.models import Memory, Tombstone
 from rookery.memory.store.records import add_labels
-from rookery.memory.store.rows import texts, to_memory, to_row, to_tombstone
+from rookery.memory.store.rows import memory_from_row, memory_to_row, parse_texts, tombstone_from_row
 from rookery.memory.store.tables import memories, memory_tags, merges, tombstones
 
-_KEPT = [column for column in memories.c if column.name != "fingerprint"]
+_MEMORY_COLUMNS = [column for column in memories.c if column.name != "fingerprint"]
 
 # By their ids alone, whosever they are: an id is unique in the whole store, and a taken one cannot be stored again.
-_THESE = select(*_KEPT).where(memories.c.id.in_(bindparam("ids", expanding=True)))
-_GRAVES = select(tombstones).where(tombstones.c.id.in_(bindparam("ids", expanding=True)))
-_MERGES = select(merges).where(merges.c.memory_id.in_(bindparam("ids", expanding=True)))
-_NEXT_GRAVES = (
+_GET_MEMORIES = select(*_MEMORY_COLUMNS).where(memories.c.id.in_(bindparam("ids", expanding=True)))
+_GET_TOMBSTONES = select(tombstones).where(tombstones.c.id.in_(bindparam("ids", expanding=True)))
+_GET_MERGES = select(merges).where(merges.c.memory_id.in_(bindparam("ids", expanding=True)))
+_LIST_TOMBSTONES = (
     select(tombstones)
     .where(tombstones.c.workspace_id == bindparam("workspace"), tombstones.c.id > bindparam("after"))
     .order_by(tombstones.c.id)
     .limit(bindparam("most"))
 )
-_ADD, _ADD_TAG, _BURY = insert(memories), insert(memory_tags), insert(tombstones)
+_ADD, _ADD_TAG, _ADD_TOMBSTONE = insert(memories), insert(memory_tags), insert(tombstones)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class TransferRecord:
     """A memory, and when a recall last returned it (D-47)."""
 
     memory: Memory
@@ -45,7 +45,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class ExportSelection:
     """
     Which memories of a workspace are moved out; *org* and its like exactly.
 
@@ -59,67 +59,70 @@ class Choice:
     project: str | None = None
     agent_id: str | None = None
     type: str | None = None
-    archived_too: bool = False
+    includes_archived: bool = False
 
     @property
-    def is_all(self) -> bool:
+    def is_whole_workspace(self) -> bool:
         """Whether nothing but archived memories is left out."""
         return self.org is None and self.project is None and self.agent_id is None and self.type is None
 
 
-def number(tx: Tx, of: Choice) -> int:
+def count_memories(tx: Tx, selection: ExportSelection) -> int:
     """Return how many memories are chosen."""
-    row = tx.one(select(func.count().label("found")).select_from(memories).where(_condition(of)))
+    row = tx.fetch_one(select(func.count().label("found")).select_from(memories).where(_condition(selection)))
     return 0 if row is None else row.integer("found")
 
 
-def stretch(tx: Tx, of: Choice, *, after: str, limit: int) -> list[Kept]:
+def list_batch(tx: Tx, selection: ExportSelection, *, after: str, limit: int) -> list[TransferRecord]:
     """Return the next chosen memories by id."""
-    statement = select(*_KEPT).where(_condition(of), memories.c.id > after).order_by(memories.c.id).limit(limit)
-    return [_to_kept(row) for row in tx.all(statement)]
+    statement = select(*_MEMORY_COLUMNS).where(_condition(selection), memories.c.id > after).order_by(memories.c.id).limit(limit)
+    return [_transfer_record_from_row(row) for row in tx.fetch_all(statement)]
 
 
-def graves(tx: Tx, workspace_id: int, *, after: str, limit: int) -> list[Tombstone]:
+def list_tombstones(tx: Tx, workspace_id: int, *, after: str, limit: int) -> list[Tombstone]:
     """Return the next tombstones of the workspace by id."""
-    return [to_tombstone(row) for row in tx.all(_NEXT_GRAVES, {"workspace": workspace_id, "after": after, "most": limit})]
+    return [tombstone_from_row(row) for row in tx.fetch_all(_LIST_TOMBSTONES, {"workspace": workspace_id, "after": after, "most": limit})]
 
 
-def kept(tx: Tx, ids: Sequence[str]) -> dict[str, Kept]:
+def get_transfer_records(tx: Tx, ids: Sequence[str]) -> dict[str, TransferRecord]:
     """Return the memories with these ids, of any workspace."""
-    return {each.id: each for each in map(_to_kept, tx.all(_THESE, {"ids": ids}))} if ids else {}
+    return {each.id: each for each in map(_transfer_record_from_row, tx.fetch_all(_GET_MEMORIES, {"ids": ids}))} if ids else {}
 
 
-def buried(tx: Tx, ids: Sequence[str]) -> dict[str, Tombstone]:
+def get_tombstones(tx: Tx, ids: Sequence[str]) -> dict[str, Tombstone]:
     """Return the tombstones with these ids, of any workspace."""
-    return {each.id: each for each in map(to_tombstone, tx.all(_GRAVES, {"ids": ids}))} if ids else {}
+    return {each.id: each for each in map(tombstone_from_row, tx.fetch_all(_GET_TOMBSTONES, {"ids": ids}))} if ids else {}
 
 
-def merged(tx: Tx, ids: Sequence[str]) -> dict[str, Merge]:
+def get_merges(tx: Tx, ids: Sequence[str]) -> dict[str, Merge]:
     """Return into what the memories with these ids were merged, of any workspace."""
-    return {each.memory_id: each for each in map(_to_merge, tx.all(_MERGES, {"ids": ids}))} if ids else {}
+    return {each.memory_id: each for each in map(_merge_from_row, tx.fetch_all(_GET_MERGES, {"ids": ids}))} if ids else {}
 
 
-def add(tx: Tx, those: Sequence[Kept]) -> None:
+def add(tx: Tx, transfer_records: Sequence[TransferRecord]) -> None:
     """Store memories whose ids are new, with their tags."""
-    tx.many(
+    tx.execute_many(
         _ADD,
-        [{**to_row(each.memory), "recalled_at": None if each.recalled_at is None else to_micros(each.recalled_at)} for each in those],
+        [
+            {**memory_to_row(each.memory), "recalled_at": None if each.recalled_at is None else to_micros(each.recalled_at)}
+            for each in transfer_records
+        ],
     )
-    tx.many(
+    tx.execute_many(
         _ADD_TAG,
         [
             {"workspace_id": each.memory.workspace_id, "tag": tag, "memory_id": each.id}
-            for each in those
+            for each in transfer_records
             for tag in dict.fromkeys(each.memory.tags)
         ],
     )
-    add_labels(tx, *(each.memory for each in those))
+    add_labels(tx, *(each.memory for each in transfer_records))
 
 
-def bury(tx: Tx, those: Sequence[Tombstone]) -> None:
+def add_tombstones(tx: Tx, tombstones: Sequence[Tombstone]) -> None:
     """Store tombstones whose ids are new."""
-    tx.many(
-        _BURY,
+    tx.execute_many(
+        _ADD_TOMBSTONE,
         [
             {
                 "id": each.id,
@@ -129,29 +132,29 @@ def bury(tx: Tx, those: Sequence[Tombstone]) -> None:
                 "created_at": to_micros(each.created_at),
                 "ended_at": to_micros(each.ended_at),
             }
-            for each in those
+            for each in tombstones
         ],
     )
 
 
-def _condition(of: Choice) -> ColumnElement[bool]:
+def _condition(selection: ExportSelection) -> ColumnElement[bool]:
     c = memories.c
-    wanted = ((c.org, of.org), (c.project, of.project), (c.agent_id, of.agent_id), (c.type, of.type))
+    wanted = ((c.org, selection.org), (c.project, selection.project), (c.agent_id, selection.agent_id), (c.type, selection.type))
     return and_(
         # By no index: a stretch is read by its ids (see tables.THEIRS).
-        c.workspace_id + 0 == of.workspace_id,
-        or_(c.expires_at.is_(None), c.expires_at > to_micros(of.at)),
-        true() if of.archived_too else c.archived_at.is_(None),
+        c.workspace_id + 0 == selection.workspace_id,
+        or_(c.expires_at.is_(None), c.expires_at > to_micros(selection.at)),
+        true() if selection.includes_archived else c.archived_at.is_(None),
         *(column == value for column, value in wanted if value is not None),
     )
 
 
-def _to_kept(row: Row) -> Kept:
+def _transfer_record_from_row(row: Row) -> TransferRecord:
     recalled_at = row.maybe_integer("recalled_at")
-    return Kept(memory=to_memory(row), recalled_at=None if recalled_at is None else from_micros(recalled_at))
+    return TransferRecord(memory=memory_from_row(row), recalled_at=None if recalled_at is None else from_micros(recalled_at))
 
 
-def _to_merge(row: Row) -> Merge:
+def _merge_from_row(row: Row) -> Merge:
     return Merge(
         memory_id=row.text("memory_id"),
         workspace_id=row.integer("workspace_id"),
@@ -160,6 +163,6 @@ def _to_merge(row: Row) -> Merge:
         seen_at=from_micros(row.integer("seen_at")),
         length=row.integer("length"),
         digest=row.text("digest"),
-        tags=texts(row.text("tags")),
+        tags=parse_texts(row.text("tags")),
         is_done=row.integer("is_done") == 1,
     )

@@ -12,45 +12,45 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from rookery.kernel.errors import RookeryError
-from rookery.memory.merging import MAX_CONTENT
+from rookery.memory.merging import MAX_CONTENT_CHARS
 from rookery.memory.models import Memory, MemoryScope
-from rookery.memory.transfer.fields import LONGEST_NAME, LONGEST_PROJECT, LONGEST_TAG
+from rookery.memory.transfer.field_reader import MAX_NAME_CHARS, MAX_PROJECT_CHARS, MAX_TAG_CHARS
+from rookery.memory.transfer.items import NO_WORKSPACE_ID, ImportedMemory, ImportItem, RejectedItem
+from rookery.memory.transfer.markdown import MarkdownDocument, Section, build_parser, parse_document, split_text
 from rookery.memory.transfer.notes import Note
-from rookery.memory.transfer.parcels import UNPLACED, Arrived, Parcel, Refused
-from rookery.memory.transfer.sections import Document, Section, cut, document, parser
 
-NAMES = frozenset({"claude.md", "agents.md", "claude.local.md", "gemini.md", "copilot-instructions.md"})
+AGENT_FILE_NAMES = frozenset({"claude.md", "agents.md", "claude.local.md", "gemini.md", "copilot-instructions.md"})
 
 TYPE = "convention"
 _CONFIDENCE = 0.8
-_ROOM = MAX_CONTENT - 2_000
+_MAX_TEXT_CHARS = MAX_CONTENT_CHARS - 2_000
 """For the text, beside the headings that it is under."""
 
-_MARK = re.compile(r"\s*[-*+]\s+(?:\[[ xX]\]\s+)?")
+_BULLET = re.compile(r"\s*[-*+]\s+(?:\[[ xX]\]\s+)?")
 _COMMENT = re.compile(r"\s*<!--.*-->\s*", re.DOTALL)
-_NO_SLUG = re.compile(r"[^\w]+")
+_NON_SLUG = re.compile(r"[^\w]+")
 
 
 @dataclass(frozen=True, slots=True)
-class AgentFiles:
+class AgentFileReader:
     """Reads such files; *project* is what all of it belongs to."""
 
-    reader: MarkdownIt = field(default_factory=parser)
+    reader: MarkdownIt = field(default_factory=build_parser)
 
-    def parcels(self, note: Note, *, project: str | None) -> Iterator[Parcel]:
+    def iter_items(self, note: Note, *, project: str | None) -> Iterator[ImportItem]:
         """Return what a file says, in its order; comments are left out."""
         try:
-            yield from [Parcel(where=note.name, holds=each) for each in self._said(note, project)]
+            yield from [ImportItem(location=note.name, content=each) for each in self._iter_memories(note, project)]
         except RookeryError as error:
-            yield Parcel(where=note.name, holds=Refused(why=error.message))
+            yield ImportItem(location=note.name, content=RejectedItem(reason=error.message))
 
-    def _said(self, note: Note, project: str | None) -> Iterator[Arrived]:
-        taken = document(note.text, self.reader)
+    def _iter_memories(self, note: Note, project: str | None) -> Iterator[ImportedMemory]:
+        taken = parse_document(note.text, self.reader)
         drawn = Memory(
             id="",
-            workspace_id=UNPLACED,
+            workspace_id=NO_WORKSPACE_ID,
             org=None,
-            project=project and project[:LONGEST_PROJECT],
+            project=project and project[:MAX_PROJECT_CHARS],
             agent_id=None,
             session_id=None,
             memory_scope=MemoryScope.PROJECT,
@@ -58,26 +58,26 @@ class AgentFiles:
             tags=(),
             confidence=_CONFIDENCE,
             base_confidence=_CONFIDENCE,
-            source=note.name[-LONGEST_NAME:],
+            source=note.name[-MAX_NAME_CHARS:],
             content="",
-            content_at=note.at,
-            created_at=note.at,
-            updated_at=note.at,
+            content_at=note.modified_at,
+            created_at=note.modified_at,
+            updated_at=note.modified_at,
         )
         names = {note.title.lower(), f"{note.title}.md".lower()}
         for section in taken.sections:
             path = [heading.text for heading in section.path if heading.text and heading.text.lower() not in names]
-            tag = _NO_SLUG.sub("-", path[-1].lower()).strip("-_")[:LONGEST_TAG] if path else ""
-            for text in _statements(taken, section):
-                for piece in cut(text, _ROOM):
-                    content = _under(path, piece)
+            tag = _NON_SLUG.sub("-", path[-1].lower()).strip("-_")[:MAX_TAG_CHARS] if path else ""
+            for text in _iter_statements(taken, section):
+                for piece in split_text(text, _MAX_TEXT_CHARS):
+                    content = _with_headings(path, piece)
                     # Not by the file's name: AGENTS.md and a copy of it called CLAUDE.md say one thing.
-                    yield Arrived(
-                        memory=replace(drawn, content=content, tags=(tag,) if tag else ()), known_as=("agent file", project or "", content)
+                    yield ImportedMemory(
+                        memory=replace(drawn, content=content, tags=(tag,) if tag else ()), identity=("agent file", project or "", content)
                     )
 
 
-def project_of(path: Path) -> str | None:
+def find_project(path: Path) -> str | None:
     """Return the project that a file is about: the folder of its repository, else its own that is not hidden."""
     folders = [folder for folder in path.resolve().parents if folder.name]
     repository = next((folder for folder in folders if (folder / ".git").exists()), None)
@@ -86,7 +86,7 @@ def project_of(path: Path) -> str | None:
     return next((folder.name for folder in folders if not folder.name.startswith(".")), None)
 
 
-def _statements(taken: Document, section: Section) -> Iterator[str]:
+def _iter_statements(document: MarkdownDocument, section: Section) -> Iterator[str]:
     """Return each bullet, with the line before the list if that ends in a colon, and all else of the section together."""
     prose = list[str]()
     bullets = list[str]()
@@ -94,10 +94,10 @@ def _statements(taken: Document, section: Section) -> Iterator[str]:
     for at, token in enumerate(tokens):
         if token.level or token.nesting < 0 or token.map is None or token.type == "hr":
             continue
-        text = "\n".join(taken.lines[token.map[0] : token.map[1]]).strip("\n")
+        text = "\n".join(document.lines[token.map[0] : token.map[1]]).strip("\n")
         if token.type == "bullet_list_open":
             lead = prose.pop() if prose and prose[-1].endswith(":") else None
-            bullets += [f"{lead} {item}" if lead else item for item in _items(taken, tokens[at:])]
+            bullets += [f"{lead} {item}" if lead else item for item in _iter_bullets(document, tokens[at:])]
         elif not (token.type == "html_block" and _COMMENT.fullmatch(text)):
             prose.append(text)
     if prose:
@@ -105,18 +105,18 @@ def _statements(taken: Document, section: Section) -> Iterator[str]:
     yield from bullets
 
 
-def _items(taken: Document, tokens: Sequence[Token]) -> Iterator[str]:
+def _iter_bullets(document: MarkdownDocument, tokens: Sequence[Token]) -> Iterator[str]:
     """Return the bullets of the list that *tokens* begin with; what is indented under one is a part of it."""
     for token in tokens[1:]:
         if token.type == "bullet_list_close" and token.level == 0:
             return
         if token.type == "list_item_open" and token.level == 1 and token.map:
-            first, *rest = taken.lines[token.map[0] : token.map[1]]
-            text = "\n".join([_MARK.sub("", first, count=1), textwrap.dedent("\n".join(rest))]).strip()
+            first, *rest = document.lines[token.map[0] : token.map[1]]
+            text = "\n".join([_BULLET.sub("", first, count=1), textwrap.dedent("\n".join(rest))]).strip()
             if text:
                 yield text
 
 
-def _under(path: Sequence[str], text: str) -> str:
+def _with_headings(path: Sequence[str], text: str) -> str:
     gap = "\n\n" if "\n" in text else " "
-    return f"{' – '.join(path)}:{gap}{text}"[:MAX_CONTENT] if path else text
+    return f"{' – '.join(path)}:{gap}{text}"[:MAX_CONTENT_CHARS] if path else text

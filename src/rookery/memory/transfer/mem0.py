@@ -16,67 +16,69 @@ import orjson
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.ids import is_uuid
 from rookery.memory.models import Memory, MemoryScope
-from rookery.memory.transfer.fields import LONGEST_TAG, TYPE, Fields, wrong
-from rookery.memory.transfer.lines import BOM, Steps, numbered, shorter
-from rookery.memory.transfer.parcels import UNPLACED, Arrived, Parcel, Refused
+from rookery.memory.transfer.field_reader import MAX_TAG_CHARS, TYPE_PATTERN, FieldReader, field_error
+from rookery.memory.transfer.items import NO_WORKSPACE_ID, ImportedMemory, ImportItem, RejectedItem
+from rookery.memory.transfer.line_reader import BOM, ReadProgress, iter_lines, truncate
 
-MAX_DOCUMENT = 64 * 1024 * 1024
+MAX_DOCUMENT_BYTES = 64 * 1024 * 1024
 """Bytes of one JSON document, which has to be read whole and may need twenty times as much then; lines have no such bound."""
 
-_LISTS = ("results", "memories", "data", "items")
-_TEXTS = ("memory", "content", "data", "text")
-_UNSEEN = {"archived", "paused"}
+_LIST_FIELDS = ("results", "memories", "data", "items")
+_TEXT_FIELDS = ("memory", "content", "data", "text")
+_ARCHIVED_STATES = {"archived", "paused"}
 _CONFIDENCE = 0.8
-_USER = "user:"
+_USER_TAG_PREFIX = "user:"
 
 
-def read(stream: BinaryIO, steps: Steps, *, at: datetime) -> Iterator[Parcel]:
+def read_items(stream: BinaryIO, progress: ReadProgress, *, at: datetime) -> Iterator[ImportItem]:
     """
     Return the memories of a JSON document, or of JSON lines.
 
     Args:
         at: When a memory was made that does not say so.
     """
-    first = stream.readline(MAX_DOCUMENT + 1).removeprefix(BOM)
+    first = stream.readline(MAX_DOCUMENT_BYTES + 1).removeprefix(BOM)
     while first and not first.strip():
-        first = stream.readline(MAX_DOCUMENT + 1)
+        first = stream.readline(MAX_DOCUMENT_BYTES + 1)
     # What is too long is not even tried: a small archive may unpack to any length.
-    alone: object = None if len(first) > MAX_DOCUMENT else _parsed(first)
+    alone: object = None if len(first) > MAX_DOCUMENT_BYTES else _parse_json(first)
     if _is_entry(alone):
-        yield from _of_lines([(1, first)], steps, at=at)
-        yield from _of_lines(numbered(stream, steps, start=1), steps, at=at)
+        yield from _iter_line_items([(1, first)], progress, at=at)
+        yield from _iter_line_items(iter_lines(stream, progress, start=1), progress, at=at)
         return
-    rest = stream.read(max(0, MAX_DOCUMENT + 1 - len(first)))
-    if len(first) + len(rest) > MAX_DOCUMENT:
-        why = f"is a JSON document of more than {MAX_DOCUMENT // (1024 * 1024)} MiB; JSON lines may be of any length"
-        yield Parcel(where="the file", holds=Refused(why=why))
+    rest = stream.read(max(0, MAX_DOCUMENT_BYTES + 1 - len(first)))
+    if len(first) + len(rest) > MAX_DOCUMENT_BYTES:
+        why = f"is a JSON document of more than {MAX_DOCUMENT_BYTES // (1024 * 1024)} MiB; JSON lines may be of any length"
+        yield ImportItem(location="the file", content=RejectedItem(reason=why))
         return
-    document: object = _parsed(first + rest) if rest.strip() or alone is None else alone
-    entries = _listed(document)
+    document: object = _parse_json(first + rest) if rest.strip() or alone is None else alone
+    entries = _find_memories(document)
     if entries is None:
-        yield Parcel(where="the file", holds=Refused(why="is no JSON, or holds no list of memories that we know from mem0"))
+        yield ImportItem(
+            location="the file", content=RejectedItem(reason="is no JSON, or holds no list of memories that we know from mem0")
+        )
         return
-    steps.total = len(entries)
-    yield from _of_entries(entries, steps, at=at)
+    progress.total = len(entries)
+    yield from _iter_entry_items(entries, progress, at=at)
 
 
-def _of_lines(lines: Iterable[tuple[int, bytes | None]], steps: Steps, *, at: datetime) -> Iterator[Parcel]:
+def _iter_line_items(lines: Iterable[tuple[int, bytes | None]], progress: ReadProgress, *, at: datetime) -> Iterator[ImportItem]:
     for number, line in lines:
-        entry = None if line is None else _parsed(line)
-        steps.done = number
-        yield from _parcel(f"line {number}", entry, at=at)
+        entry = None if line is None else _parse_json(line)
+        progress.done = number
+        yield from _iter_item(f"line {number}", entry, at=at)
 
 
-def _of_entries(entries: Sequence[object], steps: Steps, *, at: datetime) -> Iterator[Parcel]:
+def _iter_entry_items(entries: Sequence[object], progress: ReadProgress, *, at: datetime) -> Iterator[ImportItem]:
     for number, entry in enumerate(entries, start=1):
-        steps.done = number
-        yield from _parcel(f"entry {number}", entry, at=at)
+        progress.done = number
+        yield from _iter_item(f"entry {number}", entry, at=at)
 
 
-def _parcel(where: str, entry: object, *, at: datetime) -> Iterator[Parcel]:
+def _iter_item(where: str, entry: object, *, at: datetime) -> Iterator[ImportItem]:
     """Return what an entry holds; nothing of one that was deleted there."""
     if not isinstance(entry, dict):
-        yield Parcel(where=where, holds=Refused(why="is no JSON object"))
+        yield ImportItem(location=where, content=RejectedItem(reason="is no JSON object"))
         return
     values = cast("dict[str, object]", entry)
     payload = values.get("payload")
@@ -86,33 +88,33 @@ def _parcel(where: str, entry: object, *, at: datetime) -> Iterator[Parcel]:
     if values.get("state") == "deleted" or values.get("deleted_at"):
         return
     try:
-        yield Parcel(where=where, holds=_arrived(values, at=at))
+        yield ImportItem(location=where, content=_parse_memory(values, at=at))
     except RookeryError as error:
-        yield Parcel(where=where, holds=Refused(why=error.message))
+        yield ImportItem(location=where, content=RejectedItem(reason=error.message))
 
 
-def _arrived(values: Mapping[str, object], *, at: datetime) -> Arrived:
-    row, metadata = Fields(values), _mapping(values.get("metadata"))
-    content = next((value for name in _TEXTS if isinstance(value := values.get(name), str) and value.strip()), None)
+def _parse_memory(values: Mapping[str, object], *, at: datetime) -> ImportedMemory:
+    row, metadata = FieldReader(values), _to_mapping(values.get("metadata"))
+    content = next((value for name in _TEXT_FIELDS if isinstance(value := values.get(name), str) and value.strip()), None)
     if content is None:
-        raise wrong("memory", "is missing, and so are content, data and text")
-    content_id = _name(values.get("id"))
+        raise field_error("memory", "is missing, and so are content, data and text")
+    content_id = _to_name(values.get("id"))
     created_at = row.maybe_moment("created_at") or at
     updated_at = max(row.maybe_moment("updated_at") or created_at, created_at)
-    agent_id, session_id = _name(values.get("agent_id")), _name(values.get("run_id"))
+    agent_id, session_id = _to_name(values.get("agent_id")), _to_name(values.get("run_id"))
     scope = MemoryScope.PROJECT if agent_id is None else MemoryScope.AGENT
     has_id = content_id is not None and is_uuid(content_id.lower())
-    is_archived = values.get("state") in _UNSEEN or bool(values.get("archived_at"))
+    is_archived = values.get("state") in _ARCHIVED_STATES or bool(values.get("archived_at"))
     memory = Memory(
         id=content_id.lower() if content_id is not None and has_id else "",
-        workspace_id=UNPLACED,
+        workspace_id=NO_WORKSPACE_ID,
         org=None,
-        project=_name(values.get("app_id")) or _name(values.get("app")),
+        project=_to_name(values.get("app_id")) or _to_name(values.get("app")),
         agent_id=agent_id,
         session_id=session_id,
         memory_scope=scope if session_id is None else MemoryScope.SESSION,
-        type=_type(metadata),
-        tags=_tags(values, metadata),
+        type=_parse_type(metadata),
+        tags=_parse_tags(values, metadata),
         confidence=_CONFIDENCE,
         base_confidence=_CONFIDENCE,
         source="mem0",
@@ -124,47 +126,47 @@ def _arrived(values: Mapping[str, object], *, at: datetime) -> Arrived:
         created_at=created_at,
         updated_at=updated_at,
     )
-    return Arrived(memory=memory, known_as=None if has_id else ("mem0", content_id or "", content))
+    return ImportedMemory(memory=memory, identity=None if has_id else ("mem0", content_id or "", content))
 
 
-def _type(metadata: Mapping[str, object]) -> str:
+def _parse_type(metadata: Mapping[str, object]) -> str:
     said = metadata.get("type")
-    if isinstance(said, str) and TYPE.fullmatch(said):
+    if isinstance(said, str) and TYPE_PATTERN.fullmatch(said):
         return said
     return "procedure" if metadata.get("memory_type") == "procedural_memory" else "fact"
 
 
-def _tags(values: Mapping[str, object], metadata: Mapping[str, object]) -> tuple[str, ...]:
+def _parse_tags(values: Mapping[str, object], metadata: Mapping[str, object]) -> tuple[str, ...]:
     """Return the categories and tags, and whose it is; what is no tag of ours is left out."""
-    user = _name(values.get("user_id"))
-    named = [f"{_USER}{user}"] if user else []
+    user = _to_name(values.get("user_id"))
+    named = [f"{_USER_TAG_PREFIX}{user}"] if user else []
     for found in (values.get("categories"), metadata.get("categories"), metadata.get("category"), metadata.get("tags")):
         items = cast("Sequence[object]", found) if isinstance(found, list) else [found]
         named += [item for item in items if isinstance(item, str)]
-    return tuple(dict.fromkeys(tag for each in named if (tag := shorter(each.strip(), LONGEST_TAG))))
+    return tuple(dict.fromkeys(tag for each in named if (tag := truncate(each.strip(), MAX_TAG_CHARS))))
 
 
-def _name(value: object) -> str | None:
+def _to_name(value: object) -> str | None:
     return value if isinstance(value, str) and value.strip() else None
 
 
-def _mapping(value: object) -> Mapping[str, object]:
+def _to_mapping(value: object) -> Mapping[str, object]:
     return cast("dict[str, object]", value) if isinstance(value, dict) else {}
 
 
-def _listed(document: object) -> Sequence[object] | None:
+def _find_memories(document: object) -> Sequence[object] | None:
     """Return the list of memories of a document, whichever of mem0's it is."""
     if isinstance(document, dict):
         lists = cast("dict[str, object]", document)
-        document = next((lists[name] for name in _LISTS if isinstance(lists.get(name), list)), None)
+        document = next((lists[name] for name in _LIST_FIELDS if isinstance(lists.get(name), list)), None)
     return cast("list[object]", document) if isinstance(document, list) else None
 
 
 def _is_entry(value: object) -> bool:
-    return isinstance(value, dict) and _listed(cast("dict[str, object]", value)) is None
+    return isinstance(value, dict) and _find_memories(cast("dict[str, object]", value)) is None
 
 
-def _parsed(text: bytes) -> object:
+def _parse_json(text: bytes) -> object:
     try:
         found: object = orjson.loads(text)
     except orjson.JSONDecodeError:

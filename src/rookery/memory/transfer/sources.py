@@ -11,46 +11,46 @@ from io import BufferedReader, RawIOBase
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from rookery.memory.transfer import forms, jsonl, mem0
-from rookery.memory.transfer.asked import NOTES, Asked, Wanted
-from rookery.memory.transfer.fields import wrong
-from rookery.memory.transfer.lines import BOM, Steps, numbered
-from rookery.memory.transfer.parcels import Parcel, Refused
+from rookery.memory.transfer import formats, jsonl, mem0
+from rookery.memory.transfer.field_reader import field_error
+from rookery.memory.transfer.import_source import NOTE_SUFFIXES, ImportSource, NoteSelection
+from rookery.memory.transfer.items import ImportItem, RejectedItem
+from rookery.memory.transfer.line_reader import BOM, ReadProgress, iter_lines
 
-_HEAD = 512
-_GZIP = b"\x1f\x8b"
-_ZIP = b"PK\x03\x04"
-_OPENMEMORY = ("memories.jsonl.gz", "memories.json")
-_BROKEN = (EOFError, OSError, zlib.error, zipfile.BadZipFile)
+_HEAD_BYTES = 512
+_GZIP_MAGIC = b"\x1f\x8b"
+_ZIP_MAGIC = b"PK\x03\x04"
+_OPENMEMORY_FILES = ("memories.jsonl.gz", "memories.json")
+_READ_ERRORS = (EOFError, OSError, zlib.error, zipfile.BadZipFile)
 
 
-class Source:
+class ImportStream:
     """A `Reading`; what breaks on the way is its last parcel."""
 
-    def __init__(self, steps: Steps, parcels: Iterator[Parcel]) -> None:
-        self._steps = steps
-        self._parcels = parcels
+    def __init__(self, progress: ReadProgress, items: Iterator[ImportItem]) -> None:
+        self._progress = progress
+        self._items = items
 
     @property
     def done(self) -> int:
         """How many lines, entries or files were read."""
-        return self._steps.done
+        return self._progress.done
 
     @property
     def total(self) -> int:
         """How many there are; 0: that is not known."""
-        return self._steps.total
+        return self._progress.total
 
-    def __iter__(self) -> Iterator[Parcel]:
+    def __iter__(self) -> Iterator[ImportItem]:
         try:
-            yield from self._parcels
-        except _BROKEN as error:
+            yield from self._items
+        except _READ_ERRORS as error:
             why = f"cannot be read further: {error or type(error).__name__}"
-            yield Parcel(where=f"after {self._steps.done}", holds=Refused(why=why))
+            yield ImportItem(location=f"after {self._progress.done}", content=RejectedItem(reason=why))
 
 
 @contextmanager
-def reading(asked: Asked) -> Generator[Source]:
+def open_source(import_source: ImportSource) -> Generator[ImportStream]:
     """
     Open what is asked for.
 
@@ -59,68 +59,77 @@ def reading(asked: Asked) -> Generator[Source]:
     """
     with ExitStack() as open_files:
         try:
-            steps = Steps()
-            if asked.path is not None and asked.path.is_dir():
-                yield Source(steps, _of_folder(asked, asked.path, steps))
+            steps = ReadProgress()
+            if import_source.path is not None and import_source.path.is_dir():
+                yield ImportStream(steps, _iter_folder(import_source, import_source.path, steps))
                 return
-            if asked.path is not None and _is_note(asked, asked.path):
-                wanted = Wanted(folder=asked.path.parent, file=asked.path, form=asked.form, by=asked.by)
-                yield Source(steps, forms.notes(wanted, steps))
+            if import_source.path is not None and _is_note(import_source, import_source.path):
+                wanted = NoteSelection(
+                    folder=import_source.path.parent,
+                    file=import_source.path,
+                    import_format=import_source.import_format,
+                    split_by=import_source.split_by,
+                )
+                yield ImportStream(steps, formats.read_notes(wanted, steps))
                 return
-            stream = open_files.enter_context(asked.path.open("rb")) if asked.path else _buffered(asked.standard_input)
-            if asked.path is None:
+            stream = (
+                open_files.enter_context(import_source.path.open("rb")) if import_source.path else _buffered(import_source.standard_input)
+            )
+            if import_source.path is None:
                 open_files.callback(cast("BufferedReader", stream).detach)  # or the end of the reading would close what was lent
-            source = Source(steps, _of_stream(asked, stream, steps, open_files))
-        except _BROKEN as error:
-            raise wrong("file", f"{asked.path} cannot be read: {error.strerror if isinstance(error, OSError) else error}") from error
+            source = ImportStream(steps, _iter_stream(import_source, stream, steps, open_files))
+        except _READ_ERRORS as error:
+            raise field_error(
+                "file", f"{import_source.path} cannot be read: {error.strerror if isinstance(error, OSError) else error}"
+            ) from error
         yield source
 
 
-def _is_note(asked: Asked, path: Path) -> bool:
-    return asked.form in ("markdown", "agents-md") or (asked.form == "auto" and path.suffix.lower() in NOTES)
+def _is_note(source: ImportSource, path: Path) -> bool:
+    return source.import_format in ("markdown", "agents-md") or (source.import_format == "auto" and path.suffix.lower() in NOTE_SUFFIXES)
 
 
-def _of_stream(asked: Asked, stream: BinaryIO, steps: Steps, open_files: ExitStack) -> Iterator[Parcel]:
-    if asked.form in ("markdown", "agents-md"):
-        raise wrong("format", f"{asked.form} is read from a file or a folder, not from the standard input")
-    head = _head(stream)
+def _iter_stream(source: ImportSource, stream: BinaryIO, progress: ReadProgress, open_files: ExitStack) -> Iterator[ImportItem]:
+    if source.import_format in ("markdown", "agents-md"):
+        raise field_error("format", f"{source.import_format} is read from a file or a folder, not from the standard input")
+    head = _peek(stream)
     is_plain = True
-    if head.startswith(_ZIP):
+    if head.startswith(_ZIP_MAGIC):
         archive = open_files.enter_context(zipfile.ZipFile(stream))
-        member = next((name for wanted in _OPENMEMORY for name in archive.namelist() if name.rpartition("/")[2] == wanted), None)
+        member = next((name for wanted in _OPENMEMORY_FILES for name in archive.namelist() if name.rpartition("/")[2] == wanted), None)
         if member is None:
-            raise wrong("file", f"is an archive without {' or '.join(_OPENMEMORY)}: unpack it, and import what is in it")
+            raise field_error("file", f"is an archive without {' or '.join(_OPENMEMORY_FILES)}: unpack it, and import what is in it")
         stream, is_plain = _buffered(open_files.enter_context(archive.open(member))), False
-        head = _head(stream)
-    if head.startswith(_GZIP):
+        head = _peek(stream)
+    if head.startswith(_GZIP_MAGIC):
         stream, is_plain = _buffered(open_files.enter_context(gzip.GzipFile(fileobj=stream))), False
-        head = _head(stream)
+        head = _peek(stream)
     first = head.removeprefix(BOM).lstrip()
     if first and not first.startswith((b"{", b"[")):
-        raise wrong("file", "is neither JSON nor JSON lines; notes need a name that ends in .md, or --format markdown")
-    is_ours = asked.form == "jsonl" or (asked.form == "auto" and f'"{jsonl.HEADER}"'.encode() in head.split(b"\n")[0])
+        raise field_error("file", "is neither JSON nor JSON lines; notes need a name that ends in .md, or --format markdown")
+    is_ours = source.import_format == "jsonl" or (source.import_format == "auto" and f'"{jsonl.HEADER}"'.encode() in head.split(b"\n")[0])
     if not is_ours:
-        return mem0.read(stream, steps, at=asked.at)
-    if is_plain and asked.path is not None and asked.path.is_file():
-        steps.total = _lines(asked.path)
-    return jsonl.read(numbered(stream, steps))
+        return mem0.read_items(stream, progress, at=source.default_time)
+    if is_plain and source.path is not None and source.path.is_file():
+        progress.total = _count_lines(source.path)
+    return jsonl.read_items(iter_lines(stream, progress))
 
 
-def _head(stream: BinaryIO) -> bytes:
+def _peek(stream: BinaryIO) -> bytes:
     """Return how *stream* begins, without reading on."""
-    return cast("BufferedReader", stream).peek(_HEAD)[:_HEAD]
+    return cast("BufferedReader", stream).peek(_HEAD_BYTES)[:_HEAD_BYTES]
 
 
 def _buffered(raw: object) -> BinaryIO:
     return cast("BinaryIO", BufferedReader(cast("RawIOBase", raw)))
 
 
-def _lines(path: Path) -> int:
+def _count_lines(path: Path) -> int:
     with path.open("rb") as file:
         return sum(piece.count(b"\n") for piece in iter(lambda: file.read(1024 * 1024), b""))
 
 
-def _of_folder(asked: Asked, folder: Path, steps: Steps) -> Iterator[Parcel]:
-    if asked.form in ("jsonl", "mem0"):
-        raise wrong("format", f"{asked.form} is a file, and {folder} is a folder")
-    return forms.notes(Wanted(folder=folder, form=asked.form, by=asked.by), steps)
+def _iter_folder(source: ImportSource, folder: Path, progress: ReadProgress) -> Iterator[ImportItem]:
+    if source.import_format in ("jsonl", "mem0"):
+        raise field_error("format", f"{source.import_format} is a file, and {folder} is a folder")
+    return formats.read_notes(NoteSelection(folder=folder, import_format=source.import_format, split_by=source.split_by), progress)

@@ -6,21 +6,21 @@ from dataclasses import dataclass, replace
 
 from rookery.kernel.http import Route
 from rookery.tools.api.analytics import AnalyticsRoutes
-from rookery.tools.api.calls import CallRoutes
+from rookery.tools.api.calls import ToolCallRoutes
 from rookery.tools.api.discovery import DiscoveryRoutes
 from rookery.tools.api.listing import ListingRoutes
 from rookery.tools.api.logins import LoginRoutes
-from rookery.tools.api.pages import Pages
-from rookery.tools.api.servers import ServerRoutes
-from rookery.tools.calling.analytics import Analytics
-from rookery.tools.calling.calls import Calls
+from rookery.tools.api.pages import HtmlPages
+from rookery.tools.api.servers import WorkspaceServerRoutes
+from rookery.tools.calling.analytics import CallAnalytics
+from rookery.tools.calling.tool_runner import ToolRunner
 from rookery.tools.catalogue import Catalogue
-from rookery.tools.finding.discovery import Discovery
-from rookery.tools.finding.tool_search import ToolSearch
-from rookery.tools.resources import Resources
-from rookery.tools.servers.checking import Checker
-from rookery.tools.servers.owned import Owned
-from rookery.tools.supervision.sessions import Sessions
+from rookery.tools.discovery.documents import Discovery
+from rookery.tools.discovery.tool_search import ToolSearch
+from rookery.tools.resources import ResourceReader
+from rookery.tools.servers.server_check import ServerChecker
+from rookery.tools.servers.workspace_servers import WorkspaceServers
+from rookery.tools.supervision.session_pool import SessionPool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +35,12 @@ class ToolsApi:
     """
 
     catalogue: Catalogue
-    sessions: Sessions
-    calls: Calls
-    analytics: Analytics
-    resources: Resources
-    owned: Owned
-    checker: Checker
+    sessions: SessionPool
+    runner: ToolRunner
+    analytics: CallAnalytics
+    resources: ResourceReader
+    workspace_servers: WorkspaceServers
+    checker: ServerChecker
     logins: LoginRoutes
     discovery: Discovery
     search: ToolSearch
@@ -52,7 +52,7 @@ class ToolsApi:
         """Return the routes under {base_url}'s prefix."""
         return [
             *ListingRoutes(self.catalogue, self.sessions, self.resources).routes(),
-            *CallRoutes(self.catalogue, self.calls, self.resources).routes(),
+            *ToolCallRoutes(self.catalogue, self.runner, self.resources).routes(),
             *self._discovery().api_routes(),
         ]
 
@@ -62,13 +62,13 @@ class ToolsApi:
 
     def host_routes(self) -> list[Route]:
         """Return the routes at the root of {mcp_url}: discovery, and the spec's other path of a call."""
-        calls = CallRoutes(self.catalogue, self.calls, self.resources).routes()
+        calls = ToolCallRoutes(self.catalogue, self.runner, self.resources).routes()
         again = [replace(route, path=f"/mcp{route.path}") for route in calls if route.path == "/tools/call"]
         return [*self._discovery().host_routes(), *again, *self.logins.host_routes()]
 
     def platform_routes(self) -> list[Route]:
         """Return the routes under {api_url}'s prefix: the servers that a workspace added."""
-        return [*ServerRoutes(self.owned, self.catalogue, self.sessions, self.checker).routes(), *self.logins.routes()]
+        return [*WorkspaceServerRoutes(self.workspace_servers, self.catalogue, self.sessions, self.checker).routes(), *self.logins.routes()]
 
     def _discovery(self) -> DiscoveryRoutes:
         return DiscoveryRoutes(
@@ -77,5 +77,5 @@ class ToolsApi:
             search=self.search,
             api=self.api,
             is_public=self.is_discovery_public,
-            pages=Pages(has_docs=self.has_docs),
+            pages=HtmlPages(has_docs=self.has_docs),
         )

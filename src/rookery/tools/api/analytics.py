@@ -9,29 +9,29 @@ from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rookery.access.guard import caller_of
+from rookery.access.guard import get_caller
 from rookery.access.models import Caller
 from rookery.kernel.errors import PermissionDenied
-from rookery.kernel.http import Route, describe, page, reply
-from rookery.tools.calling.analytics import Analytics, Report
+from rookery.kernel.http import Route, document_route, json_response, page_response
+from rookery.tools.call_stats import CallStats, ToolCallFilter
+from rookery.tools.calling.analytics import CallAnalytics, CallReport
 from rookery.tools.catalogue import Catalogue
 from rookery.tools.errors import ServerNotFound, ToolNotFound
-from rookery.tools.models import CallRow
-from rookery.tools.past_calls import CallFigures, Selection
-from rookery.tools.portraits import call_shown
+from rookery.tools.models import CallRecord
 from rookery.tools.schemas import (
-    AnalyticsAnswer,
     AnalyticsQuery,
+    AnalyticsResponse,
     CallList,
-    CallListQuery,
+    CallRangeQuery,
+    CallStatsResponse,
     FigureGroup,
-    Figures,
     LastError,
-    RangeQuery,
     ToolAnalyticsQuery,
+    ToolCallListQuery,
 )
+from rookery.tools.serializers import to_call_response
 
-READ = "tools.read"
+READ_SCOPE = "tools.read"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class AnalyticsRoutes:
     """Reads rows; a key sees its workspace's calls of the servers and tools that it reaches."""
 
     catalogue: Catalogue
-    analytics: Analytics
+    analytics: CallAnalytics
 
     def routes(self) -> list[Route]:
         """Return the table, paths relative to the prefix."""
@@ -49,8 +49,8 @@ class AnalyticsRoutes:
                 method="GET",
                 path="/tools/analytics",
                 handler=self.get_report,
-                needs=READ,
-                answers=AnalyticsAnswer,
+                required_scope=READ_SCOPE,
+                response_model=AnalyticsResponse,
                 operation_id="get_tool_analytics",
                 summary="Show the number, errors and duration of tool calls",
                 tags=tags,
@@ -59,8 +59,8 @@ class AnalyticsRoutes:
                 method="GET",
                 path="/tools/analytics/{server_id}/{tool:path}",
                 handler=self.get_tool,
-                needs=READ,
-                answers=AnalyticsAnswer,
+                required_scope=READ_SCOPE,
+                response_model=AnalyticsResponse,
                 operation_id="get_tool_analytics_by_day",
                 summary="Show the calls of one tool by day",
                 tags=tags,
@@ -69,8 +69,8 @@ class AnalyticsRoutes:
                 method="GET",
                 path="/tools/calls",
                 handler=self.get_calls,
-                needs=READ,
-                answers=CallList,
+                required_scope=READ_SCOPE,
+                response_model=CallList,
                 operation_id="list_tool_calls",
                 summary="List tool calls",
                 tags=tags,
@@ -83,36 +83,36 @@ class AnalyticsRoutes:
 
         The range is free; the calls are grouped by tool, server, key, session or day.
         """
-        caller = caller_of(request)
-        chosen = _selection(caller, query, server=query.server, tool=query.tool)
-        report = await self.analytics.report(caller, chosen, query.by, limit=query.limit)
-        return reply(_answer(report, chosen, query.by))
+        caller = get_caller(request)
+        chosen = _to_filter(caller, query, server=query.server, tool=query.tool)
+        report = await self.analytics.load_report(caller, chosen, query.by, limit=query.limit)
+        return json_response(_to_response(report, chosen, query.by))
 
-    @describe(errors=(PermissionDenied, ServerNotFound, ToolNotFound))
+    @document_route(errors=(PermissionDenied, ServerNotFound, ToolNotFound))
     async def get_tool(self, request: Request, server_id: str, tool: str, query: Annotated[ToolAnalyticsQuery, Query()]) -> Response:
         """Return the number of calls, the error rate and the duration percentiles of one tool. A tool that does not exist is 404."""
-        caller = caller_of(request)
-        chosen = _selection(caller, query, server=server_id, tool=tool)
-        report = await self.analytics.report(caller, chosen, query.by, limit=query.limit)
+        caller = get_caller(request)
+        chosen = _to_filter(caller, query, server=server_id, tool=tool)
+        report = await self.analytics.load_report(caller, chosen, query.by, limit=query.limit)
         if not report.total.calls and not await self.analytics.was_called(caller, server_id, tool):
-            server = self.catalogue.server(caller, server_id)
-            known = self.catalogue.tool(server, tool)
-            if known is None or not self.catalogue.may_see(caller, server, known):
+            server = self.catalogue.get_server(caller, server_id)
+            known = self.catalogue.find_tool(server, tool)
+            if known is None or not self.catalogue.can_see_tool(caller, server, known):
                 raise ToolNotFound(server_id, tool)
-        return reply(_answer(report, chosen, query.by))
+        return json_response(_to_response(report, chosen, query.by))
 
-    async def get_calls(self, request: Request, query: Annotated[CallListQuery, Query()]) -> Response:
+    async def get_calls(self, request: Request, query: Annotated[ToolCallListQuery, Query()]) -> Response:
         """List the tool calls of the workspace, newest first."""
-        caller = caller_of(request)
-        chosen = _selection(caller, query, server=query.server, tool=query.tool, code=query.code, success=query.success)
-        rows, total = await self.analytics.calls(caller, chosen, limit=query.per_page, offset=query.offset)
-        return page(request, [call_shown(row) for row in rows], query=query, total=total)
+        caller = get_caller(request)
+        chosen = _to_filter(caller, query, server=query.server, tool=query.tool, code=query.code, success=query.success)
+        rows, total = await self.analytics.list_calls(caller, chosen, limit=query.per_page, offset=query.offset)
+        return page_response(request, [to_call_response(row) for row in rows], query=query, total=total)
 
 
-def _selection(
-    caller: Caller, query: RangeQuery, *, server: str | None, tool: str | None, code: str | None = None, success: bool | None = None
-) -> Selection:
-    return Selection(
+def _to_filter(
+    caller: Caller, query: CallRangeQuery, *, server: str | None, tool: str | None, code: str | None = None, success: bool | None = None
+) -> ToolCallFilter:
+    return ToolCallFilter(
         workspace_id=caller.workspace_id,
         since=query.since,
         until=query.until,
@@ -126,22 +126,22 @@ def _selection(
     )
 
 
-def _answer(report: Report, chosen: Selection, by: str) -> AnalyticsAnswer:
-    return AnalyticsAnswer(
-        **dict(_figures(report.total)),
-        since=chosen.since,
-        until=chosen.until,
-        server=chosen.server,
-        tool=chosen.tool,
+def _to_response(report: CallReport, filters: ToolCallFilter, by: str) -> AnalyticsResponse:
+    return AnalyticsResponse(
+        **dict(_to_stats(report.total)),
+        since=filters.since,
+        until=filters.until,
+        server=filters.server,
+        tool=filters.tool,
         by=by,
         group_count=report.group_count,
-        data=[_group(each) for each in report.groups],
+        data=[_to_group(each) for each in report.groups],
     )
 
 
-def _group(each: CallFigures) -> FigureGroup:
+def _to_group(each: CallStats) -> FigureGroup:
     return FigureGroup(
-        **dict(_figures(each)),
+        **dict(_to_stats(each)),
         server=each.server_id,
         tool=each.tool,
         key_id=each.key_id,
@@ -151,26 +151,26 @@ def _group(each: CallFigures) -> FigureGroup:
     )
 
 
-def _figures(each: CallFigures) -> Figures:
-    return Figures(
+def _to_stats(each: CallStats) -> CallStatsResponse:
+    return CallStatsResponse(
         calls=each.calls,
         errors=each.errors,
         error_rate=round(each.error_rate, 4),
         cached=each.cached,
-        p50_ms=_rounded(each.p50_ms),
-        p95_ms=_rounded(each.p95_ms),
-        p99_ms=_rounded(each.p99_ms),
-        max_ms=_rounded(each.max_ms),
+        p50_ms=_round(each.p50_ms),
+        p95_ms=_round(each.p95_ms),
+        p99_ms=_round(each.p99_ms),
+        max_ms=_round(each.max_ms),
         last_called_at=each.last_called_at,
-        last_error=_last_error(each.last_failure),
+        last_error=_to_last_error(each.last_failure),
     )
 
 
-def _rounded(milliseconds: float | None) -> float | None:
+def _round(milliseconds: float | None) -> float | None:
     return None if milliseconds is None else round(milliseconds, 3)
 
 
-def _last_error(row: CallRow | None) -> LastError | None:
+def _to_last_error(row: CallRecord | None) -> LastError | None:
     if row is None:
         return None
     return LastError(

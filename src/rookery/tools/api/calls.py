@@ -12,42 +12,51 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rookery.access.guard import caller_of
+from rookery.access.guard import get_caller
 from rookery.kernel.errors import PermissionDenied, RookeryError, ValidationFailed
-from rookery.kernel.http import Described, EventStream, Route, allowed_on_full_disk, describe, event, reply, wants_events
-from rookery.kernel.http.bodies import ClientLeft, InvalidJson
-from rookery.kernel.http.preferences import APPLIED, PREFER, preference
-from rookery.kernel.http.replies import note_error
-from rookery.tools.api.listing import READ, deprecation, session_of
-from rookery.tools.calling.asked import Manner
-from rookery.tools.calling.calls import Calls
-from rookery.tools.calling.results import failure_message
+from rookery.kernel.http import (
+    DocumentedResponse,
+    EventStream,
+    Route,
+    accepts_events,
+    allowed_on_full_disk,
+    document_route,
+    encode_event,
+    json_response,
+)
+from rookery.kernel.http.prefer_header import PREFER_HEADER, PREFERENCE_APPLIED_HEADER, find_preference
+from rookery.kernel.http.request_body import ClientDisconnected, InvalidJson
+from rookery.kernel.http.responses import set_error
+from rookery.tools.api.listing import READ_SCOPE, build_deprecation_headers, get_session_id
+from rookery.tools.calling.results import describe_failure
 from rookery.tools.calling.streaming import RunningCall
+from rookery.tools.calling.tool_call import CallOptions
+from rookery.tools.calling.tool_runner import ToolRunner
 from rookery.tools.catalogue import Catalogue
 from rookery.tools.errors import (
     ArgumentsInvalid,
     CallInvalid,
-    Disabled,
     ResourceFailed,
     ServerBusy,
     ServerNotFound,
     ServerUnavailable,
     SessionNotOpen,
     TestKeyRefused,
+    ToolDisabled,
     ToolNotFound,
 )
-from rookery.tools.models import JsonObject, Outcome
+from rookery.tools.models import CallOutcome, JsonObject
 from rookery.tools.ports import OnLog, OnProgress
-from rookery.tools.resources import Resources
+from rookery.tools.resources import ResourceReader
 from rookery.tools.schemas import ResourceResponse, ToolArguments, ToolCallRequest, ToolCallResponse
 
-WRITE = "mcp:write"
-_TOOL_ERRORS = "tool-errors"
+WRITE_SCOPE = "mcp:write"
+_TOOL_ERRORS_PREFERENCE = "tool-errors"
 """The preference of callers who want the status 200 for a tool's own error."""
-_WATCH_AFTER_S = 0.1
+_DISCONNECT_CHECK_DELAY_S = 0.1
 """A call that takes longer is watched for its caller leaving; most are over by then, and watching costs a task."""
 
-_STREAMS = (
+_STREAMS_DESCRIPTION = (
     "With `Accept: text/event-stream` the answer is a stream of server-sent events: `progress` and `log` while the tool runs, "
     "then `result` with the same body as the plain answer. A call that is refused, or fails before anything was streamed, "
     "is a plain answer.\n\n"
@@ -55,17 +64,17 @@ _STREAMS = (
     "Do not repeat a failed call blindly: the tool may have acted."
 )
 
-_FAILED = "The call failed: `tool_execution_error`, `tool_timeout`, `server_unavailable` or `result_too_large`."
+_FAILED_DESCRIPTION = "The call failed: `tool_execution_error`, `tool_timeout`, `server_unavailable` or `result_too_large`."
 
-_calls = describe(
-    answers={500: Described(says=_FAILED, model=ToolCallResponse)},
-    media=("text/event-stream",),
-    reads=("X-Session-ID", "Cache-Control", "Prefer"),
-    sends=("X-Rookery-Cache", "Age", "Deprecation", "Sunset", "Preference-Applied"),
+_describes_call = document_route(
+    responses={500: DocumentedResponse(description=_FAILED_DESCRIPTION, model=ToolCallResponse)},
+    media_types=("text/event-stream",),
+    request_headers=("X-Session-ID", "Cache-Control", "Prefer"),
+    response_headers=("X-Rookery-Cache", "Age", "Deprecation", "Sunset", "Preference-Applied"),
     errors=(
         ArgumentsInvalid,
         CallInvalid,
-        Disabled,
+        ToolDisabled,
         PermissionDenied,
         TestKeyRefused,
         ServerNotFound,
@@ -78,12 +87,12 @@ _calls = describe(
 
 
 @dataclass(frozen=True, slots=True)
-class CallRoutes:
+class ToolCallRoutes:
     """Runs tools, reads resources."""
 
     catalogue: Catalogue
-    calls: Calls
-    resources: Resources
+    runner: ToolRunner
+    resources: ResourceReader
 
     def routes(self) -> list[Route]:
         """Return the table, paths relative to the prefix."""
@@ -93,55 +102,55 @@ class CallRoutes:
                 method="POST",
                 path="/tools/call",
                 handler=self.post_call,
-                needs=WRITE,
-                answers=ToolCallResponse,
+                required_scope=WRITE_SCOPE,
+                response_model=ToolCallResponse,
                 operation_id="call_tool",
                 summary="Call a tool",
-                description=_STREAMS,
+                description=_STREAMS_DESCRIPTION,
                 tags=execution,
-                refuse=_refusal_of_call,
+                map_error=_map_call_error,
             ),
             Route(
                 method="POST",
                 path="/servers/{server_id}/tools/{tool:path}",
                 handler=self.post_tool,
-                needs=WRITE,
-                answers=ToolCallResponse,
+                required_scope=WRITE_SCOPE,
+                response_model=ToolCallResponse,
                 operation_id="call_server_tool",
                 summary="Call a tool with the bare arguments",
-                description=_STREAMS,
+                description=_STREAMS_DESCRIPTION,
                 tags=execution,
-                refuse=_refusal_of_tool,
+                map_error=_map_tool_error,
             ),
             Route(
                 method="GET",
                 path="/resources/{uri:path}",
                 handler=self.get_resource,
-                needs=READ,
-                answers=ResourceResponse,
+                required_scope=READ_SCOPE,
+                response_model=ResourceResponse,
                 operation_id="read_resource",
                 summary="Read a resource",
-                refuse=_refusal_of_resource,
+                map_error=_map_resource_error,
                 tags=execution,
             ),
         ]
 
     @allowed_on_full_disk
-    @_calls
+    @_describes_call
     async def post_call(self, request: Request, body: ToolCallRequest) -> Response:
         """Call the tool that the body names; `input_responses` and `request_state` answer what it asked before."""
-        manner = replace(_manner(request), input_responses=body.input_responses, request_state=body.request_state)
+        manner = replace(_to_call_options(request), input_responses=body.input_responses, request_state=body.request_state)
         return await self._call(request, body.server, body.tool, body.arguments or {}, manner)
 
     @allowed_on_full_disk
-    @_calls
+    @_describes_call
     async def post_tool(self, request: Request, server_id: str, tool: str, body: ToolArguments) -> Response:
         """Call the tool that the path names."""
-        return await self._call(request, server_id, tool, body.root, _manner(request))
+        return await self._call(request, server_id, tool, body.root, _to_call_options(request))
 
-    @describe(
-        errors=(PermissionDenied, Disabled, ServerNotFound, SessionNotOpen, ResourceFailed, ServerUnavailable, ServerBusy),
-        reads=("X-Session-ID",),
+    @document_route(
+        errors=(PermissionDenied, ToolDisabled, ServerNotFound, SessionNotOpen, ResourceFailed, ServerUnavailable, ServerBusy),
+        request_headers=("X-Session-ID",),
     )
     async def get_resource(self, request: Request, uri: str) -> Response:
         """
@@ -149,84 +158,86 @@ class CallRoutes:
 
         The URI is part of the path, either as it is or percent-encoded once; a URI with `?` must be encoded.
         """
-        content = await self.resources.read(caller_of(request), uri, manner=Manner(session_id=session_of(request)))
-        return reply({"uri": uri, "content": content})
+        content = await self.resources.read(get_caller(request), uri, options=CallOptions(session_id=get_session_id(request)))
+        return json_response({"uri": uri, "content": content})
 
-    async def _call(self, request: Request, server_id: str, tool: str, arguments: Mapping[str, object], manner: Manner) -> Response:
-        if wants_events(request.headers.get("accept")):
-            return await self._streamed(request, server_id, tool, arguments, manner)
-        async with _while_connected(request):
-            outcome = await self.calls.call(caller_of(request), server_id, tool, arguments, manner=manner)
-        return self._plain(request, outcome)
+    async def _call(self, request: Request, server_id: str, tool: str, arguments: Mapping[str, object], options: CallOptions) -> Response:
+        if accepts_events(request.headers.get("accept")):
+            return await self._call_streamed(request, server_id, tool, arguments, options)
+        async with _cancel_on_disconnect(request):
+            outcome = await self.runner.call(get_caller(request), server_id, tool, arguments, options=options)
+        return self._reply(request, outcome)
 
-    def _plain(self, request: Request, outcome: Outcome) -> Response:
+    def _reply(self, request: Request, outcome: CallOutcome) -> Response:
         """Return the answer that is no stream."""
-        headers = deprecation(self.catalogue, outcome.server) or {}
+        headers = build_deprecation_headers(self.catalogue, outcome.server) or {}
         if outcome.cache is not None:
             headers["X-Rookery-Cache"] = outcome.cache
             headers["Age"] = str(int(outcome.age_s))
         status = 200 if outcome.error is None else 500
-        if _is_tools_own(outcome) and _prefers_200(request):
-            status, headers[APPLIED] = 200, f"{_TOOL_ERRORS}=200"
+        if _is_tool_error(outcome) and _prefers_200(request):
+            status, headers[PREFERENCE_APPLIED_HEADER] = 200, f"{_TOOL_ERRORS_PREFERENCE}=200"
         if status != 200 and outcome.code is not None:
-            note_error(cast("MutableMapping[str, object]", request.scope["state"]), outcome.code, is_upstream=True)
-        return reply(_shown(outcome), status=status, headers=headers)
+            set_error(cast("MutableMapping[str, object]", request.scope["state"]), outcome.code, is_upstream=True)
+        return json_response(_to_json(outcome), status=status, headers=headers)
 
-    async def _streamed(self, request: Request, server_id: str, tool: str, arguments: Mapping[str, object], manner: Manner) -> Response:
-        caller = caller_of(request)
-        server = self.catalogue.named(caller, server_id)
+    async def _call_streamed(
+        self, request: Request, server_id: str, tool: str, arguments: Mapping[str, object], options: CallOptions
+    ) -> Response:
+        caller = get_caller(request)
+        server = self.catalogue.find_server(caller, server_id)
 
-        def call(on_progress: OnProgress, on_log: OnLog) -> Awaitable[Outcome]:
-            told = replace(manner, on_progress=on_progress, on_log=on_log)
-            return self.calls.call(caller, server_id, tool, arguments, manner=told)
+        def call(on_progress: OnProgress, on_log: OnLog) -> Awaitable[CallOutcome]:
+            told = replace(options, on_progress=on_progress, on_log=on_log)
+            return self.runner.call(caller, server_id, tool, arguments, options=told)
 
         running = RunningCall(call)
         try:
-            async with _while_connected(request):
-                await running.begun()
+            async with _cancel_on_disconnect(request):
+                await running.wait_started()
         except BaseException:
             await running.stop()
             raise
-        failed = running.failed_at_once()
-        if failed is not None and not (_is_tools_own(failed) and _prefers_200(request)):
+        failed = running.get_early_failure()
+        if failed is not None and not (_is_tool_error(failed) and _prefers_200(request)):
             await running.stop()
-            return self._plain(request, failed)
-        headers = None if server is None else deprecation(self.catalogue, server)
-        return EventStream(_events(running, {"server": server_id, "tool": tool}), headers=headers)
+            return self._reply(request, failed)
+        headers = None if server is None else build_deprecation_headers(self.catalogue, server)
+        return EventStream(_iter_events(running, {"server": server_id, "tool": tool}), headers=headers)
 
 
-def _is_tools_own(outcome: Outcome) -> bool:
+def _is_tool_error(outcome: CallOutcome) -> bool:
     return outcome.code == "tool_execution_error"
 
 
 def _prefers_200(request: Request) -> bool:
     """Return whether the caller wants a tool's own error with the status 200 (RFC 7240)."""
-    return preference(request.headers.getlist(PREFER), _TOOL_ERRORS) == "200"
+    return find_preference(request.headers.getlist(PREFER_HEADER), _TOOL_ERRORS_PREFERENCE) == "200"
 
 
-def _manner(request: Request) -> Manner:
+def _to_call_options(request: Request) -> CallOptions:
     headers = request.headers
-    return Manner(session_id=session_of(request), headers=headers, fresh="no-cache" in headers.get("cache-control", "").lower())
+    return CallOptions(session_id=get_session_id(request), headers=headers, no_cache="no-cache" in headers.get("cache-control", "").lower())
 
 
-async def _events(running: RunningCall, called: Mapping[str, object]) -> AsyncGenerator[bytes]:
+async def _iter_events(running: RunningCall, call_fields: Mapping[str, object]) -> AsyncGenerator[bytes]:
     """Yield the events of D-34's one form: `progress` and `log` as they come, then `result`, or `error` for a late refusal."""
     try:
-        async for notice in running.notices():
-            if notice.left_out:
-                yield f": {notice.left_out} notices were left out\n\n".encode("ascii")
-            yield event(notice.kind, notice.content)
+        async for notice in running.iter_notices():
+            if notice.dropped_count:
+                yield f": {notice.dropped_count} notices were left out\n\n".encode("ascii")
+            yield encode_event(notice.kind, notice.content)
         try:
-            outcome = await running.outcome()
+            outcome = await running.wait_outcome()
         except RookeryError as error:
-            yield event("error", orjson.dumps(_refusal(error, called).body()))
+            yield encode_event("error", orjson.dumps(_add_call_fields(error, call_fields).body()))
         else:
-            yield event("result", orjson.dumps(_shown(outcome)))
+            yield encode_event("result", orjson.dumps(_to_json(outcome)))
     finally:
         await running.stop()
 
 
-def _shown(outcome: Outcome) -> JsonObject:
+def _to_json(outcome: CallOutcome) -> JsonObject:
     shown: JsonObject = {"success": outcome.code is None, "server": outcome.server.id, "tool": outcome.tool}
     if outcome.result is not None:
         shown["result"] = orjson.Fragment(outcome.result)
@@ -238,11 +249,11 @@ def _shown(outcome: Outcome) -> JsonObject:
     if outcome.code is not None:
         shown["code"] = outcome.code
     if outcome.error is not None:
-        shown["message"] = failure_message(outcome.code or "", outcome.server.id, outcome.tool, outcome.error)
+        shown["message"] = describe_failure(outcome.code or "", outcome.server.id, outcome.tool, outcome.error)
     return shown
 
 
-def _refusal_of_call(error: RookeryError, body: object, path: Mapping[str, str]) -> RookeryError:
+def _map_call_error(error: RookeryError, body: object, path: Mapping[str, str]) -> RookeryError:
     """
     Return *error* as D-34 wants it: 400 for a body of the wrong form; `success`, `server` and `tool` beside every error.
 
@@ -250,15 +261,15 @@ def _refusal_of_call(error: RookeryError, body: object, path: Mapping[str, str])
     """
     del path
     fields = cast("dict[object, object]", body) if isinstance(body, dict) else {}
-    return _refusal(error, {name: value if isinstance(value := fields.get(name), str) else None for name in ("server", "tool")})
+    return _add_call_fields(error, {name: value if isinstance(value := fields.get(name), str) else None for name in ("server", "tool")})
 
 
-def _refusal_of_tool(error: RookeryError, body: object, path: Mapping[str, str]) -> RookeryError:
+def _map_tool_error(error: RookeryError, body: object, path: Mapping[str, str]) -> RookeryError:
     del body
-    return _refusal(error, {"server": path["server_id"], "tool": path["tool"]})
+    return _add_call_fields(error, {"server": path["server_id"], "tool": path["tool"]})
 
 
-def _refusal_of_resource(error: RookeryError, body: object, path: Mapping[str, str]) -> RookeryError:
+def _map_resource_error(error: RookeryError, body: object, path: Mapping[str, str]) -> RookeryError:
     """Return *error*; a query is most likely a part of the uri that was not encoded."""
     del body
     if not isinstance(error, ValidationFailed) or path["uri"] == "":
@@ -268,17 +279,17 @@ def _refusal_of_resource(error: RookeryError, body: object, path: Mapping[str, s
     return ValidationFailed({name: [text + hint * text.endswith("no query") for text in texts] for name, texts in fields.items()})
 
 
-def _refusal(error: RookeryError, called: Mapping[str, object]) -> RookeryError:
+def _add_call_fields(error: RookeryError, call_fields: Mapping[str, object]) -> RookeryError:
     if isinstance(error, (ValidationFailed, InvalidJson)):
         refused = CallInvalid(error.message)
         refused.detail.update(error.detail)
         error = refused
-    error.detail.update({**called, "success": False, "code": error.code})
+    error.detail.update({**call_fields, "success": False, "code": error.code})
     return error
 
 
 @contextlib.asynccontextmanager
-async def _while_connected(request: Request) -> AsyncGenerator[None]:
+async def _cancel_on_disconnect(request: Request) -> AsyncGenerator[None]:
     """
     Run the body for as long as the caller is there; once it left, the body is cancelled (D-34).
 
@@ -297,14 +308,14 @@ async def _while_connected(request: Request) -> AsyncGenerator[None]:
         if here is not None:
             here.cancel()
 
-    later = asyncio.get_running_loop().call_later(_WATCH_AFTER_S, lambda: watching.append(asyncio.create_task(watch())))
+    later = asyncio.get_running_loop().call_later(_DISCONNECT_CHECK_DELAY_S, lambda: watching.append(asyncio.create_task(watch())))
     try:
         yield
     except asyncio.CancelledError:
         if not has_left or here is None:
             raise
         here.uncancel()
-        raise ClientLeft from None
+        raise ClientDisconnected from None
     finally:
         later.cancel()
         for task in watching:

@@ -12,25 +12,25 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rookery.access.guard import caller_if_any, caller_of
+from rookery.access.guard import find_caller, get_caller
 from rookery.access.models import Caller
 from rookery.kernel.errors import NotFound, PermissionDenied
-from rookery.kernel.http import Route, describe, reply
+from rookery.kernel.http import Route, document_route, json_response
 from rookery.kernel.http.routes import Handler
-from rookery.tools.api.listing import READ, deprecation
-from rookery.tools.api.pages import Pages, wants_html
+from rookery.tools.api.listing import READ_SCOPE, build_deprecation_headers
+from rookery.tools.api.pages import HtmlPages, wants_html
 from rookery.tools.catalogue import Catalogue
-from rookery.tools.errors import Disabled, ServerNotFound
-from rookery.tools.finding.client_setups import KEY_COMMANDS, KEY_VARIABLE, Target, setups
-from rookery.tools.finding.discovery import Discovery, Listed
-from rookery.tools.finding.discovery import version as version_here
-from rookery.tools.finding.openapi import document
-from rookery.tools.finding.tool_search import ToolSearch
+from rookery.tools.discovery.client_guides import KEY_COMMANDS, KEY_VARIABLE, SetupTarget, list_setups
+from rookery.tools.discovery.documents import Discovery, ServerListing
+from rookery.tools.discovery.documents import get_version as version_here
+from rookery.tools.discovery.server_openapi import build_openapi
+from rookery.tools.discovery.tool_search import ToolSearch
+from rookery.tools.errors import ServerNotFound, ToolDisabled
 from rookery.tools.models import JsonObject
 from rookery.tools.schemas import (
     ClientSetup,
-    ConnectAnswer,
     ConnectQuery,
+    ConnectResponse,
     FoundTools,
     OpenApi,
     RegistryQuery,
@@ -39,7 +39,7 @@ from rookery.tools.schemas import (
     ToolSearchQuery,
 )
 
-_CARD = "application/mcp-server-card+json"
+_CARD_MEDIA_TYPE = "application/mcp-server-card+json"
 _TAGS = ("Discovery",)
 
 
@@ -58,7 +58,7 @@ class DiscoveryRoutes:
     search: ToolSearch
     api: str
     is_public: bool
-    pages: Pages = field(default_factory=Pages)
+    pages: HtmlPages = field(default_factory=HtmlPages)
 
     def api_routes(self) -> list[Route]:
         """Return the routes under {base_url}'s prefix; they ask for a key always."""
@@ -67,8 +67,8 @@ class DiscoveryRoutes:
                 method="GET",
                 path="/tools/search",
                 handler=self.get_search,
-                needs=READ,
-                answers=FoundTools,
+                required_scope=READ_SCOPE,
+                response_model=FoundTools,
                 operation_id="search_tools",
                 summary="Find tools by meaning and by word",
                 tags=_TAGS,
@@ -77,8 +77,8 @@ class DiscoveryRoutes:
                 method="GET",
                 path="/servers/{server_id}/openapi.json",
                 handler=self.get_openapi,
-                needs=READ,
-                answers=OpenApi,
+                required_scope=READ_SCOPE,
+                response_model=OpenApi,
                 operation_id="get_server_openapi",
                 summary="Describe a server's tools in OpenAPI 3.1",
                 tags=_TAGS,
@@ -114,17 +114,17 @@ class DiscoveryRoutes:
                 None,
             ),
             ("/servers", self.get_servers, "browse_servers", "Show the tool servers as a page or as JSON", ServerList),
-            ("/connect", self.get_connect, "get_connect_guide", "Show how to connect an MCP client", ConnectAnswer),
+            ("/connect", self.get_connect, "get_connect_guide", "Show how to connect an MCP client", ConnectResponse),
         ]
         return [
             Route(
                 method="GET",
                 path=path,
                 handler=handler,
-                needs=None if self.is_public else READ,
+                required_scope=None if self.is_public else READ_SCOPE,
                 public=self.is_public,
-                greets=self.is_public,
-                answers=answers,
+                optional_auth=self.is_public,
+                response_model=answers,
                 operation_id=operation_id,
                 summary=summary,
                 tags=_TAGS,
@@ -132,49 +132,49 @@ class DiscoveryRoutes:
             for path, handler, operation_id, summary, answers in told
         ]
 
-    @describe(errors=(PermissionDenied, Disabled, ServerNotFound))
+    @document_route(errors=(PermissionDenied, ToolDisabled, ServerNotFound))
     async def get_search(self, request: Request, query: Annotated[ToolSearchQuery, Query()]) -> Response:
         """Return the tools that fit a description best, compared by meaning and by words. No tool server is contacted."""
         started = time.perf_counter()
-        found = await self.search.find(caller_of(request), query.q, query.limit, query.server)
-        tools = [{**_shown(each.tool.definition), "server": each.server.id, "score": each.score} for each in found]
+        found = await self.search.find(get_caller(request), query.q, query.limit, query.server)
+        tools = [{**_select_fields(each.tool.definition), "server": each.server.id, "score": each.score} for each in found]
         took_ms = round((time.perf_counter() - started) * 1000)
-        return reply(FoundTools(query=query.q, tools=tools, count=len(tools), took_ms=took_ms))
+        return json_response(FoundTools(query=query.q, tools=tools, count=len(tools), took_ms=took_ms))
 
-    @describe(errors=(PermissionDenied, Disabled, ServerNotFound), sends=("Deprecation", "Sunset"))
+    @document_route(errors=(PermissionDenied, ToolDisabled, ServerNotFound), response_headers=("Deprecation", "Sunset"))
     async def get_openapi(self, request: Request, server_id: str) -> Response:
         """
         Return an OpenAPI 3.1 document with one operation per tool of the server.
 
         Waits up to 5 seconds if the server was never listed before.
         """
-        caller = caller_of(request)
-        server = self.catalogue.server(caller, server_id)
-        await self.catalogue.seen(server)
-        tools = [tool.definition for tool in self.catalogue.tools(caller, server)]
-        described = OpenApi(document(server, tools, address=self.api, version=version_here()))
-        return reply(described, headers=deprecation(self.catalogue, server))
+        caller = get_caller(request)
+        server = self.catalogue.get_server(caller, server_id)
+        await self.catalogue.wait_listed(server)
+        tools = [tool.definition for tool in self.catalogue.list_tools(caller, server)]
+        described = OpenApi(build_openapi(server, tools, address=self.api, version=version_here()))
+        return json_response(described, headers=build_deprecation_headers(self.catalogue, server))
 
     async def get_registry(self, request: Request) -> Response:
         """Return the tool servers that this key, or a caller without a key, may discover."""
-        caller = caller_if_any(request)
-        return self._told(caller, self.discovery.registry(self.discovery.servers(caller)))
+        caller = find_caller(request)
+        return self._reply(caller, self.discovery.build_registry(self.discovery.list_servers(caller)))
 
     async def get_ai_catalog(self, request: Request) -> Response:
         """Return the tool servers in the format of AI Catalog 1.0."""
-        caller = caller_if_any(request)
-        return self._told(caller, self.discovery.ai_catalog(self.discovery.servers(caller)))
+        caller = find_caller(request)
+        return self._reply(caller, self.discovery.build_ai_catalog(self.discovery.list_servers(caller)))
 
-    @describe(media=(_CARD,))
+    @document_route(media_types=(_CARD_MEDIA_TYPE,))
     async def get_own_card(self, request: Request) -> Response:
         """Return the MCP server card of `/mcp`, which serves the tools of all servers."""
-        return self._told(caller_if_any(request), self.discovery.own_card(), kind=_CARD)
+        return self._reply(find_caller(request), self.discovery.build_gateway_card(), kind=_CARD_MEDIA_TYPE)
 
-    @describe(media=(_CARD,), errors=(ServerNotFound,))
+    @document_route(media_types=(_CARD_MEDIA_TYPE,), errors=(ServerNotFound,))
     async def get_card(self, request: Request, server_id: str) -> Response:
         """Return the MCP server card of `/mcp/{server_id}`, which serves the tools of one server."""
-        caller = caller_if_any(request)
-        return self._told(caller, self.discovery.card(self.discovery.server(caller, server_id)), kind=_CARD)
+        caller = find_caller(request)
+        return self._reply(caller, self.discovery.build_card(self.discovery.get_server(caller, server_id)), kind=_CARD_MEDIA_TYPE)
 
     async def get_entries(self, request: Request, query: Annotated[RegistryQuery, Query()]) -> Response:
         """
@@ -182,68 +182,71 @@ class DiscoveryRoutes:
 
         `cursor` continues after the last one.
         """
-        caller = caller_if_any(request)
+        caller = find_caller(request)
         named = sorted(
-            ((self.discovery.name_of(each.server.id), each) for each in self.discovery.servers(caller)), key=lambda pair: pair[0]
+            ((self.discovery.get_registry_name(each.server.id), each) for each in self.discovery.list_servers(caller)),
+            key=lambda pair: pair[0],
         )
-        found = [(name, each) for name, each in named if (query.cursor is None or name > query.cursor) and _fits(name, each, query)]
+        found = [(name, each) for name, each in named if (query.cursor is None or name > query.cursor) and _matches(name, each, query)]
         page = found[: query.limit]
         metadata: dict[str, object] = {"count": len(page)}
         if len(found) > len(page):
             metadata["nextCursor"] = page[-1][0]
-        return self._told(caller, {"servers": [self.discovery.entry(each) for _, each in page], "metadata": metadata})
+        return self._reply(caller, {"servers": [self.discovery.build_registry_entry(each) for _, each in page], "metadata": metadata})
 
     async def get_versions(self, request: Request, name: str) -> Response:
         """Return the versions of a tool server. Each server has one."""
-        caller = caller_if_any(request)
-        return self._told(caller, {"servers": [self.discovery.entry(self._named(caller, name))], "metadata": {"count": 1}})
+        caller = find_caller(request)
+        return self._reply(
+            caller, {"servers": [self.discovery.build_registry_entry(self._get_by_registry_name(caller, name))], "metadata": {"count": 1}}
+        )
 
     async def get_version(self, request: Request, name: str, version: str) -> Response:
         """Return one version of a tool server, or the latest."""
-        caller = caller_if_any(request)
-        entry = self.discovery.entry(self._named(caller, name))
+        caller = find_caller(request)
+        entry = self.discovery.build_registry_entry(self._get_by_registry_name(caller, name))
         if version not in {"latest", version_here()}:
             raise NotFound("version", version)
-        return self._told(caller, entry)
+        return self._reply(caller, entry)
 
-    @describe(media=("text/html",))
+    @document_route(media_types=("text/html",))
     async def get_servers(self, request: Request) -> Response:
         """Return the list of tool servers as JSON, or as an HTML page if `Accept` names `text/html`, as browsers do."""
-        caller = caller_if_any(request)
-        listed = self.discovery.servers(caller)
+        caller = find_caller(request)
+        listed = self.discovery.list_servers(caller)
         if wants_html(request):
-            return self.pages.show(
+            return self.pages.render(
                 "servers.html",
                 organization=self.discovery.organization,
-                servers=[{"url": self.discovery.url(each.server.id), "listed": each} for each in listed],
-                url=self.discovery.url(),
+                servers=[{"url": self.discovery.get_mcp_url(each.server.id), "listed": each} for each in listed],
+                url=self.discovery.get_mcp_url(),
                 is_known=caller is not None,
             )
-        answer = ServerList(servers=[_summary(each) for each in listed], count=len(listed))
-        return reply(answer, headers=_headers(caller))
+        answer = ServerList(servers=[_to_summary(each) for each in listed], count=len(listed))
+        return json_response(answer, headers=_build_cache_headers(caller))
 
-    @describe(media=("text/html",), errors=(ServerNotFound,))
+    @document_route(media_types=("text/html",), errors=(ServerNotFound,))
     async def get_connect(self, request: Request, query: Annotated[ConnectQuery, Query()]) -> Response:
         """Return the set-up of each supported MCP client as JSON, or as an HTML page if `Accept` names `text/html`, as browsers do."""
-        caller = caller_if_any(request)
-        listed = None if query.server is None else self.discovery.server(caller, query.server)
-        target = self._target(query)
-        ways = setups(target)
-        search_url = f"{self.discovery.url(query.server)}?mode=search"
+        caller = find_caller(request)
+        listed = None if query.server is None else self.discovery.get_server(caller, query.server)
+        target = self._build_target(query)
+        ways = list_setups(target)
+        search_url = f"{self.discovery.get_mcp_url(query.server)}?mode=search"
         if wants_html(request):
-            return self.pages.show(
+            return self.pages.render(
                 "connect.html",
                 organization=self.discovery.organization,
                 target=target,
                 setups=ways,
                 server=None if listed is None else listed.server,
-                servers=[each.server for each in self.discovery.servers(caller)],
+                servers=[each.server for each in self.discovery.list_servers(caller)],
                 mode=query.mode,
                 search_url=search_url,
                 key_variable=KEY_VARIABLE,
                 key_commands=KEY_COMMANDS,
             )
-        answer = ConnectAnswer(
+        answer = ConnectResponse(
             name=target.name,
             url=target.url,
             search_url=search_url,
@@ -253,26 +256,26 @@ class DiscoveryRoutes:
             key_commands=KEY_COMMANDS,
             clients=[ClientSetup(**asdict(each)) for each in ways],
         )
-        return reply(answer, headers=_headers(caller))
+        return json_response(answer, headers=_build_cache_headers(caller))
 
-    def _target(self, query: ConnectQuery) -> Target:
-        url = self.discovery.url(query.server) + ("" if query.mode is None else f"?mode={query.mode}")
-        return Target(name=query.server or "rookery", url=url, api=self.api, server=query.server)
+    def _build_target(self, query: ConnectQuery) -> SetupTarget:
+        url = self.discovery.get_mcp_url(query.server) + ("" if query.mode is None else f"?mode={query.mode}")
+        return SetupTarget(name=query.server or "rookery", url=url, api=self.api, server=query.server)
 
-    def _named(self, caller: Caller | None, name: str) -> Listed:
-        for each in self.discovery.servers(caller):
-            if self.discovery.name_of(each.server.id) == name:
+    def _get_by_registry_name(self, caller: Caller | None, name: str) -> ServerListing:
+        for each in self.discovery.list_servers(caller):
+            if self.discovery.get_registry_name(each.server.id) == name:
                 return each
         raise NotFound("server", name)
 
-    def _told(self, caller: Caller | None, content: JsonObject, *, kind: str | None = None) -> Response:
-        response = reply(content, headers=_headers(caller))
+    def _reply(self, caller: Caller | None, content: JsonObject, *, kind: str | None = None) -> Response:
+        response = json_response(content, headers=_build_cache_headers(caller))
         if kind is not None:
             response.headers["content-type"] = kind
         return response
 
 
-def _headers(caller: Caller | None) -> Mapping[str, str]:
+def _build_cache_headers(caller: Caller | None) -> Mapping[str, str]:
     """Return who may keep an answer; what everybody may see, pages of every site may read."""
     if caller is not None:
         return {"Cache-Control": "private, no-cache", "Vary": "Accept, Authorization, X-API-Key"}
@@ -283,31 +286,31 @@ def _headers(caller: Caller | None) -> Mapping[str, str]:
     }
 
 
-def _shown(definition: JsonObject) -> JsonObject:
+def _select_fields(definition: JsonObject) -> JsonObject:
     """Return what a model needs in order to choose and call: what comes back it will see."""
     return {name: definition[name] for name in ("name", "title", "description", "inputSchema", "annotations") if name in definition}
 
 
-def _fits(name: str, listed: Listed, query: RegistryQuery) -> bool:
+def _matches(name: str, listing: ServerListing, query: RegistryQuery) -> bool:
     if query.version not in {None, "latest", version_here()}:
         return False
-    if query.updated_since is not None and (listed.changed_at is None or listed.changed_at <= query.updated_since):
+    if query.updated_since is not None and (listing.changed_at is None or listing.changed_at <= query.updated_since):
         return False
     wanted = (query.search or "").casefold()
-    return wanted in name.casefold() or wanted in listed.server.name.casefold()
+    return wanted in name.casefold() or wanted in listing.server.name.casefold()
 
 
-def _summary(listed: Listed) -> ServerSummary:
-    server = listed.server
+def _to_summary(listing: ServerListing) -> ServerSummary:
+    server = listing.server
     return ServerSummary(
         id=server.id,
         name=server.name,
         tagline=server.tagline,
         status=server.status.value,
-        health=listed.health.value,
-        tool_count=listed.tool_count,
-        resource_count=listed.resource_count,
+        health=listing.health.value,
+        tool_count=listing.tool_count,
+        resource_count=listing.resource_count,
         icon=server.icon,
         use_when=server.use_when,
-        related_servers=list(listed.related),
+        related_servers=list(listing.related),
     )

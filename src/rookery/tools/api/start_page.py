@@ -10,16 +10,16 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rookery.access.guard import caller_if_any
-from rookery.kernel.http import Route, describe, reply, tag
-from rookery.kernel.wire import Answer
-from rookery.tools.api.pages import Pages, wants_html
+from rookery.access.guard import find_caller
+from rookery.kernel.http import Route, document_route, json_response, tag
+from rookery.kernel.schema import ResponseModel
+from rookery.tools.api.pages import HtmlPages, wants_html
 
-Status = Callable[[], Awaitable[str]]
+StatusProvider = Callable[[], Awaitable[str]]
 """Returns how the server is, as `GET /readyz` has it: `ok`, `degraded` or `unavailable`."""
 
 
-class StartAnswer(Answer):
+class StartResponse(ResponseModel):
     """What runs here, and where to begin."""
 
     name: Annotated[str, Field(description="Who runs this server (`ROOKERY_ORGANIZATION`).")]
@@ -50,36 +50,36 @@ class StartPage:
     version: str
     is_public: bool
     has_docs: bool
-    status: Status
+    status: StatusProvider
     address: Callable[[str], str]
-    pages: Pages = field(default_factory=Pages)
+    pages: HtmlPages = field(default_factory=HtmlPages)
 
     def routes(self) -> list[Route]:
         """Return the two routes that need no key."""
         return [
-            Route(method="GET", path="/", handler=self.get_start, needs=None, public=True, greets=True, answers=StartAnswer,
-                  operation_id="get_start", summary="Show what runs here", ignores_query=True),
-            Route(method="GET", path="/favicon.ico", handler=self.get_icon, needs=None, public=True,
+            Route(method="GET", path="/", handler=self.get_start, required_scope=None, public=True, optional_auth=True,
+                  response_model=StartResponse, operation_id="get_start", summary="Show what runs here", ignores_query=True),
+            Route(method="GET", path="/favicon.ico", handler=self.get_icon, required_scope=None, public=True,
                   operation_id="get_favicon", summary="Get the icon of the pages", ignores_query=True),
         ]  # fmt: skip
 
-    @describe(media=("text/html",))
+    @document_route(media_types=("text/html",))
     async def get_start(self, request: Request) -> Response:
         """Return an HTML page to a browser, and JSON to any other client: what runs here, its status, and where to begin."""
         status = await self.status()
-        version = self.version if self.is_public or caller_if_any(request) is not None else None
+        version = self.version if self.is_public or find_caller(request) is not None else None
         links = {"servers": "/servers", "connect": "/connect", "mcp": "/mcp", "health": "/readyz"}
         if self.has_docs:
             links |= {"docs": "/api/docs", "openapi": "/docs/openapi.json"}
         if wants_html(request):
-            return self.pages.show(
+            return self.pages.render(
                 "start.html", organization=self.organization, version=version, status=status, url=f"{self.address('/mcp')}/mcp"
             )
         absolute = {name: self.address(path) + path for name, path in links.items()}
-        answer = StartAnswer(name=self.organization, version=version, status=status, links=absolute)
-        return reply(answer, headers={"Vary": "Accept, Authorization, X-API-Key"})
+        answer = StartResponse(name=self.organization, version=version, status=status, links=absolute)
+        return json_response(answer, headers={"Vary": "Accept, Authorization, X-API-Key"})
 
-    @describe(media=("image/vnd.microsoft.icon",))
+    @document_route(media_types=("image/vnd.microsoft.icon",))
     async def get_icon(self) -> Response:
         """Return the icon that browsers show beside the title of a page."""
         return Response(self.pages.icon, media_type="image/vnd.microsoft.icon", headers={"Cache-Control": "public, max-age=86400"})

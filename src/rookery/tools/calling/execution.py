@@ -6,20 +6,20 @@ import asyncio
 import contextlib
 from fnmatch import fnmatchcase
 
-from rookery.kernel.tracing import span
-from rookery.tools.calling.asked import Asked
-from rookery.tools.calling.results import Failed
+from rookery.kernel.tracing import start_span
+from rookery.tools.calling.results import ToolCallFailed
+from rookery.tools.calling.tool_call import ToolCall
 from rookery.tools.errors import ConnectFailed, ConnectionLost, ResultTooLarge, UpstreamError
 from rookery.tools.models import JsonObject, Server
-from rookery.tools.ports import Asking, Connection, OnProgress
-from rookery.tools.servers.headers import forwarded
-from rookery.tools.supervision.supervised import Session
+from rookery.tools.ports import OnProgress, RequestOptions, UpstreamConnection
+from rookery.tools.servers.header_forwarding import select_forwarded_headers
+from rookery.tools.supervision.upstream_session import UpstreamSession
 
-_MAX_S = 600.0
+_MAX_CALL_S = 600.0
 """The longest call, progress or not (D-34)."""
 
 
-async def execute(session: Session, asked: Asked, *, is_read_only: bool) -> JsonObject:
+async def execute(session: UpstreamSession, call: ToolCall, *, is_read_only: bool) -> JsonObject:
     """
     Return the protocol's whole result.
 
@@ -31,42 +31,42 @@ async def execute(session: Session, asked: Asked, *, is_read_only: bool) -> Json
         ServerBusy: No place came free.
     """
     async with session.slot():
-        result = await _answer(session, asked, is_read_only=is_read_only)
-    session.proved()
+        result = await _call_with_retry(session, call, is_read_only=is_read_only)
+    session.mark_healthy()
     return result
 
 
-async def _answer(session: Session, asked: Asked, *, is_read_only: bool) -> JsonObject:
+async def _call_with_retry(session: UpstreamSession, call: ToolCall, *, is_read_only: bool) -> JsonObject:
     """Return the tool's result; asks again once what surely was not done, or what changes nothing (D-32)."""
     is_last = False
     while True:
         try:
-            connection = await session.connection()
+            connection = await session.get_connection()
         except ConnectFailed as failed:
-            raise Failed("server_unavailable", str(failed)) from failed
+            raise ToolCallFailed("server_unavailable", str(failed)) from failed
         try:
-            return await _within_time(connection, asked)
-        except Failed as failed:
+            return await _call_with_timeout(connection, call)
+        except ToolCallFailed as failed:
             if failed.code == "tool_timeout":
-                session.doubt()
+                session.mark_suspect()
             raise
         except ConnectionLost as lost:
-            session.broken(connection)
+            session.mark_failed(connection)
             if is_last or (lost.was_handled and not is_read_only):
-                raise Failed("server_unavailable", str(lost)) from lost
+                raise ToolCallFailed("server_unavailable", str(lost)) from lost
             is_last = True
         except ResultTooLarge as large:
-            raise Failed("result_too_large", str(large)) from large
+            raise ToolCallFailed("result_too_large", str(large)) from large
         except UpstreamError as error:
-            raise Failed("tool_execution_error", str(error)) from error
+            raise ToolCallFailed("tool_execution_error", str(error)) from error
 
 
-async def _within_time(connection: Connection, asked: Asked) -> JsonObject:
+async def _call_with_timeout(connection: UpstreamConnection, call: ToolCall) -> JsonObject:
     """Ask, and wait as long as the tool may take: anew with each notice of progress, ten minutes at most (D-34)."""
-    server, name, on_progress = asked.server, asked.tool, asked.manner.on_progress
-    limit_s = limit_of(server, name)
+    server, name, on_progress = call.server, call.tool, call.options.on_progress
+    limit_s = get_timeout_s(server, name)
     loop = asyncio.get_running_loop()
-    last = loop.time() + _MAX_S
+    last = loop.time() + _MAX_CALL_S
     try:
         async with asyncio.timeout(limit_s) as clock:
 
@@ -76,21 +76,21 @@ async def _within_time(connection: Connection, asked: Asked) -> JsonObject:
                 if on_progress is not None:
                     await on_progress(done, total, message)
 
-            with span("tool call", elsewhere=True, **{"rookery.server": server.id, "rookery.tool": name}):
-                return await connection.ask("tools/call", _params(asked), _asking(asked, forward))
+            with start_span("tool call", is_remote=True, **{"rookery.server": server.id, "rookery.tool": name}):
+                return await connection.request("tools/call", _to_params(call), _to_request_options(call, forward))
     except TimeoutError as error:
-        raise Failed("tool_timeout", f"The tool did not finish, nor report progress, within {limit_s:g} s.") from error
+        raise ToolCallFailed("tool_timeout", f"The tool did not finish, nor report progress, within {limit_s:g} s.") from error
 
 
-def limit_of(server: Server, tool: str) -> float:
+def get_timeout_s(server: Server, tool: str) -> float:
     """Return the seconds that a tool may take without a sign of progress: its own, or its server's."""
     own = next((limit for glob, limit in server.rules.timeouts_s.items() if fnmatchcase(tool, glob)), server.timeout_s)
-    return min(own, _MAX_S)
+    return min(own, _MAX_CALL_S)
 
 
-def _params(asked: Asked) -> JsonObject:
-    manner = asked.manner
-    params: JsonObject = {"name": asked.tool, "arguments": dict(asked.arguments)}
+def _to_params(call: ToolCall) -> JsonObject:
+    manner = call.options
+    params: JsonObject = {"name": call.tool, "arguments": dict(call.arguments)}
     if manner.input_responses is not None:
         params["inputResponses"] = dict(manner.input_responses)
     if manner.request_state is not None:
@@ -100,13 +100,13 @@ def _params(asked: Asked) -> JsonObject:
     return params
 
 
-def _asking(asked: Asked, on_progress: OnProgress) -> Asking:
-    manner = asked.manner
-    return Asking(
-        caller=asked.caller,
+def _to_request_options(call: ToolCall, on_progress: OnProgress) -> RequestOptions:
+    manner = call.options
+    return RequestOptions(
+        caller=call.caller,
         on_progress=on_progress,
         on_log=manner.on_log,
         on_request=manner.on_request,
-        headers=forwarded(asked.server, manner.headers),
+        headers=select_forwarded_headers(call.server, manner.headers),
         capabilities=manner.capabilities,
     )

@@ -9,23 +9,23 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from rookery.tools.calling.results import Failed, as_json
-from rookery.tools.models import JsonObject, Outcome
+from rookery.tools.calling.results import ToolCallFailed, to_json
+from rookery.tools.models import CallOutcome, JsonObject
 from rookery.tools.ports import OnLog, OnProgress
 
-_BEGUN_S = 1.0
+_START_WAIT_S = 1.0
 """How long to wait for a refusal before the caller is told that the call runs."""
-_MOST_BYTES = 1024 * 1024
+_MAX_PENDING_BYTES = 1024 * 1024
 """Of notices that wait for a slow reader. The upstream does not wait for it: it has other callers."""
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
-    """One thing that a tool told of its work, as JSON; `left_out`: so many were before it that nobody read in time."""
+class CallNotice:
+    """One thing that a tool told of its work, as JSON; `dropped_count`: so many were before it that nobody read in time."""
 
     kind: Literal["progress", "log"]
     content: bytes
-    left_out: int = 0
+    dropped_count: int = 0
 
 
 class RunningCall:
@@ -36,15 +36,15 @@ class RunningCall:
         call: Makes the call, given who takes its notices.
     """
 
-    def __init__(self, call: Callable[[OnProgress, OnLog], Awaitable[Outcome]]) -> None:
-        self._notices: deque[Notice] = deque()
-        self._bytes = 0
-        self._left_out = 0
-        self._news = asyncio.Event()
-        self._task = asyncio.ensure_future(call(self._progressed, self._logged))
-        self._task.add_done_callback(lambda _: self._news.set())
+    def __init__(self, call: Callable[[OnProgress, OnLog], Awaitable[CallOutcome]]) -> None:
+        self._notices: deque[CallNotice] = deque()
+        self._pending_bytes = 0
+        self._dropped_count = 0
+        self._has_news = asyncio.Event()
+        self._task = asyncio.ensure_future(call(self._on_progress, self._on_log))
+        self._task.add_done_callback(lambda _: self._has_news.set())
 
-    async def begun(self) -> None:
+    async def wait_started(self) -> None:
         """
         Return once there is something to tell, or the call has been running for a second.
 
@@ -52,32 +52,32 @@ class RunningCall:
             RookeryError: It was refused before anything could be told.
         """
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_BEGUN_S):
-                await self._news.wait()
+            async with asyncio.timeout(_START_WAIT_S):
+                await self._has_news.wait()
         if self._task.done() and not self._notices:
             self._task.result()
 
-    def failed_at_once(self) -> Outcome | None:
+    def get_early_failure(self) -> CallOutcome | None:
         """Return the outcome of a call that has failed already, with nothing to be told before; None: it has not."""
-        if not self._task.done() or self._notices or self._left_out:
+        if not self._task.done() or self._notices or self._dropped_count:
             return None
         outcome = self._task.result()
         return outcome if outcome.error is not None else None
 
-    async def notices(self) -> AsyncGenerator[Notice]:
+    async def iter_notices(self) -> AsyncGenerator[CallNotice]:
         """Yield each notice when it comes, until the call is over."""
         while True:
-            await self._news.wait()
-            self._news.clear()
+            await self._has_news.wait()
+            self._has_news.clear()
             is_over = self._task.done()
             while self._notices:
                 notice = self._notices.popleft()
-                self._bytes -= len(notice.content)
+                self._pending_bytes -= len(notice.content)
                 yield notice
             if is_over:
                 return
 
-    async def outcome(self) -> Outcome:
+    async def wait_outcome(self) -> CallOutcome:
         """
         Return what it came to.
 
@@ -93,27 +93,27 @@ class RunningCall:
         if not self._task.cancelled():
             self._task.exception()  # somebody has looked at it
 
-    async def _progressed(self, done: float, total: float | None, message: str | None) -> None:
+    async def _on_progress(self, done: float, total: float | None, message: str | None) -> None:
         told: JsonObject = {"progress": done}
         if total is not None:
             told["total"] = total
         if message is not None:
             told["message"] = message
-        self._take("progress", told)
+        self._add_notice("progress", told)
 
-    async def _logged(self, params: JsonObject) -> None:
-        self._take("log", {name: value for name, value in params.items() if name != "_meta"})
+    async def _on_log(self, params: JsonObject) -> None:
+        self._add_notice("log", {name: value for name, value in params.items() if name != "_meta"})
 
-    def _take(self, kind: Literal["progress", "log"], told: JsonObject) -> None:
+    def _add_notice(self, kind: Literal["progress", "log"], payload: JsonObject) -> None:
         try:
-            content = as_json(told)
-        except Failed:
-            self._left_out += 1
+            content = to_json(payload)
+        except ToolCallFailed:
+            self._dropped_count += 1
             return
-        if self._bytes + len(content) > _MOST_BYTES:
-            self._left_out += 1
+        if self._pending_bytes + len(content) > _MAX_PENDING_BYTES:
+            self._dropped_count += 1
             return
-        self._bytes += len(content)
-        self._notices.append(Notice(kind, content, self._left_out))
-        self._left_out = 0
-        self._news.set()
+        self._pending_bytes += len(content)
+        self._notices.append(CallNotice(kind, content, self._dropped_count))
+        self._dropped_count = 0
+        self._has_news.set()

@@ -12,10 +12,10 @@ import orjson
 from rookery.kernel.running_server import find_server
 
 _TIMEOUT_S = 3.0
-_MAX_BYTES = 4 * 1024 * 1024
+_MAX_RESPONSE_BYTES = 4 * 1024 * 1024
 
 
-def running_health(folder: Path) -> dict[str, str]:
+def fetch_health(folder: Path) -> dict[str, str]:
     """
     Return the health of each tool server, by id, that the Rookery on a data folder shows without a key.
 
@@ -29,7 +29,7 @@ def running_health(folder: Path) -> dict[str, str]:
     request = urllib.request.Request(f"{running.url}/servers", headers={"Accept": "application/json"})  # noqa: S310 - it spoke HTTP to find_server
     try:
         with opener.open(request, timeout=_TIMEOUT_S) as answer:
-            document = cast("object", orjson.loads(answer.read(_MAX_BYTES)))
+            document = cast("object", orjson.loads(answer.read(_MAX_RESPONSE_BYTES)))
     except (OSError, ValueError, HTTPException):
         return {}
     listed = cast("dict[str, object]", document).get("servers") if isinstance(document, dict) else None

@@ -17,22 +17,22 @@ from urllib.parse import parse_qs, urlsplit
 
 import typer
 
-from rookery.access.commands.printing import print_thing, say
-from rookery.access.commands.terminal import Json, operator, workspace_of
+from rookery.access.commands.command_context import JsonOption, get_operator, resolve_workspace
+from rookery.access.commands.output import print_notice, print_record
 from rookery.kernel.errors import NotFound
-from rookery.tools.commands.opening import Opened, run, settings_of
+from rookery.tools.commands.command_context import ToolPlatform, get_settings, run_with_platform
 from rookery.tools.errors import LoginFailed
-from rookery.tools.models import EVERYBODY, Server
-from rookery.tools.servers.servers_file import FileBroken, read_file
+from rookery.tools.models import ALL_WORKSPACES, Server
+from rookery.tools.servers.servers_file import InvalidServersFile, read_servers_file
 
 _HOST = "127.0.0.1"
 _PATH = "/callback"
-_MAX_HEAD = 16 * 1024
-_HEAD_S = 10.0
-_LONGEST_WAIT_S = 3600
+_MAX_HEAD_BYTES = 16 * 1024
+_HEAD_TIMEOUT_S = 10.0
+_MAX_WAIT_S = 3600
 
 ServerId = Annotated[str, typer.Argument(help="The server's id.")]
-Whose = Annotated[
+LoginWorkspaceOption = Annotated[
     str | None, typer.Option("--workspace", help="For this workspace alone, by name or number; by default for all.", show_default=False)
 ]
 
@@ -41,23 +41,23 @@ def login(
     context: typer.Context,
     server_id: ServerId,
     *,
-    workspace: Whose = None,
+    workspace: LoginWorkspaceOption = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port of this host to which the answer comes; 0 takes a free one.")] = 0,
-    wait_s: Annotated[int, typer.Option("--wait", min=1, max=_LONGEST_WAIT_S, help="Seconds to wait for the consent.")] = 300,
+    wait_s: Annotated[int, typer.Option("--wait", min=1, max=_MAX_WAIT_S, help="Seconds to wait for the consent.")] = 300,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address.")] = False,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Log in at a server that asks for it: opens its consent page in a browser, and keeps the login sealed."""
 
-    async def work(opened: Opened) -> dict[str, object]:
-        server, owner = await _found(context, opened, server_id, workspace)
+    async def work(opened: ToolPlatform) -> dict[str, object]:
+        server, owner = await _find_server(context, opened, server_id, workspace)
         logins = opened.tools.logins
-        async with _listening(port) as answers:
-            begun = await logins.begin(server, owner, operator(), redirect_uri=answers.address)
-            say(f"Consent in a browser, within {wait_s} s:")
+        async with _listen(port) as answers:
+            begun = await logins.begin(server, owner, get_operator(), redirect_uri=answers.address)
+            print_notice(f"Consent in a browser, within {wait_s} s:")
             print(begun.start.url, file=sys.stderr, flush=True)  # noqa: T201 - in one piece, to be copied
             if sys.stdin.isatty():
-                say("If that browser is on another machine, copy the address at which it ends to here.")
+                print_notice("If that browser is on another machine, copy the address at which it ends to here.")
                 if not no_browser:
                     await asyncio.to_thread(webbrowser.open, begun.start.url)
             fields = await answers.wait(begun.start.state, wait_s)
@@ -70,28 +70,28 @@ def login(
             "server": server.id,
             "workspace_id": owner or None,
             "logged_in": True,
-            "tools": len(checked.tools),
+            "tools": len(checked.tool_names),
             "error": checked.error,
         }
 
-    told = run(context, work)
-    print_thing(told, as_json=as_json)
+    told = run_with_platform(context, work)
+    print_record(told, as_json=as_json)
     if told["error"] is None:
-        say(f"Logged in at {server_id}: it has {told['tools']} tools.")
+        print_notice(f"Logged in at {server_id}: it has {told['tools']} tools.")
     else:
-        say(f"Logged in at {server_id}, but it cannot be used: {told['error']}")
+        print_notice(f"Logged in at {server_id}, but it cannot be used: {told['error']}")
 
 
-def logout(context: typer.Context, server_id: ServerId, *, workspace: Whose = None, as_json: Json = False) -> None:
+def logout(context: typer.Context, server_id: ServerId, *, workspace: LoginWorkspaceOption = None, as_json: JsonOption = False) -> None:
     """Forget the login at a server; a running Rookery stops using it within a second."""
 
-    async def work(opened: Opened) -> dict[str, object]:
-        server, owner = await _found(context, opened, server_id, workspace)
-        if not await opened.tools.logins.forget(server, owner, operator()):
+    async def work(opened: ToolPlatform) -> dict[str, object]:
+        server, owner = await _find_server(context, opened, server_id, workspace)
+        if not await opened.tools.logins.log_out(server, owner, get_operator()):
             raise NotFound("login", server_id)
         return {"server": server.id, "workspace_id": owner or None, "logged_in": False}
 
-    print_thing(run(context, work), as_json=as_json)
+    print_record(run_with_platform(context, work), as_json=as_json)
 
 
 def register(app: typer.Typer) -> None:
@@ -100,17 +100,17 @@ def register(app: typer.Typer) -> None:
     app.command()(logout)
 
 
-async def _found(context: typer.Context, opened: Opened, server_id: str, workspace: str | None) -> tuple[Server, int]:
+async def _find_server(context: typer.Context, opened: ToolPlatform, server_id: str, workspace: str | None) -> tuple[Server, int]:
     """Return the server of that id, the workspace's own if it added one, and whose login is meant."""
-    owner = EVERYBODY
+    owner = ALL_WORKSPACES
     if workspace is not None:
-        owner = (await workspace_of(opened.access, workspace)).id
-        for added in await opened.tools.owned.all_of(owner):
+        owner = (await resolve_workspace(opened.access, workspace)).id
+        for added in await opened.tools.workspace_servers.list_for_workspace(owner):
             if added.server.id == server_id:
                 return added.server, owner
     try:
-        server = read_file(settings_of(context).servers_file, os.environ).servers.get(server_id)
-    except FileBroken as broken:
+        server = read_servers_file(get_settings(context).servers_file, os.environ).servers.get(server_id)
+    except InvalidServersFile as broken:
         raise LoginFailed(str(broken)) from broken
     if server is None:
         where = "" if workspace is not None else "; one that a workspace added is named with --workspace"
@@ -119,21 +119,21 @@ async def _found(context: typer.Context, opened: Opened, server_id: str, workspa
 
 
 @dataclass(slots=True)
-class _Answers:
+class _CallbackReceiver:
     """What came to our port: the answers of authorisation servers, or of anybody who found it."""
 
     address: str
-    came: asyncio.Queue[dict[str, str]] = field(default_factory=asyncio.Queue[dict[str, str]])
+    received: asyncio.Queue[dict[str, str]] = field(default_factory=asyncio.Queue[dict[str, str]])
 
     async def wait(self, state: str, seconds: float) -> dict[str, str]:
         """Return the answer that has *state*; others are passed over."""
         loop = asyncio.get_running_loop()
         if sys.stdin.isatty():
-            loop.add_reader(sys.stdin, lambda: self.take(sys.stdin.readline()))
+            loop.add_reader(sys.stdin, lambda: self.add_if_answer(sys.stdin.readline()))
         try:
             async with asyncio.timeout(seconds):
                 while True:
-                    fields = await self.came.get()
+                    fields = await self.received.get()
                     if hmac.compare_digest(fields.get("state", "").encode(), state.encode()):
                         return fields
         except TimeoutError:
@@ -142,7 +142,7 @@ class _Answers:
             if sys.stdin.isatty():
                 loop.remove_reader(sys.stdin)
 
-    def take(self, address: str) -> bool:
+    def add_if_answer(self, address: str) -> bool:
         """Keep what the query of *address* says; false if it is no answer."""
         try:
             parts = urlsplit(address.strip())
@@ -151,27 +151,31 @@ class _Answers:
             return False
         if parts.path != _PATH or "state" not in fields:
             return False
-        self.came.put_nowait(fields)
+        self.received.put_nowait(fields)
         return True
 
 
 @asynccontextmanager
-async def _listening(port: int) -> AsyncGenerator[_Answers]:
+async def _listen(port: int) -> AsyncGenerator[_CallbackReceiver]:
     """Listen on this host alone, for as long as the block takes."""
-    answers = _Answers("")
+    answers = _CallbackReceiver("")
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, TimeoutError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            async with asyncio.timeout(_HEAD_S):
+            async with asyncio.timeout(_HEAD_TIMEOUT_S):
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
                 method, target, *_ = head.split(" ", 2)
-                is_answer = method == "GET" and answers.take(target)
-                writer.write(_page("Back to the terminal", "It says how it went. You may close this page.") if is_answer else _NOTHING)
+                is_answer = method == "GET" and answers.add_if_answer(target)
+                writer.write(
+                    _render_page("Back to the terminal", "It says how it went. You may close this page.")
+                    if is_answer
+                    else _NOT_FOUND_RESPONSE
+                )
                 await writer.drain()
         writer.close()
 
     try:
-        server = await asyncio.start_server(serve, _HOST, port, limit=_MAX_HEAD)
+        server = await asyncio.start_server(serve, _HOST, port, limit=_MAX_HEAD_BYTES)
     except OSError as error:
         raise LoginFailed(f"Port {port} of {_HOST} cannot be listened on: {error.strerror}") from error
     async with server:
@@ -179,10 +183,10 @@ async def _listening(port: int) -> AsyncGenerator[_Answers]:
         yield answers
 
 
-_NOTHING = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+_NOT_FOUND_RESPONSE = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
-def _page(title: str, text: str) -> bytes:
+def _render_page(title: str, text: str) -> bytes:
     body = (
         '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f'<meta name="color-scheme" content="light dark"><title>{html.escape(title)}</title>'

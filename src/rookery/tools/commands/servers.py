@@ -14,62 +14,69 @@ from urllib.parse import urlsplit
 
 import typer
 
-from rookery.access.commands.printing import Fields, print_json, print_many, say
-from rookery.access.commands.reading import usage_error
-from rookery.access.commands.terminal import DryRun, Json, Yes, confirm, operator, workspace_of
+from rookery.access.commands.command_context import DryRunOption, JsonOption, YesOption, confirm, get_operator, resolve_workspace
+from rookery.access.commands.options import raise_usage_error
+from rookery.access.commands.output import Fields, print_json, print_list, print_notice
 from rookery.kernel.errors import RookeryError
 from rookery.tools.commands import login
-from rookery.tools.commands.live_health import running_health
-from rookery.tools.commands.opening import Opened, run, settings_of
+from rookery.tools.commands.command_context import ToolPlatform, get_settings, run_with_platform
+from rookery.tools.commands.live_health import fetch_health
 from rookery.tools.models import JsonObject, Server
-from rookery.tools.servers.entries import ID, RESERVED_IDS
-from rookery.tools.servers.file_edits import edit, read_entries
-from rookery.tools.servers.importing import Found, NotUnderstood, of_address, of_command, of_document, unread_projects
-from rookery.tools.servers.programs import why_not_startable
-from rookery.tools.servers.servers_file import FileBroken, ServersFile, parse, read_file
+from rookery.tools.servers.entries import RESERVED_IDS, SERVER_ID_PATTERN
+from rookery.tools.servers.entry_import import (
+    ImportedEntry,
+    UnsupportedConfig,
+    entries_from_document,
+    entry_from_command,
+    entry_from_url,
+    unread_projects,
+)
+from rookery.tools.servers.file_edits import edit_entries, read_entries
+from rookery.tools.servers.servers_file import InvalidServersFile, ServersFile, parse_servers_file, read_servers_file
+from rookery.tools.servers.start_check import find_start_fault
 
 if TYPE_CHECKING:
-    from rookery.tools.servers.checking import Checked
+    from rookery.tools.servers.server_check import ServerCheckResult
 
 app = typer.Typer(help="Tool servers.", no_args_is_help=True)
 
-_AT_ONCE = 4
-_DOCUMENTS = frozenset({".json", ".jsonc", ".json5", ".toml", ".yaml", ".yml"})
+_MAX_CONCURRENT_CHECKS = 4
+_DOCUMENT_SUFFIXES = frozenset({".json", ".jsonc", ".json5", ".toml", ".yaml", ".yml"})
 _MOST_PROJECTS = 5
-_LONGEST_FILE = 4 * 1024 * 1024
+_MAX_FILE_BYTES = 4 * 1024 * 1024
 _COLUMNS = ("id", "kind", "status", "health", "where", "workspaces", "says")
-_CHECKED = ("id", "ok", "tools", "took_ms", "says", "advice")
+_CHECK_COLUMNS = ("id", "ok", "tools", "took_ms", "says", "advice")
 
-Of = Annotated[
+WorkspaceOption = Annotated[
     str | None,
     typer.Option("--workspace", help="Those that this workspace added, by name or number, instead of the file's.", show_default=False),
 ]
 
 
-class _Unusable(RookeryError):
+class _CommandFailed(RookeryError):
     """The command cannot be done; exit code 1."""
 
 
 @app.command("list")
-def list_(context: typer.Context, *, workspace: Of = None, as_json: Json = False) -> None:
+def list_(context: typer.Context, *, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
     """
     List the servers of servers.json, or those that a workspace added.
 
     Nothing is started. `health` is what a running Rookery shows to everybody at /servers.
     Where it shows nothing, `health` is offline if a server cannot start, and unknown else. `rookery servers check` tries it.
     """
-    registered = _registered(context, workspace)
-    live = running_health(settings_of(context).data_dir) if workspace is None else {}
-    shown = [_shown(each, live.get(each.server.id, "unknown")) for each in registered]
-    for warning in _file(settings_of(context).servers_file).warnings if workspace is None else ():
+    registered = _list_servers(context, workspace)
+    live = fetch_health(get_settings(context).data_dir) if workspace is None else {}
+    shown = [_to_fields(each, live.get(each.server.id, "unknown")) for each in registered]
+    for warning in _read_file(get_settings(context).servers_file).warnings if workspace is None else ():
         if not any(warning == f"{each.key}: {each.server.fault}" for each in registered):  # a fault has a column
-            say(warning)
+            print_notice(warning)
     if as_json:
         print_json(shown)
     elif shown:
-        print_many(shown, _COLUMNS)
+        print_list(shown, _COLUMNS)
     else:
-        say("There are none; `rookery servers add` adds one.")
+        print_notice("There are none; `rookery servers add` adds one.")
 
 
 @app.command(context_settings={"ignore_unknown_options": True})  # they are the command's: `servers add npx -y x`
@@ -87,23 +94,23 @@ def add(
     ] = None,
     sse: Annotated[bool, typer.Option("--sse", help="The address speaks the older HTTP with SSE.")] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Replace an entry of that id.")] = False,
-    dry_run: DryRun = False,
-    as_json: Json = False,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """
     Add servers to servers.json; a running Rookery takes them up within a second.
 
     Of a file with several servers those that can be used are added. The others are named with the reason, and the exit code is 1.
     """
-    path = settings_of(context).servers_file
-    found, refused = _found(source, env=env or [], headers=header or [], sse=sse)
+    path = get_settings(context).servers_file
+    found, refused = _parse_source(source, env=env or [], headers=header or [], sse=sse)
     if server_id is not None:
         if len(found) + len(refused) > 1:
-            usage_error(f"--id names one server, and {source[0]} has {len(found) + len(refused)}.")
-        found = [Found(id=server_id, entry=each.entry, needs=each.needs) for each in found]
-    there, good = _entries_of(path), list[Found]()
+            raise_usage_error(f"--id names one server, and {source[0]} has {len(found) + len(refused)}.")
+        found = [ImportedEntry(id=server_id, entry=each.entry, required_variables=each.required_variables) for each in found]
+    there, good = _read_entries(path), list[ImportedEntry]()
     for each in found:
-        reason = _why_not(each)
+        reason = _find_fault(each)
         if reason is None and each.id in there and not replace:
             reason = f"{path.name} has {each.id} already; choose another --id, or say --replace."
         if reason is None:
@@ -111,10 +118,10 @@ def add(
         else:
             refused[each.id] = reason
     if not good:
-        raise _Unusable("; ".join(f"{name}: {reason}" for name, reason in refused.items()) or f"{source[0]} has no servers.")
+        raise _CommandFailed("; ".join(f"{name}: {reason}" for name, reason in refused.items()) or f"{source[0]} has no servers.")
     if not dry_run:
-        _edit(path, {each.id: each.entry for each in good})
-    _tell(good, refused, path, dry_run=dry_run, as_json=as_json)
+        _edit_file(path, {each.id: each.entry for each in good})
+    _print_added(good, refused, path, dry_run=dry_run, as_json=as_json)
     if refused:
         raise typer.Exit(1)
 
@@ -124,26 +131,26 @@ def remove(
     context: typer.Context,
     server_id: Annotated[str, typer.Argument(help="The server's id.")],
     *,
-    workspace: Of = None,
-    yes: Yes = False,
-    dry_run: DryRun = False,
-    as_json: Json = False,
+    workspace: WorkspaceOption = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Remove a server from servers.json, or one that a workspace added."""
-    found = [each for each in _registered(context, workspace) if server_id in {each.key, each.server.id}]
+    found = [each for each in _list_servers(context, workspace) if server_id in {each.key, each.server.id}]
     if not found:
-        raise _Unusable(f"There is no server {server_id!r}; `rookery servers list` shows what there is.")
+        raise _CommandFailed(f"There is no server {server_id!r}; `rookery servers list` shows what there is.")
     if not dry_run:
         confirm(f"Remove the server {server_id!r}?", yes=yes)
         if workspace is None:
-            _edit(settings_of(context).servers_file, {found[0].key: None})
+            _edit_file(get_settings(context).servers_file, {found[0].key: None})
         else:
 
-            async def work(opened: Opened) -> None:
-                owner = await workspace_of(opened.access, workspace)
-                await opened.tools.owned.remove_of(owner.id, found[0].key, by=operator())
+            async def work(opened: ToolPlatform) -> None:
+                owner = await resolve_workspace(opened.access, workspace)
+                await opened.tools.workspace_servers.remove_for_workspace(owner.id, found[0].key, actor=get_operator())
 
-            run(context, work)
+            run_with_platform(context, work)
     if as_json:
         print_json({"removed": server_id, "dry_run": dry_run})
     else:
@@ -155,30 +162,30 @@ def check(
     context: typer.Context,
     ids: Annotated[list[str] | None, typer.Argument(help="Which; by default all.", show_default=False)] = None,
     *,
-    workspace: Of = None,
+    workspace: WorkspaceOption = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show the last lines that each server wrote to its standard error.")] = False,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Start or reach servers, list their tools, and say what is wrong; exit code 1 if one cannot be used."""
-    known = _registered(context, workspace)
+    known = _list_servers(context, workspace)
     wanted = [each for each in known if not ids or each.key in ids or each.server.id in ids]
     missing = set(ids or ()) - {each.key for each in wanted} - {each.server.id for each in wanted}
     if missing:
-        raise _Unusable(f"There is no server {', '.join(sorted(missing))}; `rookery servers list` shows what there is.")
+        raise _CommandFailed(f"There is no server {', '.join(sorted(missing))}; `rookery servers list` shows what there is.")
     if not wanted and not as_json:
-        say("There are none; `rookery servers add` adds one.")
-    places = asyncio.Semaphore(_AT_ONCE)
+        print_notice("There are none; `rookery servers add` adds one.")
+    places = asyncio.Semaphore(_MAX_CONCURRENT_CHECKS)
 
-    async def one(opened: Opened, server: Server) -> Checked:
+    async def one(opened: ToolPlatform, server: Server) -> ServerCheckResult:
         async with places:
             return await opened.tools.checker.check(server)
 
-    async def work(opened: Opened) -> list[Checked]:
+    async def work(opened: ToolPlatform) -> list[ServerCheckResult]:
         return await asyncio.gather(*(one(opened, each.server) for each in wanted))
 
-    checked = run(context, work) if wanted else []
+    checked = run_with_platform(context, work) if wanted else []
     if as_json:
-        print_json([_checked(each) for each in checked])
+        print_json([_check_to_fields(each) for each in checked])
     else:
         _print_checked(checked, verbose=verbose)
     if any(each.error is not None for each in checked):
@@ -186,7 +193,7 @@ def check(
 
 
 @dataclass(frozen=True, slots=True)
-class _Registered:
+class _ListedServer:
     """One server with its entry as it was written, so that no secret that was filled in is shown; by the file's own key."""
 
     key: str
@@ -194,39 +201,39 @@ class _Registered:
     entry: JsonObject
 
 
-def _registered(context: typer.Context, workspace: str | None) -> list[_Registered]:
+def _list_servers(context: typer.Context, workspace: str | None) -> list[_ListedServer]:
     if workspace is not None:
 
-        async def work(opened: Opened) -> list[_Registered]:
-            owner = await workspace_of(opened.access, workspace)
-            found = await opened.tools.owned.all_of(owner.id)
-            return [_Registered(each.server.id, each.server, each.added.entry) for each in found]
+        async def work(opened: ToolPlatform) -> list[_ListedServer]:
+            owner = await resolve_workspace(opened.access, workspace)
+            found = await opened.tools.workspace_servers.list_for_workspace(owner.id)
+            return [_ListedServer(each.server.id, each.server, each.stored.entry) for each in found]
 
-        return run(context, work)
-    path = settings_of(context).servers_file
-    read, written = _file(path), _entries_of(path)
+        return run_with_platform(context, work)
+    path = get_settings(context).servers_file
+    read, written = _read_file(path), _read_entries(path)
     keys = list(written)
     return [
-        _Registered(key, server, cast("JsonObject", written[key]) if isinstance(written[key], dict) else {})
+        _ListedServer(key, server, cast("JsonObject", written[key]) if isinstance(written[key], dict) else {})
         for key, server in zip(keys, read.servers.values(), strict=True)
     ]
 
 
-def _file(path: Path) -> ServersFile:
+def _read_file(path: Path) -> ServersFile:
     try:
-        return read_file(path, os.environ)
-    except FileBroken as error:
-        raise _Unusable(str(error)) from None
+        return read_servers_file(path, os.environ)
+    except InvalidServersFile as error:
+        raise _CommandFailed(str(error)) from None
 
 
-def _entries_of(path: Path) -> JsonObject:
+def _read_entries(path: Path) -> JsonObject:
     try:
         return read_entries(path)
-    except FileBroken as error:
-        raise _Unusable(str(error)) from None
+    except InvalidServersFile as error:
+        raise _CommandFailed(str(error)) from None
 
 
-def _edit(path: Path, changes: Mapping[str, JsonObject | None]) -> None:
+def _edit_file(path: Path, changes: Mapping[str, JsonObject | None]) -> None:
     def change(entries: JsonObject) -> None:
         for key, entry in changes.items():
             if entry is None:
@@ -235,81 +242,85 @@ def _edit(path: Path, changes: Mapping[str, JsonObject | None]) -> None:
                 entries[key] = entry
 
     try:
-        edit(path, change)
-    except FileBroken as error:
-        raise _Unusable(str(error)) from None
+        edit_entries(path, change)
+    except InvalidServersFile as error:
+        raise _CommandFailed(str(error)) from None
 
 
-def _found(source: Sequence[str], *, env: Sequence[str], headers: Sequence[str], sse: bool) -> tuple[list[Found], dict[str, str]]:
+def _parse_source(
+    source: Sequence[str], *, env: Sequence[str], headers: Sequence[str], sse: bool
+) -> tuple[list[ImportedEntry], dict[str, str]]:
     """Return the servers of what was typed, and why others of the same file are refused."""
     first = source[0]
     is_address = urlsplit(first).scheme in {"http", "https"}
     if first.startswith("-") or (is_address and len(source) > 1):
         wrong = first if first.startswith("-") else source[1]
-        usage_error(f"No such option: {wrong}." if wrong.startswith("-") else f"After an address comes nothing: {wrong}.")
+        raise_usage_error(f"No such option: {wrong}." if wrong.startswith("-") else f"After an address comes nothing: {wrong}.")
     if is_address:
         if env:
-            usage_error("--env is for commands.")
-        return [of_address(first, kind="sse" if sse else None, headers=_pairs(headers, ":", "--header"))], {}
+            raise_usage_error("--env is for commands.")
+        return [entry_from_url(first, kind="sse" if sse else None, headers=_parse_pairs(headers, ":", "--header"))], {}
     if headers or sse:
-        usage_error("--header and --sse are for addresses.")
+        raise_usage_error("--header and --sse are for addresses.")
     path = Path(first).expanduser()
-    if len(source) == 1 and (path.suffix in _DOCUMENTS or path.name.startswith(".claude")):
+    if len(source) == 1 and (path.suffix in _DOCUMENT_SUFFIXES or path.name.startswith(".claude")):
         try:
             with path.open(encoding="utf-8") as file:
-                text = file.read(_LONGEST_FILE)
-            found = of_document(text, name=path.name, folder=Path.cwd())
+                text = file.read(_MAX_FILE_BYTES)
+            found = entries_from_document(text, name=path.name, folder=Path.cwd())
             if unread := unread_projects(text, name=path.name, folder=Path.cwd()):
                 named = ", ".join(unread[:_MOST_PROJECTS]) + (
                     f" and {len(unread) - _MOST_PROJECTS} more" if len(unread) > _MOST_PROJECTS else ""
                 )
-                say(f"Not read: the servers of other projects ({named}). Run the command in a project's folder to add its servers.")
+                print_notice(
+                    f"Not read: the servers of other projects ({named}). Run the command in a project's folder to add its servers."
+                )
         except (OSError, UnicodeDecodeError) as error:
-            raise _Unusable(f"{first} cannot be read: {error}") from None
-        except NotUnderstood as error:
-            raise _Unusable(str(error)) from None
+            raise _CommandFailed(f"{first} cannot be read: {error}") from None
+        except UnsupportedConfig as error:
+            raise _CommandFailed(str(error)) from None
         return found
-    return [of_command(_words(source), env=_pairs(env, "=", "--env"))], {}
+    return [entry_from_command(_split_command(source), env=_parse_pairs(env, "=", "--env"))], {}
 
 
-def _words(source: Sequence[str]) -> Sequence[str]:
+def _split_command(source: Sequence[str]) -> Sequence[str]:
     """Return the words of a command; one quoted text is taken apart as a shell would, unless it is the path of a program."""
     if len(source) > 1 or not any(mark.isspace() for mark in source[0]) or Path(source[0]).expanduser().exists():
         return source
     try:
         words = shlex.split(source[0])
     except ValueError as error:
-        usage_error(f"{source[0]!r} is not a command: {error}. Write its words after --, each by itself.")
-    return words or usage_error("The command is empty.")
+        raise_usage_error(f"{source[0]!r} is not a command: {error}. Write its words after --, each by itself.")
+    return words or raise_usage_error("The command is empty.")
 
 
-def _pairs(texts: Sequence[str], mark: str, option: str) -> dict[str, str]:
+def _parse_pairs(texts: Sequence[str], mark: str, option: str) -> dict[str, str]:
     pairs: dict[str, str] = {}
     for text in texts:
         name, found, value = text.partition(mark)
         if not found or not name.strip():
-            usage_error(f"{option} takes NAME{mark}VALUE.")
+            raise_usage_error(f"{option} takes NAME{mark}VALUE.")
         pairs[name.strip()] = value.strip() if mark == ":" else value
     return pairs
 
 
-def _why_not(found: Found) -> str | None:
+def _find_fault(found: ImportedEntry) -> str | None:
     """Return why the entry could not be used, even if its variables are set; None: it could."""
     if found.id in RESERVED_IDS:
         return f"The id {found.id!r} is reserved; choose another --id."
-    if not ID.fullmatch(found.id):
-        say(f"{found.id!r} is no id, so it will be served under one made of it; --id chooses another.")
-    anything = _Anything()
-    document = parse(json.dumps({"mcpServers": {found.id: found.entry}}).encode(), anything)
+    if not SERVER_ID_PATTERN.fullmatch(found.id):
+        print_notice(f"{found.id!r} is no id, so it will be served under one made of it; --id chooses another.")
+    anything = _AnyEnvironment()
+    document = parse_servers_file(json.dumps({"mcpServers": {found.id: found.entry}}).encode(), anything)
     for server in document.servers.values():
         if server.fault is not None:
             return server.fault
     for warning in document.warnings:
-        say(warning)
+        print_notice(warning)
     return None
 
 
-class _Anything(dict[str, str]):
+class _AnyEnvironment(dict[str, str]):
     """An environment in which everything is set."""
 
     def __contains__(self, name: object) -> bool:
@@ -319,23 +330,23 @@ class _Anything(dict[str, str]):
         return "https://x"  # good for an address, too
 
 
-def _tell(found: Sequence[Found], refused: Mapping[str, str], path: Path, *, dry_run: bool, as_json: bool) -> None:
-    unset = {name: says for each in found for name, says in each.needs.items() if name not in os.environ}
+def _print_added(found: Sequence[ImportedEntry], refused: Mapping[str, str], path: Path, *, dry_run: bool, as_json: bool) -> None:
+    unset = {name: says for each in found for name, says in each.required_variables.items() if name not in os.environ}
     if as_json:
         shown = {"added": {each.id: each.entry for each in found}, "needs": unset, "file": str(path), "dry_run": dry_run}
         print_json({**shown, "refused": dict(refused)} if refused else shown)
         return
     for each in found:
-        print(f"{'Would add' if dry_run else 'Added'} {each.id}: {_where(each.entry)}")  # noqa: T201 - the command's answer
+        print(f"{'Would add' if dry_run else 'Added'} {each.id}: {_describe_location(each.entry)}")  # noqa: T201 - the command's answer
     for name, says in unset.items():
-        say(f"Set the environment variable {name} where Rookery runs" + (f": {says}" if says else "."))
+        print_notice(f"Set the environment variable {name} where Rookery runs" + (f": {says}" if says else "."))
     for name, reason in refused.items():
-        say(f"Not added: {name}: {reason}")
+        print_notice(f"Not added: {name}: {reason}")
     if not dry_run:
-        say(f"To see whether it works: rookery servers check {' '.join(shlex.quote(each.id) for each in found)}")
+        print_notice(f"To see whether it works: rookery servers check {' '.join(shlex.quote(each.id) for each in found)}")
 
 
-def _where(entry: Mapping[str, object]) -> str:
+def _describe_location(entry: Mapping[str, object]) -> str:
     if isinstance(entry.get("url"), str):
         return str(entry["url"])
     args = entry.get("args")
@@ -343,57 +354,57 @@ def _where(entry: Mapping[str, object]) -> str:
     return shlex.join(words)
 
 
-def _shown(each: _Registered, live: str) -> Fields:
+def _to_fields(each: _ListedServer, live: str) -> Fields:
     server = each.server
-    reason = why_not_startable(server, os.environ)
+    reason = find_start_fault(server, os.environ)
     return {
         "id": server.id,
         "kind": server.kind if server.fault is None or each.entry.get("command") else str(each.entry.get("type") or "http"),
         "status": server.status if server.enabled else "switched off",
         "health": live if live != "unknown" or reason is None else "offline",
-        "where": _where(each.entry),
+        "where": _describe_location(each.entry),
         "workspaces": "all" if server.workspaces is None and server.owner is None else sorted(server.workspaces or {server.owner or 0}),
         "fault": server.fault,
         "says": reason if live in {"unknown", "offline"} else None,
     }
 
 
-def _checked(checked: Checked) -> Fields:
+def _check_to_fields(checked: ServerCheckResult) -> Fields:
     return {
         "id": checked.server_id,
         "ok": checked.error is None,
         "error": checked.error,
         "advice": checked.advice,
         "warnings": list(checked.warnings),
-        "software": checked.facts.software or None,
-        "era": checked.facts.era,
-        "tools": checked.tools,
-        "resources": len(checked.offer.resources),
-        "prompts": len(checked.offer.prompts),
+        "software": checked.info.software or None,
+        "era": checked.info.protocol_version,
+        "tools": checked.tool_names,
+        "resources": len(checked.features.resources),
+        "prompts": len(checked.features.prompts),
         "took_ms": round(checked.took_ms),
         "stderr": list(checked.stderr),
     }
 
 
-def _print_checked(checked: Sequence[Checked], *, verbose: bool) -> None:
+def _print_checked(checked: Sequence[ServerCheckResult], *, verbose: bool) -> None:
     rows = [
         {
             "id": each.server_id,
             "ok": each.error is None,
-            "tools": len(each.offer.tools),
+            "tools": len(each.features.tools),
             "took_ms": round(each.took_ms),
-            "says": each.error or ", ".join(each.tools[:8]) + (" …" if len(each.tools) > 8 else ""),
+            "says": each.error or ", ".join(each.tool_names[:8]) + (" …" if len(each.tool_names) > 8 else ""),
             "advice": each.advice,
         }
         for each in checked
     ]
     if rows:
-        print_many(rows, _CHECKED)
+        print_list(rows, _CHECK_COLUMNS)
     for each in checked:
         for warning in each.warnings:
-            say(f"{each.server_id}: {warning}")
+            print_notice(f"{each.server_id}: {warning}")
         for line in each.stderr if verbose else ():
-            say(f"{each.server_id} | {line}")
+            print_notice(f"{each.server_id} | {line}")
 
 
 login.register(app)

@@ -10,38 +10,38 @@ from collections.abc import Mapping, MutableMapping
 from typing import cast
 
 from rookery.kernel.errors import RookeryError
-from rookery.kernel.http.replies import ErrorFormat, State
+from rookery.kernel.http.responses import ErrorFormat, RequestState
 
 PARSE_ERROR, INVALID_REQUEST, INTERNAL_ERROR = -32700, -32600, -32603
 """JSON-RPC 2.0, section 5.1. The numbers -32000 and -32001 mean a closed connection and a time-out to the SDKs."""
 
-_MESSAGE_ID = "json_rpc_id"
+_MESSAGE_ID_KEY = "json_rpc_id"
 _FIRST_SERVER_ERROR = 500
 
 
-def keep_message_id(state: MutableMapping[str, object], message: object) -> None:
+def store_message_id(state: MutableMapping[str, object], message: object) -> None:
     """Store the id of *message* in the request's state, so that an error answers it."""
     found = cast("Mapping[str, object]", message).get("id") if isinstance(message, dict) else None
     if isinstance(found, (str, int)) and not isinstance(found, bool):
-        state[_MESSAGE_ID] = found
+        state[_MESSAGE_ID_KEY] = found
 
 
-def _error_number(error: RookeryError) -> int:
+def _get_error_number(error: RookeryError) -> int:
     if error.code == "invalid_json":
         return PARSE_ERROR
     return INTERNAL_ERROR if error.status >= _FIRST_SERVER_ERROR else INVALID_REQUEST
 
 
-def _body(error: RookeryError, state: State) -> Mapping[str, object]:
+def _build_body(error: RookeryError, state: RequestState) -> Mapping[str, object]:
     return {
         "jsonrpc": "2.0",
-        "id": state.get(_MESSAGE_ID),
-        "error": {"code": _error_number(error), "message": error.message, "data": error.body()},
+        "id": state.get(_MESSAGE_ID_KEY),
+        "error": {"code": _get_error_number(error), "message": error.message, "data": error.body()},
     }
 
 
 JSON_RPC_ERRORS = ErrorFormat(
-    body=_body,
+    body=_build_body,
     name="JsonRpcError",
     schema={
         "title": "JsonRpcError",

@@ -13,44 +13,46 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from rookery.access.guard import caller_of
+from rookery.access.guard import get_caller
 from rookery.kernel.errors import PermissionDenied, RookeryError
-from rookery.kernel.http import Described, Route, allowed_on_full_disk, describe
-from rookery.kernel.http.bodies import read_body, read_json
-from rookery.kernel.http.replies import BadRequest, CrossSite, error_reply
+from rookery.kernel.http import DocumentedResponse, Route, allowed_on_full_disk, document_route
+from rookery.kernel.http.request_body import parse_json, read_body
+from rookery.kernel.http.responses import BadRequest, CrossSiteCredentials, error_response
 from rookery.kernel.http.routes import Handler, InternalError
-from rookery.kernel.wire import Query
-from rookery.tools.errors import Disabled, ServerNotFound, TooManySessions
-from rookery.tools.gateway.door import Gateway
-from rookery.tools.gateway.json_rpc import JSON_RPC_ERRORS, keep_message_id
-from rookery.tools.gateway.views import VIEW, View
+from rookery.kernel.schema import QueryModel
+from rookery.tools.errors import ServerNotFound, ToolDisabled, TooManySessions
+from rookery.tools.gateway.catalogue_views import VIEW_STATE_KEY, GatewayView
+from rookery.tools.gateway.json_rpc import JSON_RPC_ERRORS, store_message_id
+from rookery.tools.gateway.lazy_app import Gateway
 
 _log = structlog.stdlib.get_logger("rookery.tools")
 
 
-MAX_BODY = 4 * 1024 * 1024
-_READ = "mcp:read"
+MAX_BODY_BYTES = 4 * 1024 * 1024
+_READ_SCOPE = "mcp:read"
 _TAGS = ("MCP",)
-_ERRORS = (
+_ERRORS_DESCRIPTION = (
     "The address with a slash at its end is the same. Every error before the protocol answers its HTTP status and headers with a JSON-RPC "
     "error as the body: `error.message` is the sentence, `error.data` is the error body of the other routes (`error`, `message`, …)."
 )
 
-_PROTOCOLS_OWN = Described(says="The protocol's own refusal, in JSON-RPC's words.", media=("application/json",))
-_REFUSALS: dict[int, Described] = dict.fromkeys((400, 404, 406), _PROTOCOLS_OWN)
-_TAKEN = Described(says="Taken: a notification or an answer of the client's, to which nothing is said.")
-_posts = describe(
-    media=("application/json", "text/event-stream"),
-    answers={**_REFUSALS, 202: _TAKEN},
-    takes=("application/json",),
-    sends=("Mcp-Session-Id",),
+_PROTOCOL_ERROR = DocumentedResponse(description="The protocol's own refusal, in JSON-RPC's words.", media_types=("application/json",))
+_PROTOCOL_ERRORS: dict[int, DocumentedResponse] = dict.fromkeys((400, 404, 406), _PROTOCOL_ERROR)
+_ACCEPTED = DocumentedResponse(description="Taken: a notification or an answer of the client's, to which nothing is said.")
+_describes_post = document_route(
+    media_types=("application/json", "text/event-stream"),
+    responses={**_PROTOCOL_ERRORS, 202: _ACCEPTED},
+    request_media_types=("application/json",),
+    response_headers=("Mcp-Session-Id",),
     errors=(TooManySessions,),
 )
-_opens = describe(answers=_REFUSALS, media=("text/event-stream",), sends=("Mcp-Session-Id",), errors=(TooManySessions,))
-_of_server = describe(errors=(PermissionDenied, Disabled, ServerNotFound))
+_describes_stream = document_route(
+    responses=_PROTOCOL_ERRORS, media_types=("text/event-stream",), response_headers=("Mcp-Session-Id",), errors=(TooManySessions,)
+)
+_describes_server = document_route(errors=(PermissionDenied, ToolDisabled, ServerNotFound))
 
 
-class Mode(Query):
+class GatewayModeQuery(QueryModel):
     """How the tools are served."""
 
     mode: Literal["search"] | None = None
@@ -71,12 +73,12 @@ class GatewayRoutes:
                 method="POST",
                 path="/mcp",
                 handler=self.post_all,
-                needs=_READ,
+                required_scope=_READ_SCOPE,
                 operation_id="send_mcp_message",
                 summary="Send an MCP message",
-                description=_ERRORS,
+                description=_ERRORS_DESCRIPTION,
                 tags=_TAGS,
-                max_body=MAX_BODY,
+                max_body_bytes=MAX_BODY_BYTES,
                 error_format=JSON_RPC_ERRORS,
                 allows_slash=True,
             ),
@@ -86,12 +88,12 @@ class GatewayRoutes:
                 method="POST",
                 path="/mcp/{server_id}",
                 handler=self.post_one,
-                needs=_READ,
+                required_scope=_READ_SCOPE,
                 operation_id="send_server_mcp_message",
                 summary="Send an MCP message to one server",
-                description=_ERRORS,
+                description=_ERRORS_DESCRIPTION,
                 tags=_TAGS,
-                max_body=MAX_BODY,
+                max_body_bytes=MAX_BODY_BYTES,
                 error_format=JSON_RPC_ERRORS,
                 allows_slash=True,
             ),
@@ -113,7 +115,7 @@ class GatewayRoutes:
             method=method,
             path=path,
             handler=handler,
-            needs=_READ,
+            required_scope=_READ_SCOPE,
             operation_id=operation_id,
             summary=summary,
             tags=_TAGS,
@@ -121,48 +123,48 @@ class GatewayRoutes:
         )
 
     @allowed_on_full_disk
-    @_posts
-    async def post_all(self, request: Request, query: Annotated[Mode, FromQuery()]) -> Response:
+    @_describes_post
+    async def post_all(self, request: Request, query: Annotated[GatewayModeQuery, FromQuery()]) -> Response:
         """
         Process one JSON-RPC message of the Model Context Protocol.
 
         Tools, resources and prompts of all servers are served under gateway names.
         """
-        return await self._posted(request, View(is_search=query.mode is not None))
+        return await self._handle_post(request, GatewayView(is_search=query.mode is not None))
 
     @allowed_on_full_disk
-    @_posts
-    @_of_server
-    async def post_one(self, request: Request, server_id: str, query: Annotated[Mode, FromQuery()]) -> Response:
+    @_describes_post
+    @_describes_server
+    async def post_one(self, request: Request, server_id: str, query: Annotated[GatewayModeQuery, FromQuery()]) -> Response:
         """Process one JSON-RPC message of the Model Context Protocol for one tool server, with its own names and URIs."""
-        return await self._posted(request, View(server_id=server_id, is_search=query.mode is not None))
+        return await self._handle_post(request, GatewayView(server_id=server_id, is_search=query.mode is not None))
 
-    @_opens
-    async def open_all(self, request: Request, query: Annotated[Mode, FromQuery()]) -> Response:
+    @_describes_stream
+    async def open_all(self, request: Request, query: Annotated[GatewayModeQuery, FromQuery()]) -> Response:
         """Open the event stream of an MCP session (GET), or end the session (DELETE)."""
-        return self._passed(request, View(is_search=query.mode is not None), None)
+        return self._forward(request, GatewayView(is_search=query.mode is not None), None)
 
-    @_opens
-    @_of_server
-    async def open_one(self, request: Request, server_id: str, query: Annotated[Mode, FromQuery()]) -> Response:
+    @_describes_stream
+    @_describes_server
+    async def open_one(self, request: Request, server_id: str, query: Annotated[GatewayModeQuery, FromQuery()]) -> Response:
         """Open the event stream of an MCP session with one server (GET), or end the session (DELETE)."""
-        return self._passed(request, View(server_id=server_id, is_search=query.mode is not None), None)
+        return self._forward(request, GatewayView(server_id=server_id, is_search=query.mode is not None), None)
 
-    async def _posted(self, request: Request, view: View) -> Response:
+    async def _handle_post(self, request: Request, view: GatewayView) -> Response:
         """
         Read the message as strictly as any body, and pass it on.
 
         Raises:
-            RookeryError: It is no message of JSON-RPC; `_passed`'s.
+            RookeryError: It is no message of JSON-RPC; `_forward`'s.
         """
-        raw = await read_body(request.receive, limit=MAX_BODY)
-        message = read_json(raw)
-        keep_message_id(cast("MutableMapping[str, object]", request.scope["state"]), message)
+        raw = await read_body(request.receive, limit=MAX_BODY_BYTES)
+        message = parse_json(raw)
+        store_message_id(cast("MutableMapping[str, object]", request.scope["state"]), message)
         if not isinstance(message, dict) or cast("dict[str, object]", message).get("jsonrpc") != "2.0":
             raise BadRequest('The body is not one message of JSON-RPC: an object with "jsonrpc": "2.0". Batches are not taken.')
-        return self._passed(request, view, raw)
+        return self._forward(request, view, raw)
 
-    def _passed(self, request: Request, view: View, body: bytes | None) -> Response:
+    def _forward(self, request: Request, view: GatewayView, body: bytes | None) -> Response:
         """
         Return what lets the protocol's server answer.
 
@@ -172,11 +174,11 @@ class GatewayRoutes:
         """
         origin = request.headers.get("origin")
         if origin is not None and origin.lower() not in self.origins and not _is_local(origin):
-            raise CrossSite(f"The origin {origin[:100]!r} is not this server's; see ROOKERY_CORS_ORIGINS.")
+            raise CrossSiteCredentials(f"The origin {origin[:100]!r} is not this server's; see ROOKERY_CORS_ORIGINS.")
         if view.server_id is not None:
-            self.gateway.catalogue.server(caller_of(request), view.server_id)
-        cast("MutableMapping[str, object]", request.scope["state"])[VIEW] = view
-        return _Passed(self.gateway, body)
+            self.gateway.catalogue.get_server(get_caller(request), view.server_id)
+        cast("MutableMapping[str, object]", request.scope["state"])[VIEW_STATE_KEY] = view
+        return _ForwardedResponse(self.gateway, body)
 
 
 def _is_local(origin: str) -> bool:
@@ -187,7 +189,7 @@ def _is_local(origin: str) -> bool:
         return False
 
 
-class _Passed(Response):
+class _ForwardedResponse(Response):
     """An answer that the protocol's server sends itself; the status is known once it did."""
 
     def __init__(self, gateway: Gateway, body: bytes | None) -> None:
@@ -225,4 +227,4 @@ class _Passed(Response):
                 _log.exception("gateway.failed")
                 error = InternalError("Something went wrong on our side; the log has more under this request id.")
             self.status_code = error.status
-            await error_reply(error)(scope, receive, send)
+            await error_response(error)(scope, receive, send)

@@ -22,27 +22,27 @@ from rookery.tools.models import JsonObject
 _SECTIONS = ("mcpServers", "servers", "mcp_servers", "context_servers")
 """Most clients; VS Code; Codex; Zed."""
 
-_NAMED = ("command", "url", "serverUrl", "httpUrl")
+_ENTRY_FIELDS = ("command", "url", "serverUrl", "httpUrl")
 """Fields of which an entry has at least one."""
 
-_PASSED_OVER = frozenset("source dev gallery version trust autoApprove alwaysAllow watchPaths oauth_resource".split())
+_IGNORED_FIELDS = frozenset("source dev gallery version trust autoApprove alwaysAllow watchPaths oauth_resource".split())
 """Fields that mean something to their client alone."""
 
-_VARIABLES = re.compile(r"\$\{\{\s*(?:secrets|inputs)\.([^}\s]+)\s*\}\}|\$\{env:([^}]+)\}|(?<!\$)\{env:([^}]+)\}")
+_VARIABLE_PATTERNS = re.compile(r"\$\{\{\s*(?:secrets|inputs)\.([^}\s]+)\s*\}\}|\$\{env:([^}]+)\}|(?<!\$)\{env:([^}]+)\}")
 """Continue's secrets; variables of Cursor, VS Code and Windsurf; opencode's."""
 
-_INPUT = re.compile(r"\$\{input:([^}]+)\}")
+_VSCODE_INPUT = re.compile(r"\$\{input:([^}]+)\}")
 """What VS Code asks its user for."""
 
 _BARE_VARIABLE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
 """Gemini CLI's."""
 
 _FILE_CONTENT = re.compile(r"\{file:([^}]*)\}")
-_OF_THE_EDITOR = re.compile(r"\$\{(workspaceFolder\w*|pathSeparator|/)\}")
-_OURS = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(:-[^}]*)?\}")
+_EDITOR_VARIABLE = re.compile(r"\$\{(workspaceFolder\w*|pathSeparator|/)\}")
+_OUR_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(:-[^}]*)?\}")
 
 
-class NotUnderstood(Exception):
+class UnsupportedConfig(Exception):
     """What was given is nothing that an entry can be made of; the text says why."""
 
 
@@ -54,16 +54,16 @@ class ClientEntry:
     Attributes:
         entry: It, in our form; None: it is refused.
         reason: Why it is refused.
-        needs: Names of variables that must be set for it.
+        required_variables: Names of variables that must be set for it.
     """
 
     key: str
     entry: JsonObject | None = None
     reason: str = ""
-    needs: tuple[str, ...] = ()
+    required_variables: tuple[str, ...] = ()
 
 
-def read_document(text: str, name: str) -> JsonObject:
+def parse_document(text: str, name: str) -> JsonObject:
     """
     Parse a file that is called *name*: TOML, YAML, or JSON, also with comments and trailing commas.
 
@@ -78,33 +78,33 @@ def read_document(text: str, name: str) -> JsonObject:
         else:
             document = _read_json(text)
     except ValueError as error:
-        raise NotUnderstood(f"{name} cannot be read: {error}") from None
+        raise UnsupportedConfig(f"{name} cannot be read: {error}") from None
     except RecursionError:
-        raise NotUnderstood(f"{name} cannot be read: it is nested too deeply.") from None
+        raise UnsupportedConfig(f"{name} cannot be read: it is nested too deeply.") from None
     if not isinstance(document, dict):
-        raise NotUnderstood(f"{name} is not an object.")
+        raise UnsupportedConfig(f"{name} is not an object.")
     return cast("JsonObject", document)
 
 
-def client_entries(document: JsonObject, *, name: str, folder: PurePath | None = None) -> list[ClientEntry] | None:
+def convert_client_entries(document: JsonObject, *, name: str, folder: PurePath | None = None) -> list[ClientEntry] | None:
     """
     Return the servers of a client's file that is called *name*; None: it has no section of servers.
 
     Args:
         folder: Of the project whose own servers are read too, from a file that has some by project (Claude Code's `~/.claude.json`).
     """
-    found = _section(document)
+    found = _find_section(document)
     if projects := _projects(document):
         own = next((projects[path] for path in _and_parents(folder) if path in projects), JsonObject())
         found = list({**dict(found or []), **own}.items())
     if found is None:
         return None
     has_bare = name == "settings.json" or any("httpUrl" in each for _, each in found if isinstance(each, dict))
-    return [_converted(key, each, has_bare_variables=has_bare) for key, each in found]
+    return [_convert_entry(key, each, has_bare_variables=has_bare) for key, each in found]
 
 
 def other_projects(document: JsonObject, *, folder: PurePath | None = None) -> list[str]:
-    """Return the projects of a client's file whose servers `client_entries` does not read."""
+    """Return the projects of a client's file whose servers `convert_client_entries` does not read."""
     projects = list(_projects(document))
     own = next((path for path in _and_parents(folder) if path in projects), None)
     return [path for path in projects if path != own]
@@ -112,8 +112,8 @@ def other_projects(document: JsonObject, *, folder: PurePath | None = None) -> l
 
 def _projects(document: JsonObject) -> dict[str, JsonObject]:
     """Return the servers of each project that has some, by the project's folder."""
-    projects = _dict(document.get("projects"))
-    return {path: servers for path, project in projects.items() if (servers := _dict(_dict(project).get("mcpServers")))}
+    projects = _to_object(document.get("projects"))
+    return {path: servers for path, project in projects.items() if (servers := _to_object(_to_object(project).get("mcpServers")))}
 
 
 def _and_parents(folder: PurePath | None) -> list[str]:
@@ -122,10 +122,10 @@ def _and_parents(folder: PurePath | None) -> list[str]:
 
 def is_entry(document: JsonObject) -> bool:
     """Return whether *document* is one entry, without a section around it."""
-    return any(field in document for field in _NAMED)
+    return any(field in document for field in _ENTRY_FIELDS)
 
 
-def _section(document: JsonObject) -> list[tuple[str, object]] | None:
+def _find_section(document: JsonObject) -> list[tuple[str, object]] | None:
     inner = document.get("mcp")
     places = [document, *([cast("JsonObject", inner)] if isinstance(inner, dict) else [])]
     for section in _SECTIONS:
@@ -134,35 +134,35 @@ def _section(document: JsonObject) -> list[tuple[str, object]] | None:
             if isinstance(entries, dict):
                 return list(cast("JsonObject", entries).items())
             if isinstance(entries, list):
-                return _of_list(cast("list[object]", entries))
-    listed = _dict(document.get("experimental")).get("modelContextProtocolServers")
+                return _name_list_items(cast("list[object]", entries))
+    listed = _to_object(document.get("experimental")).get("modelContextProtocolServers")
     if isinstance(listed, list):  # Continue's config.json
-        return _of_list([_dict(each).get("transport") for each in cast("list[object]", listed)])
+        return _name_list_items([_to_object(each).get("transport") for each in cast("list[object]", listed)])
     if len(places) > 1 and all(isinstance(each, dict) for each in places[1].values()):  # opencode
         return list(places[1].items())
     return None
 
 
-def _of_list(entries: list[object]) -> list[tuple[str, object]]:
+def _name_list_items(entries: list[object]) -> list[tuple[str, object]]:
     """Return the servers of a list, as Continue has them, by their names."""
     found = list[tuple[str, object]]()
     for place, each in enumerate(entries, 1):
-        name = _dict(each).get("name")
+        name = _to_object(each).get("name")
         found.append((name if isinstance(name, str) and name else f"server-{place}", each))
     return found
 
 
-def _converted(key: str, entry: object, *, has_bare_variables: bool) -> ClientEntry:
+def _convert_entry(key: str, entry: object, *, has_bare_variables: bool) -> ClientEntry:
     if not isinstance(entry, dict):
         return ClientEntry(key=key, reason="The entry must be an object.")
     try:
         text = _dumped(cast("JsonObject", entry))
-        _must_be_complete(text, cast("JsonObject", entry))
-        made = _Conversion(cast("JsonObject", json.loads(_with_our_variables(text, has_bare=has_bare_variables)))).entry()
-    except NotUnderstood as error:
+        _require_self_contained(text, cast("JsonObject", entry))
+        made = _EntryConversion(cast("JsonObject", json.loads(_convert_variables(text, has_bare_variables=has_bare_variables)))).convert()
+    except UnsupportedConfig as error:
         return ClientEntry(key=key, reason=str(error))
-    needs = [found[1] for found in _OURS.finditer(json.dumps(made)) if not found[2]]
-    return ClientEntry(key=key, entry=made, needs=tuple(dict.fromkeys(needs)))
+    needs = [found[1] for found in _OUR_VARIABLE.finditer(json.dumps(made)) if not found[2]]
+    return ClientEntry(key=key, entry=made, required_variables=tuple(dict.fromkeys(needs)))
 
 
 def _dumped(entry: JsonObject) -> str:
@@ -175,16 +175,16 @@ def _dumped(entry: JsonObject) -> str:
     try:
         return json.dumps(entry, default=_date_as_text)
     except (ValueError, RecursionError):
-        raise NotUnderstood("The entry refers to itself, or is nested too deeply.") from None
+        raise UnsupportedConfig("The entry refers to itself, or is nested too deeply.") from None
 
 
 def _date_as_text(value: object) -> str:
     if isinstance(value, date | time):  # a datetime is a date
         return value.isoformat()
-    raise NotUnderstood(f"A value of the type {type(value).__name__} cannot be read. Write it as a text.")
+    raise UnsupportedConfig(f"A value of the type {type(value).__name__} cannot be read. Write it as a text.")
 
 
-def _must_be_complete(text: str, entry: JsonObject) -> None:
+def _require_self_contained(text: str, entry: JsonObject) -> None:
     """
     Do nothing if all of the entry is in its text.
 
@@ -192,41 +192,41 @@ def _must_be_complete(text: str, entry: JsonObject) -> None:
         NotUnderstood: A part is in another file, or known to an editor alone.
     """
     if "envFile" in entry:
-        raise NotUnderstood(
+        raise UnsupportedConfig(
             "Its variables are in an envFile, which would be lost. Write them as env: ${NAME} is read from the environment."
         )
     if (found := _FILE_CONTENT.search(text)) is not None:
-        raise NotUnderstood(f"A value is read from the file {found[1]!r}. Set it as a variable of the environment and write ${{NAME}}.")
-    if (found := _OF_THE_EDITOR.search(text)) is not None:
-        raise NotUnderstood(f"${{{found[1]}}} is known to the editor alone. Write the path itself.")
+        raise UnsupportedConfig(f"A value is read from the file {found[1]!r}. Set it as a variable of the environment and write ${{NAME}}.")
+    if (found := _EDITOR_VARIABLE.search(text)) is not None:
+        raise UnsupportedConfig(f"${{{found[1]}}} is known to the editor alone. Write the path itself.")
     if not is_entry(entry):
         by = " Its client starts it by an extension." if entry.get("source") == "extension" or "settings" in entry else ""
-        raise NotUnderstood(f"The entry has neither a command nor a url.{by}")
+        raise UnsupportedConfig(f"The entry has neither a command nor a url.{by}")
 
 
-def _with_our_variables(text: str, *, has_bare: bool) -> str:
+def _convert_variables(text: str, *, has_bare_variables: bool) -> str:
     def named(found: re.Match[str]) -> str:
-        return f"${{{variable(next(group for group in found.groups() if group))}}}"
+        return f"${{{to_variable_name(next(group for group in found.groups() if group))}}}"
 
-    text = _VARIABLES.sub(named, text).replace("${userHome}", "${HOME}")
-    text = _INPUT.sub(lambda found: f"${{{variable(found[1]).upper()}}}", text)
-    return _BARE_VARIABLE.sub(r"${\1}", text) if has_bare else text
+    text = _VARIABLE_PATTERNS.sub(named, text).replace("${userHome}", "${HOME}")
+    text = _VSCODE_INPUT.sub(lambda found: f"${{{to_variable_name(found[1]).upper()}}}", text)
+    return _BARE_VARIABLE.sub(r"${\1}", text) if has_bare_variables else text
 
 
-def variable(name: str) -> str:
+def to_variable_name(name: str) -> str:
     """Return *name* as the name of a variable of the environment."""
     made = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_") or "VALUE"
     made = made if name == made else made.upper()
     return made if not made[0].isdigit() else f"V_{made}"
 
 
-class _Conversion:
+class _EntryConversion:
     """One entry on its way to our form."""
 
     def __init__(self, fields: JsonObject) -> None:
         self._fields = fields
 
-    def entry(self) -> JsonObject:
+    def convert(self) -> JsonObject:
         """Return it; what it has beside stays, and is named when the entry is read."""
         self._take_command()
         self._take_address()
@@ -238,7 +238,7 @@ class _Conversion:
         self._move("startup_timeout_sec", "start_timeout_s")
         if isinstance(self._fields.get("sandbox"), dict):  # VS Code's, about the file system
             del self._fields["sandbox"]
-        return {name: value for name, value in self._fields.items() if name not in _PASSED_OVER}
+        return {name: value for name, value in self._fields.items() if name not in _IGNORED_FIELDS}
 
     def _take_command(self) -> None:
         command = self._fields.get("command")
@@ -248,9 +248,9 @@ class _Conversion:
         elif isinstance(command, list):  # opencode's
             words, args = [str(word) for word in cast("list[object]", command)], cast("object", self._fields.get("args") or [])
             if not words:
-                raise NotUnderstood("The command is an empty list.")
+                raise UnsupportedConfig("The command is an empty list.")
             if not isinstance(args, list):
-                raise NotUnderstood("The field args must be a list.")
+                raise UnsupportedConfig("The field args must be a list.")
             self._fields["command"] = words[0]
             self._fields["args"] = [*words[1:], *cast("list[object]", args)]
         if self._fields.get("type") in {"local", "remote", "custom"}:
@@ -262,18 +262,18 @@ class _Conversion:
                 self._fields["url"] = self._fields.pop(name)
 
     def _take_environment(self) -> None:
-        env = {**self._object("env"), **self._object("environment", "environment")}
-        for each in self._list("env_vars"):  # Codex: variables that are passed on
+        env = {**self._get_object("env"), **self._get_object("environment", "environment")}
+        for each in self._pop_list("env_vars"):  # Codex: variables that are passed on
             name = cast("JsonObject", each).get("name") if isinstance(each, dict) else each
             if isinstance(name, str):
                 env.setdefault(name, f"${{{name}}}")
         if env:
-            self._fields["env"] = {name: _as_text(value) for name, value in env.items() if value is not None}
+            self._fields["env"] = {name: _to_text(value) for name, value in env.items() if value is not None}
 
     def _take_headers(self) -> None:
-        options = self._object("requestOptions", "requestOptions")  # Continue's
-        headers = {**self._object("headers"), **self._object("http_headers", "http_headers"), **_dict(options.get("headers"))}
-        for name, source in self._object("env_http_headers", "env_http_headers").items():
+        options = self._get_object("requestOptions", "requestOptions")  # Continue's
+        headers = {**self._get_object("headers"), **self._get_object("http_headers", "http_headers"), **_to_object(options.get("headers"))}
+        for name, source in self._get_object("env_http_headers", "env_http_headers").items():
             headers[name] = f"${{{source}}}"
         token = self._fields.pop("bearer_token", None) or self._fields.pop("apiKey", None)
         source = self._fields.pop("bearer_token_env_var", None)
@@ -282,7 +282,7 @@ class _Conversion:
         if token is not None and "authorization" not in {name.lower() for name in headers}:
             headers["Authorization"] = f"Bearer {token}"
         if headers:
-            self._fields["headers"] = {name: _as_text(value) for name, value in headers.items()}
+            self._fields["headers"] = {name: _to_text(value) for name, value in headers.items()}
 
     def _take_login(self) -> None:
         """Take what a client knows of a login: opencode, Gemini CLI and Claude Code say `oauth`, Cursor says `auth`, Codex `scopes`."""
@@ -293,7 +293,7 @@ class _Conversion:
             told = cast("JsonObject", self._fields.pop("auth"))
         if told is None and scopes is None:
             return
-        inner = _dict(told)
+        inner = _to_object(told)
         if told is False or inner.get("enabled") is False:
             return
         scope = next((inner[name] for name in ("scope", "scopes") if inner.get(name)), scopes)
@@ -314,26 +314,26 @@ class _Conversion:
         if rules and not isinstance(self._fields.get("tools"), (list, dict)):
             self._fields["tools"] = rules
 
-    def _move(self, old: str, new: str) -> None:
-        if old in self._fields:
-            self._fields.setdefault(new, self._fields.pop(old))
+    def _move(self, old_name: str, new_name: str) -> None:
+        if old_name in self._fields:
+            self._fields.setdefault(new_name, self._fields.pop(old_name))
 
-    def _object(self, name: str, drop: str | None = None) -> JsonObject:
-        found = _dict(self._fields.get(name))
+    def _get_object(self, name: str, drop: str | None = None) -> JsonObject:
+        found = _to_object(self._fields.get(name))
         if drop is not None:
             self._fields.pop(drop, None)
         return found
 
-    def _list(self, name: str) -> list[object]:
+    def _pop_list(self, name: str) -> list[object]:
         found = self._fields.pop(name, None)
         return cast("list[object]", found) if isinstance(found, list) else []
 
 
-def _dict(value: object) -> JsonObject:
+def _to_object(value: object) -> JsonObject:
     return cast("JsonObject", value) if isinstance(value, dict) else {}
 
 
-def _as_text(value: object) -> str:
+def _to_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
@@ -352,14 +352,14 @@ def _read_json(text: str) -> object:
     try:
         return json.loads(text)
     except ValueError:
-        return json.loads(without_comments(text))
+        return json.loads(strip_comments(text))
 
 
 _COMMENT_OR_TEXT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _TEXT_OR_COMMA = re.compile(r'"(?:\\.|[^"\\])*"|,(?=\s*[}\]])', re.DOTALL)
 
 
-def without_comments(text: str) -> str:
+def strip_comments(text: str) -> str:
     """Return JSON with comments and trailing commas (JSONC) as plain JSON; lines and columns stay as they are."""
 
     def blank(found: re.Match[str]) -> str:

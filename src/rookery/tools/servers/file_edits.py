@@ -12,9 +12,9 @@ from typing import cast
 
 from rookery.kernel.config_files import read_config_file
 from rookery.tools.models import JsonObject
-from rookery.tools.servers.servers_file import FileBroken
+from rookery.tools.servers.servers_file import InvalidServersFile
 
-_MODE = 0o600
+_NEW_FILE_MODE = 0o600
 """Of a new file: entries may have keys in them."""
 
 
@@ -25,10 +25,10 @@ def read_entries(path: Path) -> JsonObject:
     Raises:
         FileBroken: It cannot be read, or is not of the right form.
     """
-    return _entries(_read(path))
+    return _get_entries(_read(path))
 
 
-def edit(path: Path, change: Callable[[JsonObject], None]) -> None:
+def edit_entries(path: Path, change: Callable[[JsonObject], None]) -> None:
     """
     Change the entries of the file at *path*, which is made if there is none; two who do so at once wait for each other.
 
@@ -38,15 +38,15 @@ def edit(path: Path, change: Callable[[JsonObject], None]) -> None:
     real = Path(os.path.realpath(path))  # a link stays one
     try:
         real.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(real.parent):
+        with _lock_folder(real.parent):
             document = _read(real)
-            entries = _entries(document)
+            entries = _get_entries(document)
             change(entries)
             if "mcpServers" not in document and "servers" not in document:
                 document["mcpServers"] = entries
-            _replace(real, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+            _replace_file(real, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
     except OSError as error:
-        raise FileBroken(f"{path} cannot be written: {error.strerror}") from error
+        raise InvalidServersFile(f"{path} cannot be written: {error.strerror}") from error
 
 
 def _read(path: Path) -> JsonObject:
@@ -55,27 +55,27 @@ def _read(path: Path) -> JsonObject:
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
-        raise FileBroken(f"{path} cannot be read: {error}") from error
+        raise InvalidServersFile(f"{path} cannot be read: {error}") from error
     try:
         document: object = json.loads(text) if text.strip() else {}
     except ValueError as error:
-        raise FileBroken(f"{path} is not valid JSON, so it is left as it is: {error}") from error
+        raise InvalidServersFile(f"{path} is not valid JSON, so it is left as it is: {error}") from error
     except RecursionError as error:
-        raise FileBroken(f"{path} is nested too deeply, so it is left as it is.") from error
+        raise InvalidServersFile(f"{path} is nested too deeply, so it is left as it is.") from error
     if not isinstance(document, dict):
-        raise FileBroken(f'{path} must be an object {{"mcpServers": {{…}}}}.')
+        raise InvalidServersFile(f'{path} must be an object {{"mcpServers": {{…}}}}.')
     return cast("JsonObject", document)
 
 
-def _entries(document: JsonObject) -> JsonObject:
+def _get_entries(document: JsonObject) -> JsonObject:
     entries = document.get("mcpServers", document.get("servers", {}))
     if not isinstance(entries, dict):
-        raise FileBroken('"mcpServers" must be an object of servers by id.')
+        raise InvalidServersFile('"mcpServers" must be an object of servers by id.')
     return cast("JsonObject", entries)
 
 
 @contextmanager
-def _locked(folder: Path) -> Generator[None]:
+def _lock_folder(folder: Path) -> Generator[None]:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -84,8 +84,8 @@ def _locked(folder: Path) -> Generator[None]:
         os.close(descriptor)
 
 
-def _replace(path: Path, text: str) -> None:
-    mode = path.stat().st_mode & 0o777 if path.exists() else _MODE
+def _replace_file(path: Path, text: str) -> None:
+    mode = path.stat().st_mode & 0o777 if path.exists() else _NEW_FILE_MODE
     new = path.with_name(f".{path.name}.new")
     new.unlink(missing_ok=True)  # of somebody who was killed meanwhile: the lock is ours
     try:

@@ -16,13 +16,13 @@ from typing import cast
 import orjson
 
 from rookery.kernel.config_files import read_config_file
-from rookery.tools.models import Command, Server
-from rookery.tools.servers.entries import ID, RESERVED_IDS, Entry, EntryBroken
+from rookery.tools.models import CommandTarget, Server
+from rookery.tools.servers.entries import RESERVED_IDS, SERVER_ID_PATTERN, InvalidServerEntry, ServerEntry
 
-_NOT_OF_A_SLUG = re.compile(r"[^A-Za-z0-9]+")
+_NON_SLUG_CHARACTERS = re.compile(r"[^A-Za-z0-9]+")
 
 
-class FileBroken(Exception):
+class InvalidServersFile(Exception):
     """The file as a whole cannot be used; the text says why."""
 
 
@@ -40,7 +40,7 @@ class ServersFile:
     warnings: tuple[str, ...] = ()
 
 
-def read_file(path: Path, environment: Mapping[str, str]) -> ServersFile:
+def read_servers_file(path: Path, environment: Mapping[str, str]) -> ServersFile:
     """
     Return what the file at *path* says; nothing if there is none.
 
@@ -52,11 +52,11 @@ def read_file(path: Path, environment: Mapping[str, str]) -> ServersFile:
     except FileNotFoundError:
         return ServersFile()
     except OSError as error:
-        raise FileBroken(f"{path.name} cannot be read: {error.strerror}") from error
-    return parse(raw, environment, name=path.name)
+        raise InvalidServersFile(f"{path.name} cannot be read: {error.strerror}") from error
+    return parse_servers_file(raw, environment, name=path.name)
 
 
-def parse(raw: bytes, environment: Mapping[str, str], *, name: str = "servers.json") -> ServersFile:
+def parse_servers_file(raw: bytes, environment: Mapping[str, str], *, name: str = "servers.json") -> ServersFile:
     """
     Return what *raw* says; an empty file says nothing.
 
@@ -68,18 +68,20 @@ def parse(raw: bytes, environment: Mapping[str, str], *, name: str = "servers.js
     try:
         document: object = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
-        raise FileBroken(f"{name} is not valid JSON: {error.msg.split(':')[0]} (line {error.lineno}, column {error.colno}).") from error
+        raise InvalidServersFile(
+            f"{name} is not valid JSON: {error.msg.split(':')[0]} (line {error.lineno}, column {error.colno})."
+        ) from error
     if not isinstance(document, dict):
-        raise FileBroken(f'{name} must be an object {{"mcpServers": {{…}}}}.')
+        raise InvalidServersFile(f'{name} must be an object {{"mcpServers": {{…}}}}.')
     content = cast("dict[str, object]", document)
     entries = content.get("mcpServers", content.get("servers", {}))
     if not isinstance(entries, dict):
-        raise FileBroken(f'"mcpServers" of {name} must be an object of servers by id.')
+        raise InvalidServersFile(f'"mcpServers" of {name} must be an object of servers by id.')
     servers: dict[str, Server] = {}
     warnings: list[str] = []
     for key, entry in cast("dict[str, object]", entries).items():
-        server_id = _id_of(key, servers)
-        server, passed_over = _server(server_id, key, entry, environment)
+        server_id = _choose_server_id(key, servers)
+        server, passed_over = _parse_server(server_id, key, entry, environment)
         servers[server_id] = server
         warnings += [f"{key}: {text}" for text in passed_over]
         if server.fault is not None:
@@ -87,24 +89,24 @@ def parse(raw: bytes, environment: Mapping[str, str], *, name: str = "servers.js
     return ServersFile(servers=servers, warnings=tuple(warnings))
 
 
-def _id_of(key: str, taken: Mapping[str, Server]) -> str:
+def _choose_server_id(key: str, taken: Mapping[str, Server]) -> str:
     """Return the id of a file's *key*: itself if it has the form of one, else its slug; one that is taken or ours gets a suffix."""
-    if ID.fullmatch(key) and key not in RESERVED_IDS and key not in taken:
+    if SERVER_ID_PATTERN.fullmatch(key) and key not in RESERVED_IDS and key not in taken:
         return key
-    slug = _NOT_OF_A_SLUG.sub("-", key).strip("-")[:57].rstrip("-") or "server"
+    slug = _NON_SLUG_CHARACTERS.sub("-", key).strip("-")[:57].rstrip("-") or "server"
     if slug in RESERVED_IDS or slug in taken:
         return f"{slug}-{hashlib.sha256(key.encode()).hexdigest()[:6]}"
     return slug
 
 
-def _server(server_id: str, key: str, entry: object, environment: Mapping[str, str]) -> tuple[Server, list[str]]:
+def _parse_server(server_id: str, key: str, entry: object, environment: Mapping[str, str]) -> tuple[Server, list[str]]:
     if not isinstance(entry, dict):
-        return Server(id=server_id, name=key, target=Command(command=""), fault="The entry must be an object."), []
-    reading = Entry(cast("dict[str, object]", entry), environment, has_defaults=True)
-    warnings = reading.unknown()
+        return Server(id=server_id, name=key, target=CommandTarget(command=""), fault="The entry must be an object."), []
+    reading = ServerEntry(cast("dict[str, object]", entry), environment, allow_defaults=True)
+    warnings = reading.list_unknown_fields()
     if key in RESERVED_IDS:
         warnings.append(f"the id is reserved for a built-in server; it is served as {server_id!r}")
     try:
-        return reading.server(server_id, key), warnings
-    except EntryBroken as error:
-        return Server(id=server_id, name=key, target=Command(command=""), fault=str(error)), warnings
+        return reading.to_server(server_id, key), warnings
+    except InvalidServerEntry as error:
+        return Server(id=server_id, name=key, target=CommandTarget(command=""), fault=str(error)), warnings

@@ -9,7 +9,7 @@ from sqlalchemy import BigInteger, Column, Double, Index, Table, Text, bindparam
 
 from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db import Row, Tx, Value, metadata, upsert
-from rookery.tools.models import CallRow
+from rookery.tools.models import CallRecord
 
 tool_calls = Table(
     "tool_calls",
@@ -48,38 +48,38 @@ _CALLS = (
     .limit(bindparam("limit"))
 )
 _CALL = select(tool_calls).where(tool_calls.c.id == bindparam("id"), tool_calls.c.workspace_id == bindparam("workspace_id"))
-_OF_SESSIONS = (
+_COUNTS_BY_SESSION = (
     select(tool_calls.c.session_id, func.count().label("number"))
     .where(tool_calls.c.session_id.in_(bindparam("ids", expanding=True)), tool_calls.c.workspace_id + 0 == bindparam("of_workspace"))
     .group_by(tool_calls.c.session_id)
 )
 
 
-def add_calls(tx: Tx, rows: Sequence[CallRow]) -> None:
+def insert_calls(tx: Tx, rows: Sequence[CallRecord]) -> None:
     """Keep that calls were made; of one that is kept already nothing changes."""
-    tx.many(_ADD, [_values(row) for row in rows])
+    tx.execute_many(_ADD, [_to_row(row) for row in rows])
 
 
-def latest_calls(tx: Tx, *, workspace_id: int, limit: int) -> list[CallRow]:
+def list_latest_calls(tx: Tx, *, workspace_id: int, limit: int) -> list[CallRecord]:
     """Return at most *limit* calls of a workspace, the latest first."""
-    return [call_of(row) for row in tx.all(_CALLS, {"workspace_id": workspace_id, "limit": limit})]
+    return [from_row(row) for row in tx.fetch_all(_CALLS, {"workspace_id": workspace_id, "limit": limit})]
 
 
-def find_call(tx: Tx, workspace_id: int, call_id: str) -> CallRow | None:
+def find_call(tx: Tx, workspace_id: int, call_id: str) -> CallRecord | None:
     """Return one call of a workspace."""
-    row = tx.one(_CALL, {"id": call_id, "workspace_id": workspace_id})
-    return None if row is None else call_of(row)
+    row = tx.fetch_one(_CALL, {"id": call_id, "workspace_id": workspace_id})
+    return None if row is None else from_row(row)
 
 
-def of_sessions(tx: Tx, workspace_id: int, ids: Sequence[str]) -> Mapping[str, int]:
+def count_by_session(tx: Tx, workspace_id: int, ids: Sequence[str]) -> Mapping[str, int]:
     """Return how many calls were made in those agent sessions of *ids* in which any was."""
-    found = tx.all(_OF_SESSIONS, {"of_workspace": workspace_id, "ids": ids}) if ids else []
+    found = tx.fetch_all(_COUNTS_BY_SESSION, {"of_workspace": workspace_id, "ids": ids}) if ids else []
     return {row.text("session_id"): row.integer("number") for row in found}
 
 
-def call_of(row: Row) -> CallRow:
+def from_row(row: Row) -> CallRecord:
     """Return a row of the table."""
-    return CallRow(
+    return CallRecord(
         id=row.text("id"),
         workspace_id=row.integer("workspace_id"),
         server_id=row.text("server_id"),
@@ -101,7 +101,7 @@ def call_of(row: Row) -> CallRow:
     )
 
 
-def _values(row: CallRow) -> dict[str, Value]:
+def _to_row(row: CallRecord) -> dict[str, Value]:
     return {
         "id": row.id,
         "workspace_id": row.workspace_id,
@@ -124,15 +124,15 @@ def _values(row: CallRow) -> dict[str, Value]:
     }
 
 
-_FORGET_CALLS = delete(tool_calls).where(tool_calls.c.called_at < bindparam("before"))
+_DELETE_BEFORE = delete(tool_calls).where(tool_calls.c.called_at < bindparam("before"))
 _PURGE = delete(tool_calls).where(tool_calls.c.workspace_id == bindparam("of_workspace"))
 
 
-def forget_calls(tx: Tx, *, before: datetime) -> int:
-    """Delete the rows of calls made before *before* (D-17); return how many."""
-    return tx.run(_FORGET_CALLS, {"before": to_micros(before)})
+def delete_calls(tx: Tx, *, called_before: datetime) -> int:
+    """Delete the rows of calls made before *called_before* (D-17); return how many."""
+    return tx.execute(_DELETE_BEFORE, {"before": to_micros(called_before)})
 
 
 def purge(tx: Tx, workspace_id: int) -> int:
     """Delete every row of a workspace that is being deleted; return how many."""
-    return tx.run(_PURGE, {"of_workspace": workspace_id})
+    return tx.execute(_PURGE, {"of_workspace": workspace_id})

@@ -11,7 +11,7 @@ from sqlalchemy import BigInteger, Column, Index, LargeBinary, Table, Text, bind
 from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db import Row, Tx, metadata, upsert
 from rookery.kernel.sealing import SealedColumn
-from rookery.tools.models import Added, JsonObject, Stop
+from rookery.tools.models import JsonObject, StoredServer, ToolStop
 
 tool_servers = Table(
     "tool_servers",
@@ -25,8 +25,8 @@ tool_servers = Table(
     Column("updated_at", BigInteger, nullable=False),
     Index("uq_tool_servers_workspace_id_server_id", "workspace_id", "server_id", unique=True),
 )
-WHAT = "tool server's secrets"
-SEALED = SealedColumn(tool_servers, "secrets", what=WHAT)
+SEALED_PURPOSE = "tool server's secrets"
+SEALED_COLUMN = SealedColumn(tool_servers, "secrets", purpose=SEALED_PURPOSE)
 """Forgotten with a lost key, a server stays, and says that its secrets must be given again."""
 
 tool_stops = Table(
@@ -46,37 +46,37 @@ tool_revisions = Table(
     Column("revision", BigInteger, nullable=False),
 )
 
-SERVERS = "servers"
-STOPS = "stops"
+SERVERS_REVISION = "servers"
+STOPS_REVISION = "stops"
 
 _REVISION = select(tool_revisions.c.revision).where(tool_revisions.c.name == bindparam("of_name"))
-_MOVE_ON = upsert(tool_revisions, index_elements=["name"], set_=lambda _: {"revision": tool_revisions.c.revision + 1})
+_INCREMENT_REVISION = upsert(tool_revisions, index_elements=["name"], set_=lambda _: {"revision": tool_revisions.c.revision + 1})
 
-_OF_WORKSPACE = tool_servers.c.workspace_id == bindparam("workspace")
-_IS_ONE = (_OF_WORKSPACE, tool_servers.c.server_id == bindparam("server"))
+_IN_WORKSPACE = tool_servers.c.workspace_id == bindparam("workspace")
+_IS_SERVER = (_IN_WORKSPACE, tool_servers.c.server_id == bindparam("server"))
 _ADD = upsert(tool_servers, index_elements=["workspace_id", "server_id"], returning=[tool_servers.c.id])
-_COUNT = select(func.count().label("n")).select_from(tool_servers).where(_OF_WORKSPACE)
+_COUNT = select(func.count().label("n")).select_from(tool_servers).where(_IN_WORKSPACE)
 _STAMPS = select(tool_servers.c.id, tool_servers.c.updated_at)
-_SOME = select(tool_servers).where(tool_servers.c.id.in_(bindparam("ids", expanding=True)))
-_ALL_OF = select(tool_servers).where(_OF_WORKSPACE).order_by(tool_servers.c.server_id)
-_ONE = select(tool_servers).where(*_IS_ONE)
-_ONE_TO_CHANGE = _ONE.with_for_update()
+_BY_IDS = select(tool_servers).where(tool_servers.c.id.in_(bindparam("ids", expanding=True)))
+_BY_WORKSPACE = select(tool_servers).where(_IN_WORKSPACE).order_by(tool_servers.c.server_id)
+_FIND = select(tool_servers).where(*_IS_SERVER)
+_FIND_LOCKED = _FIND.with_for_update()
 _CHANGE = (
     update(tool_servers)
     .where(tool_servers.c.id == bindparam("of_id"))
     .values(entry=bindparam("written"), secrets=bindparam("sealed"), updated_at=bindparam("at"))
 )
-_REMOVE = delete(tool_servers).where(*_IS_ONE)
-_PURGE = delete(tool_servers).where(_OF_WORKSPACE)
-_IDS_AT_ONCE = 200
+_REMOVE = delete(tool_servers).where(*_IS_SERVER)
+_PURGE = delete(tool_servers).where(_IN_WORKSPACE)
+_MAX_IDS_PER_STATEMENT = 200
 
 _STOPS = select(tool_stops).order_by(tool_stops.c.workspace_id, tool_stops.c.server_id, tool_stops.c.tool)
-_STOP = upsert(
+_SAVE_STOP = upsert(
     tool_stops,
     index_elements=["workspace_id", "server_id", "tool"],
     set_=lambda new: {"reason": new["reason"], "stopped_at": new["stopped_at"]},
 )
-_START = delete(tool_stops).where(
+_DELETE_STOP = delete(tool_stops).where(
     tool_stops.c.workspace_id == bindparam("workspace"),
     tool_stops.c.server_id == bindparam("server"),
     tool_stops.c.tool == bindparam("of_tool"),
@@ -84,29 +84,29 @@ _START = delete(tool_stops).where(
 _PURGE_STOPS = delete(tool_stops).where(tool_stops.c.workspace_id == bindparam("workspace"))
 
 
-def revision(tx: Tx, name: str) -> int:
+def get_revision(tx: Tx, name: str) -> int:
     """Return how often what *name* stands for was changed; it tells another process that it was."""
-    row = tx.one(_REVISION, {"of_name": name})
+    row = tx.fetch_one(_REVISION, {"of_name": name})
     return 0 if row is None else row.integer("revision")
 
 
-def move_on(tx: Tx, name: str) -> None:
+def increment_revision(tx: Tx, name: str) -> None:
     """Tell all processes that what *name* stands for has changed, once this transaction is committed."""
-    tx.run(_MOVE_ON, {"name": name, "revision": 1})
+    tx.execute(_INCREMENT_REVISION, {"name": name, "revision": 1})
 
 
-def add(tx: Tx, added: Added, sealed: bytes | None) -> bool:
+def add(tx: Tx, stored: StoredServer, sealed: bytes | None) -> bool:
     """Keep a new server; false if the workspace has one of its id."""
-    row = tx.one(
+    row = tx.fetch_one(
         _ADD,
         {
-            "id": added.row_id,
-            "workspace_id": added.workspace_id,
-            "server_id": added.server_id,
-            "entry": orjson.dumps(added.entry).decode(),
+            "id": stored.row_id,
+            "workspace_id": stored.workspace_id,
+            "server_id": stored.server_id,
+            "entry": orjson.dumps(stored.entry).decode(),
             "secrets": sealed,
-            "created_at": to_micros(added.created_at),
-            "updated_at": to_micros(added.updated_at),
+            "created_at": to_micros(stored.created_at),
+            "updated_at": to_micros(stored.updated_at),
         },
     )
     return row is not None
@@ -114,91 +114,91 @@ def add(tx: Tx, added: Added, sealed: bytes | None) -> bool:
 
 def count(tx: Tx, workspace_id: int) -> int:
     """Return how many servers a workspace has added."""
-    row = tx.one(_COUNT, {"workspace": workspace_id})
+    row = tx.fetch_one(_COUNT, {"workspace": workspace_id})
     return 0 if row is None else row.integer("n")
 
 
-def stamps(tx: Tx) -> dict[str, int]:
+def list_change_times(tx: Tx) -> dict[str, int]:
     """Return when each server of all workspaces was last changed, by the id of its row."""
-    return {row.text("id"): row.integer("updated_at") for row in tx.all(_STAMPS)}
+    return {row.text("id"): row.integer("updated_at") for row in tx.fetch_all(_STAMPS)}
 
 
-def some(tx: Tx, ids: Sequence[str]) -> list[Added]:
+def find_by_ids(tx: Tx, ids: Sequence[str]) -> list[StoredServer]:
     """Return the servers of these rows."""
-    found: list[Added] = []
-    for first in range(0, len(ids), _IDS_AT_ONCE):
-        found += [_added(row) for row in tx.all(_SOME, {"ids": ids[first : first + _IDS_AT_ONCE]})]
+    found: list[StoredServer] = []
+    for first in range(0, len(ids), _MAX_IDS_PER_STATEMENT):
+        found += [_from_row(row) for row in tx.fetch_all(_BY_IDS, {"ids": ids[first : first + _MAX_IDS_PER_STATEMENT]})]
     return found
 
 
-def all_of(tx: Tx, workspace_id: int) -> list[Added]:
+def list_by_workspace(tx: Tx, workspace_id: int) -> list[StoredServer]:
     """Return the servers of a workspace, by id."""
-    return [_added(row) for row in tx.all(_ALL_OF, {"workspace": workspace_id})]
+    return [_from_row(row) for row in tx.fetch_all(_BY_WORKSPACE, {"workspace": workspace_id})]
 
 
-def find(tx: Tx, workspace_id: int, server_id: str, *, to_change: bool = False) -> Added | None:
-    """Return a server of a workspace; *to_change*: nobody else changes it before this transaction ends."""
-    row = tx.one(_ONE_TO_CHANGE if to_change else _ONE, {"workspace": workspace_id, "server": server_id})
-    return None if row is None else _added(row)
+def find(tx: Tx, workspace_id: int, server_id: str, *, for_update: bool = False) -> StoredServer | None:
+    """Return a server of a workspace; *for_update*: nobody else changes it before this transaction ends."""
+    row = tx.fetch_one(_FIND_LOCKED if for_update else _FIND, {"workspace": workspace_id, "server": server_id})
+    return None if row is None else _from_row(row)
 
 
-def change(tx: Tx, added: Added, sealed: bytes | None) -> None:
+def change(tx: Tx, stored: StoredServer, sealed: bytes | None) -> None:
     """Keep what a server is now."""
-    entry = orjson.dumps(added.entry).decode()
-    tx.run(_CHANGE, {"of_id": added.row_id, "written": entry, "sealed": sealed, "at": to_micros(added.updated_at)})
+    entry = orjson.dumps(stored.entry).decode()
+    tx.execute(_CHANGE, {"of_id": stored.row_id, "written": entry, "sealed": sealed, "at": to_micros(stored.updated_at)})
 
 
 def remove(tx: Tx, workspace_id: int, server_id: str) -> bool:
     """Forget a server; false if there is none."""
-    return tx.run(_REMOVE, {"workspace": workspace_id, "server": server_id}) == 1
+    return tx.execute(_REMOVE, {"workspace": workspace_id, "server": server_id}) == 1
 
 
-def stops(tx: Tx) -> list[Stop]:
+def list_stops(tx: Tx) -> list[ToolStop]:
     """Return all that is stopped, everywhere."""
     return [
-        Stop(
+        ToolStop(
             workspace_id=row.integer("workspace_id"),
             server_id=row.text("server_id"),
             tool=row.text("tool"),
             reason=row.text("reason"),
             stopped_at=from_micros(row.integer("stopped_at")),
         )
-        for row in tx.all(_STOPS)
+        for row in tx.fetch_all(_STOPS)
     ]
 
 
-def stop(tx: Tx, what: Stop) -> None:
+def save_stop(tx: Tx, stop: ToolStop) -> None:
     """Keep that something is stopped; what already was gets the new reason."""
-    tx.run(
-        _STOP,
+    tx.execute(
+        _SAVE_STOP,
         {
-            "workspace_id": what.workspace_id,
-            "server_id": what.server_id,
-            "tool": what.tool,
-            "reason": what.reason,
-            "stopped_at": to_micros(what.stopped_at),
+            "workspace_id": stop.workspace_id,
+            "server_id": stop.server_id,
+            "tool": stop.tool,
+            "reason": stop.reason,
+            "stopped_at": to_micros(stop.stopped_at),
         },
     )
 
 
-def start(tx: Tx, what: Stop) -> bool:
+def delete_stop(tx: Tx, stop: ToolStop) -> bool:
     """Forget that something is stopped; false if it was not."""
-    return tx.run(_START, {"workspace": what.workspace_id, "server": what.server_id, "of_tool": what.tool}) == 1
+    return tx.execute(_DELETE_STOP, {"workspace": stop.workspace_id, "server": stop.server_id, "of_tool": stop.tool}) == 1
 
 
 def purge(tx: Tx, workspace_id: int) -> int:
     """Delete every row of a workspace that is being deleted; return how many."""
-    gone = tx.run(_PURGE, {"workspace": workspace_id})
-    stopped = tx.run(_PURGE_STOPS, {"workspace": workspace_id})
+    gone = tx.execute(_PURGE, {"workspace": workspace_id})
+    stopped = tx.execute(_PURGE_STOPS, {"workspace": workspace_id})
     if gone:
-        move_on(tx, SERVERS)
+        increment_revision(tx, SERVERS_REVISION)
     if stopped:
-        move_on(tx, STOPS)
+        increment_revision(tx, STOPS_REVISION)
     return gone + stopped
 
 
-def _added(row: Row) -> Added:
-    return Added(
+def _from_row(row: Row) -> StoredServer:
+    return StoredServer(
         row_id=row.text("id"),
         workspace_id=row.integer("workspace_id"),
         server_id=row.text("server_id"),

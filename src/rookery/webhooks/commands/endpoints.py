@@ -8,51 +8,51 @@ from typing import Annotated
 
 import typer
 
-from rookery.access.commands.printing import Fields, print_json, print_many, print_one, print_thing, say
-from rookery.access.commands.reading import read_names, read_text, usage_error
-from rookery.access.commands.terminal import DryRun, Json, Where, Yes, confirm
+from rookery.access.commands.command_context import DryRunOption, JsonOption, WorkspaceOption, YesOption, confirm
+from rookery.access.commands.options import raise_usage_error, read_text_file, split_names
+from rookery.access.commands.output import Fields, print_fields, print_json, print_list, print_notice, print_record
 from rookery.kernel.clock import utc_now
 from rookery.kernel.secret import Secret
-from rookery.webhooks import shown
-from rookery.webhooks.catalogue import TYPES
+from rookery.webhooks import serializers
 from rookery.webhooks.commands import deliveries
-from rookery.webhooks.commands.opening import WebhookId, WebhookServices, run
-from rookery.webhooks.models import Endpoint, EndpointChange, EndpointChanged, Minted, NewEndpoint, Tenant
+from rookery.webhooks.commands.command_context import WebhookCommandServices, WebhookIdArgument, run_with_webhooks
+from rookery.webhooks.event_types import EVENT_TYPES
+from rookery.webhooks.models import EndpointChange, EndpointUpdate, EndpointWithSecret, NewEndpoint, WebhookEndpoint, WebhookTenant
 
 app = typer.Typer(help="Webhooks: who is told of events, and how that went.", no_args_is_help=True)
 
-_PAGE = 100
+_PAGE_SIZE = 100
 _COLUMNS = ("id", "url", "enabled", "events", "failures", "last_success_at", "disabled_reason")
-_OF_TYPES = ("name", "description", "data")
+_EVENT_TYPE_COLUMNS = ("name", "description", "data")
 
-Events = Annotated[
+EventsOption = Annotated[
     list[str] | None,
     typer.Option("--event", help="An event such as memory.stored, memory.* or *; may be repeated.", show_default=False),
 ]
-SecretFile = Annotated[
+SecretFileOption = Annotated[
     Path | None, typer.Option(help="A file with the secret, - for standard input; by default one is made.", show_default=False)
 ]
 
 
 @app.command("list")
-def list_(context: typer.Context, *, workspace: Where = None, as_json: Json = False) -> None:
+def list_(context: typer.Context, *, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
     """List the endpoints of a workspace, newest first."""
 
-    async def work(webhooks: WebhookServices, tenant: Tenant) -> Sequence[Endpoint]:
-        found, total = await webhooks.endpoints.list(tenant, limit=_PAGE, offset=0)
+    async def work(webhooks: WebhookCommandServices, tenant: WebhookTenant) -> Sequence[WebhookEndpoint]:
+        found, total = await webhooks.endpoints.list_page(tenant, limit=_PAGE_SIZE, offset=0)
         rows = list(found)
         while len(rows) < total and found:
-            found, total = await webhooks.endpoints.list(tenant, limit=_PAGE, offset=len(rows))
+            found, total = await webhooks.endpoints.list_page(tenant, limit=_PAGE_SIZE, offset=len(rows))
             rows.extend(found)
         return rows
 
-    rows = [_shown(each) for each in run(context, workspace, work)]
+    rows = [_serialize(each) for each in run_with_webhooks(context, workspace, work)]
     if as_json:
         print_json(rows)
     elif rows:
-        print_many(rows, _COLUMNS)
+        print_list(rows, _COLUMNS)
     else:
-        say("There are none; `rookery webhooks add` adds one.")
+        print_notice("There are none; `rookery webhooks add` adds one.")
 
 
 @app.command()
@@ -60,41 +60,46 @@ def add(
     context: typer.Context,
     url: Annotated[str, typer.Argument(help="Where deliveries are posted.")],
     *,
-    event: Events = None,
+    event: EventsOption = None,
     description: Annotated[str, typer.Option(help="What it is for.")] = "",
     include_content: Annotated[bool, typer.Option("--include-content", help="Send memories with their content.")] = False,
     strict_order: Annotated[bool, typer.Option("--strict-order", help="One at a time, in the order of the events.")] = False,
     concurrency: Annotated[int, typer.Option(help="How many may be under way at once.", min=1, max=16)] = 4,
-    secret_file: SecretFile = None,
-    workspace: Where = None,
-    as_json: Json = False,
+    secret_file: SecretFileOption = None,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Tell an address of events from now on; the secret is shown this once."""
     new = NewEndpoint(
         url=url,
-        events=read_names(event) or usage_error("Say of which events it is to be told: --event '*' is all but tool.called."),
-        secret=_secret(secret_file),
+        events=split_names(event) or raise_usage_error("Say of which events it is to be told: --event '*' is all but tool.called."),
+        secret=_read_secret(secret_file),
         description=description,
         include_content=include_content,
         strict_order=strict_order,
         concurrency=concurrency,
     )
-    _print_minted(run(context, workspace, lambda webhooks, tenant: webhooks.endpoints.create(tenant, new)), as_json=as_json)
+    _print_with_secret(
+        run_with_webhooks(context, workspace, lambda webhooks, tenant: webhooks.endpoints.create(tenant, new)), as_json=as_json
+    )
 
 
 @app.command()
-def show(context: typer.Context, webhook_id: WebhookId, *, workspace: Where = None, as_json: Json = False) -> None:
+def show(context: typer.Context, webhook_id: WebhookIdArgument, *, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
     """Show an endpoint."""
-    print_thing(_shown(run(context, workspace, lambda webhooks, tenant: webhooks.endpoints.get(tenant, webhook_id))), as_json=as_json)
+    print_record(
+        _serialize(run_with_webhooks(context, workspace, lambda webhooks, tenant: webhooks.endpoints.get(tenant, webhook_id))),
+        as_json=as_json,
+    )
 
 
 @app.command()
 def change(
     context: typer.Context,
-    webhook_id: WebhookId,
+    webhook_id: WebhookIdArgument,
     *,
     url: Annotated[str | None, typer.Option(help="Where deliveries are posted.", show_default=False)] = None,
-    event: Events = None,
+    event: EventsOption = None,
     description: Annotated[str | None, typer.Option(help="What it is for.", show_default=False)] = None,
     include_content: Annotated[
         bool | None, typer.Option("--include-content/--no-content", help="Send memories with their content, or not.", show_default=False)
@@ -104,76 +109,80 @@ def change(
         typer.Option("--strict-order/--any-order", help="One at a time, in the order of the events, or not.", show_default=False),
     ] = None,
     concurrency: Annotated[int | None, typer.Option(help="How many may be under way at once.", min=1, max=16, show_default=False)] = None,
-    workspace: Where = None,
-    as_json: Json = False,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Change an endpoint; each option replaces what it names, and the rest stays."""
     wanted = EndpointChange(
         url=url,
-        events=read_names(event) or None,
+        events=split_names(event) or None,
         description=description,
         include_content=include_content,
         strict_order=strict_order,
         concurrency=concurrency,
     )
     if wanted == EndpointChange():
-        usage_error("Say what to change; --help lists what there is.")
-    print_thing(_shown(_change(context, workspace, webhook_id, wanted).endpoint), as_json=as_json)
+        raise_usage_error("Say what to change; --help lists what there is.")
+    print_record(_serialize(_update_endpoint(context, workspace, webhook_id, wanted).endpoint), as_json=as_json)
 
 
 @app.command()
-def enable(context: typer.Context, webhook_id: WebhookId, *, workspace: Where = None, as_json: Json = False) -> None:
+def enable(
+    context: typer.Context, webhook_id: WebhookIdArgument, *, workspace: WorkspaceOption = None, as_json: JsonOption = False
+) -> None:
     """Tell an endpoint of events again, whatever disabled it."""
-    changed = _change(context, workspace, webhook_id, EndpointChange(enabled=True))
-    print_thing(shown.changed(changed, utc_now()), as_json=as_json)
-    if changed.held:
-        say(f"{changed.held:,} deliveries were held; to send them: rookery webhooks resend-failed {webhook_id}")
+    changed = _update_endpoint(context, workspace, webhook_id, EndpointChange(enabled=True))
+    print_record(serializers.serialize_endpoint_update(changed, utc_now()), as_json=as_json)
+    if changed.held_count:
+        print_notice(f"{changed.held_count:,} deliveries were held; to send them: rookery webhooks resend-failed {webhook_id}")
 
 
 @app.command()
-def disable(context: typer.Context, webhook_id: WebhookId, *, workspace: Where = None, as_json: Json = False) -> None:
+def disable(
+    context: typer.Context, webhook_id: WebhookIdArgument, *, workspace: WorkspaceOption = None, as_json: JsonOption = False
+) -> None:
     """Tell an endpoint nothing until it is enabled; what it would have been told is held."""
-    print_thing(_shown(_change(context, workspace, webhook_id, EndpointChange(enabled=False)).endpoint), as_json=as_json)
+    print_record(_serialize(_update_endpoint(context, workspace, webhook_id, EndpointChange(enabled=False)).endpoint), as_json=as_json)
 
 
 @app.command("rotate-secret")
 def rotate_secret(
     context: typer.Context,
-    webhook_id: WebhookId,
+    webhook_id: WebhookIdArgument,
     *,
     grace_hours: Annotated[
         int, typer.Option("--grace-period-hours", "--grace-hours", help="How long the old secret signs too.", min=0, max=720)
     ] = 24,
-    secret_file: SecretFile = None,
-    workspace: Where = None,
-    as_json: Json = False,
+    secret_file: SecretFileOption = None,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Give an endpoint a new secret, and show it this once."""
-    given = _secret(secret_file)
+    given = _read_secret(secret_file)
 
-    async def work(webhooks: WebhookServices, tenant: Tenant) -> Minted:
+    async def work(webhooks: WebhookCommandServices, tenant: WebhookTenant) -> EndpointWithSecret:
         return await webhooks.endpoints.rotate_secret(
             tenant, webhook_id, grace_hours=grace_hours, secret=None if given is None else given.reveal()
         )
 
-    _print_minted(run(context, workspace, work), as_json=as_json)
+    _print_with_secret(run_with_webhooks(context, workspace, work), as_json=as_json)
 
 
 @app.command()
 def remove(
     context: typer.Context,
-    webhook_id: WebhookId,
+    webhook_id: WebhookIdArgument,
     *,
-    workspace: Where = None,
-    yes: Yes = False,
-    dry_run: DryRun = False,
-    as_json: Json = False,
+    workspace: WorkspaceOption = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Remove an endpoint; what was on its way to it is cancelled."""
-    endpoint = run(context, workspace, lambda webhooks, tenant: webhooks.endpoints.get(tenant, webhook_id))
+    endpoint = run_with_webhooks(context, workspace, lambda webhooks, tenant: webhooks.endpoints.get(tenant, webhook_id))
     if not dry_run:
         confirm(f"Remove the webhook to {endpoint.url}?", yes=yes)
-        run(context, workspace, lambda webhooks, tenant: webhooks.endpoints.delete(tenant, webhook_id))
+        run_with_webhooks(context, workspace, lambda webhooks, tenant: webhooks.endpoints.delete(tenant, webhook_id))
     if as_json:
         print_json({"removed": webhook_id, "dry_run": dry_run})
     else:
@@ -181,35 +190,35 @@ def remove(
 
 
 @app.command()
-def events(*, as_json: Json = False) -> None:
+def events(*, as_json: JsonOption = False) -> None:
     """List the types of events that there are; nothing is opened."""
-    rows = [shown.event_type(each) for each in TYPES]
+    rows = [serializers.serialize_event_type(each) for each in EVENT_TYPES]
     if as_json:
         print_json(rows)
     else:
-        print_many(rows, _OF_TYPES)
+        print_list(rows, _EVENT_TYPE_COLUMNS)
 
 
-def _change(context: typer.Context, workspace: str | None, webhook_id: str, wanted: EndpointChange) -> EndpointChanged:
-    return run(context, workspace, lambda webhooks, tenant: webhooks.endpoints.change(tenant, webhook_id, wanted))
+def _update_endpoint(context: typer.Context, workspace: str | None, webhook_id: str, wanted: EndpointChange) -> EndpointUpdate:
+    return run_with_webhooks(context, workspace, lambda webhooks, tenant: webhooks.endpoints.update(tenant, webhook_id, wanted))
 
 
-def _secret(path: Path | None) -> Secret | None:
+def _read_secret(path: Path | None) -> Secret | None:
     """Read a secret from a file: as an argument, every user of the host could see it."""
-    return None if path is None else Secret(read_text(path).strip())
+    return None if path is None else Secret(read_text_file(path).strip())
 
 
-def _print_minted(made: Minted, *, as_json: bool) -> None:
-    fields = shown.minted(made, utc_now())
+def _print_with_secret(made: EndpointWithSecret, *, as_json: bool) -> None:
+    fields = serializers.serialize_endpoint_with_secret(made, utc_now())
     if as_json:
         print_json(fields)
     else:
-        print_one({"id": fields["id"], "url": fields["url"], "events": fields["events"], "secret": fields["secret"]})
-        say("The secret is shown this once; the receiver needs it to check what comes.")
+        print_fields({"id": fields["id"], "url": fields["url"], "events": fields["events"], "secret": fields["secret"]})
+        print_notice("The secret is shown this once; the receiver needs it to check what comes.")
 
 
-def _shown(endpoint: Endpoint) -> Fields:
-    return shown.webhook(endpoint, utc_now())
+def _serialize(endpoint: WebhookEndpoint) -> Fields:
+    return serializers.serialize_endpoint(endpoint, utc_now())
 
 
 deliveries.register(app)

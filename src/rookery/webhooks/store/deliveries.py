@@ -9,16 +9,16 @@ from sqlalchemy import bindparam, func, insert, literal, or_, select, update
 
 from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db import Row, Tx, Value
-from rookery.webhooks.models import RESENDABLE, Attempt, Delivery, DeliveryFilter, DeliveryKind, DeliveryState, Outcome
-from rookery.webhooks.store.endpoints import micros, moment
+from rookery.webhooks.models import RESENDABLE_STATES, Attempt, Delivery, DeliveryFilter, DeliveryKind, DeliveryState, Outcome
+from rookery.webhooks.store.endpoints import optional_micros, optional_time
 from rookery.webhooks.store.tables import attempts, deliveries, endpoints
 
 _OF_WORKSPACE = deliveries.c.workspace_id == bindparam("of_workspace")
 _OF_ENDPOINT = (_OF_WORKSPACE, deliveries.c.endpoint_id == bindparam("of_endpoint"))
 
 _ADD = insert(deliveries)
-_ONE = select(deliveries).where(*_OF_ENDPOINT, deliveries.c.id == bindparam("of_id"))
-_WHICH = (
+_SELECT_ONE = select(deliveries).where(*_OF_ENDPOINT, deliveries.c.id == bindparam("of_id"))
+_FILTERS = (
     *_OF_ENDPOINT,
     or_(bindparam("of_state") == literal(""), deliveries.c.state == bindparam("of_state")),
     or_(bindparam("of_type") == literal(""), deliveries.c.event_type == bindparam("of_type")),
@@ -26,13 +26,13 @@ _WHICH = (
 )
 _PAGE = (
     select(deliveries)
-    .where(*_WHICH)
+    .where(*_FILTERS)
     .order_by(deliveries.c.created_at.desc(), deliveries.c.id.desc())
     .limit(bindparam("at_most"))
     .offset(bindparam("past"))
 )
-_COUNT = select(func.count().label("n")).select_from(deliveries).where(*_WHICH)
-_OPEN = (
+_COUNT = select(func.count().label("n")).select_from(deliveries).where(*_FILTERS)
+_OPEN_DELIVERIES = (
     select(literal(1).label("one"))
     .where(
         deliveries.c.endpoint_id.in_(select(endpoints.c.id).where(endpoints.c.workspace_id == bindparam("of_workspace"))),
@@ -41,32 +41,34 @@ _OPEN = (
     .limit(bindparam("at_most"))
     .subquery()
 )
-_COUNT_OPEN = select(func.count().label("n")).select_from(_OPEN)
-_MAY_BE_RESENT = deliveries.c.state.in_(sorted(RESENDABLE))
-_TO_RESEND = (
+_COUNT_OPEN = select(func.count().label("n")).select_from(_OPEN_DELIVERIES)
+_IS_RESENDABLE = deliveries.c.state.in_(sorted(RESENDABLE_STATES))
+_SELECT_RESENDABLE = (
     select(deliveries)
     .where(
         *_OF_ENDPOINT,
-        _MAY_BE_RESENT,
+        _IS_RESENDABLE,
         deliveries.c.created_at >= bindparam("since"),
         deliveries.c.created_at < bindparam("until"),
     )
     .order_by(deliveries.c.created_at, deliveries.c.id)
     .limit(bindparam("at_most"))
 )
-_TYPES = select(deliveries.c.event_type).where(*_OF_ENDPOINT, deliveries.c.event_type.in_(bindparam("types", expanding=True))).distinct()
+_SELECT_TYPES = (
+    select(deliveries.c.event_type).where(*_OF_ENDPOINT, deliveries.c.event_type.in_(bindparam("types", expanding=True))).distinct()
+)
 _COUNT_HELD = select(func.count().label("n")).select_from(deliveries).where(*_OF_ENDPOINT, deliveries.c.state == DeliveryState.HELD.value)
-_REVIVE = (
+_REQUEUE = (
     update(deliveries)
-    .where(*_OF_ENDPOINT, deliveries.c.id.in_(bindparam("ids", expanding=True)), _MAY_BE_RESENT)
+    .where(*_OF_ENDPOINT, deliveries.c.id.in_(bindparam("ids", expanding=True)), _IS_RESENDABLE)
     .values(state=DeliveryState.PENDING.value, next_at=bindparam("at"), spent=0, error=None, ended_at=None)
 )
-_END_WAITING = (
+_CLOSE_WAITING = (
     update(deliveries)
     .where(*_OF_ENDPOINT, deliveries.c.next_at.is_not(None), deliveries.c.state == DeliveryState.PENDING.value)
     .values(state=bindparam("to_state"), next_at=None, error=bindparam("says"), ended_at=bindparam("at"))
 )
-_END_ALL = (
+_CLOSE_ALL = (
     update(deliveries)
     .where(*_OF_ENDPOINT, or_(deliveries.c.next_at.is_not(None), deliveries.c.state == DeliveryState.HELD.value))
     .values(state=bindparam("to_state"), next_at=None, owner=None, error=bindparam("says"), ended_at=bindparam("at"))
@@ -78,81 +80,83 @@ _ATTEMPTS = (
 )
 
 
-def add(tx: Tx, new: Sequence[Delivery]) -> None:
+def insert_deliveries(tx: Tx, new: Sequence[Delivery]) -> None:
     """Keep new deliveries."""
-    tx.many(_ADD, [_values(each) for each in new])
+    tx.execute_many(_ADD, [_delivery_to_row(each) for each in new])
 
 
 def find(tx: Tx, workspace_id: int, endpoint_id: str, delivery_id: str) -> Delivery | None:
     """Return one of an endpoint."""
-    row = tx.one(_ONE, {"of_workspace": workspace_id, "of_endpoint": endpoint_id, "of_id": delivery_id})
-    return None if row is None else delivery_of(row)
+    row = tx.fetch_one(_SELECT_ONE, {"of_workspace": workspace_id, "of_endpoint": endpoint_id, "of_id": delivery_id})
+    return None if row is None else delivery_from_row(row)
 
 
-def page(tx: Tx, workspace_id: int, endpoint_id: str, which: DeliveryFilter, *, limit: int, offset: int) -> tuple[list[Delivery], int]:
+def list_page(
+    tx: Tx, workspace_id: int, endpoint_id: str, filters: DeliveryFilter, *, limit: int, offset: int
+) -> tuple[list[Delivery], int]:
     """Return deliveries of an endpoint, newest first, and how many there are in all."""
     params = {
         "of_workspace": workspace_id,
         "of_endpoint": endpoint_id,
-        "of_state": "" if which.state is None else which.state.value,
-        "of_type": which.type or "",
-        "since": 0 if which.since is None else to_micros(which.since),
+        "of_state": "" if filters.state is None else filters.state.value,
+        "of_type": filters.type or "",
+        "since": 0 if filters.since is None else to_micros(filters.since),
     }
-    row = tx.one(_COUNT, params)
-    found = [delivery_of(row) for row in tx.all(_PAGE, {**params, "at_most": limit, "past": offset})]
+    row = tx.fetch_one(_COUNT, params)
+    found = [delivery_from_row(row) for row in tx.fetch_all(_PAGE, {**params, "at_most": limit, "past": offset})]
     return found, 0 if row is None else row.integer("n")
 
 
-def count_open(tx: Tx, workspace_id: int, *, at_most: int) -> int:
-    """Return how many deliveries of a workspace wait or are under way; of more than *at_most*, that."""
-    row = tx.one(_COUNT_OPEN, {"of_workspace": workspace_id, "at_most": at_most})
+def count_open(tx: Tx, workspace_id: int, *, limit: int) -> int:
+    """Return how many deliveries of a workspace wait or are under way; of more than *limit*, that."""
+    row = tx.fetch_one(_COUNT_OPEN, {"of_workspace": workspace_id, "at_most": limit})
     return 0 if row is None else row.integer("n")
 
 
-def to_resend(tx: Tx, workspace_id: int, endpoint_id: str, *, since: datetime | None, until: datetime, at_most: int) -> list[Delivery]:
+def list_resendable(tx: Tx, workspace_id: int, endpoint_id: str, *, since: datetime | None, until: datetime, limit: int) -> list[Delivery]:
     """Return what failed or is held, oldest first; *until* is not among them."""
-    between = {"since": micros(since) or 0, "until": to_micros(until)}
-    params = {"of_workspace": workspace_id, "of_endpoint": endpoint_id, **between, "at_most": at_most}
-    return [delivery_of(row) for row in tx.all(_TO_RESEND, params)]
+    between = {"since": optional_micros(since) or 0, "until": to_micros(until)}
+    params = {"of_workspace": workspace_id, "of_endpoint": endpoint_id, **between, "at_most": limit}
+    return [delivery_from_row(row) for row in tx.fetch_all(_SELECT_RESENDABLE, params)]
 
 
 def count_held(tx: Tx, workspace_id: int, endpoint_id: str) -> int:
     """Return how many are held for an endpoint."""
-    row = tx.one(_COUNT_HELD, {"of_workspace": workspace_id, "of_endpoint": endpoint_id})
+    row = tx.fetch_one(_COUNT_HELD, {"of_workspace": workspace_id, "of_endpoint": endpoint_id})
     return 0 if row is None else row.integer("n")
 
 
-def types(tx: Tx, workspace_id: int, endpoint_id: str, *, among: Sequence[str]) -> list[str]:
-    """Return of which types, *among* some, an endpoint's log has deliveries."""
-    if not among:
+def list_types(tx: Tx, workspace_id: int, endpoint_id: str, *, candidates: Sequence[str]) -> list[str]:
+    """Return of which types, *candidates* some, an endpoint's log has deliveries."""
+    if not candidates:
         return []
-    rows = tx.all(_TYPES, {"of_workspace": workspace_id, "of_endpoint": endpoint_id, "types": list(among)})
+    rows = tx.fetch_all(_SELECT_TYPES, {"of_workspace": workspace_id, "of_endpoint": endpoint_id, "types": list(candidates)})
     return sorted(row.text("event_type") for row in rows)
 
 
-def revive(tx: Tx, workspace_id: int, endpoint_id: str, ids: Sequence[str], *, at: datetime) -> int:
+def requeue(tx: Tx, workspace_id: int, endpoint_id: str, ids: Sequence[str], *, at: datetime) -> int:
     """Let failed and held deliveries wait for their turn again, with all their attempts before them; return how many."""
-    return tx.run(_REVIVE, {"of_workspace": workspace_id, "of_endpoint": endpoint_id, "ids": ids, "at": to_micros(at)})
+    return tx.execute(_REQUEUE, {"of_workspace": workspace_id, "of_endpoint": endpoint_id, "ids": ids, "at": to_micros(at)})
 
 
-def hold(tx: Tx, workspace_id: int, endpoint_id: str, *, says: str) -> int:
+def hold(tx: Tx, workspace_id: int, endpoint_id: str, *, error: str) -> int:
     """Hold what waits for an endpoint that is disabled; what is under way is its dispatcher's. Return how many."""
-    held = {"to_state": DeliveryState.HELD.value, "says": says, "at": None}
-    return tx.run(_END_WAITING, {"of_workspace": workspace_id, "of_endpoint": endpoint_id, **held})
+    held = {"to_state": DeliveryState.HELD.value, "says": error, "at": None}
+    return tx.execute(_CLOSE_WAITING, {"of_workspace": workspace_id, "of_endpoint": endpoint_id, **held})
 
 
-def cancel(tx: Tx, workspace_id: int, endpoint_id: str, *, says: str, at: datetime) -> int:
+def cancel(tx: Tx, workspace_id: int, endpoint_id: str, *, error: str, at: datetime) -> int:
     """Cancel what waits, is held or is under way to an endpoint that is deleted; return how many."""
-    cancelled = {"to_state": DeliveryState.CANCELLED.value, "says": says, "at": to_micros(at)}
-    return tx.run(_END_ALL, {"of_workspace": workspace_id, "of_endpoint": endpoint_id, **cancelled})
+    cancelled = {"to_state": DeliveryState.CANCELLED.value, "says": error, "at": to_micros(at)}
+    return tx.execute(_CLOSE_ALL, {"of_workspace": workspace_id, "of_endpoint": endpoint_id, **cancelled})
 
 
-def attempts_of(tx: Tx, workspace_id: int, delivery_id: str) -> list[Attempt]:
+def list_attempts(tx: Tx, workspace_id: int, delivery_id: str) -> list[Attempt]:
     """Return the attempts of a delivery, oldest first."""
-    return [attempt_of(row) for row in tx.all(_ATTEMPTS, {"of_workspace": workspace_id, "of_delivery": delivery_id})]
+    return [attempt_from_row(row) for row in tx.fetch_all(_ATTEMPTS, {"of_workspace": workspace_id, "of_delivery": delivery_id})]
 
 
-def delivery_of(row: Row) -> Delivery:
+def delivery_from_row(row: Row) -> Delivery:
     """Return the delivery of a row with all its columns."""
     return Delivery(
         id=row.text("id"),
@@ -163,19 +167,19 @@ def delivery_of(row: Row) -> Delivery:
         kind=DeliveryKind(row.text("kind")),
         state=DeliveryState(row.text("state")),
         with_content=row.flag("with_content"),
-        attempts=row.integer("attempts"),
-        spent=row.integer("spent"),
-        next_at=moment(row, "next_at"),
+        attempt_count=row.integer("attempts"),
+        used_attempts=row.integer("spent"),
+        next_at=optional_time(row, "next_at"),
         owner=row.maybe_text("owner"),
         status=row.maybe_integer("status"),
         error=row.maybe_text("error"),
         created_at=from_micros(row.integer("created_at")),
-        ended_at=moment(row, "ended_at"),
-        of_delivery=row.maybe_text("of_delivery"),
+        ended_at=optional_time(row, "ended_at"),
+        resend_of=row.maybe_text("of_delivery"),
     )
 
 
-def attempt_of(row: Row) -> Attempt:
+def attempt_from_row(row: Row) -> Attempt:
     """Return the attempt of a row with all its columns."""
     outcome, took = row.maybe_text("outcome"), row.values[row.index["duration_ms"]]
     return Attempt(
@@ -183,7 +187,7 @@ def attempt_of(row: Row) -> Attempt:
         workspace_id=row.integer("workspace_id"),
         number=row.integer("number"),
         started_at=from_micros(row.integer("started_at")),
-        ended_at=moment(row, "ended_at"),
+        ended_at=optional_time(row, "ended_at"),
         outcome=None if outcome is None else Outcome(outcome),
         status=row.maybe_integer("status"),
         error=row.maybe_text("error"),
@@ -192,7 +196,7 @@ def attempt_of(row: Row) -> Attempt:
     )
 
 
-def _values(delivery: Delivery) -> dict[str, Value]:
+def _delivery_to_row(delivery: Delivery) -> dict[str, Value]:
     return {
         "id": delivery.id,
         "workspace_id": delivery.workspace_id,
@@ -202,13 +206,13 @@ def _values(delivery: Delivery) -> dict[str, Value]:
         "kind": delivery.kind.value,
         "state": delivery.state.value,
         "with_content": int(delivery.with_content),
-        "attempts": delivery.attempts,
-        "spent": delivery.spent,
-        "next_at": micros(delivery.next_at),
+        "attempts": delivery.attempt_count,
+        "spent": delivery.used_attempts,
+        "next_at": optional_micros(delivery.next_at),
         "owner": delivery.owner,
         "status": delivery.status,
         "error": delivery.error,
         "created_at": to_micros(delivery.created_at),
-        "ended_at": micros(delivery.ended_at),
-        "of_delivery": delivery.of_delivery,
+        "ended_at": optional_micros(delivery.ended_at),
+        "of_delivery": delivery.resend_of,
     }

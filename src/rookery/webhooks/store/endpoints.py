@@ -8,7 +8,7 @@ from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db import Row, Tx, Value
-from rookery.webhooks.models import DisabledReason, Endpoint, Listener
+from rookery.webhooks.models import DisabledReason, Subscription, WebhookEndpoint
 from rookery.webhooks.store.tables import endpoints
 
 _OF_WORKSPACE = endpoints.c.workspace_id == bindparam("of_workspace")
@@ -19,7 +19,7 @@ _COUNT = select(func.count().label("n")).select_from(endpoints).where(_OF_WORKSP
 _PAGE = select(endpoints).where(_OF_WORKSPACE).order_by(endpoints.c.id.desc()).limit(bindparam("at_most")).offset(bindparam("past"))
 # A key share: nobody deletes an endpoint between this look and the commit of the deliveries that it is given, while what the
 # dispatcher notes of it goes on (PostgreSQL; SQLite has one writer).
-_LISTENERS = (
+_SELECT_SUBSCRIPTIONS = (
     select(
         endpoints.c.id,
         endpoints.c.shown_workspace_id,
@@ -31,8 +31,8 @@ _LISTENERS = (
     .order_by(endpoints.c.id)
     .with_for_update(read=True, key_share=True)
 )
-_ONE = select(endpoints).where(*_IS_ONE)
-_ONE_TO_CHANGE = _ONE.with_for_update(key_share=True)
+_SELECT_ONE = select(endpoints).where(*_IS_ONE)
+_SELECT_ONE_LOCKED = _SELECT_ONE.with_for_update(key_share=True)
 _CHANGE = (
     update(endpoints)
     .where(*_IS_ONE)
@@ -60,7 +60,7 @@ _CHANGE = (
         }
     )
 )
-_GIVEN_UP = (
+_SELECT_AUTO_DISABLED = (
     select(endpoints)
     .where(endpoints.c.disabled_reason.in_((DisabledReason.FAILURES.value, DisabledReason.GONE.value)))
     .order_by(endpoints.c.disabled_at.desc(), endpoints.c.id)
@@ -68,79 +68,81 @@ _GIVEN_UP = (
 )
 _REMOVE = delete(endpoints).where(*_IS_ONE)
 _PURGE = delete(endpoints).where(_OF_WORKSPACE)
-_OVER = update(endpoints).where(endpoints.c.previous_until <= bindparam("now")).values(previous_secret=None, previous_until=None)
+_DELETE_EXPIRED_SECRETS = (
+    update(endpoints).where(endpoints.c.previous_until <= bindparam("now")).values(previous_secret=None, previous_until=None)
+)
 
 
-def add(tx: Tx, endpoint: Endpoint) -> None:
+def insert_endpoint(tx: Tx, endpoint: WebhookEndpoint) -> None:
     """Keep a new endpoint."""
-    tx.run(_ADD, _values(endpoint))
+    tx.execute(_ADD, _endpoint_to_row(endpoint))
 
 
 def count(tx: Tx, workspace_id: int) -> int:
     """Return how many a workspace has."""
-    row = tx.one(_COUNT, {"of_workspace": workspace_id})
+    row = tx.fetch_one(_COUNT, {"of_workspace": workspace_id})
     return 0 if row is None else row.integer("n")
 
 
-def page(tx: Tx, workspace_id: int, *, limit: int, offset: int) -> list[Endpoint]:
+def list_page(tx: Tx, workspace_id: int, *, limit: int, offset: int) -> list[WebhookEndpoint]:
     """Return endpoints of a workspace, newest first."""
-    return [endpoint_of(row) for row in tx.all(_PAGE, {"of_workspace": workspace_id, "at_most": limit, "past": offset})]
+    return [endpoint_from_row(row) for row in tx.fetch_all(_PAGE, {"of_workspace": workspace_id, "at_most": limit, "past": offset})]
 
 
-def listeners(tx: Tx, workspace_id: int) -> list[Listener]:
+def list_subscriptions(tx: Tx, workspace_id: int) -> list[Subscription]:
     """Return who might be told in a workspace, the disabled ones too; none is deleted before this transaction ends."""
     return [
-        Listener(
+        Subscription(
             id=row.text("id"),
-            shown_workspace_id=row.integer("shown_workspace_id"),
+            public_workspace_id=row.integer("shown_workspace_id"),
             events=tuple(row.text("events").split(" ")),
             include_content=row.flag("include_content"),
             enabled=row.flag("enabled"),
         )
-        for row in tx.all(_LISTENERS, {"of_workspace": workspace_id})
+        for row in tx.fetch_all(_SELECT_SUBSCRIPTIONS, {"of_workspace": workspace_id})
     ]
 
 
-def find(tx: Tx, workspace_id: int, endpoint_id: str, *, to_change: bool = False) -> Endpoint | None:
-    """Return one of a workspace; *to_change*: nobody else changes it before this transaction ends."""
-    row = tx.one(_ONE_TO_CHANGE if to_change else _ONE, {"of_id": endpoint_id, "of_workspace": workspace_id})
-    return None if row is None else endpoint_of(row)
+def find(tx: Tx, workspace_id: int, endpoint_id: str, *, lock: bool = False) -> WebhookEndpoint | None:
+    """Return one of a workspace; *lock*: nobody else changes it before this transaction ends."""
+    row = tx.fetch_one(_SELECT_ONE_LOCKED if lock else _SELECT_ONE, {"of_id": endpoint_id, "of_workspace": workspace_id})
+    return None if row is None else endpoint_from_row(row)
 
 
-def change(tx: Tx, endpoint: Endpoint) -> None:
+def update_endpoint(tx: Tx, endpoint: WebhookEndpoint) -> None:
     """Keep what an endpoint is now."""
     kept = {"id", "workspace_id", "shown_workspace_id", "created_at"}
-    values = {f"new_{name}": value for name, value in _values(endpoint).items() if name not in kept}
-    tx.run(_CHANGE, {"of_id": endpoint.id, "of_workspace": endpoint.workspace_id, **values})
+    values = {f"new_{name}": value for name, value in _endpoint_to_row(endpoint).items() if name not in kept}
+    tx.execute(_CHANGE, {"of_id": endpoint.id, "of_workspace": endpoint.workspace_id, **values})
 
 
 def remove(tx: Tx, workspace_id: int, endpoint_id: str) -> bool:
     """Forget one; false if there is none."""
-    return tx.run(_REMOVE, {"of_id": endpoint_id, "of_workspace": workspace_id}) == 1
+    return tx.execute(_REMOVE, {"of_id": endpoint_id, "of_workspace": workspace_id}) == 1
 
 
-def given_up(tx: Tx, *, at_most: int) -> list[Endpoint]:
+def list_auto_disabled(tx: Tx, *, limit: int) -> list[WebhookEndpoint]:
     """Return those of all tenants that were disabled because of what they answered, the newest first: for the operator alone."""
-    return [endpoint_of(row) for row in tx.all(_GIVEN_UP, {"at_most": at_most})]
+    return [endpoint_from_row(row) for row in tx.fetch_all(_SELECT_AUTO_DISABLED, {"at_most": limit})]
 
 
-def end_graces(tx: Tx, now: datetime) -> int:
+def delete_expired_secrets(tx: Tx, now: datetime) -> int:
     """Forget the secrets before whose grace is over; return how many."""
-    return tx.run(_OVER, {"now": to_micros(now)})
+    return tx.execute(_DELETE_EXPIRED_SECRETS, {"now": to_micros(now)})
 
 
 def purge(tx: Tx, workspace_id: int) -> int:
     """Delete the endpoints of a workspace that is being deleted; return how many."""
-    return tx.run(_PURGE, {"of_workspace": workspace_id})
+    return tx.execute(_PURGE, {"of_workspace": workspace_id})
 
 
-def endpoint_of(row: Row) -> Endpoint:
+def endpoint_from_row(row: Row) -> WebhookEndpoint:
     """Return the endpoint of a row with all its columns."""
     reason = row.maybe_text("disabled_reason")
-    return Endpoint(
+    return WebhookEndpoint(
         id=row.text("id"),
         workspace_id=row.integer("workspace_id"),
-        shown_workspace_id=row.integer("shown_workspace_id"),
+        public_workspace_id=row.integer("shown_workspace_id"),
         url=row.text("url"),
         events=tuple(row.text("events").split(" ")),
         description=row.text("description"),
@@ -149,39 +151,39 @@ def endpoint_of(row: Row) -> Endpoint:
         concurrency=row.integer("concurrency"),
         enabled=row.flag("enabled"),
         enabled_at=from_micros(row.integer("enabled_at")),
-        disabled_at=moment(row, "disabled_at"),
+        disabled_at=optional_time(row, "disabled_at"),
         disabled_reason=None if reason is None else DisabledReason(reason),
         failures=row.integer("failures"),
-        last_success_at=moment(row, "last_success_at"),
-        sealed_secret=maybe_blob(row, "secret"),
-        previous_secret=maybe_blob(row, "previous_secret"),
-        previous_until=moment(row, "previous_until"),
+        last_success_at=optional_time(row, "last_success_at"),
+        sealed_secret=optional_bytes(row, "secret"),
+        previous_secret=optional_bytes(row, "previous_secret"),
+        previous_until=optional_time(row, "previous_until"),
         created_at=from_micros(row.integer("created_at")),
         updated_at=from_micros(row.integer("updated_at")),
     )
 
 
-def moment(row: Row, name: str) -> datetime | None:
+def optional_time(row: Row, name: str) -> datetime | None:
     """Return the moment of a column that may be null."""
     count = row.maybe_integer(name)
     return None if count is None else from_micros(count)
 
 
-def micros(at: datetime | None) -> int | None:
+def optional_micros(at: datetime | None) -> int | None:
     """Return what a column keeps of a moment that may be None."""
     return None if at is None else to_micros(at)
 
 
-def maybe_blob(row: Row, name: str) -> bytes | None:
+def optional_bytes(row: Row, name: str) -> bytes | None:
     """Return the bytes of a column that may be null."""
     return None if row.values[row.index[name]] is None else row.blob(name)
 
 
-def _values(endpoint: Endpoint) -> dict[str, Value]:
+def _endpoint_to_row(endpoint: WebhookEndpoint) -> dict[str, Value]:
     return {
         "id": endpoint.id,
         "workspace_id": endpoint.workspace_id,
-        "shown_workspace_id": endpoint.shown_workspace_id,
+        "shown_workspace_id": endpoint.public_workspace_id,
         "url": endpoint.url,
         "events": " ".join(endpoint.events),
         "description": endpoint.description,
@@ -190,13 +192,13 @@ def _values(endpoint: Endpoint) -> dict[str, Value]:
         "concurrency": endpoint.concurrency,
         "enabled": int(endpoint.enabled),
         "enabled_at": to_micros(endpoint.enabled_at),
-        "disabled_at": micros(endpoint.disabled_at),
+        "disabled_at": optional_micros(endpoint.disabled_at),
         "disabled_reason": None if endpoint.disabled_reason is None else endpoint.disabled_reason.value,
         "failures": endpoint.failures,
-        "last_success_at": micros(endpoint.last_success_at),
+        "last_success_at": optional_micros(endpoint.last_success_at),
         "secret": endpoint.sealed_secret,
         "previous_secret": endpoint.previous_secret,
-        "previous_until": micros(endpoint.previous_until),
+        "previous_until": optional_micros(endpoint.previous_until),
         "created_at": to_micros(endpoint.created_at),
         "updated_at": to_micros(endpoint.updated_at),
     }

@@ -10,25 +10,25 @@ from sqlalchemy import BindParameter, bindparam, delete, insert, select, update
 
 from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db import Row, Tx
-from rookery.webhooks.models import Event
-from rookery.webhooks.store.endpoints import maybe_blob
-from rookery.webhooks.store.tables import FORGOTTEN, attempts, deliveries, events
+from rookery.webhooks.models import WebhookEvent
+from rookery.webhooks.store.endpoints import optional_bytes
+from rookery.webhooks.store.tables import DELETED_MEMORY, attempts, deliveries, events
 
 _ADD = insert(events)
-_ONE = select(events).where(events.c.id == bindparam("of_id"), events.c.workspace_id == bindparam("of_workspace"))
-_OLD = select(events.c.id).where(events.c.created_at < bindparam("before")).order_by(events.c.created_at).limit(bindparam("at_most"))
-_THESE: BindParameter[str] = bindparam("ids", expanding=True)
-_THEIRS = select(deliveries.c.id).where(deliveries.c.event_id.in_(_THESE))
-_FORGET = (
-    delete(attempts).where(attempts.c.delivery_id.in_(_THEIRS)),
-    delete(deliveries).where(deliveries.c.event_id.in_(_THESE)),
-    delete(events).where(events.c.id.in_(_THESE)),
+_SELECT_ONE = select(events).where(events.c.id == bindparam("of_id"), events.c.workspace_id == bindparam("of_workspace"))
+_SELECT_OLD = select(events.c.id).where(events.c.created_at < bindparam("before")).order_by(events.c.created_at).limit(bindparam("at_most"))
+_EVENT_IDS: BindParameter[str] = bindparam("ids", expanding=True)
+_DELIVERY_IDS = select(deliveries.c.id).where(deliveries.c.event_id.in_(_EVENT_IDS))
+_DELETE_OLD = (
+    delete(attempts).where(attempts.c.delivery_id.in_(_DELIVERY_IDS)),
+    delete(deliveries).where(deliveries.c.event_id.in_(_EVENT_IDS)),
+    delete(events).where(events.c.id.in_(_EVENT_IDS)),
 )
-_ABOUT = select(events.c.id, events.c.body, events.c.full_body).where(
+_SELECT_BY_MEMORY = select(events.c.id, events.c.body, events.c.full_body).where(
     events.c.workspace_id == bindparam("of_workspace"), events.c.about == bindparam("of_memory")
 )
-_BLANK = update(events).where(events.c.id == bindparam("of_id")).values(body=bindparam("new_body"), full_body=None, about=FORGOTTEN)
-_SILENCE = update(attempts).where(attempts.c.delivery_id.in_(_THEIRS)).values(response=None)
+_REDACT = update(events).where(events.c.id == bindparam("of_id")).values(body=bindparam("new_body"), full_body=None, about=DELETED_MEMORY)
+_DELETE_RESPONSES = update(attempts).where(attempts.c.delivery_id.in_(_DELIVERY_IDS)).values(response=None)
 _PURGE = (
     delete(attempts).where(attempts.c.workspace_id == bindparam("of_workspace")),
     delete(deliveries).where(deliveries.c.workspace_id == bindparam("of_workspace")),
@@ -36,9 +36,9 @@ _PURGE = (
 )
 
 
-def add(tx: Tx, new: Sequence[Event]) -> None:
+def insert_events(tx: Tx, new: Sequence[WebhookEvent]) -> None:
     """Keep new events."""
-    tx.many(
+    tx.execute_many(
         _ADD,
         [
             {
@@ -47,59 +47,62 @@ def add(tx: Tx, new: Sequence[Event]) -> None:
                 "type": event.type,
                 "created_at": to_micros(event.created_at),
                 "body": event.body,
-                "full_body": event.full,
-                "about": event.about,
+                "full_body": event.full_body,
+                "about": event.memory_id,
             }
             for event in new
         ],
     )
 
 
-def find(tx: Tx, workspace_id: int, event_id: str) -> Event | None:
+def find(tx: Tx, workspace_id: int, event_id: str) -> WebhookEvent | None:
     """Return one of a workspace."""
-    row = tx.one(_ONE, {"of_id": event_id, "of_workspace": workspace_id})
-    return None if row is None else event_of(row)
+    row = tx.fetch_one(_SELECT_ONE, {"of_id": event_id, "of_workspace": workspace_id})
+    return None if row is None else event_from_row(row)
 
 
-def event_of(row: Row) -> Event:
+def event_from_row(row: Row) -> WebhookEvent:
     """Return the event of a row with all its columns."""
-    return Event(
+    return WebhookEvent(
         id=row.text("id"),
         workspace_id=row.integer("workspace_id"),
         type=row.text("type"),
         created_at=from_micros(row.integer("created_at")),
         body=row.blob("body"),
-        full=maybe_blob(row, "full_body"),
-        about=row.maybe_text("about"),
+        full_body=optional_bytes(row, "full_body"),
+        memory_id=row.maybe_text("about"),
     )
 
 
-def forget(tx: Tx, *, before: datetime, at_most: int) -> int:
+def delete_old(tx: Tx, *, before: datetime, limit: int) -> int:
     """Delete at most so many of the oldest events from before *before*, with their deliveries and attempts; return how many."""
-    ids = [row.text("id") for row in tx.all(_OLD, {"before": to_micros(before), "at_most": at_most})]
+    ids = [row.text("id") for row in tx.fetch_all(_SELECT_OLD, {"before": to_micros(before), "at_most": limit})]
     if ids:
-        for statement in _FORGET:
-            tx.run(statement, {"ids": ids})
+        for statement in _DELETE_OLD:
+            tx.execute(statement, {"ids": ids})
     return len(ids)
 
 
-def blank(tx: Tx, workspace_id: int, memory_id: str) -> None:
+def redact_memory(tx: Tx, workspace_id: int, memory_id: str) -> None:
     """Take the content of a memory out of the events about it, and what was answered to them, which may repeat it."""
-    rows = tx.all(_ABOUT, {"of_workspace": workspace_id, "of_memory": memory_id})
+    rows = tx.fetch_all(_SELECT_BY_MEMORY, {"of_workspace": workspace_id, "of_memory": memory_id})
     if not rows:
         return
-    tx.many(
-        _BLANK,
+    tx.execute_many(
+        _REDACT,
         [
             # Beside a full body, the other one has no content.
-            {"of_id": row.text("id"), "new_body": _blanked(row.blob("body")) if maybe_blob(row, "full_body") is None else row.blob("body")}
+            {
+                "of_id": row.text("id"),
+                "new_body": _redact_body(row.blob("body")) if optional_bytes(row, "full_body") is None else row.blob("body"),
+            }
             for row in rows
         ],
     )
-    tx.run(_SILENCE, {"ids": [row.text("id") for row in rows]})
+    tx.execute(_DELETE_RESPONSES, {"ids": [row.text("id") for row in rows]})
 
 
-def _blanked(body: bytes) -> bytes:
+def _redact_body(body: bytes) -> bytes:
     told = orjson.loads(body)
     for name in ("content", "metadata"):
         told["data"].pop(name, None)
@@ -108,4 +111,4 @@ def _blanked(body: bytes) -> bytes:
 
 def purge(tx: Tx, workspace_id: int) -> int:
     """Delete all that a workspace, which is being deleted, was told; return how many rows."""
-    return sum(tx.run(statement, {"of_workspace": workspace_id}) for statement in _PURGE)
+    return sum(tx.execute(statement, {"of_workspace": workspace_id}) for statement in _PURGE)

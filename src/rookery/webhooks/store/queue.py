@@ -16,9 +16,9 @@ from sqlalchemy import delete as delete_from
 
 from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db import Row, Tx
-from rookery.webhooks.models import DeliveryState, Endpoint, Outcome
-from rookery.webhooks.store.endpoints import endpoint_of, micros
-from rookery.webhooks.store.tables import FORGOTTEN, attempts, deliveries, endpoints, events
+from rookery.webhooks.models import DeliveryState, Outcome, WebhookEndpoint
+from rookery.webhooks.store.endpoints import endpoint_from_row, optional_micros
+from rookery.webhooks.store.tables import DELETED_MEMORY, attempts, deliveries, endpoints, events
 
 _SENDING = DeliveryState.SENDING.value
 _PENDING = DeliveryState.PENDING.value
@@ -33,7 +33,7 @@ _oldest = (
     .limit(1)
     .scalar_subquery()
 )
-_WAITING = (
+_HAS_DUE = (
     endpoints.c.enabled == literal(1),
     endpoints.c.id.not_in(bindparam("but", expanding=True)),
     case(
@@ -41,23 +41,23 @@ _WAITING = (
         else_=exists(select(literal(1)).where(deliveries.c.endpoint_id == endpoints.c.id, _is_due)),
     ),
 )
-_IS_ANY_DUE = select(literal(1).label("one")).where(*_WAITING).limit(1)
-_DUE_IDS = select(endpoints.c.id).where(*_WAITING).order_by(endpoints.c.id).limit(bindparam("at_most"))
+_IS_ANY_DUE = select(literal(1).label("one")).where(*_HAS_DUE).limit(1)
+_SELECT_DUE_IDS = select(endpoints.c.id).where(*_HAS_DUE).order_by(endpoints.c.id).limit(bindparam("at_most"))
 # Not a lock against key shares: a transaction that gives the endpoint more to do is not waited for.
-_DUE_ENDPOINTS = (
+_SELECT_DUE_ENDPOINTS = (
     select(endpoints)
-    .where(*_WAITING, endpoints.c.id > bindparam("past"))
+    .where(*_HAS_DUE, endpoints.c.id > bindparam("past"))
     .order_by(endpoints.c.id)
     .limit(bindparam("at_most"))
     .with_for_update(skip_locked=True, key_share=True)
 )
-_THESE_ENDPOINTS = select(endpoints).where(endpoints.c.id.in_(_IDS)).order_by(endpoints.c.id).with_for_update(key_share=True)
-_OTHERS = (
+_SELECT_ENDPOINTS_LOCKED = select(endpoints).where(endpoints.c.id.in_(_IDS)).order_by(endpoints.c.id).with_for_update(key_share=True)
+_COUNT_OTHER_WORKERS = (
     select(deliveries.c.endpoint_id, func.count().label("n"))
     .where(deliveries.c.owner.is_not(None), deliveries.c.owner != bindparam("me"), deliveries.c.next_at > bindparam("now"))
     .group_by(deliveries.c.endpoint_id)
 )
-_COLUMNS = (
+_CLAIM_COLUMNS = (
     deliveries.c.id,
     deliveries.c.workspace_id,
     deliveries.c.endpoint_id,
@@ -69,44 +69,48 @@ _COLUMNS = (
     deliveries.c.next_at,
 )
 _OF_ENDPOINT = deliveries.c.endpoint_id == bindparam("of_endpoint")
-_DUE = select(*_COLUMNS).where(_OF_ENDPOINT, _is_due).order_by(deliveries.c.next_at, deliveries.c.id).limit(bindparam("at_most"))
-_IN_ORDER = select(*_COLUMNS).where(_OF_ENDPOINT, deliveries.c.next_at.is_not(None)).order_by(deliveries.c.id).limit(bindparam("at_most"))
-_BODIES = select(events.c.id, events.c.body.label("body")).where(events.c.id.in_(_IDS))
-_FULL_BODIES = select(events.c.id, func.coalesce(events.c.full_body, events.c.body).label("body")).where(events.c.id.in_(_IDS))
+_SELECT_DUE = (
+    select(*_CLAIM_COLUMNS).where(_OF_ENDPOINT, _is_due).order_by(deliveries.c.next_at, deliveries.c.id).limit(bindparam("at_most"))
+)
+_SELECT_STRICT_ORDER = (
+    select(*_CLAIM_COLUMNS).where(_OF_ENDPOINT, deliveries.c.next_at.is_not(None)).order_by(deliveries.c.id).limit(bindparam("at_most"))
+)
+_SELECT_BODIES = select(events.c.id, events.c.body.label("body")).where(events.c.id.in_(_IDS))
+_SELECT_FULL_BODIES = select(events.c.id, func.coalesce(events.c.full_body, events.c.body).label("body")).where(events.c.id.in_(_IDS))
 _CLAIM = (
     update(deliveries)
     .where(deliveries.c.id.in_(_IDS))
     .values(state=_SENDING, owner=bindparam("me"), next_at=bindparam("until"), attempts=deliveries.c.attempts + 1)
 )
-_NO_EVENT = "its event is kept no longer"
-_VOID = (
+_MISSING_EVENT_MESSAGE = "its event is kept no longer"
+_FAIL_WITHOUT_EVENT = (
     update(deliveries)
     .where(deliveries.c.id.in_(_IDS))
     .values(state=DeliveryState.FAILED.value, next_at=None, owner=None, error=bindparam("says"), ended_at=bindparam("at"))
 )
 _IS_ATTEMPT = and_(attempts.c.delivery_id == bindparam("of_delivery"), attempts.c.number == bindparam("of_number"))
-_INTERRUPTED = (
+_MARK_INTERRUPTED = (
     update(attempts).where(_IS_ATTEMPT, attempts.c.outcome.is_(None)).values(outcome=Outcome.INTERRUPTED.value, ended_at=bindparam("at"))
 )
-_BEGIN = insert(attempts)
+_INSERT_ATTEMPT = insert(attempts)
 # The answer may repeat a content, and come after the memory was deleted.
-_IS_FORGOTTEN = (
+_IS_MEMORY_DELETED = (
     select(deliveries.c.id)
     .join(events, events.c.id == deliveries.c.event_id)
-    .where(deliveries.c.id == bindparam("of_delivery"), events.c.about == FORGOTTEN)
+    .where(deliveries.c.id == bindparam("of_delivery"), events.c.about == DELETED_MEMORY)
     .exists()
 )
-_END = (
+_UPDATE_ATTEMPT = (
     update(attempts)
     .where(_IS_ATTEMPT)
     .values({name: bindparam(f"new_{name}") for name in ("started_at", "ended_at", "outcome", "status", "error", "duration_ms")})
-    .values(response=case((_IS_FORGOTTEN, null()), else_=bindparam("new_response", type_=Text)))
+    .values(response=case((_IS_MEMORY_DELETED, null()), else_=bindparam("new_response", type_=Text)))
 )
-_UNBEGIN = delete_from(attempts).where(_IS_ATTEMPT)
-_IS_MINE = and_(deliveries.c.id == bindparam("of_id"), deliveries.c.owner == bindparam("me"), deliveries.c.state == _SENDING)
-_SETTLE = (
+_DELETE_ATTEMPT = delete_from(attempts).where(_IS_ATTEMPT)
+_IS_CLAIMED_BY_ME = and_(deliveries.c.id == bindparam("of_id"), deliveries.c.owner == bindparam("me"), deliveries.c.state == _SENDING)
+_UPDATE_DELIVERY = (
     update(deliveries)
-    .where(_IS_MINE)
+    .where(_IS_CLAIMED_BY_ME)
     .values(
         owner=None,
         state=bindparam("new_state"),
@@ -117,30 +121,30 @@ _SETTLE = (
         ended_at=bindparam("new_ended_at"),
     )
 )
-_GIVE_BACK = (
+_UNCLAIM = (
     update(deliveries)
-    .where(_IS_MINE)
+    .where(_IS_CLAIMED_BY_ME)
     .values(owner=None, state=bindparam("new_state"), next_at=bindparam("new_next_at"), attempts=deliveries.c.attempts - 1)
 )
-_NOTED = (
+_UPDATE_ENDPOINT_STATS = (
     update(endpoints)
     .where(endpoints.c.id == bindparam("of_id"))
     .values(failures=bindparam("new_failures"), last_success_at=bindparam("new_last_success_at"))
 )
 _EXTEND = update(deliveries).where(deliveries.c.owner == bindparam("me"), deliveries.c.state == _SENDING).values(next_at=bindparam("until"))
-_OWNERS = select(deliveries.c.owner).where(deliveries.c.owner.is_not(None)).distinct()
-_ORPHANS = update(deliveries).where(deliveries.c.owner.in_(bindparam("owners", expanding=True))).values(next_at=bindparam("now"))
-_STANDING = select(func.count().label("n"), func.min(deliveries.c.created_at).label("oldest")).where(deliveries.c.next_at.is_not(None))
+_SELECT_OWNERS = select(deliveries.c.owner).where(deliveries.c.owner.is_not(None)).distinct()
+_RELEASE_ORPHANS = update(deliveries).where(deliveries.c.owner.in_(bindparam("owners", expanding=True))).values(next_at=bindparam("now"))
+_SELECT_STATS = select(func.count().label("n"), func.min(deliveries.c.created_at).label("oldest")).where(deliveries.c.next_at.is_not(None))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claimed:
+class ClaimedDelivery:
     """
     A delivery that is ours for now, with an attempt written down for it.
 
     Attributes:
         number: Of that attempt.
-        spent: Attempts used up before it.
+        used_attempts: Attempts used up before it.
         due_at: When it was due.
     """
 
@@ -148,19 +152,19 @@ class Claimed:
     workspace_id: int
     endpoint_id: str
     event_id: str
-    number: int
-    spent: int
+    attempt_number: int
+    used_attempts: int
     due_at: datetime
     body: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
+class DeliveryResult:
     """What an attempt came to, and what becomes of its delivery; *next_at* only of one that is tried again."""
 
-    claimed: Claimed
+    claim: ClaimedDelivery
     state: DeliveryState
-    spent: int
+    used_attempts: int
     next_at: datetime | None
     started_at: datetime
     ended_at: datetime
@@ -171,38 +175,42 @@ class Settled:
     duration_ms: float
 
 
-def is_any_due(tx: Tx, now: datetime, *, but: Collection[str]) -> bool:
-    """Tell whether anything is due for an enabled endpoint that is none of *but*."""
-    return tx.one(_IS_ANY_DUE, {"now": to_micros(now), "but": list(but)}) is not None
+def is_any_due(tx: Tx, now: datetime, *, excluded_ids: Collection[str]) -> bool:
+    """Tell whether anything is due for an enabled endpoint that is none of *excluded_ids*."""
+    return tx.fetch_one(_IS_ANY_DUE, {"now": to_micros(now), "but": list(excluded_ids)}) is not None
 
 
-def due_ids(tx: Tx, now: datetime, *, but: Collection[str], at_most: int) -> list[str]:
-    """Return the ids of enabled endpoints, none of *but*, with something due, and read no more of them."""
-    return [row.text("id") for row in tx.all(_DUE_IDS, {"now": to_micros(now), "but": list(but), "at_most": at_most})]
+def list_due_ids(tx: Tx, now: datetime, *, excluded_ids: Collection[str], limit: int) -> list[str]:
+    """Return the ids of enabled endpoints, none of *excluded_ids*, with something due, and read no more of them."""
+    return [row.text("id") for row in tx.fetch_all(_SELECT_DUE_IDS, {"now": to_micros(now), "but": list(excluded_ids), "at_most": limit})]
 
 
-def due_endpoints(tx: Tx, now: datetime, *, past: str, but: Collection[str], at_most: int) -> list[Endpoint]:
-    """Return endpoints with something due, by id from behind *past* on and round again; nobody else gives theirs out meanwhile."""
-    params = {"now": to_micros(now), "but": list(but), "at_most": at_most}
-    found = [endpoint_of(row) for row in tx.all(_DUE_ENDPOINTS, {**params, "past": past})]
-    if len(found) < at_most and past:
-        before = tx.all(_DUE_ENDPOINTS, {**params, "past": "", "at_most": at_most - len(found)})
+def lock_due_endpoints(tx: Tx, now: datetime, *, after_id: str, excluded_ids: Collection[str], limit: int) -> list[WebhookEndpoint]:
+    """Return endpoints with something due, by id from behind *after_id* on and round again; nobody else gives theirs out meanwhile."""
+    params = {"now": to_micros(now), "but": list(excluded_ids), "at_most": limit}
+    found = [endpoint_from_row(row) for row in tx.fetch_all(_SELECT_DUE_ENDPOINTS, {**params, "past": after_id})]
+    if len(found) < limit and after_id:
+        before = tx.fetch_all(_SELECT_DUE_ENDPOINTS, {**params, "past": "", "at_most": limit - len(found)})
         known = {each.id for each in found}
-        found += [each for each in map(endpoint_of, before) if each.id not in known]
+        found += [each for each in map(endpoint_from_row, before) if each.id not in known]
     return found
 
 
-def these_endpoints(tx: Tx, ids: Iterable[str]) -> dict[str, Endpoint]:
+def lock_endpoints(tx: Tx, ids: Iterable[str]) -> dict[str, WebhookEndpoint]:
     """Return those of *ids* that there are, by id; nobody else changes them before this transaction ends."""
-    return {row.text("id"): endpoint_of(row) for row in tx.all(_THESE_ENDPOINTS, {"ids": sorted(ids)})}
+    return {row.text("id"): endpoint_from_row(row) for row in tx.fetch_all(_SELECT_ENDPOINTS_LOCKED, {"ids": sorted(ids)})}
 
 
-def others_at_work(tx: Tx, me: str, now: datetime) -> dict[str, int]:
+def count_other_workers(tx: Tx, worker_id: str, now: datetime) -> dict[str, int]:
     """Return how many deliveries other dispatchers have in hand, by endpoint."""
-    return {row.text("endpoint_id"): row.integer("n") for row in tx.all(_OTHERS, {"me": me, "now": to_micros(now)})}
+    return {
+        row.text("endpoint_id"): row.integer("n") for row in tx.fetch_all(_COUNT_OTHER_WORKERS, {"me": worker_id, "now": to_micros(now)})
+    }
 
 
-def claim(tx: Tx, rooms: Sequence[tuple[Endpoint, int]], *, me: str, now: datetime, until: datetime) -> list[Claimed]:
+def claim(
+    tx: Tx, capacities: Sequence[tuple[WebhookEndpoint, int]], *, worker_id: str, now: datetime, until: datetime
+) -> list[ClaimedDelivery]:
     """
     Take what is due of each endpoint, as many as there is room for, and write an attempt down for each.
 
@@ -210,27 +218,27 @@ def claim(tx: Tx, rooms: Sequence[tuple[Endpoint, int]], *, me: str, now: dateti
     A delivery whose owner's lease ran out is taken over; its attempt was interrupted. One whose event is there no longer (it was
     forgotten while somebody resent it) has failed.
     """
-    found = [row for endpoint, room in rooms for row in _due(tx, endpoint, room, now)]
-    plain = _bodies(tx, [row for row in found if not row.flag("with_content")], full=False)
-    full = _bodies(tx, [row for row in found if row.flag("with_content")], full=True)
+    found = [row for endpoint, room in capacities for row in _select_due(tx, endpoint, room, now)]
+    plain = _select_bodies(tx, [row for row in found if not row.flag("with_content")], full=False)
+    full = _select_bodies(tx, [row for row in found if row.flag("with_content")], full=True)
     bodies = [(full if row.flag("with_content") else plain).get(row.text("event_id")) for row in found]
     rows = [row for row, body in zip(found, bodies, strict=True) if body is not None]
     if len(rows) < len(found):
         void = [row.text("id") for row, body in zip(found, bodies, strict=True) if body is None]
-        tx.run(_VOID, {"ids": void, "says": _NO_EVENT, "at": to_micros(now)})
+        tx.execute(_FAIL_WITHOUT_EVENT, {"ids": void, "says": _MISSING_EVENT_MESSAGE, "at": to_micros(now)})
     if not rows:
         return []
-    tx.run(_CLAIM, {"ids": [row.text("id") for row in rows], "me": me, "until": to_micros(until)})
-    tx.many(
-        _INTERRUPTED,
+    tx.execute(_CLAIM, {"ids": [row.text("id") for row in rows], "me": worker_id, "until": to_micros(until)})
+    tx.execute_many(
+        _MARK_INTERRUPTED,
         [
             {"of_delivery": row.text("id"), "of_number": row.integer("attempts"), "at": to_micros(now)}
             for row in rows
             if row.text("state") == _SENDING
         ],
     )
-    tx.many(
-        _BEGIN,
+    tx.execute_many(
+        _INSERT_ATTEMPT,
         [
             {
                 "delivery_id": row.text("id"),
@@ -242,13 +250,13 @@ def claim(tx: Tx, rooms: Sequence[tuple[Endpoint, int]], *, me: str, now: dateti
         ],
     )
     return [
-        Claimed(
+        ClaimedDelivery(
             id=row.text("id"),
             workspace_id=row.integer("workspace_id"),
             endpoint_id=row.text("endpoint_id"),
             event_id=row.text("event_id"),
-            number=row.integer("attempts") + 1,
-            spent=row.integer("spent"),
+            attempt_number=row.integer("attempts") + 1,
+            used_attempts=row.integer("spent"),
             due_at=from_micros(row.integer("next_at")),
             body=body,
         )
@@ -257,14 +265,14 @@ def claim(tx: Tx, rooms: Sequence[tuple[Endpoint, int]], *, me: str, now: dateti
     ]
 
 
-def settle(tx: Tx, settled: Sequence[Settled], *, me: str) -> None:
+def store_results(tx: Tx, results: Sequence[DeliveryResult], *, worker_id: str) -> None:
     """Write down how attempts ended; a delivery that is ours no longer (cancelled, taken over) stays as it is, with that in its log."""
-    tx.many(
-        _END,
+    tx.execute_many(
+        _UPDATE_ATTEMPT,
         [
             {
-                "of_delivery": each.claimed.id,
-                "of_number": each.claimed.number,
+                "of_delivery": each.claim.id,
+                "of_number": each.claim.attempt_number,
                 "new_started_at": to_micros(each.started_at),
                 "new_ended_at": to_micros(each.ended_at),
                 "new_outcome": each.outcome.value,
@@ -273,36 +281,36 @@ def settle(tx: Tx, settled: Sequence[Settled], *, me: str) -> None:
                 "new_response": each.response,
                 "new_duration_ms": each.duration_ms,
             }
-            for each in settled
+            for each in results
         ],
     )
-    tx.many(
-        _SETTLE,
+    tx.execute_many(
+        _UPDATE_DELIVERY,
         [
             {
-                "of_id": each.claimed.id,
-                "me": me,
+                "of_id": each.claim.id,
+                "me": worker_id,
                 "new_state": each.state.value,
-                "new_next_at": micros(each.next_at),
-                "new_spent": each.spent,
+                "new_next_at": optional_micros(each.next_at),
+                "new_spent": each.used_attempts,
                 "new_status": each.status,
                 "new_error": each.error,
                 "new_ended_at": None if each.next_at is not None else to_micros(each.ended_at),
             }
-            for each in settled
+            for each in results
         ],
     )
 
 
-def give_back(tx: Tx, unsent: Mapping[str, DeliveryState], claimed: Sequence[Claimed], *, me: str) -> None:
+def release_claims(tx: Tx, unsent: Mapping[str, DeliveryState], claimed: Sequence[ClaimedDelivery], *, worker_id: str) -> None:
     """Undo the claim of deliveries of which nothing was sent; *unsent*: what becomes of each, by its id."""
-    tx.many(_UNBEGIN, [{"of_delivery": each.id, "of_number": each.number} for each in claimed])
-    tx.many(
-        _GIVE_BACK,
+    tx.execute_many(_DELETE_ATTEMPT, [{"of_delivery": each.id, "of_number": each.attempt_number} for each in claimed])
+    tx.execute_many(
+        _UNCLAIM,
         [
             {
                 "of_id": each.id,
-                "me": me,
+                "me": worker_id,
                 "new_state": unsent[each.id].value,
                 "new_next_at": to_micros(each.due_at) if unsent[each.id] is DeliveryState.PENDING else None,
             }
@@ -311,50 +319,54 @@ def give_back(tx: Tx, unsent: Mapping[str, DeliveryState], claimed: Sequence[Cla
     )
 
 
-def note(tx: Tx, endpoint: Endpoint) -> None:
+def update_endpoint_stats(tx: Tx, endpoint: WebhookEndpoint) -> None:
     """Keep an endpoint's failures in a row and its last success."""
-    tx.run(
-        _NOTED,
-        {"of_id": endpoint.id, "new_failures": endpoint.failures, "new_last_success_at": micros(endpoint.last_success_at)},
+    tx.execute(
+        _UPDATE_ENDPOINT_STATS,
+        {"of_id": endpoint.id, "new_failures": endpoint.failures, "new_last_success_at": optional_micros(endpoint.last_success_at)},
     )
 
 
-def extend(tx: Tx, me: str, until: datetime) -> int:
+def renew_leases(tx: Tx, worker_id: str, until: datetime) -> int:
     """Renew the lease of all that we have in hand; return how many those are."""
-    return tx.run(_EXTEND, {"me": me, "until": to_micros(until)})
+    return tx.execute(_EXTEND, {"me": worker_id, "until": to_micros(until)})
 
 
-def owners(tx: Tx) -> list[str]:
+def list_owners(tx: Tx) -> list[str]:
     """Return who has deliveries in hand."""
-    return [row.text("owner") for row in tx.all(_OWNERS)]
+    return [row.text("owner") for row in tx.fetch_all(_SELECT_OWNERS)]
 
 
-def orphan(tx: Tx, dead: Sequence[str], now: datetime) -> int:
+def release_orphans(tx: Tx, dead: Sequence[str], now: datetime) -> int:
     """Let what *dead* owners had in hand be taken over at once; return how many."""
-    return tx.run(_ORPHANS, {"owners": list(dead), "now": to_micros(now)})
+    return tx.execute(_RELEASE_ORPHANS, {"owners": list(dead), "now": to_micros(now)})
 
 
-def standing(tx: Tx) -> tuple[int, datetime | None]:
+def get_open_stats(tx: Tx) -> tuple[int, datetime | None]:
     """Return how many deliveries are open, and when the oldest of them was born."""
-    row = tx.one(_STANDING)
+    row = tx.fetch_one(_SELECT_STATS)
     if row is None:
         return 0, None
     oldest = row.maybe_integer("oldest")
     return row.integer("n"), None if oldest is None else from_micros(oldest)
 
 
-def _due(tx: Tx, endpoint: Endpoint, room: int, now: datetime) -> list[Row]:
+def _select_due(tx: Tx, endpoint: WebhookEndpoint, room: int, now: datetime) -> list[Row]:
     of_endpoint = {"of_endpoint": endpoint.id, "at_most": room}
     if not endpoint.strict_order:
-        return tx.all(_DUE, {**of_endpoint, "now": to_micros(now)})
+        return tx.fetch_all(_SELECT_DUE, {**of_endpoint, "now": to_micros(now)})
     rows, limit = list[Row](), to_micros(now)
-    for row in tx.all(_IN_ORDER, of_endpoint):
+    for row in tx.fetch_all(_SELECT_STRICT_ORDER, of_endpoint):
         if row.integer("next_at") > limit:
             break
         rows.append(row)
     return rows
 
 
-def _bodies(tx: Tx, rows: Sequence[Row], *, full: bool) -> dict[str, bytes]:
+def _select_bodies(tx: Tx, rows: Sequence[Row], *, full: bool) -> dict[str, bytes]:
     ids = sorted({row.text("event_id") for row in rows})
-    return {row.text("id"): row.blob("body") for row in tx.all(_FULL_BODIES if full else _BODIES, {"ids": ids})} if ids else {}
+    return (
+        {row.text("id"): row.blob("body") for row in tx.fetch_all(_SELECT_FULL_BODIES if full else _SELECT_BODIES, {"ids": ids})}
+        if ids
+        else {}
+    )

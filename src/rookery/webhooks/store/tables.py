@@ -32,10 +32,10 @@ endpoints = Table(
     Column("updated_at", BigInteger, nullable=False),
     Index("ix_webhook_endpoints_workspace_id", "workspace_id", "id"),
 )
-SECRET, PREVIOUS_SECRET = "webhook's secret", "webhook's previous secret"
-SEALED = (
-    SealedColumn(endpoints, "secret", what=SECRET),
-    SealedColumn(endpoints, "previous_secret", what=PREVIOUS_SECRET),
+SECRET_PURPOSE, PREVIOUS_SECRET_PURPOSE = "webhook's secret", "webhook's previous secret"
+SEALED_COLUMNS = (
+    SealedColumn(endpoints, "secret", purpose=SECRET_PURPOSE),
+    SealedColumn(endpoints, "previous_secret", purpose=PREVIOUS_SECRET_PURPOSE),
 )
 """Forgotten with a lost key, an endpoint stays, and its deliveries fail with the word that it needs a new secret."""
 
@@ -52,7 +52,7 @@ events = Table(
     Index("ix_webhook_events_created_at", "created_at"),
     Index("ix_webhook_events_workspace_id", "workspace_id"),
 )
-FORGOTTEN = ""
+DELETED_MEMORY = ""
 """What an event is about whose memory is gone, and its content with it; what is answered to it yet is not kept either."""
 
 _has_content = events.c.about.is_not(None)

@@ -6,57 +6,61 @@ import re
 from collections.abc import Iterator
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
-from rookery.memory.maintenance.cleaning.marks import Found, Kind
+from rookery.memory.maintenance.cleaning.redaction import PiiKind, PiiMatch
 
 _EMAIL = re.compile(
     r"(?<![\w.+%@/-])(?P<user>[^\W_](?:[\w.+%'-]{0,62}[\w+%-])?)(?:@|%40)(?P<host>(?:[^\W_](?:[\w-]{0,61}[^\W_])?\.){1,8}[^\W\d_]{2,24})(?![\w@-])"
 )
-_SPELLED = re.compile(
+_SPELLED_EMAIL = re.compile(
     r"(?<![\w.+-])[a-z0-9][\w.+-]{0,62}\s?(?:\(at\)|\[at\]|\{at\})\s?[a-z0-9-]{1,63}(?:\s?(?:\(dot\)|\[dot\]|\{dot\}|\.)\s?[a-z0-9-]{2,63}){1,4}",
     re.IGNORECASE,
 )
-_NO_DOMAIN = frozenset("png jpg jpeg gif svg webp avif ico css js ts jsx tsx map html pdf woff ttf mp4 service socket timer".split())
+_NON_DOMAIN_SUFFIXES = frozenset(
+    "png jpg jpeg gif svg webp avif ico css js ts jsx tsx map html pdf woff ttf mp4 service socket timer".split()
+)
 """Ends of file names, `logo@2x.png`, and of units, `getty@tty1.service`."""
 
-_NO_PERSON = frozenset({"git", "hg", "svn"})
+_REPOSITORY_USERS = frozenset({"git", "hg", "svn"})
 """The user of every repository's address."""
 
-_V4 = re.compile(r"(?<![\w.])(?<!\d-)(\d{1,3}(?:\.\d{1,3}){3})(?:/(\d{1,2}))?(?![\w-]|\.\d)")
-_V6 = re.compile(
+_IPV4 = re.compile(r"(?<![\w.])(?<!\d-)(\d{1,3}(?:\.\d{1,3}){3})(?:/(\d{1,2}))?(?![\w-]|\.\d)")
+_IPV6 = re.compile(
     r"(?<![\w:.])([0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f]{0,4}){2,7}(?:\d{0,3}(?:\.\d{1,3}){3})?)(?:%\w{1,15})?(?:/(\d{1,3}))?(?![\w:])"
 )
-_A_VERSION = re.compile(
+_VERSION_PREFIX = re.compile(
     r"(?:\b(?:v|ver|versions?|released?|build|kernel|firmware|driver|upgraded? to|sections?|chapter|clause|figure|oid|§+)\.?\s{0,2}"
     r"|[=~^<>]=?\s{0,2}|[\w-]@)$",
     re.IGNORECASE,
 )
-_LONGEST_LEAD = 24
-_SHORTEST_V6 = 3
+_MAX_LEAD_CHARS = 24
+_MIN_V6_GROUPS = 3
 
 
-def find_emails(text: str) -> Iterator[Found]:
+def find_emails(text: str) -> Iterator[PiiMatch]:
     """Find addresses, also those that spell out `(at)`, or stand in a link (`%40`)."""
     if "@" in text or "%40" in text:
         for found in _EMAIL.finditer(text):
-            is_repository = found["user"].lower() in _NO_PERSON and text[found.end() : found.end() + 1] in {":", "/"}
-            if found["host"].rpartition(".")[2].lower() not in _NO_DOMAIN and not is_repository:
-                yield Found(kind=Kind.EMAIL, start=found.start(), stop=found.end())
+            is_repository = found["user"].lower() in _REPOSITORY_USERS and text[found.end() : found.end() + 1] in {":", "/"}
+            if found["host"].rpartition(".")[2].lower() not in _NON_DOMAIN_SUFFIXES and not is_repository:
+                yield PiiMatch(kind=PiiKind.EMAIL, start=found.start(), stop=found.end())
     lowered = text.lower()
     if any(spelled in lowered for spelled in ("(at)", "[at]", "{at}")):
-        for found in _SPELLED.finditer(text):
-            yield Found(kind=Kind.EMAIL, start=found.start(), stop=found.end())
+        for found in _SPELLED_EMAIL.finditer(text):
+            yield PiiMatch(kind=PiiKind.EMAIL, start=found.start(), stop=found.end())
 
 
-def find_ips(text: str) -> Iterator[Found]:
+def find_ips(text: str) -> Iterator[PiiMatch]:
     """Find addresses of machines; not loopback, masks, networks and versions of four numbers."""
     if text.count(".") > 2:
-        for found in _V4.finditer(text):
-            if _is_host_v4(found[1], found[2]) and not _A_VERSION.search(text[max(0, found.start() - _LONGEST_LEAD) : found.start()]):
-                yield Found(kind=Kind.IP, start=found.start(), stop=found.end(1))
+        for found in _IPV4.finditer(text):
+            if _is_host_v4(found[1], found[2]) and not _VERSION_PREFIX.search(
+                text[max(0, found.start() - _MAX_LEAD_CHARS) : found.start()]
+            ):
+                yield PiiMatch(kind=PiiKind.IP, start=found.start(), stop=found.end(1))
     if text.count(":") > 1:
-        for found in _V6.finditer(text):
+        for found in _IPV6.finditer(text):
             if _is_host_v6(found[1], found[2]):
-                yield Found(kind=Kind.IP, start=found.start(), stop=found.end(1))
+                yield PiiMatch(kind=PiiKind.IP, start=found.start(), stop=found.end(1))
 
 
 def _is_host_v4(written: str, prefix: str | None) -> bool:
@@ -71,7 +75,7 @@ def _is_host_v4(written: str, prefix: str | None) -> bool:
 
 def _is_host_v6(written: str, prefix: str | None) -> bool:
     groups = [group for group in written.split(":") if group]
-    if not any(character.isdigit() for character in written) or (len(groups) < _SHORTEST_V6 and len(groups[0]) < 4):
+    if not any(character.isdigit() for character in written) or (len(groups) < _MIN_V6_GROUPS and len(groups[0]) < 4):
         return False
     try:
         address = IPv6Address(written)

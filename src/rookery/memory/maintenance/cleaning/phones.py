@@ -8,14 +8,14 @@ from collections.abc import Iterator
 import phonenumbers
 from phonenumbers import Leniency, NumberParseException, PhoneNumberMatcher
 
-from rookery.memory.maintenance.cleaning.marks import Found, Kind
+from rookery.memory.maintenance.cleaning.redaction import PiiKind, PiiMatch
 
 REGIONS = ("US", "GB", "DE", "FR", "ES", "IT", "NL", "IN", "BR", "AU", "CH", "AT", "SE", "PL")
 """Whose numbers are also known without the country's, beside a word that says that it is a telephone."""
 
-_FEWEST_DIGITS = 7
-_LEAD = 48
-_WORDS = re.compile(
+_MIN_DIGITS = 7
+_LEAD_CHARS = 48
+_PHONE_WORDS = re.compile(
     r"\b(?:tel|t[eé]l[eé](?:ph?one?|fono)|telefon(?:nummer|o)?|telephone|phones?|call(?:ed|ing)?|mobile|cell(?=\s?(?:phone|number|no\b|:|is\b))"
     r"|handy|fax|whatsapp|signal|sms|text(?:ed)?|ring|dial(?:s|ed)?|reach(?:able|ed)?|hotline|pager|landline|voicemail|móvil"
     r"|portable|celular|mobiel)\b",
@@ -23,34 +23,34 @@ _WORDS = re.compile(
 )
 _NATIONAL = re.compile(r"(?<![\w.+/:=#@-])(?<!\d[ ,])\(?\d(?:[ ./()-]{0,2}\d){6,13}(?![\w/@]|[-.,:]\d)")
 _AMERICAN = re.compile(r"\(\d{3}\) ?\d{3}[-. ]\d{4}|\d{3}-\d{3}-\d{4}|\d{3}\.\d{3}\.\d{4}|1-\d{3}-\d{3}-\d{4}")
-_FOREIGN = re.compile(r"(?<![\w.+-])00[ ]?[1-9]\d(?:[ ./()-]{0,2}\d){6,13}(?!\w|[-.,:]\d)")
-_A_DATE = re.compile(r"(?:19|20)\d{2}([-./ ])\d{1,2}\1\d{1,2}|\d{1,2}([-./ ])\d{1,2}\2(?:19|20)\d{2}|(?:19|20)\d{2}[ -]{1,3}(?:19|20)\d{2}")
+_INTERNATIONAL = re.compile(r"(?<![\w.+-])00[ ]?[1-9]\d(?:[ ./()-]{0,2}\d){6,13}(?!\w|[-.,:]\d)")
+_DATE = re.compile(r"(?:19|20)\d{2}([-./ ])\d{1,2}\1\d{1,2}|\d{1,2}([-./ ])\d{1,2}\2(?:19|20)\d{2}|(?:19|20)\d{2}[ -]{1,3}(?:19|20)\d{2}")
 _EXTENSION = re.compile(r"\s?(?:x|ext\.?|extension|Durchwahl)\s?\d{1,6}\b", re.IGNORECASE)
 
 
-def find(text: str) -> Iterator[Found]:
+def find_phones(text: str) -> Iterator[PiiMatch]:
     """Find numbers with their country's, and those without it that are written as one or said to be one."""
-    if sum(map(str.isdigit, text)) < _FEWEST_DIGITS:
+    if sum(map(str.isdigit, text)) < _MIN_DIGITS:
         return
     if "+" in text:
         for match in PhoneNumberMatcher(text, None, Leniency.POSSIBLE, 1_000):
-            if phonenumbers.is_valid_number(match.number) or len(str(match.number.national_number)) >= _FEWEST_DIGITS:
-                yield _found(text, match.start, match.end)
-    for found in _FOREIGN.finditer(text):
+            if phonenumbers.is_valid_number(match.number) or len(str(match.number.national_number)) >= _MIN_DIGITS:
+                yield _build_match(text, match.start, match.end)
+    for found in _INTERNATIONAL.finditer(text):
         if _is_number("+" + found[0].removeprefix("00").strip(), None):
-            yield _found(text, found.start(), found.end())
-    is_spoken_of = _WORDS.search(text) is not None
+            yield _build_match(text, found.start(), found.end())
+    is_spoken_of = _PHONE_WORDS.search(text) is not None
     for found in _NATIONAL.finditer(text):
-        if _is_national(text, found, is_spoken_of=is_spoken_of):
-            yield _found(text, found.start(), found.end())
+        if _is_national(text, found, has_phone_word=is_spoken_of):
+            yield _build_match(text, found.start(), found.end())
 
 
-def _is_national(text: str, found: re.Match[str], *, is_spoken_of: bool) -> bool:
-    if _A_DATE.fullmatch(found[0]) is not None:
+def _is_national(text: str, found: re.Match[str], *, has_phone_word: bool) -> bool:
+    if _DATE.fullmatch(found[0]) is not None:
         return False
     if _AMERICAN.fullmatch(found[0]) is not None and _is_number(found[0], "US"):
         return True
-    is_named = is_spoken_of and _WORDS.search(text, max(0, found.start() - _LEAD), found.start()) is not None
+    is_named = has_phone_word and _PHONE_WORDS.search(text, max(0, found.start() - _LEAD_CHARS), found.start()) is not None
     return is_named and any(_is_number(found[0], region) for region in REGIONS)
 
 
@@ -61,6 +61,6 @@ def _is_number(written: str, region: str | None) -> bool:
         return False
 
 
-def _found(text: str, start: int, stop: int) -> Found:
+def _build_match(text: str, start: int, stop: int) -> PiiMatch:
     extension = _EXTENSION.match(text, stop)
-    return Found(kind=Kind.PHONE, start=start, stop=extension.end() if extension else stop)
+    return PiiMatch(kind=PiiKind.PHONE, start=start, stop=extension.end() if extension else stop)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from rookery.memory.maintenance.cleaning.marks import Found, Kind
+from rookery.memory.maintenance.cleaning.redaction import PiiKind, PiiMatch
 
-_NOT_AFTER = r"(?<![A-Za-z0-9])"
+_WORD_START = r"(?<![A-Za-z0-9])"
 
-SHAPES = tuple(
-    re.compile(_NOT_AFTER + shape)
+SECRET_PATTERNS = tuple(
+    re.compile(_WORD_START + shape)
     for shape in (
         r"sk_(?:live|test)_[A-Za-z0-9]{16,}",  # ours, and Stripe's
         r"rk_(?:live|test)_[A-Za-z0-9]{16,}",
@@ -52,15 +52,15 @@ SHAPES = tuple(
     )
 )
 
-_IN_ONE_PIECE = re.compile(r"\S{15}")
+_LONG_WORD = re.compile(r"\S{15}")
 """Every shape is at least so long. Most prose has no such word, and needs no second look."""
 
 _PEM = re.compile(r"-----BEGIN (?P<what>[A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?)-----.*?(?:-----END (?P=what)-----|\Z)", re.DOTALL)
-_ADDRESS = re.compile(r"(?<=://)[^\s/:@\"'<>]{0,100}:(?P<value>[^\s/@\"'<>]{2,200})@")
+_URL_PASSWORD = re.compile(r"(?<=://)[^\s/:@\"'<>]{0,100}:(?P<value>[^\s/@\"'<>]{2,200})@")
 _HEADER = re.compile(
     r"\b(?:Bearer|Basic|Token)\s{1,3}(?P<value>(?=[A-Za-z._~+/=-]{0,200}\d|[A-Za-z0-9._~+/=-]{32})[A-Za-z0-9._~+/=-]{16,})", re.IGNORECASE
 )
-_NAMED = re.compile(
+_NAMED_SECRET = re.compile(
     r"(?<![^\W_])(?:(?:pg|db|my|sql|smtp|root|admin|user)?pass(?:word|wd|phrase|code)?"
     r"|pwd|kennwort|passwort|contraseña|mot de passe|secrets?|credentials?|pin"
     r"|(?:api|access|auth|account|signing|encryption|private|secret|client|session|refresh|webhook|master|deploy|shared)"
@@ -73,7 +73,7 @@ _NAMED = re.compile(
 )
 """A name, what joins it to a value, and the value."""
 
-_SPOKEN = tuple(
+_SPOKEN_SECRETS = tuple(
     re.compile(shape, re.IGNORECASE)
     for shape in (
         r"\b(?:pin|passcode|(?:door|access|alarm|entry|gate) code)\s{0,2}(?:is|:|=)?\s{0,2}(?P<value>\d{4,8}#?)(?![\w.-])",
@@ -84,59 +84,59 @@ _SPOKEN = tuple(
 )
 """How people write down and type what opens a door: without a colon."""
 
-_NO_VALUE = re.compile(
+_PLACEHOLDER = re.compile(
     r"\[|\$|%|\{|\(|\*+$|x{3,}|\.{2,}|os\.|env\.|process\.|settings\.|config\.|self\.|ENV|https?://|/|~|.*\("
     r"|(?:null|none|nil|true|false|undefined|string|str|int|required|optional|empty"
     r"|redacted|hidden|changeme|example|secret|password|token|value|unset|missing|invalid|expired|rotated|stored|kept|wrong|correct|encrypted|hashed)$",
     re.IGNORECASE,
 )
-_ENDS = ".,;:)]}"
-_LEAST_NAMED = 6
+_TRAILING_PUNCTUATION = ".,;:)]}"
+_MIN_NAMED_CHARS = 6
 _PIN = re.compile(r"\d{4,8}")
 
 
-def find(text: str) -> Iterator[Found]:
+def find_secrets(text: str) -> Iterator[PiiMatch]:
     """Find secrets: the shapes first, then what is named."""
     if "PRIVATE KEY" in text:
-        yield from _whole(_PEM, text)
-    if _IN_ONE_PIECE.search(text):
-        for shape in SHAPES:
-            yield from _whole(shape, text)
+        yield from _find_whole(_PEM, text)
+    if _LONG_WORD.search(text):
+        for shape in SECRET_PATTERNS:
+            yield from _find_whole(shape, text)
     if "://" in text:
-        yield from _values(_ADDRESS, text)
-    for shape in (_HEADER, *_SPOKEN):
-        yield from _values(shape, text)
-    for found in _NAMED.finditer(text):
-        value = found["value"].rstrip(_ENDS)
+        yield from _find_values(_URL_PASSWORD, text)
+    for shape in (_HEADER, *_SPOKEN_SECRETS):
+        yield from _find_values(shape, text)
+    for found in _NAMED_SECRET.finditer(text):
+        value = found["value"].rstrip(_TRAILING_PUNCTUATION)
         is_said = ":" not in found["glue"] and "=" not in found["glue"]
-        if _is_secret(value, named_by=found[0][: found.start("value") - found.start()], is_said=is_said):
-            yield Found(kind=Kind.SECRET, start=found.start("value"), stop=found.start("value") + len(value))
+        if _is_secret(value, name=found[0][: found.start("value") - found.start()], is_prose=is_said):
+            yield PiiMatch(kind=PiiKind.SECRET, start=found.start("value"), stop=found.start("value") + len(value))
 
 
-def _whole(pattern: re.Pattern[str], text: str) -> Iterator[Found]:
+def _find_whole(pattern: re.Pattern[str], text: str) -> Iterator[PiiMatch]:
     for found in pattern.finditer(text):
-        yield Found(kind=Kind.SECRET, start=found.start(), stop=found.end())
+        yield PiiMatch(kind=PiiKind.SECRET, start=found.start(), stop=found.end())
 
 
-def _values(pattern: re.Pattern[str], text: str) -> Iterator[Found]:
+def _find_values(pattern: re.Pattern[str], text: str) -> Iterator[PiiMatch]:
     for found in pattern.finditer(text):
-        if _NO_VALUE.match(found["value"]) is None:
-            yield Found(kind=Kind.SECRET, start=found.start("value"), stop=found.end("value"))
+        if _PLACEHOLDER.match(found["value"]) is None:
+            yield PiiMatch(kind=PiiKind.SECRET, start=found.start("value"), stop=found.end("value"))
 
 
-def _is_secret(value: str, *, named_by: str, is_said: bool) -> bool:
+def _is_secret(value: str, *, name: str, is_prose: bool) -> bool:
     """Tell whether *value* looks chosen or drawn rather than written: prose has no digits in its words, code has brackets and dots."""
-    lowered = named_by.lower()
-    if _NO_VALUE.match(value) is not None:
+    lowered = name.lower()
+    if _PLACEHOLDER.match(value) is not None:
         return False
     if lowered.lstrip().startswith(("pin", "passcode")):
         return _PIN.fullmatch(value) is not None
-    if len(value) < _LEAST_NAMED:
+    if len(value) < _MIN_NAMED_CHARS:
         return False
     has_digit = any(character.isdigit() for character in value)
     has_letter = any(character.isalpha() for character in value)
     has_sign = any(not character.isalnum() and character not in "-_./" for character in value)
     is_mixed = any(map(str.isupper, value[1:])) and any(map(str.islower, value))
-    if is_said:
+    if is_prose:
         return has_letter and has_digit and (has_sign or is_mixed or "pass" in lowered or len(value) >= 12)
     return has_letter and (has_digit or has_sign or (is_mixed and "pass" in lowered) or len(value) >= 24)

@@ -13,7 +13,7 @@ from starlette.responses import Response
 _HERE = Path(__file__).parent
 
 
-class Pages:
+class HtmlPages:
     """Fills in the templates beside this file; whatever servers say of themselves is text in them, never markup."""
 
     def __init__(self, *, has_docs: bool = False) -> None:
@@ -27,11 +27,11 @@ class Pages:
         self._defaults: dict[str, object] = {"root": "", "page": "", "organization": "Rookery", "has_docs": has_docs}
         # The one style and the one script are named by their digests: nothing that is smuggled into a page can run.
         self._policy = (
-            f"default-src 'none'; style-src {_digest(self._style)}; script-src {_digest(self._script)}; img-src 'self' data:; "
+            f"default-src 'none'; style-src {_to_csp_hash(self._style)}; script-src {_to_csp_hash(self._script)}; img-src 'self' data:; "
             "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
         )
 
-    def show(self, name: str, **content: object) -> Response:
+    def render(self, name: str, **content: object) -> Response:
         """Return the page *name* with *content* in it; no cache keeps it, since keys see more than others."""
         text = self._templates.get_template(name).render(style=self._style, script=self._script, **{**self._defaults, **content})
         return Response(
@@ -49,11 +49,11 @@ class Pages:
 
 def wants_html(request: Request) -> bool:
     """Return True if the client prefers HTML to JSON (RFC 9110, section 12.5.1); one that takes both alike, as curl does, gets JSON."""
-    html, as_json = (_quality(request.headers.get("accept", "*/*"), kind) for kind in ("text/html", "application/json"))
+    html, as_json = (_get_quality(request.headers.get("accept", "*/*"), kind) for kind in ("text/html", "application/json"))
     return html > as_json
 
 
-def _quality(accept: str, kind: str) -> float:
+def _get_quality(accept: str, kind: str) -> float:
     """Return how much *kind* is wanted, 0 to 1, by the most exact range that names it."""
     exactness = {"*/*": 1, f"{kind.partition('/')[0]}/*": 2, kind: 3}
     best, quality = 0, 0.0
@@ -61,11 +61,11 @@ def _quality(accept: str, kind: str) -> float:
         name, _, parameters = part.partition(";")
         rank = exactness.get(name.strip().lower(), 0)
         if rank > best:
-            best, quality = rank, _weight(parameters)
+            best, quality = rank, _parse_weight(parameters)
     return quality
 
 
-def _weight(parameters: str) -> float:
+def _parse_weight(parameters: str) -> float:
     for parameter in parameters.split(";"):
         name, _, value = parameter.partition("=")
         if name.strip().lower() == "q":
@@ -76,5 +76,5 @@ def _weight(parameters: str) -> float:
     return 1.0
 
 
-def _digest(text: str) -> str:
+def _to_csp_hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -1,0 +1,185 @@
+"""How commands show what they found: tables on a terminal, lines with tabs in a pipe, JSON on request (D-04)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import AsyncIterable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Protocol, cast
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+Fields = Mapping[str, object]
+
+_MAX_TABLE_ROWS = 1_000
+"""Rows: laying out a table of 100,000 takes half a minute and gigabytes, and nobody reads it."""
+
+_MAX_LIST_ITEMS = 3
+_MIN_COLUMN_WIDTH = 16
+_FIRST_ERROR_STATUS = 400
+_UNWRAPPED_COLUMNS = frozenset({"id", "key_id", "hint", "key", "plaintext_key", "at", "when"})
+"""Columns whose values are copied, or read at a glance."""
+
+_MIN_PROGRESS_TOTAL = 20
+
+_STYLES = {"Expired": "yellow", "Revoked": "red", "Active": "green", "broken": "bold red", "whole": "green", "no": "red", "yes": "green"}
+
+
+def print_json(value: object) -> None:
+    """Print one JSON document."""
+    print(json.dumps(value, ensure_ascii=False))  # noqa: T201 - the command's answer
+
+
+def print_fields(fields: Fields) -> None:
+    """Print one thing, a field a line."""
+    width = max(map(len, fields))
+    for name, value in fields.items():
+        print(f"{name:{width}}  {format_value(value)}")  # noqa: T201 - the command's answer
+
+
+def print_record(fields: Fields, *, as_json: bool) -> None:
+    """Print one thing, as JSON or for people."""
+    if as_json:
+        print_json(fields)
+    else:
+        print_fields(fields)
+
+
+async def print_rows(
+    rows: AsyncIterable[Fields], columns: Sequence[str], *, as_json: bool, table_columns: Sequence[str] | None = None
+) -> None:
+    """
+    Print rows while they are read, so that many need no more memory than few; on a terminal, as a table of the first thousand.
+
+    Args:
+        rows: What to print.
+        columns: Of lines; *table_columns*: of the table, if it has others.
+        as_json: An array of the rows, whole.
+    """
+    if as_json:
+        mark = "["
+        async for row in rows:
+            print(mark + json.dumps(row, ensure_ascii=False), end="")  # noqa: T201 - the command's answer
+            mark = ", "
+        print("[]" if mark == "[" else "]")  # noqa: T201 - as above
+    elif is_terminal():
+        first = list[Fields]()
+        async for row in rows:
+            if len(first) == _MAX_TABLE_ROWS:
+                print_notice(f"These are the first {_MAX_TABLE_ROWS:,}; a pipe, or --json, gets all.")
+                break
+            first.append(row)
+        print_table(first, table_columns or columns)
+    else:
+        async for row in rows:
+            _print_line(row, columns)
+
+
+def print_list(rows: Sequence[Fields], columns: Sequence[str], *, table_columns: Sequence[str] | None = None) -> None:
+    """Print a table on a terminal; in a pipe a line a row, tabs between."""
+    if is_terminal():
+        print_table(rows, table_columns or columns)
+        return
+    for row in rows:
+        _print_line(row, columns)
+
+
+def print_table(rows: Sequence[Fields], columns: Sequence[str]) -> None:
+    """
+    Print a table; what somebody wrote is shown as it is, whatever markup it looks like.
+
+    Args:
+        rows: What to print.
+        columns: The most important first: a narrow terminal is shown only as many as can be read in it.
+    """
+    console, cells = Console(), [[_table_cell(column, row[column]) for column in columns] for row in rows]
+    table = Table()
+    for number in range(_count_fitting_columns(console.width, columns, cells)):
+        column = columns[number]
+        is_number = bool(rows) and all(isinstance(row[column], int | float) and not isinstance(row[column], bool) for row in rows)
+        table.add_column(Text(column), justify="right" if is_number else "left", no_wrap=column in _UNWRAPPED_COLUMNS, overflow="fold")
+    for row in cells:
+        table.add_row(*row[: len(table.columns)])
+    console.print(table)
+
+
+def is_terminal() -> bool:
+    """Tell whether people read what we print."""
+    return Console().is_terminal
+
+
+def print_notice(words: str) -> None:
+    """Tell people something that is no part of the answer."""
+    Console(stderr=True).print(words, style="yellow", highlight=False, markup=False, soft_wrap=True)
+
+
+class ProgressCallback(Protocol):
+    """Moves a progress bar."""
+
+    def __call__(self, done: int, /) -> None:
+        """Show that so much is done."""
+        ...
+
+
+@contextmanager
+def show_progress(label: str, total: int | None) -> Generator[ProgressCallback]:
+    """Show a progress bar on a terminal, and nothing in a pipe (D-04)."""
+    if (total is not None and total < _MIN_PROGRESS_TOTAL) or not (sys.stdout.isatty() and sys.stderr.isatty()):
+        yield _ignore_progress
+        return
+    columns = (TextColumn(label), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task(label, total=total)
+
+        def move(done: int, /) -> None:
+            shown.update(task, completed=done)
+
+        yield move
+
+
+def format_value(value: object) -> str:
+    """Return a value as people and pipes are shown it: one line, without tabs."""
+    if value is None or value == []:
+        return "-"
+    if isinstance(value, list):
+        return ", ".join(str(each) for each in cast("list[object]", value))
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={each}" for name, each in cast("dict[str, object]", value).items()) or "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
+
+def _print_line(row: Fields, columns: Sequence[str]) -> None:
+    print("\t".join(format_value(row[column]) for column in columns))  # noqa: T201 - the command's answer
+
+
+def _table_cell(column: str, value: object) -> Text:
+    """Return what a table shows: of a time its seconds, of a long list its beginning, errors in red."""
+    text = format_value(value)
+    if isinstance(value, str) and (column in {"at", "when"} or column.endswith("_at")):
+        text = value[:19].replace("T", " ")
+    elif isinstance(value, list) and len(listed := cast("list[object]", value)) > _MAX_LIST_ITEMS:
+        text = f"{format_value(listed[:_MAX_LIST_ITEMS])}, {len(listed) - _MAX_LIST_ITEMS} more"
+    is_status = column == "status" and isinstance(value, int) and value >= _FIRST_ERROR_STATUS
+    is_error = is_status or (column == "errors" and value != 0)
+    return Text(text, style="red" if is_error else _STYLES.get(text, ""))
+
+
+def _count_fitting_columns(width: int, columns: Sequence[str], cells: Sequence[Sequence[Text]]) -> int:
+    """Return how many of the columns are readable in so many characters; two at least."""
+    taken = 1
+    for number, column in enumerate(columns):
+        longest = max([len(column), *(row[number].cell_len for row in cells)])
+        taken += (longest if column in _UNWRAPPED_COLUMNS else min(longest, _MIN_COLUMN_WIDTH)) + 3
+        if taken > width:
+            return max(number, 2)
+    return len(columns)
+
+
+def _ignore_progress(done: int, /) -> None:
+    """Show nothing."""

@@ -1,0 +1,305 @@
+"""What both kinds of key can be told on the command line: `rookery keys …` and `rookery agent-keys …` alike."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from rookery.access import serializers
+from rookery.access.commands import usage
+from rookery.access.commands.command_context import (
+    AccessCommandServices,
+    DryRunOption,
+    JsonOption,
+    KeyIdArgument,
+    WorkspaceOption,
+    YesOption,
+    confirm,
+    get_operator,
+    read,
+    resolve_workspace,
+    run_with_access,
+)
+from rookery.access.commands.options import ExpiresOption, NeverOption, OutputOption, open_new_file, parse_new_expiry, raise_usage_error
+from rookery.access.commands.output import Fields, print_fields, print_json, print_list, print_record, print_rows, show_progress
+from rookery.access.key_fields import UNSET, KeyChanges
+from rookery.access.keyring import DEFAULT_GRACE_HOURS, Keyring
+from rookery.access.models import Environment, KeyWithSecret, KeyWithUsage
+from rookery.kernel.clock import utc_now
+
+MAX_NEW_KEYS = 1_000
+
+CountOption = Annotated[int, typer.Option(help="How many to make.", min=1, max=MAX_NEW_KEYS)]
+StatusOption = Annotated[
+    Literal["active", "revoked", "expired"] | None,
+    typer.Option(help="Only keys in this state; a suspended one counts as revoked.", show_default=False),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyCommandGroup:
+    """One kind of key on the command line: what people call it, where it is, and the columns of a list, in a pipe and in a table."""
+
+    noun: str
+    get_keyring: Callable[[AccessCommandServices], Keyring]
+    columns: tuple[str, ...]
+    table_columns: tuple[str, ...]
+
+
+KEY_COMMAND_GROUPS = {
+    "keys": KeyCommandGroup(
+        noun="an API key",
+        get_keyring=lambda services: services.api_keys,
+        columns=("id", "name", "hint", "environment", "status", "rate_limit_tier", "scopes", "expires_at", "last_used_at", "call_count"),
+        table_columns=("id", "name", "status", "scopes", "expires_at", "last_used_at", "call_count", "rate_limit_tier", "environment"),
+    ),
+    "agent-keys": KeyCommandGroup(
+        noun="an agent key",
+        get_keyring=lambda services: services.agent_keys,
+        columns=("id", "name", "agent_id", "status", "permissions", "rate_limit", "expires_at", "last_used_at", "call_count"),
+        table_columns=("id", "name", "status", "permissions", "expires_at", "last_used_at", "call_count", "rate_limit", "agent_id"),
+    ),
+}
+"""By the name of their group of commands."""
+
+
+def register(app: typer.Typer, group: str) -> None:
+    """Add the commands that both kinds have to the group of that name."""
+    noun = KEY_COMMAND_GROUPS[group].noun
+    for name, command, says in (
+        ("show", show, f"Show {noun}."),
+        ("suspend", suspend, f"Let {noun} open nothing until it is resumed."),
+        ("resume", resume, f"End the suspension of {noun}."),
+        ("rotate", rotate, f"Make a successor of {noun} with the same settings, and show it this once."),
+        ("extend", extend, f"Replace or remove the expiry of {noun}; an expired one is active again."),
+        ("delete", delete, f"Delete {noun}; it opens nothing from then on."),
+        ("prune", prune, f"Delete {noun[3:]}s that have expired, or whose grace period is over; of all workspaces unless one is named."),
+        ("usage", usage_, f"Add up the calls of all {noun[3:]}s, or of one, or list its single calls."),
+    ):
+        app.command(name, help=says)(command)
+
+
+def show(context: typer.Context, *, key_id: KeyIdArgument, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
+    """Show a key."""
+    print_key(read(context, lambda services: get_key(context, services, workspace, key_id)), as_json=as_json)
+
+
+def suspend(context: typer.Context, *, key_id: KeyIdArgument, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
+    """Let a key open nothing until it is resumed."""
+    change_and_print(context, workspace, key_id, lambda keys, owner: keys.suspend(owner, key_id, by=get_operator()), as_json=as_json)
+
+
+def resume(context: typer.Context, *, key_id: KeyIdArgument, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
+    """End a suspension."""
+    change_and_print(context, workspace, key_id, lambda keys, owner: keys.resume(owner, key_id, by=get_operator()), as_json=as_json)
+
+
+def extend(
+    context: typer.Context,
+    *,
+    key_id: KeyIdArgument,
+    expires: ExpiresOption = None,
+    never: NeverOption = False,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Replace or remove an expiry."""
+    expires_at = parse_new_expiry(expires, never=never)
+    if expires_at is UNSET:
+        raise_usage_error("Say either --expires-at or --never.")
+    update_and_print(context, workspace, key_id, KeyChanges(expires_at=expires_at), action="extended", as_json=as_json)
+
+
+def rotate(
+    context: typer.Context,
+    *,
+    key_id: KeyIdArgument,
+    grace_hours: Annotated[
+        int, typer.Option("--grace-period-hours", "--grace-hours", help="How long the old key still works, in hours: 0 to 720.")
+    ] = DEFAULT_GRACE_HOURS,
+    out: OutputOption = None,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a successor."""
+
+    async def work(services: AccessCommandServices, _: Callable[[int], None]) -> list[KeyWithSecret]:
+        owner = (await resolve_workspace(services, workspace)).id
+        return [await get_group(context).get_keyring(services).rotate(owner, key_id, by=get_operator(), grace_hours=grace_hours)]
+
+    create_and_print(context, work, count=1, out=out, as_json=as_json)
+
+
+def delete(
+    context: typer.Context,
+    *,
+    key_id: KeyIdArgument,
+    workspace: WorkspaceOption = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete a key."""
+    found = read(context, lambda services: get_key(context, services, workspace, key_id))
+    if not dry_run:
+        confirm(f"Delete the key {found.key.name!r} ({found.key.hint})?", yes=yes)
+        keyring = get_group(context).get_keyring
+        run_with_access(context, lambda services: keyring(services).delete(found.key.workspace_id, key_id, by=get_operator()))
+    print_record({"id": key_id, "name": found.key.name, "deleted": not dry_run}, as_json=as_json)
+
+
+def prune(
+    context: typer.Context,
+    *,
+    workspace: WorkspaceOption = None,
+    expired_days: Annotated[int, typer.Option(help="Only keys that expired at least so many days ago.", min=0, max=36_500)] = 0,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete keys that are over."""
+
+    async def work(services: AccessCommandServices, *, dry: bool) -> list[KeyWithUsage]:
+        only = None if workspace is None else (await resolve_workspace(services, workspace)).id
+        keyring = get_group(context).get_keyring(services)
+        return await keyring.prune(by=get_operator(), workspace_id=only, expired_for=timedelta(days=expired_days), dry_run=dry)
+
+    found = read(context, lambda services: work(services, dry=True))
+    if found and not dry_run:
+        confirm(f"Delete {len(found)} expired keys?", yes=yes)
+        found = run_with_access(context, lambda services: work(services, dry=False))
+    rows, deleted = [_serialize(each) for each in found], 0 if dry_run else len(found)
+    if as_json:
+        print_json({"keys": rows, "deleted": deleted})
+    else:
+        print_list(rows, ["id", "name", "hint", "expires_at", "delete_after"])
+        print_fields({"expired": len(found), "deleted": deleted})
+
+
+def usage_(
+    context: typer.Context,
+    *,
+    key_id: Annotated[str | None, typer.Argument(help="Only this key; all of its kind without it.", show_default=False)] = None,
+    by: usage.ByOption = None,
+    since: usage.SinceOption = "30d",
+    until: usage.UntilOption = None,
+    calls: usage.CallsOption = False,
+    status: usage.StatusOption = None,
+    route: usage.RouteOption = None,
+    csv: usage.CsvOption = False,
+    out: OutputOption = None,
+    workspace: WorkspaceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Add up calls, or list them."""
+    asked = usage.parse_options(key_id, by=by, since=since, until=until, calls=calls, status=status, route=route)
+    form = usage.OutputFormat(as_csv=csv or out is not None, as_json=as_json)
+    if form.as_csv and as_json:
+        raise_usage_error("Say either --json or --csv.")
+    keyring = get_group(context).get_keyring
+    with open_new_file(out) as file:
+        read(context, lambda services: usage.print_usage(services, keyring(services), workspace, asked, output_format=form, file=file))
+
+
+def list_keys(context: typer.Context, workspace: str | None, *, environment: Environment | None, status: str | None, as_json: bool) -> None:
+    """Print the keys of a workspace, newest first, while they are read."""
+    kind = get_group(context)
+
+    async def work(services: AccessCommandServices) -> None:
+        owner = (await resolve_workspace(services, workspace)).id
+
+        async def rows() -> AsyncGenerator[Fields]:
+            async for found in kind.get_keyring(services).iter_keys(owner, environment=environment):
+                if status in {None, found.key.status(utc_now()).value.lower()}:
+                    yield _serialize(found)
+
+        await print_rows(rows(), kind.columns, as_json=as_json, table_columns=kind.table_columns)
+
+    read(context, work)
+
+
+def create_and_print(
+    context: typer.Context,
+    create_keys: Callable[[AccessCommandServices, Callable[[int], None]], Awaitable[Sequence[KeyWithSecret]]],
+    *,
+    count: int,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Make keys and show them this once, or write them into a file, one JSON document a line."""
+    # Opened before the keys are made: none may exist that nobody could be given.
+    with open_new_file(out, keep_partial=True) as file:
+        with show_progress("Making keys", count) as bar:
+            made = [
+                serializers.serialize_key_with_secret(each, utc_now())
+                for each in run_with_access(context, lambda services: create_keys(services, bar))
+            ]
+        if file is not None:
+            file.writelines(json.dumps(each, ensure_ascii=False) + "\n" for each in made)
+        elif as_json:
+            print_json(made[0] if count == 1 else made)
+        elif count == 1:
+            print_fields(made[0])
+        else:
+            print_list(made, ["id", "name", "plaintext_key" if "plaintext_key" in made[0] else "key"])
+
+
+def change_and_print(
+    context: typer.Context, workspace: str | None, key_id: str, change: Callable[[Keyring, int], Awaitable[object]], *, as_json: bool
+) -> None:
+    """Change a key, *change* being given its keyring and its owner, and show it as it is then."""
+
+    async def work(services: AccessCommandServices) -> KeyWithUsage:
+        keyring = get_group(context).get_keyring(services)
+        owner = (await resolve_workspace(services, workspace)).id
+        await change(keyring, owner)
+        return await keyring.get(owner, key_id)
+
+    print_key(run_with_access(context, work), as_json=as_json)
+
+
+def update_and_print(
+    context: typer.Context, workspace: str | None, key_id: str, changes: KeyChanges, *, as_json: bool, action: str = "changed"
+) -> None:
+    """Change the settings of a key and show it as it is then."""
+    change_and_print(
+        context,
+        workspace,
+        key_id,
+        lambda keys, owner: keys.update(owner, key_id, changes, by=get_operator(), action=action),
+        as_json=as_json,
+    )
+
+
+async def get_key(context: typer.Context, services: AccessCommandServices, workspace: str | None, key_id: str) -> KeyWithUsage:
+    """Return a key of the workspace named, of the kind whose command this is."""
+    return await get_group(context).get_keyring(services).get((await resolve_workspace(services, workspace)).id, key_id)
+
+
+def print_key(found: KeyWithUsage, *, as_json: bool) -> None:
+    """Show a key, without its secret."""
+    print_record(_serialize(found), as_json=as_json)
+
+
+def get_group(context: typer.Context) -> KeyCommandGroup:
+    """Return the kind whose group of commands this one is in."""
+    group = context.parent
+    if group is None or group.info_name is None:
+        msg = "a command of keys outside of its group"
+        raise AssertionError(msg)
+    return KEY_COMMAND_GROUPS[group.info_name]
+
+
+def number_names(name: str, count: int) -> list[str]:
+    """Return the names of *count* keys."""
+    return [name] if count == 1 else [f"{name} {number}" for number in range(1, count + 1)]
+
+
+def _serialize(found: KeyWithUsage) -> serializers.Fields:
+    return serializers.serialize_key(found, utc_now())

@@ -1,0 +1,201 @@
+"""How often a key may ask: tiers, windows, what is left of them, and the headers that say so (spec 8, D-27)."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from types import MappingProxyType
+
+from rookery.access.errors import RateLimited
+from rookery.access.models import TEST, Caller, Key, Tier
+from rookery.access.ports import RateLimitCounter, WindowCount
+from rookery.kernel.clock import Clock, to_micros
+from rookery.kernel.errors import EngineUnavailable
+
+TIER_LIMITS_PER_HOUR = MappingProxyType({Tier.FREE: 1_000, Tier.PRO: 10_000, Tier.BUSINESS: 50_000, Tier.ENTERPRISE: None})
+"""Requests an hour (spec 8); None: unlimited."""
+
+UNLIMITED_SENTINEL = 2_147_483_647
+"""Shown as Limit and Remaining of an unlimited key (D-27)."""
+
+DEFAULT_RATE_PER_MINUTE = 600
+"""Requests a minute of an agent key, unless it says otherwise (D-21)."""
+
+TEST_KEY_FACTOR = 10
+"""Test keys have ten times the tier's limit (D-25)."""
+
+SECOND_US = 1_000_000
+MINUTE_US = 60 * SECOND_US
+HOUR_US = 3600 * SECOND_US
+
+_FALLBACK_DURATION_S = 2.0
+"""So long a counter that failed is left alone, so that not every request waits for it in vain."""
+
+_MAX_LOCAL_KEYS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimit:
+    """
+    What one key may spend.
+
+    Attributes:
+        limit: Requests a window; None: unlimited, and nothing is counted.
+        window_us: In microseconds.
+        has_absolute_reset: Whether Reset is a Unix time (API keys) or seconds from now (agent keys).
+    """
+
+    limit: int | None
+    window_us: int
+    has_absolute_reset: bool
+
+
+def get_rate_limit(key: Key) -> RateLimit:
+    """Return what *key* may spend, by its tier and environment, or by its own rate."""
+    if key.kind == "agent":
+        return RateLimit(key.rate_limit or DEFAULT_RATE_PER_MINUTE, MINUTE_US, has_absolute_reset=False)
+    limit = TIER_LIMITS_PER_HOUR[key.tier or Tier.FREE]
+    return RateLimit(limit if limit is None or key.environment != TEST else limit * TEST_KEY_FACTOR, HOUR_US, has_absolute_reset=True)
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimitStatus:
+    """How much of its plan a key has used at a moment; times in microseconds."""
+
+    rate_limit: RateLimit
+    used: int
+    started_at_us: int
+    now_us: int
+    is_local: bool = False
+
+    @property
+    def limit(self) -> int:
+        """What to show as the limit."""
+        return UNLIMITED_SENTINEL if self.rate_limit.limit is None else self.rate_limit.limit
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the request that this counts is one too many."""
+        return self.rate_limit.limit is not None and self.used > self.rate_limit.limit
+
+    @property
+    def remaining(self) -> int:
+        """Requests left in the window."""
+        return UNLIMITED_SENTINEL if self.rate_limit.limit is None else max(0, self.rate_limit.limit - self.used)
+
+    @property
+    def reset_in_s(self) -> int:
+        """Whole seconds until the window is over, rounded up, so that waiting them is enough."""
+        return max(1, -((self.now_us - self.started_at_us - self.rate_limit.window_us) // SECOND_US))
+
+    @property
+    def reset(self) -> int:
+        """What X-RateLimit-Reset says: a Unix time for API keys, seconds for agent keys (spec 8)."""
+        return -(-(self.started_at_us + self.rate_limit.window_us) // SECOND_US) if self.rate_limit.has_absolute_reset else self.reset_in_s
+
+    def headers(self) -> tuple[tuple[bytes, bytes], ...]:
+        """Return the three headers of spec 8, and the mark of a count that other processes do not share."""
+        three = (
+            (b"x-ratelimit-limit", b"%d" % self.limit),
+            (b"x-ratelimit-remaining", b"%d" % self.remaining),
+            (b"x-ratelimit-reset", b"%d" % self.reset),
+        )
+        return (*three, (b"x-ratelimit-scope", b"local")) if self.is_local else three
+
+
+class LocalCounter:
+    """Counts in this process alone: what remains while the shared counter is down. The keys used longest ago are forgotten."""
+
+    def __init__(self) -> None:
+        self._counts: OrderedDict[str, WindowCount] = OrderedDict()
+
+    def hit(self, key: str, *, limit: int, window_us: int, now_us: int) -> WindowCount:
+        """Count as `Counter.hit` does."""
+        used, started_at = self.peek(key, window_us=window_us, now_us=now_us)
+        count = WindowCount(used if used > limit else used + 1, started_at)
+        self._counts[key] = count
+        self._counts.move_to_end(key)
+        if len(self._counts) > _MAX_LOCAL_KEYS:
+            self._counts.popitem(last=False)
+        return count
+
+    def peek(self, key: str, *, window_us: int, now_us: int) -> WindowCount:
+        """Tell as `Counter.peek` does."""
+        count = self._counts.get(key)
+        return WindowCount(0, now_us) if count is None or abs(now_us - count.started_at_us) >= window_us else count
+
+
+class RateLimiter:
+    """Spends plans on a shared counter; while that is down, on one of this process with the full limit, never unlimited."""
+
+    def __init__(self, counter: RateLimitCounter, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._counter = counter
+        self._local_counter = LocalCounter()
+        self._monotonic = monotonic
+        self._fallback_until = 0.0
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the counter store failed just now, so that this process counts for itself at the moment (D-27)."""
+        return self._monotonic() < self._fallback_until
+
+    async def consume(self, name: str, plan: RateLimit, now: int) -> RateLimitStatus:
+        """Count one request of *name* and return how it stands with it; over the limit, `Standing.is_over`."""
+        if plan.limit is None:
+            return RateLimitStatus(plan, 0, now, now)
+        if not self._fallback_until or self._monotonic() >= self._fallback_until:
+            try:
+                used, started_at = await self._counter.hit(name, limit=plan.limit, window_us=plan.window_us, now_us=now)
+            except EngineUnavailable:
+                self._fallback_until = self._monotonic() + _FALLBACK_DURATION_S
+            else:
+                self._fallback_until = 0.0
+                return RateLimitStatus(plan, used, started_at, now)
+        used, started_at = self._local_counter.hit(name, limit=plan.limit, window_us=plan.window_us, now_us=now)
+        return RateLimitStatus(plan, used, started_at, now, is_local=True)
+
+    async def get_status(self, name: str, plan: RateLimit, now: int) -> RateLimitStatus:
+        """Return how *name* stands without spending anything."""
+        if plan.limit is None:
+            return RateLimitStatus(plan, 0, now, now)
+        if not self._fallback_until or self._monotonic() >= self._fallback_until:
+            try:
+                used, started_at = await self._counter.peek(name, window_us=plan.window_us, now_us=now)
+            except EngineUnavailable:
+                self._fallback_until = self._monotonic() + _FALLBACK_DURATION_S
+            else:
+                return RateLimitStatus(plan, used, started_at, now)
+        used, started_at = self._local_counter.peek(name, window_us=plan.window_us, now_us=now)
+        return RateLimitStatus(plan, used, started_at, now, is_local=True)
+
+
+class ToolRateLimiter:
+    """Keeps the calls a minute that a key's `tool_limits` allow (D-23)."""
+
+    def __init__(self, limiter: RateLimiter, clock: Clock) -> None:
+        self._limiter = limiter
+        self._clock = clock
+
+    async def spend_tool_limit(self, caller: Caller, server: str, tool: str) -> None:
+        """
+        Count one call of the tool against every glob of the caller's that it matches, the tightest first.
+
+        Raises:
+            RateLimited: One of them is used up; the wider ones have not been spent then.
+        """
+        for glob, limit in match_tool_limits(caller.tool_limits, server, tool):
+            name = f"tool:{caller.key_id}:{glob}"
+            standing = await self._limiter.consume(name, RateLimit(limit, MINUTE_US, has_absolute_reset=False), to_micros(self._clock()))
+            if standing.is_over:
+                raise RateLimited(standing.reset_in_s, f"This key may call {glob!r} {limit} times a minute.")
+
+
+def match_tool_limits(tool_limits: Mapping[str, int], server: str, tool: str) -> list[tuple[str, int]]:
+    """Return the limits whose `server/tool` glob matches, the tightest first."""
+    if not tool_limits:
+        return []
+    name = f"{server}/{tool}"
+    return sorted(((glob, limit) for glob, limit in tool_limits.items() if fnmatchcase(name, glob)), key=lambda each: (each[1], each[0]))

@@ -1,0 +1,57 @@
+"""How agent work looks to the outside (D-81): as its GET gives it, but for what would make each event as long as its plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rookery.access.models import Caller
+from rookery.agents.models.plans import PlanAccessFilter
+from rookery.agents.plans.locking import get_phase, get_plan, get_task
+from rookery.agents.plans.view_builder import load_phase_view, load_plan_view, load_task_view
+from rookery.agents.schemas.plan_responses import to_phase_response, to_plan_response, to_task_response
+from rookery.agents.schemas.sessions import to_session_response
+from rookery.agents.sessions.records import SessionRecords
+from rookery.kernel.clock import Clock
+from rookery.kernel.db import Tx
+from rookery.kernel.errors import NotFound
+from rookery.kernel.schema import to_json
+
+
+@dataclass(frozen=True, slots=True)
+class AgentEventPayloads:
+    """Each as it is at the end of the transaction that announces it; of what is gone, its ids."""
+
+    records: SessionRecords
+    clock: Clock
+
+    def render_plan(self, tx: Tx, viewer: Caller, plan_id: str) -> Mapping[str, object]:
+        """Return a plan without its phases."""
+        try:
+            plan = get_plan(tx, PlanAccessFilter.from_caller(viewer), plan_id)
+        except NotFound:
+            return {"id": plan_id}
+        return to_json(to_plan_response(viewer, load_plan_view(tx, plan, self.clock(), with_phases=False, with_tasks=False)))
+
+    def render_phase(self, tx: Tx, viewer: Caller, plan_id: str, phase_id: str) -> Mapping[str, object]:
+        """Return a phase without its tasks, and its checkpoints without their context: that is for whoever works on it."""
+        try:
+            phase = get_phase(tx, get_plan(tx, PlanAccessFilter.from_caller(viewer), plan_id), phase_id)
+        except NotFound:
+            return {"id": phase_id, "plan_id": plan_id}
+        answer = to_phase_response(load_phase_view(tx, phase, self.clock(), with_tasks=False))
+        notes = [{name: value for name, value in to_json(each).items() if name != "context"} for each in answer.checkpoints]
+        return {**to_json(answer), "checkpoints": notes}
+
+    def render_task(self, tx: Tx, viewer: Caller, plan_id: str, task_id: str) -> Mapping[str, object]:
+        """Return a task; its claim without the token."""
+        try:
+            _, task = get_task(tx, PlanAccessFilter.from_caller(viewer), task_id)
+        except NotFound:
+            return {"id": task_id, "plan_id": plan_id}
+        return to_json(to_task_response(load_task_view(tx, task, self.clock())))
+
+    def render_session(self, tx: Tx, viewer: Caller, session_id: str) -> Mapping[str, object]:
+        """Return a session."""
+        shown = self.records.find_view(tx, viewer, session_id)
+        return {"id": session_id} if shown is None else to_json(to_session_response(viewer, shown))

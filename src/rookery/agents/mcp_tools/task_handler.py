@@ -1,0 +1,90 @@
+"""Tasks and their leases by tool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rookery.access.models import Caller
+from rookery.agents.mcp_tools.serialization import ToolOutput, to_json, to_json_page, validate_arguments
+from rookery.agents.plans.claims import Claims, NoTaskAvailable
+from rookery.agents.plans.tasks import Tasks
+from rookery.agents.schemas.claims import ClaimBody, ClaimNextBody, CompleteBody, FailBody, HeartbeatBody, ReleaseBody
+from rookery.agents.schemas.plan_responses import to_claimed_task_response, to_completed_task_response, to_task_response
+from rookery.agents.schemas.plans import NewTaskBody, TaskPatch
+from rookery.agents.schemas.queries import TasksQuery
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskToolHandler:
+    """Calls one verb a tool."""
+
+    tasks: Tasks
+    claims: Claims
+
+    async def call(self, tool: str, arguments: Mapping[str, object], caller: Caller) -> ToolOutput | None:
+        """Run *tool*; None: it is not one of these."""
+        match tool:
+            case "task_ready":
+                query = validate_arguments(TasksQuery, {**arguments, "state": "ready"})
+                found, total = await self.tasks.list_page(caller, query.to_filter(), limit=query.per_page, offset=query.offset)
+                return to_json_page("tasks", [to_task_response(view) for view in found], query, total)
+            case "task_show":
+                return to_json(to_task_response(await self.tasks.get(caller, _get_task_id(arguments))))
+            case "task_add":
+                draft = validate_arguments(NewTaskBody, arguments, "plan", "phase").to_draft()
+                return to_json(to_task_response(await self.tasks.add(caller, str(arguments["plan"]), str(arguments["phase"]), draft)))
+            case "task_update":
+                change = validate_arguments(TaskPatch, arguments, "task_id").to_change()
+                return to_json(to_task_response(await self.tasks.change(caller, _get_task_id(arguments), change)))
+            case "task_claim_next":
+                return await self._claim_next(arguments, caller)
+            case "task_claim":
+                wish = validate_arguments(ClaimBody, arguments, "task_id").to_lease_request()
+                return to_json(to_claimed_task_response(await self.claims.claim(caller, _get_task_id(arguments), wish)))
+            case _:
+                return await self._call_holder_tool(tool, arguments, caller)
+
+    async def _call_holder_tool(self, tool: str, arguments: Mapping[str, object], caller: Caller) -> ToolOutput | None:
+        """Do what its holder does with a task."""
+        match tool:
+            case "task_heartbeat":
+                beat = validate_arguments(HeartbeatBody, arguments, "task_id")
+                return to_json(
+                    to_task_response(await self.claims.heartbeat(caller, _get_task_id(arguments), beat.to_credential(), ttl_s=beat.ttl_s))
+                )
+            case "task_release":
+                body = validate_arguments(ReleaseBody, arguments, "task_id")
+                released = await self.claims.release(caller, _get_task_id(arguments), body.to_credential(), reason=body.reason)
+                return to_json(to_task_response(released.task))
+            case "task_fail":
+                failed = validate_arguments(FailBody, arguments, "task_id")
+                given_up = await self.claims.fail(
+                    caller, _get_task_id(arguments), failed.to_credential(), error=failed.error, result=failed.result
+                )
+                return to_json(to_task_response(given_up.task))
+            case "task_complete":
+                done = validate_arguments(CompleteBody, arguments, "task_id")
+                ended = await self.claims.complete(
+                    caller,
+                    _get_task_id(arguments),
+                    done.to_credential(),
+                    result=done.result,
+                    notes=done.notes,
+                    next_request=done.to_next_request(),
+                )
+                return to_json(to_completed_task_response(ended))
+            case _:
+                return None
+
+    async def _claim_next(self, arguments: Mapping[str, object], caller: Caller) -> ToolOutput:
+        """Return the task, or why there is none: what the twin says by 204 and its headers."""
+        body = validate_arguments(ClaimNextBody, arguments)
+        found = await self.claims.claim_next(caller, body.plan_ref, body.to_lease_request(), any_plan=body.any_plan, wait_s=body.wait_s)
+        if isinstance(found, NoTaskAvailable):
+            return {"task": None, "reason": found.reason, "plan": found.plan, "retry_after_s": found.retry_after_s}
+        return {"task": to_json(to_claimed_task_response(found))}
+
+
+def _get_task_id(arguments: Mapping[str, object]) -> str:
+    return str(arguments["task_id"])

@@ -1,0 +1,130 @@
+"""How a tool of `agents` and its arguments are described."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import orjson
+
+from rookery.kernel.errors import ValidationFailed
+
+Schema = Mapping[str, object]
+
+_OBJECT_OR_TEXT: Schema = {"anyOf": [{"type": "object"}, {"type": "string"}]}
+
+_SIMPLE: Sequence[Schema] = ({"type": "object"}, {"type": "string"}, {"type": "number"}, {"type": "boolean"})
+_VALUE: Schema = {"anyOf": [*_SIMPLE, {"type": "array", "items": {"anyOf": [*_SIMPLE[:3]]}}]}
+
+_READ_HINTS: Schema = {"readOnlyHint": True, "openWorldHint": False}
+_CREATE_HINTS: Schema = {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": False, "openWorldHint": False}
+_UPDATE_HINTS: Schema = {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentsTool:
+    """One tool, as `tools.ports.BuiltinTool` asks for it."""
+
+    name: str
+    description: str
+    input_schema: Schema
+    annotations: Schema
+    required_scope: str
+
+
+def read_tool(name: str, required_scope: str, description: str, required: Sequence[str], properties: Schema) -> AgentsTool:
+    """Return a tool that changes nothing."""
+    return _make_tool(name, required_scope, description, required, properties, hints=_READ_HINTS)
+
+
+def create_tool(name: str, required_scope: str, description: str, required: Sequence[str], properties: Schema) -> AgentsTool:
+    """Return a tool of which each call does one thing more."""
+    return _make_tool(name, required_scope, description, required, properties, hints=_CREATE_HINTS)
+
+
+def update_tool(name: str, required_scope: str, description: str, required: Sequence[str], properties: Schema) -> AgentsTool:
+    """Return a tool of which the same call twice is as once."""
+    return _make_tool(name, required_scope, description, required, properties, hints=_UPDATE_HINTS)
+
+
+def text_schema(description: str = "") -> Schema:
+    """Return a text; its length is checked by the twin's model."""
+    return _with_description({"type": "string"}, description)
+
+
+def enum_schema(names: Sequence[str], description: str = "") -> Schema:
+    """Return one of some words."""
+    return _with_description({"type": "string", "enum": list(names)}, description)
+
+
+def integer_schema(minimum: int, maximum: int, description: str = "") -> Schema:
+    """Return a whole number within bounds."""
+    return _with_description({"type": "integer", "minimum": minimum, "maximum": maximum}, description)
+
+
+def boolean_schema(description: str = "") -> Schema:
+    """Return a boolean."""
+    return _with_description({"type": "boolean"}, description)
+
+
+def object_schema(description: str = "") -> Schema:
+    """Return an object of the caller's own, or its JSON text: callers whose schemas must be closed can send the text alone."""
+    return _with_description(_OBJECT_OR_TEXT, description)
+
+
+def value(says: str = "") -> Schema:
+    """Return a JSON value: no null, and no list of lists or booleans; clients of some models refuse a schema that names no type."""
+    return _with_description(_VALUE, says)
+
+
+def array_schema(items: Schema, description: str = "") -> Schema:
+    """Return a list."""
+    return _with_description({"type": "array", "items": items}, description)
+
+
+def parse_object_arguments(tool: AgentsTool, arguments: Mapping[str, object]) -> Mapping[str, object]:
+    """
+    Return *arguments* with the JSON text of free objects read.
+
+    Raises:
+        ValidationFailed: A text is not that of an object.
+    """
+    properties = cast("Mapping[str, Schema]", tool.input_schema["properties"])
+    texts = {name: value for name, value in arguments.items() if isinstance(value, str) and _is_object_or_text(properties.get(name))}
+    return {**arguments, **{name: _parse_object(name, value) for name, value in texts.items()}} if texts else arguments
+
+
+def closed_object_schema(required: Sequence[str], properties: Schema) -> Schema:
+    """Return an object of these fields and no others."""
+    return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
+
+
+def _make_tool(
+    name: str, required_scope: str, description: str, required: Sequence[str], properties: Schema, *, hints: Schema
+) -> AgentsTool:
+    return AgentsTool(
+        name=name,
+        description=description,
+        required_scope=required_scope,
+        input_schema=closed_object_schema(required, properties),
+        annotations=hints,
+    )
+
+
+def _with_description(schema: Schema, description: str) -> Schema:
+    return {**schema, "description": description} if description else schema
+
+
+def _is_object_or_text(schema: Schema | None) -> bool:
+    return schema is not None and schema.get("anyOf") is _OBJECT_OR_TEXT["anyOf"]
+
+
+def _parse_object(name: str, value: str) -> object:
+    try:
+        found = cast("object", orjson.loads(value))
+    except orjson.JSONDecodeError:
+        found = None
+    if not isinstance(found, dict):
+        raise ValidationFailed({name: ["must be a JSON object, or the text of one"]})
+    return cast("dict[str, object]", found)

@@ -1,0 +1,188 @@
+"""Finding what a request names, and holding it: a plan's row is the lock of all that is in it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from rookery.access.models import Caller, not_in_allow_list
+from rookery.agents.errors import PhaseClosed, PlanArchived, PlanNotActive, TaskBlocked
+from rookery.agents.models.plans import SYSTEM_ACTOR, EventActor, Phase, PhaseStatus, Plan, PlanAccessFilter, PlanStatus, Task
+from rookery.agents.plans.event_log import PlanEventRecorder
+from rookery.agents.store import dependencies, phases, plans, tasks
+from rookery.kernel.db import Tx
+from rookery.kernel.errors import NotFound
+
+
+def get_plan(tx: Tx, access_filter: PlanAccessFilter, ref: str) -> Plan:
+    """
+    Return the plan that *ref*, a slug or an id, names.
+
+    Raises:
+        NotFound: There is none, or it may not be seen.
+    """
+    plan = plans.find(tx, access_filter, ref)
+    if plan is None:
+        raise NotFound("plan", ref)
+    return plan
+
+
+def lock_plan(tx: Tx, access_filter: PlanAccessFilter, ref: str) -> Plan:
+    """Do as `get_plan`, and let nobody else change anything of it until this transaction ends."""
+    plan = plans.find(tx, access_filter, ref, lock=True)
+    if plan is None:
+        raise NotFound("plan", ref)
+    return plan
+
+
+def lock_writable_plan(tx: Tx, access_filter: PlanAccessFilter, ref: str) -> Plan:
+    """
+    Do as `lock_plan`, for a plan in which something is to be changed.
+
+    Raises:
+        PlanArchived: It is read-only.
+    """
+    return _require_not_archived(lock_plan(tx, access_filter, ref))
+
+
+def get_phase(tx: Tx, plan: Plan, ref: str) -> Phase:
+    """
+    Return the phase of *record_plan* that *ref*, an id or a position, names.
+
+    Raises:
+        NotFound: There is none.
+    """
+    phase = phases.find(tx, plan.id, ref)
+    if phase is None:
+        raise NotFound("phase", ref)
+    return phase
+
+
+def get_task(tx: Tx, access_filter: PlanAccessFilter, task_id: str) -> tuple[Plan, Task]:
+    """
+    Return a task and its plan.
+
+    Raises:
+        NotFound: There is none, or its plan may not be seen.
+    """
+    task = tasks.find(tx, access_filter.workspace_id, task_id)
+    plan = None if task is None else plans.find(tx, access_filter, task.plan_id)
+    if task is None or plan is None:
+        raise NotFound("task", task_id)
+    return plan, task
+
+
+def lock_writable_task(
+    tx: Tx, access_filter: PlanAccessFilter, task_id: str, recorder: PlanEventRecorder, now: datetime
+) -> tuple[Plan, Task]:
+    """
+    Do as `get_task`, hold the plan, and note it if the task's lease has run out.
+
+    Raises:
+        NotFound: As `get_task`.
+        PlanArchived: It is read-only.
+    """
+    before = tasks.find(tx, access_filter.workspace_id, task_id)
+    plan = None if before is None else plans.find(tx, access_filter, before.plan_id, lock=True)
+    # Read anew: only since the plan is held does it stand still.
+    task = None if plan is None else tasks.find(tx, access_filter.workspace_id, task_id, lock=True)
+    if plan is None or task is None:
+        raise NotFound("task", task_id)
+    return _require_not_archived(plan), expire_lease(tx, task, recorder, now)
+
+
+def expire_lease(tx: Tx, task: Task, recorder: PlanEventRecorder, now: datetime) -> Task:
+    """Return *record_task*, whose plan is held, as it is at *now*, having written it so if its lease has run out (D-61)."""
+    settled = task.as_of(now)
+    if settled is not task and task.claim is not None:
+        settled = replace(settled, version=task.version + 1)
+        tasks.change(tx, settled)
+        data: dict[str, object] = {"holder": task.claim.holder(), "attempts": settled.attempts}
+        recorder.record_task(tx, settled, "lease_expired", actor=SYSTEM_ACTOR, at=now, data=data)
+        if settled.status is not task.status and settled.error is not None:
+            recorder.record_task(tx, settled, "failed", actor=SYSTEM_ACTOR, at=now, data={"error": settled.error})
+    return settled
+
+
+def start_phase(tx: Tx, plan: Plan, phase: Phase, recorder: PlanEventRecorder, *, actor: EventActor, now: datetime) -> None:
+    """
+    Have work begin in *record_phase* of *record_plan*, which is held: a draft becomes active by it, and a pending phase in progress.
+
+    Raises:
+        PlanNotActive: The plan is paused or completed.
+        PhaseClosed: The phase is completed, skipped or on hold.
+    """
+    if plan.status is PlanStatus.DRAFT:
+        activate_plan(tx, plan, recorder, actor=actor, now=now)
+    elif plan.status is not PlanStatus.ACTIVE:
+        raise PlanNotActive(plan.slug, plan.status)
+    if phase.status is PhaseStatus.PENDING:
+        started = replace(
+            phase, status=PhaseStatus.IN_PROGRESS, started_at=phase.started_at or now, updated_at=now, version=phase.version + 1
+        )
+        phases.change(tx, started)
+        recorder.record_phase(tx, started, "started", actor=actor, at=now)
+    elif phase.status is not PhaseStatus.IN_PROGRESS:
+        raise PhaseClosed(phase.name, phase.status)
+
+
+def activate_plan(tx: Tx, plan: Plan, recorder: PlanEventRecorder, *, actor: EventActor, now: datetime) -> Plan:
+    """Make *record_plan*, which is held, active."""
+    name = "reopened" if plan.status is PlanStatus.COMPLETED else "resumed" if plan.status is PlanStatus.PAUSED else "started"
+    active = replace(
+        plan,
+        status=PlanStatus.ACTIVE,
+        started_at=plan.started_at or now,
+        completed_at=None,
+        updated_at=now,
+        version=plan.version + 1,
+    )
+    plans.change(tx, active)
+    recorder.record_plan(tx, active, name, actor=actor, at=now)
+    return active
+
+
+def require_open_plan(plan: Plan) -> None:
+    """
+    Do nothing if something may be added to *record_plan*.
+
+    Raises:
+        PlanNotActive: It is completed.
+    """
+    if plan.status is PlanStatus.COMPLETED:
+        raise PlanNotActive(plan.slug, plan.status)
+
+
+def require_unblocked(tx: Tx, task: Task) -> None:
+    """
+    Do nothing if all that *record_task* and its phase depend on is done.
+
+    Raises:
+        TaskBlocked: It is not.
+    """
+    depends = dependencies.list_by_items(tx, [task.id, task.phase_id])
+    waiting = dependencies.filter_open_tasks(tx, depends.get(task.id, [])) | dependencies.filter_unfinished_phases(
+        tx, depends.get(task.phase_id, [])
+    )
+    if waiting:
+        raise TaskBlocked(task.name, sorted(waiting))
+
+
+def require_plan_access(caller: Caller, plan: Plan) -> None:
+    """
+    Do nothing if *caller* may have a plan in that org and project.
+
+    Raises:
+        PermissionDenied: It is outside of the key's orgs or projects: a key writes only what it could read.
+    """
+    if PlanAccessFilter.from_caller(caller).allows(plan):
+        return
+    if caller.orgs is not None and plan.org not in caller.orgs:
+        raise not_in_allow_list("orgs", plan.org, caller.orgs)
+    raise not_in_allow_list("projects", plan.project, caller.projects or ())
+
+
+def _require_not_archived(plan: Plan) -> Plan:
+    if plan.status is PlanStatus.ARCHIVED:
+        raise PlanArchived(plan.slug)
+    return plan

@@ -1,0 +1,70 @@
+"""Wakes those who wait for a task when something in their workspace may have made one ready."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+
+from rookery.kernel.events import EventBus, PhaseChanged, PlanChanged, TaskChanged
+
+_IRRELEVANT_EVENTS = frozenset({"task.claimed", "plan.archived", "plan.paused", "phase.checkpoint"})
+"""What never makes a task ready."""
+
+
+class ReadyTaskNotifier:
+    """Rings for a workspace with each change there that this process commits; what others commit is found by looking."""
+
+    def __init__(self, bus: EventBus) -> None:
+        self._waiters: dict[int, set[asyncio.Future[None]]] = defaultdict(set)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_closed = False
+        bus.subscribe(PlanChanged, self._on_change)
+        bus.subscribe(PhaseChanged, self._on_change)
+        bus.subscribe(TaskChanged, self._on_change)
+
+    def subscribe(self, workspace_id: int) -> asyncio.Future[None]:
+        """Return what is done with the next ring; begin to listen before looking, so that nothing is missed between."""
+        self._loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = self._loop.create_future()
+        if self._is_closed:
+            future.set_result(None)
+            return future
+        waiting = self._waiters[workspace_id]
+        waiting.add(future)
+
+        def forget(done: asyncio.Future[None]) -> None:
+            waiting.discard(done)
+            if not waiting and self._waiters.get(workspace_id) is waiting:
+                del self._waiters[workspace_id]
+
+        future.add_done_callback(forget)
+        return future
+
+    def count_waiters(self, workspace_id: int) -> int:
+        """Return how many wait in the workspace."""
+        return len(self._waiters.get(workspace_id, ()))
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the server is about to stop, so that nobody should wait any more."""
+        return self._is_closed
+
+    def close(self) -> None:
+        """Wake everybody, and let nobody wait again: the server stops. From any thread or signal."""
+        self._is_closed = True
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._wake_all)
+
+    def _wake_all(self) -> None:
+        for waiting in list(self._waiters.values()):
+            _resolve_all(waiting)
+
+    def _on_change(self, event: PlanChanged | PhaseChanged | TaskChanged) -> None:
+        if event.name not in _IRRELEVANT_EVENTS and event.workspace_id in self._waiters:
+            _resolve_all(self._waiters[event.workspace_id])
+
+
+def _resolve_all(waiters: set[asyncio.Future[None]]) -> None:
+    for future in list(waiters):
+        if not future.done():
+            future.set_result(None)

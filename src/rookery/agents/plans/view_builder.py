@@ -1,0 +1,212 @@
+"""From rows to what is shown: what is derived of a plan, a phase or a task is derived here, in one place (D-60)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from rookery.agents.models.plans import (
+    OPEN_PHASE_STATUSES,
+    OPEN_TASK_STATUSES,
+    Checkpoint,
+    Phase,
+    PhaseStatus,
+    Plan,
+    Progress,
+    Task,
+    TaskStatus,
+)
+from rookery.agents.models.views import PhaseView, PlanView, TaskView
+from rookery.agents.store import dependencies, phases, tasks
+from rookery.kernel.db import Tx
+
+StatusCounts = Mapping[str, int]
+"""How many tasks there are in each status."""
+
+_WORKABLE_STATUSES = frozenset({PhaseStatus.PENDING, PhaseStatus.IN_PROGRESS})
+_NO_COUNTS: StatusCounts = {}
+
+
+def load_plan_view(tx: Tx, plan: Plan, now: datetime, *, with_phases: bool, with_tasks: bool) -> PlanView:
+    """Return *plan* as it is shown."""
+    listed = phases.list_by_plan(tx, plan.id)
+    counts = dependencies.count_tasks_by_status(tx, [plan.id]).get(plan.id, {})
+    if not with_phases:
+        return _build_plan_view(plan, listed, counts, None)
+    inside = tasks.list_by_plan(tx, plan.id) if with_tasks else None
+    return build_plan_view(
+        plan,
+        listed,
+        counts,
+        now,
+        depends_on=dependencies.list_by_plan(tx, plan.id),
+        tasks_by_phase=inside,
+        checkpoints=phases.list_checkpoints(tx, plan.id),
+    )
+
+
+def build_plan_view(
+    plan: Plan,
+    plan_phases: Sequence[Phase],
+    counts: Mapping[str, StatusCounts],
+    now: datetime,
+    *,
+    depends_on: Mapping[str, Sequence[str]],
+    tasks_by_phase: Mapping[str, Sequence[Task]] | None,
+    checkpoints: Mapping[str, tuple[Checkpoint, ...]],
+) -> PlanView:
+    """
+    Return *plan* as it is shown, out of all that is in it.
+
+    Args:
+        counts: Of each phase that has tasks, how many in each status; *tasks_by_phase*: the tasks themselves, if they are to be shown.
+        depends_on: Of tasks and phases.
+    """
+    undone = {phase.id for phase in plan_phases if not is_finished(phase, counts.get(phase.id, _NO_COUNTS))}
+    going = {phase.id for phase in plan_phases if phase.status in OPEN_PHASE_STATUSES}
+    open_tasks = {task.id for phase_id in going for task in (tasks_by_phase or {}).get(phase_id, ()) if task.status in OPEN_TASK_STATUSES}
+    shown = list[PhaseView]()
+    for phase in plan_phases:
+        blocked_by = _filter_ids(depends_on.get(phase.id, ()), undone)
+        within = None
+        if tasks_by_phase is not None:
+            within = tuple(
+                _build_task_view(task.as_of(now), phase, depends_on.get(task.id, ()), open_tasks, blocked_by)
+                for task in tasks_by_phase.get(phase.id, ())
+            )
+        shown.append(
+            _build_phase_view(
+                phase,
+                depends_on.get(phase.id, ()),
+                blocked_by,
+                counts.get(phase.id, _NO_COUNTS),
+                checkpoints=checkpoints.get(phase.id, ()),
+                tasks=within,
+            )
+        )
+    return _build_plan_view(plan, plan_phases, counts, tuple(shown))
+
+
+def load_plan_views(tx: Tx, plans: Sequence[Plan]) -> list[PlanView]:
+    """Return *plans* as a list shows them: without their phases."""
+    ids = [plan.id for plan in plans]
+    listed, counts = phases.list_by_plans(tx, ids), dependencies.count_tasks_by_status(tx, ids)
+    return [_build_plan_view(plan, listed[plan.id], counts.get(plan.id, {}), None) for plan in plans]
+
+
+def load_phase_view(tx: Tx, phase: Phase, now: datetime, *, with_tasks: bool) -> PhaseView:
+    """Return *phase* as it is shown by itself."""
+    depends = dependencies.list_by_items(tx, [phase.id]).get(phase.id, [])
+    blocked_by = _filter_ids(depends, dependencies.filter_unfinished_phases(tx, depends))
+    within = tuple(load_task_views(tx, tasks.list_by_phase(tx, phase.id), now)) if with_tasks else None
+    checkpoints = phases.list_checkpoints(tx, phase.plan_id).get(phase.id, ())
+    return _build_phase_view(
+        phase, depends, blocked_by, dependencies.count_phase_tasks_by_status(tx, phase.id), checkpoints=checkpoints, tasks=within
+    )
+
+
+def load_task_view(tx: Tx, task: Task, now: datetime) -> TaskView:
+    """Return *task* as it is shown by itself."""
+    return load_task_views(tx, [task], now)[0]
+
+
+def load_task_views(tx: Tx, plan_tasks: Sequence[Task], now: datetime) -> list[TaskView]:
+    """Return *plan_tasks*, of whatever plans, as they are shown."""
+    theirs = phases.find_by_ids(tx, sorted({task.phase_id for task in plan_tasks}))
+    depends = dependencies.list_by_items(tx, [*(task.id for task in plan_tasks), *sorted({task.phase_id for task in plan_tasks})])
+    ahead = {other for task in plan_tasks for other in depends.get(task.id, ())}
+    open_tasks = dependencies.filter_open_tasks(tx, sorted(ahead))
+    before = {other for task in plan_tasks for other in depends.get(task.phase_id, ())}
+    undone = dependencies.filter_unfinished_phases(tx, sorted(before))
+    return [
+        _build_task_view(
+            task.as_of(now),
+            theirs[task.phase_id],
+            depends.get(task.id, ()),
+            open_tasks,
+            _filter_ids(depends.get(task.phase_id, ()), undone),
+        )
+        for task in plan_tasks
+    ]
+
+
+def is_finished(phase: Phase, counts: StatusCounts) -> bool:
+    """Tell whether those that depend on *phase* may go on: it is closed, or has tasks and all of them are (`needs.is_undone` in SQL)."""
+    return phase.status not in OPEN_PHASE_STATUSES or (bool(counts) and not _count_open(counts))
+
+
+def is_completable(phase: Phase, counts: StatusCounts) -> bool:
+    """Tell whether *phase* is open, and nothing in it is; one without tasks is only done when somebody says so."""
+    return phase.status in OPEN_PHASE_STATUSES and bool(counts) and not _count_open(counts)
+
+
+def _count_open(counts: StatusCounts) -> int:
+    return sum(number for status, number in counts.items() if status in OPEN_TASK_STATUSES)
+
+
+def _build_plan_view(
+    plan: Plan, plan_phases: Sequence[Phase], counts: Mapping[str, StatusCounts], phase_views: tuple[PhaseView, ...] | None
+) -> PlanView:
+    parts = [_compute_progress(phase, counts.get(phase.id, _NO_COUNTS)) for phase in plan_phases]
+    total, completed = sum(each.total for each in parts), sum(each.completed for each in parts)
+    return PlanView(
+        plan=plan,
+        progress=Progress(total=total, completed=completed),
+        current_phase=_find_current_phase(plan_phases, counts),
+        is_completable=bool(plan_phases) and all(is_finished(phase, counts.get(phase.id, _NO_COUNTS)) for phase in plan_phases),
+        phases=phase_views,
+    )
+
+
+def _find_current_phase(plan_phases: Sequence[Phase], counts: Mapping[str, StatusCounts]) -> Phase | None:
+    """Return the phase that work is in: the first that has begun and is not done, else the first that is not done."""
+    undone = [phase for phase in plan_phases if not is_finished(phase, counts.get(phase.id, _NO_COUNTS))]
+    return next((phase for phase in undone if phase.status is PhaseStatus.IN_PROGRESS), undone[0] if undone else None)
+
+
+def _compute_progress(phase: Phase, counts: StatusCounts) -> Progress:
+    """Return the progress of *phase*: of its tasks, without those that are skipped; without tasks it counts as one itself."""
+    if phase.status is PhaseStatus.SKIPPED:
+        return Progress()
+    if not counts:
+        return Progress(total=1, completed=int(phase.status is PhaseStatus.COMPLETED))
+    skipped = counts.get(TaskStatus.SKIPPED, 0)
+    return Progress(total=sum(counts.values()) - skipped, completed=counts.get(TaskStatus.COMPLETED, 0))
+
+
+def _build_phase_view(
+    phase: Phase,
+    depends_on: Sequence[str],
+    blocked_by: tuple[str, ...],
+    counts: StatusCounts,
+    *,
+    checkpoints: tuple[Checkpoint, ...],
+    tasks: tuple[TaskView, ...] | None,
+) -> PhaseView:
+    return PhaseView(
+        phase=phase,
+        depends_on=tuple(sorted(depends_on)),
+        blocked_by=blocked_by,
+        is_ready=phase.status in _WORKABLE_STATUSES and not blocked_by,
+        is_completable=is_completable(phase, counts),
+        progress=_compute_progress(phase, counts),
+        checkpoints=checkpoints,
+        tasks=tasks,
+    )
+
+
+def _build_task_view(
+    task: Task, phase: Phase, depends_on: Sequence[str], open_tasks: set[str], phase_blocked_by: tuple[str, ...]
+) -> TaskView:
+    is_open = task.status in OPEN_TASK_STATUSES
+    blocked_by = (*_filter_ids(depends_on, open_tasks), *phase_blocked_by) if is_open else ()
+    return TaskView(
+        task=task,
+        depends_on=tuple(sorted(depends_on)),
+        blocked_by=blocked_by,
+        is_ready=task.status is TaskStatus.PENDING and not blocked_by and phase.status in _WORKABLE_STATUSES,
+    )
+
+
+def _filter_ids(ids: Sequence[str], allowed: set[str]) -> tuple[str, ...]:
+    return tuple(sorted(each for each in ids if each in allowed))

@@ -1,0 +1,205 @@
+"""How sessions end: by their agent, by another one that takes over, or because nobody came back (D-53, D-62)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from rookery.access.models import Caller
+from rookery.agents.models.plans import EventActor
+from rookery.agents.models.sessions import AgentSession, Handoff, HandoffOutcome, SessionEndRequest, SessionNotes, SessionStatus
+from rookery.agents.plans.claims import Claims
+from rookery.agents.ports import SessionMemoryStore
+from rookery.agents.sessions.errors import SessionEnded
+from rookery.agents.sessions.permissions import can_read_session, require_agent
+from rookery.agents.store import handoffs
+from rookery.agents.store import sessions as store
+from rookery.kernel.clock import Clock
+from rookery.kernel.db import Database, Tx
+from rookery.kernel.errors import NotFound, PermissionDenied, ValidationFailed
+from rookery.kernel.events import AgentSessionEnded, EventBus
+from rookery.kernel.preconditions import ExpectedETags, require_match
+
+MEMORY_GRACE_PERIOD = timedelta(days=7)
+"""How long the session memories of one that did not come to its end wait for a successor to end (D-53)."""
+
+MEMORY_BATCH_SIZE = 200
+"""So many memories are put away in one transaction, so that writers wait a few milliseconds at most; the sweep does the rest."""
+
+PROMOTE_SCOPE = "brain:write"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionCloser:
+    """Ends a session within a transaction, with all that hangs on it."""
+
+    memories: SessionMemoryStore
+    claims: Claims
+    bus: EventBus
+
+    def close(
+        self, tx: Tx, session: AgentSession, *, status: SessionStatus, actor: EventActor, at: datetime, reason: str | None = None
+    ) -> AgentSession:
+        """Return *session*, open and held by this transaction, ended: its leases are free, its memories put away or kept for a while."""
+        ended = replace(
+            session,
+            status=status,
+            end_reason=reason,
+            ended_at=at,
+            last_activity_at=max(session.last_activity_at, at) if actor.key_id else session.last_activity_at,
+            memories_due=self._archive_memories(tx, session, status, at),
+            version=session.version + 1,
+        )
+        store.change(tx, ended)
+        self.claims.release_session_tasks(
+            tx, ended.workspace_id, ended.id, actor=actor, reason=f"the session is {reason or status.value}", now=at
+        )
+        self._schedule_predecessor_memories(tx, ended, at)
+        event = AgentSessionEnded(
+            workspace_id=ended.workspace_id, session_id=ended.id, agent_id=ended.agent_id, plan_id=ended.plan_id, status=status.value, at=at
+        )
+        self.bus.publish_on_commit(tx, event)
+        return ended
+
+    def _archive_memories(self, tx: Tx, session: AgentSession, status: SessionStatus, at: datetime) -> datetime | None:
+        match status:
+            case SessionStatus.COMPLETED | SessionStatus.FAILED:
+                is_done = self.memories.archive(tx, session.workspace_id, session.id, at=at, limit=MEMORY_BATCH_SIZE)
+                return None if is_done else at
+            case _:
+                return session.last_activity_at + MEMORY_GRACE_PERIOD
+
+    def _schedule_predecessor_memories(self, tx: Tx, ended: AgentSession, at: datetime) -> None:
+        """Have the memories put away of those whose work *ended* went on with."""
+        for session_id in {ended.resumed_from, ended.offered_id} - {None, ended.id}:
+            before = store.find_for_update(tx, ended.workspace_id, session_id) if session_id else None
+            if before is None or before.memories_due is None:
+                continue
+            handed = handoffs.find_by_session(tx, before.workspace_id, before.id)
+            if before.id == ended.resumed_from or (handed is not None and handed.taken_by == ended.id):
+                store.set_memories_due(tx, before.workspace_id, before.id, min(at, before.memories_due))
+
+
+class SessionEnder:
+    """Ends sessions for their agents."""
+
+    def __init__(self, *, db: Database, clock: Clock, memories: SessionMemoryStore, closer: SessionCloser) -> None:
+        self._db = db
+        self._clock = clock
+        self._memories = memories
+        self._closer = closer
+
+    async def end(self, caller: Caller, session_id: str, request: SessionEndRequest, *, expected: ExpectedETags = None) -> AgentSession:
+        """
+        End a session and return it; the same once more changes nothing.
+
+        Raises:
+            NotFound: There is none that *caller* may know of.
+            PermissionDenied: It is another agent's, or *caller* may not write memories and wants some promoted.
+            SessionEnded: It ended with another status, summary or hand-off.
+            PreconditionFailed: *expected* names another version of it.
+            ValidationFailed: What is to be promoted is no memory of the session.
+        """
+        now = self._clock()
+
+        def write(tx: Tx) -> AgentSession:
+            session = lock_session(tx, caller, session_id)
+            require_match("session", session.version, expected)
+            if not session.is_open:
+                if not _is_same_end(tx, session, request):
+                    raise SessionEnded(session)
+                return session
+            self._promote(tx, caller, session, request, now)
+            notes = request.handoff
+            if notes is None and request.status is SessionStatus.HANDED_OFF and request.summary is not None:
+                written = handoffs.find_by_session(tx, session.workspace_id, session.id)
+                notes = SessionNotes(summary=request.summary) if written is None else None
+            if notes is not None:
+                write_handoff(tx, session, notes, at=now)
+            if request.summary is not None:
+                session = replace(session, summary=request.summary)
+            return self._closer.close(tx, session, status=request.status, actor=EventActor.from_caller(caller, session.id), at=now)
+
+        return await self._db.write(write)
+
+    def _promote(self, tx: Tx, caller: Caller, session: AgentSession, request: SessionEndRequest, at: datetime) -> None:
+        if request.promote is False:
+            return
+        if not caller.has_scope(PROMOTE_SCOPE):
+            raise PermissionDenied(PROMOTE_SCOPE)
+        ids = None if request.promote is True else request.promote
+        if ids is not None:
+            unknown = self._memories.find_unknown(tx, session.workspace_id, session.id, ids)
+            if unknown:
+                raise ValidationFailed({"promote": [f"{each!r} is no session memory of this session" for each in unknown[:10]]})
+        self._memories.promote(tx, session.workspace_id, session.id, ids=ids, org=session.org, project=session.project, at=at)
+
+
+def _is_same_end(tx: Tx, session: AgentSession, request: SessionEndRequest) -> bool:
+    """Return whether *session* ended just as *request* asks for, so that nothing of it would be lost."""
+    if session.status is not request.status or session.end_reason is not None:
+        return False
+    if request.summary is not None and request.summary != session.summary:
+        return False
+    if request.handoff is None:
+        return True
+    written = handoffs.find_by_session(tx, session.workspace_id, session.id)
+    return written is not None and written.notes == request.handoff
+
+
+def lock_session(tx: Tx, caller: Caller, session_id: str) -> AgentSession:
+    """
+    Return a session that *caller* may work in, and let nobody else change it until this transaction ends.
+
+    Raises:
+        NotFound: There is none that *caller* may know of.
+        PermissionDenied: It is another agent's.
+    """
+    session = store.find_for_update(tx, caller.workspace_id, session_id)
+    if session is None or not can_read_session(caller, session):
+        raise NotFound("session", session_id)
+    require_agent(caller, session.agent_id)
+    return session
+
+
+def require_open_session(tx: Tx, caller: Caller, session_id: str, session: AgentSession | None) -> AgentSession:
+    """
+    Return *session*, an open one of the workspace, if *caller* may work in it; None: there is no such open one.
+
+    Raises:
+        NotFound, PermissionDenied: As `lock_session`.
+        SessionEnded: It is over.
+    """
+    if session is None:
+        raise SessionEnded(lock_session(tx, caller, session_id))
+    if not can_read_session(caller, session):
+        raise NotFound("session", session_id)
+    require_agent(caller, session.agent_id)
+    return session
+
+
+def touch_session(tx: Tx, caller: Caller, session_id: str, *, at: datetime) -> AgentSession:
+    """
+    Say that an open session is being worked in, and return it.
+
+    Raises:
+        NotFound, PermissionDenied, SessionEnded: As `require_open_session`.
+    """
+    return require_open_session(tx, caller, session_id, store.touch(tx, caller.workspace_id, session_id, at=at))
+
+
+def write_handoff(tx: Tx, session: AgentSession, notes: SessionNotes, *, at: datetime) -> None:
+    """Write the hand-off of *session*, instead of an earlier one; whoever writes one has taken what was offered (D-62)."""
+    handoffs.save(
+        tx,
+        Handoff(
+            session_id=session.id,
+            workspace_id=session.workspace_id,
+            plan_id=session.plan_id,
+            agent_id=session.agent_id,
+            notes=notes,
+            written_at=at,
+        ),
+    )
+    if session.offered_id is not None:
+        handoffs.mark_taken(tx, session.workspace_id, session.offered_id, taken_by=session.id, outcome=HandoffOutcome.OWN_HANDOFF, at=at)

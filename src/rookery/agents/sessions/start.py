@@ -1,0 +1,232 @@
+"""How sessions start: anew, in place of an open one, or as the successor of one that is over (D-62)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+
+from rookery.access.models import Caller
+from rookery.agents.errors import PlanArchived
+from rookery.agents.models.plans import EventActor, Plan, PlanAccessFilter, PlanStatus
+from rookery.agents.models.sessions import (
+    END_REASON_RESUMED,
+    END_REASON_SUPERSEDED,
+    AgentSession,
+    NewSession,
+    PreviousSessionState,
+    SessionResumeRequest,
+    SessionStatus,
+)
+from rookery.agents.plans.locking import get_plan
+from rookery.agents.sessions.end import SessionCloser
+from rookery.agents.sessions.errors import SessionActive, SessionResumed
+from rookery.agents.sessions.permissions import can_read_session, require_agent, require_org_and_project
+from rookery.agents.store import handoffs, session_events
+from rookery.agents.store import sessions as store
+from rookery.kernel.clock import Clock
+from rookery.kernel.db import Database, Tx
+from rookery.kernel.errors import Conflict, NotFound, ValidationFailed
+from rookery.kernel.events import AgentSessionStarted, EventBus
+from rookery.kernel.ids import IdFactory
+from rookery.kernel.preconditions import ExpectedETags, require_match
+
+
+class SessionStarter:
+    """Starts sessions."""
+
+    def __init__(self, *, db: Database, bus: EventBus, clock: Clock, ids: IdFactory, closer: SessionCloser) -> None:
+        self._db = db
+        self._bus = bus
+        self._clock = clock
+        self._ids = ids
+        self._closer = closer
+
+    async def start(self, caller: Caller, request: NewSession) -> AgentSession:
+        """
+        Start a session and return it.
+
+        Raises:
+            NotFound: There is no such plan.
+            PermissionDenied: It is for another agent, org or project than the key's.
+            PlanArchived: It can only be read.
+            SessionActive: The agent has an open session on the plan, and *takeover* was not said.
+            ValidationFailed: org or project are not the plan's.
+        """
+        now = self._clock()
+
+        def write(tx: Tx) -> AgentSession:
+            agent_id = request.agent_id or caller.agent_id or request.agent_type
+            if agent_id is None:
+                raise ValidationFailed({"agent_type": ["is required, or an agent_id: this key belongs to no agent"]})
+            require_agent(caller, agent_id)
+            plan = None if request.plan is None else _get_unarchived_plan(tx, caller, request.plan)
+            org, project = (request.org, request.project) if plan is None else _resolve_org_and_project(plan, request)
+            require_org_and_project(caller, org, project)
+            before = None if plan is None else self._take_over(tx, caller, plan.id, agent_id, takeover=request.takeover, at=now)
+            return self._store_session(
+                tx,
+                AgentSession(
+                    id=f"sess_{self._ids()}",
+                    workspace_id=caller.workspace_id,
+                    agent_id=agent_id,
+                    agent_type=request.agent_type or agent_id,
+                    key_id=caller.key_id,
+                    plan_id=None if plan is None else plan.id,
+                    org=org,
+                    project=project,
+                    status=SessionStatus.ACTIVE,
+                    goal=request.goal,
+                    context=request.context,
+                    started_at=now,
+                    last_activity_at=now,
+                ),
+                before,
+            )
+
+        return await self._write_with_retry(write)
+
+    async def resume(
+        self, caller: Caller, session_id: str, request: SessionResumeRequest, *, expected: ExpectedETags = None
+    ) -> AgentSession:
+        """
+        Start the successor of a session, which is over or is ended by this, and return it.
+
+        Raises:
+            NotFound: There is none that *caller* may know of.
+            PermissionDenied: The successor is for another agent than the key's, or the session is open and another agent's.
+            SessionActive: It is active, and *takeover* was not said; or the agent has another open one on the plan.
+            SessionResumed: It has a successor.
+            PreconditionFailed: *expected* names another version of it.
+        """
+        now = self._clock()
+
+        def write(tx: Tx) -> AgentSession:
+            was = store.find_for_update(tx, caller.workspace_id, session_id)
+            if was is None or not can_read_session(caller, was):
+                raise NotFound("session", session_id)
+            require_match("session", was.version, expected)
+            if was.resumed_by is not None:
+                raise SessionResumed(was.id, was.resumed_by)
+            agent_id = request.agent_id or caller.agent_id or was.agent_id
+            require_agent(caller, agent_id)
+            if was.is_open:
+                if agent_id != was.agent_id:
+                    require_agent(caller, was.agent_id)
+                if was.status is SessionStatus.ACTIVE and not request.takeover:
+                    raise SessionActive(was)
+                reason = END_REASON_RESUMED if was.status is SessionStatus.PAUSED else END_REASON_SUPERSEDED
+                was = self._closer.close(
+                    tx, was, status=SessionStatus.HANDED_OFF, actor=EventActor.from_caller(caller, was.id), at=now, reason=reason
+                )
+            if was.plan_id is not None:
+                _get_unarchived_plan(tx, caller, was.plan_id)
+                self._take_over(tx, caller, was.plan_id, agent_id, takeover=request.takeover, at=now)
+            return self._store_session(
+                tx,
+                AgentSession(
+                    id=f"sess_{self._ids()}",
+                    workspace_id=caller.workspace_id,
+                    agent_id=agent_id,
+                    agent_type=request.agent_type or was.agent_type,
+                    key_id=caller.key_id,
+                    plan_id=was.plan_id,
+                    org=was.org,
+                    project=was.project,
+                    status=SessionStatus.ACTIVE,
+                    goal=was.goal if request.goal is None else request.goal,
+                    context=was.context if request.context is None else request.context,
+                    started_at=now,
+                    last_activity_at=now,
+                ),
+                was,
+            )
+
+        return await self._write_with_retry(write)
+
+    async def load_previous_state(self, session: AgentSession) -> PreviousSessionState:
+        """Return what *session*, just started, is told of those before it."""
+        now = self._clock()
+
+        def read(tx: Tx) -> PreviousSessionState:
+            handoff = None if session.offered_id is None else handoffs.find_by_session(tx, session.workspace_id, session.offered_id)
+            checkpoint = None
+            if session.resumed_from is not None:
+                checkpoint = session_events.find_last_checkpoint(tx, session.workspace_id, session.resumed_from)
+            if checkpoint is None and session.plan_id is not None:
+                checkpoint = session_events.find_last_plan_checkpoint(tx, session.workspace_id, session.plan_id)
+            writer = None if checkpoint is None else store.find(tx, session.workspace_id, checkpoint.session_id)
+            return PreviousSessionState(
+                handoff=handoff,
+                handoff_age_s=0.0 if handoff is None else _compute_age_s(handoff.written_at, now),
+                checkpoint=checkpoint,
+                checkpoint_agent_id=None if writer is None else writer.agent_id,
+                checkpoint_age_s=0.0 if checkpoint is None else _compute_age_s(checkpoint.created_at, now),
+            )
+
+        return await self._db.read(read)
+
+    async def _write_with_retry(self, write: Callable[[Tx], AgentSession]) -> AgentSession:
+        try:
+            return await self._db.write(write)
+        except Conflict as error:
+            if type(error) is not Conflict:
+                raise
+        # Two began at the same moment, and the store let one through: now it is there to be told of.
+        return await self._db.write(write)
+
+    def _take_over(self, tx: Tx, caller: Caller, plan_id: str, agent_id: str, *, takeover: bool, at: datetime) -> AgentSession | None:
+        was = store.find_open_for_update(tx, caller.workspace_id, plan_id, agent_id)
+        if was is None:
+            return None
+        if not takeover:
+            raise SessionActive(was)
+        return self._closer.close(
+            tx, was, status=SessionStatus.HANDED_OFF, actor=EventActor.from_caller(caller, was.id), at=at, reason=END_REASON_SUPERSEDED
+        )
+
+    def _store_session(self, tx: Tx, session: AgentSession, predecessor: AgentSession | None) -> AgentSession:
+        offer = None if predecessor is None else handoffs.find_by_session(tx, session.workspace_id, predecessor.id)
+        if offer is None and session.plan_id is not None:
+            offer = handoffs.find_pending(tx, session.workspace_id, session.plan_id)
+        session = replace(
+            session,
+            resumed_from=None if predecessor is None else predecessor.id,
+            offered_id=None if offer is None else offer.session_id,
+        )
+        store.add(tx, session)
+        if predecessor is not None:
+            store.change(tx, replace(predecessor, resumed_by=session.id))
+        event = AgentSessionStarted(
+            workspace_id=session.workspace_id,
+            session_id=session.id,
+            agent_id=session.agent_id,
+            org=session.org,
+            project=session.project,
+            plan_id=session.plan_id,
+            at=session.started_at,
+        )
+        self._bus.publish_on_commit(tx, event)
+        return session
+
+
+def _get_unarchived_plan(tx: Tx, caller: Caller, name: str) -> Plan:
+    plan = get_plan(tx, PlanAccessFilter.from_caller(caller), name)
+    if plan.status is PlanStatus.ARCHIVED:
+        raise PlanArchived(plan.slug)
+    return plan
+
+
+def _resolve_org_and_project(plan: Plan, request: NewSession) -> tuple[str | None, str | None]:
+    wrong = {
+        name: [f"is {had!r} on this plan; leave it out"]
+        for name, had, wanted in (("org", plan.org, request.org), ("project", plan.project, request.project))
+        if wanted is not None and wanted != had
+    }
+    if wrong:
+        raise ValidationFailed(wrong)
+    return plan.org, plan.project
+
+
+def _compute_age_s(since: datetime, now: datetime) -> float:
+    return max(0.0, (now - since).total_seconds())

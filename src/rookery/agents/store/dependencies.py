@@ -1,0 +1,120 @@
+"""What depends on what, and what of it is not done yet; and how much of each phase is."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from sqlalchemy import bindparam, delete, exists, func, insert, or_, select
+from sqlalchemy.sql import ColumnElement
+
+from rookery.agents.models.plans import OPEN_TASK_STATUSES, PhaseStatus
+from rookery.agents.store.tables import dependencies, phases, tasks
+from rookery.kernel.db import Tx
+
+OPEN_TASK_STATUS_VALUES = sorted(OPEN_TASK_STATUSES)
+CLOSED_PHASE_STATUS_VALUES = [PhaseStatus.COMPLETED.value, PhaseStatus.SKIPPED.value]
+
+_other_phases = phases.alias("other")
+
+
+def is_unfinished(phase: ColumnElement[str], status: ColumnElement[str]) -> ColumnElement[bool]:
+    """Return the condition under which a phase still blocks others: it is open, and has a task that is, or none at all (D-60)."""
+    any_task = exists().where(tasks.c.phase_id == phase)
+    open_task = exists().where(tasks.c.phase_id == phase, tasks.c.status.in_(OPEN_TASK_STATUS_VALUES))
+    return status.not_in(CLOSED_PHASE_STATUS_VALUES) & or_(~any_task, open_task)
+
+
+_ADD = insert(dependencies)
+_BY_ITEMS = select(dependencies.c.item_id, dependencies.c.needs_id).where(dependencies.c.item_id.in_(bindparam("items", expanding=True)))
+_BY_PLAN = select(dependencies.c.item_id, dependencies.c.needs_id).where(dependencies.c.plan_id == bindparam("plan"))
+_OPEN_TASKS = (
+    select(tasks.c.id)
+    .select_from(tasks.join(phases, phases.c.id == tasks.c.phase_id))
+    .where(
+        tasks.c.id.in_(bindparam("ids", expanding=True)),
+        tasks.c.status.in_(OPEN_TASK_STATUS_VALUES),
+        phases.c.status.not_in(CLOSED_PHASE_STATUS_VALUES),
+    )
+)
+_UNFINISHED_PHASES = select(_other_phases.c.id).where(
+    _other_phases.c.id.in_(bindparam("ids", expanding=True)), is_unfinished(_other_phases.c.id, _other_phases.c.status)
+)
+_DELETE_OF_ITEM = delete(dependencies).where(dependencies.c.item_id == bindparam("item"))
+_DELETE_WITH_ITEMS = delete(dependencies).where(
+    or_(dependencies.c.item_id.in_(bindparam("items", expanding=True)), dependencies.c.needs_id.in_(bindparam("items", expanding=True)))
+)
+_TASK_COUNTS = (
+    select(tasks.c.plan_id, tasks.c.phase_id, tasks.c.status, func.count().label("found"))
+    .where(tasks.c.plan_id.in_(bindparam("plans", expanding=True)))
+    .group_by(tasks.c.plan_id, tasks.c.phase_id, tasks.c.status)
+)
+_TASK_COUNTS_OF_PHASE = (
+    select(tasks.c.plan_id, tasks.c.phase_id, tasks.c.status, func.count().label("found"))
+    .where(tasks.c.phase_id == bindparam("phase"))
+    .group_by(tasks.c.plan_id, tasks.c.phase_id, tasks.c.status)
+)
+
+_MAX_IDS_PER_STATEMENT = 500
+"""SQLite takes 32,766 parameters, PostgreSQL 65,535; this many read as quickly one statement as another."""
+
+
+def add(tx: Tx, workspace_id: int, plan_id: str, pairs: Iterable[tuple[str, str]]) -> None:
+    """Store that the first of each of *pairs* depends on the second; they are new."""
+    rows = [{"item_id": item, "needs_id": other, "workspace_id": workspace_id, "plan_id": plan_id} for item, other in pairs]
+    tx.execute_many(_ADD, rows)
+
+
+def replace(tx: Tx, workspace_id: int, plan_id: str, item_id: str, depends_on_ids: Collection[str]) -> None:
+    """Let *item_id* depend on *depends_on_ids* and nothing else."""
+    tx.execute(_DELETE_OF_ITEM, {"item": item_id})
+    add(tx, workspace_id, plan_id, [(item_id, other) for other in depends_on_ids])
+
+
+def remove_items(tx: Tx, items: Sequence[str]) -> None:
+    """Delete every dependency of *items* and on them."""
+    for start in range(0, len(items), _MAX_IDS_PER_STATEMENT):
+        tx.execute(_DELETE_WITH_ITEMS, {"items": items[start : start + _MAX_IDS_PER_STATEMENT]})
+
+
+def list_by_items(tx: Tx, items: Sequence[str]) -> Mapping[str, list[str]]:
+    """Return on what each of *items* depends; one that depends on nothing is left out."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for start in range(0, len(items), _MAX_IDS_PER_STATEMENT):
+        for row in tx.fetch_all(_BY_ITEMS, {"items": items[start : start + _MAX_IDS_PER_STATEMENT]}):
+            found[row.text("item_id")].append(row.text("needs_id"))
+    return found
+
+
+def list_by_plan(tx: Tx, plan_id: str) -> Mapping[str, list[str]]:
+    """Return every dependency of the plan: of tasks on tasks, of phases on phases."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for row in tx.fetch_all(_BY_PLAN, {"plan": plan_id}):
+        found[row.text("item_id")].append(row.text("needs_id"))
+    return found
+
+
+def filter_open_tasks(tx: Tx, ids: Sequence[str]) -> set[str]:
+    """Return those of *ids* that are tasks not done, in phases that are not closed."""
+    found = set[str]()
+    for start in range(0, len(ids), _MAX_IDS_PER_STATEMENT):
+        found |= {row.text("id") for row in tx.fetch_all(_OPEN_TASKS, {"ids": ids[start : start + _MAX_IDS_PER_STATEMENT]})}
+    return found
+
+
+def filter_unfinished_phases(tx: Tx, ids: Sequence[str]) -> set[str]:
+    """Return those of *ids* that are phases not done."""
+    return {row.text("id") for row in tx.fetch_all(_UNFINISHED_PHASES, {"ids": ids})} if ids else set()
+
+
+def count_tasks_by_status(tx: Tx, plan_ids: Sequence[str]) -> Mapping[str, Mapping[str, Mapping[str, int]]]:
+    """Return how many tasks each phase of each plan has in each status; a phase without tasks is left out."""
+    found: dict[str, dict[str, dict[str, int]]] = defaultdict(lambda: defaultdict(dict))
+    for row in tx.fetch_all(_TASK_COUNTS, {"plans": plan_ids}):
+        found[row.text("plan_id")][row.text("phase_id")][row.text("status")] = row.integer("found")
+    return found
+
+
+def count_phase_tasks_by_status(tx: Tx, phase_id: str) -> Mapping[str, int]:
+    """Return how many tasks the phase has in each status."""
+    return {row.text("status"): row.integer("found") for row in tx.fetch_all(_TASK_COUNTS_OF_PHASE, {"phase": phase_id})}

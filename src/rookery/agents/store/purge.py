@@ -1,0 +1,20 @@
+"""Deleting all agent work of a workspace."""
+
+from __future__ import annotations
+
+from sqlalchemy import bindparam, delete, select
+
+from rookery.agents.store.session_tables import handoffs, session_events, sessions
+from rookery.agents.store.tables import checkpoints, dependencies, phases, plan_events, plans, tasks
+from rookery.kernel.db import Tx
+
+_PLAN_IDS = select(plans.c.id).where(plans.c.workspace_id == bindparam("of_workspace"))
+_DELETES = [
+    *(delete(table).where(table.c.plan_id.in_(_PLAN_IDS)) for table in (plan_events, checkpoints, dependencies, tasks, phases)),
+    *(delete(table).where(table.c.workspace_id == bindparam("of_workspace")) for table in (plans, session_events, handoffs, sessions)),
+]
+
+
+def purge(tx: Tx, workspace_id: int) -> int:
+    """Delete every plan and session of *workspace_id* with all that is in it; return how many rows there were."""
+    return sum(tx.execute(statement, {"of_workspace": workspace_id}) for statement in _DELETES)

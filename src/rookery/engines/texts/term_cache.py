@@ -1,0 +1,301 @@
+"""
+Questions to a large store: answered from the cache (`terms`), and from `texts.db` for what came since.
+
+SQLite scores every document that has a word, at about a microsecond each: with a million of them, and words that one in ten has, a
+question takes a second. Passing over common words (`frequencies`) makes that bearable and loses some of the best; the cache scores
+all of them in milliseconds. Its order is as good, not the same: stems are a newer Porter's, and how rare two words side by side are
+is reckoned from each. On the development half of LoCoMo's turns, by keywords alone: MRR 50.0, and 49.3 by SQLite; hybrid 50.4 and 50.6.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import shutil
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import structlog
+import tantivy
+
+from rookery.engines.texts.fts_query import FtsQuery
+from rookery.engines.texts.term_index import CacheError, TermIndex, TermSnapshot, TextRow
+from rookery.engines.texts.visible_rows import filter_visible, rows_to_json
+from rookery.memory.models import AccessFilter
+
+T = TypeVar("T")
+
+MIN_DOCUMENTS = 20_000
+"""So many documents were written before there is a cache: below, SQLite is quick enough."""
+
+MAX_NEW_DOCUMENTS = 1_000
+"""More documents than these that the cache does not have yet are not looked through one by one: SQLite answers then."""
+
+_MIN_MATCHING_DOCUMENTS = 2_000
+"""A question whose words fewer documents have is SQLite's, which scores each as it is."""
+
+_MIN_UNFILTERED_SHARE = 0.5
+_OVERFETCH_FACTOR, _OVERFETCH_EXTRA, _REFETCH_FACTOR, _PAIRED_FACTOR = 1.1, 10, 4, 1
+"""
+So many times the wanted are taken, and some, and so many times more if too few of them may be seen; in so many pairs of words
+are looked for.
+"""
+
+_MAX_READ_CHARS = 6_000
+"""Characters of a text in which pairs are looked for, and of a new one words."""
+
+_POLL_INTERVAL_S = 0.25
+_UPDATE_AFTER_ROWS, _UPDATE_DELAY_S = 250, 5.0
+"""The cache is brought up to date when so many documents came, or so long after the first one."""
+
+_ROWS_PER_BATCH, _ROWS_PER_COMMIT = 200, 50_000
+_BATCH_PAUSE_S = 0.002
+"""Between two lots of rows: adding them holds the interpreter lock."""
+
+_MIN_FREE_BYTES = 1024**3
+"""So much of the disk is left free: D-17 refuses writes under half of it."""
+
+_CLOSE_TIMEOUT_S = 10.0
+_RETRY_DELAY_S = 60.0
+"""After a failure, or where the disk is nearly full, the cache is tried again so much later."""
+
+_MAX_ROW = "SELECT coalesce(max(id), 0) FROM document"
+_LAST_ROW = "SELECT value FROM counter WHERE name = 'last_row'"
+_SET_COVERED = "UPDATE counter SET value = max(value, ?) WHERE name = 'covers'"
+_ROWS = "SELECT id, content, context, tokens FROM document WHERE id > ? AND id <= ? ORDER BY id LIMIT ?"
+_NEWER = "SELECT rowid FROM fts WHERE fts MATCH ? AND rowid > ?"
+_TEXTS = """
+SELECT d.id, substr(d.content, 1, ?), d.context FROM json_each(?) AS found CROSS JOIN document AS d ON d.id = found.value
+"""
+_DELETED_ROWS = "SELECT row FROM gone ORDER BY row LIMIT 20000"
+_CLEAR_DELETED_ROWS = "DELETE FROM gone WHERE row IN (SELECT value FROM json_each(?))"
+
+_log = structlog.stdlib.get_logger("rookery.texts")
+
+
+class TermCache:
+    """
+    The cache of one `texts.db`, kept up to date by a thread of its own.
+
+    Args:
+        folder: Where it is; what else is there belongs to a `texts.db` that is no more.
+        read: Runs work with a connection that only reads.
+        write: Runs work in a transaction.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        context_weight: float,
+        read: Callable[[Callable[[sqlite3.Connection], object]], object],
+        write: Callable[[Callable[[sqlite3.Connection], object]], object],
+    ) -> None:
+        self._folder = folder
+        self._context_weight = context_weight
+        self._read = read
+        self._write = write
+        self._index: TermIndex | None = None
+        self._snapshot: TermSnapshot | None = None
+        self._damaged_snapshot: TermSnapshot | None = None
+        self._meta_mtime_ns = 0
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to keep it up to date, and open what there is: the first question may be next; twice is as once."""
+        if self._thread is None:
+            with contextlib.suppress(CacheError, sqlite3.Error):  # the thread meets it too, and mends it
+                self._refresh()
+            self._thread = threading.Thread(target=self._run, name="texts-cache", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """End that; blocks until what was begun is committed, which takes a second or two of a very large store."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(_CLOSE_TIMEOUT_S)
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Tell whether the cache has all that was put; also True of a store that is too small for one."""
+        return self._count_new() == 0
+
+    def search(
+        self, connection: sqlite3.Connection, query: FtsQuery, access_filter: AccessFilter, limit: int
+    ) -> list[tuple[float, str]] | None:
+        """Return scores, the lower the better, and memory ids of the best documents; None: ask SQLite."""
+        snapshot = self._snapshot
+        if snapshot is None or query.is_too_wide or not query.words:
+            return None
+        new = connection.execute(_MAX_ROW).fetchone()[0] - snapshot.last_row
+        if new > MAX_NEW_DOCUMENTS:
+            return None
+        try:
+            share = min(1.0, snapshot.compute_share(query.required_tokens[0]))
+            number = sum(map(snapshot.count_rows, query.words))
+            if number <= _MIN_MATCHING_DOCUMENTS or number * share + new < limit:
+                return None
+            return self._search(connection, snapshot, query, access_filter, limit, share=share)
+        except CacheError as error:
+            _log.warning("texts.cache_failed", reason=str(error))
+            self._snapshot, self._damaged_snapshot = None, snapshot
+            return None
+
+    def _search(
+        self,
+        connection: sqlite3.Connection,
+        snapshot: TermSnapshot,
+        query: FtsQuery,
+        access_filter: AccessFilter,
+        limit: int,
+        *,
+        share: float,
+    ) -> list[tuple[float, str]] | None:
+        by_owner = query.is_unfiltered and share >= _MIN_UNFILTERED_SHARE
+        needed = () if by_owner else query.required_tokens
+        scores, ids = dict[int, float](), dict[int, str]()
+        most = math.ceil(_OVERFETCH_FACTOR * limit / (share if by_owner else 1.0)) + _OVERFETCH_EXTRA
+        for _ in range(2):
+            scores = snapshot.search(query.words, needed, most)
+            ids = filter_visible(connection, scores, access_filter, checks_owner=by_owner)
+            if len(ids) >= limit or len(scores) < most:
+                break
+            most *= _REFETCH_FACTOR
+        new = self._load_new_texts(connection, snapshot, query)
+        newer = filter_visible(connection, new, access_filter, checks_owner=False) if new else {}
+        if len(ids) + len(newer) < limit:
+            return None
+        scores = {row: scores[row] for row in ids} | snapshot.score_texts(query.words, {row: new[row] for row in newer})
+        ids |= newer
+        # Scores come best first: further down no pair of words makes one of the best any more.
+        near = sorted(scores, key=lambda row: -scores[row])[: _PAIRED_FACTOR * limit] if query.pairs else []
+        together = snapshot.score_pairs(query.pairs, {row: text for row, (text, _) in _load_texts(connection, near).items()})
+        return [(-(scores[row] + together.get(row, 0.0)), memory_id) for row, memory_id in ids.items()]
+
+    def _load_new_texts(self, connection: sqlite3.Connection, snapshot: TermSnapshot, query: FtsQuery) -> dict[int, tuple[str, str]]:
+        """Return what the cache does not have yet of what *query* finds."""
+        if connection.execute(_MAX_ROW).fetchone()[0] <= snapshot.last_row:
+            return {}
+        return _load_texts(
+            connection, [row for (row,) in connection.execute(_NEWER, (query.to_expression(query.words), snapshot.last_row))]
+        )
+
+    def _run(self) -> None:
+        changed_s: float | None = None
+        while not self._stop.wait(_POLL_INTERVAL_S):
+            try:
+                damaged, self._damaged_snapshot = self._damaged_snapshot, None
+                if damaged is not None:
+                    # It opens as if nothing were wrong, so that it would be taken for whole again.
+                    raise CacheError("a question met damage in it")  # noqa: TRY301 - thrown away below, as all that is damaged
+                self._refresh()
+                new = self._count_new()
+                changed_s = (changed_s or time.monotonic()) if new else None
+                if changed_s is not None and (new >= _UPDATE_AFTER_ROWS or time.monotonic() - changed_s >= _UPDATE_DELAY_S):
+                    changed_s = None
+                    if self._has_room():
+                        self._update()
+                    else:
+                        _log.warning("texts.cache_waits", reason=f"{_MIN_FREE_BYTES:,} bytes of the disk must be free to go on with it")
+                        self._stop.wait(_RETRY_DELAY_S)
+            except Exception as error:  # noqa: BLE001 - it is a cache: whatever it was, SQLite answers, and it is tried again
+                _log.warning("texts.cache_failed", reason=f"{type(error).__name__}: {error}")
+                self._snapshot = self._index = None
+                self._meta_mtime_ns = 0
+                if isinstance(error, CacheError):
+                    shutil.rmtree(self._folder, ignore_errors=True)
+                self._stop.wait(_RETRY_DELAY_S)
+
+    def _count_new(self) -> int:
+        """Return how many rows came or went since the cache was brought up to date; 0 also in a store too small for one."""
+        upto = 0 if self._snapshot is None else self._snapshot.last_row
+
+        def count(connection: sqlite3.Connection) -> int:
+            (ever,) = connection.execute(_LAST_ROW).fetchone()
+            (last,) = connection.execute(_MAX_ROW).fetchone()
+            (gone,) = connection.execute("SELECT count(*) FROM gone").fetchone()
+            return max(0, int(last) - upto) + int(gone) if ever >= MIN_DOCUMENTS else 0
+
+        return self._run_read(count)
+
+    def _refresh(self) -> None:
+        """Look at what this or another process added meanwhile, or whether it was deleted, as `erasing` does."""
+        if self._index is not None and not (self._folder / "meta.json").exists():
+            self._snapshot = self._index = None
+            self._meta_mtime_ns = 0
+        with contextlib.suppress(OSError):
+            at_ns = (self._folder / "meta.json").stat().st_mtime_ns
+            if at_ns != self._meta_mtime_ns:
+                snapshot = self._open_index().take_snapshot()
+                if snapshot.last_row > self._run_read(lambda connection: int(connection.execute(_LAST_ROW).fetchone()[0])):
+                    raise CacheError("it is newer than texts.db, which was put back as it once was")
+                self._snapshot, self._meta_mtime_ns = snapshot, at_ns
+
+    def _open_index(self) -> TermIndex:
+        if self._index is None:
+            for other in self._folder.parent.glob("*"):
+                if other != self._folder:
+                    shutil.rmtree(other, ignore_errors=True)
+            self._index = TermIndex(self._folder, context_weight=self._context_weight)
+        return self._index
+
+    def _has_room(self) -> bool:
+        folder = next(each for each in self._folder.parents if each.exists())
+        return shutil.disk_usage(folder).free >= _MIN_FREE_BYTES
+
+    def _update(self) -> None:
+        terms = self._open_index()
+        writer = terms.open_writer()
+        if writer is None:
+            return
+        started_s, upto = time.monotonic(), terms.take_snapshot().last_row
+        last = self._run_read(lambda connection: int(connection.execute(_MAX_ROW).fetchone()[0]))
+        # Said first: whoever takes out a row from now on leaves word of it.
+        self._write(lambda connection: connection.execute(_SET_COVERED, (last,)))
+        uncommitted = added = 0
+        for rows in self._iter_rows(upto, last):
+            for row in rows:
+                terms.add(writer, row)
+            added += len(rows)
+            uncommitted += len(rows)
+            if uncommitted >= _ROWS_PER_COMMIT:
+                writer.commit()
+                uncommitted = 0
+            if self._stop.wait(_BATCH_PAUSE_S):
+                break
+        self._delete_rows(terms, writer)
+        writer.wait_merging_threads()
+        self._snapshot = terms.take_snapshot()
+        if added >= _ROWS_PER_COMMIT:
+            _log.info("texts.cache_built", documents=added, seconds=round(time.monotonic() - started_s, 1))
+
+    def _delete_rows(self, terms: TermIndex, writer: tantivy.IndexWriter) -> None:
+        gone = self._run_read(lambda connection: [int(row) for (row,) in connection.execute(_DELETED_ROWS)])
+        for row in gone:
+            terms.delete(writer, row)
+        writer.commit()
+        if gone:
+            self._write(lambda connection: connection.execute(_CLEAR_DELETED_ROWS, (rows_to_json(gone),)))
+
+    def _iter_rows(self, upto: int, last: int) -> Iterator[list[TextRow]]:
+        while True:
+            found = self._run_read(lambda connection, upto=upto: connection.execute(_ROWS, (upto, last, _ROWS_PER_BATCH)).fetchall())
+            if not found:
+                return
+            yield [TextRow(id=row, content=content, context=context, tokens=tokens) for row, content, context, tokens in found]
+            upto = found[-1][0]
+
+    def _run_read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        found = list[T]()
+        self._read(lambda connection: found.append(work(connection)))
+        return found[0]
+
+
+def _load_texts(connection: sqlite3.Connection, rows: Iterable[int]) -> dict[int, tuple[str, str]]:
+    found = connection.execute(_TEXTS, (_MAX_READ_CHARS, rows_to_json(rows))).fetchall()
+    return {row: (content, context) for row, content, context in found}

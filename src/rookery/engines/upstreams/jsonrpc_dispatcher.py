@@ -1,0 +1,173 @@
+"""
+Our requests to a server over its pipes, from the caller's task to the pipe and back.
+
+The SDK's dispatcher makes two streams, a cancel scope, a clock and a span of each request, and models of it and its answer: most of
+the CPU that a call takes here. It still has its own requests, and all that the server says and asks by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Mapping
+from typing import Protocol
+
+import anyio
+import mcp_types as types
+import orjson
+import structlog
+from mcp import MCPError
+from mcp.shared.dispatcher import CallOptions, ProgressFnT, coerce_request_id
+from mcp_types import ErrorData, JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
+
+from rookery.engines.upstreams.mcp_session import UnsentError
+from rookery.kernel.tracing import propagation_headers
+from rookery.tools.models import JsonObject
+
+_FIRST_REQUEST_ID = 1 << 30
+"""Ids from here on are ours; the SDK counts its own from 1."""
+
+_log = structlog.stdlib.get_logger("rookery.tools")
+
+
+class LineWriter(Protocol):
+    """Where the lines go."""
+
+    def write_line(self, data: bytes) -> None:
+        """Send one line, or raise ClosedResourceError: not a byte of it was taken."""
+        ...
+
+    async def wait_writable(self) -> None:
+        """Wait while the pipe is full."""
+        ...
+
+
+class JsonRpcDispatcher:
+    """Requests under way; `send_raw_request` is that of the SDK's dispatcher, `handle` is told of all that comes."""
+
+    def __init__(self, writer: LineWriter) -> None:
+        self._writer = writer
+        self._last_id = _FIRST_REQUEST_ID
+        self._pending: dict[int, asyncio.Future[JsonObject | ErrorData]] = {}
+        self._on_progress: dict[int, ProgressFnT] = {}
+        self._progress_tasks = set[asyncio.Future[None]]()
+        self._is_ended = False
+
+    async def send_raw_request(self, method: str, params: Mapping[str, object] | None, opts: CallOptions | None = None) -> JsonObject:
+        """
+        Return what the server answers; a caller that is cancelled cancels the request there.
+
+        Raises:
+            MCPError: It answered with an error, or will not answer any more.
+            Unsent: The request surely did not reach it.
+        """
+        number = self._last_id = self._last_id + 1
+        on_progress = (opts or {}).get("on_progress")
+        line = _request_line(number, method, dict(params or {}), has_progress=on_progress is not None)
+        future = self._pending[number] = asyncio.get_running_loop().create_future()
+        if on_progress is not None:
+            self._on_progress[number] = on_progress
+        try:
+            if self._is_ended:
+                raise UnsentError
+            try:
+                self._writer.write_line(line)
+            except anyio.ClosedResourceError:
+                raise UnsentError from None
+            await self._writer.wait_writable()
+            outcome = await future
+        except asyncio.CancelledError:
+            with contextlib.suppress(anyio.ClosedResourceError):
+                self._writer.write_line(_CANCELLED % number)
+            raise
+        finally:
+            del self._pending[number]
+            self._on_progress.pop(number, None)
+        if isinstance(outcome, ErrorData):
+            raise MCPError(code=outcome.code, message=outcome.message, data=outcome.data)
+        return outcome
+
+    def handle(self, message: JSONRPCMessage) -> bool:
+        """Take *message* if it is of a request of ours, also of one that nobody waits for any more; to be called in order of arrival."""
+        if isinstance(message, JSONRPCNotification):
+            return message.method == "notifications/progress" and message.params is not None and self._handle_progress(message.params)
+        return self.handle_response(message)
+
+    def handle_response(self, message: JSONRPCMessage) -> bool:
+        """Do as `handle`, of answers alone."""
+        if isinstance(message, JSONRPCResponse):
+            return self._resolve(message.id, message.result)
+        return isinstance(message, JSONRPCError) and self._resolve(message.id, message.error)
+
+    def end(self) -> None:
+        """Let nobody wait any more: no message will come."""
+        self._is_ended = True
+        for future in self._pending.values():
+            if not future.done():
+                future.set_result(_CLOSED)
+        for telling in self._progress_tasks:
+            telling.cancel()
+
+    def _resolve(self, request_id: types.RequestId | None, outcome: JsonObject | ErrorData) -> bool:
+        number = _own_request_id(request_id)
+        if number is None:
+            return False
+        future = self._pending.get(number)
+        if future is not None and not future.done():
+            future.set_result(outcome)
+        return True
+
+    def _handle_progress(self, params: Mapping[str, object]) -> bool:
+        number = _own_request_id(params.get("progressToken"))
+        if number is None:
+            return False
+        on_progress, done = self._on_progress.get(number), _to_float(params.get("progress"))
+        if on_progress is not None and done is not None:
+            message = params.get("message")
+            told = on_progress(done, _to_float(params.get("total")), message if isinstance(message, str) else None)
+            # In a task: the server's next word does not wait until this caller has heard it.
+            telling = asyncio.ensure_future(_run_progress_callback(told))
+            self._progress_tasks.add(telling)
+            telling.add_done_callback(self._progress_tasks.discard)
+        return True
+
+
+_CLOSED = ErrorData(code=types.CONNECTION_CLOSED, message="Connection closed")
+_CANCELLED = (
+    b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d,"reason":"The caller left, or the time is over."}}\n'
+)
+
+
+def _request_line(number: int, method: str, params: JsonObject, *, has_progress: bool) -> bytes:
+    trace = propagation_headers()
+    if has_progress or trace:
+        given = params.get("_meta")
+        meta: JsonObject = {**given} if isinstance(given, Mapping) else {}
+        if has_progress:
+            meta["progressToken"] = number
+        meta.update(trace)
+        params["_meta"] = meta
+    try:
+        return orjson.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}, option=orjson.OPT_APPEND_NEWLINE)
+    except TypeError:  # integers past 64 bits, for one, which JSON has and orjson has not
+        request = JSONRPCRequest(jsonrpc="2.0", id=number, method=method, params=params)
+        return request.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+
+
+def _own_request_id(request_id: object) -> int | None:
+    """Return the number of a request of ours; some servers send it back as text."""
+    if isinstance(request_id, bool) or not isinstance(request_id, (int, str)):
+        return None
+    number = coerce_request_id(request_id)
+    return number if isinstance(number, int) and number > _FIRST_REQUEST_ID else None
+
+
+def _to_float(value: object) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+async def _run_progress_callback(callback: Awaitable[None]) -> None:
+    try:
+        await callback
+    except Exception:  # noqa: BLE001 - what a caller makes of a notice must not end the session
+        _log.exception("tools.progress_failed")

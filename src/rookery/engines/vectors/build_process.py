@@ -1,0 +1,92 @@
+"""Has the files of large workspaces built, one at a time, each by a process of its own that does not outlive this one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import os
+import sys
+
+import structlog
+
+from rookery.engines.vectors.ivf_build import EXIT_BUSY, BuildRequest
+
+_TERM_GRACE_S = 5.0
+_log = structlog.stdlib.get_logger("rookery.vectors")
+
+_THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def _build_environment() -> dict[str, str]:
+    """Return what the process is told: nothing of Rookery's settings, some of which are secrets."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("ROOKERY_")} | dict.fromkeys(_THREAD_VARIABLES, "1")
+
+
+class BuildOutcome(enum.Enum):
+    """How a build ended; what failed was logged."""
+
+    DONE = enum.auto()
+    ELSEWHERE = enum.auto()
+    """Another process is building."""
+    FAILED = enum.auto()
+
+
+class BuildProcess:
+    """The process that builds, if there is one. All of it runs on one event loop."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._process: asyncio.subprocess.Process | None = None
+        self._is_closed = False
+
+    async def run(self, order: BuildRequest) -> BuildOutcome:
+        """Build what *order* says."""
+        async with self._lock:
+            if self._is_closed:
+                return BuildOutcome.FAILED
+            try:
+                self._process = process = await asyncio.create_subprocess_exec(
+                    sys.executable,
+                    "-m",
+                    "rookery.engines.vectors.ivf_build",
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.DEVNULL,
+                    stderr=asyncio.subprocess.PIPE,
+                    env=_build_environment(),
+                )
+            except OSError as error:
+                _log.warning("lists of vectors not built", workspace_id=order.workspace_id, reason=str(error))
+                return BuildOutcome.FAILED
+            if process.stdin is None or process.stderr is None:
+                raise RuntimeError("the pipes were asked for")
+            try:
+                process.stdin.write(order.to_json_line() + b"\n")
+                said = await process.stderr.read()
+                code = await process.wait()
+            finally:
+                await self._end(process)
+            if code not in {0, EXIT_BUSY} and not self._is_closed:
+                lines = said.decode(errors="replace").strip().splitlines()
+                _log.warning("lists of vectors not built", workspace_id=order.workspace_id, reason=lines[-1] if lines else f"exit {code}")
+            return {0: BuildOutcome.DONE, EXIT_BUSY: BuildOutcome.ELSEWHERE}.get(code, BuildOutcome.FAILED)
+
+    async def close(self) -> None:
+        """End the process that builds; what it has not finished is begun anew some other time."""
+        self._is_closed = True
+        if self._process is not None:
+            await self._end(self._process)
+
+    async def _end(self, process: asyncio.subprocess.Process) -> None:
+        if process.stdin is not None:
+            process.stdin.close()
+        if process.returncode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), _TERM_GRACE_S)
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()

@@ -1,0 +1,59 @@
+"""A record store whose writes are counted, timed and traced."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from rookery.kernel.db.database import Database
+from rookery.kernel.db.transaction import Dialect, Tx
+from rookery.kernel.metrics import MetricDescription, Metrics, MetricSample, MetricSource
+from rookery.kernel.tracing import start_span
+
+T = TypeVar("T")
+
+
+class InstrumentedDatabase:
+    """`Database` as *db* is it; reads pass through."""
+
+    def __init__(self, db: Database, metrics: Metrics) -> None:
+        self._db = db
+        self._pending = 0
+        self._durations = metrics.add_histogram(
+            "rookery_database_write_duration_seconds", "A transaction, from when it was asked for to its commit; waiting in line included."
+        )
+        metrics.add_source(MetricSource(name="database writes", metrics=_METRICS, read=self._samples))
+
+    @property
+    def dialect(self) -> Dialect:
+        return self._db.dialect
+
+    async def write(self, work: Callable[[Tx], T]) -> T:
+        started = time.perf_counter()
+        self._pending += 1
+        try:
+            with start_span("database write"):
+                return await self._db.write(work)
+        finally:
+            self._pending -= 1
+            self._durations.observe(time.perf_counter() - started)
+
+    async def read(self, work: Callable[[Tx], T]) -> T:
+        return await self._db.read(work)
+
+    async def lookup(self, work: Callable[[Tx], T]) -> T:
+        return await self._db.lookup(work)
+
+    async def close(self) -> None:
+        await self._db.close()
+
+    async def _samples(self) -> Sequence[MetricSample]:
+        return [("rookery_database_writes_pending", (), self._pending)]
+
+
+_METRICS = (
+    MetricDescription(
+        name="rookery_database_writes_pending", kind="gauge", help_text="Transactions of this process that are not committed yet."
+    ),
+)

@@ -1,0 +1,253 @@
+"""The one middleware around every route: request ids, hosts, origins, the headers of each answer (D-09, D-11)."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import cast
+from urllib.parse import urlsplit
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from rookery.kernel import tracing
+from rookery.kernel.errors import RookeryError
+from rookery.kernel.http.access_log import UNMATCHED_ROUTE, RequestMetrics
+from rookery.kernel.http.responses import ERROR_FORMAT, CrossSiteCredentials, ErrorFormat, HostNotAllowed, RouteNotFound, error_response
+from rookery.kernel.http.routes import RequestGuard, RouteEndpoint, method_not_allowed
+from rookery.kernel.ids import new_request_id
+from rookery.kernel.metrics import Metrics
+from rookery.kernel.redaction import redact
+from rookery.kernel.request_context import CURRENT_REQUEST, RequestContext
+
+_REQUEST_ID = re.compile(rb"(?!.*(?:(?:sk_(?:live|test)|whsec)_|ak_[A-Za-z0-9]{32}))[A-Za-z0-9._-]{1,128}")
+"""D-11, but for what holds a key: an id is shown, logged and stored."""
+
+_FIXED_HEADERS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
+_RATE_LIMIT_PREFIX = b"x-ratelimit-"
+_UNROUTED_STATUSES = frozenset({404, 405})
+"""Statuses by which no route answers: who asks has not been admitted then."""
+_MAX_PATH_SEGMENTS = 200
+_MIN_FAILURE_STATUS = 500
+"""From here on it is the server's: only then is a span one that failed (OpenTelemetry's conventions for HTTP)."""
+
+Headers = list[tuple[bytes, bytes]]
+
+
+class _EdgeHeaders:
+    """The headers that concern every route, found in one pass."""
+
+    __slots__ = ("dest", "has_basic", "host", "mode", "origin", "request_id", "site")
+
+    def __init__(self) -> None:
+        self.host: bytes | None = None
+        self.request_id: bytes | None = None
+        self.origin: bytes | None = None
+        self.site: bytes | None = None
+        self.mode: bytes | None = None
+        self.dest: bytes | None = None
+        self.has_basic = False
+
+    def add(self, name: bytes, value: bytes) -> None:
+        """Keep *value* if *name* is one of them; of repeated ones the last."""
+        if name == b"host":
+            self.host = value
+        elif name == b"authorization":
+            self.has_basic = self.has_basic or value[:6].lower() == b"basic "
+        elif name == b"x-request-id":
+            self.request_id = value
+        elif name == b"origin":
+            self.origin = value
+        elif name == b"sec-fetch-site":
+            self.site = value
+        elif name == b"sec-fetch-mode":
+            self.mode = value
+        elif name == b"sec-fetch-dest":
+            self.dest = value
+
+    def is_navigation(self, method: str) -> bool:
+        """
+        Tell whether a browser opens an address in a window of its own: a link was followed, of whatever site.
+
+        The site that the link is on sees nothing of the answer, and a GET changes nothing. What a page loads or embeds is none, and
+        neither is a form.
+        """
+        return method == "GET" and self.origin is None and self.mode == b"navigate" and self.dest == b"document"
+
+
+class EdgeMiddleware:
+    """
+    The server's ASGI application for HTTP: what concerns every route happens here once.
+
+    Args:
+        endpoints_by_path: Endpoints of paths without parameters, by path, then method.
+        router: Matches the rest.
+        hosts: Host names that are ours, lower case, without ports.
+        origins: Origins that are ours (scheme://host[:port]).
+        public_url: Given a path, the address under which we show it (D-01); links are made with it.
+        error_format: Given a method and a path, the format of that route's errors; None: D-10's.
+        request_metrics: Counts each request; None: one of its own, which nobody sees.
+        tracer: Where spans go; None: nothing is traced.
+    """
+
+    def __init__(
+        self,
+        *,
+        endpoints_by_path: Mapping[str, Mapping[str, RouteEndpoint]],
+        router: ASGIApp,
+        hosts: Iterable[str],
+        origins: Iterable[str],
+        public_url: Callable[[str], str],
+        guard: RequestGuard | None = None,
+        error_format: Callable[[str, str], ErrorFormat | None] | None = None,
+        request_metrics: RequestMetrics | None = None,
+        tracer: tracing.Tracer | None = None,
+    ) -> None:
+        self._endpoints_by_path = endpoints_by_path
+        self._router = router
+        self._hosts = frozenset(host.lower() for host in hosts)
+        self._origins = frozenset(origin.lower() for origin in origins)
+        self._public_url = public_url
+        self._guard = guard
+        self._error_format = error_format
+        self._request_metrics = request_metrics or RequestMetrics(Metrics())
+        self._tracer = tracer
+        self._known_hosts: dict[bytes, bool] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        seen = _EdgeHeaders()
+        for name, value in cast("Headers", scope["headers"]):
+            seen.add(name, value)
+        identity = choose_request_id(None if seen.request_id is None else seen.request_id.decode("latin-1"))
+        path = cast("str", scope["path"])
+        state: dict[str, object] = {"request_id": identity, "headers": (), "address": self._public_url(path)}
+        scope["state"] = state
+        status = 0
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                if message["status"] in _UNROUTED_STATUSES and "caller" not in state:
+                    state["headers"] = await self._rate_limit_headers(scope)
+                headers = cast("Headers", message["headers"])
+                headers.append((b"x-request-id", identity.encode("ascii")))
+                headers.extend(cast("Iterable[tuple[bytes, bytes]]", state["headers"]))
+                present = {name.lower() for name, _ in headers}
+                headers.extend(header for header in _FIXED_HEADERS if header[0] not in present)
+            elif method == "HEAD":
+                message = {**message, "body": b""}
+            await send(message)
+
+        method = cast("str", scope["method"])
+        serving, traffic, started = RequestContext(identity, state), self._request_metrics, time.perf_counter()
+        traced = None if self._tracer is None else _RequestSpan(self._tracer, scope, serving)
+        token = CURRENT_REQUEST.set(serving)
+        traffic.in_flight += 1
+        try:
+            await self._select_app(seen, path, method)(scope, receive, send_with_headers)
+        except Exception:
+            status = status or 500
+            raise
+        finally:
+            traffic.in_flight -= 1
+            traffic.record(scope, status, time.perf_counter() - started)
+            if traced is not None:
+                traced.end(status)
+            serving.finish()
+            CURRENT_REQUEST.reset(token)
+
+    async def _rate_limit_headers(self, scope: Scope) -> Iterable[tuple[bytes, bytes]]:
+        """Return the rate limit headers of the key that a request without a route carries: known keys get them on every answer (D-27)."""
+        if self._guard is None:
+            return ()
+        try:
+            return (await self._guard.admit(scope, required_scope=None, rate_limited=False)).headers
+        except RookeryError as error:
+            found = ((name.lower().encode(), value.encode()) for name, value in error.headers.items())
+            return [(name, value) for name, value in found if name.startswith(_RATE_LIMIT_PREFIX)]
+
+    def _select_app(self, seen: _EdgeHeaders, path: str, method: str) -> ASGIApp:
+        """Return what answers: a refusal, the endpoint of a fixed path, or the router."""
+        if not self._is_allowed_host(seen.host):
+            error = HostNotAllowed("The Host header names none of this server's addresses; see ROOKERY_ALLOWED_HOSTS.")
+            return self._error_app(error, path, method)
+        if seen.has_basic and self._is_cross_site(seen.origin, seen.site) and not seen.is_navigation(method):
+            return self._error_app(CrossSiteCredentials("Basic credentials are not accepted from a page of another site."), path, method)
+        methods = self._endpoints_by_path.get(path)
+        if methods is not None:
+            return methods.get(method) or method_not_allowed(methods)
+        return respond_not_found if path.count("/") > _MAX_PATH_SEGMENTS else self._router
+
+    def _error_app(self, error: RookeryError, path: str, method: str) -> ASGIApp:
+        """Return the answer for *error*, in the format of the route that the request was meant for."""
+        found = None if self._error_format is None else self._error_format(method, path)
+
+        async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
+            cast("dict[str, object]", scope["state"])[ERROR_FORMAT] = found
+            await error_response(error)(scope, receive, send)
+
+        return refuse
+
+    def _is_allowed_host(self, host: bytes | None) -> bool:
+        if host is None:
+            return False
+        known = self._known_hosts.get(host)
+        if known is None:
+            known = (_parse_host_name(host) in self._hosts) or "*" in self._hosts
+            if len(self._known_hosts) < 1000:
+                self._known_hosts[host] = known
+        return known
+
+    def _is_cross_site(self, origin: bytes | None, site: bytes | None) -> bool:
+        foreign = origin is not None and origin.decode("latin-1").lower() not in self._origins
+        return foreign or (site is not None and site.lower() == b"cross-site")
+
+
+class _RequestSpan:
+    """The span of one request."""
+
+    __slots__ = ("_context", "_scope", "_span", "_token")
+
+    def __init__(self, tracer: tracing.Tracer, scope: Scope, serving: RequestContext) -> None:
+        self._scope = scope
+        self._context = serving
+        self._span = tracer.start_request_span(cast("str", scope["method"]), cast("Headers", scope["headers"]))
+        self._token = tracing.attach_span(self._span)
+        serving.trace_id = self._span.trace_id
+
+    def end(self, status: int) -> None:
+        """End it, named by the route; the raw path, which may hold a name or worse, is nowhere in it."""
+        state, caller = self._context.state, self._context.caller()
+        route, error = cast("str", state.get("route", UNMATCHED_ROUTE)), cast("str | None", state.get("error"))
+        about: dict[str, tracing.AttributeValue] = {
+            "http.route": route,
+            "http.response.status_code": status,
+            "rookery.request_id": self._context.request_id,
+        }
+        if caller is not None:
+            about |= {"rookery.workspace_id": caller.public_workspace_id, "rookery.key_id": caller.key_id}
+        if error is not None:
+            about["error.type"] = error
+        self._span.rename(f"{self._scope['method']} {route}", about)
+        tracing.detach_span(self._token)
+        self._span.end(error=(error or str(status)) if status >= _MIN_FAILURE_STATUS else None)
+
+
+def choose_request_id(given: str | None) -> str:
+    """Return the id of a request: the one that its caller gave, if it has the form of one, or a new one (D-11)."""
+    return given if given is not None and _REQUEST_ID.fullmatch(given.encode("utf-8")) else new_request_id()
+
+
+async def respond_not_found(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer 404 for a path that no route has."""
+    shown = redact(cast("str", scope["path"]))[:200]  # whoever puts a key into the path must not find it in their logs
+    await error_response(RouteNotFound(f"There is nothing at {shown!r}."))(scope, receive, send)
+
+
+def _parse_host_name(host: bytes) -> str | None:
+    try:
+        return urlsplit("//" + host.decode("ascii").lower()).hostname
+    except ValueError:
+        return None

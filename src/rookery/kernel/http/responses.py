@@ -1,0 +1,137 @@
+"""Answers as bytes: JSON by pydantic's own serialiser or orjson, and the one body of errors (D-10)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import orjson
+from pydantic import BaseModel
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from rookery.kernel.clock import format_iso
+from rookery.kernel.errors import RookeryError
+
+JSON_MEDIA_TYPE = b"application/json"
+
+RequestState = Mapping[str, object]
+"""The state of one request, `scope["state"]`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorFormat:
+    """
+    The body of an error in a protocol other than ours, for routes whose clients read nothing else.
+
+    Attributes:
+        body: Returns the body, given the error and the state of the request.
+        name: The name of its schema in the API document.
+        schema: The schema of any body.
+    """
+
+    body: Callable[[RookeryError, RequestState], Mapping[str, object]]
+    name: str
+    schema: Mapping[str, object]
+
+
+IS_UPSTREAM_ERROR = "is_upstream_error"
+"""The key in a request's state that tells whether its error is a tool server's."""
+
+ERROR_FORMAT = "error_format"
+"""The key in a request's state under which its `ErrorFormat` is kept."""
+
+
+class RouteNotFound(RookeryError):
+    """No route has this path."""
+
+    status, code = 404, "not_found"
+
+
+class MethodNotAllowed(RookeryError):
+    """The path is known, the method is not one of its."""
+
+    status, code = 405, "method_not_allowed"
+
+
+class HostNotAllowed(RookeryError):
+    """The Host header names an address that is not ours (D-09)."""
+
+    status, code = 400, "host_not_allowed"
+
+
+class CrossSiteCredentials(RookeryError):
+    """A browser sent Basic credentials for a page that is not ours (D-09)."""
+
+    status, code = 403, "cross_site"
+
+
+class BadRequest(RookeryError):
+    """The request's form is wrong before its content can be looked at."""
+
+    status, code = 400, "invalid_request"
+
+
+def json_response(
+    value: BaseModel | Mapping[str, object] | Sequence[object], *, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Return *value* as JSON; datetimes inside plain mappings become ISO 8601 with Z."""
+    if isinstance(value, BaseModel):
+        content = value.__pydantic_serializer__.to_json(value, by_alias=True)
+    else:
+        content = orjson.dumps(value, default=_to_serializable, option=orjson.OPT_PASSTHROUGH_DATETIME)
+    return _build_response(content, status, headers)
+
+
+def error_response(error: RookeryError) -> Response:
+    """Return the answer for *error*: D-10's body, or that of the request's `ErrorFormat`."""
+    return _ErrorResponse(error)
+
+
+def set_error(state: MutableMapping[str, object], code: str, *, is_upstream: bool) -> None:
+    """Store the code of a request's error in its state, for metrics, log lines and traces; *is_upstream*: it is a tool server's."""
+    state["error"], state[IS_UPSTREAM_ERROR] = code, is_upstream
+
+
+class _ErrorResponse(Response):
+    """The answer for an error."""
+
+    def __init__(self, error: RookeryError) -> None:
+        super().__init__(b"", error.status)
+        self._error = error
+        self._write(error.body())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        state = cast("dict[str, object] | None", scope.get("state"))
+        if state is not None:
+            set_error(state, self._error.code, is_upstream=self._error.is_upstream)
+            chosen = state.get(ERROR_FORMAT)
+            if isinstance(chosen, ErrorFormat):
+                self._write(chosen.body(self._error, state))
+        await super().__call__(scope, receive, send)
+
+    def _write(self, value: Mapping[str, object]) -> None:
+        self.body = orjson.dumps(value, default=_to_serializable, option=orjson.OPT_PASSTHROUGH_DATETIME)
+        _build_response(self.body, self._error.status, self._error.headers, self)
+
+
+def _build_response(content: bytes, status: int, headers: Mapping[str, str] | None, response: Response | None = None) -> Response:
+    response = response or Response(content, status)
+    response.raw_headers = [
+        (b"content-type", JSON_MEDIA_TYPE),
+        (b"content-length", str(len(content)).encode()),
+        *((name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in (headers or {}).items()),
+    ]
+    return response
+
+
+def _to_serializable(value: object) -> object:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", by_alias=True)
+    if hasattr(value, "astimezone"):
+        return format_iso(value)  # pyright: ignore[reportArgumentType] - only datetimes have it among what we send
+    if isinstance(value, (set, frozenset, tuple)):
+        return list(value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] - a container of JSON values
+    msg = f"{type(value).__name__} cannot be sent as JSON"
+    raise TypeError(msg)

@@ -1,0 +1,227 @@
+"""Words as every search of ours compares them: without case and accents, English ones by their stems, Chinese and such by pairs. Pure."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from functools import cache, lru_cache
+from itertools import groupby, pairwise
+from typing import NamedTuple, Protocol, cast
+
+import Stemmer
+
+STOP_WORDS = frozenset(
+    """
+    a about also am an and any are as at be because been being between both but by can could did do does doing done for from
+    further had has have having he her here hers him his how i if in into is it its just let may me might must my no nor not
+    now of on or our ours please shall she should so some such tell than that the their theirs them then there these they
+    this those to too us very was we were what when where which while who whom whose why will with would you your yours s t
+    d ll m re ve
+    """.split()
+)
+"""
+English words that say nothing of what a question is about.
+
+Words such as after, all, first, more, once or until are none: without them recall of single turns was measurably worse.
+"""
+
+
+_MAX_UNSPACED_WORD_LENGTH = 6
+"""A run of so many letters of a script without spaces is taken for one word; a longer one for several."""
+
+_JAPANESE_VOICING_MARKS = "\u3099\u309a"
+"""The marks that make another letter of a Japanese one."""
+
+_UNSPACED_SCRIPTS = (
+    "\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Burmese, Khmer
+    "\u3005-\u3007\u3031-\u3035\u3041-\u3098\u309d-\u30ff\u31f0-\u31ff\uac00-\ud7af"  # kana, Hangul
+    "\uff66-\uff9f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"  # Han
+)
+"""Of a regular expression: letters of scripts that write no spaces between words, or (Korean) join particles to them."""
+
+_UNSPACED_RUN = re.compile(f"[{_UNSPACED_SCRIPTS}]+")
+_PLAIN_WORD = re.compile(r"[^\W_]+")
+_LAST_COMBINING_MARK = 0xFFFF
+"""Beyond it are those of dead scripts, and an expression that names any is ten times slower."""
+
+
+class WordToken(NamedTuple):
+    """A word of a text as it is compared, or a pair of letters of a script without spaces, and where it stands."""
+
+    start: int
+    end: int
+    stem: str
+
+
+class _Stemmer(Protocol):
+    def stemWord(self, word: str) -> str: ...  # noqa: N802 - the library's name
+
+
+_stemmer = cast("_Stemmer", Stemmer.Stemmer("porter"))  # pyright: ignore[reportUnknownMemberType] - it has no types
+
+
+@lru_cache(maxsize=65_536)
+def stem(word: str) -> str:
+    """Return what different forms of an English word share, without case and accents, as the text indexes have it."""
+    return _stemmer.stemWord(fold_text(word))
+
+
+def fold_text(text: str) -> str:
+    """Return *text* without case, accents and other marks, in letters of the usual width: as it is compared."""
+    low = text.casefold()
+    if low.isascii():
+        return low
+    return unicodedata.normalize("NFC", _mark_pattern().sub("", unicodedata.normalize("NFKD", low)))
+
+
+def to_index_text(text: str) -> str:
+    """
+    Return what a text index that knows of no script without spaces is to be given of *text*.
+
+    Of a run of letters of such a script it gets each two that stand side by side, as in a question, and at the end each one alone.
+    """
+    if text.isascii():
+        return text
+    plain = fold_text(text)
+    runs = _UNSPACED_RUN.findall(plain)
+    if not runs:
+        return plain
+    spaced = _UNSPACED_RUN.sub(lambda run: f" {' '.join(_bigrams(run.group()))} ", plain)
+    letters = dict.fromkeys(letter for run in runs for letter in run if len(run) > 1)
+    return f"{spaced} {' '.join(letters)}"
+
+
+def split_words(text: str) -> list[str]:
+    """Return the words of *text*, in order; of scripts without spaces whole runs of letters."""
+    return (_PLAIN_WORD if text.isascii() else _word_pattern()).findall(text)
+
+
+def to_search_terms(word: str) -> list[str]:
+    """Return what to look for in what `to_index_text` gave, for a word of `split_words`: mostly itself."""
+    plain = fold_text(word)
+    if plain.isascii():
+        return [plain]
+    return [
+        part for piece in _split_runs(plain) for part in (_bigrams(piece) if _UNSPACED_RUN.match(piece) else _PLAIN_WORD.findall(piece))
+    ]
+
+
+def is_single_word(word: str) -> bool:
+    """Tell whether a word of `split_words` is one word, as far as its length tells: a long run of Chinese letters is a sentence."""
+    return word.isascii() or all(len(run) <= _MAX_UNSPACED_WORD_LENGTH for run in _UNSPACED_RUN.findall(fold_text(word)))
+
+
+def tokenize(text: str) -> list[WordToken]:
+    """Return the words of *text*, in order, as they are compared, with their places in it."""
+    if not _UNSPACED_RUN.search(text):
+        return [WordToken(word.start(), word.end(), stem(word.group())) for word in _iter_words(text)]
+    return [part for word in _iter_words(text) for part in _iter_tokens(word)]
+
+
+def tokenize_unspaced_letters(text: str) -> list[WordToken]:
+    """Return each letter of scripts without spaces in *text*, with its place in it."""
+    if not _UNSPACED_RUN.search(text):
+        return []
+    return [letter for word in _iter_words(text) for letter in _iter_letters(word) if is_unspaced(letter.stem)]
+
+
+@lru_cache(maxsize=16_384)
+def is_unspaced(letters: str) -> bool:
+    """Tell whether all of *letters* are of scripts without spaces."""
+    return _UNSPACED_RUN.fullmatch(letters) is not None
+
+
+def _iter_words(text: str) -> Iterator[re.Match[str]]:
+    return (_PLAIN_WORD if text.isascii() else _word_pattern()).finditer(text)
+
+
+def _iter_tokens(word: re.Match[str]) -> Iterator[WordToken]:
+    text = word.group()
+    if not _UNSPACED_RUN.search(text):
+        yield WordToken(word.start(), word.end(), stem(text))
+        return
+    plain = _fold_per_letter(text)
+    if plain is not None:
+        at = word.start()
+        for piece in _split_runs(plain):
+            if _UNSPACED_RUN.match(piece) and len(piece) > 1:
+                yield from map(WordToken, range(at, at + len(piece) - 1), range(at + 2, at + len(piece) + 1), _bigrams(piece))
+            else:
+                yield WordToken(at, at + len(piece), stem(piece))
+            at += len(piece)
+        return
+    for is_run, letters in groupby(_iter_letters(word), key=lambda letter: is_unspaced(letter.stem)):
+        found = list(letters)
+        if not is_run:
+            yield WordToken(found[0].start, found[-1].end, stem("".join(each.stem for each in found)))
+        elif len(found) == 1:
+            yield found[0]
+        else:
+            yield from (WordToken(one.start, other.end, one.stem + other.stem) for one, other in pairwise(found))
+
+
+def _iter_letters(word: re.Match[str]) -> Iterator[WordToken]:
+    """Yield the letters of *word*, each with its marks."""
+    text, start = word.group(), word.start()
+    plain = _fold_per_letter(text)
+    if plain is not None:
+        yield from (WordToken(start + at, start + at + 1, letter) for at, letter in enumerate(plain))
+        return
+    for letter in _letter_pattern().finditer(text):
+        yield WordToken(start + letter.start(), start + letter.end(), _fold_letter(letter.group()))
+
+
+def _fold_per_letter(word: str) -> str | None:
+    """Return *word* folded, if each of its letters became one."""
+    plain = fold_text(word)
+    return (
+        plain
+        if len(plain) == len(word) and not _mark_pattern().search(word) and not any(each in word for each in _JAPANESE_VOICING_MARKS)
+        else None
+    )
+
+
+@lru_cache(maxsize=16_384)
+def _fold_letter(letter: str) -> str:
+    return fold_text(letter)
+
+
+def _split_runs(plain: str) -> Iterator[str]:
+    end = 0
+    for run in _UNSPACED_RUN.finditer(plain):
+        if run.start() > end:
+            yield plain[end : run.start()]
+        yield run.group()
+        end = run.end()
+    if end < len(plain):
+        yield plain[end:]
+
+
+def _bigrams(run: str) -> list[str]:
+    return [one + other for one, other in pairwise(run)] or [run]
+
+
+@cache
+def _combining_marks() -> str:
+    """Return all marks but those of Japanese, which make another letter of one."""
+    return "".join(
+        char
+        for char in map(chr, range(_LAST_COMBINING_MARK))
+        if unicodedata.category(char).startswith("M") and char not in _JAPANESE_VOICING_MARKS
+    )
+
+
+@cache
+def _mark_pattern() -> re.Pattern[str]:
+    return re.compile(f"[{_combining_marks()}]+")
+
+
+@cache
+def _letter_pattern() -> re.Pattern[str]:
+    return re.compile(f".[{_combining_marks()}{_JAPANESE_VOICING_MARKS}]*")
+
+
+@cache
+def _word_pattern() -> re.Pattern[str]:
+    return re.compile(rf"[^\W_](?:[^\W_]|[{_combining_marks()}{_JAPANESE_VOICING_MARKS}])*")

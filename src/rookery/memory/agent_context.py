@@ -1,0 +1,112 @@
+"""What an agent loads when it starts: its own memories, and those around its task (spec 4.3, D-48)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import TypeVar
+
+from rookery.access.models import Caller
+from rookery.kernel.clock import Clock
+from rookery.kernel.db import Database, Tx
+from rookery.memory.access_filter import build_access_filter
+from rookery.memory.models import BootMemories, ConfidenceRow, Memory, MemoryFilter, MemoryScope
+from rookery.memory.ranking import DEFAULT_HALF_LIFE_DAYS, HALF_LIVES_DAYS, decay_factor
+from rookery.memory.store import queries, records
+
+T = TypeVar("T")
+
+_MAX_SORTED = 100_000
+"""So many of an agent's own memories are put in order; of more, the newest."""
+
+
+class AgentContext:
+    """
+    Loads memories without a question.
+
+    Args:
+        half_lives_days: By type, over `ranking.HALF_LIVES_DAYS`.
+    """
+
+    def __init__(self, *, db: Database, clock: Clock, half_lives_days: Mapping[str, int | None] | None = None) -> None:
+        self._db = db
+        self._clock = clock
+        self._half_lives_days = {**HALF_LIVES_DAYS, **(half_lives_days or {})}
+
+    async def list_agent_memories(
+        self, caller: Caller, memory_filter: MemoryFilter, *, limit: int, offset: int
+    ) -> tuple[list[Memory], int]:
+        """
+        Return a stretch of the memories that are the filtered agent's own, the highest effective confidence first, and how many.
+
+        Raises:
+            PermissionDenied: It is another agent than the key's own.
+        """
+        at = self._clock()
+        inside = build_access_filter(caller, replace(memory_filter, scopes=frozenset({MemoryScope.AGENT})), at=at)
+
+        def read(tx: Tx) -> tuple[list[Memory], int]:
+            ids = self._sort_by_confidence(queries.list_confidence_rows(tx, inside, limit=_MAX_SORTED), at)
+            return _load_in_order(tx, caller, ids[offset : offset + limit]), len(ids)
+
+        return await self._db.read(read)
+
+    async def boot(self, caller: Caller, memory_filter: MemoryFilter, *, limit: int) -> BootMemories:
+        """
+        Return at most *limit* memories to begin with.
+
+        The agent's own and the org's shared ones come by effective confidence, the project's and the session's newest first. Each
+        kind has an equal part of the budget, and what one does not need is the others'.
+
+        Raises:
+            PermissionDenied: It is another agent than the key's own.
+        """
+        at = self._clock()
+        owned = {MemoryScope.AGENT: memory_filter.agent_id or caller.agent_id, MemoryScope.SESSION: memory_filter.session_id}
+        order = (MemoryScope.AGENT, MemoryScope.SHARED, MemoryScope.PROJECT, MemoryScope.SESSION)
+        kinds = [kind for kind in order if kind not in owned or owned[kind] is not None]
+        insides = {kind: build_access_filter(caller, replace(memory_filter, scopes=frozenset({kind})), at=at) for kind in kinds}
+
+        def read(tx: Tx) -> dict[MemoryScope, list[Memory]]:
+            ids: dict[MemoryScope, list[str]] = {}
+            for kind, inside in insides.items():
+                if kind in (MemoryScope.AGENT, MemoryScope.SHARED):
+                    ids[kind] = self._sort_by_confidence(queries.list_confidence_rows(tx, inside, limit=_MAX_SORTED), at)
+                else:
+                    ids[kind] = [each.memory_id for each in queries.list_confidence_rows(tx, inside, limit=limit)]
+            return {
+                kind: _load_in_order(tx, caller, part) for kind, part in zip(kinds, share_budget(list(ids.values()), limit), strict=True)
+            }
+
+        found = await self._db.read(read)
+        return BootMemories(
+            agent=tuple(found.get(MemoryScope.AGENT, ())),
+            shared=tuple(found[MemoryScope.SHARED]),
+            project=tuple(found[MemoryScope.PROJECT]),
+            session=tuple(found.get(MemoryScope.SESSION, ())),
+        )
+
+    def _sort_by_confidence(self, rows: Sequence[ConfidenceRow], at: datetime) -> list[str]:
+        def effective(each: ConfidenceRow) -> float:
+            return each.confidence * decay_factor(at - each.content_at, self._half_lives_days.get(each.type, DEFAULT_HALF_LIFE_DAYS))
+
+        # Stable: of equal ones the newest, as they came.
+        return [each.memory_id for each in sorted(rows, key=effective, reverse=True)]
+
+
+def share_budget(lists: Sequence[Sequence[T]], budget: int) -> list[list[T]]:
+    """Return the beginnings of *lists*, together at most *budget* long: equal parts, and what one leaves is shared by the others."""
+    parts = [0] * len(lists)
+    left = budget
+    while left > 0 and any(part < len(each) for part, each in zip(parts, lists, strict=True)):
+        for number, each in enumerate(lists):
+            if left > 0 and parts[number] < len(each):
+                parts[number] += 1
+                left -= 1
+    return [list(each[:part]) for part, each in zip(parts, lists, strict=True)]
+
+
+def _load_in_order(tx: Tx, caller: Caller, ids: Sequence[str]) -> list[Memory]:
+    found = {memory.id: memory for memory in records.get_memories(tx, caller.workspace_id, ids)}
+    return [found[each] for each in ids if each in found]

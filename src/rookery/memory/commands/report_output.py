@@ -1,0 +1,143 @@
+"""How the commands on memory show what they do: a bar on the way, what was done to which memory, and the closing report (D-04)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from rookery.memory.batch_runs import RunItem, RunObserver, RunReport
+
+_MAX_LISTED_ITEMS = 20
+"""So many memories are listed on a terminal; a pipe, and `--json`, get all."""
+
+_COLUMNS = ("memory", "what", "why")
+
+
+@dataclass(slots=True, kw_only=True)
+class RunReportPrinter:
+    """
+    Prints while the command runs, so that a million memories need no more room than one.
+
+    Attributes:
+        lists_items: Whether the single memories are shown, as in a dry run.
+        dry_run: Said of the report.
+    """
+
+    as_json: bool
+    lists_items: bool
+    dry_run: bool
+    item_count: int = 0
+    listed_items: list[RunItem] = field(default_factory=list[RunItem])
+
+    @contextmanager
+    def observe(self, title: str) -> Generator[RunObserver]:
+        """Return who is told of the run; the bar is drawn on a terminal only."""
+        if self.as_json and self.lists_items:
+            _write('{"items": [')
+        if not (sys.stdout.isatty() and sys.stderr.isatty()):
+            yield RunObserver(on_item=self.print_item, on_progress=_ignore_progress)
+            return
+        columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+            yield RunObserver(on_item=self.print_item, on_progress=_progress_callback(progress, title))
+
+    def print_report(self, report: RunReport, *, advice: str | None = None) -> None:
+        """Print the report; exit code 1 if a memory failed or the run was stopped."""
+        says = _report_fields(report)
+        if self.dry_run:
+            says |= {"successes": 0, "would_be_done": self.item_count, "dry_run": True}
+        if self.as_json:
+            text = json.dumps(says)
+            _write(f"], {text[1:]}\n" if self.lists_items else text + "\n")
+        else:
+            self._print_text(report, says, advice)
+        if report.failures or report.stopped:
+            raise typer.Exit(1)
+
+    def print_item(self, item: RunItem) -> None:
+        """Show what is, or would be, done to a memory."""
+        self.item_count += 1
+        if not self.lists_items:
+            return
+        if self.as_json:
+            fields = {"id": item.id, "action": item.action, "why": item.why, **({"into": item.into} if item.into else {})}
+            _write((", " if self.item_count > 1 else "") + json.dumps(fields, ensure_ascii=False))
+        elif not sys.stdout.isatty():
+            _write("\t".join((item.id, _format_action(item), item.why.replace("\t", " ").replace("\n", " "))) + "\n")
+        elif len(self.listed_items) < _MAX_LISTED_ITEMS:
+            self.listed_items.append(item)
+
+    def _print_text(self, report: RunReport, fields: Mapping[str, object], advice: str | None) -> None:
+        if not sys.stdout.isatty():
+            counts = "".join(f", {_format_name(name)} {number}" for name, number in report.counts.items())
+            done = f"would be done {self.item_count}" if self.dry_run else f"successes {report.successes}, failures {report.failures}"
+            start = f"total {report.total}, {done}"
+            _write(f"{start}{counts}, duration {report.duration_s:.1f} s\n")
+        else:
+            self._print_tables(fields)
+        if report.stopped:
+            _write(f"stopped early: {report.stopped}\n")
+        if self.dry_run:
+            _write("This was a dry run: nothing was changed.\n")
+        elif advice:
+            _write(advice + "\n")
+
+    def _print_tables(self, fields: Mapping[str, object]) -> None:
+        console = Console()
+        if self.listed_items:
+            table = Table(*_COLUMNS)
+            for item in self.listed_items:
+                table.add_row(item.id, Text(_format_action(item)), Text(item.why))
+            console.print(table)
+            if self.item_count > len(self.listed_items):
+                _write(f"These are the first {len(self.listed_items):,} of {self.item_count:,}; a pipe, or --json, gets all.\n")
+        closing = Table(show_header=False)
+        for name, value in fields.items():
+            if name not in {"stopped", "dry_run"}:
+                closing.add_row(_format_name(name), f"{value:,}" if isinstance(value, int) else Text(str(value)))
+        console.print(closing)
+
+
+def _report_fields(report: RunReport) -> dict[str, object]:
+    return {
+        "total": report.total,
+        "successes": report.successes,
+        "failures": report.failures,
+        **report.counts,
+        "duration_s": round(report.duration_s, 3),
+        "stopped": report.stopped,
+    }
+
+
+def _format_action(item: RunItem) -> str:
+    return f"{item.action} into {item.into}" if item.into else item.action
+
+
+def _format_name(name: str) -> str:
+    return name.removesuffix("_s").replace("_", " ")
+
+
+def _progress_callback(progress: Progress, title: str) -> Callable[[int, int], None]:
+    task = progress.add_task(title, total=None)
+
+    def show(done: int, total: int) -> None:
+        progress.update(task, completed=done, total=total or None)
+
+    return show
+
+
+def _ignore_progress(done: int, total: int) -> None:
+    """Draw nothing."""
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text)

@@ -1,0 +1,20 @@
+"""Two waits at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import TypeVar
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+async def gather_pair(first: Coroutine[None, None, A], second: Coroutine[None, None, B]) -> tuple[A, B]:
+    """Await both at once; if one fails, the other is stopped, and what that one failed of is of no interest."""
+    other = asyncio.ensure_future(second)
+    try:
+        return await first, await other
+    finally:
+        if not other.cancel() and not other.cancelled():
+            other.exception()

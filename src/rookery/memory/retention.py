@@ -1,0 +1,72 @@
+"""What time does to memories and recalls: expiry and retention (D-17, D-43)."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import structlog
+
+from rookery.kernel.clock import Clock
+from rookery.kernel.db import Database, Tx
+from rookery.kernel.events import EventBus, MemoryDeleted
+from rookery.kernel.jobs import JobQueue
+from rookery.kernel.log_limits import FailureLog
+from rookery.memory.records import delete_memory
+from rookery.memory.store import feedback, indexing, recalls
+
+RECALL_RETENTION = timedelta(days=30)
+
+_SWEEP_INTERVAL_S = 60.0
+_BATCH_SIZE = 200
+"""So many rows a transaction, so that writers wait a few milliseconds at most."""
+
+_MAX_BATCHES = 1_000
+
+_log = structlog.stdlib.get_logger("rookery.memory")
+
+
+class RetentionTask:
+    """Sweeps once a minute, in every process: what another one swept already is not there any more."""
+
+    def __init__(self, *, db: Database, jobs: JobQueue, bus: EventBus, clock: Clock) -> None:
+        self._db = db
+        self._jobs = jobs
+        self._bus = bus
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Sweep until cancelled."""
+        failures = FailureLog(_log, "memory.sweep_failed")
+        while True:
+            try:
+                await self.sweep()
+            except Exception as error:  # noqa: BLE001 - logged; the next sweep may do better
+                failures.report(error)
+            await asyncio.sleep(_SWEEP_INTERVAL_S)
+
+    async def sweep(self) -> tuple[int, int]:
+        """Delete memories whose time is over and recalls past their retention; return how many of each."""
+        memories = recalled = 0
+        for _ in range(_MAX_BATCHES):
+            swept = await self._db.write(self._delete_expired)
+            memories += swept
+            if swept < _BATCH_SIZE:
+                break
+        before = self._clock() - RECALL_RETENTION
+        for _ in range(_MAX_BATCHES):
+            swept = await self._db.write(lambda tx: recalls.delete_before(tx, before, limit=_BATCH_SIZE))
+            recalled += swept
+            if swept < _BATCH_SIZE:
+                break
+        for _ in range(_MAX_BATCHES):
+            if await self._db.write(lambda tx: feedback.delete_before(tx, before, limit=_BATCH_SIZE)) < _BATCH_SIZE:
+                break
+        return memories, recalled
+
+    def _delete_expired(self, tx: Tx) -> int:
+        now = self._clock()
+        over = indexing.list_expired(tx, at=now, limit=_BATCH_SIZE)
+        for memory in over:
+            delete_memory(tx, self._jobs, self._bus, memory, MemoryDeleted(workspace_id=memory.workspace_id, memory_id=memory.id, at=now))
+        return len(over)

@@ -1,0 +1,449 @@
+"""What callers send: the spec's field names with the bounds of D-10, D-40 and D-42. A number out of range is refused, not clamped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal, cast
+from unicodedata import category
+
+from pydantic import AfterValidator, Field, model_validator
+
+from rookery.kernel.http.pagination import PageQuery
+from rookery.kernel.ids import is_uuid
+from rookery.kernel.schema import QueryModel, RequestModel, Timestamp
+from rookery.memory.access_filter import ALL_AGENTS
+from rookery.memory.metadata import MAX_BYTES, MAX_FILTER_VALUE_CHARS, MAX_KEYS, build_label, to_filter_text, validate_metadata
+from rookery.memory.models import DEFAULT_TYPE, Draft, MemoryChange, MemoryFilter, MemoryScope, MemoryState, RecallMode, RecallRequest
+
+MAX_CONTENT_CHARS = 50_000
+MAX_BATCH_SIZE = 500
+MAX_BODY_BYTES = 1024 * 1024
+MAX_BATCH_BYTES = 10 * 1024 * 1024
+
+_MAX_EXPIRY_H = 87_600
+_INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf", "Zl", "Zp", "Zs"})
+"""Of which Unicode calls white space, controls, and what has no width: a text of nothing else is blank."""
+
+ScopeName = Literal["project", "agent", "session", "shared"]
+StateName = Literal["created", "pending_embed", "indexed", "stale", "failed", "archived", "deleted"]
+
+
+def _validate_not_blank(text: str) -> str:
+    if all(category(char) in _INVISIBLE_CATEGORIES for char in text):
+        msg = "must not be blank"
+        raise ValueError(msg)
+    return text
+
+
+def _validate_uuid(text: str) -> str:
+    folded = text.lower()
+    if not is_uuid(folded):
+        msg = "must be a UUID"
+        raise ValueError(msg)
+    return folded
+
+
+def _validate_printable(text: str) -> str:
+    if "\0" in text or not text.isprintable():
+        msg = "must be printable text"
+        raise ValueError(msg)
+    return text
+
+
+def _validate_metadata_size(metadata: dict[str, object]) -> dict[str, object]:
+    validate_metadata(metadata)
+    return metadata
+
+
+def _validate_pairs(pairs: dict[str, object]) -> dict[str, object]:
+    for key, value in pairs.items():
+        if to_filter_text(value) is None:
+            msg = f"the value of {key!r} must be a text of at most {MAX_FILTER_VALUE_CHARS} characters, a number, true, false or null"
+            raise ValueError(msg)
+    return pairs
+
+
+_FIELD_HINTS: Mapping[str, str] = {
+    "text": "content",
+    "memory": "content",
+    "data": "content",
+    "message": "content",
+    "messages": "content",
+    "document": "content",
+    "user_id": "agent_id",
+    "user": "agent_id",
+    "agent": "agent_id",
+    "run_id": "session_id",
+    "thread_id": "session_id",
+    "conversation_id": "session_id",
+    "app_id": "project",
+    "namespace": "org",
+    "organization": "org",
+    "org_id": "org",
+    "project_id": "project",
+    "category": "type",
+    "kind": "type",
+    "memory_type": "type",
+    "categories": "tags",
+    "labels": "tags",
+    "scope": "memory_scope",
+    "ttl": "expires_in",
+    "expiration_date": "expires_in",
+    "importance": "confidence",
+    "payload": "metadata",
+    "properties": "metadata",
+    "attributes": "metadata",
+    "custom": "metadata",
+}
+"""The names that mem0, Letta, Zep and vector stores have for a field of ours."""
+
+_RECALL_FIELD_HINTS: Mapping[str, str] = {
+    **_FIELD_HINTS,
+    "text": "query",
+    "q": "query",
+    "question": "query",
+    "prompt": "query",
+    "query_text": "query",
+    "limit": "top_k",
+    "k": "top_k",
+    "n": "top_k",
+    "n_results": "top_k",
+    "max_results": "top_k",
+    "num_results": "top_k",
+    "per_page": "top_k",
+    "threshold": "min_relevance",
+    "min_score": "min_relevance",
+    "score_threshold": "min_relevance",
+    "similarity_threshold": "min_relevance",
+    "filters": "metadata",
+    "filter": "metadata",
+    "where": "metadata",
+    "scope": "include_scopes",
+    "scopes": "include_scopes",
+    "memory_scope": "include_scopes",
+    "search_mode": "mode",
+}
+
+Content = Annotated[
+    str, Field(min_length=1, max_length=MAX_CONTENT_CHARS, description="The text to remember."), AfterValidator(_validate_not_blank)
+]
+Type = Annotated[
+    str,
+    Field(
+        pattern=r"^[a-z][a-z0-9_-]{0,63}$",
+        description="observation, context, decision, convention, architecture, procedure, fact, research, plan, bug, documentation, "
+        "service, pattern, or a word of your own. It decides how fast confidence decays.",
+        examples=["decision"],
+    ),
+]
+Org = Annotated[str, Field(min_length=1, max_length=100, description="The organisation namespace.", examples=["acme"])]
+Project = Annotated[str, Field(min_length=1, max_length=255, description="The project within the org.", examples=["web"])]
+AgentId = Annotated[str, Field(min_length=1, max_length=100, description="The agent it belongs to; by default the key's own.")]
+SessionId = Annotated[str, Field(min_length=1, max_length=100, description="The session it belongs to.")]
+Tag = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_validate_not_blank)]
+Tags = Annotated[list[Tag], Field(max_length=100, description="Lower-cased; repeats are dropped.")]
+Confidence = Annotated[float, Field(ge=0, le=1, description="How sure the author is, 0 to 1.")]
+Source = Annotated[str, Field(min_length=1, max_length=100, description="Where it comes from.")]
+Scope = Annotated[ScopeName, Field(description="Who it is for: the project, the agent alone, the session, or the whole org.")]
+Hours = Annotated[float, Field(gt=0, le=_MAX_EXPIRY_H, description="Hours until it expires and is deleted.")]
+Metadata = Annotated[
+    dict[str, object],
+    Field(
+        description="A JSON object of your own, stored and returned as it is. At most "
+        f"{MAX_BYTES // 1024} KiB and {MAX_KEYS} keys. It is not searched, but can be filtered by.",
+        examples=[{"user_id": "u_17", "ticket": 4211}],
+    ),
+    AfterValidator(_validate_metadata_size),
+]
+MetadataFilter = Annotated[
+    dict[str, object],
+    Field(
+        max_length=MAX_KEYS,
+        description="Only memories whose metadata has all of these values at its top level. Values are compared as text: "
+        '`42` and `"42"` are equal.',
+        examples=[{"user_id": "u_17"}],
+    ),
+    AfterValidator(_validate_pairs),
+]
+QueryText = Annotated[str, Field(min_length=1, max_length=2000), AfterValidator(_validate_not_blank)]
+WaitMs = Annotated[int, Field(ge=0, le=5000, description="Milliseconds to wait until it is indexed, before answering.")]
+Keyword = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_validate_not_blank)]
+MemoryId = Annotated[str, AfterValidator(_validate_uuid)]
+
+
+def _validate_single_agent(agent_id: str) -> str:
+    if agent_id == ALL_AGENTS:
+        msg = f"{ALL_AGENTS!r} stands for all agents in lists, so no agent can have it for an id"
+        raise ValueError(msg)
+    return agent_id
+
+
+class DraftBody(RequestModel):
+    """One memory to store, as part of a batch; null is as not given."""
+
+    hints: ClassVar[Mapping[str, str]] = _FIELD_HINTS
+
+    content: Content
+    type: Annotated[Type, Field(description=f"{DEFAULT_TYPE} if it is not given.")] | None = None
+    org: Org | None = None
+    project: Project | None = None
+    agent_id: Annotated[AgentId, AfterValidator(_validate_single_agent)] | None = None
+    session_id: SessionId | None = None
+    memory_scope: Scope | None = None
+    tags: Tags | None = None
+    metadata: Metadata | None = None
+    confidence: Confidence | None = None
+    source: Source | None = None
+    supersedes_id: Annotated[MemoryId, Field(description="The memory that this one replaces; it is deleted.")] | None = None
+    expires_in: Hours | None = None
+    dedupe: Annotated[bool, Field(description="Return an identical memory of the same space instead of storing another.")] | None = None
+
+    def to_draft(self) -> Draft:
+        """Return the draft, with D-40's defaults."""
+        return Draft(
+            content=self.content,
+            type=self.type or DEFAULT_TYPE,
+            org=self.org,
+            project=self.project,
+            agent_id=self.agent_id,
+            session_id=self.session_id,
+            memory_scope=MemoryScope.PROJECT if self.memory_scope is None else MemoryScope(self.memory_scope),
+            tags=tuple(self.tags or ()),
+            metadata=self.metadata or {},
+            confidence=0.8 if self.confidence is None else self.confidence,
+            source=self.source or "manual",
+            supersedes_id=self.supersedes_id,
+            expires_in_h=self.expires_in,
+            dedupe=bool(self.dedupe),
+        )
+
+
+class RememberBody(DraftBody):
+    """One memory to store; null is as not given."""
+
+    wait_ms: WaitMs | None = None
+
+    @property
+    def wait_s(self) -> float:
+        """Seconds to wait."""
+        return (self.wait_ms or 0) / 1000
+
+
+class BatchBody(RequestModel):
+    """Many memories to store at once; each is judged by itself."""
+
+    memories: Annotated[
+        list[dict[str, object]], Field(min_length=1, max_length=MAX_BATCH_SIZE, description="Each as the body of /remember.")
+    ]
+    wait_ms: Annotated[WaitMs, Field(description="Milliseconds to wait until all of them are indexed, before answering.")] | None = None
+
+    @property
+    def wait_s(self) -> float:
+        """Seconds to wait."""
+        return (self.wait_ms or 0) / 1000
+
+
+class ChangeBody(RequestModel):
+    """What to change; a field that is left out stays. org, project, tags, metadata and expires_in may be null, which empties them."""
+
+    hints: ClassVar[Mapping[str, str]] = _FIELD_HINTS
+
+    content: Content = Field(default_factory=str)
+    type: Type = Field(default_factory=str)
+    org: Org | None = None
+    project: Project | None = None
+    tags: Tags | None = None
+    metadata: Annotated[Metadata, Field(description="In the place of the old one; null: none.")] | None = None
+    confidence: Confidence = Field(default_factory=float)
+    source: Source = Field(default_factory=str)
+    expires_in: Hours | None = None
+
+    def to_change(self) -> MemoryChange:
+        """Return the change."""
+        given = set(self.model_fields_set)
+        if "expires_in" in given:
+            given = given - {"expires_in"} | {"expires_in_h"}
+        return MemoryChange(
+            changed_fields=frozenset(given),
+            content=self.content,
+            type=self.type,
+            org=self.org,
+            project=self.project,
+            tags=tuple(self.tags or ()),
+            metadata=self.metadata or {},
+            confidence=self.confidence,
+            source=self.source,
+            expires_in_h=self.expires_in,
+        )
+
+
+class RecallBody(RequestModel):
+    """A question to memory; null is as not given."""
+
+    hints: ClassVar[Mapping[str, str]] = _RECALL_FIELD_HINTS
+
+    query: Annotated[QueryText, Field(description="What you want to know, in plain language.")]
+    top_k: Annotated[int, Field(ge=1, le=100, description="How many memories at most.")] | None = None
+    org: Org | None = None
+    project: Project | None = None
+    agent_id: AgentId | None = None
+    session_id: SessionId | None = None
+    include_scopes: Annotated[list[ScopeName], Field(min_length=1, max_length=4, description="Only memories of these scopes.")] | None = (
+        None
+    )
+    type: Type | None = None
+    tags: Annotated[list[Tag], Field(max_length=100, description="Only memories with all of these tags.")] | None = None
+    metadata: MetadataFilter | None = None
+    source: Source | None = None
+    since: Annotated[Timestamp, Field(description="Only memories created at or after this time.")] | None = None
+    until: Annotated[Timestamp, Field(description="Only memories created before this time.")] | None = None
+    min_confidence: Confidence | None = None
+    min_relevance: (
+        Annotated[
+            float, Field(ge=0, le=1, description="Leave out memories whose `score` is below it; what a score means depends on the mode.")
+        ]
+        | None
+    ) = None
+    keywords: Annotated[list[Keyword], Field(max_length=32, description="Words that raise a memory that has them.")] | None = None
+    boost_keywords: Annotated[float, Field(ge=0, le=1, description="By how much, when it has all of them.")] | None = None
+    mode: Annotated[RecallMode, Field(description="By meaning, by words, or by both; hybrid finds best.")] | None = None
+    explain: Annotated[bool, Field(description="Say of each memory how it came to its place.")] | None = None
+    max_tokens: (
+        Annotated[int, Field(ge=1, le=1_000_000, description="Fill so many tokens in order, skipping what does not fit.")] | None
+    ) = None
+
+    def to_request(self, default_mode: RecallMode) -> RecallRequest:
+        """Return the question, with D-42's and D-44's defaults."""
+        scopes = frozenset(MemoryScope(name) for name in self.include_scopes or ())
+        return RecallRequest(
+            query=self.query,
+            filters=_build_filter(self, scopes or None),
+            top_k=5 if self.top_k is None else self.top_k,
+            mode=self.mode or default_mode,
+            keywords=tuple(dict.fromkeys(self.keywords or ())),
+            boost=0.2 if self.boost_keywords is None else self.boost_keywords,
+            min_relevance=self.min_relevance,
+            max_tokens=self.max_tokens,
+        )
+
+
+class FeedbackBody(RequestModel):
+    """What became of the memories of a recall; null is as not given."""
+
+    used: Annotated[list[MemoryId], Field(max_length=100, description="Memories that were of use; they gain confidence.")] | None = None
+    ignored: Annotated[list[MemoryId], Field(max_length=100, description="Memories seen and not used; they lose some.")] | None = None
+
+
+class SpaceQuery(QueryModel):
+    """Whose memories to look at."""
+
+    org: Org | None = None
+    project: Project | None = None
+    agent_id: AgentId | None = None
+    session_id: SessionId | None = None
+
+    def to_filter(self) -> MemoryFilter:
+        """Return the filters."""
+        return MemoryFilter(org=self.org, project=self.project, agent_id=self.agent_id, session_id=self.session_id)
+
+
+class FilterQuery(SpaceQuery):
+    """Which of them."""
+
+    memory_scope: Scope | None = None
+    type: Type | None = None
+    tags: Annotated[list[Tag], Field(max_length=100, description="All of them; repeat the field for more than one.")] | None = None
+    metadata: MetadataFilter | None = None
+    source: Source | None = None
+    since: Timestamp | None = None
+    until: Timestamp | None = None
+    min_confidence: Confidence | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_metadata(cls, values: object) -> object:
+        """Gather `metadata.key=value` and `metadata[key]=value`, as a query string has them, into one object."""
+        if not isinstance(values, dict):
+            return values
+        given, pairs = dict[str, object](), dict[str, object]()
+        for name, value in cast("dict[str, object]", values).items():
+            if name.startswith("metadata.") and len(name) > len("metadata."):
+                pairs[name.removeprefix("metadata.")] = value
+            elif name.startswith("metadata[") and name.endswith("]") and len(name) > len("metadata[]"):
+                pairs[name.removeprefix("metadata[").removesuffix("]")] = value
+            else:
+                given[name] = value
+        return given | {"metadata": pairs} if pairs else given
+
+    def to_filter(self) -> MemoryFilter:
+        """Return the filters."""
+        return _build_filter(self, None if self.memory_scope is None else frozenset({MemoryScope(self.memory_scope)}))
+
+
+class SearchQuery(FilterQuery):
+    """A full-text search."""
+
+    hints: ClassVar[Mapping[str, str]] = {"query": "q", "text": "q", "search": "q", "top_k": "limit", "per_page": "limit", "k": "limit"}
+
+    q: Annotated[QueryText, Field(description='Words, a "quoted phrase", -without this.')]
+    limit: Annotated[int, Field(ge=1, le=100)] = 20
+    offset: Annotated[int, Field(ge=0, le=100_000)] = 0
+
+
+class AgentPath(QueryModel):
+    """The agent that a path names."""
+
+    agent_id: Annotated[AgentId, AfterValidator(_validate_printable)]
+
+
+class ContextQuery(PageQuery):
+    """Which of an agent's own memories."""
+
+    org: Org | None = None
+    project: Project | None = None
+    type: Type | None = None
+
+    def to_filter(self, agent_id: str) -> MemoryFilter:
+        """Return the filters."""
+        return MemoryFilter(org=self.org, project=self.project, type=self.type, agent_id=agent_id)
+
+
+class BootQuery(QueryModel):
+    """What an agent is about to work on."""
+
+    org: Org | None = None
+    project: Project | None = None
+    session_id: SessionId | None = None
+    max_memories: Annotated[int, Field(ge=1, le=500, description="How many memories at most, of all kinds together.")] = 50
+
+    def to_filter(self, agent_id: str) -> MemoryFilter:
+        """Return the filters."""
+        return MemoryFilter(org=self.org, project=self.project, session_id=self.session_id, agent_id=agent_id)
+
+
+class MemoriesQuery(FilterQuery, PageQuery):
+    """Which memories to list; without *state* all but archived ones."""
+
+    state: StateName | None = None
+
+    def to_state(self) -> MemoryState | None:
+        """Return the state asked for."""
+        return None if self.state is None else MemoryState(self.state)
+
+
+def _build_filter(body: RecallBody | FilterQuery, scopes: frozenset[MemoryScope] | None) -> MemoryFilter:
+    """Return what *body* narrows to; only scopes have two names, of one and of several."""
+    return MemoryFilter(
+        org=body.org,
+        project=body.project,
+        agent_id=body.agent_id,
+        session_id=body.session_id,
+        scopes=scopes,
+        type=body.type,
+        tags=frozenset(tag.lower() for tag in body.tags or ()),
+        labels=frozenset(build_label(key, to_filter_text(value) or "") for key, value in (body.metadata or {}).items()),
+        source=body.source,
+        since=body.since,
+        until=body.until,
+        min_confidence=body.min_confidence,
+    )

@@ -1,0 +1,434 @@
+"""What memory answers: the spec's shapes and field names, and what D-40, D-42, D-49 and D-50 add."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+from rookery.access.models import Caller
+from rookery.kernel.clock import Clock
+from rookery.kernel.http.pagination import Links, Meta
+from rookery.kernel.schema import OmittedIfNone, ResponseModel, Timestamp, enum_schema
+from rookery.memory.models import (
+    SCORE_DECIMALS,
+    ArchivedReason,
+    BootMemories,
+    Memory,
+    MemoryState,
+    NameCount,
+    OrgCount,
+    RecallHit,
+    RecallResult,
+    RememberResult,
+    SearchResult,
+    Tombstone,
+    get_state,
+)
+from rookery.memory.ranking import HALF_LIVES_DAYS, memory_decay_factor
+from rookery.memory.recall_records import FeedbackResult
+
+TEXT_FIELDS = frozenset({"content", "metadata"})
+"""The fields of a memory that must be nowhere once it is deleted (D-41): no stored response has them, and webhooks only if asked to."""
+
+
+def round_score(number: float) -> float:
+    """Return a score or a confidence as answers show it."""
+    return round(number, SCORE_DECIMALS)
+
+
+class MemoryBaseResponse(ResponseModel):
+    """
+    All of a memory but its author's text.
+
+    *superseded_by* names the memory that replaced this one, or that it was merged into; *archived_reason* is `merged` in the
+    second case, and null if it was archived by itself.
+    """
+
+    id: str
+    workspace_id: int
+    org: str | None
+    project: str | None
+    agent_id: str | None
+    session_id: str | None
+    memory_scope: str
+    type: str
+    tags: Sequence[str]
+    confidence: float
+    effective_confidence: float
+    source: str
+    supersedes_id: str | None
+    superseded_by: str | None
+    expires_at: Timestamp | None
+    archived_at: Timestamp | None
+    archived_reason: Annotated[str, enum_schema(ArchivedReason)] | None
+    indexed: bool
+    indexed_at: Timestamp | None
+    state: Annotated[str, enum_schema(MemoryState)]
+    created_at: Timestamp
+    updated_at: Timestamp
+
+
+class MemoryResponse(MemoryBaseResponse):
+    """A memory (spec 2.5, D-50)."""
+
+    content: str
+    metadata: dict[str, object]
+
+
+class MemoriesResponse(ResponseModel):
+    """A page of memories (D-12)."""
+
+    data: list[MemoryResponse]
+    links: Links
+    meta: Meta
+
+
+class MemoryVersionResponse(ResponseModel):
+    """One memory of a lineage (D-41); *memory* is null once it was replaced or deleted: its content is nowhere any more."""
+
+    id: str
+    supersedes_id: str | None
+    superseded_by: str | None
+    created_at: Timestamp
+    ended_at: Timestamp | None
+    state: Annotated[str, enum_schema(MemoryState)]
+    memory: MemoryResponse | None
+
+
+class HistoryResponse(ResponseModel):
+    """A page of a lineage, oldest first (D-12, D-41)."""
+
+    data: list[MemoryVersionResponse]
+    links: Links
+    meta: Meta
+
+
+class RememberResponse(MemoryBaseResponse):
+    """
+    The memory that was stored (spec 4.3, D-40), and others with the same content in the same space.
+
+    It has neither content nor metadata, which the caller has: responses are stored for repeated Idempotency-Keys, and what is
+    deleted must be nowhere (D-14, D-41).
+    """
+
+    duplicate: bool
+    duplicates: Sequence[str]
+
+
+class BatchItemResponse(ResponseModel):
+    """What came of one memory of a batch: *memory* or *error*."""
+
+    index: int
+    status: int
+    memory: RememberResponse | None
+    error: dict[str, object] | None
+
+
+class BatchResponse(ResponseModel):
+    """What came of a batch, in its order."""
+
+    results: list[BatchItemResponse]
+
+
+class RanksResponse(ResponseModel):
+    """A memory's places among what each index found, from 1."""
+
+    semantic: int | None
+    keyword: int | None
+
+
+class ExplanationResponse(ResponseModel):
+    """How a memory came to its place (D-42)."""
+
+    place: int
+    relevance: float
+    ranks: RanksResponse
+    similarity: float | None
+    text_score: float | None
+    matched_keywords: Sequence[str]
+    keyword_share: float
+    scope: str
+    decay: float
+    effective_confidence: float
+
+
+class RecalledMemory(ResponseModel):
+    """A recalled memory (spec 4.3, D-42)."""
+
+    id: str
+    content: str
+    type: str
+    org: str | None
+    project: str | None
+    agent_id: str | None
+    session_id: str | None
+    memory_scope: str
+    tags: Sequence[str]
+    metadata: dict[str, object]
+    source: str
+    score: float
+    similarity: float | None
+    confidence: float
+    effective_confidence: float
+    created_at: Timestamp
+    updated_at: Timestamp
+
+
+class ExplainedMemory(RecalledMemory):
+    """A recalled memory with the why of its place."""
+
+    explain: ExplanationResponse
+
+
+class RecallResponse(ResponseModel):
+    """The memories that answer a question, best first; *notice*: that they were not looked for as asked (D-54)."""
+
+    recall_id: str
+    memories: list[RecalledMemory]
+    took_ms: int
+    notice: OmittedIfNone = None
+
+
+class ExplainedResponse(ResponseModel):
+    """The same, each with the why of its place."""
+
+    recall_id: str
+    memories: list[ExplainedMemory]
+    took_ms: int
+    notice: OmittedIfNone = None
+
+
+class SearchHitResponse(MemoryResponse):
+    """A memory found by its words (D-49)."""
+
+    score: float
+    highlight: str
+
+
+class SearchResponse(ResponseModel):
+    """What a search found (spec 4.3)."""
+
+    hits: list[SearchHitResponse]
+    total: int
+    took_ms: int
+
+
+class CountResponse(ResponseModel):
+    """A name and how many memories have it."""
+
+    name: str
+    count: int
+
+
+class TagsResponse(ResponseModel):
+    """Tags, most frequent first (spec 4.3)."""
+
+    tags: list[CountResponse]
+
+
+class OrgResponse(ResponseModel):
+    """An org (null: memories without one) and its projects."""
+
+    org: str | None
+    count: int
+    projects: list[CountResponse]
+
+
+class ScopesResponse(ResponseModel):
+    """Orgs and projects, most memories first (spec 4.3)."""
+
+    scopes: list[OrgResponse]
+
+
+class ConfidenceResponse(ResponseModel):
+    """A memory and how sure one may be of it."""
+
+    id: str
+    confidence: float
+
+
+class FeedbackResponse(ResponseModel):
+    """What came of feedback: the ids that counted now, and every memory named with its confidence (D-47)."""
+
+    recall_id: str
+    used: list[str]
+    ignored: list[str]
+    memories: list[ConfidenceResponse]
+
+
+class MemoryBootResponse(ResponseModel):
+    """What an agent begins with (D-48)."""
+
+    agent: list[MemoryResponse]
+    shared: list[MemoryResponse]
+    project: list[MemoryResponse]
+    session: list[MemoryResponse]
+
+
+class MemorySerializer:
+    """
+    Shapes what the verbs return.
+
+    Args:
+        model: The embedder's, by which a memory is stale (D-54).
+        half_lives_days: By type, over `ranking.HALF_LIVES_DAYS`.
+    """
+
+    def __init__(self, *, clock: Clock, model: str, half_lives_days: Mapping[str, int | None] | None = None) -> None:
+        self._clock = clock
+        self._model = model
+        self._half_lives_days = {**HALF_LIVES_DAYS, **(half_lives_days or {})}
+
+    def serialize_version(self, caller: Caller, version: Memory | Tombstone) -> MemoryVersionResponse:
+        """Shape one memory of a lineage, or what stayed of it."""
+        if isinstance(version, Tombstone):
+            ended, by, memory, state = version.ended_at, version.superseded_by, None, MemoryState.DELETED
+        else:
+            ended, by, memory = None, version.superseded_by, self.serialize_memory(caller, version)
+            state = get_state(version, model=self._model)
+        return MemoryVersionResponse(
+            id=version.id,
+            supersedes_id=version.supersedes_id,
+            superseded_by=by,
+            created_at=version.created_at,
+            ended_at=ended,
+            state=state.value,
+            memory=memory,
+        )
+
+    def serialize_memory(self, caller: Caller, memory: Memory) -> MemoryResponse:
+        """Return a memory in full."""
+        return MemoryResponse.model_construct(None, **self._all_fields(caller, memory))
+
+    def serialize_remembered(self, caller: Caller, result: RememberResult) -> RememberResponse:
+        """Return what came of a draft."""
+        return RememberResponse.model_construct(
+            None, **self._base_fields(caller, result.memory), duplicate=result.is_duplicate, duplicates=result.duplicates
+        )
+
+    def serialize_recall(self, result: RecallResult, *, explain: bool) -> RecallResponse | ExplainedResponse:
+        """Return the answer to a question."""
+        took_ms, notice = round(result.took_ms), result.notice
+        if explain:
+            whys = [
+                ExplainedMemory.model_construct(None, **_recalled_fields(hit), explain=_serialize_explanation(hit)) for hit in result.hits
+            ]
+            return ExplainedResponse.model_construct(recall_id=result.recall_id, memories=whys, took_ms=took_ms, notice=notice)
+        memories = [RecalledMemory.model_construct(None, **_recalled_fields(hit)) for hit in result.hits]
+        return RecallResponse.model_construct(recall_id=result.recall_id, memories=memories, took_ms=took_ms, notice=notice)
+
+    def serialize_feedback(self, result: FeedbackResult) -> FeedbackResponse:
+        """Return what came of feedback."""
+        return FeedbackResponse.model_construct(
+            recall_id=result.recall_id,
+            used=list(result.used),
+            ignored=list(result.ignored),
+            memories=[ConfidenceResponse.model_construct(id=each.id, confidence=each.confidence) for each in result.memories],
+        )
+
+    def serialize_boot(self, caller: Caller, boot: BootMemories) -> MemoryBootResponse:
+        """Return what an agent begins with."""
+        return MemoryBootResponse.model_construct(
+            agent=[self.serialize_memory(caller, each) for each in boot.agent],
+            shared=[self.serialize_memory(caller, each) for each in boot.shared],
+            project=[self.serialize_memory(caller, each) for each in boot.project],
+            session=[self.serialize_memory(caller, each) for each in boot.session],
+        )
+
+    def serialize_search(self, caller: Caller, result: SearchResult) -> SearchResponse:
+        """Return what a search found."""
+        hits = [
+            SearchHitResponse.model_construct(
+                None, **self._all_fields(caller, hit.memory), score=float(f"{hit.score:.{SCORE_DECIMALS}g}"), highlight=hit.highlight
+            )
+            for hit in result.hits
+        ]
+        return SearchResponse.model_construct(hits=hits, total=result.total, took_ms=round(result.took_ms))
+
+    def _all_fields(self, caller: Caller, memory: Memory) -> dict[str, object]:
+        return {**self._base_fields(caller, memory), "content": memory.content, "metadata": memory.metadata}
+
+    def _base_fields(self, caller: Caller, memory: Memory) -> dict[str, object]:
+        state = get_state(memory, model=self._model)
+        left = memory_decay_factor(memory, at=self._clock(), half_lives_days=self._half_lives_days)
+        return {
+            "id": memory.id,
+            "workspace_id": caller.public_workspace_id,
+            "org": memory.org,
+            "project": memory.project,
+            "agent_id": memory.agent_id,
+            "session_id": memory.session_id,
+            "memory_scope": memory.memory_scope.value,
+            "type": memory.type,
+            "tags": memory.tags,
+            "confidence": memory.confidence,
+            "effective_confidence": round_score(memory.confidence * left),
+            "source": memory.source,
+            "supersedes_id": memory.supersedes_id,
+            "superseded_by": memory.superseded_by,
+            "expires_at": memory.expires_at,
+            "archived_at": memory.archived_at,
+            "archived_reason": ArchivedReason.MERGED.value if memory.archived_at is not None and memory.superseded_by is not None else None,
+            "indexed": state is MemoryState.INDEXED,
+            "indexed_at": memory.indexed_at,
+            "state": state.value,
+            "created_at": memory.created_at,
+            "updated_at": memory.updated_at,
+        }
+
+
+def serialize_tags(tags: Sequence[NameCount]) -> TagsResponse:
+    """Return tags with their counts."""
+    return TagsResponse.model_construct(tags=[_serialize_count(tag) for tag in tags])
+
+
+def serialize_scopes(orgs: Sequence[OrgCount]) -> ScopesResponse:
+    """Return orgs and projects with their counts."""
+    shown = [
+        OrgResponse.model_construct(org=each.org, count=each.count, projects=[_serialize_count(project) for project in each.projects])
+        for each in orgs
+    ]
+    return ScopesResponse.model_construct(scopes=shown)
+
+
+def _serialize_count(counted: NameCount) -> CountResponse:
+    return CountResponse.model_construct(name=counted.name, count=counted.count)
+
+
+def _recalled_fields(hit: RecallHit) -> dict[str, object]:
+    memory = hit.memory
+    return {
+        "id": memory.id,
+        "content": memory.content,
+        "type": memory.type,
+        "org": memory.org,
+        "project": memory.project,
+        "agent_id": memory.agent_id,
+        "session_id": memory.session_id,
+        "memory_scope": memory.memory_scope.value,
+        "tags": memory.tags,
+        "metadata": memory.metadata,
+        "source": memory.source,
+        "score": round_score(hit.score),
+        "similarity": None if hit.similarity is None else round_score(hit.similarity),
+        "confidence": memory.confidence,
+        "effective_confidence": round_score(hit.effective_confidence),
+        "created_at": memory.created_at,
+        "updated_at": memory.updated_at,
+    }
+
+
+def _serialize_explanation(hit: RecallHit) -> ExplanationResponse:
+    why = hit.explanation
+    return ExplanationResponse.model_construct(
+        place=why.place,
+        relevance=round_score(why.relevance),
+        ranks=RanksResponse.model_construct(semantic=why.semantic_rank, keyword=why.keyword_rank),
+        similarity=None if why.similarity is None else round_score(why.similarity),
+        text_score=None if why.text_score is None else round_score(why.text_score),
+        matched_keywords=why.matched_keywords,
+        keyword_share=round_score(why.keyword_share),
+        scope=hit.memory.memory_scope.value,
+        decay=round_score(why.decay),
+        effective_confidence=round_score(hit.effective_confidence),
+    )

@@ -1,0 +1,149 @@
+"""What operators' commands go through, in the order of ids or fingerprints, a stretch at a time (spec 4.4, D-52)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import ColumnElement, and_, func, or_, select, true
+
+from rookery.kernel.clock import from_micros, to_micros
+from rookery.kernel.db import Row, Tx
+from rookery.memory.models import Memory
+from rookery.memory.store.rows import memory_from_row
+from rookery.memory.store.tables import memories
+
+_MEMORY_COLUMNS = [column for column in memories.c if column.name not in ("fingerprint", "recalled_at")]
+_PRUNE_COLUMNS = [
+    getattr(memories.c, name) for name in ("id", "type", "confidence", "content_at", "created_at", "recalled_at", "fingerprint")
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemorySelection:
+    """
+    Which memories of a workspace a command goes through; *ids*, *org*, *project*, *agent_id* and *session_id* exactly.
+
+    Attributes:
+        at: Those that expire at or before it do not count, nor archived ones; None: all count.
+        is_orgless: Only those with a project and without an org.
+        permanent_model: Only those that never expire and are indexed as they are now, by this model.
+    """
+
+    workspace_id: int
+    at: datetime | None = None
+    ids: tuple[str, ...] | None = None
+    org: str | None = None
+    project: str | None = None
+    agent_id: str | None = None
+    session_id: str | None = None
+    is_orgless: bool = False
+    permanent_model: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PruneRow:
+    """As much of a memory as tells whether it is kept."""
+
+    id: str
+    type: str
+    confidence: float
+    content_at: datetime
+    created_at: datetime
+    recalled_at: datetime | None
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryIdRow:
+    """That there is such a memory."""
+
+    id: str
+
+
+def list_ids(tx: Tx, selection: MemorySelection, *, after: str, limit: int) -> list[MemoryIdRow]:
+    """Return the next memories by id, and no more of them than that."""
+    statement = select(memories.c.id).where(_condition(selection), memories.c.id > after).order_by(memories.c.id).limit(limit)
+    return [MemoryIdRow(id=row.text("id")) for row in tx.fetch_all(statement)]
+
+
+def list_memories(tx: Tx, selection: MemorySelection, *, after: str, limit: int) -> list[Memory]:
+    """Return the next memories by id."""
+    statement = select(*_MEMORY_COLUMNS).where(_condition(selection), memories.c.id > after).order_by(memories.c.id).limit(limit)
+    return [memory_from_row(row) for row in tx.fetch_all(statement)]
+
+
+def list_prune_rows(tx: Tx, selection: MemorySelection, *, after: str, limit: int) -> list[PruneRow]:
+    """Return the next memories by id, without their content."""
+    statement = select(*_PRUNE_COLUMNS).where(_condition(selection), memories.c.id > after).order_by(memories.c.id).limit(limit)
+    return [_prune_row_from_row(row) for row in tx.fetch_all(statement)]
+
+
+def count_memories(tx: Tx, selection: MemorySelection) -> int:
+    """Return how many memories there are."""
+    row = tx.fetch_one(select(func.count().label("found")).select_from(memories).where(_condition(selection)))
+    return 0 if row is None else row.integer("found")
+
+
+def list_repeated_fingerprints(tx: Tx, selection: MemorySelection, *, after: str, limit: int) -> list[str]:
+    """Return the next fingerprints that more than one memory has."""
+    c = memories.c
+    statement = (
+        select(c.fingerprint)
+        .where(_condition(selection), c.fingerprint > after)
+        .group_by(c.fingerprint)
+        .having(func.count() > 1)
+        .order_by(c.fingerprint)
+        .limit(limit)
+    )
+    return [row.text("fingerprint") for row in tx.fetch_all(statement)]
+
+
+def list_duplicates(tx: Tx, selection: MemorySelection, fingerprints: Sequence[str]) -> list[PruneRow]:
+    """Return the memories of each fingerprint: the one to keep first, by highest confidence, then oldest, then id."""
+    c = memories.c
+    order = (c.fingerprint, c.confidence.desc(), c.created_at, c.id)
+    statement = select(*_PRUNE_COLUMNS).where(_condition(selection), c.fingerprint.in_(fingerprints)).order_by(*order)
+    return [_prune_row_from_row(row) for row in tx.fetch_all(statement)]
+
+
+def find_single_org(tx: Tx, workspace_id: int, project: str) -> str | None:
+    """Return the org under which the workspace knows *project*; None: none, or several."""
+    c = memories.c
+    statement = select(c.org).where(c.workspace_id == workspace_id, c.project == project, c.org.is_not(None)).distinct().limit(2)
+    found = tx.fetch_all(statement)
+    return found[0].text("org") if len(found) == 1 else None
+
+
+def _condition(selection: MemorySelection) -> ColumnElement[bool]:
+    c = memories.c
+    # By no index: a stretch is read by its ids, not by sorting all of the workspace again for each (see tables.THEIRS).
+    conditions: list[ColumnElement[bool]] = [c.workspace_id + 0 == selection.workspace_id]
+    if selection.at is not None:
+        conditions += [c.archived_at.is_(None), or_(c.expires_at.is_(None), c.expires_at > to_micros(selection.at))]
+    if selection.permanent_model is not None:
+        conditions += [c.expires_at.is_(None), c.indexed_at >= c.updated_at, c.indexed_model == selection.permanent_model]
+    if selection.is_orgless:
+        conditions += [c.org.is_(None), c.project.is_not(None)]
+    conditions += [
+        true() if selection.org is None else c.org == selection.org,
+        true() if selection.project is None else c.project == selection.project,
+        true() if selection.agent_id is None else c.agent_id == selection.agent_id,
+        true() if selection.session_id is None else c.session_id == selection.session_id,
+        true() if selection.ids is None else c.id.in_(selection.ids),
+    ]
+    return and_(*conditions)
+
+
+def _prune_row_from_row(row: Row) -> PruneRow:
+    recalled_at = row.maybe_integer("recalled_at")
+    return PruneRow(
+        id=row.text("id"),
+        type=row.text("type"),
+        confidence=row.number("confidence"),
+        content_at=from_micros(row.integer("content_at")),
+        created_at=from_micros(row.integer("created_at")),
+        recalled_at=None if recalled_at is None else from_micros(recalled_at),
+        fingerprint=row.text("fingerprint"),
+    )

@@ -1,0 +1,42 @@
+"""Deleting all that a workspace remembers."""
+
+from __future__ import annotations
+
+from sqlalchemy import bindparam, delete, select
+
+from rookery.kernel.db import Tx
+from rookery.memory.store.tables import (
+    memories,
+    memory_labels,
+    memory_tags,
+    merges,
+    recall_feedback,
+    recalls,
+    runs,
+    tombstones,
+    training_rows,
+    training_workspaces,
+)
+
+_IDS = select(memories.c.id).where(memories.c.workspace_id == bindparam("of_workspace"))
+_DELETES = [
+    delete(table).where(table.c.workspace_id == bindparam("of_workspace"))
+    for table in (
+        memory_tags,
+        memory_labels,
+        tombstones,
+        recall_feedback,
+        recalls,
+        merges,
+        runs,
+        training_rows,
+        training_workspaces,
+        memories,
+    )
+]
+
+
+def purge_workspace(tx: Tx, workspace_id: int) -> tuple[list[str], int]:
+    """Delete every row of *workspace_id*; return the ids of its memories, which the indexes still have, and the number of rows."""
+    ids = [row.text("id") for row in tx.fetch_all(_IDS, {"of_workspace": workspace_id})]
+    return ids, sum(tx.execute(statement, {"of_workspace": workspace_id}) for statement in _DELETES)

@@ -1,0 +1,166 @@
+"""Words: taking texts and queries apart, stems, stop words, highlighting (D-44, D-49). Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from functools import lru_cache
+from html import escape
+
+from rookery.kernel.tokenization import (
+    STOP_WORDS,
+    WordToken,
+    is_single_word,
+    is_unspaced,
+    split_words,
+    stem,
+    to_search_terms,
+    tokenize,
+    tokenize_unspaced_letters,
+)
+from rookery.memory.models import TextQuery
+
+MAX_WORDS = 64
+"""So many different words of a question count; more make it slower, not better."""
+
+FRAGMENT_CHARS = 320
+"""About so many characters of a long content are shown around what was found."""
+
+_LEAD_CHARS = 60
+_QUERY_PART = re.compile(r'(?P<minus>(?<![^\s,;])-)?(?:"(?P<phrase>[^"]*)"|(?P<plain>[^\s",;]+))')
+
+
+def stem_words(text: str) -> list[str]:
+    """Return the stems of the words of *text*, in order."""
+    return [stem(part) for word in split_words(text) for part in to_search_terms(word)]
+
+
+def parse_question(question: str) -> TextQuery:
+    """Return the words of a question in plain language; nothing in it is syntax (D-42)."""
+    return TextQuery(
+        any_of=_remove_stop_words([part for word in split_words(question) for part in to_search_terms(word)]), is_question=True
+    )
+
+
+def parse_query(query: str) -> TextQuery:
+    """
+    Return a search query: "a phrase", -without, and words (D-49); what has no letter or digit says nothing.
+
+    What is written in one, such as E_CONN_RESET, main.py or dry-run, is one word: its parts are looked for side by side. So are the
+    letters of a short run of Chinese or the like; of a longer one, which is a sentence, each two.
+    """
+    plain, phrases, without = list[str](), list[str](), list[str]()
+    for piece in _QUERY_PART.finditer(query):
+        phrase = piece["phrase"]
+        named = split_words(phrase if phrase is not None else piece["plain"])
+        words = [part for word in named for part in to_search_terms(word)]
+        if not words:
+            continue
+        # Two hyphens are no minus: --force is the name of an option.
+        is_without = piece["minus"] is not None and (phrase is not None or not piece["plain"].startswith("-"))
+        if is_without:
+            without.append(" ".join(words))
+        elif phrase is not None:
+            phrases.append(" ".join(words))
+        else:
+            plain.extend([" ".join(words)] if all(map(is_single_word, named)) else words)
+    return TextQuery(any_of=_remove_stop_words(plain), phrases=tuple(dict.fromkeys(phrases)), none_of=tuple(dict.fromkeys(without)))
+
+
+def parse_keywords(keywords: Iterable[str]) -> TextQuery:
+    """Return the words of *keywords*, any of which may be found."""
+    return TextQuery(
+        any_of=_unique_words([part for keyword in keywords for word in split_words(keyword) for part in to_search_terms(word)])
+    )
+
+
+def match_keywords(keywords: Sequence[str], *texts: str) -> tuple[str, ...]:
+    """Return those of *keywords* whose words stand side by side in one of *texts*, by their stems (D-44)."""
+    there = [stem_words(text) for text in texts]
+    present = {each for within in there for each in within}
+    return tuple(
+        keyword for keyword in keywords if _contains_sequence(_stem_keyword(keyword), present, there) or _contains_letter(keyword, texts)
+    )
+
+
+def highlight(content: str, query: TextQuery) -> str:
+    """Return the part of *content* where *query* are first found, as HTML: they in <mark>, all else escaped (D-49)."""
+    is_letter = any(len(each) == 1 for each in (*query.any_of, *query.phrases))
+    spans = _find_spans(tokenize(content), tokenize_unspaced_letters(content) if is_letter else [], query)
+    start, end = _select_fragment(content, spans[0][0] if spans else 0)
+    parts = ["…"] if start > 0 else []
+    position = start
+    for left, right in spans:
+        if left < start or right > end:
+            continue
+        parts += [escape(content[position:left]), "<mark>", escape(content[left:right]), "</mark>"]
+        position = right
+    parts.append(escape(content[position:end]))
+    if end < len(content):
+        parts.append("…")
+    return "".join(parts)
+
+
+def _remove_stop_words(words: Sequence[str]) -> tuple[str, ...]:
+    """Return *query* without stop words, unless nothing else was said."""
+    return _unique_words([word for word in words if word.casefold() not in STOP_WORDS] or words)
+
+
+def _unique_words(words: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(word.casefold() for word in words))[:MAX_WORDS]
+
+
+@lru_cache(maxsize=4096)
+def _stem_keyword(keyword: str) -> tuple[str, ...]:
+    return tuple(stem_words(keyword))
+
+
+def _contains_sequence(parts: Sequence[str], present: AbstractSet[str], stemmed_texts: Sequence[Sequence[str]]) -> bool:
+    if not parts or any(part not in present for part in parts):
+        return False
+    return len(parts) == 1 or any(_find_sequence(within, parts) for within in stemmed_texts)
+
+
+def _contains_letter(keyword: str, texts: Sequence[str]) -> bool:
+    return len(keyword) == 1 and is_unspaced(keyword) and any(keyword in text for text in texts)
+
+
+def _find_sequence(stems: Sequence[str], parts: Sequence[str]) -> list[int]:
+    """Return where *parts* stand side by side in *stems*."""
+    first, length = parts[0], len(parts)
+    return [at for at, each in enumerate(stems) if each == first and list(stems[at : at + length]) == list(parts)]
+
+
+def _find_spans(tokens: Sequence[WordToken], letters: Sequence[WordToken], query: TextQuery) -> list[tuple[int, int]]:
+    """Return where *query* stand in the content, in order, without overlaps."""
+    all_stems = [token.stem for token in tokens]
+    present, alone, chosen = set(all_stems), set(query.any_of).union(query.phrases), set[WordToken]()
+    for each in (*query.any_of, *query.phrases):
+        wanted = stem_words(each)
+        if wanted and present.issuperset(wanted):
+            for at in _find_sequence(all_stems, wanted):
+                chosen.update(tokens[at : at + len(wanted)])
+    chosen.update(letter for letter in letters if letter.stem in alone)
+    spans = list[tuple[int, int]]()
+    for start, end, _ in sorted(chosen):
+        if spans and start < spans[-1][1]:
+            spans[-1] = (spans[-1][0], max(end, spans[-1][1]))
+        else:
+            spans.append((start, end))
+    return spans
+
+
+def _select_fragment(content: str, first: int) -> tuple[int, int]:
+    """Return where a fragment with position *first* begins and ends, at spaces where there are any near."""
+    if len(content) <= FRAGMENT_CHARS:
+        return 0, len(content)
+    start = max(0, min(first - _LEAD_CHARS, len(content) - FRAGMENT_CHARS))
+    if start > 0:
+        space = content.find(" ", start, max(start, first))
+        start = space + 1 if space >= 0 else start
+    end = min(len(content), start + FRAGMENT_CHARS)
+    if end < len(content):
+        space = content.rfind(" ", first + 1, end)
+        end = space if space > start else end
+    return start, end

@@ -1,0 +1,136 @@
+"""Markdown taken apart at its headings; what looks like one inside code is none. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from mdit_py_plugins.front_matter import front_matter_plugin
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """A heading: its level, from 1, and its words as they are written."""
+
+    level: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{'#' * self.level} {self.text}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """
+    The lines from a heading, itself among them, to the next of any level.
+
+    Attributes:
+        ancestors: The headings that it is under, outermost first.
+        heading: Its own; None: what comes before the first.
+        tokens: What it is made of, without the heading.
+    """
+
+    ancestors: tuple[Heading, ...]
+    heading: Heading | None
+    start_line: int
+    stop_line: int
+    tokens: tuple[Token, ...]
+
+    @property
+    def path(self) -> tuple[Heading, ...]:
+        """All its headings, its own last."""
+        return self.ancestors if self.heading is None else (*self.ancestors, self.heading)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkdownDocument:
+    """A Markdown text: its lines, its front matter as it is written (None: it has none), its sections in order."""
+
+    lines: Sequence[str]
+    front_matter: str | None
+    sections: Sequence[Section]
+
+    def section_text(self, section: Section) -> str:
+        """Return a section as it is written, without empty lines around it."""
+        return "\n".join(self.lines[section.start_line : section.stop_line]).strip("\n")
+
+
+def build_parser() -> MarkdownIt:
+    """Return what reads Markdown: CommonMark, tables and front matter; it keeps nothing of what it read."""
+    return MarkdownIt("commonmark").enable("table").use(front_matter_plugin)
+
+
+def parse_document(text: str, parser: MarkdownIt) -> MarkdownDocument:
+    """Take *section_text* apart."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    tokens = parser.parse(text)
+    lines = text.split("\n")
+    front, begin = None, 0
+    if tokens and tokens[0].type == "front_matter":
+        front, begin = tokens[0].content, (tokens[0].map or [0, 0])[1]
+        tokens = tokens[1:]
+    starts = [at for at, token in enumerate(tokens) if token.type == "heading_open" and token.level == 0 and token.map]
+    sections = list[Section]()
+    first_stop = _start_line(tokens[starts[0]]) if starts else len(lines)
+    preamble = tuple(tokens[: starts[0]] if starts else tokens)
+    if preamble:
+        sections.append(Section(ancestors=(), heading=None, start_line=begin, stop_line=first_stop, tokens=preamble))
+    above = list[Heading]()
+    for at, following in zip(starts, [*starts[1:], None], strict=False):
+        heading = Heading(int(tokens[at].tag[1:]), tokens[at + 1].content.replace("\n", " ").strip())
+        above = [each for each in above if each.level < heading.level]
+        sections.append(
+            Section(
+                ancestors=tuple(above),
+                heading=heading,
+                start_line=_start_line(tokens[at]),
+                stop_line=len(lines) if following is None else _start_line(tokens[following]),
+                tokens=tuple(tokens[at + 3 : following]),
+            )
+        )
+        above.append(heading)
+    return MarkdownDocument(lines=lines, front_matter=front, sections=sections)
+
+
+def split_document(document: MarkdownDocument, *, max_chars: int) -> list[str]:
+    """
+    Return the text in as few pieces of at most *max_chars* characters as headings allow.
+
+    A piece that begins under headings has them above it; a section that is too long by itself is cut between paragraphs.
+    """
+    if not document.sections:
+        return []
+    whole = "\n".join(document.lines[document.sections[0].start_line :]).strip("\n")
+    if len(whole) <= max_chars:
+        return [whole] if whole.strip() else []
+    found, room = list[str](), 0
+    for section in document.sections:
+        text = document.section_text(section)
+        if found and len(text) + 2 <= room:
+            found[-1] += "\n\n" + text
+        else:
+            found += split_section(document, section, max_chars=max_chars)
+        room = max_chars - len(found[-1]) if found else 0
+    return found
+
+
+def split_section(document: MarkdownDocument, section: Section, *, max_chars: int) -> list[str]:
+    """Return a section with the headings above it, in pieces of at most *max_chars* characters: one, unless it is too long."""
+    above = "".join(f"{heading}\n" for heading in section.ancestors)[: max_chars // 2]
+    return [above + each for each in split_text(document.section_text(section), max_chars - len(above))]
+
+
+def split_text(text: str, max_chars: int) -> list[str]:
+    """Split *section_text* into parts of at most *max_chars* characters: between paragraphs, else lines, else words, else anywhere."""
+    found = list[str]()
+    while len(text) > max_chars:
+        place = next((at for gap in ("\n\n", "\n", " ") if (at := text.rfind(gap, max(1, max_chars // 4), max_chars)) > 0), max_chars)
+        found.append(text[:place].rstrip())
+        text = text[place:].lstrip("\n")
+    return [piece for piece in (*found, text) if piece.strip()]
+
+
+def _start_line(token: Token) -> int:
+    return token.map[0] if token.map else 0

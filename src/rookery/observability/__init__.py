@@ -1,0 +1,69 @@
+"""What tells an operator how it goes: metrics, traces, and a line for each request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import cast
+
+from rookery.access.networks import parse_proxies, resolve_client_address
+from rookery.engines import traces
+from rookery.kernel.config import Settings
+from rookery.kernel.events import EventBus
+from rookery.kernel.http.access_log import RequestMetrics
+from rookery.kernel.http.metrics_page import MetricsServer
+from rookery.kernel.metrics import Metrics
+from rookery.kernel.tracing import Tracer
+from rookery.observability.platform_metrics import MetricTargets, PlatformMetrics
+
+__all__ = ["MetricTargets", "Observability", "build_observability"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observability:
+    """
+    The parts.
+
+    Attributes:
+        tracer: None: nothing is traced.
+        metrics_server: None: metrics are shown to keys alone.
+    """
+
+    metrics: Metrics
+    platform_metrics: PlatformMetrics
+    request_metrics: RequestMetrics
+    tracer: Tracer | None
+    metrics_server: MetricsServer | None
+
+    async def start(self, running: AsyncExitStack) -> None:
+        """Open what there is to open, closed with *running*: last of all, so that the end is seen too."""
+        if self.tracer is not None:
+            running.push_async_callback(self.tracer.close)
+        if self.metrics_server is not None:
+            await self.metrics_server.start()
+            running.push_async_callback(self.metrics_server.aclose)
+
+
+def build_observability(settings: Settings, metrics: Metrics, bus: EventBus) -> Observability:
+    """
+    Return what *settings* ask for; nothing is opened yet.
+
+    Raises:
+        WrongSettings: ROOKERY_TRACES cannot be.
+    """
+    trusted = parse_proxies(settings.trusted_proxies)
+
+    def address(scope: Mapping[str, object]) -> str:
+        client = cast("tuple[str, int] | None", scope.get("client"))
+        headers = cast("list[tuple[bytes, bytes]]", scope["headers"])
+        forwarded = [value for name, value in headers if name == b"x-forwarded-for"]
+        return resolve_client_address(client[0] if client else None, forwarded, trusted)
+
+    return Observability(
+        metrics=metrics,
+        platform_metrics=PlatformMetrics(metrics, bus),
+        request_metrics=RequestMetrics(metrics, access_log=settings.access_log, client_address=address),
+        tracer=traces.open(settings.traces.reveal()),
+        metrics_server=None if settings.metrics_port is None else MetricsServer(metrics, settings.metrics_port),
+    )

@@ -1,0 +1,174 @@
+"""Results of read-only tools, kept for as long as the operator says (`cache_s`, D-34)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from rookery.tools.calling.results import ToolCallFailed, ToolResult
+from rookery.tools.calling.tool_call import ToolCall
+from rookery.tools.catalogue_tool import CatalogueTool
+from rookery.tools.models import BuiltinTarget, Server, SessionIsolation
+from rookery.tools.servers.header_forwarding import select_forwarded_headers
+
+_MAX_CACHE_BYTES = 64 * 1024 * 1024
+"""Of all results together."""
+_MAX_RESULT_BYTES = 1024 * 1024
+"""A larger result is not kept: a few of them would push out all others."""
+_IGNORED_META_KEYS = frozenset({"traceparent", "tracestate", "baggage", "io.modelcontextprotocol/logLevel"})
+"""What in a message's `_meta` says nothing about its result."""
+_ENTRY_OVERHEAD_BYTES = 500
+"""Bytes that an entry takes beside its result."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheLookup:
+    """A result, and how many seconds ago the upstream gave it."""
+
+    result: ToolResult
+    age_s: float
+    is_hit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _CacheEntry:
+    result: ToolResult
+    server: Server
+    tool: CatalogueTool
+    stored_at: float
+
+    @property
+    def size(self) -> int:
+        return len(self.result.content) + _ENTRY_OVERHEAD_BYTES
+
+
+class ResultCache:
+    """The results of this process; those not asked for the longest go first. Who asks at the same moment asks once."""
+
+    def __init__(
+        self,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        max_bytes: int = _MAX_CACHE_BYTES,
+        max_result_bytes: int = _MAX_RESULT_BYTES,
+    ) -> None:
+        self._monotonic = monotonic
+        self._max_bytes = max_bytes
+        self._max_result_bytes = max_result_bytes
+        self._entries: OrderedDict[Hashable, _CacheEntry] = OrderedDict()
+        self._bytes = 0
+        self._pending: dict[Hashable, asyncio.Future[ToolResult | ToolCallFailed | None]] = {}
+
+    @property
+    def size(self) -> int:
+        """How many bytes are kept."""
+        return self._bytes
+
+    async def get_or_fetch(self, call: ToolCall, tool: CatalogueTool, fetch: Callable[[], Awaitable[ToolResult]]) -> CacheLookup:
+        """
+        Return the result of a call that `get_ttl_s` lets keep: the kept one, that of the same call under way, or by *fetch*.
+
+        Raises:
+            Failed: What *fetch* raised, for us or for whom we waited; a failure is never kept.
+        """
+        key, ttl_s = _to_cache_key(call), get_ttl_s(call.server, tool)
+        if not call.options.no_cache:
+            kept = self._find(key, tool, ttl_s)
+            if kept is not None:
+                return kept
+            under_way = self._pending.get(key)
+            if under_way is not None:
+                outcome = await asyncio.shield(under_way)
+                if isinstance(outcome, ToolCallFailed):
+                    raise ToolCallFailed(outcome.code, outcome.error, outcome.result)
+                if outcome is not None:
+                    return CacheLookup(result=outcome, age_s=0.0, is_hit=True)
+                # Whoever asked was refused, or left: that is no answer for us.
+        return CacheLookup(result=await self._fetch(key, call.server, tool, fetch), age_s=0.0, is_hit=False)
+
+    async def _fetch(self, key: Hashable, server: Server, tool: CatalogueTool, fetch: Callable[[], Awaitable[ToolResult]]) -> ToolResult:
+        future: asyncio.Future[ToolResult | ToolCallFailed | None] = asyncio.get_running_loop().create_future()
+        self._pending[key] = future
+        outcome: ToolResult | ToolCallFailed | None = None
+        try:
+            outcome = await fetch()
+        except ToolCallFailed as failed:
+            outcome = failed
+            raise
+        else:
+            if _is_shareable(outcome):
+                self._store(key, _CacheEntry(outcome, server, tool, self._monotonic()))
+            return outcome
+        finally:
+            future.set_result(outcome if isinstance(outcome, ToolCallFailed) or (outcome is not None and _is_shareable(outcome)) else None)
+            if self._pending.get(key) is future:
+                del self._pending[key]
+
+    def _find(self, key: Hashable, tool: CatalogueTool, ttl_s: float) -> CacheLookup | None:
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        age_s = self._monotonic() - entry.stored_at
+        if entry.tool is not tool or age_s >= ttl_s:  # the tool is another one since: its server told so, or its entry changed
+            self._drop(key)
+            return None
+        self._entries.move_to_end(key)
+        return CacheLookup(result=entry.result, age_s=age_s, is_hit=True)
+
+    def _store(self, key: Hashable, entry: _CacheEntry) -> None:
+        self._drop(key)
+        if entry.size > self._max_result_bytes:
+            return
+        self._entries[key] = entry
+        self._bytes += entry.size
+        while self._bytes > self._max_bytes:
+            self._drop(next(iter(self._entries)))
+
+    def _drop(self, key: Hashable) -> None:
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self._bytes -= entry.size
+
+
+def _is_shareable(result: ToolResult) -> bool:
+    """Tell whether others who ask the same may have it."""
+    return not result.requires_input and not result.is_personal
+
+
+def get_ttl_s(server: Server, tool: CatalogueTool) -> float:
+    """Return for how many seconds the tool's results may be kept; 0: not at all, as of every tool that changes something."""
+    if not server.rules.cache_s or not tool.is_read_only or isinstance(server.target, BuiltinTarget):
+        return 0.0
+    return next((ttl for glob, ttl in server.rules.cache_s.items() if fnmatchcase(tool.name, glob)), 0.0)
+
+
+def is_cacheable(call: ToolCall, tool: CatalogueTool) -> bool:
+    """Tell whether the call's result may be kept and taken from what is kept; one that answers the tool's questions may not."""
+    is_first = call.options.input_responses is None and call.options.request_state is None
+    return is_first and get_ttl_s(call.server, tool) > 0
+
+
+def _to_cache_key(call: ToolCall) -> Hashable:
+    """
+    Return what makes two calls the same: also who asks, as far as the upstream could tell them apart.
+
+    An entry of the file that changed is another server: entries hold on to theirs, so that no other can have its id.
+    """
+    server, caller = call.server, call.caller
+    match server.isolation:
+        case SessionIsolation.SHARED:
+            who: Hashable = None
+        case SessionIsolation.PER_WORKSPACE:
+            who = caller.workspace_id
+        case SessionIsolation.PER_KEY:
+            who = caller.key_id
+        case SessionIsolation.PER_SESSION:
+            who = (caller.workspace_id, caller.key_id, call.options.session_id)
+    headers = tuple(sorted(select_forwarded_headers(server, call.options.headers).items()))
+    meta = {name: value for name, value in (call.options.meta or {}).items() if name not in _IGNORED_META_KEYS}
+    return server.key, id(server), who, headers, call.tool, json.dumps([call.arguments, meta], sort_keys=True, default=dict)

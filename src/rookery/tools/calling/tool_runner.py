@@ -1,0 +1,277 @@
+"""Run one tool: may this key, do the arguments fit, is a result kept, ask the upstream, keep a row, answer (D-34, D-38)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+from rookery.access.models import TEST, Caller
+from rookery.kernel.clock import Clock, utc_now
+from rookery.kernel.disk_space import DiskSpace
+from rookery.kernel.errors import NotInAllowList, RookeryError
+from rookery.kernel.ids import IdFactory, uuid7
+from rookery.tools.calling.call_buffer import CallBuffer
+from rookery.tools.calling.execution import execute
+from rookery.tools.calling.redaction import redact_arguments, redact_error, redact_text
+from rookery.tools.calling.result_cache import CacheLookup, ResultCache, is_cacheable
+from rookery.tools.calling.results import ToolCallFailed, ToolResult, parse_result, to_json
+from rookery.tools.calling.tool_call import DEFAULT_CALL_OPTIONS, CallOptions, ToolCall
+from rookery.tools.catalogue import Catalogue
+from rookery.tools.catalogue_tool import CatalogueTool, is_tool_allowed, is_tool_disabled
+from rookery.tools.errors import (
+    ConnectFailed,
+    ServerNotFound,
+    SessionNotOpen,
+    TestKeyRefused,
+    ToolDisabled,
+    ToolNotFound,
+    UpstreamErrorResponse,
+)
+from rookery.tools.models import BuiltinTarget, CallOutcome, CallRecord, JsonObject, UpstreamProtocolError
+from rookery.tools.ports import AgentSessionChecker, ToolCallLimiter
+from rookery.tools.servers.kill_switch import KillSwitch
+from rookery.tools.servers.registry import is_server_allowed
+from rookery.tools.supervision.session_pool import SessionPool
+
+_MAX_ERROR_LENGTH = 4000
+_MAX_TOOL_NAME_LENGTH = 128
+"""Of a tool (D-30); what is longer and not listed is not worth asking a server for."""
+_MAX_SESSION_ID_LENGTH = 100
+
+
+class ToolRunner:
+    """Runs tools for callers."""
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        sessions: SessionPool,
+        buffer: CallBuffer,
+        limits: ToolCallLimiter,
+        *,
+        cache: ResultCache | None = None,
+        agent_sessions: AgentSessionChecker | None = None,
+        kill_switch: KillSwitch | None = None,
+        keep_arguments: bool = False,
+        disk_space: DiskSpace | None = None,
+        clock: Clock = utc_now,
+        ids: IdFactory = uuid7,
+    ) -> None:
+        """
+        Make it.
+
+        Args:
+            agent_sessions: None: any session id is taken, and kept with the row.
+            keep_arguments: Rows have the arguments too, redacted.
+            disk_space: Refuses the built-in tools that write while the disk is nearly full (D-17).
+        """
+        self._catalogue = catalogue
+        self._sessions = sessions
+        self._buffer = buffer
+        self._limits = limits
+        self._cache = cache or ResultCache()
+        self._agent_sessions = agent_sessions
+        self._kill_switch = kill_switch
+        self._keep_arguments = keep_arguments
+        self._disk_space = disk_space
+        self._clock = clock
+        self._ids = ids
+
+    async def call(
+        self,
+        caller: Caller,
+        server_id: str,
+        tool_name: str,
+        arguments: Mapping[str, object],
+        *,
+        options: CallOptions = DEFAULT_CALL_OPTIONS,
+    ) -> CallOutcome:
+        """
+        Run a tool as *caller*; the row of the call is in the journal when this returns or raises.
+
+        A caller that is cancelled cancels the tool upstream. What the tool itself did wrong is in the outcome.
+
+        Raises:
+            RookeryError: The call was refused: no such server or tool (404), not for this key (403), arguments that do
+                not fit (400), no such session (422), too many calls (429). A tool that is not known to exist leaves no row.
+        """
+        server = self._catalogue.find_server(caller, server_id)
+        if server is None:
+            raise ServerNotFound(server_id)
+        asked = ToolCall(
+            caller=caller,
+            server=server,
+            tool=tool_name,
+            arguments=arguments,
+            options=options,
+            at=self._clock(),
+            started=time.perf_counter(),
+        )
+        await self._buffer.require_capacity()
+        try:
+            self._catalogue.get_server(caller, server_id)  # or it is not for this key, or switched off
+            outcome = await self._execute(asked)
+        except BaseException as error:
+            if self._catalogue.find_tool(server, tool_name) is not None:
+                self._record(asked, code=_get_error_code(error))
+            raise
+        self._record(asked, outcome, code=outcome.code)
+        return outcome
+
+    async def _execute(self, call: ToolCall) -> CallOutcome:
+        try:
+            if self._kill_switch is not None:
+                await self._kill_switch.require_enabled(call.caller, call.server.id, call.tool)
+            tool = self._catalogue.find_tool(call.server, call.tool) or await self._find_unlisted_tool(call)
+            _require_callable(call, tool)
+            if (
+                self._disk_space is not None
+                and isinstance(call.server.target, BuiltinTarget)
+                and not (tool.is_read_only or tool.is_destructive)
+            ):
+                self._disk_space.require()
+            await self._require_open_session(call)
+            tool.argument_validator.validate(call.arguments)
+            await self._limits.spend_tool_limit(call.caller, call.server.id, tool.name)
+            if not is_cacheable(call, tool):
+                return _to_outcome(call, await self._run(call, tool), None)
+            kept = await self._cache.get_or_fetch(call, tool, lambda: self._run(call, tool))
+            return _to_outcome(call, kept.result, kept)
+        except ToolCallFailed as failed:
+            return CallOutcome(
+                server=call.server,
+                tool=call.tool,
+                duration_ms=call.get_elapsed_ms(),
+                result=failed.result,
+                error=failed.error[:_MAX_ERROR_LENGTH],
+                code=failed.code,
+                protocol_error=_to_protocol_error(failed),
+            )
+
+    async def _run(self, call: ToolCall, tool: CatalogueTool) -> ToolResult:
+        server = call.server
+        if server.fault is not None:
+            raise ToolCallFailed("server_unavailable", server.fault)
+        session = self._sessions.get_session(server, call.caller, call.options.session_id)
+        on_request, was_asked = call.options.on_request, False
+
+        async def answer(method: str, params: JsonObject) -> JsonObject:
+            nonlocal was_asked
+            was_asked = True
+            assert on_request is not None  # noqa: S101 - or nobody is asked
+            return await on_request(method, params)
+
+        told = call if on_request is None else replace(call, options=replace(call.options, on_request=answer))
+        result = parse_result(await execute(session, told, is_read_only=tool.is_read_only))
+        return replace(result, is_personal=True) if was_asked else result
+
+    async def _find_unlisted_tool(self, call: ToolCall) -> CatalogueTool:
+        """Return a tool that is not listed: of a server never seen before, or one that came since the last look."""
+        server, name = call.server, call.tool
+        if len(name) > _MAX_TOOL_NAME_LENGTH:
+            raise ToolNotFound(server.id, name[:_MAX_TOOL_NAME_LENGTH])
+        if server.fault is not None:
+            raise ToolCallFailed("server_unavailable", server.fault)
+        if not self._catalogue.is_known(server):
+            try:
+                await self._sessions.get_session(server, call.caller, call.options.session_id).get_connection()
+            except ConnectFailed as failed:
+                raise ToolCallFailed("server_unavailable", str(failed)) from failed
+        await self._catalogue.refresh_for_unknown_tool(server)
+        tool = self._catalogue.find_tool(server, name)
+        if tool is not None:
+            return tool
+        if not self._catalogue.is_known(server):
+            condition = self._sessions.get_health_state(server, call.caller.workspace_id)
+            raise ToolCallFailed("server_unavailable", condition.last_error or "The server does not tell what tools it has.")
+        _require_allowed(call)
+        raise ToolNotFound(server.id, name)
+
+    async def _require_open_session(self, call: ToolCall) -> None:
+        session_id = call.options.session_id
+        if session_id is None:
+            return
+        if len(session_id) > _MAX_SESSION_ID_LENGTH or "\x00" in session_id:
+            raise SessionNotOpen(session_id)
+        if self._agent_sessions is not None and not await self._agent_sessions.is_open(call.caller.workspace_id, session_id):
+            raise SessionNotOpen(session_id)
+
+    def _record(self, call: ToolCall, outcome: CallOutcome | None = None, *, code: str | None) -> None:
+        caller, arguments = call.caller, dict(call.arguments)
+        session_id, error = call.options.session_id, outcome.error if outcome is not None else None
+        self._buffer.add(
+            CallRecord(
+                id=self._ids(),
+                workspace_id=caller.workspace_id,
+                server_id=call.server.id,
+                tool=call.tool,
+                key_id=caller.key_id,
+                key_kind=caller.key_kind,
+                agent_id=caller.agent_id,
+                session_id=None if session_id is None else redact_text(session_id, _MAX_SESSION_ID_LENGTH),
+                success=code is None,
+                code=code,
+                duration_ms=call.get_elapsed_ms(),
+                arguments_bytes=len(to_json(arguments)),
+                result_bytes=0 if outcome is None or outcome.result is None else len(outcome.result),
+                request_id=caller.request_id,
+                called_at=call.at,
+                cached=outcome is not None and outcome.cache == "hit",
+                error=None if error is None else redact_error(error),
+                # What the built-in servers take is kept where it belongs, and forgotten there; a copy here would outlive it.
+                arguments=redact_arguments(arguments) if self._keep_arguments and call.server.kind != "builtin" else None,
+            )
+        )
+
+
+def _get_error_code(error: BaseException) -> str:
+    if isinstance(error, RookeryError):
+        return error.code
+    return "client_left" if isinstance(error, asyncio.CancelledError) else "internal_error"
+
+
+def _to_protocol_error(failure: ToolCallFailed) -> UpstreamProtocolError | None:
+    cause = failure.__cause__
+    return (
+        UpstreamProtocolError(number=cause.number, message=str(cause), data=cause.data)
+        if isinstance(cause, UpstreamErrorResponse)
+        else None
+    )
+
+
+def _to_outcome(call: ToolCall, result: ToolResult, lookup: CacheLookup | None) -> CallOutcome:
+    return CallOutcome(
+        server=call.server,
+        tool=call.tool,
+        duration_ms=call.get_elapsed_ms(),
+        result=result.content,
+        code="input_required" if result.requires_input else None,
+        cache=None if lookup is None else "hit" if lookup.is_hit else "miss",
+        age_s=0.0 if lookup is None else lookup.age_s,
+    )
+
+
+def _require_allowed(call: ToolCall) -> None:
+    if not is_tool_allowed(call.caller, call.server, call.tool):
+        name = f"{call.server.id}/{call.tool}"
+        if not is_server_allowed(call.caller, call.server.id):
+            raise NotInAllowList("servers", call.server.id, f"This key is limited to some servers; {call.server.id!r} is not one of them.")
+        raise NotInAllowList("tools", name, f"This key is limited to some tools; {name!r} is not one of them.")
+
+
+def _require_callable(call: ToolCall, tool: CatalogueTool) -> None:
+    """Raise the first reason why this key may not call *tool* (D-23, D-33, D-92, D-25)."""
+    _require_allowed(call)
+    server = call.server
+    if is_tool_disabled(server, tool.name):
+        raise ToolDisabled(f"The tool {tool.name!r} of {server.id!r} is switched off.")
+    if tool.needs_task:
+        raise ToolDisabled(
+            f"{server.id}/{tool.name} runs only as a task (execution.taskSupport is required), which Rookery does not support."
+        )
+    if tool.required_scope is not None:
+        call.caller.require_scope(tool.required_scope)
+    if call.caller.environment == TEST and not server.sandbox and not tool.is_read_only:
+        raise TestKeyRefused(f"A test key may not call {server.id}/{tool.name}: neither is it read-only, nor its server a sandbox.")

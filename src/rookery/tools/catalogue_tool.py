@@ -1,0 +1,86 @@
+"""One tool as its server tells of it, and who may use it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import cast
+
+import structlog
+
+from rookery.access.models import Caller
+from rookery.tools.arguments import ArgumentValidator
+from rookery.tools.models import JsonObject, Server, ServerFeatures
+
+_log = structlog.stdlib.get_logger("rookery.tools")
+
+
+class CatalogueTool:
+    """One tool as its server tells of it, its schema compiled at its first call."""
+
+    __slots__ = ("_argument_validator", "definition", "name", "required_scope")
+
+    def __init__(self, definition: JsonObject, required_scope: str | None) -> None:
+        self.name = str(definition.get("name", ""))
+        self.definition = definition
+        self.required_scope = required_scope
+        self._argument_validator: ArgumentValidator | None = None
+
+    @property
+    def argument_validator(self) -> ArgumentValidator:
+        """The compiled schema of its arguments."""
+        if self._argument_validator is None:
+            schema = self.definition.get("inputSchema")
+            self._argument_validator = ArgumentValidator(schema if isinstance(schema, dict) else {})  # pyright: ignore[reportUnknownArgumentType] - an object of JSON
+            if self._argument_validator.fault is not None:
+                _log.warning("tools.schema_unusable", tool=self.name, error=self._argument_validator.fault)
+        return self._argument_validator
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether its server says that it changes nothing."""
+        annotations = self.definition.get("annotations")
+        return isinstance(annotations, dict) and annotations.get("readOnlyHint") is True  # pyright: ignore[reportUnknownMemberType] - an object of JSON
+
+    @property
+    def is_destructive(self) -> bool:
+        """Whether its server says that it deletes, and does not add."""
+        annotations = self.definition.get("annotations")
+        return isinstance(annotations, dict) and annotations.get("destructiveHint") is True  # pyright: ignore[reportUnknownMemberType] - as above
+
+    @property
+    def needs_task(self) -> bool:
+        """Whether its server runs it only as a task (2025-11-25), which Rookery does not."""
+        return requires_task(self.definition)
+
+
+def requires_task(definition: JsonObject) -> bool:
+    """Return whether a tool's definition requires that a call asks for a task."""
+    execution = definition.get("execution")
+    return isinstance(execution, dict) and cast("JsonObject", execution).get("taskSupport") == "required"
+
+
+def is_tool_disabled(server: Server, tool: str) -> bool:
+    """Tell whether the operator left a tool out (D-33)."""
+    rules = server.rules
+    if rules.allow is not None and not any(fnmatchcase(tool, glob) for glob in rules.allow):
+        return True
+    return any(fnmatchcase(tool, glob) for glob in rules.deny)
+
+
+def is_tool_allowed(caller: Caller, server: Server, tool: str) -> bool:
+    """Tell whether the key's own list of tools has this one (D-23)."""
+    return caller.tools is None or any(fnmatchcase(f"{server.id}/{tool}", glob) for glob in caller.tools)
+
+
+def index_by_name(features: ServerFeatures, known: Mapping[str, CatalogueTool]) -> dict[str, CatalogueTool]:
+    """Return the tools by name; one that did not change stays the same object, its schema compiled."""
+    found: dict[str, CatalogueTool] = {}
+    for definition in features.tools:
+        name = str(definition.get("name", ""))
+        old = known.get(name)
+        needs = features.required_scopes.get(name)
+        found[name] = (
+            old if old is not None and old.definition == definition and old.required_scope == needs else CatalogueTool(definition, needs)
+        )
+    return found

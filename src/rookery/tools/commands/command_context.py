@@ -1,0 +1,75 @@
+"""What the commands of tool servers share: the settings, and the platform opened on its store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
+
+import typer
+
+from rookery.access.commands.command_context import get_settings
+
+if TYPE_CHECKING:  # a command that opens nothing need not import what it would work with
+    from rookery.access.commands.command_context import AccessCommandServices as AccessServices
+    from rookery.kernel.config import Settings
+    from rookery.kernel.db import Database
+    from rookery.tools.servers.kill_switch import KillSwitch
+    from rookery.tools.servers.logins import Logins
+    from rookery.tools.servers.server_check import ServerChecker
+    from rookery.tools.servers.workspace_servers import WorkspaceServers
+
+__all__ = ["ToolCommandContext", "ToolCommandServices", "ToolPlatform", "get_settings", "run_with_platform"]
+
+T = TypeVar("T")
+
+
+class ToolCommandServices(Protocol):
+    """The tool servers, none of them started."""
+
+    @property
+    def workspace_servers(self) -> WorkspaceServers: ...
+
+    @property
+    def kill_switch(self) -> KillSwitch: ...
+
+    @property
+    def checker(self) -> ServerChecker: ...
+
+    @property
+    def logins(self) -> Logins: ...
+
+
+class ToolPlatform(Protocol):
+    """The platform, opened for one command."""
+
+    @property
+    def db(self) -> Database: ...
+
+    @property
+    def access(self) -> AccessServices: ...
+
+    @property
+    def tools(self) -> ToolCommandServices: ...
+
+
+class ToolCommandContext(Protocol):
+    """What the command line hands every command as `typer.Context.obj`."""
+
+    @property
+    def settings(self) -> Settings: ...
+
+    def open(self) -> AbstractAsyncContextManager[ToolPlatform]:
+        """Open the platform on its store."""
+        ...
+
+
+def run_with_platform(context: typer.Context, work: Callable[[ToolPlatform], Awaitable[T]]) -> T:
+    """Open the platform, do *work*, close it."""
+
+    async def inside() -> T:
+        async with cast("ToolCommandContext", context.obj).open() as opened:
+            return await work(opened)
+
+    return asyncio.run(inside())

@@ -1,0 +1,133 @@
+"""The files in which clients keep their servers, with ours added and all else kept (D-35). Pure but for `write_client_file`."""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from pathlib import Path
+from typing import Literal, TypeAlias, cast
+
+from rookery.tools.discovery.client_guides import VSCODE_INPUT, SetupTarget, build_client_entry, build_codex_table
+from rookery.tools.models import JsonObject
+
+Client: TypeAlias = Literal["claude-code", "cursor", "vscode", "codex", "windsurf", "gemini"]
+
+CLIENT_FILES: dict[Client, str] = {
+    "claude-code": ".mcp.json",
+    "cursor": ".cursor/mcp.json",
+    "vscode": ".vscode/mcp.json",
+    "codex": "~/.codex/config.toml",
+    "windsurf": "~/.codeium/windsurf/mcp_config.json",
+    "gemini": "~/.gemini/settings.json",
+}
+"""The files that can be written, where each client looks for them: in the project's folder, or at home. None needs the key itself."""
+
+
+class ClientFileBroken(Exception):
+    """A client's file cannot be added to, so it is left as it is; the text says why."""
+
+
+def add_entry(client: Client, text: str, target: SetupTarget) -> str:
+    """
+    Return a client's file with *target* in it; an entry of that name is replaced, everything else stays.
+
+    Args:
+        text: What the file has now; empty if there is none.
+
+    Raises:
+        ClientFileBroken: It is not of the form that this client reads.
+    """
+    return _add_to_toml(text, target) if client == "codex" else _add_to_json(client, text, target)
+
+
+def write_client_file(path: Path, text: str) -> None:
+    """
+    Put *text* in the place of the file at *path*, whole: its client never reads half of it.
+
+    Raises:
+        ClientFileBroken: It cannot be written.
+    """
+    real = Path(os.path.realpath(path))  # a link stays one
+    new = real.with_name(f".{real.name}.{os.getpid()}")
+    try:
+        real.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            new.write_text(text, encoding="utf-8")
+            if real.exists():
+                new.chmod(real.stat().st_mode & 0o777)
+            new.replace(real)
+        finally:
+            new.unlink(missing_ok=True)
+    except OSError as error:
+        raise ClientFileBroken(f"{path} cannot be written: {error.strerror}") from error
+
+
+def read_client_file(path: Path) -> str:
+    """
+    Return the file at *path*; nothing if there is none.
+
+    Raises:
+        ClientFileBroken: It cannot be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise ClientFileBroken(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ClientFileBroken(f"{path} is not UTF-8.") from error
+
+
+def _add_to_json(client: Client, text: str, target: SetupTarget) -> str:
+    try:
+        document: object = json.loads(text) if text.strip() else {}
+    except ValueError as error:
+        # VS Code takes comments, which would be lost.
+        raise ClientFileBroken(f"It is not plain JSON ({error}), so add the entry by hand.") from error
+    if not isinstance(document, dict):
+        raise ClientFileBroken("It is no JSON object, so add the entry by hand.")
+    content = cast("JsonObject", document)
+    key = "servers" if client == "vscode" else "mcpServers"
+    _get_section(content, key)[target.name] = build_client_entry(client, target)
+    if client == "vscode":
+        inputs = content.setdefault("inputs", [])
+        if not isinstance(inputs, list):
+            raise ClientFileBroken('Its "inputs" are no list, so add the entry by hand.')
+        listed = cast("list[object]", inputs)
+        if not any(isinstance(each, dict) and cast("JsonObject", each).get("id") == VSCODE_INPUT["id"] for each in listed):
+            listed.append(VSCODE_INPUT)
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
+def _get_section(document: JsonObject, key: str) -> JsonObject:
+    fields = document.setdefault(key, {})
+    if not isinstance(fields, dict):
+        raise ClientFileBroken(f'Its "{key}" are no object, so add the entry by hand.')
+    return cast("JsonObject", fields)
+
+
+def _add_to_toml(text: str, target: SetupTarget) -> str:
+    """Return the file with our table at its end; tables are found by their heads, so that comments and order stay."""
+    _require_toml(text)
+    kept: list[str] = []
+    is_ours = False
+    for line in text.splitlines():
+        head = line.strip()
+        if head.startswith("["):
+            is_ours = head.partition("#")[0].strip() == f"[mcp_servers.{target.name}]"
+        if not is_ours:
+            kept.append(line)
+    before = "\n".join(kept).rstrip()
+    joined = (f"{before}\n\n" if before else "") + build_codex_table(target)
+    # An entry that is written in another way (dotted keys, quotes) would now be there twice.
+    _require_toml(joined)
+    return joined
+
+
+def _require_toml(text: str) -> None:
+    try:
+        tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ClientFileBroken(f"It is no TOML that the entry can be added to ({error}), so add it by hand.") from error

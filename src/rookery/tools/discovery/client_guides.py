@@ -1,0 +1,271 @@
+"""How each client is set up for us, ready to paste: with the name of a variable in it, never with a key (D-35). Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+from rookery.tools.models import JsonObject
+
+KEY_VARIABLE = "ROOKERY_KEY"
+"""Where every set-up looks for the key."""
+
+KEY_PLACEHOLDER = "YOUR_KEY"
+"""Stands for the key where a client reads it from its own file alone."""
+
+KEY_COMMANDS = (
+    "# an agent's key: tools, memory, plans and sessions\n"
+    "rookery agent-keys create --name my-agent --preset agent\n\n"
+    "# or an API key that calls tools and uses memory\n"
+    "rookery keys create --name my-client --scope=mcp:read,mcp:write,brain:read,brain:write\n\n"
+    "# in the shell that starts your client: paste the key, unseen\n"
+    f"read -rs {KEY_VARIABLE} && export {KEY_VARIABLE}\n"
+)
+"""How an operator makes a key for a client, and how it gets into the variable without a trace in the shell's history."""
+
+ClientId: TypeAlias = Literal[
+    "claude-code", "cursor", "vscode", "codex", "claude-desktop", "windsurf", "gemini", "zed", "curl", "python", "javascript"
+]
+
+CLIENTS: tuple[ClientId, ...] = get_args(ClientId)
+"""Every client that has a set-up, in the order in which they are shown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetupGuide:
+    """
+    One client's set-up.
+
+    Attributes:
+        file: Where it goes, from the project's folder or from the home folder (`~/`); None: it is run, not kept.
+        note: What to do with it, in a sentence or two.
+        command: A command of the client's own that does the same; None if it has none.
+    """
+
+    client: ClientId
+    name: str
+    file: str | None
+    language: Literal["json", "toml", "sh", "python", "javascript"]
+    text: str
+    note: str
+    command: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetupTarget:
+    """
+    What a client is set up for.
+
+    Attributes:
+        name: Under which the client lists it.
+        url: Of the MCP endpoint.
+        api: Of the tool-server API over HTTP, its prefix included.
+        server: The one server that is meant; None: all.
+    """
+
+    name: str
+    url: str
+    api: str
+    server: str | None = None
+
+
+_BEARER = f"Bearer ${{{KEY_VARIABLE}}}"
+_BEARER_OF_ENV = f"Bearer ${{env:{KEY_VARIABLE}}}"
+
+_HTTP_ENTRIES: Mapping[ClientId, tuple[str, str, JsonObject]] = {
+    "claude-code": ("url", _BEARER, {"type": "http"}),
+    "cursor": ("url", _BEARER_OF_ENV, {}),
+    "vscode": ("url", "Bearer ${input:rookery-key}", {"type": "http"}),
+    "windsurf": ("serverUrl", _BEARER_OF_ENV, {}),
+    "gemini": ("httpUrl", _BEARER, {}),
+    "zed": ("url", f"Bearer {KEY_PLACEHOLDER}", {}),
+}
+"""By client: the field of the address, the header with the key as that client reads it from elsewhere, and what comes before."""
+
+
+def build_client_entry(client: ClientId, target: SetupTarget) -> JsonObject:
+    """Return the entry of *target* in the JSON file of a client."""
+    if client == "claude-desktop":
+        # Its file takes programs alone. A space in an argument is lost on Windows, so the word Bearer is in the variable.
+        arguments = ["-y", "mcp-remote", target.url, "--header", "Authorization:${ROOKERY_AUTH}"]
+        plain = ["--allow-http"] if target.url.startswith("http://") else []
+        return {"command": "npx", "args": [*arguments, *plain], "env": {"ROOKERY_AUTH": f"Bearer {KEY_PLACEHOLDER}"}}
+    if client not in _HTTP_ENTRIES:
+        msg = f"{client} has no JSON file"
+        raise ValueError(msg)
+    field, authorization, before = _HTTP_ENTRIES[client]
+    return {**before, field: target.url, "headers": {"Authorization": authorization}}
+
+
+VSCODE_INPUT: JsonObject = {"type": "promptString", "id": "rookery-key", "description": "A key of Rookery", "password": True}
+"""VS Code asks for the key once, and keeps it in the system's own store of secrets."""
+
+
+def build_codex_table(target: SetupTarget) -> str:
+    """Return the table of *target* in Codex's file."""
+    return f'[mcp_servers.{target.name}]\nurl = {json.dumps(target.url)}\nbearer_token_env_var = "{KEY_VARIABLE}"\n'
+
+
+def list_setups(target: SetupTarget) -> list[SetupGuide]:
+    """Return the set-up of every client that we know."""
+    return [
+        SetupGuide(
+            client=each.client,
+            name=each.name,
+            file=each.file,
+            language=each.language,
+            text=each.text(target),
+            note=each.note,
+            command=None if each.command is None else each.command(target),
+        )
+        for each in _CLIENTS
+    ]
+
+
+def _to_json(value: JsonObject) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+def _render_curl(target: SetupTarget) -> str:
+    header = f"printf 'Authorization: Bearer %s' \"${KEY_VARIABLE}\" |\n  curl --silent --show-error --header @-"
+    if target.server is not None:
+        return f"# its tools\n{header} {target.api}/servers/{target.server}/tools\n"
+    call = json.dumps({"server": "brain", "tool": "recall", "arguments": {"query": "How do we deploy?"}})
+    return f"# every server\n{header} {target.api}/servers\n\n# a tool\n{header} --json '{call}' \\\n  {target.api}/tools/call\n"
+
+
+def _render_python(target: SetupTarget) -> str:
+    head = "import json\nimport os\nimport urllib.request\n\n"
+    if target.server is not None:
+        return (
+            f'{head}request = urllib.request.Request(\n    "{target.api}/servers/{target.server}/tools",\n'
+            f'    headers={{"Authorization": f"Bearer {{os.environ[\'{KEY_VARIABLE}\']}}"}},\n)\n'
+            "with urllib.request.urlopen(request) as answer:\n"
+            '    for tool in json.load(answer)["tools"]:\n        print(tool["name"], "-", tool.get("description", ""))\n'
+        )
+    return (
+        f'{head}call = {{"server": "brain", "tool": "recall", "arguments": {{"query": "How do we deploy?"}}}}\n'
+        f'request = urllib.request.Request(\n    "{target.api}/tools/call",\n    data=json.dumps(call).encode(),\n'
+        f'    headers={{"Authorization": f"Bearer {{os.environ[\'{KEY_VARIABLE}\']}}", "Content-Type": "application/json"}},\n)\n'
+        'with urllib.request.urlopen(request) as answer:\n    print(json.load(answer)["result"])\n'
+    )
+
+
+def _render_javascript(target: SetupTarget) -> str:
+    authorization = f"Authorization: `Bearer ${{process.env.{KEY_VARIABLE}}}`"
+    if target.server is not None:
+        return (
+            f'const answer = await fetch("{target.api}/servers/{target.server}/tools", {{\n  headers: {{ {authorization} }},\n}});\n'
+            "if (!answer.ok) throw new Error(await answer.text());\n"
+            'for (const tool of (await answer.json()).tools) console.log(tool.name, "-", tool.description ?? "");\n'
+        )
+    return (
+        f'const answer = await fetch("{target.api}/tools/call", {{\n  method: "POST",\n'
+        f'  headers: {{ {authorization}, "Content-Type": "application/json" }},\n'
+        '  body: JSON.stringify({ server: "brain", tool: "recall", arguments: { query: "How do we deploy?" } }),\n});\n'
+        "if (!answer.ok) throw new Error(await answer.text());\nconsole.log((await answer.json()).result);\n"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Client:
+    """A row of the table of clients: what `SetupGuide` has, with its texts still to be made for a target."""
+
+    client: ClientId
+    name: str
+    file: str | None
+    language: Literal["json", "toml", "sh", "python", "javascript"]
+    text: Callable[[SetupTarget], str]
+    note: str
+    command: Callable[[SetupTarget], str] | None = None
+
+
+def _file_of(client: ClientId, *, section: str = "mcpServers", before: JsonObject | None = None) -> Callable[[SetupTarget], str]:
+    """Return what makes the JSON file of a client, with its entry in *section*, after *before*."""
+    return lambda target: _to_json({**(before or {}), section: {target.name: build_client_entry(client, target)}})
+
+
+def _claude_command(target: SetupTarget) -> str:
+    return f"claude mcp add --transport http --scope project {target.name} '{target.url}' --header 'Authorization: {_BEARER}'\n"
+
+
+_EXPORT = f"The key comes from {KEY_VARIABLE}: set it in the shell that starts the client."
+_PLAIN_TEXT = "the file keeps it in plain text, so let nobody else read it."
+_PLAIN_HTTP = "Plain HTTP, without MCP;"
+
+_CLIENTS = (
+    _Client(
+        "claude-code",
+        "Claude Code",
+        ".mcp.json",
+        "json",
+        _file_of("claude-code"),
+        f"In the project's folder; rookery connect claude-code --write writes it. {_EXPORT}",
+        _claude_command,
+    ),
+    _Client(
+        "cursor",
+        "Cursor",
+        ".cursor/mcp.json",
+        "json",
+        _file_of("cursor"),
+        f"In the project's folder, or ~/.cursor/mcp.json for all projects. {_EXPORT}",
+    ),
+    _Client(
+        "vscode",
+        "VS Code",
+        ".vscode/mcp.json",
+        "json",
+        _file_of("vscode", section="servers", before={"inputs": [VSCODE_INPUT]}),
+        "In the workspace's folder. VS Code asks for the key the first time, and keeps it where it keeps secrets.",
+    ),
+    _Client("codex", "Codex", "~/.codex/config.toml", "toml", build_codex_table, _EXPORT),
+    _Client(
+        "claude-desktop",
+        "Claude Desktop",
+        "claude_desktop_config.json",
+        "json",
+        _file_of("claude-desktop"),
+        "Settings, Developer, Edit Config opens the file. It needs Node.js, whose npx runs the bridge mcp-remote. "
+        f"Replace {KEY_PLACEHOLDER} by your key: {_PLAIN_TEXT} Then restart the app.",
+    ),
+    _Client("windsurf", "Windsurf", "~/.codeium/windsurf/mcp_config.json", "json", _file_of("windsurf"), _EXPORT),
+    _Client(
+        "gemini",
+        "Gemini CLI",
+        "~/.gemini/settings.json",
+        "json",
+        _file_of("gemini"),
+        f"Or .gemini/settings.json in the project's folder. {_EXPORT}",
+    ),
+    _Client(
+        "zed",
+        "Zed",
+        "~/.config/zed/settings.json",
+        "json",
+        _file_of("zed", section="context_servers"),
+        f"Add it to the settings (zed: open settings). Replace {KEY_PLACEHOLDER} by your key: {_PLAIN_TEXT}",
+    ),
+    _Client(
+        "curl",
+        "curl",
+        None,
+        "sh",
+        _render_curl,
+        f"Plain HTTP, without MCP. The key comes from {KEY_VARIABLE} through a pipe, so that no list of processes shows it.",
+    ),
+    _Client(
+        "python", "Python", None, "python", _render_python, f"{_PLAIN_HTTP} the standard library alone. The key comes from {KEY_VARIABLE}."
+    ),
+    _Client(
+        "javascript",
+        "JavaScript",
+        None,
+        "javascript",
+        _render_javascript,
+        f"{_PLAIN_HTTP} Node.js 18 or newer, in a file that ends in .mjs. The key comes from {KEY_VARIABLE}.",
+    ),
+)
+"""Every client that has a set-up, in the order in which they are shown."""

@@ -1,0 +1,235 @@
+"""What others are told of our tool servers: catalogues and cards, each with our own addresses alone (D-35)."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from importlib import metadata
+from urllib.parse import urlsplit
+
+from rookery.access.models import Caller
+from rookery.kernel.clock import format_iso
+from rookery.tools.catalogue import Catalogue
+from rookery.tools.catalogue_tool import is_tool_disabled
+from rookery.tools.errors import ServerNotFound
+from rookery.tools.models import HealthStatus, JsonObject, Server, ServerStatus
+from rookery.tools.supervision.session_pool import SessionPool
+
+REGISTRY_VERSION = "1.0"
+PROTOCOL_VERSIONS = ("2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26")
+"""The revisions that `/mcp` speaks, the newest first."""
+
+_CARD_SCHEMA_URL = "https://static.modelcontextprotocol.io/schemas/v2/server-card.schema.json"
+_ENTRY_SCHEMA_URL = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
+_REGISTRY_META = "io.modelcontextprotocol.registry/official"
+_NO_WORKSPACE = 0
+"""No workspace has this number: how a server does for one of them is nobody else's business."""
+_MAX_SHORT_LENGTH = 100
+"""What both schemas allow a title and a description."""
+_NEVER_SEEN_AT = datetime.fromisoformat("2026-01-01T00:00:00Z")
+"""Stands for when a server was seen that never was: the registry's shape wants a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerListing:
+    """
+    One server as somebody may see it, with how much it offers him.
+
+    Attributes:
+        related: Those of the servers that its entry names which he sees too.
+    """
+
+    server: Server
+    related: tuple[str, ...]
+    health: HealthStatus
+    tool_count: int
+    resource_count: int
+    prompt_count: int
+    changed_at: datetime | None
+
+    @property
+    def capabilities(self) -> list[str]:
+        """What kinds of things it offers."""
+        counts = {"tools": self.tool_count, "resources": self.resource_count, "prompts": self.prompt_count}
+        return [name for name, count in counts.items() if count]
+
+
+class Discovery:
+    """
+    Writes every document of discovery from one list of servers.
+
+    Nobody in particular sees the built-in servers and those of the file that are neither private nor for some workspaces only.
+    """
+
+    def __init__(self, catalogue: Catalogue, sessions: SessionPool, *, mcp_address: str, organization: str) -> None:
+        """
+        Do nothing yet.
+
+        Args:
+            mcp_address: Scheme and host under which `/mcp` is reached, never from a request.
+        """
+        self._catalogue = catalogue
+        self._sessions = sessions
+        self._address = mcp_address
+        self.organization = organization
+
+    def list_servers(self, caller: Caller | None) -> list[ServerListing]:
+        """Return the servers that *caller* sees; None is nobody in particular."""
+        visible = self._list_visible(caller)
+        known = {server.id for server in visible}
+        return [self._to_listing(caller, server, known) for server in visible]
+
+    def get_server(self, caller: Caller | None, server_id: str) -> ServerListing:
+        """
+        Return one of those.
+
+        Raises:
+            ServerNotFound: It is none of them.
+            RookeryError: The key does not reach it, or it is switched off.
+        """
+        if caller is not None:
+            self._catalogue.get_server(caller, server_id)
+        for each in self.list_servers(caller):
+            if each.server.id == server_id:
+                return each
+        raise ServerNotFound(server_id)
+
+    def get_mcp_url(self, server_id: str | None = None) -> str:
+        """Return where an MCP client connects: to one server, or to all at once."""
+        return f"{self._address}/mcp" if server_id is None else f"{self._address}/mcp/{server_id}"
+
+    def build_registry(self, listed: Sequence[ServerListing]) -> JsonObject:
+        """Return `/.well-known/mcp-servers.json`, a shape of our own: no standard has this path."""
+        return {
+            "registry_version": REGISTRY_VERSION,
+            "organization": self.organization,
+            "servers": [
+                {
+                    "id": each.server.id,
+                    "name": each.server.name,
+                    "description": each.server.description or each.server.tagline,
+                    "tagline": each.server.tagline,
+                    "icon": each.server.icon,
+                    "status": each.server.status.value,
+                    "use_when": each.server.use_when,
+                    "connection": {"type": "streamable-http", "url": self.get_mcp_url(each.server.id)},
+                    "capabilities": each.capabilities,
+                    "related_servers": list(each.related),
+                }
+                for each in listed
+            ],
+        }
+
+    def build_ai_catalog(self, listed: Sequence[ServerListing]) -> JsonObject:
+        """Return `/.well-known/ai-catalog.json`: the AI Catalog 1.0, each entry the address of a server's card."""
+        host = urlsplit(self._address).hostname or "localhost"
+        return {
+            "specVersion": "1.0",
+            "host": {"displayName": self.organization, "identifier": host, "documentationUrl": f"{self._address}/connect"},
+            "entries": [
+                {
+                    "identifier": f"urn:air:{host}:mcp:{each.server.id}",
+                    "displayName": each.server.name,
+                    "type": "application/mcp-server-card+json",
+                    "url": f"{self.get_mcp_url(each.server.id)}/server-card",
+                    "description": _shorten_description(each.server),
+                    "version": get_version(),
+                }
+                for each in listed
+            ],
+        }
+
+    def build_card(self, listing: ServerListing) -> JsonObject:
+        """Return a server's card (SEP-2127): who it is and where; deliberately not its tools."""
+        return {
+            **self._build_identity(listing.server.id, listing.server.name, _shorten_description(listing.server)),
+            "remotes": [self._build_remote(listing.server.id)],
+        }
+
+    def build_gateway_card(self) -> JsonObject:
+        """Return the card of `/mcp`: all servers that a key sees behind one address."""
+        about = f"Every tool server of {self.organization} behind one address."
+        return {**self._build_identity("rookery", self.organization, about), "remotes": [self._build_remote(None)]}
+
+    def build_registry_entry(self, listing: ServerListing) -> JsonObject:
+        """Return a server as the official registry's API answers it: its server.json, and what the registry knows of it."""
+        server = listing.server
+        changed = format_iso(listing.changed_at or _NEVER_SEEN_AT)
+        content: JsonObject = {
+            "$schema": _ENTRY_SCHEMA_URL,
+            "name": self.get_registry_name(server.id),
+            "title": server.name[:_MAX_SHORT_LENGTH],
+            "description": _shorten_description(server),
+            "version": get_version(),
+            "remotes": [{key: value for key, value in self._build_remote(server.id).items() if key != "supportedProtocolVersions"}],
+        }
+        status = "deprecated" if server.status is ServerStatus.DEPRECATED else "active"
+        return {
+            "server": content,
+            "_meta": {_REGISTRY_META: {"status": status, "publishedAt": changed, "updatedAt": changed, "isLatest": True}},
+        }
+
+    def get_registry_name(self, server_id: str) -> str:
+        """Return a server's name in the registry's form: our host the other way round, and the server's id."""
+        host = urlsplit(self._address).hostname or "localhost"
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            return f"{'.'.join(reversed(host.split('.')))}/{server_id}"
+        return f"localhost/{server_id}"
+
+    def _build_identity(self, server_id: str, title: str, about: str) -> JsonObject:
+        return {
+            "$schema": _CARD_SCHEMA_URL,
+            "name": self.get_registry_name(server_id),
+            "title": title[:_MAX_SHORT_LENGTH],
+            "description": about[:_MAX_SHORT_LENGTH],
+            "version": get_version(),
+            "websiteUrl": f"{self._address}/servers",
+        }
+
+    def _build_remote(self, server_id: str | None) -> JsonObject:
+        key: JsonObject = {"description": "A key of this platform.", "isRequired": True, "isSecret": True}
+        return {
+            "type": "streamable-http",
+            "url": self.get_mcp_url(server_id),
+            "headers": [{"name": "Authorization", **key, "value": "Bearer {key}", "variables": {"key": key}}],
+            "supportedProtocolVersions": list(PROTOCOL_VERSIONS),
+        }
+
+    def _list_visible(self, caller: Caller | None) -> list[Server]:
+        if caller is not None:
+            return self._catalogue.list_servers(caller)
+        return [server for server in self._catalogue.list_shared_servers() if not server.private and server.workspaces is None]
+
+    def _to_listing(self, caller: Caller | None, server: Server, known: Collection[str]) -> ServerListing:
+        offer = self._catalogue.get_features(server, caller)
+        if caller is None:
+            tool_count = sum(not is_tool_disabled(server, str(tool.get("name", ""))) for tool in offer.tools)
+        else:
+            tool_count = len(self._catalogue.list_tools(caller, server))
+        return ServerListing(
+            server=server,
+            related=tuple(each for each in server.related_servers if each in known),
+            health=self._sessions.get_health_state(server, _NO_WORKSPACE if caller is None else caller.workspace_id).health,
+            tool_count=tool_count,
+            resource_count=len(offer.resources),
+            prompt_count=len(offer.prompts),
+            changed_at=self._catalogue.changed_at(server),
+        )
+
+
+def get_version() -> str:
+    """Return the version that servers have here: ours, since it is we who answer for them."""
+    return metadata.version("rookery")
+
+
+def _shorten_description(server: Server) -> str:
+    """Return a description of 1 to 100 characters, cut between words."""
+    text = " ".join((server.tagline or server.description or server.name).split())
+    if len(text) <= _MAX_SHORT_LENGTH:
+        return text
+    cut = text[: _MAX_SHORT_LENGTH - 1].rsplit(" ", 1)[0]
+    return f"{cut[: _MAX_SHORT_LENGTH - 1]}…"

@@ -1,0 +1,184 @@
+"""One server's tools as an OpenAPI 3.1 document, for clients that know HTTP and not MCP (D-37). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+from urllib.parse import quote
+
+from rookery.tools.gateway_names import map_gateway_names
+from rookery.tools.models import JsonObject, Server
+
+_DATA_KEYWORDS = frozenset({"const", "default", "enum", "example", "examples"})
+"""Keywords whose values are data: what looks like a reference there is none."""
+
+_ERROR_SCHEMA: JsonObject = {
+    "type": "object",
+    "required": ["error", "message"],
+    "properties": {
+        "success": {"const": False},
+        "server": {"type": "string"},
+        "tool": {"type": "string"},
+        "error": {"type": "string", "description": "The code of a refusal."},
+        "message": {"type": "string"},
+    },
+}
+_FAILURE_SCHEMA: JsonObject = {
+    "type": "object",
+    "required": ["success", "server", "tool", "error", "code"],
+    "properties": {
+        "success": {"const": False},
+        "server": {"type": "string"},
+        "tool": {"type": "string"},
+        "error": {"type": "string", "description": "The text of the failure."},
+        "code": {"enum": ["tool_execution_error", "tool_timeout", "server_unavailable", "result_too_large"]},
+        "duration_ms": {"type": "integer"},
+        "result": {"type": "object"},
+    },
+}
+_STRUCTURED_CONTENT_PATH = ("properties", "result", "properties", "structuredContent")
+_ERROR_DESCRIPTIONS = {
+    "400": "The arguments do not fit the tool's schema, or the body is no JSON.",
+    "401": "No key, or none that is valid.",
+    "403": "The key may not call this tool, or it is switched off.",
+    "404": "There is no such server or tool.",
+    "429": "The key's limit is used up, or the server is busy.",
+}
+
+
+def build_openapi(server: Server, tools: Sequence[JsonObject], *, address: str, version: str) -> JsonObject:
+    """
+    Return the document of *server* with an operation for each of *tools*.
+
+    Args:
+        address: Of the tool-server API, its prefix included.
+        version: Of this API.
+    """
+    paths: JsonObject = {}
+    by_name = {str(tool.get("name", "")): tool for tool in tools}
+    for shown, name in map_gateway_names(server.id, by_name).items():
+        # Braces in a path would be a parameter of it.
+        path = f"/servers/{server.id}/tools/{quote(name, safe='')}"
+        paths[path] = {"post": _build_operation(server, by_name[name], path, shown)}
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": server.name,
+            "summary": server.tagline or f"The tools of {server.name} over HTTP.",
+            "description": server.description,
+            "version": version,
+        },
+        "servers": [{"url": address}],
+        "security": [{"bearerAuth": []}, {"apiKeyAuth": []}],
+        "tags": [{"name": server.id, "description": server.use_when or server.tagline or server.name}],
+        "paths": paths,
+        "components": {
+            "securitySchemes": {
+                "bearerAuth": {"type": "http", "scheme": "bearer"},
+                "apiKeyAuth": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+            },
+            "schemas": {"Refusal": _ERROR_SCHEMA, "Failure": _FAILURE_SCHEMA},
+        },
+    }
+
+
+def _build_operation(server: Server, tool: JsonObject, path: str, shown: str) -> JsonObject:
+    annotations = tool.get("annotations")
+    hints = cast("JsonObject", annotations if isinstance(annotations, dict) else {})
+    title = tool.get("title") or hints.get("title")
+    description, name = tool.get("description"), str(tool.get("name", ""))
+    taken = _embed_schema(
+        tool.get("inputSchema"), at=_to_json_pointer("paths", path, "post", "requestBody", "content", "application/json", "schema")
+    )
+    operation: JsonObject = {
+        "operationId": shown,
+        "tags": [server.id],
+        "summary": title if isinstance(title, str) else name,
+        "description": description if isinstance(description, str) else "",
+        "requestBody": {"required": True, "content": {"application/json": {"schema": taken}}},
+        "responses": {
+            "200": {
+                "description": "What the tool answered.",
+                "content": {"application/json": {"schema": _build_response_schema(tool, path)}},
+            },
+            **{status: _build_error_response(text, "Refusal") for status, text in _ERROR_DESCRIPTIONS.items()},
+            "500": _build_error_response("The tool failed, or its server could not be reached.", "Failure"),
+        },
+    }
+    if hints:
+        operation["x-mcp-annotations"] = hints
+    if server.status.value == "deprecated":
+        operation["deprecated"] = True
+    return operation
+
+
+def _build_response_schema(tool: JsonObject, path: str) -> JsonObject:
+    place = ("paths", path, "post", "responses", "200", "content", "application/json", "schema", *_STRUCTURED_CONTENT_PATH)
+    result: JsonObject = {
+        "type": "object",
+        "properties": {
+            "content": {"type": "array", "items": {"type": "object"}},
+            "isError": {"type": "boolean"},
+        },
+    }
+    if isinstance(tool.get("outputSchema"), dict):
+        cast("JsonObject", result["properties"])["structuredContent"] = _embed_schema(tool["outputSchema"], at=_to_json_pointer(*place))
+    return {
+        "type": "object",
+        "required": ["success", "server", "tool", "duration_ms"],
+        "properties": {
+            "success": {"type": "boolean"},
+            "server": {"type": "string"},
+            "tool": {"type": "string"},
+            "result": result,
+            "duration_ms": {"type": "integer"},
+        },
+    }
+
+
+def _build_error_response(text: str, name: str) -> JsonObject:
+    return {"description": text, "content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}}
+
+
+def _embed_schema(schema: object, *, at: str) -> JsonObject:
+    """
+    Return a tool's schema as it is, but for references into itself: they are lengthened by where it stands in the document.
+
+    The standard would let a name beside it (`$id`) do that, and leave the schema untouched; the validators and generators
+    that people use pass over such names, and look for `#/$defs/…` at the document's own top.
+
+    Args:
+        at: The JSON pointer of its place.
+    """
+    if not isinstance(schema, dict):
+        return {"type": "object"}
+    own = cast("JsonObject", schema)
+    return own if "$id" in own or not _has_local_reference(own) else cast("JsonObject", _rebase_references(own, at))
+
+
+def _has_local_reference(part: object) -> bool:
+    if isinstance(part, dict):
+        fields = cast("JsonObject", part)
+        return _is_local_reference(fields.get("$ref")) or any(
+            _has_local_reference(each) for key, each in fields.items() if key not in _DATA_KEYWORDS
+        )
+    return isinstance(part, list) and any(_has_local_reference(each) for each in cast("list[object]", part))
+
+
+def _rebase_references(part: object, at: str) -> object:
+    if isinstance(part, dict):
+        fields = cast("JsonObject", part)
+        moved = {key: each if key in _DATA_KEYWORDS else _rebase_references(each, at) for key, each in fields.items()}
+        if _is_local_reference(fields.get("$ref")):
+            moved["$ref"] = f"#{at}{cast('str', fields['$ref'])[1:]}"
+        return moved
+    return [_rebase_references(each, at) for each in cast("list[object]", part)] if isinstance(part, list) else part
+
+
+def _is_local_reference(reference: object) -> bool:
+    return isinstance(reference, str) and (reference == "#" or reference.startswith("#/"))
+
+
+def _to_json_pointer(*names: str) -> str:
+    """Return a JSON pointer as the fragment of an address (RFC 6901, section 6)."""
+    return "".join("/" + quote(name.replace("~", "~0").replace("/", "~1"), safe="~$") for name in names)

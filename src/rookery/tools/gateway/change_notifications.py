@@ -1,0 +1,273 @@
+"""Who wants to hear that what they see changed: sessions of the older era, and streams of the later one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import mcp_types as types
+import structlog
+from mcp import MCPError
+from mcp.server.connection import Connection
+from mcp.server.subscriptions import ListenHandler
+from mcp.shared.subscriptions import PromptsListChanged, ResourcesListChanged, ResourceUpdated, ServerEvent, ToolsListChanged
+
+from rookery.access.models import Caller
+from rookery.kernel.errors import RookeryError
+from rookery.kernel.log_limits import FailureLog
+from rookery.tools.catalogue import Catalogue
+from rookery.tools.gateway.catalogue_views import GatewayView
+from rookery.tools.gateway.key_verifier import GatewayKeyVerifier
+from rookery.tools.gateway.mcp_requests import HandlerContext, McpRequest, get_client_connection, get_mcp_request
+from rookery.tools.gateway.subscriptions import ResourceSubscription, ResourceSubscriptions, require_capacity
+from rookery.tools.models import Server, ServerFeatures
+
+_log = structlog.stdlib.get_logger("rookery.tools")
+
+MAX_STREAMS_PER_KEY = 50
+MAX_STREAMS_PER_WORKSPACE = 250
+_REQUIRED_SCOPE = "mcp:read"
+_SEND_TIMEOUT_S = 5.0
+_KEY_CHECK_INTERVAL_S = 3.0
+"""So often it is asked whether the keys of all who hear are still good."""
+
+
+@dataclass(slots=True, eq=False)
+class _LegacySession:
+    """
+    A session of the older era; it is told on its own stream.
+
+    Attributes:
+        pending_events: What it is still to be told, each thing once: all of it says no more than "look again".
+    """
+
+    caller: Caller
+    view: GatewayView
+    connection: Connection
+    subscriptions: dict[str, ResourceSubscription] = field(default_factory=dict[str, ResourceSubscription])
+    pending_events: dict[ServerEvent, None] = field(default_factory=dict[ServerEvent, None])
+    is_sending: bool = False
+    subscription_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class _EventStream:
+    """What one stream of the later era may hear, as the SDK's handler, its `end`, subscribes to it."""
+
+    def __init__(self, caller: Caller, view: GatewayView) -> None:
+        self.caller = caller
+        self.view = view
+        self.handler = ListenHandler(self)
+        self._listeners: list[Callable[[ServerEvent], None]] = []
+
+    async def publish(self, event: ServerEvent) -> None:
+        """Tell the stream."""
+        self.send(event)
+
+    def send(self, event: ServerEvent) -> None:
+        """Tell the stream; it is filtered by what the client asked for."""
+        for listener in self._listeners:
+            listener(event)
+
+    def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
+        """Take the stream's own end."""
+        self._listeners.append(listener)
+        return self._listeners.clear
+
+
+class ChangeNotifier:
+    """
+    Tells of changed lists.
+
+    Attributes:
+        end_session: Ends a session of the older era, by its id.
+    """
+
+    def __init__(self, catalogue: Catalogue, subscriptions: ResourceSubscriptions, keys: GatewayKeyVerifier) -> None:
+        self.end_session: Callable[[str], Awaitable[None]] | None = None
+        self._catalogue = catalogue
+        self._subscriptions = subscriptions
+        self._keys = keys
+        self._key_check_task: asyncio.Task[None] | None = None
+        self._sessions: set[_LegacySession] = set()
+        self._streams: set[_EventStream] = set()
+        self._send_tasks: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        """Begin to hear of changes."""
+        self._catalogue.listeners.append(self._on_change)
+        self._key_check_task = asyncio.create_task(self._run_key_checks(), name="gateway-keys")
+
+    def close_streams(self) -> None:
+        """End every stream as the protocol has it, so that its client knows that it was meant."""
+        for stream in self._streams:
+            stream.handler.close()
+
+    def close(self) -> None:
+        """Hear no more."""
+        self._catalogue.listeners.remove(self._on_change)
+        self.close_streams()
+        if self._key_check_task is not None:
+            self._key_check_task.cancel()
+        for task in self._send_tasks:
+            task.cancel()
+
+    def add_session(self, ctx: HandlerContext) -> None:
+        """Take note of a session that begins, until it ends."""
+        visit = get_mcp_request(ctx)
+        session = _LegacySession(visit.caller, visit.view, get_client_connection(ctx))
+        self._sessions.add(session)
+        session.connection.exit_stack.push_async_callback(self._on_session_end, session)
+
+    async def subscribe(self, mcp_request: McpRequest, uri: str) -> None:
+        """
+        Tell a session of a resource's changes from now on.
+
+        Raises:
+            RookeryError: There is no such resource, or its server does not tell of it.
+        """
+        session = self._get_session(mcp_request)
+        async with session.subscription_lock:  # one after another, or many at once would all find room
+            if uri not in session.subscriptions:
+                require_capacity(len(session.subscriptions))
+                session.subscriptions[uri] = await self._subscriptions.subscribe(
+                    mcp_request, uri, lambda shown: self._queue_events(session, [ResourceUpdated(shown)])
+                )
+
+    async def unsubscribe(self, mcp_request: McpRequest, uri: str) -> None:
+        """Tell it no more."""
+        watch = self._get_session(mcp_request).subscriptions.pop(uri, None)
+        if watch is not None:
+            await self._subscriptions.unsubscribe(watch)
+
+    def _get_session(self, mcp_request: McpRequest) -> _LegacySession:
+        connection = get_client_connection(mcp_request.ctx)
+        found = next((each for each in self._sessions if each.connection is connection), None)
+        if found is None:
+            raise MCPError(types.INVALID_REQUEST, "Subscriptions belong to a session, which begins with initialize.")
+        return found
+
+    async def _on_session_end(self, session: _LegacySession) -> None:
+        self._sessions.discard(session)
+        for watch in session.subscriptions.values():
+            await self._subscriptions.unsubscribe(watch)
+
+    async def listen(self, ctx: HandlerContext, params: types.SubscriptionsListenRequestParams) -> types.SubscriptionsListenResult:
+        """Serve a stream of the later era until its client leaves."""
+        visit = get_mcp_request(ctx)
+        if sum(each.caller.key_id == visit.caller.key_id for each in self._streams) >= MAX_STREAMS_PER_KEY:
+            raise MCPError(types.INTERNAL_ERROR, f"This key listens on {MAX_STREAMS_PER_KEY} streams already.")
+        if sum(each.caller.public_workspace_id == visit.caller.public_workspace_id for each in self._streams) >= MAX_STREAMS_PER_WORKSPACE:
+            raise MCPError(types.INTERNAL_ERROR, f"The keys of this workspace listen on {MAX_STREAMS_PER_WORKSPACE} streams already.")
+        stream = _EventStream(visit.caller, visit.view)
+        self._streams.add(stream)
+        watches: list[ResourceSubscription] = []
+        try:
+            for uri in dict.fromkeys(params.notifications.resource_subscriptions or ()):
+                require_capacity(len(watches))
+                watches.append(await self._subscriptions.subscribe(visit, uri, lambda shown: stream.send(ResourceUpdated(shown))))
+            return await stream.handler(ctx, params)
+        except RookeryError as error:
+            raise MCPError(types.INVALID_PARAMS, error.message, error.body()) from error
+        finally:
+            for watch in watches:
+                self._send_tasks.add(task := asyncio.create_task(self._subscriptions.unsubscribe(watch)))
+                task.add_done_callback(self._send_tasks.discard)
+            self._streams.discard(stream)
+
+    def _on_change(self, server: Server, before: ServerFeatures | None, after: ServerFeatures | None) -> None:
+        events = _list_events(before or ServerFeatures(), after or ServerFeatures())
+        if not events:
+            return
+        for stream in tuple(self._streams):
+            if self._is_concerned(stream.caller, stream.view, server):
+                for event in events:
+                    stream.send(event)
+        for session in tuple(self._sessions):
+            if self._is_concerned(session.caller, session.view, server):
+                self._queue_events(session, events)
+
+    def _queue_events(self, session: _LegacySession, events: list[ServerEvent]) -> None:
+        session.pending_events.update(dict.fromkeys(events))
+        if session.is_sending:
+            return
+        session.is_sending = True
+        task = asyncio.create_task(_send_events(session))
+        self._send_tasks.add(task)
+        task.add_done_callback(self._send_tasks.discard)
+
+    async def _run_key_checks(self) -> None:
+        failures = FailureLog(_log, "gateway.keys_not_read")
+        while True:
+            await asyncio.sleep(_KEY_CHECK_INTERVAL_S)
+            try:
+                await self._check_keys()
+            except Exception as error:  # noqa: BLE001 - the next round is another try, and without any a revoked key would hear for ever
+                failures.report(error)
+
+    async def _check_keys(self) -> None:
+        """End what belongs to a key that would not be let in any more; a key that reaches other things now hears of those."""
+        callers = {each.caller.key_id: each.caller for each in (*self._streams, *self._sessions)}
+        now = {key_id: await self._keys.refresh_caller(caller, _REQUIRED_SCOPE) for key_id, caller in callers.items()}
+        for stream in tuple(self._streams):
+            caller = now.get(stream.caller.key_id, stream.caller)
+            if caller is None or (caller.servers, caller.tools) != (stream.caller.servers, stream.caller.tools):
+                stream.handler.close()  # its client listens again, if it may, and to what it may
+        for session in tuple(self._sessions):
+            caller = now.get(session.caller.key_id, session.caller)
+            if caller is None:
+                await self._end_session(session)
+                continue
+            session.caller = caller
+            for uri, watch in list(session.subscriptions.items()):
+                if not self._catalogue.is_visible_to(caller, watch.server):
+                    del session.subscriptions[uri]
+                    await self._subscriptions.unsubscribe(watch)
+
+    async def _end_session(self, session: _LegacySession) -> None:
+        self._sessions.discard(session)
+        session_id = session.connection.session_id
+        if session_id is not None and self.end_session is not None:
+            await self.end_session(session_id)
+
+    def _is_concerned(self, caller: Caller, view: GatewayView, server: Server) -> bool:
+        if view.is_search:
+            return False  # its two tools stay what they are
+        if view.server_id not in {None, server.id}:
+            return False
+        return self._catalogue.is_visible_to(caller, server)
+
+
+async def _send_events(session: _LegacySession) -> None:
+    """Send it on the session's standing stream; a client that has none, or reads none, misses it."""
+    connection = session.connection
+    try:
+        async with asyncio.timeout(_SEND_TIMEOUT_S):
+            while session.pending_events:
+                event = next(iter(session.pending_events))
+                del session.pending_events[event]
+                match event:
+                    case ToolsListChanged():
+                        await connection.send_tool_list_changed()
+                    case ResourcesListChanged():
+                        await connection.send_resource_list_changed()
+                    case PromptsListChanged():
+                        await connection.send_prompt_list_changed()
+                    case ResourceUpdated(uri=uri):
+                        await connection.send_resource_updated(uri)
+    except TimeoutError:
+        _log.info("gateway.not_told", reason="the client does not read")
+    finally:
+        session.pending_events.clear()
+        session.is_sending = False
+
+
+def _list_events(before: ServerFeatures, after: ServerFeatures) -> list[ServerEvent]:
+    events: list[ServerEvent] = []
+    if before.tools != after.tools:
+        events.append(ToolsListChanged())
+    if (before.resources, before.templates) != (after.resources, after.templates):
+        events.append(ResourcesListChanged())
+    if before.prompts != after.prompts:
+        events.append(PromptsListChanged())
+    return events

@@ -1,0 +1,105 @@
+"""The gateway as the platform holds it: loaded when somebody first comes, for the protocol's SDK is half of what a start would import."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol as Shape
+
+from starlette.types import Receive, Scope, Send
+
+from rookery.kernel.imports import import_in_thread
+from rookery.tools.calling.tool_runner import ToolRunner
+from rookery.tools.catalogue import Catalogue
+from rookery.tools.discovery.tool_search import ToolSearch
+from rookery.tools.gateway.catalogue_views import CatalogueViews
+from rookery.tools.gateway.key_verifier import GatewayKeyVerifier
+from rookery.tools.resources import ResourceReader
+
+_CLOSE_TIMEOUT_S = 5.0
+
+
+class ProtocolApp(Shape):
+    """The protocol's own server, which cannot be named before it is loaded."""
+
+    def run(self) -> AbstractAsyncContextManager[None]:
+        """Serve until the block ends; entered and left by one task."""
+        ...
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one HTTP request that the guard let in; its state has the caller and the view."""
+        ...
+
+    def close_streams(self) -> None:
+        """End the streams that would never end by themselves."""
+        ...
+
+
+class Gateway:
+    """Serves MCP clients; `aclose` when the platform ends."""
+
+    def __init__(
+        self, *, catalogue: Catalogue, calls: ToolRunner, resources: ResourceReader, search: ToolSearch, keys: GatewayKeyVerifier
+    ) -> None:
+        self.catalogue = catalogue
+        self._keys = keys
+        self._calls = calls
+        self._resources = resources
+        self._search = search
+        self._views = CatalogueViews(catalogue, resources)
+        self._owner: asyncio.Task[None] | None = None
+        self._protocol: asyncio.Future[ProtocolApp] | None = None
+        self._stopping = asyncio.Event()
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one HTTP request that the guard let in; the first of all waits for the import."""
+        if self._protocol is None:
+            self._protocol = asyncio.get_running_loop().create_future()
+            self._owner = asyncio.create_task(self._run_protocol(self._protocol), name="tools-gateway")
+        protocol = await asyncio.shield(self._protocol)
+        await protocol.serve(scope, receive, send)
+
+    def close_streams(self) -> None:
+        """End the streams that clients listen on: the server stops, and waits for what is in work. From any thread or signal."""
+        if self._owner is not None:
+            self._owner.get_loop().call_soon_threadsafe(self._close_streams)
+
+    def _close_streams(self) -> None:
+        if self._protocol is not None and self._protocol.done() and not self._protocol.cancelled():
+            self._protocol.result().close_streams()
+
+    async def aclose(self) -> None:
+        """End every session and stream."""
+        self._stopping.set()
+        if self._owner is not None:
+            with contextlib.suppress(TimeoutError, asyncio.CancelledError):
+                await asyncio.wait_for(self._owner, _CLOSE_TIMEOUT_S)
+
+    async def _run_protocol(self, ready: asyncio.Future[ProtocolApp]) -> None:
+        """Own the SDK's tasks: they must be begun and ended by one task."""
+        try:
+            protocol = await import_in_thread(self._load)
+            async with protocol.run():
+                ready.set_result(protocol)
+                await self._stopping.wait()
+        finally:
+            self._protocol = None
+            if not ready.done():
+                ready.cancel()
+
+    def _load(self) -> ProtocolApp:
+        from rookery.tools.gateway.change_notifications import ChangeNotifier
+        from rookery.tools.gateway.protocol import GatewayServices, ProtocolServer
+        from rookery.tools.gateway.search_mode import SearchModeTools
+        from rookery.tools.gateway.subscriptions import ResourceSubscriptions
+
+        return ProtocolServer(
+            GatewayServices(
+                calls=self._calls,
+                resources=self._resources,
+                views=self._views,
+                search_mode=SearchModeTools(self._views, self._search),
+                notifier=ChangeNotifier(self.catalogue, ResourceSubscriptions(self._resources), self._keys),
+            )
+        )

@@ -1,0 +1,137 @@
+"""Servers and calls as they are shown: to callers by HTTP, and to the outside when they change (D-81)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from rookery.access.models import Caller
+from rookery.kernel.db import Tx
+from rookery.kernel.schema import to_json
+from rookery.tools.catalogue import Catalogue
+from rookery.tools.catalogue_tool import CatalogueTool
+from rookery.tools.models import CallRecord, JsonObject, Server
+from rookery.tools.resources import ResourceReader
+from rookery.tools.schemas import CallShown, HiddenTool, ServerResponse, ServerSummary, SessionShown, StandingShown
+from rookery.tools.store import calls
+from rookery.tools.supervision.health import ServerHealth, SessionHealth, percentile
+from rookery.tools.supervision.session_pool import SessionPool
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSerializer:
+    """What is known of a server, as one caller may see it; no upstream is asked."""
+
+    catalogue: Catalogue
+    sessions: SessionPool
+    resources: ResourceReader
+
+    def serialize_summary(self, caller: Caller, server: Server, known: Collection[str]) -> ServerSummary:
+        """Show a server; of those that it names, the ones that are *known* to the caller."""
+        return ServerSummary(
+            id=server.id,
+            name=server.name,
+            tagline=server.tagline,
+            status=server.status.value,
+            health=self.sessions.get_health_state(server, caller.workspace_id).health.value,
+            tool_count=len(self.catalogue.list_tools(caller, server)),
+            resource_count=len(self.catalogue.get_features(server, caller).resources),
+            icon=server.icon,
+            use_when=server.use_when,
+            related_servers=[each for each in server.related_servers if each in known],
+        )
+
+    def serialize_server(self, caller: Caller, server: Server, *, with_health: bool) -> ServerResponse:
+        """Show a server with what it offers; *with_health*: and how its sessions do, which names processes."""
+        condition, offer = self.sessions.get_health_state(server, caller.workspace_id), self.catalogue.get_features(server)
+        known = {each.id for each in self.catalogue.list_servers(caller)}
+        return ServerResponse(
+            **self.serialize_summary(caller, server, known).model_dump(),
+            description=server.description,
+            instructions=offer.instructions,
+            last_error=(condition.last_error or None) if with_health else None,
+            stderr=(list(condition.stderr) or None) if with_health else None,
+            standing=_to_health_response(self.sessions.get_server_health(server, caller.workspace_id)) if with_health else None,
+            hidden_tools=[
+                HiddenTool(name=name, reason="It runs only as a task (execution.taskSupport is required), which Rookery does not support.")
+                for name in self.catalogue.list_task_tool_names(caller, server)
+            ]
+            if with_health
+            else None,
+            seen_at=self.catalogue.seen_at(server),
+            tools=list_definitions(self.catalogue.list_tools(caller, server)),
+            resources=self.resources.list_resources(server, caller),
+        )
+
+    def serialize_health_event(self, viewer: Caller, server_key: str, health: str) -> Mapping[str, object] | None:
+        """Return a server as it was when its *health* changed: it may be up again already. None: *viewer* does not see it."""
+        server = next((each for each in self.catalogue.list_servers(viewer) if each.key == server_key), None)
+        return None if server is None else {**to_json(self.serialize_server(viewer, server, with_health=False)), "health": health}
+
+
+def serialize_call(tx: Tx, workspace_id: int, call_id: str) -> Mapping[str, object]:
+    """Return a call as the list of calls shows it; of one whose row is gone, its id."""
+    row = calls.find_call(tx, workspace_id, call_id)
+    return {"id": call_id} if row is None else to_json(to_call_response(row))
+
+
+def to_call_response(row: CallRecord) -> CallShown:
+    """Show a call."""
+    return CallShown(
+        id=row.id,
+        server=row.server_id,
+        tool=row.tool,
+        key_id=row.key_id,
+        key_kind=row.key_kind,
+        agent_id=row.agent_id,
+        session_id=row.session_id,
+        success=row.success,
+        code=row.code,
+        error=row.error,
+        cached=row.cached,
+        duration_ms=round(row.duration_ms),
+        duration_exact_ms=round(row.duration_ms, 3),
+        arguments_bytes=row.arguments_bytes,
+        result_bytes=row.result_bytes,
+        arguments=row.arguments,
+        request_id=row.request_id,
+        called_at=row.called_at,
+    )
+
+
+def list_definitions(tools: list[CatalogueTool]) -> list[JsonObject]:
+    """Return what tools say of themselves."""
+    return [tool.definition for tool in tools]
+
+
+def _to_health_response(health: ServerHealth) -> StandingShown:
+    return StandingShown(
+        state=health.state,
+        restarts=health.restarts,
+        in_flight=health.in_flight,
+        queued=health.queued,
+        p50_ms=_round(health.percentile_ms(0.5)),
+        p95_ms=_round(health.percentile_ms(0.95)),
+        sessions=[_to_session_response(each) for each in health.sessions],
+    )
+
+
+def _to_session_response(session: SessionHealth) -> SessionShown:
+    return SessionShown(
+        state=session.state,
+        pid=session.pid,
+        era=session.protocol_version,
+        software=session.software or None,
+        uptime_s=_round(session.uptime_s),
+        restarts=session.restarts,
+        in_flight=session.in_flight,
+        queued=session.queued,
+        p50_ms=_round(percentile(session.durations_ms, 0.5)),
+        p95_ms=_round(percentile(session.durations_ms, 0.95)),
+        last_error=session.last_error or None,
+        retry_s=_round(session.retry_s),
+    )
+
+
+def _round(value: float | None) -> float | None:
+    return None if value is None else round(value, 2)

@@ -1,0 +1,175 @@
+"""Reach one server now, in a session of its own, and say in words what is wrong with it."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from rookery.kernel.errors import RookeryError
+from rookery.tools.arguments import ArgumentValidator
+from rookery.tools.catalogue_tool import requires_task
+from rookery.tools.errors import ConnectFailed, ServerBusy, UpstreamError
+from rookery.tools.features import MAX_FEATURES_PER_KIND, count_dropped_features
+from rookery.tools.models import CommandTarget, ConnectionInfo, JsonObject, Server, ServerFeatures, ServerKind
+from rookery.tools.ports import Connector
+from rookery.tools.supervision.upstream_session import MAX_STDERR_LINES
+
+CHECK_TIMEOUT_S = 30.0
+"""For all of it, unless the entry or its kind of program gives the start longer."""
+
+MAX_CONCURRENT_CHECKS = 4
+"""Checks of one workspace's servers."""
+
+_MAX_TOOL_NAME_LENGTH = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerCheckResult:
+    """
+    What became of reaching a server.
+
+    Attributes:
+        error: What is wrong, in words; None: it can be used.
+        advice: What to do about it.
+        warnings: What does not stop it from being used.
+        stderr: The last lines that its process wrote to its standard error.
+    """
+
+    server_id: str
+    error: str | None = None
+    advice: str | None = None
+    warnings: tuple[str, ...] = ()
+    info: ConnectionInfo = field(default_factory=ConnectionInfo)
+    features: ServerFeatures = field(default_factory=ServerFeatures)
+    took_ms: float = 0.0
+    stderr: tuple[str, ...] = ()
+
+    @property
+    def tool_names(self) -> list[str]:
+        """The names of its tools."""
+        return [str(tool.get("name", "")) for tool in self.features.tools]
+
+
+class ServerChecker:
+    """Checks servers, each in a session that is closed again."""
+
+    def __init__(
+        self,
+        connectors: Mapping[ServerKind, Connector],
+        *,
+        timeout_s: float = CHECK_TIMEOUT_S,
+        on_features: Callable[[Server, ServerFeatures], Awaitable[None]] | None = None,
+    ) -> None:
+        """
+        Make it.
+
+        Args:
+            on_features: Takes what a server offers that answered.
+        """
+        self._on_features = on_features
+        self._connectors = connectors
+        self._timeout_s = timeout_s
+        self._running: Counter[int | None] = Counter()
+
+    async def check(self, server: Server, *, workspace_id: int | None = None) -> ServerCheckResult:
+        """
+        Start or reach *server*, list what it offers, and let go of it; what is wrong with it is in the answer.
+
+        Args:
+            server: Which.
+            workspace_id: Whose login is used, of a server that asks for one; see `Connector.connect`.
+
+        Raises:
+            ServerBusy: So many servers of its owner are being checked; each may be a process, or a connection that hangs.
+        """
+        if server.fault is not None:
+            return ServerCheckResult(server_id=server.id, error=server.fault, advice="Mend its entry.")
+        if self._running[server.owner] >= MAX_CONCURRENT_CHECKS:
+            raise ServerBusy(server.id)
+        self._running[server.owner] += 1
+        try:
+            stderr: deque[str] = deque(maxlen=MAX_STDERR_LINES)
+            checked = await self._check(server, workspace_id, stderr.append)
+            return replace(checked, stderr=tuple(stderr))
+        finally:
+            self._running[server.owner] -= 1
+            self._running += Counter()  # forgets those at none
+
+    async def _check(self, server: Server, workspace_id: int | None, on_stderr: Callable[[str], None]) -> ServerCheckResult:
+        started = time.perf_counter()
+        patience_s = server.effective_start_timeout_s or self._timeout_s
+        try:
+            async with (
+                asyncio.timeout(patience_s),
+                self._connectors[server.kind].connect(
+                    server, on_changed=_ignore_change, workspace_id=workspace_id or server.owner, on_stderr=on_stderr
+                ) as connection,
+            ):
+                offer = await connection.list_features()
+                facts = connection.info
+        except ConnectFailed as failed:
+            return ServerCheckResult(server_id=server.id, error=str(failed), advice=_advise(server, failed), took_ms=_elapsed_ms(started))
+        except (UpstreamError, RookeryError) as error:
+            said = f"It was reached, but does not tell what it offers: {error}"
+            return ServerCheckResult(server_id=server.id, error=said, took_ms=_elapsed_ms(started))
+        except TimeoutError:
+            said = f"It did not answer within {patience_s:g} s."
+            return ServerCheckResult(server_id=server.id, error=said, advice=_advise(server, None), took_ms=_elapsed_ms(started))
+        if self._on_features is not None:
+            await self._on_features(server, offer)
+        return ServerCheckResult(
+            server_id=server.id, warnings=tuple(_find_warnings(server, offer)), info=facts, features=offer, took_ms=_elapsed_ms(started)
+        )
+
+
+def _advise(server: Server, failed: ConnectFailed | None) -> str:
+    if failed is not None and failed.needs_login:
+        if server.auth is not None:
+            return f"Log in: rookery servers login {server.id}"
+        return 'Give it a key in its headers, or, if it speaks OAuth, "auth": "oauth" in its entry and: rookery servers login'
+    if isinstance(server.target, CommandTarget):
+        if shutil.which(server.target.command) is None:
+            return "Install it where Rookery runs, or write its whole path."
+        return "Run its command in a terminal: a server waits silently for input, and writes nothing but protocol to its standard output."
+    return "Look whether the address is right, ends in the right path (often /mcp), and can be reached from this host."
+
+
+def _find_warnings(server: Server, features: ServerFeatures) -> list[str]:
+    found: list[str] = []
+    if not (features.tools or features.resources or features.templates or features.prompts):
+        found.append("it offers nothing at all")
+    if count_dropped_features(features):
+        found.append(f"it offers more than {MAX_FEATURES_PER_KIND} of one kind; the rest is passed over")
+    counted = Counter(str(tool.get("name", "")) for tool in features.tools)
+    found += [f"the tool {name!r} is listed {times} times; the last one counts" for name, times in counted.items() if times > 1]
+    for tool in features.tools:
+        found += _find_tool_faults(tool)
+    rules = server.rules
+    named = [*(rules.allow or ()), *rules.deny, *rules.timeouts_s, *rules.cache_s]
+    plain = [name for name in named if not any(mark in name for mark in "*?[") and name not in counted]
+    found += [f"its entry names the tool {name!r}, which it does not have" for name in dict.fromkeys(plain)]
+    return found
+
+
+def _find_tool_faults(tool: JsonObject) -> list[str]:
+    name, schema = str(tool.get("name", "")), tool.get("inputSchema")
+    if not 0 < len(name) <= _MAX_TOOL_NAME_LENGTH:
+        return [f"the name of the tool {name[:40]!r} is not 1 to {_MAX_TOOL_NAME_LENGTH} characters long"]
+    if not isinstance(schema, dict):
+        return [f"the tool {name!r} has no inputSchema"]
+    if requires_task(tool):
+        return [f"the tool {name!r} is hidden: it runs only as a task (execution.taskSupport is required), which Rookery does not support"]
+    fault = ArgumentValidator(schema).fault  # pyright: ignore[reportUnknownArgumentType] - an object of JSON
+    return [] if fault is None else [f"the inputSchema of {name!r} is no JSON Schema, so its arguments cannot be checked: {fault}"]
+
+
+def _elapsed_ms(started: float) -> float:
+    return (time.perf_counter() - started) * 1000
+
+
+def _ignore_change() -> None:
+    """Let a change of what it offers pass."""

@@ -1,0 +1,408 @@
+"""
+Servers that workspaces add over HTTP (D-31): made, changed, removed; the roster has them all.
+
+An entry has the form of the file's. Its `${NAME}` stand for the server's own secrets, which are sealed, and never shown again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import cast
+
+import orjson
+import structlog
+
+from rookery.access.audit_log import AuditLog, AuditSubject
+from rookery.access.models import LIVE, TEST, Actor, Caller
+from rookery.access.workspaces import require_workspace
+from rookery.kernel.clock import Clock, format_iso
+from rookery.kernel.db import Database, Tx
+from rookery.kernel.egress import AddressRefused, EgressGuard
+from rookery.kernel.errors import Conflict, NotFound, NotInAllowList, RookeryError, ValidationFailed
+from rookery.kernel.ids import IdFactory
+from rookery.kernel.preconditions import ExpectedETags, require_match
+from rookery.kernel.sealing import SealContext, Sealer
+from rookery.tools.models import CommandTarget, JsonObject, Server, ServerStatus, StoredServer
+from rookery.tools.servers.entries import RESERVED_IDS, SERVER_ID_PATTERN, VARIABLE_PATTERN, InvalidServerEntry, ServerEntry
+from rookery.tools.servers.entry_secrets import find_exposed_secrets, find_plaintext_secrets, get_secret_destination
+from rookery.tools.servers.header_forwarding import is_hop_by_hop
+from rookery.tools.servers.registry import ServerRegistry, is_server_allowed
+from rookery.tools.store import servers as store
+
+_log = structlog.stdlib.get_logger("rookery.tools")
+
+MAX_SERVERS_PER_WORKSPACE = 100
+"""Of one workspace."""
+
+MAX_SECRETS_PER_SERVER = 64
+"""Of one server."""
+
+_MISSING_SECRET_MESSAGE = "There is no secret {name}: give it in `secrets`."  # noqa: S105 - a message
+_NULLABLE_FIELDS = frozenset({"idle_s"})
+"""Fields of which null is a value, and not their absence."""
+
+_AuditFields = Mapping[str, object] | None
+
+RemovalHook = Callable[[Tx, int, str], object]
+"""Forgets, in this transaction, what is kept of a server that is no more or elsewhere now: its workspace's number, its key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewServer:
+    """A server to be added; *entry* as in a file."""
+
+    id: str
+    entry: JsonObject
+    secrets: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerChange:
+    """What to change: each field replaces the old one, None removes it; so too each secret."""
+
+    entry: JsonObject
+    secrets: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkspaceServer:
+    """One server of a workspace, as its owners may see it: of its secrets the names."""
+
+    stored: StoredServer
+    server: Server
+    secret_names: tuple[str, ...]
+
+
+class WorkspaceServers:
+    """All servers that were added; `refresh` follows what other processes did."""
+
+    def __init__(
+        self,
+        db: Database,
+        registry: ServerRegistry,
+        sealer: Sealer,
+        audit: AuditLog,
+        egress: EgressGuard,
+        *,
+        clock: Clock,
+        ids: IdFactory,
+        allow_commands: bool = False,
+        removal_hooks: Sequence[RemovalHook] = (),
+    ) -> None:
+        self._db = db
+        self._registry = registry
+        self._sealer = sealer
+        self._audit = audit
+        self._egress = egress
+        self._clock = clock
+        self._ids = ids
+        self._allow_commands = allow_commands
+        self._removal_hooks = tuple(removal_hooks)
+        self._revision = -1
+        self._stamps: dict[str, int] = {}
+        self._servers: dict[str, Server] = {}
+        self._read_lock = asyncio.Lock()
+
+    # Following the store.
+
+    async def refresh(self) -> bool:
+        """Bring the roster up to the store; tell whether it changed. At no change it costs one read by key."""
+        if await self._db.lookup(lambda tx: store.get_revision(tx, store.SERVERS_REVISION)) == self._revision:
+            return False
+        async with self._read_lock:
+            # The revision is read first: what changes meanwhile has a later one, and is read the next time.
+            revision = await self._db.lookup(lambda tx: store.get_revision(tx, store.SERVERS_REVISION))
+            if revision == self._revision:
+                return False
+            known = self._stamps
+            stamps, changed = await self._db.read(lambda tx: _list_changed(tx, known))
+            servers = {row_id: server for row_id, server in self._servers.items() if row_id in stamps}
+            for added in changed:
+                servers[added.row_id] = self._to_server(added)
+            self._stamps, self._servers, self._revision = stamps, servers, revision
+            before = self._registry.servers
+            self._registry.set_workspace_servers(servers.values())
+            return self._registry.servers is not before
+
+    # What its owners do.
+
+    async def list_servers(self, caller: Caller) -> Sequence[WorkspaceServer]:
+        """Return the servers of the caller's workspace that the key reaches, by id."""
+        found = await self._db.read(lambda tx: store.list_by_workspace(tx, caller.workspace_id))
+        return [self._to_workspace_server(added) for added in found if is_server_allowed(caller, added.server_id)]
+
+    async def get(self, caller: Caller, server_id: str) -> WorkspaceServer:
+        """
+        Return one server of the caller's workspace.
+
+        Raises:
+            NotFound: It has none of that id, or not for this key.
+        """
+        _require_allowed(caller, server_id)
+        added = await self._db.read(lambda tx: store.find(tx, caller.workspace_id, server_id))
+        if added is None:
+            raise NotFound("server", server_id)
+        return self._to_workspace_server(added)
+
+    async def create(self, caller: Caller, new: NewServer) -> WorkspaceServer:
+        """
+        Add a server to the caller's workspace; it may be called from the next request on.
+
+        Raises:
+            ValidationFailed: The id or a field is not valid, or the address one that we do not connect to (D-82).
+            Conflict: The workspace sees another server of that id, or has as many as it may.
+            NotInList: The key's allow-list leaves the id out.
+        """
+        if not SERVER_ID_PATTERN.fullmatch(new.id) or new.id in RESERVED_IDS:
+            raise ValidationFailed({"id": [_explain_invalid_id(new.id)]})
+        if not is_server_allowed(caller, new.id):
+            raise NotInAllowList("servers", new.id, f"This key is limited to some servers; {new.id!r} is not one of them.")
+        entry = {name: value for name, value in new.entry.items() if value is not None or name in _NULLABLE_FIELDS}
+        await self._validate_entry(new.id, entry, new.secrets)
+        other = self._registry.find(new.id, caller)
+        if other is not None and other.owner is None:
+            raise Conflict(f"There is a server {new.id!r} already; choose another id.")
+        now = self._clock()
+        entry = _with_deprecation_date(entry, {}, now)
+        added = StoredServer(
+            row_id=self._ids(),
+            workspace_id=caller.workspace_id,
+            server_id=new.id,
+            entry=entry,
+            sealed=None,
+            created_at=now,
+            updated_at=now,
+        )
+
+        def work(tx: Tx) -> StoredServer:
+            require_workspace(tx, caller.public_workspace_id)
+            if store.count(tx, caller.workspace_id) >= MAX_SERVERS_PER_WORKSPACE:
+                raise Conflict(f"A workspace may add {MAX_SERVERS_PER_WORKSPACE} servers, and this one has.")
+            whole = replace(added, sealed=self._seal_secrets(tx, added, new.secrets))
+            if not store.add(tx, whole, whole.sealed):
+                raise Conflict(f"There is a server {new.id!r} already; choose another id.")
+            store.increment_revision(tx, store.SERVERS_REVISION)
+            self._audit_change(tx, caller, "server.created", whole, (None, _to_audit_fields(whole, new.secrets)))
+            return whole
+
+        made = await self._db.write(work)
+        await self.refresh()
+        return self._to_workspace_server(made)
+
+    async def change(self, caller: Caller, server_id: str, change: ServerChange, *, expected: ExpectedETags = None) -> WorkspaceServer:
+        """
+        Change a server; the next call goes by what it is then.
+
+        Who may write but not read what is secret could send it elsewhere: an address at another host, or another command, must
+        come with the secrets given anew.
+
+        Raises:
+            ValidationFailed: A field is not valid, the address one that we do not connect to, or secrets must be given.
+            NotFound: There is none of that id.
+            PreconditionFailed: It has another version than *expected*.
+        """
+        was = (await self.get(caller, server_id)).stored
+        require_match("server", was.version, expected)
+        entry, secrets = _merge(was.entry, change.entry), self._open_secrets_if_possible(was)
+        kept = {name: value for name, value in secrets.items() if name not in change.secrets}
+        wanted = {**kept, **{name: value for name, value in change.secrets.items() if value is not None}}
+        has_moved = get_secret_destination(was.entry, secrets) != get_secret_destination(entry, wanted)
+        if has_moved and kept:
+            again = f"the server is elsewhere now: give these again, or null to remove them: {', '.join(sorted(kept))}"
+            raise ValidationFailed({"secrets": [again]})
+        await self._validate_entry(server_id, entry, wanted)
+
+        def work(tx: Tx) -> StoredServer:
+            require_workspace(tx, caller.public_workspace_id)
+            old = store.find(tx, caller.workspace_id, server_id, for_update=True)
+            if old is None:
+                raise NotFound("server", server_id)
+            require_match("server", old.version, expected)
+            if old != was:
+                raise Conflict("Somebody else changed the server at this moment; look at it, and try again.")
+            now = max(self._clock(), old.updated_at + timedelta(microseconds=1))  # another time, so that all processes see it
+            new = replace(old, entry=_with_deprecation_date(entry, old.entry, now), updated_at=now)
+            new = replace(new, sealed=self._seal_secrets(tx, new, wanted))
+            store.change(tx, new, new.sealed)
+            if has_moved or old.entry.get("auth") != entry.get("auth"):
+                self._run_removal_hooks(tx, old)
+            store.increment_revision(tx, store.SERVERS_REVISION)
+            before, after = _to_audit_fields(old, secrets), _to_audit_fields(new, wanted)
+            gone = dict.fromkeys(before.keys() - after.keys())
+            anew = {"secrets_given": sorted(change.secrets)} if change.secrets else {}
+            self._audit_change(tx, caller, "server.changed", new, (before, {**after, **gone, **anew}))
+            return new
+
+        changed = await self._db.write(work)
+        await self.refresh()
+        return self._to_workspace_server(changed)
+
+    async def remove(self, caller: Caller, server_id: str, *, expected: ExpectedETags = None) -> None:
+        """
+        Remove a server, with its secrets and all that is kept of it but the rows of its calls.
+
+        Raises:
+            NotFound: There is none of that id.
+            PreconditionFailed: It has another version than *expected*.
+        """
+        _require_allowed(caller, server_id)
+        await self._remove(caller.workspace_id, caller.public_workspace_id, server_id, Actor.from_caller(caller), expected)
+
+    # What operators do.
+
+    async def remove_for_workspace(self, workspace_id: int, server_id: str, *, actor: Actor) -> None:
+        """Remove a server of a workspace; raises as `remove` does."""
+        await self._remove(workspace_id, workspace_id, server_id, actor, expected=None)
+
+    async def list_for_workspace(self, workspace_id: int) -> Sequence[WorkspaceServer]:
+        """Return every server of a workspace, by id."""
+        return [self._to_workspace_server(added) for added in await self._db.read(lambda tx: store.list_by_workspace(tx, workspace_id))]
+
+    async def list_faulty(self) -> Sequence[Server]:
+        """Return the servers of all workspaces that cannot be used, with why."""
+        await self.refresh()
+        return [server for server in self._servers.values() if server.fault is not None]
+
+    async def _remove(self, workspace_id: int, shown_workspace_id: int, server_id: str, actor: Actor, expected: ExpectedETags) -> None:
+        def work(tx: Tx) -> None:
+            require_workspace(tx, shown_workspace_id)
+            old = store.find(tx, workspace_id, server_id, for_update=True)
+            if old is None:
+                raise NotFound("server", server_id)
+            require_match("server", old.version, expected)
+            store.remove(tx, workspace_id, server_id)
+            self._run_removal_hooks(tx, old)
+            store.increment_revision(tx, store.SERVERS_REVISION)
+            subject, before = (
+                _to_audit_subject(old, is_test=workspace_id != shown_workspace_id),
+                _to_audit_fields(old, self._open_secrets_if_possible(old)),
+            )
+            self._audit.record(tx, actor, shown_workspace_id, "server.deleted", subject, before=before, after=None)
+
+        await self._db.write(work)
+        await self.refresh()
+
+    # How.
+
+    async def _validate_entry(self, server_id: str, entry: JsonObject, secrets: Mapping[str, str]) -> None:
+        if entry.get("command") is not None and not self._allow_commands:
+            said = "servers that are commands cannot be added here; the operator can allow them by ROOKERY_SERVER_COMMANDS, or add them"
+            raise ValidationFailed({"command": [f"{said} to servers.json"]})
+        lying_open = find_plaintext_secrets(entry)
+        if lying_open:
+            says = "looks like a secret: give it in `secrets`, and write ${NAME} here"
+            raise ValidationFailed({field: [says] for field in lying_open})
+        if len(secrets) > MAX_SECRETS_PER_SERVER:
+            raise ValidationFailed({"secrets": [f"a server has {MAX_SECRETS_PER_SERVER} at most; null removes one"]})
+        wrong = find_exposed_secrets(entry) | _find_hop_by_hop_headers(entry)
+        if wrong:
+            raise ValidationFailed({field: [says] for field, says in wrong.items()})
+        try:
+            ServerEntry(entry, secrets, missing_message=_MISSING_SECRET_MESSAGE).to_server(server_id, server_id)
+        except InvalidServerEntry as broken:
+            raise ValidationFailed({broken.field: [str(broken)]}) from None
+        url = entry.get("url")
+        if isinstance(url, str):
+            try:
+                await self._egress.require_allowed_url(VARIABLE_PATTERN.sub(lambda found: secrets[found[1]], url))
+            except AddressRefused as refused:
+                raise ValidationFailed({"url": [refused.message]}) from None
+
+    def _to_server(self, stored: StoredServer) -> Server:
+        """Return the server of a row; one that cannot be used any more has its fault."""
+        try:
+            server = ServerEntry(dict(stored.entry), self._open_secrets(stored), missing_message=_MISSING_SECRET_MESSAGE).to_server(
+                stored.server_id, stored.server_id
+            )
+        except (InvalidServerEntry, RookeryError) as error:
+            if isinstance(error, RookeryError):
+                _log.error("tools.secrets_unreadable", server=stored.server_id, workspace_id=stored.workspace_id, error=error.message)
+                says = "Its secrets cannot be opened; give them again."
+            else:
+                says = str(error)
+            server = Server(id=stored.server_id, name=stored.server_id, target=CommandTarget(command=""), fault=says)
+        return replace(server, owner=stored.workspace_id, workspaces=None)
+
+    def _open_secrets(self, stored: StoredServer) -> Mapping[str, str]:
+        if stored.sealed is None:
+            return {}
+        return cast("dict[str, str]", orjson.loads(self._sealer.open(stored.sealed, _to_secret_place(stored))))
+
+    def _seal_secrets(self, tx: Tx, stored: StoredServer, secrets: Mapping[str, str]) -> bytes | None:
+        return self._sealer.seal(tx, orjson.dumps(dict(secrets)), _to_secret_place(stored)) if secrets else None
+
+    def _open_secrets_if_possible(self, stored: StoredServer) -> Mapping[str, str]:
+        """Return its secrets; none that cannot be opened, since they are as good as gone."""
+        try:
+            return self._open_secrets(stored)
+        except RookeryError:
+            return {}
+
+    def _to_workspace_server(self, stored: StoredServer) -> WorkspaceServer:
+        return WorkspaceServer(
+            stored=stored, server=self._to_server(stored), secret_names=tuple(sorted(self._open_secrets_if_possible(stored)))
+        )
+
+    def _run_removal_hooks(self, tx: Tx, stored: StoredServer) -> None:
+        for forget in self._removal_hooks:
+            forget(tx, stored.workspace_id, f"{stored.workspace_id}/{stored.server_id}")
+
+    def _audit_change(self, tx: Tx, caller: Caller, action: str, stored: StoredServer, changes: tuple[_AuditFields, _AuditFields]) -> None:
+        before, after = changes
+        subject = _to_audit_subject(stored, is_test=caller.workspace_id != caller.public_workspace_id)
+        self._audit.record(tx, Actor.from_caller(caller), caller.public_workspace_id, action, subject, before=before, after=after)
+
+
+def _to_audit_subject(stored: StoredServer, *, is_test: bool) -> AuditSubject:
+    name = str(stored.entry.get("name") or stored.server_id)
+    return AuditSubject(kind="server", id=stored.server_id, name=name, environment=TEST if is_test else LIVE)
+
+
+def _list_changed(tx: Tx, known: Mapping[str, int]) -> tuple[dict[str, int], list[StoredServer]]:
+    """Return when each row was changed, and the rows that changed since *known*."""
+    stamps = store.list_change_times(tx)
+    return stamps, store.find_by_ids(tx, [row_id for row_id, stamp in stamps.items() if known.get(row_id) != stamp])
+
+
+def _to_secret_place(stored: StoredServer) -> SealContext:
+    return SealContext(store.SEALED_PURPOSE, stored.workspace_id, stored.row_id)
+
+
+def _require_allowed(caller: Caller, server_id: str) -> None:
+    """Hide what the key's allow-lists leave out: it is not told whether it is there."""
+    if not is_server_allowed(caller, server_id):
+        raise NotFound("server", server_id)
+
+
+def _find_hop_by_hop_headers(entry: JsonObject) -> dict[str, str]:
+    """Return the headers that are not the workspace's to write: by its Host alone a request reaches another site than was judged."""
+    names = cast("dict[str, str]", entry.get("headers") or {})
+    return {f"headers.{name}": "says how requests are carried, which is for Rookery to say" for name in names if is_hop_by_hop(name)}
+
+
+def _explain_invalid_id(server_id: str) -> str:
+    if server_id in RESERVED_IDS:
+        return f"{server_id!r} is reserved"
+    return "must be 1 to 64 letters, digits and dashes, and begin with a letter or digit"
+
+
+def _merge(old: JsonObject, changes: JsonObject) -> JsonObject:
+    merged = {**old, **changes}
+    return {name: value for name, value in merged.items() if value is not None or name in _NULLABLE_FIELDS}
+
+
+def _to_audit_fields(stored: StoredServer, secrets: Mapping[str, str]) -> dict[str, object]:
+    return {**stored.entry, "secrets": sorted(secrets)}
+
+
+def _with_deprecation_date(entry: JsonObject, before: JsonObject, now: datetime) -> JsonObject:
+    """Return *entry* with since when its server is deprecated; without a date that Rookery wrote, if it no longer is."""
+    is_deprecated, was_deprecated = (each.get("status") == ServerStatus.DEPRECATED for each in (entry, before))
+    if is_deprecated and not was_deprecated and entry.get("deprecated_at") == before.get("deprecated_at"):
+        return {**entry, "deprecated_at": format_iso(now)}
+    if was_deprecated and not is_deprecated:
+        return {name: value for name, value in entry.items() if name not in {"deprecated_at", "sunset_at"}}
+    return entry

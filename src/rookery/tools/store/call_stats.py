@@ -1,0 +1,165 @@
+"""Figures over the rows of calls: counts, exact percentiles, the latest failures (D-38)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias, get_args
+
+from sqlalchemy import ColumnElement, and_, case, func, or_, select
+
+from rookery.kernel.clock import from_micros, to_micros
+from rookery.kernel.db import Row, Tx
+from rookery.tools.call_stats import CallStats, ToolCallFilter
+from rookery.tools.models import CallRecord, FailureCode
+from rookery.tools.store.calls import from_row, tool_calls
+
+CallGroupBy: TypeAlias = Literal["tool", "server", "key", "session", "day"]
+
+_c = tool_calls.c
+_MICROS_PER_DAY = 86_400_000_000
+_GROUP_COLUMNS: dict[CallGroupBy, tuple[ColumnElement[Any], ...]] = {
+    "tool": (_c.server_id.label("server_id"), _c.tool.label("tool")),
+    "server": (_c.server_id.label("server_id"),),
+    "key": (_c.key_id.label("key_id"), _c.key_kind.label("key_kind")),
+    "session": (_c.session_id.label("session_id"),),
+    "day": ((_c.called_at // _MICROS_PER_DAY).label("day"),),
+}
+_IS_FAILED = and_(_c.success == 0, or_(_c.code.is_(None), _c.code != "input_required"))
+_IS_TIMED = and_(_c.cached == 0, or_(_c.success == 1, _c.code.in_(get_args(FailureCode))))
+"""Calls that took as long as their tool does: a refusal, or a result that was kept, would flatter it."""
+_PERCENTILES = (50, 95, 99)
+
+
+def compute_stats(tx: Tx, filters: ToolCallFilter, actor: CallGroupBy | None, *, limit: int = 1) -> list[CallStats]:
+    """Return the figures of each group, those of the most calls first, days in their order; without *actor* one of all."""
+    groups = () if actor is None else _GROUP_COLUMNS[actor]
+    where = _filter_conditions(filters)
+    if actor == "session":
+        where.append(_c.session_id.is_not(None))
+    counts = select(
+        *groups,
+        func.count().label("calls"),
+        func.sum(case((_IS_FAILED, 1), else_=0)).label("errors"),
+        func.sum(case((_c.cached == 1, 1), else_=0)).label("cached"),
+        func.max(_c.called_at).label("last_called_at"),
+        func.max(case((_IS_FAILED, _c.id))).label("last_failed"),
+    ).where(*where)
+    if groups:
+        first = groups[0].desc() if actor == "day" else func.count().desc()
+        counts = counts.group_by(*groups).order_by(first, *groups).limit(limit)
+    counted = [row for row in tx.fetch_all(counts) if row.integer("calls")]
+    times = _compute_percentiles(tx, groups, where)
+    failed = _find_by_ids(tx, [each for row in counted if (each := row.maybe_text("last_failed")) is not None])
+    names = [group.name for group in groups]
+    found = [_to_stats(row, times.get(_get_group_key(row, names)), failed) for row in counted]
+    return found[::-1] if actor == "day" else found
+
+
+def list_called_tools(tx: Tx, filters: ToolCallFilter) -> list[tuple[str, str]]:
+    """Return which tools were called: server and tool."""
+    rows = tx.fetch_all(select(_c.server_id, _c.tool).where(*_filter_conditions(filters)).distinct())
+    return [(row.text("server_id"), row.text("tool")) for row in rows]
+
+
+def list_calls(tx: Tx, filters: ToolCallFilter, *, limit: int, offset: int) -> tuple[list[CallRecord], int]:
+    """Return one page of calls, the latest first, and how many there are in all."""
+    where = _filter_conditions(filters)
+    counted = tx.fetch_one(select(func.count().label("calls")).where(*where))
+    rows = tx.fetch_all(select(tool_calls).where(*where).order_by(_c.called_at.desc(), _c.id.desc()).limit(limit).offset(offset))
+    return [from_row(row) for row in rows], 0 if counted is None else counted.integer("calls")
+
+
+def count_groups(tx: Tx, filters: ToolCallFilter, actor: CallGroupBy) -> int:
+    """Return how many groups there are."""
+    groups, where = _GROUP_COLUMNS[actor], _filter_conditions(filters)
+    if actor == "session":
+        where.append(_c.session_id.is_not(None))
+    inner = select(*groups).where(*where).distinct().subquery()
+    row = tx.fetch_one(select(func.count().label("groups")).select_from(inner))
+    return 0 if row is None else row.integer("groups")
+
+
+def _compute_percentiles(
+    tx: Tx, groups: Sequence[ColumnElement[Any]], where: Sequence[ColumnElement[bool]]
+) -> dict[tuple[object, ...], Row]:
+    """Return p50, p95, p99 and max of each group: the smallest duration that at least so many percent do not exceed."""
+    partition = groups or None
+    placed = (
+        select(
+            *groups,
+            _c.duration_ms.label("took"),
+            func.row_number().over(partition_by=partition, order_by=_c.duration_ms).label("place"),
+            func.count().over(partition_by=partition).label("many"),
+        )
+        .where(*where, _IS_TIMED)
+        .subquery()
+    )
+    own = [placed.c[group.name] for group in groups]
+    ranks = [
+        func.max(case((placed.c.place == (placed.c.many * percent + 99) // 100, placed.c.took))).label(f"p{percent}")
+        for percent in _PERCENTILES
+    ]
+    rows = tx.fetch_all(select(*own, *ranks, func.max(placed.c.took).label("most")).group_by(*own))
+    return {_get_group_key(row, [group.name for group in groups]): row for row in rows}
+
+
+def _find_by_ids(tx: Tx, ids: Sequence[str]) -> dict[str, CallRecord]:
+    if not ids:
+        return {}
+    rows = tx.fetch_all(select(tool_calls).where(_c.id.in_(ids)))
+    return {row.text("id"): from_row(row) for row in rows}
+
+
+def _get_group_key(row: Row, names: Sequence[str]) -> tuple[object, ...]:
+    return tuple(row.values[row.index[name]] for name in names)
+
+
+def _to_stats(row: Row, times: Row | None, failed: dict[str, CallRecord]) -> CallStats:
+    def named(name: str) -> str | None:
+        return row.maybe_text(name) if name in row.index else None
+
+    def took(name: str) -> float | None:
+        return None if times is None or times.values[times.index[name]] is None else times.number(name)
+
+    failure = failed.get(row.maybe_text("last_failed") or "")
+    return CallStats(
+        server_id=named("server_id"),
+        tool=named("tool"),
+        key_id=named("key_id"),
+        key_kind=named("key_kind"),
+        session_id=named("session_id"),
+        day=from_micros(row.integer("day") * _MICROS_PER_DAY).date() if "day" in row.index else None,
+        calls=row.integer("calls"),
+        errors=row.integer("errors"),
+        cached=row.integer("cached"),
+        p50_ms=took("p50"),
+        p95_ms=took("p95"),
+        p99_ms=took("p99"),
+        max_ms=took("most"),
+        last_called_at=from_micros(row.integer("last_called_at")),
+        last_failure=failure,
+    )
+
+
+def _filter_conditions(filters: ToolCallFilter) -> list[ColumnElement[bool]]:
+    where: list[ColumnElement[bool]] = [_c.workspace_id == filters.workspace_id]
+    if filters.since is not None:
+        where.append(_c.called_at >= to_micros(filters.since))
+    if filters.until is not None:
+        where.append(_c.called_at < to_micros(filters.until))
+    equal = (
+        (_c.server_id, filters.server),
+        (_c.tool, filters.tool),
+        (_c.key_id, filters.key_id),
+        (_c.session_id, filters.session_id),
+        (_c.agent_id, filters.agent_id),
+        (_c.code, filters.code),
+    )
+    where += [column == value for column, value in equal if value is not None]
+    if filters.success is not None:
+        where.append(_c.success == int(filters.success))
+    if filters.servers is not None:
+        where.append(_c.server_id.in_(sorted(filters.servers)))
+    if filters.names is not None:
+        where.append((_c.server_id + "/" + _c.tool).in_(sorted(filters.names)))
+    return where

@@ -1,0 +1,61 @@
+"""What the commands of webhooks share: the platform opened on its store, and the workspace that is meant."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Annotated, Protocol, TypeVar, cast
+
+import typer
+
+from rookery.access.commands.command_context import AccessCommandServices as AccessServices
+from rookery.access.commands.command_context import get_operator, resolve_workspace
+from rookery.webhooks.deliveries import Deliveries
+from rookery.webhooks.endpoints import WebhookEndpoints
+from rookery.webhooks.models import WebhookTenant
+
+T = TypeVar("T")
+
+WebhookIdArgument = Annotated[str, typer.Argument(help="The endpoint's id.")]
+
+
+class WebhookCommandServices(Protocol):
+    """Webhooks; nothing is sent by a command."""
+
+    @property
+    def endpoints(self) -> WebhookEndpoints: ...
+
+    @property
+    def deliveries(self) -> Deliveries: ...
+
+
+class WebhookPlatform(Protocol):
+    """The platform, opened for one command."""
+
+    @property
+    def access(self) -> AccessServices: ...
+
+    @property
+    def webhooks(self) -> WebhookCommandServices: ...
+
+
+class WebhookCommandContext(Protocol):
+    """What the command line hands every command as `typer.Context.obj`."""
+
+    def open(self) -> AbstractAsyncContextManager[WebhookPlatform]:
+        """Open the platform on its store."""
+        ...
+
+
+def run_with_webhooks(
+    context: typer.Context, workspace: str | None, work: Callable[[WebhookCommandServices, WebhookTenant], Awaitable[T]]
+) -> T:
+    """Open the platform, do *work* in the workspace, close it."""
+
+    async def inside() -> T:
+        async with cast("WebhookCommandContext", context.obj).open() as opened:
+            owner = await resolve_workspace(opened.access, workspace)
+            return await work(opened.webhooks, WebhookTenant.for_operator(owner.id, get_operator()))
+
+    return asyncio.run(inside())

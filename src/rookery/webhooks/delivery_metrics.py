@@ -1,0 +1,56 @@
+"""What deliveries come to, as Prometheus reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rookery.kernel.clock import Clock
+from rookery.kernel.db import Database
+from rookery.kernel.metrics import MetricDescription, Metrics, MetricSample, MetricSource
+from rookery.webhooks.models import DeliveryState
+from rookery.webhooks.sender import AttemptResult
+from rookery.webhooks.store import queue
+from rookery.webhooks.store.queue import DeliveryResult
+
+_FINAL_STATES = frozenset({DeliveryState.DELIVERED, DeliveryState.FAILED})
+
+
+class DeliveryMetrics:
+    """Counts and times of this process, and how many deliveries of the whole store are open."""
+
+    def __init__(self, metrics: Metrics, db: Database, clock: Clock) -> None:
+        self._db, self._clock = db, clock
+        self._attempts = metrics.add_counter("rookery_webhook_attempts_total", "Attempts at deliveries, by how they ended.", "outcome")
+        self._durations = metrics.add_histogram(
+            "rookery_webhook_attempt_duration_seconds", "An attempt, from the look-up of the name to the end of the answer."
+        )
+        self._deliveries = metrics.add_counter(
+            "rookery_webhook_deliveries_total", "Deliveries that came to their end: delivered, or failed for good.", "state"
+        )
+        metrics.add_source(MetricSource(name="webhooks", metrics=_METRICS, read=self._samples))
+
+    def record_attempt(self, sent: AttemptResult) -> None:
+        """Count an attempt."""
+        self._attempts.add(sent.outcome.value)
+        self._durations.observe(sent.duration_s)
+
+    def record_results(self, settled: Sequence[DeliveryResult]) -> None:
+        """Count what is written down."""
+        for each in settled:
+            if each.state in _FINAL_STATES:
+                self._deliveries.add(each.state.value)
+
+    async def _samples(self) -> Sequence[MetricSample]:
+        count, oldest = await self._db.read(queue.get_open_stats)
+        age_s = 0.0 if oldest is None else max(0.0, (self._clock() - oldest).total_seconds())
+        return [("rookery_webhook_deliveries_open", (), count), ("rookery_webhook_oldest_delivery_seconds", (), age_s)]
+
+
+_METRICS = (
+    MetricDescription(
+        name="rookery_webhook_deliveries_open", kind="gauge", help_text="Deliveries of the whole store that wait or are under way."
+    ),
+    MetricDescription(
+        name="rookery_webhook_oldest_delivery_seconds", kind="gauge", help_text="How old the oldest of those is that wait or are under way."
+    ),
+)

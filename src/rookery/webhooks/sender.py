@@ -1,0 +1,94 @@
+"""One attempt at one delivery: signed, posted, and what came of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import structlog
+
+from rookery.kernel.clock import Clock
+from rookery.kernel.errors import EngineUnavailable
+from rookery.webhooks.errors import ReceiverUnreachable
+from rookery.webhooks.models import Outcome, SigningSecrets, WebhookEndpoint
+from rookery.webhooks.ports import WebhookClient
+from rookery.webhooks.retry_policy import describe_failure, is_success
+from rookery.webhooks.signing import sign
+from rookery.webhooks.store.queue import ClaimedDelivery
+
+GetSigningSecrets = Callable[[WebhookEndpoint, datetime], SigningSecrets | None]
+
+_MISSING_SECRET_MESSAGE = "It was not sent: the endpoint's secret was lost with the key that sealed it. Give it a new one by rotate-secret."  # noqa: S105
+_INTERNAL_ERROR_MESSAGE = "Something went wrong on our side while it was sent, or when its answer was written down."
+
+_log = structlog.stdlib.get_logger("rookery.webhooks")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptResult:
+    """
+    How an attempt ended.
+
+    Attributes:
+        status: None: nothing was answered.
+        error: In words why it is no success.
+    """
+
+    claim: ClaimedDelivery
+    started_at: datetime
+    ended_at: datetime
+    outcome: Outcome
+    duration_s: float
+    status: int | None = None
+    error: str | None = None
+    response: str | None = None
+    retry_after: str | None = None
+
+    def without_response(self) -> AttemptResult:
+        """Return it without what a stranger said, which could not be written down."""
+        return replace(self, error=None if self.outcome is Outcome.SUCCESS else _INTERNAL_ERROR_MESSAGE, response=None, retry_after=None)
+
+
+@dataclass(frozen=True, slots=True)
+class DeliverySender:
+    """Sends with the secrets of the moment."""
+
+    client: WebhookClient
+    get_secrets: GetSigningSecrets
+    clock: Clock
+
+    async def send(self, endpoint: WebhookEndpoint, claimed: ClaimedDelivery) -> AttemptResult:
+        """Make one attempt; raises nothing but CancelledError."""
+        started_at, began = self.clock(), time.perf_counter()
+        status, error, response, retry_after = None, None, None, None
+        try:
+            secrets = self.get_secrets(endpoint, started_at)
+            if secrets is None:
+                error = _MISSING_SECRET_MESSAGE
+            else:
+                both = [secrets.current, *([] if secrets.previous is None else [secrets.previous])]
+                headers = sign(claimed.body, event_id=claimed.event_id, at=started_at, secrets=[each.reveal() for each in both])
+                answer = await self.client.post(endpoint.url, headers, claimed.body)
+                status, response = answer.status, answer.excerpt
+                error, retry_after = describe_failure(status), answer.headers.get("retry-after")
+        except ReceiverUnreachable as unreachable:
+            error = unreachable.message
+        except EngineUnavailable:
+            error = _MISSING_SECRET_MESSAGE
+        except Exception:
+            _log.exception("webhooks.attempt_failed", delivery=claimed.id)
+            error = _INTERNAL_ERROR_MESSAGE
+        duration_s = time.perf_counter() - began
+        return AttemptResult(
+            claim=claimed,
+            started_at=started_at,
+            ended_at=max(self.clock(), started_at),
+            outcome=Outcome.SUCCESS if status is not None and is_success(status) else Outcome.FAILURE,
+            duration_s=duration_s,
+            status=status,
+            error=error,
+            response=response,
+            retry_after=retry_after,
+        )
