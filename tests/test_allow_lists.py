@@ -42,7 +42,7 @@ async def test_an_org_or_a_project_outside_the_lists_is_refused_by_reads_and_wri
 ) -> None:
     """Issue 14: recall in an org outside the list answered 200 with nothing while remember answered 403; D-10, D-23."""
     make = house.api_key if kind == "api" else house.agent_key
-    key = await make("*", reach=KeyRestrictions(orgs=frozenset({"acme"}), projects=frozenset({"web"})))
+    key = await make("*", restrictions=KeyRestrictions(orgs=frozenset({"acme"}), projects=frozenset({"web"})))
     here = {"org": "acme", "project": "web"}
     required = {name.format(prefix): fields for name, fields in _REQUIRED.items() for prefix in ("/v1", "/api/agent")}
     seen = 0
@@ -65,8 +65,8 @@ async def test_an_org_or_a_project_outside_the_lists_is_refused_by_reads_and_wri
 
 async def test_servers_and_tools_outside_the_lists_are_named(house: House) -> None:
     """Issue 14: `required_permission` named a server or a tool, which nobody can be granted; D-10."""
-    key = await house.api_key(reach=KeyRestrictions(servers=frozenset({"odd"})))
-    tools = await house.api_key(reach=KeyRestrictions(tools=("brain/search",)))
+    key = await house.api_key(restrictions=KeyRestrictions(servers=frozenset({"odd"})))
+    tools = await house.api_key(restrictions=KeyRestrictions(tools=("brain/search",)))
     one = await key.get("/api/v1/mcp/servers/brain")
     call = await tools.post("/api/v1/mcp/tools/call", {"server": "brain", "tool": "recall", "arguments": {"query": "x"}})
     hook = await key.get("/api/v1/webhooks")

@@ -21,8 +21,8 @@ from rookery.memory.indexing import Indexer
 from rookery.memory.listing import Listing
 from rookery.memory.maintenance.erasure import Erasure
 from rookery.memory.maintenance.index_check import IndexCheck
+from rookery.memory.maintenance.operations import MaintenanceServices, build_maintenance
 from rookery.memory.maintenance.reindexing import Reindexer
-from rookery.memory.maintenance.services import MaintenanceServices, build_maintenance
 from rookery.memory.ports import ErasableStore, ModelVersion, SessionLookup
 from rookery.memory.recall import Recall
 from rookery.memory.recall_buffer import RecallBuffer
@@ -35,7 +35,7 @@ from rookery.memory.sessions import SessionMemories
 from rookery.memory.training import Training
 from rookery.memory.transfer.exporting import MemoryExport
 from rookery.memory.transfer.importing import MemoryImport
-from rookery.memory.transfer.services import TransferServices
+from rookery.memory.transfer.operations import TransferServices
 
 _MIB = 1024 * 1024
 

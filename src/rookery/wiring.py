@@ -39,13 +39,13 @@ from rookery.kernel.periodic import PeriodicTask, run_periodic_tasks
 from rookery.kernel.sealing import KeyRotation, KeySource, Sealer
 from rookery.memory.indexing import DELETE_JOB
 from rookery.memory.jobs import MemoryJobs
+from rookery.memory.maintenance.operations import MaintenanceServices
 from rookery.memory.maintenance.reindexing import Reindexer
-from rookery.memory.maintenance.services import MaintenanceServices
 from rookery.memory.mcp_tools import BrainServer
 from rookery.memory.purge import MemoryPurge
 from rookery.memory.store import records as memory_records
 from rookery.memory.training import Training
-from rookery.memory.transfer.services import TransferServices
+from rookery.memory.transfer.operations import TransferServices
 from rookery.memory_wiring import Indexes, MemoryServices, build_memory
 from rookery.observability import MetricTargets, Observability, build_observability
 from rookery.tool_wiring import ToolServices, build_tools

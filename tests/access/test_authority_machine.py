@@ -43,11 +43,11 @@ _agents = st.sampled_from([None, *AGENTS, "zed", "yak"])
 
 new_api_keys = st.builds(
     NewApiKey, name=st.just("key"), scopes=_grants, tier=st.sampled_from(Tier), environment=st.sampled_from(["live", "live", "test"]),
-    expires_at=_expiries, agent_id=_agents, reach=_reaches,
+    expires_at=_expiries, agent_id=_agents, restrictions=_reaches,
 )  # fmt: skip
 new_agent_keys = st.builds(
     NewAgentKey, name=st.just("key"), permissions=_grants, rate_limit=_rates, expires_at=_expiries, agent_id=_agents,
-    ip_restriction=st.booleans(), ip_list=_lists, reach=_reaches,
+    ip_restriction=st.booleans(), ip_list=_lists, restrictions=_reaches,
 )  # fmt: skip
 changes = st.one_of(
     st.builds(KeyChanges, grants=_grants),

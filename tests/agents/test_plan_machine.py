@@ -98,7 +98,7 @@ class PlanMachine(RuleBasedStateMachine):
         super().__init__()
         self.clock, self.model = FakeClock(), Model()
         number = next(self.examples)
-        self.caller = make_caller(workspace_id=number, shown_workspace_id=number)
+        self.caller = make_caller(workspace_id=number, public_workspace_id=number)
         bus = EventBus()
         journal = PlanEventRecorder(bus)
         self.plans = Plans(recorder=journal, db=self.db, clock=self.clock, ids=uuid7)

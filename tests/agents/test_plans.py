@@ -267,7 +267,7 @@ async def test_plans_are_listed_newest_first_and_found(house: House) -> None:
 
 async def test_a_key_sees_plans_of_its_orgs_alone(house: House) -> None:
     """D-23: orgs and projects of a key hold in every query, and what it writes it must be able to read."""
-    acme = await house.agent_key(reach=KeyRestrictions(orgs=frozenset({"acme"})))
+    acme = await house.agent_key(restrictions=KeyRestrictions(orgs=frozenset({"acme"})))
     made = await make_plan(house.agent, phase("A", "a"), org="other")
     none = await make_plan(house.agent, phase("A", "a"), title="No org")
     paths = [f"/plans/{made['slug']}", f"/plans/{made['id']}", f"/plans/{none['slug']}", f"/tasks/{tasks_of(made)['a']['id']}"]

@@ -117,7 +117,7 @@ async def test_a_key_of_one_org_sees_and_starts_sessions_there_alone(house: Hous
     """D-23: allow-lists of orgs and projects hold for sessions too."""
     theirs = await make_plan(house, org="acme", project="web")
     session = await started(house.admin, plan=theirs)
-    caller = await house.api_key(reach=KeyRestrictions(orgs=frozenset({"umbrella"})))
+    caller = await house.api_key(restrictions=KeyRestrictions(orgs=frozenset({"umbrella"})))
 
     assert refused(await caller.get(f"{SESSIONS}/{session}")) == (404, "resource_not_found")
     assert told(await caller.get(SESSIONS))["data"] == []

@@ -422,7 +422,7 @@ async def test_a_repeated_request_makes_one_plan(house: House) -> None:
 async def test_a_key_of_one_org_makes_plans_there_only(house: House) -> None:
     """D-23: a template is no way around the key's orgs."""
     await _add(house.admin)
-    narrow = await house.agent_key("templates.instantiate", reach=KeyRestrictions(orgs=frozenset({"acme"})))
+    narrow = await house.agent_key("templates.instantiate", restrictions=KeyRestrictions(orgs=frozenset({"acme"})))
     body: Json = {"variables": {"what": "login"}}
 
     refused = await narrow.post("/v1/templates/hotfix/plans", {**body, "org": "other"})

@@ -416,8 +416,8 @@ import asyncio, logging, sys, threading, warnings
 from rookery.kernel import logs
 
 KEY = {KEY!r}
-logs.configure("info", sys.stderr)
-logs.watch_process()
+logs.configure_logging("info", sys.stderr)
+logs.log_uncaught_errors()
 
 class Dying:
     def __del__(self):

@@ -32,12 +32,12 @@ def doorman() -> Doorman:
     return Doorman(
         {
             "admin": make_caller(),
-            "stranger": make_caller(workspace_id=2, shown_workspace_id=2),
+            "stranger": make_caller(workspace_id=2, public_workspace_id=2),
             "kim": make_agent("kim"),
             "lee": make_agent("lee"),
             "reader": make_caller(scopes=frozenset({"brain:read"})),
             "acme": make_caller(orgs=frozenset({"acme"})),
-            "twin": make_caller(workspace_id=9, shown_workspace_id=1, environment="test"),
+            "twin": make_caller(workspace_id=9, public_workspace_id=1, environment="test"),
         }
     )
 

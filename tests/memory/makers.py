@@ -37,8 +37,8 @@ from rookery.memory.indexing import DELETE_JOB, EMBED_JOB, Indexer
 from rookery.memory.jobs import MemoryJobs
 from rookery.memory.listing import Listing
 from rookery.memory.maintenance.erasure import Erasure
+from rookery.memory.maintenance.operations import MaintenanceServices, build_maintenance
 from rookery.memory.maintenance.reindexing import Reindexer
-from rookery.memory.maintenance.services import MaintenanceServices, build_maintenance
 from rookery.memory.models import Draft, Memory, MemoryScope, Passage, Vector
 from rookery.memory.ports import Embedder, ModelVersion
 from rookery.memory.recall import Recall

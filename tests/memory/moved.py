@@ -68,7 +68,12 @@ class Moves:
 def made(source: bytes | Path, **asked: object) -> ImportSource:
     """Return what asks for *source*; bytes come by standard input."""
     stream = io.BufferedReader(io.BytesIO(source if isinstance(source, bytes) else b""))
-    fields: dict[str, object] = {"path": source if isinstance(source, Path) else None, "standard_input": stream, "at": NOON, **asked}
+    fields: dict[str, object] = {
+        "path": source if isinstance(source, Path) else None,
+        "standard_input": stream,
+        "default_time": NOON,
+        **asked,
+    }
     return ImportSource(**fields)  # pyright: ignore[reportArgumentType] - each test names fields that there are
 
 

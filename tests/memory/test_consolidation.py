@@ -390,10 +390,10 @@ async def test_several_merges_that_a_killed_run_had_begun_are_all_finished(rig: 
             raise KeyboardInterrupt
         return await stored(workspace_id, ids)
 
-    monkeypatch.setattr(rig.vectors, "stored", die)
+    monkeypatch.setattr(rig.vectors, "get_vectors", die)
     with pytest.raises(KeyboardInterrupt):
         await _consolidate(rig)
-    monkeypatch.setattr(rig.vectors, "stored", stored)
+    monkeypatch.setattr(rig.vectors, "get_vectors", stored)
     between = await _live(rig, *last)
     told = (await _consolidate(rig, replace(WANTED, dry_run=True)))[1]
     report, done = await _consolidate(rig)

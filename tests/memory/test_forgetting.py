@@ -21,7 +21,7 @@ from rookery.memory import merging
 from rookery.memory.batch_runs import RunItem, RunObserver
 from rookery.memory.maintenance import consolidation
 from rookery.memory.maintenance.forgetting import ForgetRequest
-from rookery.memory.maintenance.services import MaintenanceServices
+from rookery.memory.maintenance.operations import MaintenanceServices
 from rookery.memory.models import Memory, MemoryChange, MemoryScope, RecallRequest, Tombstone
 from rookery.memory.store import merges as merge_store
 from rookery.memory.store import records as store
@@ -184,7 +184,7 @@ async def test_words_that_were_changed_after_a_merge_are_pointed_at(rig: Rig) ->
 
 @dataclass
 class _Opened:
-    tidying: MaintenanceServices
+    maintenance: MaintenanceServices
 
     async def workspaces(self) -> dict[int, str]:
         """Return the only one."""

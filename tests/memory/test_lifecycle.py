@@ -15,8 +15,8 @@ from rookery.cli import add_commands
 from rookery.kernel.db import open_database
 from rookery.kernel.events import ReindexCompleted
 from rookery.memory.batch_runs import RunReport
+from rookery.memory.maintenance.operations import MaintenanceServices
 from rookery.memory.maintenance.reindexing import Reindexer, ReindexRequest
-from rookery.memory.maintenance.services import MaintenanceServices
 from rookery.memory.models import MemoryChange, Passage, RecallRequest, Vector
 from tests.conftest import FakeClock
 from tests.memory.makers import DIMENSION, Rig, StemEmbedder, build, make_caller
@@ -163,8 +163,8 @@ async def test_a_reindex_goes_on_where_it_was_ended(rig: Rig) -> None:
 
 @dataclass
 class _Opened:
-    lifecycle: Reindexer
-    tidying: MaintenanceServices
+    reindexer: Reindexer
+    maintenance: MaintenanceServices
 
     async def workspaces(self) -> Mapping[int, str]:
         """Know one workspace, the first."""

@@ -40,7 +40,7 @@ async def test_a_lineage_is_shown_to_whom_its_memory_is(house: House) -> None:
     """D-23, D-43: allow-lists and agents' own memories hold for the lineage too, also once all of it is deleted."""
     first = await house.admin.remember("Old.", org="acme")
     second = await house.admin.remember("New.", org="acme", supersedes_id=first["id"])
-    elsewhere = await house.api_key(reach=_only_org("other"))
+    elsewhere = await house.api_key(restrictions=_only_org("other"))
     assert (await elsewhere.get(f"/v1/brain/memories/{first['id']}/history")).status_code == 404
 
     await house.admin.send("DELETE", f"/v1/brain/memories/{second['id']}")

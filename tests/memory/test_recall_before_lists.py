@@ -70,7 +70,7 @@ async def test_others_are_answered_while_a_recall_reads_very_many(rig: Rig, monk
         seen.append(turns)
         return quick(work)
 
-    monkeypatch.setattr(rig.db, "quick", noted)
+    monkeypatch.setattr(rig.db, "lookup", noted)
     turning = asyncio.create_task(turn())
     recalled = await rig.brain.recall.find(make_caller(), RecallRequest(query="heron", mode="keyword", top_k=5))
     turning.cancel()

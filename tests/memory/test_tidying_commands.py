@@ -22,8 +22,8 @@ from typer.testing import CliRunner
 from rookery.cli import add_commands
 from rookery.kernel.config import Settings
 from rookery.kernel.db import open_database
+from rookery.memory.maintenance.operations import MaintenanceServices
 from rookery.memory.maintenance.reindexing import Reindexer
-from rookery.memory.maintenance.services import MaintenanceServices
 from rookery.memory.models import Memory
 from rookery.memory.store import maintenance, records, runs
 from rookery.memory.store.maintenance import MemorySelection

@@ -16,10 +16,10 @@ from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.ids import uuid7
 from rookery.memory.maintenance.erasure import Erasure
 from rookery.memory.maintenance.forgetting import ForgetRequest as Forget
+from rookery.memory.maintenance.operations import MaintenanceServices, build_maintenance
 from rookery.memory.maintenance.reindexing import Reindexer
 from rookery.memory.maintenance.reindexing import ReindexRequest as Reindex
 from rookery.memory.maintenance.scrubbing import CleanRequest as Clean
-from rookery.memory.maintenance.services import MaintenanceServices, build_maintenance
 from rookery.memory.models import MemoryFilter
 from tests.conftest import lend_model
 from tests.memory.makers import Rig, make_caller

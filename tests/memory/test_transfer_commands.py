@@ -32,7 +32,7 @@ from rookery.memory.training import Training
 from rookery.memory.transfer.exporting import MemoryExport
 from rookery.memory.transfer.importing import MemoryImport
 from rookery.memory.transfer.items import copy_id
-from rookery.memory.transfer.services import TransferServices
+from rookery.memory.transfer.operations import TransferServices
 from rookery.migrations import migrate
 from rookery.wiring import build_platform as build_rookery
 from tests.conftest import OPERATOR, FakeClock, lend_model

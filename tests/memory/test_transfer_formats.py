@@ -125,7 +125,7 @@ def test_a_note_without_any_front_matter_is_read_too(tmp_path: Path) -> None:
 def test_each_section_can_be_a_memory(tmp_path: Path) -> None:
     """Issue 6: a heading section each, under the headings that it is under; a heading alone is none."""
     text = "# Guide\n\nStart here.\n\n## Deploy\n\n### Rollback\n\nUndo it.\n\n## Test\n\nRun it."
-    found = held(_write(tmp_path, {"guide.md": text}), by="section")
+    found = held(_write(tmp_path, {"guide.md": text}), split_by="section")
 
     assert _contents(found) == [
         "# Guide\n\nStart here.",
@@ -419,9 +419,9 @@ def test_forms_are_told_from_each_other(tmp_path: Path) -> None:
     """Issue 6: --format auto; one that is named is believed."""
     folder = _write(tmp_path, {"AGENTS.md": "- be kind\n- be brief"})
 
-    assert _contents(held(folder / "AGENTS.md", form="markdown")) == ["# AGENTS\n\n- be kind\n- be brief"]
-    assert _contents(held(_write(tmp_path, {"rules.md": "- be kind"}) / "rules.md", form="agents-md")) == ["be kind"]
+    assert _contents(held(folder / "AGENTS.md", import_format="markdown")) == ["# AGENTS\n\n- be kind\n- be brief"]
+    assert _contents(held(_write(tmp_path, {"rules.md": "- be kind"}) / "rules.md", import_format="agents-md")) == ["be kind"]
     for form in ("jsonl", "mem0"):
         with pytest.raises(ValidationFailed):
-            held(folder, form=form)
+            held(folder, import_format=form)
     assert made(b"").import_format == "auto"

@@ -168,7 +168,7 @@ class _Texts:
 def texts(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> _Texts:
     """The engine that the rig stands on, with a hand on its offers."""
     texts = _Texts(rig)
-    monkeypatch.setattr(rig.texts, "offer", texts.put_if_newer)
+    monkeypatch.setattr(rig.texts, "put_if_newer", texts.put_if_newer)
     return texts
 
 

@@ -167,8 +167,8 @@ async def test_figures_are_of_any_range_and_any_choice(reader: House) -> None:
 
 async def test_a_key_sees_figures_of_what_it_reaches(reader: House) -> None:
     """D-23: servers and tools that do not exist for a key do not exist in its figures; neither does another tenant's call."""
-    only = await reader.agent_key("tools.read", reach=KeyRestrictions(servers=frozenset({"git"})))
-    glob = await reader.agent_key("tools.read", reach=KeyRestrictions(tools=("time/z*",)))
+    only = await reader.agent_key("tools.read", restrictions=KeyRestrictions(servers=frozenset({"git"})))
+    glob = await reader.agent_key("tools.read", restrictions=KeyRestrictions(tools=("time/z*",)))
     other = await reader.api_key("tools.read", workspace_id=await reader.workspace("other"))
     without = await reader.agent_key("mcp:read")
 

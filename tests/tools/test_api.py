@@ -338,7 +338,7 @@ async def _is_degraded(nest: House) -> bool:
 
 async def test_a_server_is_not_named_to_whom_it_is_not_for_not_even_by_another(nest: House) -> None:
     """Spec 2.8, D-23: an entry's related_servers may name what this workspace, or this key, does not see."""
-    narrow = await nest.api_key("mcp:read", reach=KeyRestrictions(servers=frozenset({"odd"})))
+    narrow = await nest.api_key("mcp:read", restrictions=KeyRestrictions(servers=frozenset({"odd"})))
     for key, related in ((nest.admin, ["old"]), (narrow, [])):
         listed = (await key.get(f"{BASE}/servers")).json()["servers"]
 

@@ -147,7 +147,7 @@ async def test_a_call_is_refused_exactly_while_something_that_it_is_part_of_is_s
 
 async def _is_refused(brakes: KillSwitch, workspace_id: int, server: str, tool: str) -> bool:
     try:
-        await brakes.require_enabled(make_caller(workspace_id=workspace_id, shown_workspace_id=workspace_id), server, tool)
+        await brakes.require_enabled(make_caller(workspace_id=workspace_id, public_workspace_id=workspace_id), server, tool)
     except ToolDisabled:
         return True
     return False

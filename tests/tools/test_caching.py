@@ -99,7 +99,7 @@ async def test_who_shares_a_session_shares_results(start: Start, isolation: str,
     callers = [
         (CALLER, None),
         (make_caller(key_id="key-2"), None),
-        (make_caller(key_id="key-3", workspace_id=2, shown_workspace_id=2), None),
+        (make_caller(key_id="key-3", workspace_id=2, public_workspace_id=2), None),
         (CALLER, "sess_1"),
     ]
 

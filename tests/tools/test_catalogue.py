@@ -245,7 +245,7 @@ async def test_what_one_workspace_calls_its_resources_is_told_to_no_other(start:
     """D-32, spec 2.8: each has a session of its own, and sees what that lists; who had none yet sees what nobody's lists."""
     tools = await start({"odd": entry()})
     await seen(tools)
-    ours, theirs = CALLER, make_caller(workspace_id=2, shown_workspace_id=2, key_id="key-2")
+    ours, theirs = CALLER, make_caller(workspace_id=2, public_workspace_id=2, key_id="key-2")
     odd = tools.catalogue.get_server(CALLER, "odd")
 
     def titles(caller: Caller) -> set[object]:
@@ -255,7 +255,7 @@ async def test_what_one_workspace_calls_its_resources_is_told_to_no_other(start:
         assert (await tools.calls.call(caller, "odd", "jot", {"title": title})).code is None
     await eventually(lambda: (titles(ours), titles(theirs)) == ({"merger"}, {"lawsuit"}))
 
-    assert titles(make_caller(workspace_id=3, shown_workspace_id=3)) == set()
+    assert titles(make_caller(workspace_id=3, public_workspace_id=3)) == set()
     await tools.aclose()
     again = await start()
     assert {each["name"] for each in again.resources.list_resources(odd, ours)} == EVERYBODYS
@@ -266,7 +266,7 @@ async def test_resources_known_of_others_alone_are_asked_for_by_a_session_of_one
     tools = await start({"odd": entry()})
     odd = tools.catalogue.get_server(CALLER, "odd")
     assert (await tools.calls.call(CALLER, "odd", "jot", {"title": "merger"})).code is None
-    other = make_caller(workspace_id=2, shown_workspace_id=2, key_id="key-2")
+    other = make_caller(workspace_id=2, public_workspace_id=2, key_id="key-2")
 
     await tools.catalogue.wait_listed(odd, other)
 

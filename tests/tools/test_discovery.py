@@ -105,7 +105,7 @@ async def test_a_server_that_a_workspace_added_is_its_own_affair(nest: House) ->
 
 async def test_a_key_that_is_sent_is_checked_and_sees_its_own(nest: House) -> None:
     """D-35, D-23: public pages look at a key that is sent: its allow-lists hold, and a wrong one is refused."""
-    few = await nest.api_key("*", reach=KeyRestrictions(servers=frozenset({"odd"})))
+    few = await nest.api_key("*", restrictions=KeyRestrictions(servers=frozenset({"odd"})))
 
     assert ids((await few.get("/servers")).json(), "/servers") == {"odd"}
     assert (await few.get("/mcp/brain/server-card")).status_code == 403

@@ -93,7 +93,7 @@ async def test_a_path_of_the_document_calls_its_tool(nest: House) -> None:
 
 async def test_only_what_a_key_may_see_is_described(nest: House) -> None:
     """D-37, D-23, D-92: the document is the key's own."""
-    one = await nest.api_key("*", reach=KeyRestrictions(tools=("odd/echo",)))
+    one = await nest.api_key("*", restrictions=KeyRestrictions(tools=("odd/echo",)))
     no_memory = await nest.api_key("mcp:read")
 
     assert set(operations((await one.get(f"{BASE}/servers/odd/openapi.json")).json())) == {"echo"}

@@ -231,7 +231,7 @@ async def test_what_one_workspace_added_no_other_sees(house: House, upstream: st
 async def test_a_key_with_a_list_of_servers_manages_those_alone(house: House) -> None:
     """D-23: a server outside the list is not there, and none is added outside of it."""
     await add(house.admin, NOWHERE, id="hidden", enabled=False)
-    key = await house.api_key(reach=KeyRestrictions(servers=frozenset({"own"})))
+    key = await house.api_key(restrictions=KeyRestrictions(servers=frozenset({"own"})))
 
     refused = await key.post(SERVERS_API, {"id": "else", "url": NOWHERE})
     await add(key, NOWHERE, enabled=False)
@@ -245,7 +245,7 @@ async def test_a_key_with_a_list_of_servers_manages_those_alone(house: House) ->
 async def test_a_key_with_a_list_of_tools_manages_the_servers_of_those_alone(house: House) -> None:
     """D-23: what such a key does not see at /mcp/servers is not there at /servers either."""
     await add(house.admin, NOWHERE, id="hidden", enabled=False)
-    key = await house.api_key(reach=KeyRestrictions(tools=("own/*",)))
+    key = await house.api_key(restrictions=KeyRestrictions(tools=("own/*",)))
 
     assert (await key.post(SERVERS_API, {"id": "else", "url": NOWHERE})).status_code == 403
     assert (await key.get(SERVERS_API)).json()["data"] == []

@@ -26,7 +26,7 @@ from tests.tools.conftest import Start
 from tests.tools.makers import CONNECTORS, QUICK, Tools, children, entry, is_alive, make_caller, odd
 
 CALLER = make_caller()
-OTHER = make_caller(workspace_id=2, shown_workspace_id=2, key_id="key-2")
+OTHER = make_caller(workspace_id=2, public_workspace_id=2, key_id="key-2")
 
 
 async def call(tools: Tools, tool: str, *, server: str = "odd", caller: Caller = CALLER, **arguments: object) -> CallOutcome:

@@ -82,8 +82,8 @@ async def test_without_the_embedder_words_still_find(nest: House) -> None:
 async def test_only_what_a_key_may_see_is_found(nest: House) -> None:
     """D-37, D-23, D-92: a tool that is not listed for a key is not found by it either, whatever it asks."""
     no_memory = await nest.api_key("mcp:read")
-    one_tool = await nest.api_key("*", reach=KeyRestrictions(tools=("odd/echo",)))
-    one_server = await nest.api_key("*", reach=KeyRestrictions(servers=frozenset({"brain"})))
+    one_tool = await nest.api_key("*", restrictions=KeyRestrictions(tools=("odd/echo",)))
+    one_server = await nest.api_key("*", restrictions=KeyRestrictions(servers=frozenset({"brain"})))
 
     assert not any(tool.startswith("brain/") for tool in await find(no_memory, "remember", limit=50))
     assert await find(one_tool, "echo", limit=50) == ["odd/echo"]
@@ -94,7 +94,7 @@ async def test_only_what_a_key_may_see_is_found(nest: House) -> None:
 
 async def test_one_server_and_a_number_of_tools_may_be_asked_for(nest: House) -> None:
     """D-37: `server` and `limit`; a server that is not there, is not for the key or is off says so."""
-    few = await nest.api_key("*", reach=KeyRestrictions(servers=frozenset({"brain"})))
+    few = await nest.api_key("*", restrictions=KeyRestrictions(servers=frozenset({"brain"})))
 
     assert all(tool.startswith("odd/") for tool in await find(nest.admin, "remember", server="odd", limit=50))
     assert len(await find(nest.admin, "server", limit=2)) == 2

@@ -77,7 +77,7 @@ async def test_a_key_for_a_part_of_the_workspace_has_nothing_to_do_with_webhooks
         KeyRestrictions(servers=_ACME),
         KeyRestrictions(tools=("acme/*",)),
     ):
-        limited = await house.api_key("*", reach=part)
+        limited = await house.api_key("*", restrictions=part)
         await make(limited, "webhook.*", status=403)
         for path in (HOOKS, f"{HOOKS}/{made['id']}", f"{HOOKS}/{made['id']}/deliveries"):
             assert (await limited.get(path)).json()["error"] == "permission_denied", f"{part} {path}"

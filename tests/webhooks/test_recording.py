@@ -55,7 +55,7 @@ def test_a_pattern_that_is_nearly_right_is_told_what_may_have_been_meant() -> No
 
 async def test_where_nobody_listens_nothing_is_written_or_portrayed(database: Database, recorder: Outbox) -> None:
     """D-80: no subscriber, no row; and what it looks like is not even asked."""
-    other = await keep_endpoint(database, workspace_id=2, shown_workspace_id=2)
+    other = await keep_endpoint(database, workspace_id=2, public_workspace_id=2)
     deaf = await keep_endpoint(database, events=("plan.*",))
 
     def never(_: bool) -> Mapping[str, object]:
@@ -69,8 +69,8 @@ async def test_where_nobody_listens_nothing_is_written_or_portrayed(database: Da
 
 async def test_each_hearer_gets_one_delivery_of_one_event(database: Database, recorder: Outbox, clock: FakeClock) -> None:
     """D-81: body {id, type, created_at, workspace_id, data}; the workspace shown is the parent of a sandbox (D-25)."""
-    first = await keep_endpoint(database, shown_workspace_id=7)
-    second = await keep_endpoint(database, shown_workspace_id=7, events=("memory.stored", "memory.*"))
+    first = await keep_endpoint(database, public_workspace_id=7)
+    second = await keep_endpoint(database, public_workspace_id=7, events=("memory.stored", "memory.*"))
 
     await tell(database, recorder)
 
@@ -171,7 +171,7 @@ async def test_beyond_what_may_wait_deliveries_are_born_failed_and_what_they_ann
     """D-17: the backlog of a workspace is bounded, and nobody's remember fails for it."""
     recorder = Outbox(clock, uuid7, max_open=5)
     endpoint = await keep_endpoint(database)
-    other = await keep_endpoint(database, workspace_id=2, shown_workspace_id=2)
+    other = await keep_endpoint(database, workspace_id=2, public_workspace_id=2)
 
     for _ in range(7):
         await tell(database, recorder)

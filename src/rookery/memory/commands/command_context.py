@@ -10,10 +10,10 @@ from typing import Annotated, NoReturn, Protocol, cast
 import typer
 
 from rookery.kernel.errors import NotFound
+from rookery.memory.maintenance.operations import MaintenanceServices
 from rookery.memory.maintenance.reindexing import Reindexer
-from rookery.memory.maintenance.services import MaintenanceServices
 from rookery.memory.training import Training
-from rookery.memory.transfer.services import TransferServices
+from rookery.memory.transfer.operations import TransferServices
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would be done, to which memories and why.")]
