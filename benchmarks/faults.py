@@ -219,11 +219,12 @@ def _held(running: Running) -> dict[str, int]:
 
 
 def _time_servers(running: Running) -> list[int]:
-    """Return the ids of the running time servers: those that are nobody's warden."""
+    """Return the ids of the running time servers: without their guard processes."""
     found = list[int]()
     for process in psutil.Process(running.pid).children(recursive=True):
         with contextlib.suppress(psutil.Error):
-            if any("mcp-server-time" in word for word in process.cmdline()) and not any("warden.py" in word for word in process.cmdline()):
+            command = " ".join(process.cmdline())
+            if "mcp-server-time" in command and "process_guard.py" not in command:
                 found.append(process.pid)
     return found
 

@@ -293,7 +293,7 @@ def _needs(endpoint: RouteEndpoint) -> str:
 def _import_everything() -> None:
     """Import every module, so that every class is known; those that are scripts or act at import are left out."""
     for found in pkgutil.walk_packages(rookery.__path__, "rookery."):
-        if not found.name.startswith("rookery.migrations") and not found.name.endswith(("__main__", "warden")):
+        if not found.name.startswith("rookery.migrations") and not found.name.endswith(("__main__", "process_guard")):
             importlib.import_module(found.name)
 
 

@@ -31,7 +31,7 @@ from rookery.engines.upstreams.mcp_session import MAX_MESSAGE_BYTES, TOO_LARGE_C
 from rookery.tools.errors import ConnectFailed
 from rookery.tools.models import CommandTarget
 
-_GUARD_SCRIPT = Path(__file__).with_name("warden.py")
+_GUARD_SCRIPT = Path(__file__).with_name("process_guard.py")
 _EXIT_GRACE_S = 1.0
 """How long a server may take to end by itself once its stdin is closed."""
 _TERM_GRACE_S = 1.0
