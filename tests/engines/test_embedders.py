@@ -553,6 +553,6 @@ class _Counting:
         self.model = model
         self.asked: list[str] = []
 
-    def query(self, text: str) -> Vector:
+    def embed_query(self, text: str) -> Vector:
         self.asked.append(text)
         return self.model.embed_query(text)

@@ -329,6 +329,6 @@ async def test_vectors_that_do_not_fit_refuse_the_start_in_one_line(services: tu
 
     assert (refused.returncode, said) == (1, "")
     assert (
-        line
-        == "error: ROOKERY_EMBEDDER: its vectors have 24 dimensions, more than the 16 that are stored: set ROOKERY_VECTOR_DIMENSION=24\n"
+        line == "error: ROOKERY_EMBEDDER: the service returns vectors with 24 dimensions, more than the 16 that are stored:"
+        " set ROOKERY_VECTOR_DIMENSION=24\n"
     )

@@ -1,4 +1,4 @@
-"""The port `memory.ports.Embedder`: text into vectors. `open` picks the engine by its address."""
+"""Engines of `memory.ports.Embedder`, which computes vectors of texts. `open` selects one by its address."""
 
 from __future__ import annotations
 
@@ -13,75 +13,78 @@ if TYPE_CHECKING:
     from rookery.engines.embedders.model import EmbeddingModel
 
 ADDRESSES = ("embedded:", "embedded:f32")
-"""The addresses that need no server: the built-in model in 8-bit integers, and in full precision."""
+"""Addresses that need no server: the built-in model in 8-bit integers, and in full precision."""
 
 DEFAULT_DIMENSION = 768
-"""Of the vectors of a service, unless the operator says otherwise (spec 8, D-54)."""
+"""Default dimension of a service's vectors (spec 8, D-54)."""
 
 VERSION = 1
-"""Of the built-in engine's vectors: raised when its chunks or its arithmetic change, which makes stored ones stale (D-54)."""
+"""Version of the built-in engine's vectors. Raise it when chunking or arithmetic changes: stored vectors then count as stale (D-54)."""
 
 _EMBEDDED_DIMENSION = 384
 
 
 class EmbedderEngine(Embedder, Protocol):
-    """An opened embedder: the port, and its beginning and end."""
+    """An opened embedder: the port, with start and close."""
 
     @property
     def is_starting(self) -> bool:
-        """Whether it is being made ready for the first time, and has neither succeeded nor failed yet."""
+        """True during the first preparation, until it succeeds or fails."""
         ...
 
     async def check(self) -> None:
         """
-        Find out, within seconds, whether its vectors are as wide as they must be; raises `EngineUnavailable`, too.
+        Check within seconds that the vectors have an allowed dimension.
 
         Raises:
-            WrongSettings: They are not, and no waiting will mend that.
+            EngineUnavailable: The engine does not answer.
+            WrongSettings: The dimension is wrong, so a retry cannot succeed.
         """
         ...
 
     async def warm(self) -> None:
-        """Get ready ahead of the first text; raises `EngineUnavailable`, and may be called again."""
+        """Prepare for the first text. Can be called again after `EngineUnavailable`."""
         ...
 
     async def close(self) -> None:
-        """Give back threads, connections and memory; what is still being embedded fails with `EngineUnavailable`."""
+        """Release threads, connections and memory. Pending texts fail with `EngineUnavailable`."""
         ...
 
 
-def open(  # noqa: A001 - house.md 5.3: each engine folder's open(url) picks
+def open(  # noqa: A001 - each engine folder has an `open`
     url: str, *, data_dir: Path, dimension: int = DEFAULT_DIMENSION, verify_ssl: bool = True, setting: str = "ROOKERY_EMBEDDER"
 ) -> EmbedderEngine:
     """
-    Return the embedder at *url*; fast, since a model is loaded, and a service asked, by `warm` or the first text.
+    Return the embedder at *url*.
+
+    Fast: `warm` or the first text loads the model or contacts the service.
 
     Args:
-        url: One of `ADDRESSES`, or a service's.
-        data_dir: Where an engine may keep files of its own, in a folder below.
-        dimension: Of the vectors of a service; the built-in engine has its own, which must not be more.
-        verify_ssl: Whether a service must show a certificate that we trust.
-        setting: The variable that *url* is from, to be told when it is wrong.
+        url: One of `ADDRESSES`, or the address of a service.
+        data_dir: The engine may store its own files in a folder below it.
+        dimension: Dimension of a service's vectors. The built-in engine has its own, which must not be larger.
+        verify_ssl: Require a trusted certificate from a service.
+        setting: Setting that contains *url*, for error messages.
 
     Raises:
-        WrongSettings: No engine has such an address, or its vectors are wider than *dimension*.
+        WrongSettings: No engine has this address, or its vectors are wider than *dimension*.
     """
     if addresses.is_remote(url):
-        from rookery.engines.embedders.remote import RemoteEmbedder  # brings the HTTP client, which the built-in engine needs not
+        from rookery.engines.embedders.remote import RemoteEmbedder  # imports the HTTP client, which the built-in engine does not need
 
         return RemoteEmbedder(addresses.parse_url(url, dimension=dimension, setting=setting), verify_ssl=verify_ssl)
     if url not in ADDRESSES:
         scheme = url.partition(":")[0][:40]
-        raise WrongSettings(f"{setting}: there is no embedder for {scheme!r}; use {', '.join([*ADDRESSES, *addresses.URL_FORMS])}")
+        raise WrongSettings(f"{setting}: unknown embedder {scheme!r}; use one of {', '.join([*ADDRESSES, *addresses.URL_FORMS])}")
     if dimension < _EMBEDDED_DIMENSION:
-        raise WrongSettings(f"ROOKERY_VECTOR_DIMENSION: the built-in model has {_EMBEDDED_DIMENSION} dimensions, more than {dimension}")
+        raise WrongSettings(f"ROOKERY_VECTOR_DIMENSION: {dimension} is too small; the built-in model has {_EMBEDDED_DIMENSION} dimensions")
 
-    from rookery.engines.embedders.embedded import EmbeddedEmbedder  # vendor libraries stay optional
+    from rookery.engines.embedders.embedded import EmbeddedEmbedder  # optional dependencies
 
     precision = "f32" if url == "embedded:f32" else "int8"
 
     def load() -> EmbeddingModel:
-        from rookery.engines.embedders.model import load_model  # and are imported in the thread that loads
+        from rookery.engines.embedders.model import load_model  # imported in the thread that loads the model
 
         return load_model(data_dir, precision)
 
@@ -92,12 +95,13 @@ def open_for_model(
     model: str, dimension: int, *, urls: tuple[str | None, ...], data_dir: Path, verify_ssl: bool = True
 ) -> EmbedderEngine | None:
     """
-    Return the embedder whose vectors are of *model* with *dimension*, of those at *urls* and the built-in ones; None: none is.
+    Return the embedder that computes vectors of *model* with *dimension*, or None.
 
-    The dimension that an index was written with counts here, not the one that is set now.
+    The candidates are the embedders at *urls* and the built-in ones. *dimension* is the one of the stored index, which can differ from the
+    setting.
 
     Raises:
-        WrongSettings: A candidate's address cannot be.
+        WrongSettings: An address in *urls* is invalid.
     """
     for url in (*urls, *ADDRESSES):
         if url is None:

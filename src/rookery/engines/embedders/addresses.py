@@ -1,5 +1,5 @@
 """
-The addresses of embedders that are services: what they name, and what cannot be. Pure.
+Parse the addresses of embedding services. No I/O.
 
     openai+https://:KEY@host/v1?model=NAME     any service with OpenAI's /v1/embeddings; openai:// without TLS
     ollama://host:11434/NAME                   Ollama's /api/embed; ollama+https:// with TLS
@@ -17,7 +17,7 @@ from rookery.kernel.errors import WrongSettings
 from rookery.kernel.secret import Secret
 
 VERSION = 1
-"""Of what we send for a passage: raised when its chunks or its context change, which makes stored vectors stale (D-54)."""
+"""Version of the texts that are sent for a passage. Raise it when chunks or context change: stored vectors then count as stale (D-54)."""
 
 URL_FORMS = ("openai+https://:KEY@HOST/v1?model=NAME", "ollama://HOST:11434/NAME")
 
@@ -39,13 +39,14 @@ _MAX_PREFIX_CHARS = 500
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteModel:
     """
-    A service and a model of it.
+    An embedding service and one of its models.
 
     Attributes:
-        endpoint: Where texts are posted to.
-        requested_dimension: What the service is asked for; None: what the model gives.
-        stored_dimension: Of the vectors that we store: shorter ones are filled up with zeros.
-        query_prefix: Goes before each question, as some models want; likewise *passage_prefix* before each chunk.
+        endpoint: URL that texts are posted to.
+        requested_dimension: Dimension requested from the service; None for the model's default.
+        stored_dimension: Dimension of stored vectors; shorter ones are padded with zeros.
+        query_prefix: Text before each query; some models require one.
+        passage_prefix: Text before each chunk of a passage.
     """
 
     kind: Literal["openai", "ollama"]
@@ -60,42 +61,44 @@ class RemoteModel:
     @property
     def model(self) -> str:
         """
-        What the vectors are of, as stored beside each (D-54).
+        The model identifier that is stored with each vector (D-54).
 
-        Not the host: a service that moves has the same vectors.
+        It does not contain the host: a service that moves returns the same vectors.
         """
         prefix = f"+{hashlib.sha256(self.passage_prefix.encode()).hexdigest()[:8]}" if self.passage_prefix else ""
         return f"{self.kind}/{self.model_name}/{self.stored_dimension}{prefix}-{VERSION}"
 
 
 def is_remote(url: str) -> bool:
-    """Tell whether *url* names a service."""
+    """Return whether *url* is the address of a service."""
     return url.partition(":")[0] in _SCHEMES
 
 
 def parse_url(url: str, *, dimension: int, setting: str) -> RemoteModel:
     """
-    Return what *url*, for which `is_remote` holds, names.
+    Return the service and model that *url* describes. `is_remote(url)` must be true.
 
     Args:
-        dimension: Of the vectors, where the address says nothing of dimensions.
-        setting: The variable that is told to be wrong; what it holds never is.
+        dimension: Dimension of the vectors if *url* has no `dimensions`.
+        setting: Setting that contains *url*. Errors contain its name, never its value.
 
     Raises:
-        WrongSettings: It names no host or no model, or what cannot be.
+        WrongSettings: The host or the model is missing, or a part is invalid.
     """
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise WrongSettings(f"{setting}: it is no address such as {' or '.join(URL_FORMS)}") from error
+        raise WrongSettings(f"{setting}: invalid URL; use {' or '.join(URL_FORMS)}") from error
     kind, has_tls = _SCHEMES[parts.scheme]
     if not host:
-        raise WrongSettings(f"{setting}: it names no host, as {' or '.join(URL_FORMS)} do")
+        raise WrongSettings(f"{setting}: the host is missing; use {' or '.join(URL_FORMS)}")
     options = _parse_options(parts.query, setting)
     key = unquote(parts.password or parts.username or "")
     if key and parts.scheme in {"openai", "ollama"} and not _is_private_host(host):
-        raise WrongSettings(f"{setting}: its key would cross networks in clear text; use {kind}+https://, or {kind}+http:// to insist")
+        raise WrongSettings(
+            f"{setting}: the key would be sent to a public host without encryption; use {kind}+https://, or {kind}+http:// to allow it"
+        )
     dimensions = _parse_dimensions(options.get("dimensions"), setting)
     return RemoteModel(
         kind=kind,
@@ -113,7 +116,7 @@ def _parse_options(query: str, setting: str) -> dict[str, str]:
     options = {name: values[-1] for name, values in parse_qs(query, keep_blank_values=True).items()}
     unknown = sorted(options.keys() - _OPTIONS)
     if unknown:
-        raise WrongSettings(f"{setting}: there is no option {unknown[0][:40]!r}; there are {', '.join(sorted(_OPTIONS))}")
+        raise WrongSettings(f"{setting}: unknown option {unknown[0][:40]!r}; the options are {', '.join(sorted(_OPTIONS))}")
     return options
 
 
@@ -121,7 +124,7 @@ def _parse_model_name(kind: Literal["openai", "ollama"], parts: SplitResult, opt
     name = options.get("model", "").strip() or (unquote(parts.path).strip("/ ") if kind == "ollama" else "")
     if not name:
         form = URL_FORMS[0] if kind == "openai" else URL_FORMS[1]
-        raise WrongSettings(f"{setting}: it names no model, as {form} does")
+        raise WrongSettings(f"{setting}: the model is missing; use {form}")
     return name
 
 
@@ -132,22 +135,22 @@ def _endpoint_path(kind: Literal["openai", "ollama"], parts: SplitResult) -> str
 
 
 def _authority(host: str, port: int | None, kind: Literal["openai", "ollama"]) -> str:
-    shown = f"[{host}]" if ":" in host else host
+    bracketed = f"[{host}]" if ":" in host else host
     if port is None and kind == "ollama":
         port = _OLLAMA_PORT
-    return shown if port is None else f"{shown}:{port}"
+    return bracketed if port is None else f"{bracketed}:{port}"
 
 
 def _parse_dimensions(text: str | None, setting: str) -> int | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MAX_DIMENSION):
-        raise WrongSettings(f"{setting}: dimensions must be a whole number from 1 to {MAX_DIMENSION}")
+        raise WrongSettings(f"{setting}: dimensions must be a whole number from 1 to {MAX_DIMENSION}, not {text[:40]!r}")
     return int(text)
 
 
 def _is_private_host(host: str) -> bool:
-    """Tell whether what is sent to *host* stays on this machine or its own network: an inner address, or a name without a dot."""
+    """Return whether *host* is on this machine or its network: a private address, a name without a dot, or a local domain."""
     try:
         address = ip_address(host)
     except ValueError:

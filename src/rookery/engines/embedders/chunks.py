@@ -1,4 +1,4 @@
-"""Where a long text is cut into overlapping chunks (D-55), and which chunks are computed together. Pure."""
+"""Split long texts into overlapping chunks (D-55) and group chunks into batches. No I/O."""
 
 from __future__ import annotations
 
@@ -6,29 +6,32 @@ import re
 from collections.abc import Sequence
 
 _APPROXIMATE_TOKEN = re.compile(r"[^\W_]{1,4}|[^\s]", re.ASCII)
-"""
-What is about a token to a model whose tokenizer we do not have: four letters or digits of a word, or one other character, as of a script
-without spaces. More than the tokens of English, of code or of Chinese in vocabularies of 30,000 and up: what fits so, fits.
+"""Approximation of a token for models whose tokenizer is not available: up to four letters or digits of a word, or one other character, as
+in scripts without spaces.
+
+It matches more often than there are tokens of English, code or Chinese in vocabularies of 30,000 and up, so a chunk that fits by this count
+fits the model.
 """
 
 _SLACK_TOKENS = 8
-"""Tokens a chunk may have above an even share, so that cutting earlier, between words, does not leave a tiny last chunk."""
+"""Tokens that a chunk may have above an even share. A cut before the limit, between words, then leaves no tiny last chunk."""
 
 _MAX_BATCH_TEXTS = 8
 _MAX_BATCH_TOKENS = 512
-"""A sub-batch's size, padding included: more costs no less per text (measured), and writers take turns after each."""
+"""Maximum tokens of a batch, padding included. Larger batches cost the same per text (measured), and writers take turns between batches."""
 
 
 def split_tokens(offsets: Sequence[tuple[int, int]], *, max_tokens: int, overlap_tokens: int) -> list[tuple[int, int]]:
     """
-    Return the chunks of a text as ranges of its tokens, in order; at least one, which is empty if there is no token.
+    Return the chunks of a text as (first, last) ranges of its tokens, in order.
 
-    Chunks are about equally long, and begin and end between words unless one word alone is too long for that.
+    Chunks have about equal lengths. They begin and end between words, unless one word alone is too long. A text without tokens has one
+    empty chunk.
 
     Args:
-        offsets: For each token where it begins and ends in the text.
-        max_tokens: The most tokens a chunk may have; at least five times *overlap_tokens*.
-        overlap_tokens: About how many tokens a chunk has in common with the one before it; never none.
+        offsets: (start, end) of each token in the text.
+        max_tokens: Maximum tokens of a chunk; at least five times *overlap_tokens*.
+        overlap_tokens: Approximate number of tokens that a chunk shares with the previous one; at least 1.
     """
     total = len(offsets)
     if total <= max_tokens:
@@ -45,15 +48,15 @@ def split_tokens(offsets: Sequence[tuple[int, int]], *, max_tokens: int, overlap
 
 
 def approximate_tokens(text: str) -> list[tuple[int, int]]:
-    """Return about where the tokens of *text* begin and end, not fewer than there are in most models."""
+    """Return approximate (start, end) offsets of the tokens of *text*; for most models not fewer than the real ones."""
     return [match.span() for match in _APPROXIMATE_TOKEN.finditer(text)]
 
 
 def group_by_length(lengths: Sequence[int]) -> list[list[int]]:
-    """Return all indexes of *lengths* in sub-batches of similar lengths, so that little of a sub-batch is padding."""
+    """Return all indexes of *lengths* in batches of similar lengths, which need little padding."""
     groups: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lambda index: lengths[index]):
-        # Sorted: this row is the longest so far, all of the group are padded to it.
+        # Sorted order: this row is the longest so far, and the whole group is padded to it.
         if groups and len(groups[-1]) < _MAX_BATCH_TEXTS and lengths[index] * (len(groups[-1]) + 1) <= _MAX_BATCH_TOKENS:
             groups[-1].append(index)
         else:
@@ -62,6 +65,6 @@ def group_by_length(lengths: Sequence[int]) -> list[list[int]]:
 
 
 def _find_word_boundary(offsets: Sequence[tuple[int, int]], index: int, *, min_index: int) -> int:
-    """Return the last place up to *index* where a token is parted from the one before it; *index* if there is none."""
-    places = range(index, min_index - 1, -1)
-    return next((place for place in places if offsets[place][0] > offsets[place - 1][1]), index)
+    """Return the last index from *min_index* to *index* where a token starts after a gap; *index* if there is no gap."""
+    candidates = range(index, min_index - 1, -1)
+    return next((candidate for candidate in candidates if offsets[candidate][0] > offsets[candidate - 1][1]), index)

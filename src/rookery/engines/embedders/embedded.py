@@ -1,4 +1,4 @@
-"""The built-in embedder: all-MiniLM-L6-v2 on the CPU, in this process, in threads of its own."""
+"""The built-in embedder: all-MiniLM-L6-v2 on the CPU, in threads of this process."""
 
 from __future__ import annotations
 
@@ -16,33 +16,32 @@ from rookery.kernel.errors import EngineUnavailable
 from rookery.memory.models import Passage, Vector
 
 if TYPE_CHECKING:
-    # For its types alone: it brings numpy, onnxruntime and tokenizers, a third of a second that starting need not wait for.
+    # Types only: the module imports numpy, onnxruntime and tokenizers, which take a third of a second at start.
     from rookery.engines.embedders.model import Chunk, EmbeddingModel
 
 T = TypeVar("T")
 P = ParamSpec("P")
 
 _LOAD_RETRY_INTERVAL_S = 5.0
-_CLOSED_REASON = "it is closed"
+_CLOSED_REASON = "the embedder is closed"
 
 
 class EmbeddedEmbedder:
     """
-    `memory.ports.Embedder` without a server.
+    An implementation of `memory.ports.Embedder` without a server.
 
-    Questions and passages have threads of their own, so that a question does not wait behind an import of thousands of
-    memories; passages go sub-batch by sub-batch, so that writers take turns. Each thread computes on one core:
-    onnxruntime and tokenizers let go of the interpreter meanwhile.
+    Queries and passages have separate threads, so a query does not wait behind an import of thousands of memories. Passages are computed in
+    small batches, so writers take turns. Each thread uses one core: onnxruntime and tokenizers release the GIL while they compute.
     """
 
     dimension = 384
 
     def __init__(self, *, model: str, load: Callable[[], EmbeddingModel], max_cached_queries: int = MAX_CACHED_QUERIES) -> None:
         """
-        Do nothing yet; *load* is called in a thread, again after it raised `EngineUnavailable`.
+        Store the arguments. *load* runs later in a thread, and again after it raised `EngineUnavailable`.
 
         Args:
-            model: Name and version of what *load* returns, to be stored beside each vector (D-54).
+            model: Name and version of the model that *load* returns; stored with each vector (D-54).
         """
         self.model = model
         self._load = load
@@ -57,23 +56,23 @@ class EmbeddedEmbedder:
 
     @property
     def is_starting(self) -> bool:
-        """Whether the model is being loaded."""
+        """True while the model is being loaded."""
         loading = self._loading
         return loading is not None and not loading.done()
 
     async def check(self) -> None:
-        """Do nothing: its width is known."""
+        """Do nothing: the dimension is fixed."""
 
     async def warm(self) -> None:
-        """Load the model, or wait for it; raises `EngineUnavailable`."""
+        """Load the model and wait for it; raises `EngineUnavailable`."""
         await self._load_model()
 
     async def embed_query(self, text: str) -> Vector:
-        """Return the vector of a question; the same question asked again, or by many at once, is computed once."""
+        """Return the vector of a query. Repeated and concurrent equal queries are computed once."""
         return await self._query_cache.get(text)
 
     async def embed_passages(self, passages: Sequence[Passage]) -> list[tuple[Vector, ...]]:
-        """Return for each passage the vectors of its chunks, in order."""
+        """Return the vectors of each passage's chunks, in order."""
         if not passages:
             return []
         model = await self._load_model()
@@ -86,7 +85,7 @@ class EmbeddedEmbedder:
         return [tuple(result) for result in results]
 
     async def close(self) -> None:
-        """Stop the threads, after what they are computing now; done twice it changes nothing."""
+        """Stop the threads after their current work. A second call has no effect."""
         self._is_closed = True
         await asyncio.to_thread(self._stop)
         self._loading = None
@@ -109,12 +108,12 @@ class EmbeddedEmbedder:
         return vectors
 
     async def _load_model(self) -> EmbeddingModel:
-        """Return the model, loaded once; after a failure it is tried again, but not at every call."""
+        """Return the model. It is loaded once; after a failure it is loaded again, at most every `_LOAD_RETRY_INTERVAL_S`."""
         with self._lock:
             if self._is_closed:
                 raise EngineUnavailable("embedder", _CLOSED_REASON)
-            failed = self._loading is not None and self._loading.done() and self._loading.exception() is not None
-            if self._loading is None or (failed and time.monotonic() - self._loading_started_s > _LOAD_RETRY_INTERVAL_S):
+            has_failed = self._loading is not None and self._loading.done() and self._loading.exception() is not None
+            if self._loading is None or (has_failed and time.monotonic() - self._loading_started_s > _LOAD_RETRY_INTERVAL_S):
                 self._loading_started_s = time.monotonic()
                 self._loading = self._query_threads.submit(self._load)
             loading = self._loading
@@ -130,7 +129,7 @@ class EmbeddedEmbedder:
         return await self._await_future(asyncio.wrap_future(future))
 
     async def _await_future(self, future: asyncio.Future[T]) -> T:
-        """Wait for *future*; its errors in our words."""
+        """Await *future* and convert its errors to `EngineUnavailable`."""
         try:
             return await future
         except asyncio.CancelledError:
@@ -140,4 +139,4 @@ class EmbeddedEmbedder:
         except EngineUnavailable:
             raise
         except Exception as error:
-            raise EngineUnavailable("embedder", f"it failed: {error}") from error
+            raise EngineUnavailable("embedder", f"the embedder failed: {error}") from error

@@ -1,4 +1,4 @@
-"""What is said to an embedding service and what it answers, over HTTP, as often as is worth it."""
+"""An HTTP client for embedding services, with retries."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Rows = npt.NDArray[np.float32]
 
 _CONNECT_TIMEOUT_S = 5.0
 _MAX_RESPONSE_BYTES = 64 * 1024 * 1024
-"""Bytes: 64 texts of 4,096 numbers are about 6 MB of JSON."""
+"""Maximum size of a response. 64 texts of 4,096 numbers are about 6 MB of JSON."""
 
 _MIN_RETRY_DELAY_S = 0.4
 _MAX_RETRY_DELAY_S = 20.0
@@ -35,7 +35,7 @@ _RETRYABLE_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 """Statuses after which the same request may succeed."""
 
 _TEXT_ERROR_STATUSES = frozenset({400, 413, 422, 500})
-"""Statuses that may be due to one text: 500 is what Ollama says when a model answers with what is no number."""
+"""Statuses that one text may cause. Ollama returns 500 when a model computes NaN."""
 
 _MAX_LOGGED_CHARS = 300
 
@@ -43,12 +43,12 @@ _log = structlog.stdlib.get_logger("rookery.embedders")
 
 
 class TextRejectedError(Exception):
-    """The service answers, but not to this; whether the texts are why is not known yet."""
+    """The service answered, but rejected the texts or failed on them. The caller checks which one it was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """How often a request is made, and how long all of that may take."""
+    """Limits for the attempts of a request and for their total time."""
 
     max_attempts: int
     timeout_s: float
@@ -62,31 +62,31 @@ class EmbeddingClient:
         self._verify_ssl = verify_ssl
         self._client: httpx2.AsyncClient | None = None
 
-    async def embed(self, texts: Sequence[str], patience: RetryPolicy) -> Rows:
+    async def embed(self, texts: Sequence[str], policy: RetryPolicy) -> Rows:
         """
-        Return a row for each of *texts*, as the service gives them: of one width, finite or not.
+        Return one row for each of *texts*, as the service returns them. Rows have the same length and may contain NaN or infinity.
 
         Raises:
-            Refused: It answers, but not to these.
-            EngineUnavailable: It does not answer, in time, in a form that can be read; or it refuses us.
+            TextRejectedError: The service answered, but failed with these texts.
+            EngineUnavailable: The service did not answer in time or not in a readable form, or rejected the key.
         """
-        deadline = time.monotonic() + patience.timeout_s
-        wait_s, attempt = _MIN_RETRY_DELAY_S, 0
+        deadline = time.monotonic() + policy.timeout_s
+        backoff_s, attempt = _MIN_RETRY_DELAY_S, 0
         while True:
             attempt += 1
-            tried = await self._try(texts, deadline)
-            if isinstance(tried, np.ndarray):
-                return tried
-            later = tried.retry_after_s if tried.retry_after_s is not None else wait_s * random.uniform(0.7, 1.3)  # noqa: S311 - spreads retries
-            if attempt >= patience.max_attempts or time.monotonic() + later >= deadline:
-                if tried.is_maybe_text_error:
-                    raise TextRejectedError(tried.reason)
-                raise EngineUnavailable("embedder", tried.reason, retry_after_s=max(1, min(3600, math.ceil(tried.retry_after_s or 5))))
-            await asyncio.sleep(later)
-            wait_s = min(2 * wait_s, _MAX_RETRY_DELAY_S)
+            result = await self._try(texts, deadline)
+            if isinstance(result, np.ndarray):
+                return result
+            delay_s = result.retry_after_s if result.retry_after_s is not None else backoff_s * random.uniform(0.7, 1.3)  # noqa: S311 - spreads retries
+            if attempt >= policy.max_attempts or time.monotonic() + delay_s >= deadline:
+                if result.is_maybe_text_error:
+                    raise TextRejectedError(result.reason)
+                raise EngineUnavailable("embedder", result.reason, retry_after_s=max(1, min(3600, math.ceil(result.retry_after_s or 5))))
+            await asyncio.sleep(delay_s)
+            backoff_s = min(2 * backoff_s, _MAX_RETRY_DELAY_S)
 
     async def aclose(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
@@ -96,22 +96,22 @@ class EmbeddingClient:
             async with asyncio.timeout(max(0.05, deadline - time.monotonic())):
                 response, body = await self._post(texts)
         except TimeoutError:
-            return _RetryableFailure("it did not answer in time")
+            return _RetryableFailure("the service did not answer in time")
         except httpx2.HTTPError as error:
             return _RetryableFailure(_describe_error(error))
         except httpx2.InvalidURL as error:
-            raise EngineUnavailable("embedder", "its address cannot be used") from error
+            raise EngineUnavailable("embedder", "the address of the service is invalid") from error
         if body is None:
-            raise EngineUnavailable("embedder", "its answer is larger than 64 MiB")
+            raise EngineUnavailable("embedder", "the response of the service is larger than 64 MiB")
         if response.status_code != _STATUS_OK:
             return self._parse_failure(response, body)
         try:
             return _parse_response(self._remote, body, len(texts))
         except _InvalidResponseError as error:
-            return _RetryableFailure(f"its answer cannot be read: {error}")
+            return _RetryableFailure(f"the response of the service is invalid: {error}")
 
     async def _post(self, texts: Sequence[str]) -> tuple[httpx2.Response, bytes | None]:
-        """Return the answer and its body; no body: it is too large to be one."""
+        """Return the response and its body; None as body if it is larger than `_MAX_RESPONSE_BYTES`."""
         client = self._get_client()
         async with client.stream("POST", self._remote.endpoint, content=orjson.dumps(_build_request(self._remote, texts))) as response:
             body = bytearray()
@@ -131,35 +131,37 @@ class EmbeddingClient:
                 headers=headers,
                 timeout=httpx2.Timeout(None, connect=_CONNECT_TIMEOUT_S),
                 verify=self._verify_ssl,
-                follow_redirects=False,  # a redirect would take the key elsewhere
+                follow_redirects=False,  # a redirect would send the key to another host
                 limits=httpx2.Limits(max_connections=None, max_keepalive_connections=16, keepalive_expiry=30.0),
             )
         return self._client
 
     def _parse_failure(self, response: httpx2.Response, body: bytes) -> _RetryableFailure:
-        """Return what a status means; what the service says of it is for the log alone, since it may quote a key or a text."""
+        """Return or raise the meaning of a status. The body is only logged, since it may quote a key or a text."""
         status = response.status_code
-        said = body[:_MAX_LOGGED_CHARS].decode(errors="replace")
+        excerpt = body[:_MAX_LOGGED_CHARS].decode(errors="replace")
         if self._remote.key is not None:
-            said = said.replace(self._remote.key.reveal(), "…")
-        _log.warning("embedder.refused", status=status, said=said)
+            excerpt = excerpt.replace(self._remote.key.reveal(), "…")
+        _log.warning("embedder.refused", status=status, said=excerpt)
         if status in {401, 403}:
-            raise EngineUnavailable("embedder", f"it refuses our key (status {status})")
+            raise EngineUnavailable("embedder", f"the service rejects the configured key (status {status})")
         if status == _STATUS_NOT_FOUND:
-            raise EngineUnavailable("embedder", f"it knows no such address or no model {self._remote.model_name!r} (status 404)")
-        may_be_the_text = status in _TEXT_ERROR_STATUSES
+            raise EngineUnavailable("embedder", f"the address or the model {self._remote.model_name!r} was not found (status 404)")
+        is_maybe_text_error = status in _TEXT_ERROR_STATUSES
         if status in _RETRYABLE_STATUSES:
             return _RetryableFailure(
-                f"it answers with status {status}", retry_after_s=_parse_retry_after_s(response), is_maybe_text_error=may_be_the_text
+                f"the service returned status {status}",
+                retry_after_s=_parse_retry_after_s(response),
+                is_maybe_text_error=is_maybe_text_error,
             )
-        if may_be_the_text:
-            raise TextRejectedError(f"it answers with status {status}")
-        raise EngineUnavailable("embedder", f"it answers with status {status}")
+        if is_maybe_text_error:
+            raise TextRejectedError(f"the service returned status {status}")
+        raise EngineUnavailable("embedder", f"the service returned status {status}")
 
 
 @dataclass(frozen=True, slots=True)
 class _RetryableFailure:
-    """A request that may succeed when it is made again."""
+    """The failure of a request that may succeed when it is sent again."""
 
     reason: str
     retry_after_s: float | None = None
@@ -167,7 +169,7 @@ class _RetryableFailure:
 
 
 class _InvalidResponseError(Exception):
-    """An answer that is not of the form that it should have; in words."""
+    """An invalid response; the message contains the reason."""
 
 
 def _build_request(remote: RemoteModel, texts: Sequence[str]) -> dict[str, object]:
@@ -175,46 +177,46 @@ def _build_request(remote: RemoteModel, texts: Sequence[str]) -> dict[str, objec
     if remote.kind == "openai":
         body["encoding_format"] = "float"
     else:
-        body["truncate"] = False  # rather refused, and cut by us, than silently embedded in part
+        body["truncate"] = False  # too long texts are rejected and split here, instead of being truncated silently
     if remote.requested_dimension is not None:
         body["dimensions"] = remote.requested_dimension
     return body
 
 
-def _parse_response(remote: RemoteModel, body: bytes, number: int) -> Rows:
-    """Return the rows of an answer; raises `_InvalidResponseError`."""
+def _parse_response(remote: RemoteModel, body: bytes, expected_count: int) -> Rows:
+    """Return the rows of a response; raises `_InvalidResponseError`."""
     try:
-        answer: object = orjson.loads(body)
+        parsed: object = orjson.loads(body)
     except orjson.JSONDecodeError:
-        raise _InvalidResponseError("it is no JSON") from None
-    found = answer.get("data" if remote.kind == "openai" else "embeddings") if isinstance(answer, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    if not isinstance(found, list):
+        raise _InvalidResponseError("it is not JSON") from None
+    value = parsed.get("data" if remote.kind == "openai" else "embeddings") if isinstance(parsed, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    if not isinstance(value, list):
         raise _InvalidResponseError("it has no vectors")
-    listed = cast("list[object]", found)
-    if len(listed) != number:
-        raise _InvalidResponseError(f"it has {len(listed)} vectors for {number} texts")
-    rows = [_parse_vector(each) for each in (_sort_by_index(listed) if remote.kind == "openai" else listed)]
+    items = cast("list[object]", value)
+    if len(items) != expected_count:
+        raise _InvalidResponseError(f"it has {len(items)} vectors for {expected_count} texts")
+    rows = [_parse_vector(item) for item in (_sort_by_index(items) if remote.kind == "openai" else items)]
     if len({len(row) for row in rows}) != 1 or not len(rows[0]):
-        raise _InvalidResponseError("its vectors differ in width, or are empty")
+        raise _InvalidResponseError("its vectors are empty or have different dimensions")
     return np.stack(rows)
 
 
-def _sort_by_index(listed: list[object]) -> list[object]:
-    """Return the vectors of OpenAI's `data`, each at its index."""
-    placed: list[object] = [None] * len(listed)
-    for number, each in enumerate(listed):
-        if not isinstance(each, dict):
-            raise _InvalidResponseError("its data are no objects")
-        item = cast("dict[str, object]", each)
+def _sort_by_index(items: list[object]) -> list[object]:
+    """Return the vectors of OpenAI's `data`, ordered by their index."""
+    vectors: list[object] = [None] * len(items)
+    for number, entry in enumerate(items):
+        if not isinstance(entry, dict):
+            raise _InvalidResponseError("an item of data is not an object")
+        item = cast("dict[str, object]", entry)
         index = item.get("index", number)
-        if not isinstance(index, int) or not 0 <= index < len(placed) or placed[index] is not None:
-            raise _InvalidResponseError("the indexes of its vectors are wrong")
-        placed[index] = item.get("embedding")
-    return placed
+        if not isinstance(index, int) or not 0 <= index < len(vectors) or vectors[index] is not None:
+            raise _InvalidResponseError("an index in data is invalid or repeated")
+        vectors[index] = item.get("embedding")
+    return vectors
 
 
 def _parse_vector(vector: object) -> npt.NDArray[np.float32]:
-    """Return a vector that is a list of numbers, or such numbers in base64, as some services answer whatever they are asked for."""
+    """Return a vector from a list of numbers or from base64, which some services return regardless of `encoding_format`."""
     try:
         if isinstance(vector, str):
             return np.frombuffer(base64.b64decode(vector, validate=True), dtype="<f4").astype(np.float32)
@@ -224,19 +226,19 @@ def _parse_vector(vector: object) -> npt.NDArray[np.float32]:
                 return row.astype(np.float32)
     except (ValueError, TypeError, OverflowError, binascii.Error):
         pass
-    raise _InvalidResponseError("a vector is no list of numbers")
+    raise _InvalidResponseError("a vector is not a list of numbers")
 
 
 def _describe_error(error: httpx2.HTTPError) -> str:
     if isinstance(error, httpx2.TimeoutException):
-        return "it did not answer in time"
+        return "the service did not answer in time"
     if isinstance(error, httpx2.ConnectError):
-        return "no connection to it can be made"
-    return f"the connection to it failed ({type(error).__name__})"
+        return "the connection to the service could not be opened"
+    return f"the connection to the service failed ({type(error).__name__})"
 
 
 def _parse_retry_after_s(response: httpx2.Response) -> float | None:
-    """Return what Retry-After says, in seconds from now."""
+    """Return the value of Retry-After in seconds from now; None if it is missing or invalid."""
     text = response.headers.get("retry-after")
     if text is None:
         return None

@@ -1,9 +1,9 @@
 """
-The network all-MiniLM-L6-v2 (six BERT layers, masked mean, unit length), from safetensors to an ONNX graph.
+Build an ONNX graph of all-MiniLM-L6-v2 (six BERT layers, masked mean, unit length) from safetensors weights.
 
-The int8 graph quantises activations one token at a time, by the token's largest value. onnxruntime's own
-DynamicQuantizeMatMul takes one scale for a whole batch: a text's vector then depends on its neighbours in the batch
-(by 0.03 in a component, measured), and is further from the f32 one (mean cosine 0.994; this graph 0.996).
+The int8 graph quantises activations per token, scaled by the token's largest value. onnxruntime's own DynamicQuantizeMatMul uses one scale
+for a whole batch: the vector of a text then depends on its neighbours in the batch (by 0.03 in a component, measured), and is further from
+the f32 vector (mean cosine 0.994; this graph 0.996).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Weights = Mapping[str, Array]
 
 DIMENSION = 384
 WINDOW_TOKENS = 256
-"""Tokens the model reads, special ones included; as the model's own sentence_bert_config.json has it."""
+"""Maximum tokens of the model's input, special ones included; as in its sentence_bert_config.json."""
 PADDING_ID, CLS_ID, SEP_ID = 0, 101, 102
-"""The ids of [PAD], which the graph masks, of [CLS] and of [SEP], in the vocabulary the weights were trained with."""
+"""Ids of [PAD], which the graph masks, [CLS] and [SEP] in the model's vocabulary."""
 
 INPUT_NAME, OUTPUT_NAME = "ids", "vectors"
 """Names in the graph: ids int64 (texts, tokens), vectors float32 (texts, 384) of unit length."""
@@ -41,9 +41,9 @@ _MASK_BIAS = -1e4
 
 _ACTIVATION_STEPS = 127
 _ZERO_POINT = 128
-"""Activations are unsigned around 128, which onnxruntime has the fastest kernels for."""
+"""Zero point of activations. They are unsigned, which has the fastest kernels in onnxruntime."""
 _WEIGHT_STEPS = 64
-"""Seven bits: with eight, CPUs without VNNI overflow 16-bit sums of two products (255 * 127 * 2) and answer nonsense."""
+"""Seven bits. With eight, CPUs without VNNI overflow 16-bit sums of two products (255 * 127 * 2) and return wrong results."""
 
 Linear = Callable[[str, str, Array, Array], str]
 
@@ -52,10 +52,11 @@ def read_weights(path: Path) -> dict[str, Array]:
     """
     Return the float32 tensors of a safetensors file by name, as views of the mapped file.
 
-    The format: 8 bytes length of the header, the header (JSON: dtype, shape, data_offsets), the data; little-endian.
+    The format is little-endian: 8 bytes with the length of the header, the header (JSON: dtype, shape, data_offsets), the data.
 
     Raises:
-        OSError, ValueError: The file cannot be read, or is not of this format.
+        OSError: The file cannot be read.
+        ValueError: The file does not have this format.
     """
     raw = np.memmap(path, dtype=np.uint8, mode="r")
     start = 8 + int.from_bytes(raw[:8].tobytes(), "little")
@@ -70,10 +71,10 @@ def read_weights(path: Path) -> dict[str, Array]:
 
 def write_graph(weights: Weights, precision: Precision) -> bytes:
     """
-    Return the ONNX file of the network.
+    Return the bytes of the model's ONNX file.
 
     Raises:
-        KeyError: A tensor of the model is not among *weights*.
+        KeyError: *weights* lacks a tensor of the model.
     """
     graph = Graph(name="all-MiniLM-L6-v2")
     network = _Network(graph=graph, weights=weights, linear=_Int8(graph) if precision == "int8" else _Float32(graph))
@@ -85,9 +86,9 @@ def write_graph(weights: Weights, precision: Precision) -> bytes:
     hidden = network.embeddings(ids, quantise=precision == "int8")
     for layer in range(_LAYERS):
         hidden = network.layer(hidden, mask, f"encoder.layer.{layer}")
-    # The sum has the direction of the mean, and only the direction is left at unit length.
-    kept = graph.node("Mul", hidden, graph.node("Unsqueeze", is_text, _integers(graph, -1)))
-    total = graph.node("ReduceSum", kept, _integers(graph, 1), keepdims=0)
+    # The sum has the direction of the mean, and normalisation removes the length.
+    masked = graph.node("Mul", hidden, graph.node("Unsqueeze", is_text, _integers(graph, -1)))
+    total = graph.node("ReduceSum", masked, _integers(graph, 1), keepdims=0)
     unit = graph.node("LpNormalization", total, axis=-1, p=2)
     graph.output(unit, OUTPUT_NAME, ElementType.FLOAT, ["texts", DIMENSION])
     return graph.serialize()
@@ -95,7 +96,7 @@ def write_graph(weights: Weights, precision: Precision) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Network:
-    """The layers; each method adds to the graph and returns the name of its result."""
+    """A builder of the layers. Each method adds nodes to the graph and returns the name of their result."""
 
     graph: Graph
     weights: Weights
@@ -112,13 +113,13 @@ class _Network:
             words = graph.node("Mul", graph.node("Cast", rows, to=ElementType.FLOAT), scales)
         else:
             words = graph.node("Gather", graph.tensor("words", table), ids)
-        places = (
+        positions = (
             self.weights["embeddings.position_embeddings.weight"][:WINDOW_TOKENS]
             + self.weights["embeddings.token_type_embeddings.weight"][0]
         )
         tokens = graph.node("Gather", graph.node("Shape", ids), _integers(graph, 1))
-        used = graph.node("Slice", graph.tensor("places", places), _integers(graph, 0), tokens, _integers(graph, 0))
-        return self.normalize(graph.node("Add", words, used), "embeddings.LayerNorm")
+        offsets = graph.node("Slice", graph.tensor("places", positions), _integers(graph, 0), tokens, _integers(graph, 0))
+        return self.normalize(graph.node("Add", words, offsets), "embeddings.LayerNorm")
 
     def layer(self, hidden: str, mask: str, name: str) -> str:
         """Return *hidden* after one encoder layer: self-attention and feed-forward, each added and normalised."""
@@ -128,19 +129,19 @@ class _Network:
         return self.normalize(self.graph.node("Add", hidden, self.dense(wide, f"{name}.output.dense")), f"{name}.output.LayerNorm")
 
     def attention(self, hidden: str, mask: str, name: str) -> str:
-        """Return what each token takes from the others; query, key and value come of one multiplication."""
+        """Return the self-attention of each token. One multiplication computes query, key and value."""
         graph = self.graph
-        shrink = {"query": 1 / math.sqrt(_HEAD_WIDTH), "key": 1.0, "value": 1.0}
-        weight = np.concatenate([self.weights[f"{name}.{part}.weight"] * np.float32(by) for part, by in shrink.items()])
-        bias = np.concatenate([self.weights[f"{name}.{part}.bias"] * np.float32(by) for part, by in shrink.items()])
+        scales = {"query": 1 / math.sqrt(_HEAD_WIDTH), "key": 1.0, "value": 1.0}
+        weight = np.concatenate([self.weights[f"{name}.{part}.weight"] * np.float32(factor) for part, factor in scales.items()])
+        bias = np.concatenate([self.weights[f"{name}.{part}.bias"] * np.float32(factor) for part, factor in scales.items()])
         query, key, value = graph.nodes("Split", self.linear(hidden, name, weight, bias), axis=-1, num_outputs=3, outputs=3)
         scores = graph.node("MatMul", self.heads(query, (0, 2, 1, 3)), self.heads(key, (0, 2, 3, 1)))
-        shares = graph.node("Softmax", graph.node("Add", scores, mask), axis=-1)
-        taken = graph.node("Transpose", graph.node("MatMul", shares, self.heads(value, (0, 2, 1, 3))), perm=(0, 2, 1, 3))
-        return graph.node("Reshape", taken, _integers(graph, 0, 0, DIMENSION))
+        attention_weights = graph.node("Softmax", graph.node("Add", scores, mask), axis=-1)
+        attended = graph.node("Transpose", graph.node("MatMul", attention_weights, self.heads(value, (0, 2, 1, 3))), perm=(0, 2, 1, 3))
+        return graph.node("Reshape", attended, _integers(graph, 0, 0, DIMENSION))
 
     def heads(self, value: str, order: tuple[int, ...]) -> str:
-        """Part (texts, tokens, 384) into (texts, tokens, 12, 32), and put the axes into *order*."""
+        """Split (texts, tokens, 384) into (texts, tokens, 12, 32), with the axes in *order*."""
         split = self.graph.node("Reshape", value, _integers(self.graph, 0, 0, _HEADS, _HEAD_WIDTH))
         return self.graph.node("Transpose", split, perm=order)
 
@@ -155,7 +156,7 @@ class _Network:
 
 @dataclass(frozen=True, slots=True)
 class _Float32:
-    """value @ weight.T + bias, as it is."""
+    """`value @ weight.T + bias` in float32."""
 
     graph: Graph
 
@@ -166,14 +167,14 @@ class _Float32:
 
 @dataclass(frozen=True, slots=True)
 class _Int8:
-    """value @ weight.T + bias in integers: weights symmetric per output channel, activations per token."""
+    """`value @ weight.T + bias` in integers: weights symmetric per output channel, activations per token."""
 
     graph: Graph
 
     def __call__(self, value: str, name: str, weight: Array, bias: Array) -> str:
         graph = self.graph
         scale = _scale(weight, axis=1, steps=_WEIGHT_STEPS)
-        # MatMulIntegerToFloat wants the weights as (in, out), and a scale and a zero point per output.
+        # MatMulIntegerToFloat requires weights as (in, out), with a scale and a zero point per output.
         steps = graph.tensor(f"{name}.weight", np.rint(weight / scale).astype(np.int8).T)
         scales = graph.tensor(f"{name}.scale", scale.reshape(-1))
         zeros = graph.constant(np.zeros(len(weight), dtype=np.int8))
@@ -188,7 +189,7 @@ class _Int8:
 
 
 def _scale(weight: Array, *, axis: int, steps: int) -> Array:
-    """Return the size of a step so that *steps* of them reach the largest value along *axis*, which is kept."""
+    """Return the step size with which *steps* steps reach the largest value along *axis*; the axis is kept."""
     largest = np.abs(weight).max(axis=axis, keepdims=True)
     return np.where(largest > 0, largest / np.float32(steps), np.float32(1)).astype(np.float32)
 
@@ -198,5 +199,5 @@ def _number(graph: Graph, value: float) -> str:
 
 
 def _integers(graph: Graph, *values: int) -> str:
-    """Return a constant list of *values*; without any, the single number 0."""
+    """Return a constant list of *values*; the scalar 0 without values."""
     return graph.constant(np.array(values or 0, dtype=np.int64))

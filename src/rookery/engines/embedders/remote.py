@@ -1,4 +1,4 @@
-"""An embedder that is a service: OpenAI's `/v1/embeddings`, whoever serves it, or Ollama's `/api/embed`."""
+"""An embedder that uses a service: OpenAI's `/v1/embeddings` from any vendor, or Ollama's `/api/embed`."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ from rookery.memory.models import Passage, Vector
 T = TypeVar("T")
 
 CHUNK_TOKENS, OVERLAP_TOKENS = 256, 40
-"""
-About how many tokens of content are in a chunk, and how many of them are the last chunk's too. Every model that is served today reads
-512 or more, what a chunk is about is told better by less of it (see `model.CHUNK_TOKENS`), and each request costs.
+"""Approximate content tokens of a chunk, and the number of them that it shares with the previous chunk.
+
+Every common model accepts at least 512 tokens. A shorter text has a more specific vector (see `model.CHUNK_TOKENS`), but each request has a
+cost.
 """
 _MAX_CONTEXT_CHARS = 300
-"""Characters of a passage's context that go before each chunk."""
+"""Maximum characters of a passage's context before each chunk."""
 
 _MAX_BATCH_TEXTS = 64
 _MAX_BATCH_CHARS = 60_000
 _MAX_PASSAGE_REQUESTS = 4
 _MAX_QUERY_REQUESTS = 16
-"""Requests on their way: a service that is asked for more at a time answers all of them later."""
+"""Limits of concurrent requests. A service that receives more at a time answers all of them later."""
 
 _PASSAGE_RETRY = RetryPolicy(max_attempts=5, timeout_s=120.0)
 _QUERY_RETRY = RetryPolicy(max_attempts=3, timeout_s=15.0)
@@ -39,25 +40,25 @@ _SINGLE_TEXT_RETRY = RetryPolicy(max_attempts=2, timeout_s=60.0)
 _CHECK_RETRY = RetryPolicy(max_attempts=1, timeout_s=5.0)
 
 _MIN_SPLIT_CHARS = 64
-"""Characters: a text as short as this is not refused for its length."""
+"""Minimum length in characters at which a rejected text is split. A shorter one is not rejected for its length."""
 
 _PROBE_TEXT = "The heron stands still."
 _HEALTHY_FOR_S = 30.0
-"""So long after an answer the service is taken to be well without being asked."""
+"""Seconds after a response in which `warm` does not contact the service."""
 
-_CLOSED_REASON = "it is closed"
+_CLOSED_REASON = "the embedder is closed"
 
 
 class RemoteEmbedder:
     """
-    `memory.ports.Embedder` by a service.
+    An implementation of `memory.ports.Embedder` that calls a service.
 
-    Questions do not wait behind passages: each have requests of their own. A text that the service refuses is told from a service
-    that is down by asking it for another one; a passage that is refused for its length is cut once more.
+    Queries do not wait behind passages: both have their own request limits. When a text is rejected, a probe text shows whether the service
+    works. A passage that is rejected for its length is split again.
     """
 
     def __init__(self, remote: RemoteModel, *, verify_ssl: bool = True) -> None:
-        """Do nothing yet."""
+        """Store the configuration. Nothing is sent yet."""
         self.model = remote.model
         self.dimension = remote.stored_dimension
         self._remote = remote
@@ -70,18 +71,18 @@ class RemoteEmbedder:
 
     @property
     def is_starting(self) -> bool:
-        """Never: a service is asked, not loaded."""
+        """Always False: nothing has to be loaded."""
         return False
 
     async def check(self) -> None:
-        """See `Engine`."""
+        """Send a probe text; see `EmbedderEngine`."""
         try:
             await self._probe()
         except _WrongDimensionError as wrong:
             raise WrongSettings(f"ROOKERY_EMBEDDER: {wrong.message}") from wrong
 
     async def warm(self) -> None:
-        """Ask the service for a vector, unless it has just given one; raises `EngineUnavailable`."""
+        """Send a probe text, unless the service answered recently; raises `EngineUnavailable`."""
         if time.monotonic() - self._last_success_s > _HEALTHY_FOR_S:
             try:
                 await self._probe()
@@ -89,21 +90,21 @@ class RemoteEmbedder:
                 raise EngineUnavailable("embedder", wrong.message) from wrong
 
     async def embed_query(self, text: str) -> Vector:
-        """Return the vector of a question; of one that is too long for the model its beginning counts."""
+        """Return the vector of a query. A query that is too long for the model is cut at its end."""
         return await self._query_cache.get(text)
 
     async def embed_passages(self, passages: Sequence[Passage]) -> list[tuple[Vector, ...]]:
-        """Return for each passage the vectors of its chunks, in order."""
+        """Return the vectors of each passage's chunks, in order."""
         texts = [(index, text) for index, passage in enumerate(passages) for text in self._split_passage(passage)]
         batches = _batch_ranges([text for _, text in texts])
-        found = await _gather_all([self._embed_batch([text for _, text in texts[first:last]]) for first, last in batches])
-        results: list[list[Vector]] = [[] for _ in passages]
-        for (index, _), vectors in zip(texts, (vectors for batch in found for vectors in batch), strict=True):
-            results[index] += vectors
-        return [tuple(result) for result in results]
+        results_by_batch = await _gather_all([self._embed_batch([text for _, text in texts[first:last]]) for first, last in batches])
+        vectors_by_passage: list[list[Vector]] = [[] for _ in passages]
+        for (index, _), vectors in zip(texts, (vectors for batch in results_by_batch for vectors in batch), strict=True):
+            vectors_by_passage[index] += vectors
+        return [tuple(vectors) for vectors in vectors_by_passage]
 
     async def close(self) -> None:
-        """See `Engine`."""
+        """Close the connections; see `EmbedderEngine`."""
         self._is_closed = True
         self._query_cache.clear()
         await self._client.aclose()
@@ -116,34 +117,34 @@ class RemoteEmbedder:
         return [self._format_passage(passage.context, passage.content[offsets[first][0] : offsets[last - 1][1]]) for first, last in ranges]
 
     def _format_passage(self, context: str, content: str) -> str:
-        said = f"{context[:_MAX_CONTEXT_CHARS]}\n{content}" if context else content
-        return self._remote.passage_prefix + said
+        text = f"{context[:_MAX_CONTEXT_CHARS]}\n{content}" if context else content
+        return self._remote.passage_prefix + text
 
-    async def _embed_query(self, question: str) -> Vector:
+    async def _embed_query(self, query: str) -> Vector:
         async with self._query_slots:
             while True:
-                text = self._remote.query_prefix + question
+                text = self._remote.query_prefix + query
                 try:
                     (vector,) = await self._embed_texts([text], _QUERY_RETRY)
-                except TextRejectedError as refused:
-                    await self._require_healthy(refused)
-                    if len(question) <= _MIN_SPLIT_CHARS:
-                        raise NotEmbeddable from refused
-                    question = question[: len(question) // 2]
+                except TextRejectedError as rejected:
+                    await self._require_healthy(rejected)
+                    if len(query) <= _MIN_SPLIT_CHARS:
+                        raise NotEmbeddable from rejected
+                    query = query[: len(query) // 2]
                 else:
                     return vector
 
     async def _embed_batch(self, texts: Sequence[str]) -> list[list[Vector]]:
-        """Return for each text its vectors: one, unless it had to be cut."""
+        """Return the vectors of each text: one, or more if it had to be split."""
         async with self._passage_slots:
             try:
                 return [[vector] for vector in await self._embed_texts(texts, _PASSAGE_RETRY)]
-            except TextRejectedError as refused:
-                await self._require_healthy(refused)
+            except TextRejectedError as rejected:
+                await self._require_healthy(rejected)
                 return await self._embed_halves(texts)
 
     async def _embed_halves(self, texts: Sequence[str]) -> list[list[Vector]]:
-        """Return the same of a batch that was refused, by its halves; one text alone is cut into two, if it may be too long."""
+        """Return the vectors of a rejected batch, computed in halves. A single text is split in two, unless it is too short for that."""
         if len(texts) > 1:
             half = len(texts) // 2
             return [*await self._embed_or_split(texts[:half]), *await self._embed_or_split(texts[half:])]
@@ -159,39 +160,48 @@ class RemoteEmbedder:
         except TextRejectedError:
             return await self._embed_halves(texts)
 
-    async def _require_healthy(self, refused: TextRejectedError) -> None:
-        """Do nothing if the service embeds what nobody could refuse: then it is the texts that it refused."""
+    async def _require_healthy(self, rejected: TextRejectedError) -> None:
+        """
+        Embed a probe text. Return if it succeeds, since then the texts are the cause of the rejection.
+
+        Raises:
+            EngineUnavailable: The probe text is rejected too, or its vector has the wrong dimension.
+        """
         try:
             await self._probe()
         except TextRejectedError:
-            raise EngineUnavailable("embedder", str(refused)) from refused
+            raise EngineUnavailable("embedder", str(rejected)) from rejected
         except _WrongDimensionError as wrong:
             raise EngineUnavailable("embedder", wrong.message) from wrong
 
     async def _probe(self) -> None:
         try:
             self._normalize(await self._fetch_rows([_PROBE_TEXT], _CHECK_RETRY))
-        except TextRejectedError as refused:
-            raise EngineUnavailable("embedder", str(refused)) from refused
+        except TextRejectedError as rejected:
+            raise EngineUnavailable("embedder", str(rejected)) from rejected
 
-    async def _embed_texts(self, texts: Sequence[str], patience: RetryPolicy) -> list[Vector]:
+    async def _embed_texts(self, texts: Sequence[str], policy: RetryPolicy) -> list[Vector]:
         try:
-            rows = await self._fetch_rows([text if text.strip() else "." for text in texts], patience)
+            rows = await self._fetch_rows([text if text.strip() else "." for text in texts], policy)
         except _WrongDimensionError as wrong:
             raise EngineUnavailable("embedder", wrong.message) from wrong
         return self._normalize(rows)
 
-    async def _fetch_rows(self, texts: Sequence[str], patience: RetryPolicy) -> Rows:
+    async def _fetch_rows(self, texts: Sequence[str], policy: RetryPolicy) -> Rows:
         if self._is_closed:
             raise EngineUnavailable("embedder", _CLOSED_REASON)
-        rows = await self._client.embed(texts, patience)
-        given, asked = rows.shape[1], self._remote.requested_dimension
-        if given > self.dimension:
-            advice = f"set ROOKERY_VECTOR_DIMENSION={given}" if asked is None else f"its model cannot be asked for dimensions={asked}"
-            raise _WrongDimensionError(f"its vectors have {given} dimensions, more than the {self.dimension} that are stored: {advice}")
-        if asked is not None and given != asked:
+        rows = await self._client.embed(texts, policy)
+        dimension, requested = rows.shape[1], self._remote.requested_dimension
+        if dimension > self.dimension:
+            advice = (
+                f"set ROOKERY_VECTOR_DIMENSION={dimension}" if requested is None else f"the model does not support dimensions={requested}"
+            )
             raise _WrongDimensionError(
-                f"its vectors have {given} dimensions, and dimensions={asked} was asked for: its model cannot do that"
+                f"the service returns vectors with {dimension} dimensions, more than the {self.dimension} that are stored: {advice}"
+            )
+        if requested is not None and dimension != requested:
+            raise _WrongDimensionError(
+                f"the service returns vectors with {dimension} dimensions: its model does not support dimensions={requested}"
             )
         return rows
 
@@ -202,7 +212,7 @@ class RemoteEmbedder:
 
 
 class _WrongDimensionError(Exception):
-    """The service works, and its vectors do not fit."""
+    """The service works, but its vectors have the wrong dimension."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -210,18 +220,18 @@ class _WrongDimensionError(Exception):
 
 
 def _normalize_rows(rows: Rows, *, dimension: int) -> list[Vector]:
-    """Return *embed* with the length 1, filled up with zeros: cosines stay as they are (D-54)."""
+    """Return *rows* scaled to length 1 and padded with zeros to *dimension*. Cosines do not change (D-54)."""
     wide = rows.astype(np.float64)
     lengths = np.linalg.norm(wide, axis=1, keepdims=True)
     if not (np.isfinite(lengths).all() and (lengths > 0).all()):
-        raise TextRejectedError("it answers with what is no vector")
+        raise TextRejectedError("the service returned a vector that is zero, infinite or NaN")
     filled = np.zeros((len(rows), dimension), dtype="<f4")
     filled[:, : rows.shape[1]] = wide / lengths
     return [row.tobytes() for row in filled]
 
 
 def _batch_ranges(texts: Sequence[str]) -> list[tuple[int, int]]:
-    """Return the ranges of *texts* that go together in a request."""
+    """Return (first, last) ranges of *texts*, one for each request."""
     ranges: list[tuple[int, int]] = []
     first = characters = 0
     for index, text in enumerate(texts):
@@ -232,9 +242,9 @@ def _batch_ranges(texts: Sequence[str]) -> list[tuple[int, int]]:
     return [*ranges, (first, len(texts))] if texts else []
 
 
-async def _gather_all(works: Sequence[Coroutine[None, None, T]]) -> list[T]:
-    """Await all at once; if one fails, the others are stopped."""
-    tasks = [asyncio.ensure_future(work) for work in works]
+async def _gather_all(coroutines: Sequence[Coroutine[None, None, T]]) -> list[T]:
+    """Await all concurrently. If one fails, the others are cancelled."""
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
     try:
         return await asyncio.gather(*tasks)
     finally:
