@@ -1,4 +1,4 @@
-"""The Python client of Rookery. It knows the server by HTTP alone, and needs nothing but Python."""
+"""The Python client of Rookery. It has no dependencies and imports nothing of the server."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """
-What the client raises.
+Errors of the client.
 
     RookeryClientError
-    └── WebhookRejected     a delivery that is not to be trusted; answer it with 401
+    └── WebhookRejected     a delivery that must not be trusted; answer 401
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ WebhookProblem = Literal[
 
 
 class RookeryClientError(Exception):
-    """The root of what the client raises on purpose."""
+    """Base class of the client's errors."""
 
 
 class WebhookRejected(RookeryClientError):
     """
-    A delivery that Rookery did not send, or not now; its text never has a secret or a signature in it.
+    A delivery that fails verification. The message contains no secret and no signature.
 
     Attributes:
-        reason: Which check it did not pass, for a metric or a log.
+        reason: Identifier of the failed check, for metrics and logs.
     """
 
     def __init__(self, reason: WebhookProblem, message: str) -> None:

@@ -1,4 +1,4 @@
-"""Is this delivery from Rookery, and of now? What it says, if so."""
+"""Verification of webhook deliveries, and their events."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from typing import Protocol, cast
 from rookery_client.errors import WebhookRejected
 
 TOLERANCE = timedelta(minutes=5)
-"""How far a delivery's time may be from ours; what Standard Webhooks' own libraries take."""
+"""Maximum difference between the time of a delivery and the clock; the default of Standard Webhooks' own libraries."""
 
 PLAIN = "X-Webhook-Signature"
-_PLAIN_MARK = "sha256="
+_PLAIN_PREFIX = "sha256="
 _STANDARD = ("webhook-id", "webhook-timestamp", "webhook-signature")
-_STANDARD_MARK = "v1,"
-_ENCODED = "whsec_"
-_MOST_SIGNATURES = 16
-"""A rotation makes two; each further one is a digest that a stranger could have us compare."""
+_STANDARD_PREFIX = "v1,"
+_BASE64_PREFIX = "whsec_"
+_MAX_SIGNATURES = 16
+"""Maximum number of signatures. A rotation has two; each further one costs a comparison."""
 
 _SECONDS = re.compile(r"[0-9]{1,12}", re.ASCII)
 
 
 class Headers(Protocol):
-    """Headers of a request, as a dict, `http.server`, Starlette, Flask, Django or aiohttp have them; names in any case."""
+    """Headers of a request, as a dict, `http.server`, Starlette, Flask, Django and aiohttp have them. Names may have any case."""
 
     def items(self) -> Iterable[tuple[str, str]]:
-        """Return each header's name and value."""
+        """Return the name and value of each header."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookEvent:
     """
-    What a delivery tells.
+    The event of a delivery.
 
     Attributes:
-        id: The same in every attempt, every resend and to every endpoint: what was handled once need not be handled again.
-        type: As `GET /api/v1/events` lists them, for example `memory.stored`.
-        created_at: When it became true; attempts may come much later, and in another order.
-        data: The resource as its GET gives it.
+        id: Identifier that stays the same in every attempt, resend and endpoint. Use it to skip events that you have handled.
+        type: Name of the event, such as `memory.stored`. `GET /api/v1/events` lists all.
+        created_at: Time of the change. Attempts may arrive much later and in a different order.
+        data: The resource, as its GET route returns it.
     """
 
     id: str
@@ -56,7 +56,12 @@ class WebhookEvent:
 
     @classmethod
     def of(cls, body: bytes | str) -> WebhookEvent:
-        """Return what a body says, which was verified before; WebhookRejected if it is no event."""
+        """
+        Return the event of a verified body.
+
+        Raises:
+            WebhookRejected: The body is not an event.
+        """
         try:
             event = cast("Mapping[str, object]", json.loads(body))
             return cls(
@@ -67,7 +72,7 @@ class WebhookEvent:
                 data=dict(cast("Mapping[str, object]", event["data"])),
             )
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-            raise WebhookRejected("bad_body", "The body is no event as Rookery sends them.") from None
+            raise WebhookRejected("bad_body", "The body is not an event of Rookery.") from None
 
 
 def verify_webhook(
@@ -79,107 +84,108 @@ def verify_webhook(
     now: datetime | None = None,
 ) -> WebhookEvent:
     """
-    Return the event of a delivery, if it was signed with *secret*; compared in constant time.
+    Verify the signature of a delivery and return its event. Signatures are compared in constant time.
 
     Args:
-        body: The body as it came, byte for byte: parsed and written again it is another one.
-        signed: All headers of the request, of which those of Standard Webhooks are checked, the time with them; or the value of
-            `X-Webhook-Signature` alone, which says nothing of time: whoever overheard a delivery could send it again.
-        secret: As it was shown or given; several while it is being changed, any of which may have signed.
-        tolerance: How far the delivery's time may be from ours. None: it may be of any time, and headers may have
-            `X-Webhook-Signature` alone.
-        now: Our time, where it is not the clock's.
+        body: The body exactly as received. Parsed and serialised JSON has different bytes and fails.
+        signed: All headers of the request: the headers of Standard Webhooks are verified, including the time. Or only the value of
+            `X-Webhook-Signature`, which does not include the time, so a recorded delivery could be replayed.
+        secret: The endpoint's secret. During a rotation, several secrets, of which any may match.
+        tolerance: Maximum difference between the delivery's time and *now*. None accepts any time, and headers with only
+            `X-Webhook-Signature`.
+        now: The current time, if it is not the clock's.
 
     Raises:
-        WebhookRejected: It is not to be trusted; answer 401.
-        ValueError: There is no secret, or an empty one.
+        WebhookRejected: The delivery must not be trusted; answer 401.
+        ValueError: *secret* is missing or empty.
     """
     raw = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else bytes(body)
     secrets = [secret] if isinstance(secret, str) else list(secret)
     if not secrets or not all(secrets):
-        msg = "there is no secret to verify with, or an empty one; is it set?"
+        msg = "the secret is missing or empty; set the secret of the endpoint"
         raise ValueError(msg)
-    keys = [_standard_key(each) for each in secrets]
+    keys = [_standard_key(value) for value in secrets]
     if isinstance(signed, str):
-        _must_be_plain(raw, signed, secrets)
+        _verify_plain(raw, signed, secrets)
     else:
-        found = _known(signed)
+        found = _select_headers(signed)
         if tolerance is None and _STANDARD[2] not in found and PLAIN.lower() in found:
-            _must_be_plain(raw, found[PLAIN.lower()], secrets)
+            _verify_plain(raw, found[PLAIN.lower()], secrets)
         else:
-            _must_be_standard(raw, found, keys)
-            _must_be_of_now(found[_STANDARD[1]], tolerance, now or datetime.now(UTC))
+            _verify_standard(raw, found, keys)
+            _verify_time(found[_STANDARD[1]], tolerance, now or datetime.now(UTC))
     return WebhookEvent.of(raw)
 
 
-def _must_be_plain(raw: bytes, signature: str, secrets: Sequence[str]) -> None:
-    """The secret as it is shown, text and all, is the key: one line of openssl can check it."""
+def _verify_plain(raw: bytes, signature: str, secrets: Sequence[str]) -> None:
+    """Verify `X-Webhook-Signature`. Its key is the secret's text itself, so one line of openssl can check it."""
     if not signature.strip():
         raise WebhookRejected("no_signature", f"The header {PLAIN} is missing or empty.")
-    mark, digest = signature.strip()[: len(_PLAIN_MARK)], signature.strip()[len(_PLAIN_MARK) :]
-    if mark.lower() != _PLAIN_MARK:
-        raise WebhookRejected("bad_signature", f"The header {PLAIN} is not of the form {_PLAIN_MARK}HEX.")
-    expected = [hmac.new(each.encode(), raw, hashlib.sha256).hexdigest() for each in secrets]
-    _must_match([digest.lower()], expected)
+    prefix, digest = signature.strip()[: len(_PLAIN_PREFIX)], signature.strip()[len(_PLAIN_PREFIX) :]
+    if prefix.lower() != _PLAIN_PREFIX:
+        raise WebhookRejected("bad_signature", f"The header {PLAIN} does not have the form {_PLAIN_PREFIX}HEX.")
+    expected = [hmac.new(value.encode(), raw, hashlib.sha256).hexdigest() for value in secrets]
+    _verify_signature([digest.lower()], expected)
 
 
-def _must_be_standard(raw: bytes, headers: Mapping[str, str], keys: Sequence[bytes]) -> None:
+def _verify_standard(raw: bytes, headers: Mapping[str, str], keys: Sequence[bytes]) -> None:
     id_, sent_at, signatures = (headers.get(name, "") for name in _STANDARD)
     if not signatures:
-        raise WebhookRejected("no_signature", f"The header {_STANDARD[2]} is missing or empty; have all headers been handed over?")
+        raise WebhookRejected("no_signature", f"The header {_STANDARD[2]} is missing or empty; pass all headers of the request.")
     if not id_:
-        raise WebhookRejected("no_signature", f"The header {_STANDARD[0]}, which is signed too, is missing or empty.")
+        raise WebhookRejected("no_signature", f"The header {_STANDARD[0]} is missing or empty; it is part of the signature.")
     if not sent_at:
         raise WebhookRejected("no_timestamp", f"The header {_STANDARD[1]} is missing or empty.")
     if not _SECONDS.fullmatch(sent_at):
-        raise WebhookRejected("bad_timestamp", f"The header {_STANDARD[1]} is no count of seconds since 1970.")
-    given = [each.removeprefix(_STANDARD_MARK) for each in signatures.split(" ") if each.startswith(_STANDARD_MARK)]
+        raise WebhookRejected("bad_timestamp", f"The header {_STANDARD[1]} is not a number of seconds since 1970.")
+    given = [value.removeprefix(_STANDARD_PREFIX) for value in signatures.split(" ") if value.startswith(_STANDARD_PREFIX)]
     if not given:
-        raise WebhookRejected("bad_signature", f"The header {_STANDARD[2]} has no signature of the form {_STANDARD_MARK}BASE64.")
-    if len(given) > _MOST_SIGNATURES:
-        raise WebhookRejected("bad_signature", f"The header {_STANDARD[2]} has more than {_MOST_SIGNATURES} signatures.")
+        raise WebhookRejected("bad_signature", f"The header {_STANDARD[2]} has no signature of the form {_STANDARD_PREFIX}BASE64.")
+    if len(given) > _MAX_SIGNATURES:
+        raise WebhookRejected("bad_signature", f"The header {_STANDARD[2]} has more than {_MAX_SIGNATURES} signatures.")
     content = f"{id_}.{sent_at}.".encode("utf-8", "surrogatepass") + raw
-    _must_match(given, [base64.b64encode(hmac.digest(key, content, "sha256")).decode() for key in keys])
+    _verify_signature(given, [base64.b64encode(hmac.digest(key, content, "sha256")).decode() for key in keys])
 
 
-def _must_match(given: Sequence[str], expected: Sequence[str]) -> None:
-    """Every pair is compared, so that neither time nor order tells which was near."""
-    pairs = [(one.encode("utf-8", "surrogatepass"), other.encode()) for one in given for other in expected]
-    if not sum(hmac.compare_digest(one, other) for one, other in pairs):
+def _verify_signature(given: Sequence[str], expected: Sequence[str]) -> None:
+    """Compare all pairs, so that the duration does not depend on which one matches."""
+    pairs = [(signature.encode("utf-8", "surrogatepass"), candidate.encode()) for signature in given for candidate in expected]
+    if not sum(hmac.compare_digest(signature, candidate) for signature, candidate in pairs):
         raise WebhookRejected(
-            "wrong_signature", "No signature is of this body by this secret. Is the body as it came, and the secret this endpoint's?"
+            "wrong_signature", "No signature matches. Pass the body exactly as received, and the secret of this endpoint."
         )
 
 
-def _must_be_of_now(sent_at: str, tolerance: timedelta | None, now: datetime) -> None:
+def _verify_time(sent_at: str, tolerance: timedelta | None, now: datetime) -> None:
     if tolerance is None:
         return
     late_s, allowed_s = now.timestamp() - int(sent_at), tolerance.total_seconds()
     if late_s > allowed_s:
         raise WebhookRejected(
-            "too_old", f"The delivery was sent {late_s:,.0f} s ago, and {allowed_s:,.0f} s are allowed: sent again, or a clock is wrong."
+            "too_old",
+            f"The delivery was sent {late_s:,.0f} s ago; at most {allowed_s:,.0f} s are allowed. It was replayed, or a clock is wrong.",
         )
     if -late_s > allowed_s:
-        raise WebhookRejected("too_new", f"The delivery is from {-late_s:,.0f} s in the future: a clock is wrong.")
+        raise WebhookRejected("too_new", f"The delivery was sent {-late_s:,.0f} s in the future: a clock is wrong.")
 
 
-def _known(headers: Headers) -> dict[str, str]:
-    """Return the headers that are looked at, by lower-case name; one that is there twice could be read in two ways."""
+def _select_headers(headers: Headers) -> dict[str, str]:
+    """Return the relevant headers by lower-case name. A repeated header is rejected as ambiguous."""
     found: dict[str, str] = {}
     for name, value in headers.items():
         lower = name.lower()
         if lower in {*_STANDARD, PLAIN.lower()}:
             if lower in found:
-                raise WebhookRejected("bad_signature", f"The header {lower} is there more than once.")
+                raise WebhookRejected("bad_signature", f"The header {lower} is repeated.")
             found[lower] = value.strip()
     return found
 
 
 def _standard_key(secret: str) -> bytes:
-    """Return the key of Standard Webhooks: what `whsec_` says in base64, or any other secret's own bytes."""
-    if secret.startswith(_ENCODED):
+    """Return the key for Standard Webhooks: the decoded base64 after `whsec_`, or else the bytes of the secret."""
+    if secret.startswith(_BASE64_PREFIX):
         try:
-            return base64.b64decode(secret.removeprefix(_ENCODED), validate=True)
+            return base64.b64decode(secret.removeprefix(_BASE64_PREFIX), validate=True)
         except ValueError:
             pass
     return secret.encode()
