@@ -1,1 +1,1 @@
-"""One folder per port, one file per engine; each folder's `open` picks an engine by its address."""
+"""Implementations of the ports: one folder per port, one file per engine. `open` of a folder selects an engine by its address."""

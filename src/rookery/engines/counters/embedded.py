@@ -1,8 +1,8 @@
 """
-Counters in a SQLite file of their own, shared by the processes of one host.
+Rate limit counters in a SQLite file that the processes of one host share.
 
-Measured: about 10 µs a hit, on the event loop, with no thread to hand over to. `synchronous=OFF`: what a power cut
-may lose is at most the counts of the last moments, and no other file's.
+A hit takes about 10 µs (measured), so it runs on the event loop without a thread. With `synchronous=OFF`, a power failure can lose the
+counts of the last moments, and nothing of other files.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from rookery.kernel.errors import EngineUnavailable
 from rookery.kernel.sqlite import connect
 
 _BUSY_TIMEOUT_S = 1.0
-"""Longer than any wait measured (33 ms, two processes on one key): giving up means counting locally, no longer exactly."""
+"""Timeout of a locked file. The longest measured wait is 33 ms (two processes, one key). After a timeout the caller counts locally and no
+longer exactly."""
 
 _ROW_RETENTION_MICROS = 48 * 3600 * 1_000_000
-"""Microseconds, far more than the longest window: rows untouched since then go when the file is opened."""
+"""Retention in microseconds, longer than any window. Rows that are unchanged for longer are deleted when the file is opened."""
 
 _TABLE = "CREATE TABLE IF NOT EXISTS counts (name TEXT PRIMARY KEY, started_at INTEGER NOT NULL, used INTEGER NOT NULL) WITHOUT ROWID"
 _DELETE_OLD = "DELETE FROM counts WHERE started_at < ?"
@@ -34,7 +35,7 @@ _PEEK = "SELECT used, started_at FROM counts WHERE name = ?1 AND abs(?2 - starte
 
 
 class EmbeddedCounter:
-    """`Counter` on a file; opened at its first use, so a process that forks before then shares no connection."""
+    """A `RateLimitCounter` on a file. The file is opened at first use, so a process that forks before that shares no connection."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -42,7 +43,7 @@ class EmbeddedCounter:
 
     async def hit(self, key: str, *, limit: int, window_us: int, now_us: int) -> WindowCount:
         try:
-            # Fetched whole: a statement that is not stepped to its end holds its lock.
+            # Fetch all rows: an unfinished statement holds its lock.
             ((used, started_at),) = (self._connection or self._open()).execute(_HIT, (key, now_us, window_us, limit)).fetchall()
         except sqlite3.Error as error:
             raise self._failed(error) from error
@@ -72,7 +73,7 @@ class EmbeddedCounter:
         return connection
 
     def _failed(self, error: sqlite3.Error) -> EngineUnavailable:
-        """Drop the connection unless the file is merely busy: one that was damaged or deleted is opened anew."""
+        """Convert *error*. Close the connection unless the file is only busy, so that a damaged or deleted file is opened again."""
         is_busy = getattr(error, "sqlite_errorcode", None) in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
         if not is_busy and self._connection is not None:
             self._connection.close()

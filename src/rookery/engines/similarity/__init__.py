@@ -1,4 +1,4 @@
-"""The port `tools.ports.Meanings`: how near texts are to a question in meaning. There is one engine, by memory's embedder."""
+"""The engine of `tools.ports.Meanings`: similarity of texts and a query, computed with the embedder of memories."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from rookery.engines.similarity.vector_matrix import VectorMatrix
 
 
-def open(embedder: Embedder) -> SimilarityCache:  # noqa: A001 - house.md 5.3: each engine folder's open(url) picks
-    """Return what compares by *embedder*; fast, since nothing is embedded before the first text."""
+def open(embedder: Embedder) -> SimilarityCache:  # noqa: A001 - each engine folder has an `open`
+    """Return a similarity cache over *embedder*. Fast: nothing is embedded before the first text."""
 
     def load() -> VectorMatrix:
-        from rookery.engines.similarity.vector_matrix import VectorMatrix  # vendor libraries are imported in the thread that loads
+        from rookery.engines.similarity.vector_matrix import VectorMatrix  # optional dependencies, imported in the thread that loads them
 
         return VectorMatrix(embedder.dimension)
 

@@ -1,4 +1,4 @@
-"""How near texts are to a question in meaning, by an embedder: `tools.ports.Meanings`."""
+"""Similarity of texts and a query, with cached vectors; implements `tools.ports.Meanings`."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from rookery.memory.models import Passage
 from rookery.memory.ports import Embedder
 
 if TYPE_CHECKING:
-    # For its type alone: it brings numpy, which starting need not wait for.
+    # Type only: the module imports numpy, which would slow the start.
     from rookery.engines.similarity.vector_matrix import VectorMatrix
 
 _log = structlog.stdlib.get_logger("rookery.tools")
 
 _MAX_TEXTS = 20_000
-"""Texts that are kept, 1.5 KB each and themselves; what is over that is forgotten, and embedded again when it is asked for."""
+"""Cached texts; 1.5 KB each besides the text. When the cache is full, it is cleared, and texts are embedded again when needed."""
 _BATCH_SIZE = 16
 _MAX_WAIT_S = 0.25
-"""How long a question waits for texts that were never embedded."""
+"""Maximum wait of a query for texts that are not embedded yet."""
 
 
 class SimilarityCache:
     """
-    Embeds each text once in the life of the process, in batches, in a task of its own that the first unknown text starts.
+    A cache that embeds each text once per process, in batches, in a background task that the first unknown text starts.
 
-    A question never waits long for them: those not yet embedded have no answer.
+    A query waits a limited time. Texts without a vector by then have no similarity.
     """
 
     def __init__(self, embedder: Embedder, load: Callable[[], VectorMatrix]) -> None:
-        """Do nothing yet; *load* makes the table of vectors at the first text."""
+        """Store the arguments. *load* creates the matrix of vectors at the first text."""
         self._embedder = embedder
         self._load = load
         self._matrix: VectorMatrix | None = None
@@ -44,24 +44,24 @@ class SimilarityCache:
         self._has_logged_failure = False
 
     async def compare(self, question: str, texts: Sequence[str]) -> list[float | None]:
-        """Return the cosine of the question with each of *texts*."""
-        rows = await self._get_matrix()
-        learning = self._start_embedding(rows, texts)
-        if learning is not None:
-            await asyncio.wait({learning}, timeout=_MAX_WAIT_S)
-        return rows.compute_similarities(await self._embedder.embed_query(question), texts)
+        """Return the cosine of the query and each of *texts*; None for a text without a vector yet."""
+        matrix = await self._get_matrix()
+        task = self._start_embedding(matrix, texts)
+        if task is not None:
+            await asyncio.wait({task}, timeout=_MAX_WAIT_S)
+        return matrix.compute_similarities(await self._embedder.embed_query(question), texts)
 
     async def preload(self, texts: Iterable[str]) -> None:
-        """Embed those of *texts* that never were."""
-        learning = self._start_embedding(await self._get_matrix(), texts)
-        if learning is not None:
-            # Whoever waits may leave; the others still wait.
-            await asyncio.wait({learning})
+        """Embed those of *texts* that have no vector yet, and wait for them."""
+        task = self._start_embedding(await self._get_matrix(), texts)
+        if task is not None:
+            # Does not cancel the task when this caller is cancelled: others wait for it too.
+            await asyncio.wait({task})
             if self._failure is not None:
                 raise self._failure
 
     async def aclose(self) -> None:
-        """Stop embedding."""
+        """Cancel the background task."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -69,30 +69,30 @@ class SimilarityCache:
 
     async def _get_matrix(self) -> VectorMatrix:
         if self._matrix is None:
-            rows = await asyncio.to_thread(self._load)
-            if self._matrix is None:  # meanwhile another may have loaded them, and an empty table is false
-                self._matrix = rows
+            matrix = await asyncio.to_thread(self._load)
+            if self._matrix is None:  # a concurrent call may have loaded it; an empty matrix is falsy
+                self._matrix = matrix
         return self._matrix
 
-    def _start_embedding(self, rows: VectorMatrix, texts: Iterable[str]) -> asyncio.Task[None] | None:
-        new = [text for text in texts if text not in rows]
+    def _start_embedding(self, matrix: VectorMatrix, texts: Iterable[str]) -> asyncio.Task[None] | None:
+        new = [text for text in texts if text not in matrix]
         if not new:
             return None
         self._pending.update(dict.fromkeys(new[:_MAX_TEXTS]))
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._embed_pending(rows), name="tools-meanings")
+            self._task = asyncio.create_task(self._embed_pending(matrix), name="tools-meanings")
         return self._task
 
-    async def _embed_pending(self, rows: VectorMatrix) -> None:
+    async def _embed_pending(self, matrix: VectorMatrix) -> None:
         self._failure = None
         try:
             while self._pending:
                 batch = list(self._pending)[:_BATCH_SIZE]
-                # The first chunk has the name and what the tool is for.
+                # The first chunk contains the tool's name and purpose.
                 vectors = await self._embedder.embed_passages([Passage(context="", content=text) for text in batch])
-                if len(rows) + len(batch) > _MAX_TEXTS:
-                    rows.clear()
-                rows.add(batch, [of_text[0] for of_text in vectors])
+                if len(matrix) + len(batch) > _MAX_TEXTS:
+                    matrix.clear()
+                matrix.add(batch, [chunk_vectors[0] for chunk_vectors in vectors])
                 for text in batch:
                     del self._pending[text]
             self._has_logged_failure = False

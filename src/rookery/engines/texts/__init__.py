@@ -1,4 +1,4 @@
-"""Memories by words: the engines of `rookery.memory.ports.TextIndex`."""
+"""Engines of `memory.ports.TextIndex`, the full-text index of memories."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from rookery.memory.ports import ErasableStore, TextIndex
 
 
 class TextEngine(TextIndex, ErasableStore, Protocol):
-    """An engine with its connections and threads."""
+    """A full-text engine with its connections and threads."""
 
     async def start(self) -> None:
-        """Connect now, so that what is wrong is known at the start; the first use does it otherwise."""
+        """Connect now, so that errors appear at the start. Otherwise the first use connects."""
         ...
 
     async def close(self) -> None:
-        """Finish what is being written and let go of everything."""
+        """Finish pending writes and release connections and threads."""
         ...
 
 
-def open(url: str, *, data_dir: Path) -> TextEngine:  # noqa: A001 - `texts.open(url)` is how it reads
+def open(url: str, *, data_dir: Path) -> TextEngine:  # noqa: A001 - each engine folder has an `open`
     """
-    Return the engine at *url*, opened at its first use.
+    Return the engine at *url*; it connects at first use.
 
     Args:
-        data_dir: Where the embedded engine has its file.
+        data_dir: Folder of the embedded engine's file.
 
     Raises:
-        WrongSettings: There is no such engine.
+        WrongSettings: No engine has this address.
     """
     scheme = url.partition(":")[0]
     if scheme == "embedded":
         from rookery.engines.texts.embedded import EmbeddedTextIndex
 
         return EmbeddedTextIndex(data_dir / "texts.db")
-    raise WrongSettings(f"ROOKERY_TEXTS: there is no full-text engine for {scheme!r}; use embedded:")
+    raise WrongSettings(f"ROOKERY_TEXTS: unknown full-text engine {scheme!r}; use embedded:")

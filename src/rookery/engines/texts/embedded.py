@@ -1,10 +1,11 @@
 """
-Full text in a SQLite file, by FTS5: Porter's stemmer over words as Unicode separates them, ranked by bm25.
+A full-text index in a SQLite file with FTS5: Porter stemmer, Unicode word boundaries, bm25 ranking.
 
-Chinese, Japanese and Thai write no spaces, so `kernel.words.indexed` gives FTS5 each two of their letters that stand side
-by side, and `memory.query` asks for these. How rare a word is, bm25 takes from the whole file, other workspaces included:
-nothing of them can be read from a score but that they use the word, and an order within one workspace changes only where
-words are rare in the one and common in the other. Measured with `python -m benchmarks.engines`.
+Chinese, Japanese and Thai have no spaces. `kernel.tokenization.to_index_text` therefore indexes each pair of adjacent characters, and
+queries are split in the same way.
+
+bm25 counts word frequencies in the whole file, other workspaces included. A score therefore shows at most that others use the word. The
+order within a workspace changes only for words that are rare in one and common in the other. Measured with `python -m benchmarks.engines`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _REOPEN_TIMEOUT_S = 30.0
 
 class EmbeddedTextIndex:
     """
-    The `TextIndex` that needs no server. All of it runs on one event loop.
+    A `TextIndex` without a server. All calls come from one event loop.
 
     Deleting the file (with its -wal and -shm) empties the index, also while it is in use.
     """
@@ -49,7 +50,7 @@ class EmbeddedTextIndex:
         self._query_threads = ThreadPoolExecutor(_QUERY_THREADS, thread_name_prefix="texts-query")
 
     async def start(self) -> None:
-        """Open the file now rather than at the first use, and keep the cache of a large one up to date from then on."""
+        """Open the file now, and from now on keep the cache of a large store up to date."""
         self._is_cache_enabled = True
         async with self._use_file() as file:
             await asyncio.to_thread(file.start_cache)
@@ -86,23 +87,23 @@ class EmbeddedTextIndex:
             await asyncio.to_thread(truncate_wal, self._path)
 
     async def search(self, query: TextQuery, *, access_filter: AccessFilter, limit: int, offset: int = 0) -> list[TextHit]:
-        asked = build_query(query, access_filter)
-        if asked is None:
+        fts_query = build_query(query, access_filter)
+        if fts_query is None:
             return []
         async with self._use_file() as file:
             return await self._run_in_thread(
-                lambda: file.search(asked, access_filter=access_filter, limit=limit, offset=offset, timeout_s=self._timeout_s)
+                lambda: file.search(fts_query, access_filter=access_filter, limit=limit, offset=offset, timeout_s=self._timeout_s)
             )
 
     async def count_matches(self, query: TextQuery, *, access_filter: AccessFilter) -> int:
-        asked = build_query(query, access_filter)
-        if asked is None:
+        fts_query = build_query(query, access_filter)
+        if fts_query is None:
             return 0
         async with self._use_file() as file:
-            return await self._run_in_thread(lambda: file.count_matches(asked, access_filter=access_filter, timeout_s=self._timeout_s))
+            return await self._run_in_thread(lambda: file.count_matches(fts_query, access_filter=access_filter, timeout_s=self._timeout_s))
 
     async def is_cached(self) -> bool:
-        """Return whether the cache of a large store has all that was put: until then questions take longer."""
+        """Return whether the cache of a large store contains all documents. Until then searches take longer."""
         async with self._use_file() as file:
             return await self._run_in_thread(lambda: file.is_cached)
 
@@ -111,7 +112,7 @@ class EmbeddedTextIndex:
 
     @contextlib.asynccontextmanager
     async def _use_file(self) -> AsyncGenerator[TextFile]:
-        """Lend the file, and turn what SQLite complains of into the port's error."""
+        """Yield the open file. Convert SQLite errors to `EngineUnavailable`."""
         try:
             file = self._file
             if file is None or not file.is_in_place:
@@ -140,14 +141,14 @@ class EmbeddedTextIndex:
             return file
 
     async def _close_deleted(self, file: TextFile) -> None:
-        """Close a file that was deleted. SQLite must have left it before a new one of that name is opened."""
+        """Close a deleted file. SQLite must release it before a new file of the same name is opened."""
         try:
             async with asyncio.timeout(_REOPEN_TIMEOUT_S):
                 while self._user_count:
                     self._has_no_users.clear()
                     await self._has_no_users.wait()
         except TimeoutError as error:
-            raise EngineUnavailable("texts", f"{self._path.name} was deleted while in use, and its users do not end") from error
+            raise EngineUnavailable("texts", f"{self._path.name} was deleted, and searches still use it") from error
         self._file = None
         await asyncio.to_thread(file.close)
 

@@ -1,10 +1,10 @@
 """
-Questions to a large store: answered from the cache (`terms`), and from `texts.db` for what came since.
+Search large stores with a tantivy index (`term_index`), and newer documents with `texts.db`.
 
-SQLite scores every document that has a word, at about a microsecond each: with a million of them, and words that one in ten has, a
-question takes a second. Passing over common words (`frequencies`) makes that bearable and loses some of the best; the cache scores
-all of them in milliseconds. Its order is as good, not the same: stems are a newer Porter's, and how rare two words side by side are
-is reckoned from each. On the development half of LoCoMo's turns, by keywords alone: MRR 50.0, and 49.3 by SQLite; hybrid 50.4 and 50.6.
+SQLite scores each document that has a word, at about a microsecond each. With a million documents, and words that occur in a tenth of them,
+a search takes a second. Skipping common words (`frequencies`) is faster but loses some of the best results; the cache scores all of them in
+milliseconds. Its ranking is equally good but not identical: it has a newer Porter stemmer, and pairs of words get the rarity of their
+words. On the development half of LoCoMo's turns, by keywords alone: MRR 50.0, and 49.3 by SQLite; hybrid 50.4 and 50.6.
 """
 
 from __future__ import annotations
@@ -30,38 +30,36 @@ from rookery.memory.models import AccessFilter
 T = TypeVar("T")
 
 MIN_DOCUMENTS = 20_000
-"""So many documents were written before there is a cache: below, SQLite is quick enough."""
+"""Number of documents ever written from which on there is a cache. Below it, SQLite is fast enough."""
 
 MAX_NEW_DOCUMENTS = 1_000
-"""More documents than these that the cache does not have yet are not looked through one by one: SQLite answers then."""
+"""Maximum number of documents that are missing in the cache. With more, SQLite answers the query."""
 
 _MIN_MATCHING_DOCUMENTS = 2_000
-"""A question whose words fewer documents have is SQLite's, which scores each as it is."""
+"""Queries whose words occur in fewer documents go to SQLite, which scores all of them."""
 
 _MIN_UNFILTERED_SHARE = 0.5
 _OVERFETCH_FACTOR, _OVERFETCH_EXTRA, _REFETCH_FACTOR, _PAIRED_FACTOR = 1.1, 10, 4, 1
-"""
-So many times the wanted are taken, and some, and so many times more if too few of them may be seen; in so many pairs of words
-are looked for.
-"""
+"""Over-fetch factor and addend, the factor of the second attempt when filters drop too many candidates, and the number of candidates per
+result that are checked for pairs of words."""
 
 _MAX_READ_CHARS = 6_000
-"""Characters of a text in which pairs are looked for, and of a new one words."""
+"""Maximum characters of a text that are searched for pairs, and of a new text for words."""
 
 _POLL_INTERVAL_S = 0.25
 _UPDATE_AFTER_ROWS, _UPDATE_DELAY_S = 250, 5.0
-"""The cache is brought up to date when so many documents came, or so long after the first one."""
+"""The cache is updated after this many new documents, or this many seconds after the first one."""
 
 _ROWS_PER_BATCH, _ROWS_PER_COMMIT = 200, 50_000
 _BATCH_PAUSE_S = 0.002
-"""Between two lots of rows: adding them holds the interpreter lock."""
+"""Pause between batches of rows, since adding rows holds the GIL."""
 
 _MIN_FREE_BYTES = 1024**3
-"""So much of the disk is left free: D-17 refuses writes under half of it."""
+"""Free disk space that the cache never uses. Writes are rejected below half of it (D-17)."""
 
 _CLOSE_TIMEOUT_S = 10.0
 _RETRY_DELAY_S = 60.0
-"""After a failure, or where the disk is nearly full, the cache is tried again so much later."""
+"""Delay of the next attempt after a failure or with a nearly full disk."""
 
 _MAX_ROW = "SELECT coalesce(max(id), 0) FROM document"
 _LAST_ROW = "SELECT value FROM counter WHERE name = 'last_row'"
@@ -79,12 +77,12 @@ _log = structlog.stdlib.get_logger("rookery.texts")
 
 class TermCache:
     """
-    The cache of one `texts.db`, kept up to date by a thread of its own.
+    The cache of one `texts.db`, updated by its own thread.
 
     Args:
-        folder: Where it is; what else is there belongs to a `texts.db` that is no more.
-        read: Runs work with a connection that only reads.
-        write: Runs work in a transaction.
+        folder: Folder of the cache. Other folders beside it belong to deleted `texts.db` files.
+        read: Runs a function with a read-only connection.
+        write: Runs a function in a transaction.
     """
 
     def __init__(
@@ -107,28 +105,28 @@ class TermCache:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to keep it up to date, and open what there is: the first question may be next; twice is as once."""
+        """Open an existing cache and start the updates. A second call has no effect."""
         if self._thread is None:
-            with contextlib.suppress(CacheError, sqlite3.Error):  # the thread meets it too, and mends it
+            with contextlib.suppress(CacheError, sqlite3.Error):  # the thread has the same error, and repairs it
                 self._refresh()
             self._thread = threading.Thread(target=self._run, name="texts-cache", daemon=True)
             self._thread.start()
 
     def close(self) -> None:
-        """End that; blocks until what was begun is committed, which takes a second or two of a very large store."""
+        """Stop the updates. Blocks until the current batch is committed, which takes one or two seconds in a very large store."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join(_CLOSE_TIMEOUT_S)
 
     @property
     def is_caught_up(self) -> bool:
-        """Tell whether the cache has all that was put; also True of a store that is too small for one."""
+        """True if the cache contains all documents, or the store is too small for a cache."""
         return self._count_new() == 0
 
     def search(
         self, connection: sqlite3.Connection, query: FtsQuery, access_filter: AccessFilter, limit: int
     ) -> list[tuple[float, str]] | None:
-        """Return scores, the lower the better, and memory ids of the best documents; None: ask SQLite."""
+        """Return (score, memory id) of the best documents; lower scores are better. None if SQLite must answer."""
         snapshot = self._snapshot
         if snapshot is None or query.is_too_wide or not query.words:
             return None
@@ -156,29 +154,29 @@ class TermCache:
         *,
         share: float,
     ) -> list[tuple[float, str]] | None:
-        by_owner = query.is_unfiltered and share >= _MIN_UNFILTERED_SHARE
-        needed = () if by_owner else query.required_tokens
+        checks_owner = query.is_unfiltered and share >= _MIN_UNFILTERED_SHARE
+        required = () if checks_owner else query.required_tokens
         scores, ids = dict[int, float](), dict[int, str]()
-        most = math.ceil(_OVERFETCH_FACTOR * limit / (share if by_owner else 1.0)) + _OVERFETCH_EXTRA
+        fetch_count = math.ceil(_OVERFETCH_FACTOR * limit / (share if checks_owner else 1.0)) + _OVERFETCH_EXTRA
         for _ in range(2):
-            scores = snapshot.search(query.words, needed, most)
-            ids = filter_visible(connection, scores, access_filter, checks_owner=by_owner)
-            if len(ids) >= limit or len(scores) < most:
+            scores = snapshot.search(query.words, required, fetch_count)
+            ids = filter_visible(connection, scores, access_filter, checks_owner=checks_owner)
+            if len(ids) >= limit or len(scores) < fetch_count:
                 break
-            most *= _REFETCH_FACTOR
+            fetch_count *= _REFETCH_FACTOR
         new = self._load_new_texts(connection, snapshot, query)
         newer = filter_visible(connection, new, access_filter, checks_owner=False) if new else {}
         if len(ids) + len(newer) < limit:
             return None
         scores = {row: scores[row] for row in ids} | snapshot.score_texts(query.words, {row: new[row] for row in newer})
         ids |= newer
-        # Scores come best first: further down no pair of words makes one of the best any more.
-        near = sorted(scores, key=lambda row: -scores[row])[: _PAIRED_FACTOR * limit] if query.pairs else []
-        together = snapshot.score_pairs(query.pairs, {row: text for row, (text, _) in _load_texts(connection, near).items()})
-        return [(-(scores[row] + together.get(row, 0.0)), memory_id) for row, memory_id in ids.items()]
+        # The best scores come first. Further down, a pair of words cannot lift a document to the top.
+        best = sorted(scores, key=lambda row: -scores[row])[: _PAIRED_FACTOR * limit] if query.pairs else []
+        pair_scores = snapshot.score_pairs(query.pairs, {row: text for row, (text, _) in _load_texts(connection, best).items()})
+        return [(-(scores[row] + pair_scores.get(row, 0.0)), memory_id) for row, memory_id in ids.items()]
 
     def _load_new_texts(self, connection: sqlite3.Connection, snapshot: TermSnapshot, query: FtsQuery) -> dict[int, tuple[str, str]]:
-        """Return what the cache does not have yet of what *query* finds."""
+        """Return the texts of documents that *query* finds and the cache does not have yet."""
         if connection.execute(_MAX_ROW).fetchone()[0] <= snapshot.last_row:
             return {}
         return _load_texts(
@@ -191,8 +189,8 @@ class TermCache:
             try:
                 damaged, self._damaged_snapshot = self._damaged_snapshot, None
                 if damaged is not None:
-                    # It opens as if nothing were wrong, so that it would be taken for whole again.
-                    raise CacheError("a question met damage in it")  # noqa: TRY301 - thrown away below, as all that is damaged
+                    # A damaged index can open without an error and would count as intact again.
+                    raise CacheError("a search found damage in it")  # noqa: TRY301 - deleted below, as every damaged cache
                 self._refresh()
                 new = self._count_new()
                 changed_s = (changed_s or time.monotonic()) if new else None
@@ -201,9 +199,9 @@ class TermCache:
                     if self._has_room():
                         self._update()
                     else:
-                        _log.warning("texts.cache_waits", reason=f"{_MIN_FREE_BYTES:,} bytes of the disk must be free to go on with it")
+                        _log.warning("texts.cache_waits", reason=f"the cache needs {_MIN_FREE_BYTES:,} bytes of free disk space")
                         self._stop.wait(_RETRY_DELAY_S)
-            except Exception as error:  # noqa: BLE001 - it is a cache: whatever it was, SQLite answers, and it is tried again
+            except Exception as error:  # noqa: BLE001 - only a cache: SQLite answers meanwhile, and the next attempt follows
                 _log.warning("texts.cache_failed", reason=f"{type(error).__name__}: {error}")
                 self._snapshot = self._index = None
                 self._meta_mtime_ns = 0
@@ -212,29 +210,29 @@ class TermCache:
                 self._stop.wait(_RETRY_DELAY_S)
 
     def _count_new(self) -> int:
-        """Return how many rows came or went since the cache was brought up to date; 0 also in a store too small for one."""
-        upto = 0 if self._snapshot is None else self._snapshot.last_row
+        """Return the number of rows added or deleted since the last update; 0 in a store that is too small for a cache."""
+        covered_row = 0 if self._snapshot is None else self._snapshot.last_row
 
         def count(connection: sqlite3.Connection) -> int:
-            (ever,) = connection.execute(_LAST_ROW).fetchone()
+            (last_given,) = connection.execute(_LAST_ROW).fetchone()
             (last,) = connection.execute(_MAX_ROW).fetchone()
-            (gone,) = connection.execute("SELECT count(*) FROM gone").fetchone()
-            return max(0, int(last) - upto) + int(gone) if ever >= MIN_DOCUMENTS else 0
+            (deleted,) = connection.execute("SELECT count(*) FROM gone").fetchone()
+            return max(0, int(last) - covered_row) + int(deleted) if last_given >= MIN_DOCUMENTS else 0
 
         return self._run_read(count)
 
     def _refresh(self) -> None:
-        """Look at what this or another process added meanwhile, or whether it was deleted, as `erasing` does."""
+        """Open a newer state that this or another process wrote. Close the index if its files were deleted, for example by `erasure`."""
         if self._index is not None and not (self._folder / "meta.json").exists():
             self._snapshot = self._index = None
             self._meta_mtime_ns = 0
         with contextlib.suppress(OSError):
-            at_ns = (self._folder / "meta.json").stat().st_mtime_ns
-            if at_ns != self._meta_mtime_ns:
+            mtime_ns = (self._folder / "meta.json").stat().st_mtime_ns
+            if mtime_ns != self._meta_mtime_ns:
                 snapshot = self._open_index().take_snapshot()
                 if snapshot.last_row > self._run_read(lambda connection: int(connection.execute(_LAST_ROW).fetchone()[0])):
-                    raise CacheError("it is newer than texts.db, which was put back as it once was")
-                self._snapshot, self._meta_mtime_ns = snapshot, at_ns
+                    raise CacheError("it is newer than texts.db, which was restored from an older copy")
+                self._snapshot, self._meta_mtime_ns = snapshot, mtime_ns
 
     def _open_index(self) -> TermIndex:
         if self._index is None:
@@ -245,7 +243,7 @@ class TermCache:
         return self._index
 
     def _has_room(self) -> bool:
-        folder = next(each for each in self._folder.parents if each.exists())
+        folder = next(parent for parent in self._folder.parents if parent.exists())
         return shutil.disk_usage(folder).free >= _MIN_FREE_BYTES
 
     def _update(self) -> None:
@@ -253,12 +251,12 @@ class TermCache:
         writer = terms.open_writer()
         if writer is None:
             return
-        started_s, upto = time.monotonic(), terms.take_snapshot().last_row
+        started_s, covered_row = time.monotonic(), terms.take_snapshot().last_row
         last = self._run_read(lambda connection: int(connection.execute(_MAX_ROW).fetchone()[0]))
-        # Said first: whoever takes out a row from now on leaves word of it.
+        # Set first: from now on, deletions of these rows are recorded for the cache.
         self._write(lambda connection: connection.execute(_SET_COVERED, (last,)))
         uncommitted = added = 0
-        for rows in self._iter_rows(upto, last):
+        for rows in self._iter_rows(covered_row, last):
             for row in rows:
                 terms.add(writer, row)
             added += len(rows)
@@ -275,20 +273,22 @@ class TermCache:
             _log.info("texts.cache_built", documents=added, seconds=round(time.monotonic() - started_s, 1))
 
     def _delete_rows(self, terms: TermIndex, writer: tantivy.IndexWriter) -> None:
-        gone = self._run_read(lambda connection: [int(row) for (row,) in connection.execute(_DELETED_ROWS)])
-        for row in gone:
+        deleted = self._run_read(lambda connection: [int(row) for (row,) in connection.execute(_DELETED_ROWS)])
+        for row in deleted:
             terms.delete(writer, row)
         writer.commit()
-        if gone:
-            self._write(lambda connection: connection.execute(_CLEAR_DELETED_ROWS, (rows_to_json(gone),)))
+        if deleted:
+            self._write(lambda connection: connection.execute(_CLEAR_DELETED_ROWS, (rows_to_json(deleted),)))
 
-    def _iter_rows(self, upto: int, last: int) -> Iterator[list[TextRow]]:
+    def _iter_rows(self, covered_row: int, last: int) -> Iterator[list[TextRow]]:
         while True:
-            found = self._run_read(lambda connection, upto=upto: connection.execute(_ROWS, (upto, last, _ROWS_PER_BATCH)).fetchall())
+            found = self._run_read(
+                lambda connection, covered_row=covered_row: connection.execute(_ROWS, (covered_row, last, _ROWS_PER_BATCH)).fetchall()
+            )
             if not found:
                 return
             yield [TextRow(id=row, content=content, context=context, tokens=tokens) for row, content, context, tokens in found]
-            upto = found[-1][0]
+            covered_row = found[-1][0]
 
     def _run_read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         found = list[T]()

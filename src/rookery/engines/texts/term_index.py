@@ -1,9 +1,9 @@
 """
-The full-text index of a large store, by tantivy: the same words as in `texts.db`, found 10 to 50 times faster (`benchmarks.large_texts`).
+A tantivy index of a large store, 10 to 50 times faster than SQLite for the same words (`benchmarks.large_texts`).
 
-It is a cache of that file, and holds its documents up to a row: rows are numbered as they are written and never change, so what is
-newer, and what is gone since, can always be told. Whatever is wrong with it, it is thrown away and built anew; meanwhile, and for
-what it does not have yet, SQLite answers. One process at a time adds to it, all read it.
+It is a cache of `texts.db` with all documents up to a row. Row numbers increase with each write and rows never change, so newer and deleted
+rows are always known. A damaged cache is deleted and built again; meanwhile, and for missing rows, SQLite answers. One process at a time
+writes the index, and all read it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tantivy import Occur, Query
 
 _PAIR_LENGTH = 2
 _BM25_K1, _BM25_B = 1.2, 0.75
-"""Of bm25, as tantivy and SQLite have them."""
+"""Parameters of bm25, as in tantivy and SQLite."""
 
 _WRITER_HEAP_BYTES = 48_000_000
 _TOKENIZER_NAME = "words"
@@ -28,7 +28,7 @@ _ROW_FIELD, _CONTENT_FIELD, _CONTEXT_FIELD, _TOKENS_FIELD = "row", "content", "c
 
 
 class CacheError(Exception):
-    """The cache cannot be read or written; SQLite has everything that it has."""
+    """The cache cannot be read or written. SQLite has all of its documents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,10 +43,10 @@ class TextRow:
 
 class TermSnapshot:
     """
-    The cache as it was at one moment.
+    The state of the cache at one moment.
 
     Attributes:
-        upto: The last row that it has; every row before that was there then is in it.
+        last_row: The last row of the snapshot. It contains all rows up to this one that existed at that moment.
     """
 
     def __init__(self, index: tantivy.Index, analyzer: tantivy.TextAnalyzer, *, context_weight: float) -> None:
@@ -62,60 +62,62 @@ class TermSnapshot:
 
     @property
     def row_count(self) -> int:
-        """How many rows are in it."""
+        """Number of rows in the snapshot."""
         return self._searcher.num_docs
 
     def stem(self, word: str) -> list[str]:
-        """Return what is indexed of *word*: mostly one."""
+        """Return the indexed stems of *word*; usually one."""
         return self._analyzer.analyze(word)
 
     def count_rows(self, word: str) -> int:
-        """Return about how many rows have *word*."""
+        """Return the approximate number of rows that contain *word*."""
         return max(map(self._count_stem, self.stem(word)), default=0)
 
     def compute_share(self, tokens: Iterable[str]) -> float:
-        """Return the share of rows that have one of *tokens*; one that has two counts twice."""
+        """Return the fraction of rows with one of *tokens*. A row with two of them counts twice."""
         return sum(self._count_term(_TOKENS_FIELD, token) for token in tokens) / max(self.row_count, 1)
 
     def search(self, words: Sequence[str], required_tokens: Sequence[Sequence[str]], limit: int) -> dict[int, float]:
         """
-        Return scores, the higher the better, of the best rows that have any of *words*; best first.
+        Return the scores of the best rows with any of *words*, best first; higher scores are better.
 
         Args:
-            required_tokens: Of each of these, one token must be there.
+            required_tokens: Groups of tokens; a row needs one of each group.
         """
-        asked = Query.boolean_query([(Occur.Should, each) for word in words for each in self._word_queries(word)])
+        search_query = Query.boolean_query([(Occur.Should, word_query) for word in words for word_query in self._word_queries(word)])
         for tokens in required_tokens:
-            some = Query.boolean_query([(Occur.Should, Query.term_query(self._schema, _TOKENS_FIELD, token, "basic")) for token in tokens])
-            asked = Query.boolean_query([(Occur.Must, asked), (Occur.Must, Query.const_score_query(some, 0.0))])
-        return self._search(asked, limit)
+            any_token = Query.boolean_query(
+                [(Occur.Should, Query.term_query(self._schema, _TOKENS_FIELD, token, "basic")) for token in tokens]
+            )
+            search_query = Query.boolean_query([(Occur.Must, search_query), (Occur.Must, Query.const_score_query(any_token, 0.0))])
+        return self._search(search_query, limit)
 
     def score_pairs(self, pairs: Sequence[str], texts: Mapping[int, str]) -> dict[int, float]:
-        """Return what those of *texts* gain in which words of *pairs* stand side by side: each counts once."""
-        sides = {tuple(stems): self._inverse_frequency(stems) for stems in map(self.stem, pairs) if len(stems) == _PAIR_LENGTH}
+        """Return additional scores of *texts* in which the words of *pairs* are adjacent. Each pair counts once per text."""
+        pair_weights = {tuple(stems): self._inverse_frequency(stems) for stems in map(self.stem, pairs) if len(stems) == _PAIR_LENGTH}
         gains = dict[int, float]()
-        read = {row: self.stem(text) for row, text in texts.items()} if sides else {}
-        middling = sum(map(len, read.values())) / max(len(read), 1)
-        for row, stems in read.items():
-            beside = {side for side in pairwise(stems) if side in sides}
-            if beside:
-                gain = sum(map(sides.__getitem__, beside))
-                gains[row] = gain * _bm25_weight(1.0, len(stems) / middling)
+        stems_by_row = {row: self.stem(text) for row, text in texts.items()} if pair_weights else {}
+        average_length = sum(map(len, stems_by_row.values())) / max(len(stems_by_row), 1)
+        for row, stems in stems_by_row.items():
+            matched = {pair for pair in pairwise(stems) if pair in pair_weights}
+            if matched:
+                gain = sum(map(pair_weights.__getitem__, matched))
+                gains[row] = gain * _bm25_weight(1.0, len(stems) / average_length)
         return gains
 
     def score_texts(self, words: Sequence[str], texts: Mapping[int, tuple[str, str]]) -> dict[int, float]:
-        """Return scores of *texts*, and what stands beside them, that are not in the cache, in its measure."""
-        sought = {stem: self._inverse_frequency([stem]) for word in words for stem in self.stem(word)}
+        """Return scores of texts that are not in the cache, on the same scale. *texts* maps rows to (content, context)."""
+        weights = {stem: self._inverse_frequency([stem]) for word in words for stem in self.stem(word)}
         if not texts:
             return {}
-        read = {row: (self.stem(text), self.stem(beside)) for row, (text, beside) in texts.items()}
-        middling = sum(len(stems) for stems, _ in read.values()) / max(len(read), 1)
+        stems_by_row = {row: (self.stem(text), self.stem(context)) for row, (text, context) in texts.items()}
+        average_length = sum(len(stems) for stems, _ in stems_by_row.values()) / max(len(stems_by_row), 1)
         scores = dict[int, float]()
-        for row, (stems, beside) in read.items():
-            length = len(stems) / max(middling, 1.0)
+        for row, (stems, context) in stems_by_row.items():
+            length = len(stems) / max(average_length, 1.0)
             scores[row] = sum(
-                rarity * (_bm25_weight(stems.count(stem), length) + self._context_weight * _bm25_weight(beside.count(stem), 1.0))
-                for stem, rarity in sought.items()
+                rarity * (_bm25_weight(stems.count(stem), length) + self._context_weight * _bm25_weight(context.count(stem), 1.0))
+                for stem, rarity in weights.items()
             )
         return scores
 
@@ -123,22 +125,22 @@ class TermSnapshot:
         return max(self._count_term(_CONTENT_FIELD, stem), self._count_term(_CONTEXT_FIELD, stem))
 
     def _count_term(self, field: str, term: str) -> int:
-        """Return how many rows have *term*, also such as were taken out a while ago."""
+        """Return the number of rows with *term*, including rows that were deleted recently."""
         try:
             return self._searcher.doc_freq(field, term)
         except (ValueError, OSError) as error:
             raise CacheError(str(error)) from error
 
     def _inverse_frequency(self, stems: Iterable[str]) -> float:
-        """Return the sum of how rare *stem* are, by bm25."""
-        number = max(self.row_count, 1)
-        return sum(math.log(1 + (number - min(each, number) + 0.5) / (each + 0.5)) for each in map(self._count_stem, stems))
+        """Return the sum of the inverse document frequencies (bm25) of *stems*."""
+        row_count = max(self.row_count, 1)
+        return sum(math.log(1 + (row_count - min(count, row_count) + 0.5) / (count + 0.5)) for count in map(self._count_stem, stems))
 
     def _word_queries(self, word: str) -> list[Query]:
         return [
-            each
+            query
             for stem in self.stem(word)
-            for each in (
+            for query in (
                 Query.term_query(self._schema, _CONTENT_FIELD, stem, "freq"),
                 Query.boost_query(Query.term_query(self._schema, _CONTEXT_FIELD, stem, "freq"), self._context_weight),
             )
@@ -157,7 +159,7 @@ class TermSnapshot:
 
 
 def _bm25_weight(count: float, length: float) -> float:
-    """Return what a word counts for that is found so many *count* in a text of *length*, the middling one being 1 (bm25)."""
+    """Return the bm25 weight of a word that occurs *count* times in a text of *length*, relative to the average length."""
     return count * (_BM25_K1 + 1) / (count + _BM25_K1 * (1 - _BM25_B + _BM25_B * length)) if count else 0.0
 
 
@@ -166,11 +168,11 @@ class TermIndex:
     The cache in its folder, for one `texts.db`.
 
     Args:
-        context_weight: Of a word found beside the text.
+        context_weight: Weight of a word in the context relative to one in the content.
     """
 
     def __init__(self, folder: Path, *, context_weight: float) -> None:
-        """Open or create it, and empty it if it is damaged; raises `CacheError`."""
+        """Open or create the index. Delete a damaged one first. Raises `CacheError`."""
         self._folder = folder
         self._context_weight = context_weight
         words = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple()).filter(tantivy.Filter.lowercase())
@@ -178,7 +180,7 @@ class TermIndex:
         self._index = self._open_index()
 
     def take_snapshot(self) -> TermSnapshot:
-        """Return it as it is now, with what other processes added; raises `CacheError`."""
+        """Return a snapshot of the current state, including changes of other processes; raises `CacheError`."""
         try:
             self._index.reload()
         except (ValueError, OSError) as error:
@@ -186,7 +188,7 @@ class TermIndex:
         return TermSnapshot(self._index, self._analyzer, context_weight=self._context_weight)
 
     def open_writer(self) -> tantivy.IndexWriter | None:
-        """Return the one writer, or None: another process has it."""
+        """Return the writer; None if another process has it."""
         try:
             return self._index.writer(_WRITER_HEAP_BYTES, 1)
         except ValueError:
@@ -194,7 +196,7 @@ class TermIndex:
 
     @staticmethod
     def add(writer: tantivy.IndexWriter, row: TextRow) -> None:
-        """Add *row*, later than all that are there; it counts once the writer commits."""
+        """Add *row*, which must be newer than all others; effective after a commit."""
         document = tantivy.Document()
         document.add_integer(_ROW_FIELD, row.id)
         document.add_text(_CONTENT_FIELD, row.content)
@@ -204,7 +206,7 @@ class TermIndex:
 
     @staticmethod
     def delete(writer: tantivy.IndexWriter, row: int) -> None:
-        """Take a row out; it counts once the writer commits."""
+        """Delete a row; effective after a commit."""
         writer.delete_documents_by_term(_ROW_FIELD, row)
 
     def _open_index(self) -> tantivy.Index:

@@ -1,8 +1,8 @@
 """
 `texts.db`: the documents, and an FTS5 index over them.
 
-The index keeps no text of its own but reads it from the table beside it (external content), so taking a document out
-means telling FTS5 what was in it: SQLite before 3.43 knows no other way.
+The index stores no text and reads it from the table (external content). A deletion must therefore pass the indexed text to FTS5; SQLite
+before 3.43 has no other way.
 """
 
 from __future__ import annotations
@@ -28,25 +28,27 @@ from rookery.kernel.tokenization import to_index_text
 from rookery.memory.models import AccessFilter, IndexDocument, TextHit
 
 _SCHEMA_VERSION = 2
-"""Of the tables below, in `PRAGMA user_version`."""
+"""Version of the tables below, stored in `PRAGMA user_version`."""
 
 _CONTEXT_WEIGHT = 0.5
-"""Of a word found in type, tags, org or project, to one found in the text."""
+"""Weight of a word in type, tags, org or project, relative to a word in the text."""
 
 _PROGRESS_STEPS = 10_000
-"""Of SQLite's machine between two looks at the clock: about a millisecond."""
+"""Instructions of SQLite's virtual machine between two checks of the time; about a millisecond."""
 
 _MAX_IDLE_READERS = 8
 
 _CACHE_READ_TIMEOUT_S = 60.0
 
 _COUNT_S = 60.0
-"""Counting a workspace reads an index of the whole of it."""
+"""Timeout in seconds. Counting reads an index of the whole workspace."""
 
 _MMAP_BYTES = 2**31 - 2**16
 """
-So much of the file readers map, SQLite's most: the rows that a question finds lie all over it, and to look them up costs a third of
-what reads do (0.3 and 0.8 ms for 120 of a million). What the map holds is the system's page cache, not memory of ours.
+Bytes of the file that readers map; SQLite's maximum.
+
+The rows of a result are spread over the file, and a lookup in the map costs a third of a read (0.3 and 0.8 ms for 120 of a million rows).
+Mapped pages belong to the page cache of the system, not to this process.
 """
 
 _SCHEMA = """
@@ -83,10 +85,8 @@ INSERT INTO counter SELECT 'last_row', coalesce(max(id), 0) FROM document;
 INSERT INTO counter VALUES ('covers', 0), ('identity', lower(hex(randomblob(8))));
 CREATE TABLE gone (row INTEGER PRIMARY KEY);
 """
-"""
-What the cache needs to be told (`large`): the last row that was ever given, to no other text again; up to which row it may have
-them; which of those are gone; and which file this is.
-"""
+"""State that the cache (`term_cache`) needs: the last row number ever used, which is never used again; the row up to which the cache may
+have rows; the deleted rows among these; and the identity of this file."""
 
 _SET_LAST_ROW = "UPDATE counter SET value = ? WHERE name = 'last_row'"
 _LAST_ROW = "SELECT value FROM counter WHERE name = 'last_row'"
@@ -110,11 +110,11 @@ _NOT_EXPIRED = "fts.rowid NOT IN (SELECT id FROM document WHERE workspace_id = :
 _SCORE = f"bm25(fts, 1.0, {_CONTEXT_WEIGHT}, 0.0)"
 _IDS = "SELECT id, memory_id FROM document WHERE id IN (SELECT value FROM json_each(?))"
 _MIN_UNFILTERED_SHARE = 0.5
-"""From this share of all documents on it is faster to find all, and then look who may see them: the tokens of so many are long lists."""
+"""Fraction of readable documents from which on a search of all documents with a check afterwards is faster, since token lists get long."""
 
 
 class TextFile:
-    """The file, opened. Raises `sqlite3.Error`."""
+    """An open `texts.db`. Methods raise `sqlite3.Error`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -126,7 +126,7 @@ class TextFile:
         self.writer = SqliteWriter(self._connect, name="texts")
 
     def open(self) -> None:
-        """Create what is missing; blocks."""
+        """Create the file and its tables if they are missing. Blocks."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -139,12 +139,12 @@ class TextFile:
         self._cache = TermCache(folder, context_weight=_CONTEXT_WEIGHT, read=self._run_read, write=self.writer.submit_and_wait)
 
     def start_cache(self) -> None:
-        """Keep the cache of a large store up to date from now on; blocks until what there is of it is open."""
+        """Keep the cache of a large store up to date from now on. Blocks until the existing cache is open."""
         if self._cache is not None:
             self._cache.start()
 
     def close(self) -> None:
-        """Finish what is being written and close; blocks."""
+        """Finish pending writes and close. Blocks."""
         self._is_closed = True
         if self._cache is not None:
             self._cache.close()
@@ -154,12 +154,12 @@ class TextFile:
 
     @property
     def is_in_place(self) -> bool:
-        """Tell whether the path still leads to this file: somebody may have deleted it to begin anew."""
+        """True if the path still refers to the open file. Users may delete it to start with an empty index."""
         return _file_identity(self._path) == self._identity
 
     def put(self, connection: sqlite3.Connection, documents: Sequence[IndexDocument], *, is_only_newer: bool = False) -> None:
-        """Write *documents* within the writer's transaction; *is_only_newer*: where none is there that is as new."""
-        last = given = int(connection.execute(_LAST_ROW).fetchone()[0])
+        """Write *documents* in the writer's transaction. With *is_only_newer*, skip those whose stored version is as new or newer."""
+        last = initial_last = int(connection.execute(_LAST_ROW).fetchone()[0])
         for document in documents:
             key = (document.workspace_id, document.memory_id)
             found = connection.execute(_READ, key).fetchone()
@@ -168,7 +168,7 @@ class TextFile:
             texts = (to_index_text(document.content), to_index_text(_context_words(document)), index_tokens(document))
             columns = _columns(document)
             if found is not None and found[2:5] == texts:
-                # Most were offered when they were stored, and nothing of them changed until their job puts them.
+                # Unchanged since an earlier put, as most documents are when their job runs.
                 if found[5:] != columns:
                     connection.execute(_PUT, (found[0], *columns, *texts))
                 continue
@@ -177,55 +177,53 @@ class TextFile:
             last += 1
             connection.execute(_PUT, (last, *columns, *texts))
             connection.execute(_INSERT_FTS, (last, *texts))
-        if last > given:
+        if last > initial_last:
             connection.execute(_SET_LAST_ROW, (last,))
 
     def delete(self, connection: sqlite3.Connection, workspace_id: int, ids: Collection[str]) -> None:
-        """Take *ids* out within the writer's transaction."""
+        """Delete *ids* in the writer's transaction."""
         for memory_id in ids:
             found = connection.execute(_FIND, (workspace_id, memory_id)).fetchone()
             if found is not None:
                 _delete_row(connection, found)
 
     def count(self, workspace_id: int) -> int:
-        """Return how many documents the workspace has; blocks."""
+        """Return the number of documents in the workspace. Blocks."""
         with self._reader(_COUNT_S) as connection:
             return int(connection.execute(_COUNT, (workspace_id,)).fetchone()[0])
 
     def erase(self) -> None:
-        """Leave nothing of what was taken out: blocks until all segments are merged, step by step; others write in between."""
+        """Erase the words of deleted documents. Blocks until all segments are merged; other writers run between the steps."""
         erasure.merge_segments(self.writer.submit_and_wait)
         with self._reader(_CACHE_READ_TIMEOUT_S) as connection:
             erasure.delete_stale_caches(self._path.with_suffix(".cache"), connection)
 
     def search(self, query: FtsQuery, *, access_filter: AccessFilter, limit: int, offset: int, timeout_s: float) -> list[TextHit]:
-        """Return the best documents, ties by id; blocks."""
-        wanted = offset + limit
+        """Return the best documents, ties ordered by id. Blocks."""
+        end = offset + limit
         with self._reader(timeout_s) as connection:
-            best = (
-                self._cache.search(connection, query, access_filter, wanted) if query.is_approximate and self._cache is not None else None
-            )
+            best = self._cache.search(connection, query, access_filter, end) if query.is_approximate and self._cache is not None else None
             if best is not None:
                 best.sort()
-                return [TextHit(memory_id=memory_id, score=-score) for score, memory_id in best[offset:wanted]]
-            terms = self._frequencies.select_rare_terms(connection, query, min_documents=wanted) if query.is_approximate else query.terms
-            best = self._search_fts(connection, query, terms, access_filter, wanted)
-            if len(best) < wanted and len(terms) < len(query.terms):
-                best = self._search_fts(connection, query, query.terms, access_filter, wanted)
+                return [TextHit(memory_id=memory_id, score=-score) for score, memory_id in best[offset:end]]
+            terms = self._frequencies.select_rare_terms(connection, query, min_documents=end) if query.is_approximate else query.terms
+            best = self._search_fts(connection, query, terms, access_filter, end)
+            if len(best) < end and len(terms) < len(query.terms):
+                best = self._search_fts(connection, query, query.terms, access_filter, end)
         best.sort()
-        return [TextHit(memory_id=memory_id, score=-score) for score, memory_id in best[offset:wanted]]
+        return [TextHit(memory_id=memory_id, score=-score) for score, memory_id in best[offset:end]]
 
     def count_matches(self, query: FtsQuery, *, access_filter: AccessFilter, timeout_s: float) -> int:
-        """Return how many documents match; blocks."""
+        """Return the number of matching documents. Blocks."""
         with self._reader(timeout_s) as connection:
             source, values = _build_source(connection, query, query.to_expression(query.terms), access_filter)
-            counted = f"SELECT count(*) FROM {source}"  # noqa: S608 - as above
-            return int(connection.execute(counted, values).fetchone()[0])
+            statement = f"SELECT count(*) FROM {source}"  # noqa: S608 - as above
+            return int(connection.execute(statement, values).fetchone()[0])
 
     def _search_fts(
         self, connection: sqlite3.Connection, query: FtsQuery, terms: Sequence[str], access_filter: AccessFilter, limit: int
     ) -> list[tuple[float, str]]:
-        """Return scores, the lower the better, and memory ids of the best documents: *limit*, or more where they are equals."""
+        """Return (score, memory id) of the best documents; lower scores are better. There may be more than *limit* if scores are equal."""
         if (
             query.is_approximate
             and query.is_unfiltered
@@ -239,7 +237,7 @@ class TextFile:
 
     @property
     def is_cached(self) -> bool:
-        """Tell whether the cache has all that was put; also True of a store that is too small for one."""
+        """True if the cache contains all documents, or the store is too small for a cache."""
         return self._cache is None or self._cache.is_caught_up
 
     def _run_read(self, work: Callable[[sqlite3.Connection], object]) -> None:
@@ -251,7 +249,7 @@ class TextFile:
 
     @contextlib.contextmanager
     def _reader(self, timeout_s: float) -> Generator[sqlite3.Connection]:
-        """Lend a connection to one thread, for one transaction that is interrupted after *timeout_s*."""
+        """Yield a connection for one thread and one transaction, which is interrupted after *timeout_s*."""
         try:
             connection = self._idle.pop()
         except IndexError:
@@ -284,7 +282,7 @@ def _create(connection: sqlite3.Connection) -> None:
     except sqlite3.OperationalError:
         connection.execute("ROLLBACK") if connection.in_transaction else None
         if connection.execute("PRAGMA user_version").fetchone() != (_SCHEMA_VERSION,):
-            raise  # else another process was first
+            raise  # another process created them
 
 
 def _delete_row(connection: sqlite3.Connection, row: tuple[int, str, str, str]) -> None:
@@ -294,7 +292,7 @@ def _delete_row(connection: sqlite3.Connection, row: tuple[int, str, str, str]) 
 
 
 def _context_words(document: IndexDocument) -> str:
-    """Return the words that describe *document*; the one place where it is enriched, never what is stored or shown."""
+    """Return words that describe *document* and are indexed with it. They are never stored or returned."""
     return " ".join(part for part in (document.type, *document.tags, document.org, document.project) if part)
 
 
@@ -320,54 +318,54 @@ def _columns(document: IndexDocument) -> tuple[object, ...]:
 def _search_visible(
     connection: sqlite3.Connection, query: FtsQuery, match: str, access_filter: AccessFilter, limit: int
 ) -> list[tuple[float, str]]:
-    """Find them among those that *access_filter* may see."""
+    """Search the documents that *access_filter* allows."""
     source, values = _build_source(connection, query, match, access_filter)
     scored = f"SELECT fts.rowid AS id, {_SCORE} AS score FROM {source}"  # noqa: S608 - made of this module's words only
     rows = connection.execute(f"{scored} ORDER BY score LIMIT :wanted", {**values, "wanted": limit + 1}).fetchall()
     if len(rows) > limit and rows[limit][1] == rows[limit - 1][1] and not query.is_approximate:
-        # Equals lie on both sides of the border: only their ids tell which of them are in.
+        # Equal scores on both sides of the limit: all of them are needed to order them by id.
         worst = {**values, "worst": rows[limit][1]}
         rows = connection.execute(f"SELECT id, score FROM ({scored}) WHERE score <= :worst", worst).fetchall()  # noqa: S608 - as above
     ids = dict(connection.execute(_IDS, (rows_to_json(row for row, _ in rows),)).fetchall())
-    return [(score, ids[row]) for row, score in rows if row in ids]  # a damaged file may have words of documents that it lost
+    return [(score, ids[row]) for row, score in rows if row in ids]  # a damaged index may have words of missing documents
 
 
 def _search_unfiltered(
     connection: sqlite3.Connection, match: str, access_filter: AccessFilter, limit: int
 ) -> list[tuple[float, str]] | None:
-    """Find them among all by a *match* that says nothing of who may see; None: too few of what was found may be seen."""
-    most = 2 * limit + 50
+    """Search all documents and check access afterwards. *match* has no access conditions. None if too few results are readable."""
+    fetch_count = 2 * limit + 50
     scored = f"SELECT rowid, {_SCORE} AS score FROM fts WHERE fts MATCH ? ORDER BY score LIMIT ?"  # noqa: S608 - as above
-    rows = connection.execute(scored, (match, most)).fetchall()
+    rows = connection.execute(scored, (match, fetch_count)).fetchall()
     ids = filter_visible(connection, (row for row, _ in rows), access_filter, checks_owner=True)
     best = [(score, ids[row]) for row, score in rows if row in ids]
-    return None if len(rows) == most and len(best) < limit else best
+    return None if len(rows) == fetch_count and len(best) < limit else best
 
 
 def _build_source(
     connection: sqlite3.Connection, query: FtsQuery, match: str, access_filter: AccessFilter
 ) -> tuple[str, dict[str, object]]:
-    """Return what follows FROM, and its values. The table is joined only for filters that are not in the full-text index."""
+    """Return the text after FROM and its values. The table is joined only for filters that the full-text index does not cover."""
     at = to_micros(access_filter.at)
     values: dict[str, object] = {"match": match}
     conditions: list[str] = []
     if connection.execute(_HAS_EXPIRED, (access_filter.workspace_id, at)).fetchone()[0]:
         conditions.append(_NOT_EXPIRED)
         values |= {"workspace_id": access_filter.workspace_id, "at": at}
-    more, more_values = column_conditions(access_filter, first_number=len(values))
-    conditions += more
-    values |= more_values
-    named = _name_conditions(access_filter) if query.is_too_wide else {}
-    for condition, value in named.items():
+    column_filters, column_values = column_conditions(access_filter, first_number=len(values))
+    conditions += column_filters
+    values |= column_values
+    name_filters = _name_conditions(access_filter) if query.is_too_wide else {}
+    for condition, value in name_filters.items():
         name = f"v{len(values)}"
         conditions.append(condition.replace("?", f":{name}"))
         values[name] = value
-    source = "fts JOIN document AS d ON d.id = fts.rowid" if more or named else "fts"
+    source = "fts JOIN document AS d ON d.id = fts.rowid" if column_filters or name_filters else "fts"
     return " AND ".join((f"{source} WHERE fts MATCH :match", *conditions)), values
 
 
 def _name_conditions(access_filter: AccessFilter) -> dict[str, object]:
-    """Return the conditions on org and project, for a query that is too wide for tokens."""
+    """Return conditions on org and project for a query with too many spaces."""
     conditions: dict[str, object] = {}
     for column, name, names, scopes in (
         ("org", access_filter.org, access_filter.orgs, ORG_OPTIONAL_SCOPES),
@@ -385,7 +383,7 @@ def _name_conditions(access_filter: AccessFilter) -> dict[str, object]:
 
 def _file_identity(path: Path) -> tuple[int, int] | None:
     try:
-        stat = os.stat(path)  # noqa: PTH116 - asked before each query: a Path's stat costs three times as much
+        stat = os.stat(path)  # noqa: PTH116 - called before each query; Path.stat is three times as slow
     except OSError:
         return None
     return stat.st_dev, stat.st_ino

@@ -1,4 +1,4 @@
-"""Rows of `texts.db` that were found, and which of them *access_filter* may see."""
+"""Filter rows of `texts.db` by access rights."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _IS_OWNED = f"""
   AND (d.memory_scope IN ('{MemoryScope.PROJECT}', '{MemoryScope.SHARED}')
        OR (d.memory_scope = '{MemoryScope.AGENT}' AND d.agent_id = :agent_id)
        OR (d.memory_scope = '{MemoryScope.SESSION}' AND d.session_id = :session_id))
-"""  # made of the scopes' names
+"""  # contains only names of scopes
 
 
 def filter_visible(
     connection: sqlite3.Connection, rows: Iterable[int], access_filter: AccessFilter, *, checks_owner: bool
 ) -> dict[int, str]:
     """
-    Return the memories of those of *rows* that are there and may be seen.
+    Return {row: memory id} of those of *rows* that exist and that *access_filter* allows.
 
     Args:
-        checks_owner: Look at whose they are, too: they were found by words alone.
+        checks_owner: Also check the owner, for rows that were found without access conditions.
     """
     conditions, values = column_conditions(access_filter, first_number=0)
     values |= {
@@ -39,15 +39,15 @@ def filter_visible(
         "session_id": access_filter.session_id,
         "at": to_micros(access_filter.at),
     }
-    asked = " AND ".join((_SELECT + (_IS_OWNED if checks_owner else ""), *conditions))
-    # As one row: for each one more, this thread would give up the interpreter's lock, and wait for it beside a busy server.
-    (answer,) = connection.execute(asked, values).fetchone()
-    found: dict[str, str] = orjson.loads(answer)
-    return {int(row): memory_id for row, memory_id in found.items()}
+    statement = " AND ".join((_SELECT + (_IS_OWNED if checks_owner else ""), *conditions))
+    # One JSON row: fetching several would release the GIL between rows and wait for it on a busy server.
+    (ids_json,) = connection.execute(statement, values).fetchone()
+    memory_ids: dict[str, str] = orjson.loads(ids_json)
+    return {int(row): memory_id for row, memory_id in memory_ids.items()}
 
 
 def column_conditions(access_filter: AccessFilter, *, first_number: int) -> tuple[list[str], dict[str, object]]:
-    """Return the conditions that no token of the full-text index covers, and their values, numbered from *first_number*."""
+    """Return the conditions that the full-text index does not cover, with their values, numbered from *first_number*."""
     filters: dict[str, object] = {
         "d.source =": access_filter.source,
         "d.created_at >=": None if access_filter.since is None else to_micros(access_filter.since),
@@ -60,5 +60,5 @@ def column_conditions(access_filter: AccessFilter, *, first_number: int) -> tupl
 
 
 def rows_to_json(rows: Iterable[int]) -> str:
-    """Return *rows* as JSON, for json_each."""
+    """Return *rows* as JSON for json_each."""
     return orjson.dumps(list(rows)).decode()

@@ -1,4 +1,4 @@
-"""The port `kernel.tracing.Tracer`: where the spans of requests go. `open` picks the engine by its address."""
+"""Engines of `kernel.tracing.Tracer`, which exports spans of requests. `open` selects one by its address."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ NONE = "none"
 _ADDRESS = re.compile(r"https?://[^\s/?#]+(/[^\s?#]*)?")
 
 
-def open(address: str) -> Tracer | None:  # noqa: A001 - what every folder of engines calls it
+def open(address: str) -> Tracer | None:  # noqa: A001 - each engine folder has an `open`
     """
-    Return the tracer that sends to *address*; None for `none`: then nothing is traced, and OpenTelemetry not loaded.
+    Return the tracer that exports to *address*. None for `none`: tracing is off and OpenTelemetry is not imported.
 
     Args:
-        address: `none`, or that of an OTLP receiver over HTTP, such as http://127.0.0.1:4318. Nothing is sent to it yet.
+        address: `none`, or the address of an OTLP receiver over HTTP, such as http://127.0.0.1:4318. It is not contacted yet.
 
     Raises:
-        WrongSettings: It is no such address, or the extra is not installed.
+        WrongSettings: The address is invalid, or the extra is not installed.
     """
     if address == NONE:
         return None

@@ -1,8 +1,8 @@
 """
-Spans over OTLP/HTTP, by OpenTelemetry's own library.
+Export spans over OTLP/HTTP with the OpenTelemetry SDK.
 
-Its provider is ours alone, never the process's: libraries that trace by themselves (the MCP SDK, FastAPI) would else send what they
-know, arguments among it.
+The tracer provider is private and not the global one. Otherwise libraries with their own tracing (the MCP SDK, FastAPI) would export their
+spans too, with arguments of calls in them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rookery.kernel.tracing import AttributeValue
 
 _PATH = "/v1/traces"
 _SEND_TIMEOUT_S = 2.5
-"""One sending, with all that the library tries again: the receiver is near, or it is down. Less than closing may take."""
+"""Timeout of one export with its retries. The receiver is expected nearby. Shorter than `_CLOSE_TIMEOUT_S`."""
 
 _SEND_INTERVAL_MS = 2000
 _CLOSE_TIMEOUT_S = 3.0
@@ -36,7 +36,7 @@ _PROPAGATION = TraceContextTextMapPropagator()
 
 
 class OtlpTracer:
-    """See `kernel.tracing.Tracer`. The library's thread starts with the first span, so that a process may fork before."""
+    """An implementation of `kernel.tracing.Tracer`. The SDK's thread starts with the first span, so a process may fork before that."""
 
     def __init__(self, address: str) -> None:
         base = address.rstrip("/")
@@ -46,22 +46,22 @@ class OtlpTracer:
         self._closed = False
 
     def start_request_span(self, method: str, headers: Iterable[tuple[bytes, bytes]]) -> OtlpSpan:
-        """Begin the span of a request; see `Tracer`."""
+        """Start the span of a request; see `Tracer`."""
         tracer = self._tracer or self._open()
-        above = _parse_parent(headers)
-        span = tracer.start_span(method, above, kind=SpanKind.SERVER, attributes={"http.request.method": method})
-        return OtlpSpan(tracer, span, above or Context())
+        parent = _parse_parent(headers)
+        span = tracer.start_span(method, parent, kind=SpanKind.SERVER, attributes={"http.request.method": method})
+        return OtlpSpan(tracer, span, parent or Context())
 
     async def close(self) -> None:
-        """Send what is left; see `Tracer`."""
+        """Export pending spans; see `Tracer`."""
         provider, self._provider = self._provider, None
         self._closed = True
         if provider is None:
             return
-        # A thread of its own, which ends with the process: the library waits 30 s for a receiver that does not answer.
-        closing = threading.Thread(target=provider.shutdown, name="traces-close", daemon=True)
-        closing.start()
-        await asyncio.to_thread(closing.join, _CLOSE_TIMEOUT_S)
+        # A daemon thread, since the SDK waits up to 30 s for a receiver that does not answer.
+        thread = threading.Thread(target=provider.shutdown, name="traces-close", daemon=True)
+        thread.start()
+        await asyncio.to_thread(thread.join, _CLOSE_TIMEOUT_S)
 
     def _open(self) -> Tracer:
         resource = Resource.create(
@@ -78,17 +78,17 @@ class OtlpTracer:
 
 class OtlpSpan:
     """
-    See `kernel.tracing.Span`.
+    An implementation of `kernel.tracing.Span`.
 
-    It is OpenTelemetry's current span too while it is open, so that the MCP SDK tells every tool server of the trace (`_meta`).
+    While it is open, it is also OpenTelemetry's current span, so the MCP SDK sends the trace to tool servers (`_meta`).
     """
 
-    __slots__ = ("_above", "_context", "_span", "_token", "_tracer")
+    __slots__ = ("_context", "_span", "_token", "_tracer")
 
-    def __init__(self, tracer: Tracer, span: Span, above: Context) -> None:
+    def __init__(self, tracer: Tracer, span: Span, parent: Context) -> None:
         self._tracer = tracer
         self._span = span
-        self._context = set_span_in_context(span, above)
+        self._context = set_span_in_context(span, parent)
         self._token: Token[Context] | None = otel_context.attach(self._context)
 
     @property
@@ -123,12 +123,12 @@ class OtlpSpan:
 
 
 def _parse_parent(headers: Iterable[tuple[bytes, bytes]]) -> Context | None:
-    """Return the trace that the caller began, if its headers name one (W3C trace context)."""
+    """Return the trace context of the caller's headers (W3C Trace Context); None without one."""
     carrier: dict[str, str] = {}
     for name, value in headers:
         if name in {b"traceparent", b"tracestate"}:
             text = value.decode("latin-1")
-            # What a caller puts into tracestate goes on to others: never a key of ours.
+            # tracestate is forwarded to other services, so a value with a key of Rookery is dropped.
             if redact(text) == text:
                 carrier[name.decode("ascii")] = text
     return _PROPAGATION.extract(carrier) if "traceparent" in carrier else None
