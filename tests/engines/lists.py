@@ -24,7 +24,7 @@ def order_in(folder: Path, *, workspace_id: int = 1, model: str = "small/1", dim
     """Order what a large workspace would order by itself."""
     generation = ModelVersion(model=model, dimension=dimension)
     return BuildRequest(
-        database=folder / "vectors.db", folder=folder / "vectors.lists", workspace_id=workspace_id, generation=generation, known_change=0
+        database=folder / "vectors.db", folder=folder / "vectors.lists", workspace_id=workspace_id, model_version=generation, known_change=0
     )
 
 

@@ -219,5 +219,5 @@ async def test_a_full_disk_is_told(url: str, tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(os, "pwrite", nothing)
     async with opened(url, tmp_path) as index:
         await index.put([vectored(name, EAST, memory_scope=MemoryScope.SHARED) for name in "ab"])
-        with pytest.raises(EngineUnavailable, match="no room"):
+        with pytest.raises(EngineUnavailable, match="no disk space"):
             await alike(index, "a")

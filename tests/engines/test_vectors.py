@@ -228,7 +228,7 @@ from tests.engines.conftest import vectored
 async def main():
     index = vectors.open(sys.argv[1], data_dir=Path(sys.argv[2]), model="small/1", dimension=4)
     await index.put([vectored("a"), vectored("b")])
-    await index.drop(1, ["b"])
+    await index.delete(1, ["b"])
     print("stored", flush=True)
     await asyncio.sleep(60)
 

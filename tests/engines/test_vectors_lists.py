@@ -24,7 +24,7 @@ from tests.engines.lists import Open, clustered_vectors, list_now, open_in
 def always_probed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look through lists where all could be scored as well, and through few of them."""
     monkeypatch.setattr("rookery.engines.vectors.ivf_search._EXHAUSTIVE_ROOT_FACTOR", 0)
-    for name in ("_WANTED", "_FILTERED", "_TIMES_LIMIT"):
+    for name in ("_MIN_SCORED_ROWS", "_MIN_FILTERED_ROWS", "_SCORED_PER_RESULT"):
         monkeypatch.setattr(f"rookery.engines.vectors.ivf_search.{name}", 1)
     monkeypatch.setattr("rookery.engines.vectors.ivf_search._MAX_EXHAUSTIVE_ROWS", 0)
 

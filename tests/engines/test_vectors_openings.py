@@ -19,8 +19,8 @@ IDS = [f"m{number:02}" for number in range(40)]
 @pytest.fixture(autouse=True)
 async def large(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a workspace of 40 memories, which is large here, and nobody who has read it."""
-    for module in ("embedded", "shelves"):
-        monkeypatch.setattr(f"rookery.engines.vectors.{module}.EXACT_FLOATS", 30 * 4)
+    for module in ("embedded", "workspace_index"):
+        monkeypatch.setattr(f"rookery.engines.vectors.{module}.MAX_EXACT_FLOATS", 30 * 4)
     monkeypatch.setattr("rookery.engines.vectors.warmup.MAX_WAIT_S", 0.1)
     monkeypatch.setattr("rookery.engines.vectors.embedded._BUILD_POLL_INTERVAL_S", 0.01)
     await opened().put([vectored(memory_id, EAST) for memory_id in IDS] + [vectored("small", NORTH, workspace_id=2)])

@@ -1,4 +1,4 @@
-"""Memories by meaning: the engines of `rookery.memory.ports.VectorIndex`."""
+"""Engines of `memory.ports.VectorIndex`, the vector index of memories."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from rookery.memory.ports import ErasableStore, ModelVersions, VectorComparer, V
 
 
 class VectorEngine(VectorIndex, ModelVersions, VectorComparer, ErasableStore, Protocol):
-    """An engine with its connections and threads."""
+    """A vector engine with its connections and threads."""
 
     async def start(self) -> None:
-        """Connect now, so that what is wrong is known at the start, and get ready in the background; the first use does it otherwise."""
+        """Connect now, so that errors appear at the start, and warm up in the background. Otherwise the first use connects."""
         ...
 
     async def close(self) -> None:
-        """Finish what is being written and let go of everything."""
+        """Finish pending writes and release connections and threads."""
         ...
 
 
-def open(url: str, *, data_dir: Path, model: str, dimension: int) -> VectorEngine:  # noqa: A001 - `vectors.open(url)` is how it reads
+def open(url: str, *, data_dir: Path, model: str, dimension: int) -> VectorEngine:  # noqa: A001 - each engine folder has an `open`
     """
-    Return the engine at *url*, opened at its first use.
+    Return the engine at *url*; it connects at first use.
 
     Args:
-        data_dir: Where the embedded engine has its file.
-        model: Of the embedder: only vectors of it take part in a query (D-54).
-        dimension: Of the embedder.
+        data_dir: Folder of the embedded engine's file.
+        model: Model of the embedder. Queries use only its vectors (D-54).
+        dimension: Dimension of the embedder's vectors.
 
     Raises:
-        WrongSettings: There is no such engine.
+        WrongSettings: No engine has this address.
     """
     scheme = url.partition(":")[0]
     if scheme == "embedded":
         from rookery.engines.vectors.embedded import EmbeddedVectorIndex
 
         return EmbeddedVectorIndex(data_dir / "vectors.db", model=model, dimension=dimension)
-    raise WrongSettings(f"ROOKERY_VECTORS: there is no vector engine for {scheme!r}; use embedded:")
+    raise WrongSettings(f"ROOKERY_VECTORS: unknown vector engine {scheme!r}; use embedded:")

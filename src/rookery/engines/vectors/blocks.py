@@ -1,4 +1,4 @@
-"""Rows of vectors in memory, as they are stored and as one query sees and scores them."""
+"""Blocks of vector rows in memory, and their scores in a query."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ Rows = npt.NDArray[np.intp]
 
 _NEVER_MICROS = np.iinfo(np.int64).max
 _SPAN_ROWS = 4096
-"""A thread's piece of work: about 0.3 ms."""
+"""Rows of one task of a thread; about 0.3 ms."""
 
 _GATHER_COST = 3
-"""Copying a row out before it is scored makes it twice as dear, measured with spans that fit the cache."""
+"""Copying a row before it is scored doubles its cost (measured with spans that fit the CPU cache)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """What is to be known of a memory here, and the number of its entry in `vectors.db`; times are microseconds."""
+    """A memory's vectors and filter columns, with the number of its entry in `vectors.db`. Times are in microseconds."""
 
     change: int
     memory_id: str
@@ -38,7 +38,7 @@ class Point:
 
 
 class Block:
-    """Rows of vectors with their columns. Rows are only ever appended; `mark_dead` replaces the column it changes."""
+    """Rows of vectors with their columns. Rows are only appended. `mark_dead` replaces the column that it changes."""
 
     __slots__ = ("confidence", "created_at", "dead", "earliest_expiry", "expires_at", "group", "ids", "tagset", "vectors")
 
@@ -58,7 +58,7 @@ class Block:
         return len(self.group) - len(self.ids)
 
     def append(self, point: Point, *, group: int, tagset: int) -> None:
-        """Add a row for each vector of *point*; there must be room."""
+        """Add a row for each vector of *point*. The block must have room for them."""
         start = len(self.ids)
         stop = start + len(point.vectors)
         self.vectors[start:stop] = np.frombuffer(b"".join(point.vectors), dtype="<f4").reshape(stop - start, -1)
@@ -72,7 +72,7 @@ class Block:
         self.ids += [point.memory_id] * (stop - start)
 
     def mark_dead(self, rows: list[int]) -> None:
-        """Take *rows* out of every later query; one that runs now goes on seeing them."""
+        """Hide *rows* from later queries. Running queries still see them."""
         self.group = self.group.copy()
         self.group[rows] = DEAD_GROUP
         self.dead += len(rows)
@@ -80,27 +80,27 @@ class Block:
     def compact(self) -> Block:
         """Return a block of the same capacity with the living rows, in order."""
         used = len(self.ids)
-        living = np.flatnonzero(self.group[:used] != DEAD_GROUP)
+        live = np.flatnonzero(self.group[:used] != DEAD_GROUP)
         block = Block(capacity=len(self.group), dimension=self.vectors.shape[1])
-        count = len(living)
-        np.take(self.vectors, living, axis=0, out=block.vectors[:count], mode="clip")
-        block.group[:count] = self.group[living]
-        block.tagset[:count] = self.tagset[living]
-        block.confidence[:count] = self.confidence[living]
-        block.created_at[:count] = self.created_at[living]
-        block.expires_at[:count] = self.expires_at[living]
-        block.ids = [self.ids[row] for row in living.tolist()]
+        count = len(live)
+        np.take(self.vectors, live, axis=0, out=block.vectors[:count], mode="clip")
+        block.group[:count] = self.group[live]
+        block.tagset[:count] = self.tagset[live]
+        block.confidence[:count] = self.confidence[live]
+        block.created_at[:count] = self.created_at[live]
+        block.expires_at[:count] = self.expires_at[live]
+        block.ids = [self.ids[row] for row in live.tolist()]
         block.earliest_expiry = int(block.expires_at[:count].min(initial=_NEVER_MICROS))
         return block
 
     def take_snapshot(self) -> BlockSnapshot:
-        """Return the block as it is now."""
+        """Return a snapshot of the block."""
         return BlockSnapshot(block=self, group=self.group, row_count=len(self.ids), earliest_expiry=self.earliest_expiry)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockSnapshot:
-    """A block as one query sees it."""
+    """The state of a block for one query."""
 
     block: Block
     group: npt.NDArray[np.int32]
@@ -108,15 +108,15 @@ class BlockSnapshot:
     earliest_expiry: int
 
     def iter_spans(self) -> Iterator[RowSpan]:
-        """Cut the page into pieces of work of about one size."""
-        pieces = max(1, round(self.row_count / _SPAN_ROWS))
-        edges = [self.row_count * piece // pieces for piece in range(pieces + 1)]
+        """Split the block into spans of about equal size."""
+        count = max(1, round(self.row_count / _SPAN_ROWS))
+        edges = [self.row_count * number // count for number in range(count + 1)]
         return (RowSpan(block_snapshot=self, start=start, stop=stop) for start, stop in pairwise(edges))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowSpan:
-    """Neighbouring rows of a page."""
+    """Adjacent rows of a block."""
 
     block_snapshot: BlockSnapshot
     start: int
@@ -124,26 +124,26 @@ class RowSpan:
 
     def score(self, vector: Floats, mask: FilterMask) -> ScoredSpan:
         """
-        Score the rows that *mask* lets through; unless it lets few through, by scoring all.
+        Score the rows that *mask* selects. If it selects many, all rows are scored and then filtered.
 
-        `vecdot` takes row by row, so equal vectors score equal wherever they lie (ties are broken by id), unlike a
-        matrix product; and OpenBLAS gives it no threads of its own, which would spin between queries.
+        `vecdot` computes row by row, so equal vectors have equal scores in any position (ties are broken by id), unlike with a matrix
+        product. It also uses no threads of OpenBLAS, which would spin between queries.
         """
-        seen = slice(self.start, self.stop)
+        selection = slice(self.start, self.stop)
         block = self.block_snapshot.block
-        keep: Mask = mask.groups.take(self.block_snapshot.group[seen])
+        keep: Mask = mask.groups.take(self.block_snapshot.group[selection])
         if mask.tagsets is not None:
-            keep &= mask.tagsets.take(block.tagset[seen])
+            keep &= mask.tagsets.take(block.tagset[selection])
         if self.block_snapshot.earliest_expiry <= mask.at:
-            keep &= block.expires_at[seen] > mask.at
+            keep &= block.expires_at[selection] > mask.at
         if mask.since is not None:
-            keep &= block.created_at[seen] >= mask.since
+            keep &= block.created_at[selection] >= mask.since
         if mask.until is not None:
-            keep &= block.created_at[seen] < mask.until
+            keep &= block.created_at[selection] < mask.until
         if mask.min_confidence is not None:
-            keep &= block.confidence[seen] >= mask.min_confidence
+            keep &= block.confidence[selection] >= mask.min_confidence
         rows = np.flatnonzero(keep)
-        span = block.vectors[seen]
+        span = block.vectors[selection]
         if len(rows) == 0:
             scores = NO_SCORES
         elif len(rows) * _GATHER_COST < len(span):
@@ -155,14 +155,14 @@ class RowSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredSpan:
-    """The rows of a span that a query sees, counted from its start, with their scores."""
+    """The visible rows of a span, counted from its start, with their scores."""
 
     span: RowSpan
     scores: Floats
     rows: Rows
 
     def ids(self, places: Rows) -> list[str]:
-        """Return whose rows lie at *places* of `rows`."""
+        """Return the memory ids of *places*, which are indexes into `rows`."""
         ids = self.span.block_snapshot.block.ids
         return [ids[row] for row in (self.rows[places] + self.span.start).tolist()]
 

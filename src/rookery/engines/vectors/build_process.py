@@ -1,4 +1,4 @@
-"""Has the files of large workspaces built, one at a time, each by a process of its own that does not outlive this one."""
+"""Build list files of large workspaces, one at a time, each in a child process."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS
 
 
 def _build_environment() -> dict[str, str]:
-    """Return what the process is told: nothing of Rookery's settings, some of which are secrets."""
+    """Return the environment of the process, without Rookery's settings, since some are secrets."""
     return {name: value for name, value in os.environ.items() if not name.startswith("ROOKERY_")} | dict.fromkeys(_THREAD_VARIABLES, "1")
 
 
 class BuildOutcome(enum.Enum):
-    """How a build ended; what failed was logged."""
+    """The outcome of a build. Failures are logged."""
 
     DONE = enum.auto()
     ELSEWHERE = enum.auto()
@@ -33,15 +33,15 @@ class BuildOutcome(enum.Enum):
 
 
 class BuildProcess:
-    """The process that builds, if there is one. All of it runs on one event loop."""
+    """The build process, if one runs. All calls come from one event loop."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
         self._process: asyncio.subprocess.Process | None = None
         self._is_closed = False
 
-    async def run(self, order: BuildRequest) -> BuildOutcome:
-        """Build what *order* says."""
+    async def run(self, request: BuildRequest) -> BuildOutcome:
+        """Build the file of *request* and return the outcome."""
         async with self._lock:
             if self._is_closed:
                 return BuildOutcome.FAILED
@@ -56,23 +56,23 @@ class BuildProcess:
                     env=_build_environment(),
                 )
             except OSError as error:
-                _log.warning("lists of vectors not built", workspace_id=order.workspace_id, reason=str(error))
+                _log.warning("lists of vectors not built", workspace_id=request.workspace_id, reason=str(error))
                 return BuildOutcome.FAILED
             if process.stdin is None or process.stderr is None:
-                raise RuntimeError("the pipes were asked for")
+                raise RuntimeError("the build process has no pipes")
             try:
-                process.stdin.write(order.to_json_line() + b"\n")
-                said = await process.stderr.read()
+                process.stdin.write(request.to_json_line() + b"\n")
+                output = await process.stderr.read()
                 code = await process.wait()
             finally:
                 await self._end(process)
             if code not in {0, EXIT_BUSY} and not self._is_closed:
-                lines = said.decode(errors="replace").strip().splitlines()
-                _log.warning("lists of vectors not built", workspace_id=order.workspace_id, reason=lines[-1] if lines else f"exit {code}")
+                lines = output.decode(errors="replace").strip().splitlines()
+                _log.warning("lists of vectors not built", workspace_id=request.workspace_id, reason=lines[-1] if lines else f"exit {code}")
             return {0: BuildOutcome.DONE, EXIT_BUSY: BuildOutcome.ELSEWHERE}.get(code, BuildOutcome.FAILED)
 
     async def close(self) -> None:
-        """End the process that builds; what it has not finished is begun anew some other time."""
+        """Stop a running build. It starts again from the beginning at another time."""
         self._is_closed = True
         if self._process is not None:
             await self._end(self._process)

@@ -1,11 +1,11 @@
 """
-The memories of a workspace compared with each other, exactly: a matrix product for each block of what lies in one space (D-52).
+Compare the memories of a workspace exactly, with one matrix product per block of a space (D-52).
 
-A product of two matrices scores many times as many pairs a second as questions one by one, and numpy lets go of the interpreter's
-lock meanwhile. It rounds otherwise than a product of two vectors: what it puts close to the threshold is computed again in doubles.
+A matrix product scores many times more pairs per second than single queries, and numpy releases the GIL meanwhile. It rounds differently
+from a product of two vectors, so similarities near the threshold are computed again in float64.
 
-OpenBLAS gets one thread: its others wait spinning for each other, at the end of each product. Measured at 100,000 memories of 200
-spaces beside other work on two cores: 129 s and 56 s of CPU with two of them, 31 and 10 with one.
+OpenBLAS is limited to one thread, since its threads spin while they wait for each other at the end of a product. Measured at 100,000
+memories of 200 spaces beside other work on two cores: 129 s and 56 s of CPU with two threads, 31 and 10 with one.
 """
 
 from __future__ import annotations
@@ -30,38 +30,38 @@ T = TypeVar("T")
 
 _QUERY_BLOCK_ROWS = 1024
 _BLOCK_ROWS = 2048
-"""At most so many rows against so many: 8 MB of products, and 1.6 GFLOP at 384 dimensions, some hundredths of a second."""
+"""Maximum rows of a product: 8 MB of products, and 1.6 GFLOP at 384 dimensions, some hundredths of a second."""
 
 _PRODUCTS_PER_STEP = 2_000_000
-"""So many products, at least, are a piece of work for a thread: small spaces go together."""
+"""Minimum products of one step in a thread; small spaces are combined."""
 
 _NO_SIMILARITY = -2.0
-"""Less than any similarity."""
+"""Lower than any similarity."""
 
 _MAX_PAIRS = 262_144
-"""More pairs than this are cut down to those that will be told."""
+"""Number of pairs above which they are reduced to the best ones."""
 
 
 class EmbeddedComparison:
-    """A `rookery.memory.ports.Comparing` of a copy; all of it runs on one event loop, a question at a time."""
+    """A `memory.ports.VectorComparison` over a copy of the vectors. All calls come from one event loop, one at a time."""
 
     def __init__(self, matrix: TempMatrix, *, dimension: int, pool: ThreadPoolExecutor) -> None:
         self._matrix = matrix
         self._pool = pool
         self._lock = threading.Lock()
         self._rounding_error = dimension * 2.0**-23
-        """By so much at most a sum of so many floats is wrong, of vectors about as long as one."""
+        """Maximum rounding error of a dot product of *dimension* floats, for vectors of about unit length."""
         self._excluded: npt.NDArray[np.bool_] = np.empty(0, dtype=np.bool_)
         self._is_closed = False
         self._blas_limit = ThreadpoolController().limit(limits=1, user_api="blas")  # pyright: ignore[reportUnknownMemberType] - it has no types
 
     async def fill(self, file: VectorFile, workspace_part: WorkspacePart) -> None:
-        """Make the copy."""
+        """Create the copy."""
         await self._run_steps(self._matrix.fill(file, workspace_part))
         self._excluded = np.zeros(len(self._matrix), dtype=np.bool_)
 
     async def close(self) -> None:
-        """Let go of the copy, once no thread reads it any more."""
+        """Delete the copy once no thread reads it."""
         await asyncio.get_running_loop().run_in_executor(self._pool, self._close)
 
     async def find_similar(self, ids: Collection[str], *, threshold: float, limit: int) -> Mapping[str, Sequence[str]]:
@@ -71,15 +71,15 @@ class EmbeddedComparison:
         self._excluded[self._matrix.get_numbers(ids)] = True
 
     async def _run_steps(self, steps: Generator[None, None, T]) -> T:
-        """Go through *steps*, each in a thread: between two of them the caller may be cancelled."""
+        """Run each of *steps* in a thread. The caller can be cancelled between two steps."""
         loop = asyncio.get_running_loop()
         try:
             while True:
-                end = await loop.run_in_executor(self._pool, partial(self._run_step, steps))
-                if end is not None:
-                    return end[0]
+                result = await loop.run_in_executor(self._pool, partial(self._run_step, steps))
+                if result is not None:
+                    return result[0]
         except OSError as error:
-            raise EngineUnavailable("vectors", f"a copy of the vectors to compare: {error.strerror or error}") from error
+            raise EngineUnavailable("vectors", f"the vectors could not be copied for a comparison: {error.strerror or error}") from error
 
     def _run_step(self, steps: Generator[None, None, T]) -> tuple[T] | None:
         with self._lock:
@@ -98,11 +98,11 @@ class EmbeddedComparison:
             self._blas_limit.restore_original_limits()
 
     def _find_similar(self, ids: Sequence[str], threshold: float, limit: int) -> Generator[None, None, dict[str, list[str]]]:
-        found = dict[str, list[str]]()
+        similar = dict[str, list[str]]()
         products = 0
-        for first, stop, asked in self._matrix.group_by_space(self._matrix.get_numbers(ids)):
-            for piece in self._matrix.split_numbers(asked, max_rows=_QUERY_BLOCK_ROWS):
-                mine, best = self._matrix.read_stack(piece), _BestPairs(limit)
+        for first, stop, numbers in self._matrix.group_by_space(self._matrix.get_numbers(ids)):
+            for batch in self._matrix.split_numbers(numbers, max_rows=_QUERY_BLOCK_ROWS):
+                mine, best = self._matrix.read_stack(batch), _BestPairs(limit)
                 for block in self._matrix.split_numbers(np.arange(first, stop), max_rows=_BLOCK_ROWS):
                     theirs = self._matrix.read_stack(block)
                     best.add(*self._compare_stacks(mine, theirs, threshold, limit))
@@ -110,24 +110,24 @@ class EmbeddedComparison:
                     if products >= _PRODUCTS_PER_STEP:
                         products = 0
                         yield
-                found |= self._names_by_memory(best)
-        return found
+                similar |= self._names_by_memory(best)
+        return similar
 
     def _compare_stacks(self, mine: VectorStack, theirs: VectorStack, threshold: float, limit: int) -> tuple[Longs, Longs, Floats]:
-        """Return who of *mine* is like whom of *theirs*, and how much; at least the *limit* of each that are most so."""
+        """Return pairs above *threshold* as (number of *mine*, number of *theirs*, similarity); at least the best *limit* of each."""
         scores: Floats = np.matmul(mine.vectors, theirs.vectors.T)
         if not theirs.is_single:
             scores = np.maximum.reduceat(scores, theirs.starts, axis=1)
         if not mine.is_single:
             scores = np.maximum.reduceat(scores, mine.starts, axis=0)
         first, width = int(theirs.memory_numbers[0]), scores.shape[1]
-        own = mine.memory_numbers - first
-        inside = np.flatnonzero((own >= 0) & (own < width))
-        scores[inside, own[inside]] = _NO_SIMILARITY
+        own_columns = mine.memory_numbers - first
+        own_rows = np.flatnonzero((own_columns >= 0) & (own_columns < width))
+        scores[own_rows, own_columns[own_rows]] = _NO_SIMILARITY
         hits = scores > threshold - self._rounding_error
-        out = self._excluded[first : first + width]
-        if out.any():
-            hits &= ~out
+        excluded = self._excluded[first : first + width]
+        if excluded.any():
+            hits &= ~excluded
         if np.count_nonzero(hits) > _MAX_PAIRS and width > limit:
             scores[~hits] = _NO_SIMILARITY
             places = np.argpartition(scores, width - limit, axis=1)[:, width - limit :]
@@ -136,24 +136,24 @@ class EmbeddedComparison:
             hits &= chosen
         rows, columns = np.divmod(np.flatnonzero(hits), width)
         values = scores[rows, columns]
-        close = np.flatnonzero(values <= threshold + self._rounding_error)
-        if len(close):
+        borderline = np.flatnonzero(values <= threshold + self._rounding_error)
+        if len(borderline):
             keep = np.ones(len(values), dtype=np.bool_)
-            for at in close.tolist():
-                keep[at] = _max_similarity(mine.get_vectors(int(rows[at])), theirs.get_vectors(int(columns[at]))) > threshold
+            for index in borderline.tolist():
+                keep[index] = _max_similarity(mine.get_vectors(int(rows[index])), theirs.get_vectors(int(columns[index]))) > threshold
             rows, columns, values = rows[keep], columns[keep], values[keep]
         return mine.memory_numbers[rows], theirs.memory_numbers[columns], values
 
     def _names_by_memory(self, best: _BestPairs) -> dict[str, list[str]]:
-        asked, others = best.pairs()
-        told = dict[str, list[str]]()
-        for name, other in zip(self._matrix.get_names(asked), self._matrix.get_names(others), strict=True):
-            told.setdefault(name, []).append(other)
-        return told
+        numbers, others = best.pairs()
+        names = dict[str, list[str]]()
+        for name, other in zip(self._matrix.get_names(numbers), self._matrix.get_names(others), strict=True):
+            names.setdefault(name, []).append(other)
+        return names
 
 
 class _BestPairs:
-    """Pairs of memories that are alike, as many of each as are wanted: the most similar, of equals those of the lowest number."""
+    """Pairs of similar memories, limited to the best *limit* per memory; of equal ones those with the lowest number."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -168,24 +168,24 @@ class _BestPairs:
             self._truncate()
 
     def pairs(self) -> tuple[Longs, Longs]:
-        """Return who is like whom."""
+        """Return (numbers, numbers of their similar memories)."""
         if not self._parts:
             return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
         self._truncate()
-        asked, others, _ = self._parts[0]
-        return asked, others
+        numbers, others, _ = self._parts[0]
+        return numbers, others
 
     def _truncate(self) -> None:
-        asked, others, values = (np.concatenate(each) for each in zip(*self._parts, strict=True))
-        order = np.lexsort((others, -values, asked))
-        asked, others, values = asked[order], others[order], values[order]
-        starts = np.flatnonzero(np.append(True, asked[1:] != asked[:-1]))
-        rank = np.arange(len(asked)) - np.repeat(starts, np.diff(np.append(starts, len(asked))))
+        numbers, others, values = (np.concatenate(parts) for parts in zip(*self._parts, strict=True))
+        order = np.lexsort((others, -values, numbers))
+        numbers, others, values = numbers[order], others[order], values[order]
+        starts = np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1]))
+        rank = np.arange(len(numbers)) - np.repeat(starts, np.diff(np.append(starts, len(numbers))))
         keep = rank < self._limit
-        self._parts = [(asked[keep], others[keep], values[keep])]
+        self._parts = [(numbers[keep], others[keep], values[keep])]
         self._count = len(self._parts[0][0])
 
 
 def _max_similarity(mine: Floats, theirs: Floats) -> float:
-    """Return the similarity of the two most similar of *mine* and *theirs*, in doubles."""
+    """Return the highest similarity between *mine* and *theirs*, in float64."""
     return min(1.0, float((mine.astype(np.float64) @ theirs.astype(np.float64).T).max()))

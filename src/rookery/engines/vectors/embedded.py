@@ -1,10 +1,9 @@
 """
-Search over the rows of a SQLite file: exact, in memory, in a small workspace; in a large one by lists, and exact in what is new.
+Vector search over a SQLite file: exact and in memory in small workspaces, by inverted lists (IVF) in large ones, exact for new rows.
 
-The file is the index; what is in memory follows its change counter, so any number of processes may write it and each sees
-the others' commits at its next query. The lists are a cache beside it, built by a process of its own and mapped (see `sealed`).
-Filters never widen the answer, nor thin it: who sees little has all of it scored.
-Measured with `python -m benchmarks.engines` and `python -m benchmarks.large_store`.
+The file is the index. Memory follows its change counter, so any number of processes can write, and each sees the commits of others at its
+next query. Lists are a cache beside the file, built by a child process and mapped (see `ivf_file`). Filters do not reduce recall: if a
+query sees few rows, all of them are scored. Measured with `python -m benchmarks.engines` and `python -m benchmarks.large_store`.
 """
 
 from __future__ import annotations
@@ -41,32 +40,30 @@ from rookery.memory.ports import ModelVersion, OutdatedWorkspace
 T = TypeVar("T")
 
 _DELETE_BATCH_SIZE = 256
-"""Vectors cleared away in a transaction: a few milliseconds, in which others wait to write."""
+"""Vectors deleted per transaction; blocks other writers for a few milliseconds."""
 
 _LOADER_THREADS = 4
 _MAX_PRELOADED_BYTES = 256 * 1024 * 1024
 _MAX_PRELOADED_WORKSPACES = 64
-"""
-So much is read ahead of the first questions, the largest workspaces first: 100,000 memories are 160 MB and take a second;
-a small workspace is read by its first question in milliseconds.
-"""
+"""Limits of preloading, which starts with the largest workspaces. 100,000 memories have 160 MB and take a second. A small workspace is read
+by its first query in milliseconds."""
 
 _QUERY_THREADS = (os.cpu_count() or 1) + 2
 _HELPER_THREADS = min(7, (os.cpu_count() or 1) - 1)
 _REOPEN_TIMEOUT_S = 30.0
 _BUILD_POLL_INTERVAL_S = 1.0
-"""While another process builds."""
+"""Interval in seconds while another process builds."""
 
 _BUILD_RETRY_DELAY_S = 60.0
-"""After a build that failed, or that another process is at."""
+"""Delay in seconds after a failed build, or one of another process."""
 
 
 class EmbeddedVectorIndex:
     """
-    The `VectorIndex` that needs no server. All of it runs on one event loop.
+    A `VectorIndex` without a server. All calls come from one event loop.
 
-    Deleting the file (with its -wal and -shm) empties the index, also while it is in use. The folder of lists may be deleted at any
-    time; those of a large workspace are then built anew.
+    Deleting the file (with its -wal and -shm) empties the index, also while it is in use. The folder of lists may be deleted at any time;
+    lists of large workspaces are then built again.
     """
 
     def __init__(self, path: Path, *, model: str, dimension: int) -> None:
@@ -94,7 +91,7 @@ class EmbeddedVectorIndex:
         )
 
     async def start(self) -> None:
-        """Open the file now rather than at the first use, and begin to read the largest workspaces."""
+        """Open the file now, and start to preload the largest workspaces."""
         async with self._use_file():
             if self._preload_task is None:
                 self._preload_task = asyncio.create_task(self._preload())
@@ -102,7 +99,7 @@ class EmbeddedVectorIndex:
 
     async def close(self) -> None:
         """Finish writes, then close the file and the threads."""
-        tasks = [self._preload_task, *self._warmups.cancel(), *(shelf.build_task for shelf in self._workspace_indexes.values())]
+        tasks = [self._preload_task, *self._warmups.cancel(), *(index.build_task for index in self._workspace_indexes.values())]
         waiting = [task for task in tasks if task is not None and not task.done()]
         for task in waiting:
             task.cancel()
@@ -115,13 +112,13 @@ class EmbeddedVectorIndex:
 
     @property
     def loaded_rows(self) -> int:
-        """How many rows of vectors are in memory."""
-        return sum(shelf.row_count for shelf in self._workspace_indexes.values())
+        """Number of vector rows in memory."""
+        return sum(index.row_count for index in self._workspace_indexes.values())
 
     @property
     def listed_rows(self) -> int:
-        """How many of them are in lists."""
-        return sum(shelf.listed_row_count for shelf in self._workspace_indexes.values())
+        """Number of these rows in lists."""
+        return sum(index.listed_row_count for index in self._workspace_indexes.values())
 
     async def put(self, items: Sequence[EmbeddedDocument]) -> None:
         for item in items:
@@ -145,13 +142,13 @@ class EmbeddedVectorIndex:
             return await self._run_in_thread(self._query_threads, lambda: file.count(workspace_id))
 
     async def is_ready(self, workspace_id: int) -> bool:
-        shelf = self._workspace_indexes.get(workspace_id)
-        if shelf is not None and shelf.is_loaded:
+        index = self._workspace_indexes.get(workspace_id)
+        if index is not None and index.is_loaded:
             return True
         if workspace_id not in self._warmups:
-            most = MAX_EXACT_FLOATS // self._dimension
+            max_count = MAX_EXACT_FLOATS // self._dimension
             async with self._use_file() as file:
-                if not await self._run_in_thread(self._query_threads, lambda: file.has_more_than(workspace_id, most)):
+                if not await self._run_in_thread(self._query_threads, lambda: file.has_more_than(workspace_id, max_count)):
                     return True
         return await self._warmups.wait_briefly(workspace_id)
 
@@ -159,12 +156,12 @@ class EmbeddedVectorIndex:
         self._validate_vectors([vector])
         query: Floats = np.frombuffer(vector, dtype="<f4")
         async with self._use_file() as file:
-            shelf = await self._get_current_index(file, access_filter.workspace_id)
-            view = shelf.try_snapshot(access_filter)
-            if view is not None:
-                return view.find_nearest(query, limit=limit, helpers=None)
+            index = await self._get_current_index(file, access_filter.workspace_id)
+            snapshot = index.try_snapshot(access_filter)
+            if snapshot is not None:
+                return snapshot.find_nearest(query, limit=limit, helpers=None)
             return await self._run_in_thread(
-                self._query_threads, lambda: shelf.take_snapshot(access_filter).find_nearest(query, limit=limit, helpers=self._helpers)
+                self._query_threads, lambda: index.take_snapshot(access_filter).find_nearest(query, limit=limit, helpers=self._helpers)
             )
 
     async def compute_similarities(self, vector: Vector, *, workspace_id: int, ids: Collection[str]) -> Mapping[str, float]:
@@ -172,8 +169,8 @@ class EmbeddedVectorIndex:
         query: Floats = np.frombuffer(vector, dtype="<f4")
         ids = tuple(ids)
         async with self._use_file() as file:
-            shelf = await self._get_current_index(file, workspace_id)
-            return await self._run_in_thread(self._query_threads, lambda: shelf.compute_similarities(query, ids))
+            index = await self._get_current_index(file, workspace_id)
+            return await self._run_in_thread(self._query_threads, lambda: index.compute_similarities(query, ids))
 
     async def get_vectors(self, workspace_id: int, ids: Collection[str]) -> Mapping[str, tuple[Vector, ...]]:
         ids = tuple(ids)
@@ -184,15 +181,15 @@ class EmbeddedVectorIndex:
     async def open_comparison(
         self, workspace_id: int, *, org: str | None = None, project: str | None = None
     ) -> AsyncGenerator[EmbeddedComparison]:
-        copied = EmbeddedComparison(
+        comparison = EmbeddedComparison(
             TempMatrix(self._path.parent, dimension=self._dimension), dimension=self._dimension, pool=self._query_threads
         )
         try:
             async with self._use_file() as file:
-                await copied.fill(file, WorkspacePart(workspace_id=workspace_id, org=org, project=project))
-            yield copied
+                await comparison.fill(file, WorkspacePart(workspace_id=workspace_id, org=org, project=project))
+            yield comparison
         finally:
-            await copied.close()
+            await comparison.close()
 
     async def get_active_version(self, workspace_id: int) -> ModelVersion | None:
         async with self._use_file() as file:
@@ -206,8 +203,8 @@ class EmbeddedVectorIndex:
         async with self._use_file() as file:
             complete = await self._run_in_thread(self._loader_threads, lambda: file.list_complete(ignored_ids))
             switched = 0
-            for due in complete:
-                switched += await file.writer.submit(partial(file.activate, activation=due))
+            for activation in complete:
+                switched += await file.writer.submit(partial(file.activate, activation=activation))
             return switched
 
     async def delete_retired(self) -> None:
@@ -222,7 +219,7 @@ class EmbeddedVectorIndex:
                         partial(remove_files, self._lists_folder, workspace_id=workspace_id, except_version=self._model_version),
                     )
                 await self._run_in_thread(self._query_threads, partial(self._remove_unused_lists, file, workspace_id))
-                # Without questions nobody else would see that it is time to build them anew.
+                # Without queries nothing else would start a rebuild.
                 if await self._run_in_thread(
                     self._query_threads,
                     partial(are_lists_old, self._lists_folder, workspace_id=workspace_id, model_version=self._model_version),
@@ -230,80 +227,80 @@ class EmbeddedVectorIndex:
                     self._start_build_if_due(await self._get_current_index(file, workspace_id))
 
     async def _preload(self) -> None:
-        """Read what the first questions will need; what fails here, they meet themselves."""
+        """Load what the first queries need. Errors appear in those queries."""
         async with self._use_file() as file:
-            left, listed, unlisted = _MAX_PRELOADED_BYTES, list[int](), list[int]()
+            remaining_bytes, listed, unlisted = _MAX_PRELOADED_BYTES, list[int](), list[int]()
             for workspace_id, vectors in await self._run_in_thread(
                 self._loader_threads, lambda: file.list_largest(limit=_MAX_PRELOADED_WORKSPACES)
             ):
                 if vectors * self._dimension > MAX_EXACT_FLOATS:
                     (listed if self._newest_lists_change(workspace_id) else unlisted).append(workspace_id)
                     continue
-                left -= vectors * self._dimension * 4
-                if left >= 0:
+                remaining_bytes -= vectors * self._dimension * 4
+                if remaining_bytes >= 0:
                     await self._get_current_index(file, workspace_id)
         for workspace_id in (*listed, *unlisted):
             await self._warmups.wait_done(workspace_id)
 
     async def _warm_up(self, workspace_id: int) -> None:
-        """Open a large workspace's lists, which are built first if there are none; only if they cannot be, read all of it."""
+        """Open a large workspace's lists. Build them first if they are missing. If that fails, read all of its vectors."""
         if not await self._open_lists(workspace_id):
-            order = self._build_request(workspace_id, known_change=0)
-            built = await self._build_process.run(order)
-            while built is BuildOutcome.ELSEWHERE:
+            request = self._build_request(workspace_id, known_change=0)
+            outcome = await self._build_process.run(request)
+            while outcome is BuildOutcome.ELSEWHERE:
                 await asyncio.sleep(_BUILD_POLL_INTERVAL_S)
-                built = await self._build_process.run(order)
+                outcome = await self._build_process.run(request)
             await self._open_lists(workspace_id)
         async with self._use_file() as file:
             await self._get_current_index(file, workspace_id)
 
     async def _open_lists(self, workspace_id: int) -> bool:
-        """Have the newest lists taken in by the next question; false: there are none that can be believed."""
+        """Load the newest lists for the next query. Return False if there are no valid ones."""
         async with self._use_file() as file:
-            shelf = self._get_index(workspace_id)
-            is_taken = await self._run_in_thread(self._loader_threads, lambda: shelf.load_lists(file))
-            if is_taken:
-                shelf.change_count = -1
-            return is_taken
+            index = self._get_index(workspace_id)
+            is_loaded = await self._run_in_thread(self._loader_threads, lambda: index.load_lists(file))
+            if is_loaded:
+                index.change_count = -1
+            return is_loaded
 
     def _validate_vectors(self, vectors: Sequence[Vector]) -> None:
         if not vectors:
-            raise ValueError("a memory has at least one vector")
+            raise ValueError("a memory needs at least one vector")
         for vector in vectors:
             if len(vector) != self._dimension * 4:
-                raise ValueError(f"a vector of {len(vector)} bytes, not {self._dimension} floats of 4")
+                raise ValueError(f"a vector has {len(vector)} bytes instead of {self._dimension} floats of 4 bytes")
         if not np.isfinite(np.frombuffer(b"".join(vectors), dtype="<f4")).all():
-            raise ValueError("a vector with a number that is not finite")
+            raise ValueError("a vector contains a number that is not finite")
 
     async def _run_in_thread(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(pool, work)
 
     async def _get_current_index(self, file: VectorFile, workspace_id: int) -> WorkspaceIndex:
-        """Return the workspace's shelf once it holds all that was committed before this call."""
+        """Return the workspace's index with all changes that were committed before this call."""
         version = file.get_version()
         if version != self._version:
             self._version, self._change_count = version, self._change_count + 1
-        age = self._change_count
-        shelf = self._get_index(workspace_id)
-        while shelf.change_count < age:
-            if shelf.update_task is None:
-                shelf.update_task = asyncio.create_task(self._update_index(file, shelf, self._change_count))
-                shelf.update_task.add_done_callback(_retrieve_exception)
-            # One reads for all who wait; that one of them gives up must not stop it for the others.
-            await asyncio.shield(shelf.update_task)
-        return shelf
+        change_count = self._change_count
+        index = self._get_index(workspace_id)
+        while index.change_count < change_count:
+            if index.update_task is None:
+                index.update_task = asyncio.create_task(self._update_index(file, index, self._change_count))
+                index.update_task.add_done_callback(_retrieve_exception)
+            # One update for all waiting callers; a cancelled caller does not cancel it.
+            await asyncio.shield(index.update_task)
+        return index
 
     def _get_index(self, workspace_id: int) -> WorkspaceIndex:
-        shelf = self._workspace_indexes.get(workspace_id)
-        if shelf is None:
-            shelf = self._workspace_indexes[workspace_id] = WorkspaceIndex(workspace_id, self._model_version, self._lists_folder)
-        return shelf
+        index = self._workspace_indexes.get(workspace_id)
+        if index is None:
+            index = self._workspace_indexes[workspace_id] = WorkspaceIndex(workspace_id, self._model_version, self._lists_folder)
+        return index
 
-    async def _update_index(self, file: VectorFile, index: WorkspaceIndex, age: int) -> None:
+    async def _update_index(self, file: VectorFile, index: WorkspaceIndex, change_count: int) -> None:
         self._user_count += 1
         try:
             await self._run_in_thread(self._loader_threads, lambda: index.update(file))
-            index.change_count = age
+            index.change_count = change_count
             self._start_build_if_due(index)
         finally:
             index.update_task = None
@@ -315,7 +312,7 @@ class EmbeddedVectorIndex:
             index.build_task.add_done_callback(_retrieve_exception)
 
     async def _build_lists(self, index: WorkspaceIndex) -> None:
-        """Have lists built, or find them built by another process, and have them taken in beside the queries that go on."""
+        """Build lists, or find those of another process, and load them. Queries continue meanwhile."""
         try:
             if self._newest_lists_change(index.workspace_id) <= index.lists_last_change:
                 await self._build_process.run(self._build_request(index.workspace_id, known_change=index.lists_last_change))
@@ -328,12 +325,12 @@ class EmbeddedVectorIndex:
             index.build_task = None
 
     def _remove_unused_lists(self, file: VectorFile, workspace_id: int) -> None:
-        """Delete the lists of a workspace of which nothing is left."""
+        """Delete the lists of a workspace without vectors."""
         if workspace_id in list_workspaces(self._lists_folder) and not file.has_any(workspace_id):
             remove_files(self._lists_folder, workspace_id=workspace_id)
 
     def _newest_lists_change(self, workspace_id: int) -> int:
-        """Return up to which change the newest lists know; 0: there are none."""
+        """Return the last change that the newest lists contain; 0 without lists."""
         found = list_files(self._lists_folder, workspace_id=workspace_id, model_version=self._model_version)
         return found[0][0] if found else 0
 
@@ -342,13 +339,13 @@ class EmbeddedVectorIndex:
             database=self._path,
             folder=self._lists_folder,
             workspace_id=workspace_id,
-            generation=self._model_version,
+            model_version=self._model_version,
             known_change=known_change,
         )
 
     @contextlib.asynccontextmanager
     async def _use_file(self) -> AsyncGenerator[VectorFile]:
-        """Lend the file, and turn what SQLite complains of into the port's error."""
+        """Yield the open file. Convert SQLite errors to `EngineUnavailable`."""
         try:
             file = self._file
             if file is None or not file.is_in_place:
@@ -378,14 +375,14 @@ class EmbeddedVectorIndex:
             return file
 
     async def _close_deleted(self, file: VectorFile) -> None:
-        """Close a file that was deleted. SQLite must have left it before a new one of that name is opened."""
+        """Close a deleted file. SQLite must release it before a new file of the same name is opened."""
         try:
             async with asyncio.timeout(_REOPEN_TIMEOUT_S):
                 while self._user_count:
                     self._has_no_users.clear()
                     await self._has_no_users.wait()
         except TimeoutError as error:
-            raise EngineUnavailable("vectors", f"{self._path.name} was deleted while in use, and its users do not end") from error
+            raise EngineUnavailable("vectors", f"{self._path.name} was deleted, and queries still use it") from error
         self._file = None
         self._workspace_indexes.clear()
         self._version = None
@@ -407,6 +404,6 @@ class EmbeddedVectorIndex:
 
 
 def _retrieve_exception(task: asyncio.Task[None]) -> None:
-    """Take note of a failure that nobody waits for any more: the next query will meet it itself."""
+    """Retrieve the exception of a task without waiting callers. The error appears in the next query."""
     if not task.cancelled():
         task.exception()

@@ -1,10 +1,9 @@
 """
-Which rows of a slab a query may see, answered with numpy (spec 2.6, D-43).
+Filter the rows of a segment by access rights and search filters, with numpy (spec 2.6, D-43).
 
-A workspace has many memories and few distinct spaces: each distinct combination of org, project, agent, session,
-scope, type and source is a *get_group*, and a row holds its group's number. A query is decided once per group, then
-looked up per row; tags work the same way. `rookery.memory.visibility` is the rule, and this module is tested
-against it.
+A workspace has many memories and few distinct spaces. Each distinct combination of org, project, agent, session, scope, type and source is
+a *group*, and each row stores its group's number. A query evaluates its filters once per group and looks up the result per row. Tags work
+in the same way. `rookery.memory.access_filter` defines the rule, and tests compare both.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ Mask = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.int32]
 
 DEAD_GROUP = 0
-"""The group of rows that no query sees: forgotten or replaced, and not yet compacted."""
+"""Group of rows that no query sees: deleted or replaced, and not compacted yet."""
 
 _NULL_CODE = 0
 _UNKNOWN_CODE = -1
 _INITIAL_GROUPS = 64
 
 ORG, PROJECT, AGENT, SESSION, SCOPE, TYPE, SOURCE = range(7)
-"""The places in a `Space`."""
+"""Positions in a `Space`."""
 
 Space = tuple[str | None, str | None, str | None, str | None, str | None, str | None, str | None]
 """Org, project, agent, session, scope, type and source of a memory."""
@@ -39,12 +38,14 @@ Space = tuple[str | None, str | None, str | None, str | None, str | None, str | 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterMask:
     """
-    A query's filters, ready for rows.
+    The filters of a query, evaluated per group and tag set.
 
     Attributes:
-        groups: For each group: may it be seen? `DEAD_GROUP` never.
-        tagsets: For each set of tags: does it hold all that are asked for? None: none are.
-        at: Microseconds, as the others: a row that expires at or before it is out.
+        groups: Whether each group is visible; False for `DEAD_GROUP`.
+        tagsets: Whether each tag set contains all required tags; None without required tags.
+        at: Time of the query in microseconds. Rows that expire at or before it are hidden.
+        since: Minimum time of creation in microseconds.
+        until: End of the time of creation in microseconds, exclusive.
     """
 
     groups: Mask
@@ -56,7 +57,7 @@ class FilterMask:
 
 
 class ColumnDict:
-    """The dictionaries of one workspace: spaces to groups, tags to sets. They only grow; the caller locks."""
+    """Column dictionaries of one workspace: spaces to groups, tags to tag sets. They only grow. The caller locks them."""
 
     def __init__(self) -> None:
         self._values: tuple[dict[str, int], ...] = tuple({} for _ in range(SOURCE + 1))
@@ -67,11 +68,11 @@ class ColumnDict:
 
     @property
     def entry_count(self) -> int:
-        """How many distinct things are held, to tell when starting anew would save memory."""
+        """Number of entries; shows when a rebuild would save memory."""
         return len(self._groups) + len(self._tagsets)
 
     def get_group(self, space: Space) -> int:
-        """Return the number of *space*, a new one if it was not met before."""
+        """Return the number of *space*. Unknown spaces get the next number."""
         known = self._groups.get(space)
         if known is not None:
             return known
@@ -87,7 +88,7 @@ class ColumnDict:
         return number
 
     def get_tagset(self, tags: tuple[str, ...]) -> int:
-        """Return the number of this set of tags, a new one if it was not met before."""
+        """Return the number of the tag set *tags*. Unknown sets get the next number."""
         known = self._tagsets.get(tags)
         if known is not None:
             return known
@@ -98,15 +99,15 @@ class ColumnDict:
         return number
 
     def list_spaces(self) -> list[Space]:
-        """Return the spaces by their number, from 1 on."""
+        """Return all spaces, ordered by number from 1 on."""
         return list(self._groups)
 
     def list_tagsets(self) -> list[tuple[str, ...]]:
-        """Return the sets of tags by their number, from 0 on."""
+        """Return all tag sets, ordered by number from 0 on."""
         return list(self._tagsets)
 
     def build_mask(self, access_filter: AccessFilter) -> FilterMask:
-        """Decide *access_filter* for every group and set of tags known so far."""
+        """Evaluate *access_filter* for all groups and tag sets."""
         return FilterMask(
             groups=self._visible_groups(access_filter),
             tagsets=self._matching_tagsets(access_filter.facets) if access_filter.tags or access_filter.labels else None,
@@ -124,38 +125,38 @@ class ColumnDict:
         is_shared = scope == self._code(SCOPE, MemoryScope.SHARED)
         private = is_agents | is_sessions
 
-        seen = np.ones(scope.shape, dtype=np.bool_)
-        seen[DEAD_GROUP] = False
-        for place, name, names, outside in (
+        visible = np.ones(scope.shape, dtype=np.bool_)
+        visible[DEAD_GROUP] = False
+        for column, name, names, optional_scopes in (
             (ORG, access_filter.org, access_filter.orgs, private),
             (PROJECT, access_filter.project, access_filter.projects, private | is_shared),
         ):
-            none = (columns[place] == _NULL_CODE) & outside
+            is_missing = (columns[column] == _NULL_CODE) & optional_scopes
             if name is not None:
-                seen &= (columns[place] == self._code(place, name)) | none
+                visible &= (columns[column] == self._code(column, name)) | is_missing
             if names is not None:
-                seen &= np.isin(columns[place], self._codes(place, names)) | none
-        seen &= ~is_agents | (columns[AGENT] == self._code(AGENT, access_filter.agent_id))
-        seen &= ~is_sessions | (columns[SESSION] == self._code(SESSION, access_filter.session_id))
+                visible &= np.isin(columns[column], self._codes(column, names)) | is_missing
+        visible &= ~is_agents | (columns[AGENT] == self._code(AGENT, access_filter.agent_id))
+        visible &= ~is_sessions | (columns[SESSION] == self._code(SESSION, access_filter.session_id))
         if access_filter.scopes is not None:
-            seen &= np.isin(scope, self._codes(SCOPE, access_filter.scopes))
+            visible &= np.isin(scope, self._codes(SCOPE, access_filter.scopes))
         if access_filter.type is not None:
-            seen &= columns[TYPE] == self._code(TYPE, access_filter.type)
+            visible &= columns[TYPE] == self._code(TYPE, access_filter.type)
         if access_filter.source is not None:
-            seen &= columns[SOURCE] == self._code(SOURCE, access_filter.source)
-        return seen
+            visible &= columns[SOURCE] == self._code(SOURCE, access_filter.source)
+        return visible
 
     def _matching_tagsets(self, tags: Collection[str]) -> Mask:
-        found = np.zeros(len(self._tagsets), dtype=np.int32)
+        match_counts = np.zeros(len(self._tagsets), dtype=np.int32)
         for tag in tags:
             holders = self._tagged.get(tag)
             if holders is not None:
-                found[np.array(holders, dtype=np.int64)] += 1
-        return found == len(tags)
+                match_counts[np.array(holders, dtype=np.int64)] += 1
+        return match_counts == len(tags)
 
-    def _code(self, place: int, value: str | None) -> int:
-        # What a query leaves open must match nothing here: a private memory without an owner is nobody's.
-        return _UNKNOWN_CODE if value is None else self._values[place].get(value, _UNKNOWN_CODE)
+    def _code(self, column: int, value: str | None) -> int:
+        # A missing value must match nothing: a private memory without an owner is visible to no query.
+        return _UNKNOWN_CODE if value is None else self._values[column].get(value, _UNKNOWN_CODE)
 
-    def _codes(self, place: int, values: Collection[str]) -> Codes:
-        return np.array([self._code(place, value) for value in values], dtype=np.int32)
+    def _codes(self, column: int, values: Collection[str]) -> Codes:
+        return np.array([self._code(column, value) for value in values], dtype=np.int32)

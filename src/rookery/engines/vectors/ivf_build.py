@@ -1,8 +1,8 @@
 """
-Makes the file of a large workspace's vectors in lists, as a process of its own: `python -m rookery.engines.vectors.ivf_build`.
+Build the list file of a large workspace, as a process of its own: `python -m rookery.engines.vectors.ivf_build`.
 
-So what it takes, a minute and some hundred megabytes for a million rows, is taken from nobody's questions: it has no
-part in the interpreter's lock, less priority and one thread. It ends with who started it, and one at a time works in a folder.
+A build takes a minute and some hundred megabytes for a million rows. A separate process does not slow queries: it has its own GIL, a lower
+priority and one thread. It exits with its parent. One build at a time runs per folder.
 """
 
 from __future__ import annotations
@@ -42,66 +42,66 @@ from rookery.engines.vectors.verify import verify_ivf_file
 from rookery.memory.ports import ModelVersion
 
 EXIT_BUSY = 3
-"""The exit code of one that found another at work."""
+"""Exit code if another process is building."""
 
 _NICE_INCREMENT = 5
 _READ_BATCH_SIZE = 2000
 _WRITE_BATCH_ROWS = 8192
 _MIN_FREE_BYTES = 1024**3
-"""So much of the disk is left free: D-17 refuses writes under half of it."""
+"""Disk space that builds leave free. Writes are rejected below half of it (D-17)."""
 
 _RETRAIN_FACTOR = 2
-"""Centroids serve until there are so many times the rows they were found for."""
+"""Growth or shrinkage of the row count after which centroids are computed again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildRequest:
-    """What to make; *known_change*: up to which change the file that is there already knows, as far as the asker knows."""
+    """A workspace to build. *known_change* is the last change of the list file that the requester has; 0 without one."""
 
     database: Path
     folder: Path
     workspace_id: int
-    generation: ModelVersion
+    model_version: ModelVersion
     known_change: int
 
     def to_json_line(self) -> bytes:
-        """Return it as a line for the process that carries it out."""
+        """Return the request as one line of JSON for the build process."""
         return orjson.dumps(
             {
                 "database": str(self.database),
                 "folder": str(self.folder),
                 "workspace_id": self.workspace_id,
-                "model": self.generation.model,
-                "dimension": self.generation.dimension,
+                "model": self.model_version.model,
+                "dimension": self.model_version.dimension,
                 "known": self.known_change,
             }
         )
 
 
 def main() -> int:
-    """Carry out the order on the first line of stdin, which stays open as long as it is wanted."""
-    words = orjson.loads(sys.stdin.buffer.readline())
+    """Execute the request on the first line of stdin. When stdin closes, the process exits."""
+    request_json = orjson.loads(sys.stdin.buffer.readline())
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     os.nice(_NICE_INCREMENT)
-    order = BuildRequest(
-        database=Path(words["database"]),
-        folder=Path(words["folder"]),
-        workspace_id=words["workspace_id"],
-        generation=ModelVersion(model=words["model"], dimension=words["dimension"]),
-        known_change=words["known"],
+    request = BuildRequest(
+        database=Path(request_json["database"]),
+        folder=Path(request_json["folder"]),
+        workspace_id=request_json["workspace_id"],
+        model_version=ModelVersion(model=request_json["model"], dimension=request_json["dimension"]),
+        known_change=request_json["known"],
     )
-    with lock_folder(order.folder) as is_ours:
+    with lock_folder(request.folder) as is_ours:
         if not is_ours:
             return EXIT_BUSY
-        done = list_files(order.folder, workspace_id=order.workspace_id, model_version=order.generation)
-        if not done or done[0][0] <= order.known_change:
-            build(order)
+        done = list_files(request.folder, workspace_id=request.workspace_id, model_version=request.model_version)
+        if not done or done[0][0] <= request.known_change:
+            build(request)
     return 0
 
 
 @contextlib.contextmanager
 def lock_folder(folder: Path) -> Generator[bool]:
-    """Keep others from building in *folder*; false: another does."""
+    """Lock *folder* against other builds while the block runs. Yield False if another process holds the lock."""
     folder.mkdir(mode=0o700, exist_ok=True)
     with (folder / "building").open("w", encoding="ascii") as lock:
         try:
@@ -112,42 +112,44 @@ def lock_folder(folder: Path) -> Generator[bool]:
             yield True
 
 
-def build(order: BuildRequest) -> None:
-    """Make a file that knows all that is in the database now, from the last one as far as that goes."""
-    for left in order.folder.glob("*.new"):
-        left.unlink(missing_ok=True)
-    file = VectorFile(order.database, model=order.generation.model, dimension=order.generation.dimension)
-    # The size of what is there is the only bound that is known before it is read.
-    needed = order.database.stat().st_size * 2 + _MIN_FREE_BYTES
-    if shutil.disk_usage(order.folder).free < needed:
-        raise OSError(f"{order.folder.name}: {needed:,} bytes of the disk must be free to build")
-    with contextlib.closing(file), tempfile.TemporaryFile(dir=order.folder) as raw:
-        upto = file.get_bounds().last
-        former = _open_previous(order, file)
-        gathering = _RowCollector(order, former, file)
-        for points in _iter_points(file, order.workspace_id, after=0 if former is None else former.last_change, upto=upto):
-            gathering.add(points)
+def build(request: BuildRequest) -> None:
+    """Build a file with all current entries of the database, based on the previous file if it is valid."""
+    for path in request.folder.glob("*.new"):
+        path.unlink(missing_ok=True)
+    file = VectorFile(request.database, model=request.model_version.model, dimension=request.model_version.dimension)
+    # Before reading, the size of the database is the only known upper bound.
+    needed = request.database.stat().st_size * 2 + _MIN_FREE_BYTES
+    if shutil.disk_usage(request.folder).free < needed:
+        raise OSError(f"{request.folder.name}: a build needs {needed:,} bytes of free disk space")
+    with contextlib.closing(file), tempfile.TemporaryFile(dir=request.folder) as raw:
+        last_change = file.get_bounds().last
+        previous = _open_previous(request, file)
+        collector = _RowCollector(request, previous, file)
+        for points in _iter_points(
+            file, request.workspace_id, after=0 if previous is None else previous.last_change, last_change=last_change
+        ):
+            collector.add(points)
             raw.write(b"".join(vector for point in points for vector in point.vectors))
         raw.flush()
-        shape = (gathering.new_row_count, order.generation.dimension)
-        if gathering.row_count:
+        shape = (collector.new_row_count, request.model_version.dimension)
+        if collector.row_count:
             fresh: Floats = (
-                np.memmap(raw, dtype=np.float32, mode="r", shape=shape) if gathering.new_row_count else np.empty(shape, dtype=np.float32)
+                np.memmap(raw, dtype=np.float32, mode="r", shape=shape) if collector.new_row_count else np.empty(shape, dtype=np.float32)
             )
-            gathering.write(fresh, upto)
-        if not file.has_any(order.workspace_id):  # all of it was forgotten meanwhile, and what it had of lists was deleted
-            remove_files(order.folder, workspace_id=order.workspace_id)
-    for each, path in list_files(order.folder, workspace_id=order.workspace_id, model_version=order.generation):
-        if each < upto or not gathering.row_count:
+            collector.write(fresh, last_change)
+        if not file.has_any(request.workspace_id):  # everything was deleted meanwhile, and so were its lists
+            remove_files(request.folder, workspace_id=request.workspace_id)
+    for file_change, path in list_files(request.folder, workspace_id=request.workspace_id, model_version=request.model_version):
+        if file_change < last_change or not collector.row_count:
             path.unlink(missing_ok=True)
 
 
 class _RowCollector:
-    """The rows of the new file: first those of the former one that are still alive, then those that the database has since."""
+    """The rows of a new file: the live rows of the previous one, then those added to the database since."""
 
-    def __init__(self, order: BuildRequest, former: IvfFile | None, file: VectorFile) -> None:
-        self._request = order
-        self._previous = former
+    def __init__(self, request: BuildRequest, previous: IvfFile | None, file: VectorFile) -> None:
+        self._request = request
+        self._previous = previous
         self._columns_dict = ColumnDict()
         self._kept_rows: Longs = np.empty(0, dtype=np.int64)
         self._change = array("q")
@@ -157,18 +159,18 @@ class _RowCollector:
         self._confidence = array("d")
         self._created_at = array("q")
         self._expires_at = array("q")
-        if former is not None:
-            living = file.list_live(order.workspace_id, last_change=former.last_change)
-            self._kept_rows = np.flatnonzero(np.isin(former.columns.change, living))
+        if previous is not None:
+            live = file.list_live(request.workspace_id, last_change=previous.last_change)
+            self._kept_rows = np.flatnonzero(np.isin(previous.columns.change, live))
 
     @property
     def new_row_count(self) -> int:
-        """How many rows the database had."""
+        """Number of rows from the database."""
         return len(self._change)
 
     @property
     def row_count(self) -> int:
-        """How many rows there will be."""
+        """Number of rows of the new file."""
         return len(self._kept_rows) + self.new_row_count
 
     def add(self, points: list[Point]) -> None:
@@ -183,11 +185,11 @@ class _RowCollector:
             self._created_at.extend([point.created_at] * count)
             self._expires_at.extend([NEVER_MICROS if point.expires_at is None else point.expires_at] * count)
 
-    def write(self, fresh: Floats, upto: int) -> None:
-        """Put them in lists and seal them."""
-        columns, kept = self._build_columns(), len(self._kept_rows)
+    def write(self, fresh: Floats, last_change: int) -> None:
+        """Assign the rows to lists and write the file."""
+        columns, kept_count = self._build_columns(), len(self._kept_rows)
         count = len(columns.change)
-        centroids, lists, trained = self._assign_lists(fresh, count)
+        centroids, lists, trained_row_count = self._assign_lists(fresh, count)
         order = np.lexsort((columns.group, lists))
         columns = RowColumns(
             change=columns.change[order],
@@ -203,73 +205,73 @@ class _RowCollector:
 
         def batches() -> Iterator[Floats]:
             for start in range(0, count, _WRITE_BATCH_ROWS):
-                some = order[start : start + _WRITE_BATCH_ROWS]
-                rows = np.empty((len(some), self._request.generation.dimension), dtype=np.float32)
-                old = some < kept
+                batch = order[start : start + _WRITE_BATCH_ROWS]
+                rows = np.empty((len(batch), self._request.model_version.dimension), dtype=np.float32)
+                is_kept = batch < kept_count
                 if self._previous is not None:
-                    rows[old] = self._previous.vectors[self._kept_rows[some[old]]]
-                rows[~old] = fresh[some[~old] - kept]
+                    rows[is_kept] = self._previous.vectors[self._kept_rows[batch[is_kept]]]
+                rows[~is_kept] = fresh[batch[~is_kept] - kept_count]
                 yield rows
 
-        order_of = self._request
+        request = self._request
         write_ivf_file(
-            file_path(order_of.folder, workspace_id=order_of.workspace_id, model_version=order_of.generation, last_change=upto),
+            file_path(request.folder, workspace_id=request.workspace_id, model_version=request.model_version, last_change=last_change),
             columns,
             batches=batches(),
-            dimension=order_of.generation.dimension,
+            dimension=request.model_version.dimension,
             centroids=centroids,
             list_ends=np.cumsum(np.bincount(lists, minlength=len(centroids))).astype(np.int64),
-            last_change=upto,
-            trained_row_count=trained,
-            workspace_id=order_of.workspace_id,
-            model_version=order_of.generation,
+            last_change=last_change,
+            trained_row_count=trained_row_count,
+            workspace_id=request.workspace_id,
+            model_version=request.model_version,
         )
 
     def _assign_lists(self, fresh: Floats, count: int) -> tuple[Floats, npt.NDArray[np.int32], int]:
-        """Return centroids, the list of each row, and how many rows the centroids were found for."""
-        former, kept = self._previous, self._kept_rows
+        """Return the centroids, the list of each row, and the number of rows that the centroids were computed for."""
+        previous, kept_rows = self._previous, self._kept_rows
         if (
-            former is not None
-            and count <= _RETRAIN_FACTOR * former.trained_row_count
-            and count * _RETRAIN_FACTOR >= former.trained_row_count
+            previous is not None
+            and count <= _RETRAIN_FACTOR * previous.trained_row_count
+            and count * _RETRAIN_FACTOR >= previous.trained_row_count
         ):
-            old = np.searchsorted(former.list_ends, kept, side="right").astype(np.int32)
-            return former.centroids, np.concatenate([old, assign_lists(fresh, former.centroids)]), former.trained_row_count
+            kept_lists = np.searchsorted(previous.list_ends, kept_rows, side="right").astype(np.int32)
+            return previous.centroids, np.concatenate([kept_lists, assign_lists(fresh, previous.centroids)]), previous.trained_row_count
         number = choose_list_count(count)
-        dice = np.random.default_rng(number)
-        chosen = np.sort(dice.choice(count, min(count, number * 40), replace=False))
-        sample = fresh[chosen[chosen >= len(kept)] - len(kept)]
-        if former is not None:
-            sample = np.concatenate([former.vectors[kept[chosen[chosen < len(kept)]]], sample])
+        random = np.random.default_rng(number)
+        sampled = np.sort(random.choice(count, min(count, number * 40), replace=False))
+        sample = fresh[sampled[sampled >= len(kept_rows)] - len(kept_rows)]
+        if previous is not None:
+            sample = np.concatenate([previous.vectors[kept_rows[sampled[sampled < len(kept_rows)]]], sample])
         centroids = compute_centroids(sample, count=number)
         lists = assign_lists(fresh, centroids)
-        if former is not None:
-            lists = np.concatenate([assign_lists(former.vectors, centroids)[kept], lists])
+        if previous is not None:
+            lists = np.concatenate([assign_lists(previous.vectors, centroids)[kept_rows], lists])
         return centroids, lists, count
 
     def _build_columns(self) -> RowColumns:
-        """Return what is known of all rows, with groups and sets of tags numbered anew, as those of the former file have lost some."""
+        """Return the columns of all rows, with new numbers of groups and tag sets, since some of the previous file are unused."""
         change = np.array(self._change, dtype=np.int64)
         ids = np.array(self._ids, dtype=np.bytes_) if self._ids else np.empty(0, dtype="S1")
         group, tagset = np.array(self._group, dtype=np.int32), np.array(self._tagset, dtype=np.int32)
         confidence = np.array(self._confidence, dtype=np.float64)
         created_at, expires_at = np.array(self._created_at, dtype=np.int64), np.array(self._expires_at, dtype=np.int64)
-        former = self._previous
-        if former is not None:
-            old, kept = former.columns, self._kept_rows
-            groups, old_group = np.unique(old.group[kept], return_inverse=True)
-            tagsets, old_tagset = np.unique(old.tagset[kept], return_inverse=True)
+        previous = self._previous
+        if previous is not None:
+            old, kept_rows = previous.columns, self._kept_rows
+            groups, old_group = np.unique(old.group[kept_rows], return_inverse=True)
+            tagsets, old_tagset = np.unique(old.tagset[kept_rows], return_inverse=True)
             used_groups: list[int] = groups.tolist()
             used_tagsets: list[int] = tagsets.tolist()
-            now_group = np.array([self._columns_dict.get_group(old.spaces[number - 1]) for number in used_groups], dtype=np.int32)
-            now_tagset = np.array([self._columns_dict.get_tagset(old.tagsets[number]) for number in used_tagsets], dtype=np.int32)
-            change = np.concatenate([old.change[kept], change])
-            ids = np.concatenate([old.ids[kept], ids])
-            group = np.concatenate([now_group[old_group], group])
-            tagset = np.concatenate([now_tagset[old_tagset], tagset])
-            confidence = np.concatenate([old.confidence[kept], confidence])
-            created_at = np.concatenate([old.created_at[kept], created_at])
-            expires_at = np.concatenate([old.expires_at[kept], expires_at])
+            new_groups = np.array([self._columns_dict.get_group(old.spaces[number - 1]) for number in used_groups], dtype=np.int32)
+            new_tagsets = np.array([self._columns_dict.get_tagset(old.tagsets[number]) for number in used_tagsets], dtype=np.int32)
+            change = np.concatenate([old.change[kept_rows], change])
+            ids = np.concatenate([old.ids[kept_rows], ids])
+            group = np.concatenate([new_groups[old_group], group])
+            tagset = np.concatenate([new_tagsets[old_tagset], tagset])
+            confidence = np.concatenate([old.confidence[kept_rows], confidence])
+            created_at = np.concatenate([old.created_at[kept_rows], created_at])
+            expires_at = np.concatenate([old.expires_at[kept_rows], expires_at])
         return RowColumns(
             change=change,
             ids=ids,
@@ -283,31 +285,34 @@ class _RowCollector:
         )
 
 
-def _open_previous(order: BuildRequest, file: VectorFile) -> IvfFile | None:
-    for upto, path in list_files(order.folder, workspace_id=order.workspace_id, model_version=order.generation):
+def _open_previous(request: BuildRequest, file: VectorFile) -> IvfFile | None:
+    for last_change, path in list_files(request.folder, workspace_id=request.workspace_id, model_version=request.model_version):
         with contextlib.suppress(IvfFileError):
-            sealed = IvfFile(path, workspace_id=order.workspace_id, model_version=order.generation)
-            # What is wrong in it would be handed on, file after file.
+            ivf_file = IvfFile(path, workspace_id=request.workspace_id, model_version=request.model_version)
+            # An error in this file would be copied into every later one.
             verify_ivf_file(
-                sealed, file, workspace_id=order.workspace_id, live_changes=file.list_live(order.workspace_id, last_change=upto)
+                ivf_file,
+                file,
+                workspace_id=request.workspace_id,
+                live_changes=file.list_live(request.workspace_id, last_change=last_change),
             )
-            return sealed
+            return ivf_file
     return None
 
 
-def _iter_points(file: VectorFile, workspace_id: int, *, after: int, upto: int) -> Iterator[list[Point]]:
-    """Yield what the database has, but for what came after the beginning."""
+def _iter_points(file: VectorFile, workspace_id: int, *, after: int, last_change: int) -> Iterator[list[Point]]:
+    """Yield the entries between the changes *after* and *last_change*, inclusive."""
     while True:
         changes = file.get_changes(workspace_id, after=after, limit=_READ_BATCH_SIZE)
-        yield [point for point in changes.points if point.change <= upto]
+        yield [point for point in changes.points if point.change <= last_change]
         after = changes.last
-        if changes.is_complete or after >= upto:
+        if changes.is_complete or after >= last_change:
             return
 
 
 def _exit_with_parent() -> None:
-    """Wait for the end of stdin, which is that of whoever wants the file."""
-    while os.read(sys.stdin.fileno(), 4096):  # past Python's own buffer, whose lock an ending interpreter could not take
+    """Exit when stdin closes, which the parent does when it no longer needs the file."""
+    while os.read(sys.stdin.fileno(), 4096):  # without Python's buffer, whose lock an exiting interpreter could not take
         pass
     os._exit(1)
 

@@ -1,9 +1,8 @@
 """
-The file of a large workspace's vectors in lists around centroids: a cache of `vectors.db`, mapped, never changed once it has its name.
+The file format of inverted lists (IVF): vectors of a large workspace around centroids. A mapped, immutable cache of `vectors.db`.
 
-Rows lie in the order of their lists, those of one group together, so that what a query scores lies together. What is needed
-of a row beside its vector has a column each. A file tells up to which change of `vectors.db` it knows; later ones, and
-which of its rows are gone, are kept by whoever opened it.
+Rows are ordered by list and then by group, so that a query reads contiguous rows. Every other field of a row has a column. A file contains
+the changes of `vectors.db` up to a number. Later changes and deletions are tracked by the process that opens it.
 """
 
 from __future__ import annotations
@@ -41,19 +40,19 @@ _PREFIX_BYTES: Final = len(_MAGIC) + 8 + 32
 
 
 class IvfFileError(Exception):
-    """A file that is not what it should be, and why."""
+    """The file is invalid; the message contains the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowColumns:
     """
-    What is known of the rows, in their order, but for their vectors; times are microseconds.
+    Columns of all rows, in order, without the vectors. Times are in microseconds.
 
     Attributes:
-        change: The number of the entry in `vectors.db` that a row is a chunk of.
+        change: Number of the entry in `vectors.db` that the row is a chunk of.
         ids: Memory ids in UTF-8.
-        group: Numbers of *spaces*, from 1 on, as `ColumnDict` gives them.
-        tagset: Numbers of *tagsets*.
+        group: Number of the row's space in *spaces*, from 1 on, as in `ColumnDict`.
+        tagset: Index of the row's tag set in *tagsets*.
     """
 
     change: Longs
@@ -69,16 +68,16 @@ class RowColumns:
 
 class IvfFile:
     """
-    A file, mapped. Raises `IvfFileError`.
+    An open, mapped file. Raises `IvfFileError`.
 
     Attributes:
-        upto: The last change that it knows.
-        made_at_s: When, by the clock of the machine.
-        trained: How many rows there were when the centroids were found.
-        ends: Where each list ends.
-        by_group: Rows in the order of their groups; *group_ends* tells where each ends.
-        by_id: Rows in the order of *keys*, checksums of their ids, which are a tenth as long.
-        earliest_expiry: Of any row; `NEVER_MICROS` if none expires.
+        last_change: Last change that the file contains.
+        made_at_s: Time of creation, by the clock of the machine.
+        trained_row_count: Number of rows for which the centroids were computed.
+        list_ends: End row of each list.
+        by_group: Rows ordered by group; *group_ends* has the end of each group.
+        by_id: Rows ordered by *keys*, which are checksums of memory ids with a tenth of their length.
+        earliest_expiry: Earliest expiry of all rows; `NEVER_MICROS` without one.
     """
 
     def __init__(self, path: Path, *, workspace_id: int, model_version: ModelVersion) -> None:
@@ -91,7 +90,7 @@ class IvfFile:
             raise IvfFileError(str(error)) from error
         header = _read_header(self._mmap)
         if header["of"] != _owner_header(workspace_id, model_version):
-            raise IvfFileError("it is of another workspace or model")
+            raise IvfFileError("it belongs to another workspace or model")
         self._arrays = cast("Mapping[str, tuple[str, list[int], int]]", header["arrays"])
         self._checksums = cast("Mapping[str, int]", header["sums"])
         self.last_change = cast("int", header["upto"])
@@ -112,8 +111,8 @@ class IvfFile:
             confidence=self._read_array("confidence", np.float64),
             created_at=self._read_array("created_at", np.int64),
             expires_at=self._read_array("expires_at", np.int64),
-            spaces=[_to_space(each) for each in cast("list[list[str | None]]", header["spaces"])],
-            tagsets=[tuple(each) for each in cast("list[list[str]]", header["tagsets"])],
+            spaces=[_to_space(values) for values in cast("list[list[str | None]]", header["spaces"])],
+            tagsets=[tuple(values) for values in cast("list[list[str]]", header["tagsets"])],
         )
         self.column_dict = ColumnDict()
         for space in self.columns.spaces:
@@ -125,42 +124,46 @@ class IvfFile:
         return len(self.columns.change)
 
     def prefetch(self) -> None:
-        """Have the system read the file before it is asked for; it takes what memory is free, and gives it back when needed."""
+        """Request the system to read the file in advance. The pages are cached in free memory and released when needed."""
         self._mmap.madvise(mmap.MADV_WILLNEED)
 
     def find_rows(self, memory_ids: Collection[str]) -> dict[str, Ints]:
-        """Return the rows of those of *memory_ids* that it has, dead ones too."""
+        """Return the rows of *memory_ids* by id, including dead ones. Ids without rows are omitted."""
         width = self.columns.ids.dtype.itemsize
-        asked = {name: each for each in memory_ids if len(name := each.encode()) <= width}
-        keys = np.fromiter(map(zlib.crc32, asked), dtype=np.uint32, count=len(asked))
+        ids_by_key = {name: memory_id for memory_id in memory_ids if len(name := memory_id.encode()) <= width}
+        keys = np.fromiter(map(zlib.crc32, ids_by_key), dtype=np.uint32, count=len(ids_by_key))
         firsts, lasts = np.searchsorted(self.keys, keys, side="left"), np.searchsorted(self.keys, keys, side="right")
         counts = lasts - firsts
-        befores = np.cumsum(counts) - counts
-        rows = self.by_id[np.arange(int(counts.sum())) + np.repeat(firsts - befores, counts)]
-        # Of exactly the column's width, as numpy would otherwise widen what it compares with.
-        same = self.columns.ids[rows] == np.repeat(np.array(list(asked), dtype=self.columns.ids.dtype), counts)
-        ends: list[int] = np.cumsum(np.bincount(np.repeat(np.arange(len(asked)), counts)[same], minlength=len(asked))).tolist()
-        rows = rows[same]
+        offsets = np.cumsum(counts) - counts
+        rows = self.by_id[np.arange(int(counts.sum())) + np.repeat(firsts - offsets, counts)]
+        # Use the column's exact width; otherwise numpy would widen the column for the comparison.
+        is_match = self.columns.ids[rows] == np.repeat(np.array(list(ids_by_key), dtype=self.columns.ids.dtype), counts)
+        ends: list[int] = np.cumsum(
+            np.bincount(np.repeat(np.arange(len(ids_by_key)), counts)[is_match], minlength=len(ids_by_key))
+        ).tolist()
+        rows = rows[is_match]
         return {
-            memory_id: rows[first:last] for memory_id, first, last in zip(asked.values(), [0, *ends], ends, strict=False) if last > first
+            memory_id: rows[first:last]
+            for memory_id, first, last in zip(ids_by_key.values(), [0, *ends], ends, strict=False)
+            if last > first
         }
 
     def get_memory_ids(self, rows: Longs | Sequence[int]) -> list[str]:
-        """Return whose they are."""
-        found: list[bytes] = self.columns.ids[rows].tolist()
-        return [each.decode() for each in found]
+        """Return the memory ids of *rows*."""
+        ids: list[bytes] = self.columns.ids[rows].tolist()
+        return [memory_id.decode() for memory_id in ids]
 
     def _read_array(self, name: str, dtype: type[S]) -> npt.NDArray[S]:
         kind, shape, offset = self._arrays[name]
         if not np.issubdtype(np.dtype(kind), dtype):
-            raise IvfFileError(f"its {name} are {kind}")
+            raise IvfFileError(f"its array {name} has the type {kind}")
         try:
             array = cast("npt.NDArray[S]", np.ndarray(shape, dtype=kind, buffer=self._mmap, offset=offset))
         except (TypeError, ValueError) as error:
             raise IvfFileError(str(error)) from error
-        # A wrong number in a column would send a query beyond the end of another one.
+        # A wrong number in a column would let a query read beyond the end of another one.
         if name in self._checksums and zlib.crc32(array.data) != self._checksums[name]:
-            raise IvfFileError(f"its {name} are damaged")
+            raise IvfFileError(f"its array {name} is damaged")
         return array
 
 
@@ -177,7 +180,12 @@ def write_ivf_file(
     workspace_id: int,
     model_version: ModelVersion,
 ) -> None:
-    """Write the file under a name of its own, and give it *path* when it is whole and on the disk. *batches*: the vectors, in order."""
+    """
+    Write the file under a temporary name, sync it to disk and rename it to *path*.
+
+    Args:
+        batches: The vectors of all rows, in order.
+    """
     groups = len(columns.spaces) + 1
     names: list[bytes] = columns.ids.tolist()
     keys = np.fromiter(map(zlib.crc32, names), dtype=np.uint32, count=len(names))
@@ -208,55 +216,55 @@ def write_ivf_file(
         "tagsets": columns.tagsets,
         "sums": {name: zlib.crc32(np.ascontiguousarray(array).data) for name, array in arrays.items()},
     }
-    # Where arrays lie depends on the header's length, which is known once it has places of some length.
-    room = _align(_PREFIX_BYTES + len(orjson.dumps(header)) + 128 * (len(shapes) + 2))
-    places: dict[str, tuple[str, Sequence[int], int]] = {}
-    at = room
+    # The offsets of arrays depend on the header's length, which depends on the offsets' digits; reserve enough for both.
+    start = _align(_PREFIX_BYTES + len(orjson.dumps(header)) + 128 * (len(shapes) + 2))
+    layout: dict[str, tuple[str, Sequence[int], int]] = {}
+    offset = start
     for name, kind, shape in [*shapes, ("vectors", "<f4", (count, dimension))]:
-        places[name] = (kind, shape, at)
-        at = _align(at + int(np.dtype(kind).itemsize * np.prod(shape, dtype=np.int64)))
-    header |= {"arrays": places, "size": at}
-    written = orjson.dumps(header)
+        layout[name] = (kind, shape, offset)
+        offset = _align(offset + int(np.dtype(kind).itemsize * np.prod(shape, dtype=np.int64)))
+    header |= {"arrays": layout, "size": offset}
+    header_bytes = orjson.dumps(header)
     new = path.with_suffix(".new")
     with new.open("wb") as file:
-        file.write(_MAGIC + len(written).to_bytes(8, "little") + hashlib.sha256(written).digest() + written)
+        file.write(_MAGIC + len(header_bytes).to_bytes(8, "little") + hashlib.sha256(header_bytes).digest() + header_bytes)
         for name, array in arrays.items():
-            file.seek(places[name][2])
+            file.seek(layout[name][2])
             file.write(np.ascontiguousarray(array).data)
-        file.seek(places["vectors"][2])
+        file.seek(layout["vectors"][2])
         for batch in batches:
             file.write(np.ascontiguousarray(batch).data)
-        file.truncate(at)
+        file.truncate(offset)
         file.flush()
         os.fsync(file.fileno())
     new.replace(path)
 
 
 def file_path(folder: Path, *, workspace_id: int, model_version: ModelVersion, last_change: int) -> Path:
-    """Return the path of a file that knows the changes up to *last_change*."""
+    """Return the path of a file with the changes up to *last_change*."""
     return folder / f"{_file_prefix(workspace_id, model_version)}{last_change}{SUFFIX}"
 
 
 def list_files(folder: Path, *, workspace_id: int, model_version: ModelVersion) -> list[tuple[int, Path]]:
-    """Return up to which change the files of a workspace know, the newest first."""
+    """Return (last change, path) of each file of a workspace and model, newest first."""
     prefix = _file_prefix(workspace_id, model_version)
     found = list[tuple[int, Path]]()
     for path in folder.glob(f"{prefix}*{SUFFIX}"):
-        upto = path.name.removeprefix(prefix).removesuffix(SUFFIX)
-        if upto.isdecimal():
-            found.append((int(upto), path))
+        last_change = path.name.removeprefix(prefix).removesuffix(SUFFIX)
+        if last_change.isdecimal():
+            found.append((int(last_change), path))
     return sorted(found, reverse=True)
 
 
 def remove_files(folder: Path, *, workspace_id: int, except_version: ModelVersion | None = None) -> None:
-    """Delete the files of a workspace, but for those of one model; who has one open goes on with it."""
+    """Delete the files of a workspace, except those of one model. Open files stay readable for their process."""
     for path in folder.glob(f"{workspace_id}-*{SUFFIX}"):
         if except_version is None or not path.name.startswith(_file_prefix(workspace_id, except_version)):
             path.unlink(missing_ok=True)
 
 
 def list_workspaces(folder: Path) -> set[int]:
-    """Return whose files there are."""
+    """Return the ids of all workspaces with files."""
     owners = (path.name.partition("-")[0] for path in folder.glob(f"*{SUFFIX}"))
     return {int(owner) for owner in owners if owner.isdecimal()}
 
@@ -271,14 +279,14 @@ def _owner_header(workspace_id: int, model_version: ModelVersion) -> list[object
 
 
 def _read_header(mapped: mmap.mmap) -> dict[str, object]:
-    """Return what the file says of itself, once its words are found whole and its size right."""
+    """Return the header, after a check of its digest and of the file's size."""
     length = int.from_bytes(mapped[len(_MAGIC) : len(_MAGIC) + 8], "little")
-    words = mapped[_PREFIX_BYTES : _PREFIX_BYTES + length]
-    if mapped[: len(_MAGIC)] != _MAGIC or hashlib.sha256(words).digest() != mapped[_PREFIX_BYTES - 32 : _PREFIX_BYTES]:
+    header_bytes = mapped[_PREFIX_BYTES : _PREFIX_BYTES + length]
+    if mapped[: len(_MAGIC)] != _MAGIC or hashlib.sha256(header_bytes).digest() != mapped[_PREFIX_BYTES - 32 : _PREFIX_BYTES]:
         raise IvfFileError("it is damaged")
-    header = cast("dict[str, object]", orjson.loads(words))
+    header = cast("dict[str, object]", orjson.loads(header_bytes))
     if header.get("size") != len(mapped):
-        raise IvfFileError("it is not whole")
+        raise IvfFileError("it is incomplete")
     return header
 
 

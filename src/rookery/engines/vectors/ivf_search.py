@@ -1,8 +1,8 @@
 """
-Questions to a sealed file: the lists nearest to a vector are scored, one after the other, until enough of the rows that may be seen were.
+Search an IVF file: score the lists nearest to a vector, one after another, until enough visible rows are scored.
 
-A filter thins nothing: rows that it hides do not count as scored. Where a filter shows no more than would be scored anyway, all
-of what it shows is, and the answer is exact.
+Filters do not reduce recall, since hidden rows do not count as scored. If a filter selects no more rows than would be scored anyway, all of
+them are scored, and the result is exact.
 """
 
 from __future__ import annotations
@@ -26,44 +26,46 @@ _ALIVE_EPOCH = int(np.iinfo(np.int32).max)
 _MIN_SCORED_ROWS = 10_000
 _SCORED_SHARE_DIVISOR = 50
 """
-So many rows, or one of so many, are scored. Measured with `benchmarks.large_store`: of the ten nearest 99.1 % are found at 100,000;
-at a million 96.2 % among 10,000 rows, 96.9 among 16,700, 97.8 among 20,000.
+Minimum number of scored rows, absolute and as a fraction of all rows.
+
+Measured with `benchmarks.large_store`: 99.1 % of the ten nearest are found at 100,000 rows. At a million, 96.2 % with 10,000 scored rows,
+96.9 with 16,700, 97.8 with 20,000.
 """
 
 _MIN_FILTERED_ROWS = 3_000
 """
-At least so many within a filter. It is met by more lists, which reach farther, so that fewer rows in them find as many:
-measured, 98 of 100 among 2,000 where a tenth is seen.
+Minimum number of scored rows with a filter. A filtered search visits more lists, which reach farther, so fewer rows in them find as many:
+98 of 100 with 2,000 rows if a tenth is visible (measured).
 """
 
 _MAX_EXHAUSTIVE_ROWS = 6_000
 _EXHAUSTIVE_ROOT_FACTOR = 16
 """
-Where no more than so many can be seen, or so many times the root of what there is, all of them are scored, wherever they lie:
-to go through the lists that hold a few of them each would cost as much.
+Number of visible rows up to which all of them are scored, absolute and per square root of the number of all rows. Visiting the lists that
+contain a few of them each would cost as much.
 """
 
 _SCORED_PER_RESULT = 16
-"""Who asks for many gets as many times more scored."""
+"""Scored rows per requested result."""
 
 _TASK_ROWS = 4096
-"""What a thread does at a time: half a millisecond."""
+"""Rows of one task of a thread; half a millisecond."""
 
 _GATHER_BATCH_ROWS = 512
-"""Rows copied out before they are scored: they stay in the cache."""
+"""Rows that are copied before they are scored; they stay in the CPU cache."""
 
 _GATHER_COST = 2
-"""Copying a row out makes it about twice as dear as one that is scored where it lies."""
+"""Copying a row before it is scored doubles its cost."""
 
 
 class ColumnSelector(Protocol):
-    """Takes the same rows of any column."""
+    """A function that selects the same rows of any column."""
 
     def __call__(self, column: npt.NDArray[S]) -> npt.NDArray[S]: ...
 
 
 class LiveIvfFile:
-    """A sealed file as one process follows it. The caller locks `delete` and `take_snapshot` against each other."""
+    """An IVF file with the deletions that this process has seen. The caller locks `delete` and `take_snapshot` against each other."""
 
     def __init__(self, file: IvfFile) -> None:
         self.file = file
@@ -75,25 +77,25 @@ class LiveIvfFile:
 
     @property
     def live_count(self) -> int:
-        """How many rows a query may see."""
+        """Number of live rows."""
         return len(self.file) - self.dead
 
     def keep_only(self, changes: Longs) -> None:
-        """Take out all rows but those of *changes*, which are sorted."""
-        own = self.file.columns.change
-        places = np.searchsorted(changes, own)
-        known = np.zeros(len(own), dtype=np.bool_)
-        inside = places < len(changes)
-        known[inside] = changes[places[inside]] == own[inside]
-        self._delete_rows(np.flatnonzero(~known))
+        """Delete all rows except those of *changes*, which are sorted."""
+        file_changes = self.file.columns.change
+        places = np.searchsorted(changes, file_changes)
+        is_kept = np.zeros(len(file_changes), dtype=np.bool_)
+        in_range = places < len(changes)
+        is_kept[in_range] = changes[places[in_range]] == file_changes[in_range]
+        self._delete_rows(np.flatnonzero(~is_kept))
 
     def delete(self, memory_ids: Collection[str]) -> None:
-        """Take *memory_ids* out of every later view; those that are in use go on seeing them."""
+        """Hide *memory_ids* from later snapshots. Existing snapshots still see them."""
         if memory_ids:
             self._delete_all_rows(self.file.find_rows(memory_ids).values())
 
     def take_snapshot(self, access_filter: AccessFilter) -> IvfSnapshot:
-        """Return what a query of *access_filter* sees now."""
+        """Return a snapshot for a query with *access_filter*."""
         return IvfSnapshot(
             file=self.file,
             starts=self._starts,
@@ -104,38 +106,40 @@ class LiveIvfFile:
         )
 
     def compute_similarities(self, vector: Floats, memory_ids: Collection[str]) -> dict[str, float]:
-        """Return the best product of each of *memory_ids* that is here."""
-        there = self.file.find_rows(memory_ids)
-        if not there:
+        """Return the highest dot product of each of *memory_ids* in the file."""
+        rows_by_id = self.file.find_rows(memory_ids)
+        if not rows_by_id:
             return {}
-        rows = np.concatenate(list(there.values()))
-        # All at once: a call of numpy for each costs more than the products do.
+        rows = np.concatenate(list(rows_by_id.values()))
+        # One call for all rows: a numpy call per memory costs more than the products.
         products = np.vecdot(self.file.vectors[rows], vector)
         products[self._deleted_epoch[rows] != _ALIVE_EPOCH] = -np.inf
-        starts = np.cumsum([0, *map(len, there.values())])[:-1]
+        starts = np.cumsum([0, *map(len, rows_by_id.values())])[:-1]
         best: list[float] = np.maximum.reduceat(products, starts).tolist()
-        return {memory_id: clamp_similarity(each) for memory_id, each in zip(there, best, strict=True) if each > -np.inf}
+        return {
+            memory_id: clamp_similarity(similarity) for memory_id, similarity in zip(rows_by_id, best, strict=True) if similarity > -np.inf
+        }
 
     def _delete_all_rows(self, rows: Iterable[Ints]) -> None:
-        each = [one for one in rows if len(one)]
-        if each:
-            self._delete_rows(np.concatenate(each))
+        parts = [part for part in rows if len(part)]
+        if parts:
+            self._delete_rows(np.concatenate(parts))
 
     def _delete_rows(self, rows: Ints | Longs) -> None:
-        fresh = rows[self._deleted_epoch[rows] == _ALIVE_EPOCH]
-        if len(fresh):
+        newly_deleted = rows[self._deleted_epoch[rows] == _ALIVE_EPOCH]
+        if len(newly_deleted):
             self._epoch += 1
-            self._deleted_epoch[fresh] = self._epoch
-            self.dead += len(fresh)
+            self._deleted_epoch[newly_deleted] = self._epoch
+            self.dead += len(newly_deleted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IvfSnapshot:
     """
-    A sealed file at one moment, as far as a query may see it; any thread may use it while rows go on being buried.
+    An IVF file at one moment, for one query. Any thread may use it while rows are deleted.
 
     Attributes:
-        deleted_epoch: In which epoch a row was taken out; None: none was. A row that was in a later one than *epoch* is still seen.
+        deleted_epoch: The epoch in which each row was deleted; None without deletions. Rows deleted after *epoch* are still visible.
     """
 
     file: IvfFile
@@ -146,43 +150,43 @@ class IvfSnapshot:
     mask: FilterMask
 
     def start_search(self, vector: Floats, *, limit: int) -> IvfSearch:
-        """Begin to look for the *limit* rows nearest to *vector*."""
+        """Start a search for the *limit* rows nearest to *vector*."""
         groups = self.mask.groups
         ends = self.file.group_ends
         sizes = np.diff(ends, prepend=0)
-        at_most = int(sizes[groups[: len(sizes)]].sum())
-        share = at_most / max(1, len(self.file))
-        filtered = max(_MIN_FILTERED_ROWS, int(max(_MIN_SCORED_ROWS, len(self.file) // _SCORED_SHARE_DIVISOR) * share**0.5))
-        return IvfSearch(self, vector, max_visible=at_most, min_scored=max(filtered, limit * _SCORED_PER_RESULT))
+        max_visible = int(sizes[groups[: len(sizes)]].sum())
+        share = max_visible / max(1, len(self.file))
+        min_filtered = max(_MIN_FILTERED_ROWS, int(max(_MIN_SCORED_ROWS, len(self.file) // _SCORED_SHARE_DIVISOR) * share**0.5))
+        return IvfSearch(self, vector, max_visible=max_visible, min_scored=max(min_filtered, limit * _SCORED_PER_RESULT))
 
     def list_visible_rows(self) -> Longs:
-        """Return the rows of all groups that may be seen, in order."""
+        """Return the rows of all visible groups, in order."""
         ends = self.file.group_ends
-        seen = np.flatnonzero(self.mask.groups[: len(ends)]).tolist()
-        slices = [self.file.by_group[int(ends[group - 1]) : int(ends[group])] for group in seen]
+        visible = np.flatnonzero(self.mask.groups[: len(ends)]).tolist()
+        slices = [self.file.by_group[int(ends[group - 1]) : int(ends[group])] for group in visible]
         return np.sort(np.concatenate(slices)).astype(np.int64) if slices else np.empty(0, dtype=np.int64)
 
     def compute_visible(self, select: ColumnSelector) -> Mask:
-        """Tell which rows of a *select* of the columns may be seen."""
-        sieve, columns = self.mask, self.file.columns
-        keep: Mask = sieve.groups.take(select(columns.group))
-        if sieve.tagsets is not None:
-            keep &= sieve.tagsets.take(select(columns.tagset))
+        """Return which of the rows that *select* selects are visible."""
+        mask, columns = self.mask, self.file.columns
+        keep: Mask = mask.groups.take(select(columns.group))
+        if mask.tagsets is not None:
+            keep &= mask.tagsets.take(select(columns.tagset))
         if self.deleted_epoch is not None:
             keep &= select(self.deleted_epoch) > self.epoch
-        if self.file.earliest_expiry <= sieve.at:
-            keep &= select(columns.expires_at) > sieve.at
-        if sieve.since is not None:
-            keep &= select(columns.created_at) >= sieve.since
-        if sieve.until is not None:
-            keep &= select(columns.created_at) < sieve.until
-        if sieve.min_confidence is not None:
-            keep &= select(columns.confidence) >= sieve.min_confidence
+        if self.file.earliest_expiry <= mask.at:
+            keep &= select(columns.expires_at) > mask.at
+        if mask.since is not None:
+            keep &= select(columns.created_at) >= mask.since
+        if mask.until is not None:
+            keep &= select(columns.created_at) < mask.until
+        if mask.min_confidence is not None:
+            keep &= select(columns.confidence) >= mask.min_confidence
         return keep
 
 
 class IvfSearch:
-    """What of a file is scored for one question, and how far that has come; one thread's."""
+    """The state of one search in an IVF file. Used by one thread."""
 
     def __init__(self, snapshot: IvfSnapshot, vector: Floats, *, max_visible: int, min_scored: int) -> None:
         self._snapshot = snapshot
@@ -199,14 +203,20 @@ class IvfSearch:
         self._cumulative_sizes: Longs = np.cumsum(self._sizes)
 
     def first_tasks(self) -> list[ListsTask | RowsTask]:
-        """Return what is to be scored at once."""
+        """Return the first tasks."""
         if self._is_exhaustive:
             rows = self._snapshot.list_visible_rows()
-            return [RowsTask(snapshot=self._snapshot, rows=rows[at : at + _TASK_ROWS]) for at in range(0, len(rows), _TASK_ROWS)]
+            return [RowsTask(snapshot=self._snapshot, rows=rows[start : start + _TASK_ROWS]) for start in range(0, len(rows), _TASK_ROWS)]
         return self._next_lists(self._min_scored / self._share)
 
     def next_tasks(self, scored_count: int, *, is_enough: bool) -> list[ListsTask | RowsTask]:
-        """Return what is to be scored next, once *scored_count* rows were; nothing: that was all, or enough."""
+        """
+        Return the tasks of the next round; empty when all lists or enough rows are scored.
+
+        Args:
+            scored_count: Visible rows of the last round.
+            is_enough: There are as many memories as requested.
+        """
         self._scored_count += scored_count
         if self._list_position >= len(self._starts) or (is_enough and self._scored_count * 4 >= self._min_scored * 3):
             return []
@@ -216,87 +226,87 @@ class IvfSearch:
         return self._next_lists(min(4 * rows, rows * max(1.3, self._min_scored / max(1, self._scored_count))))
 
     def _next_lists(self, rows: float) -> list[ListsTask | RowsTask]:
-        """Return the next lists, until those taken hold *rows*."""
-        upto = min(len(self._starts), int(np.searchsorted(self._cumulative_sizes, rows)) + 1)
-        starts, sizes = self._starts[self._list_position : upto].tolist(), self._sizes[self._list_position : upto].tolist()
-        self._list_position = upto
-        pieces: list[ListsTask | RowsTask] = []
-        held: list[tuple[int, int]] = []
+        """Return tasks for the next lists, up to *rows* rows in all rounds."""
+        stop = min(len(self._starts), int(np.searchsorted(self._cumulative_sizes, rows)) + 1)
+        starts, sizes = self._starts[self._list_position : stop].tolist(), self._sizes[self._list_position : stop].tolist()
+        self._list_position = stop
+        tasks: list[ListsTask | RowsTask] = []
+        spans: list[tuple[int, int]] = []
         count = 0
         for start, size in zip(starts, sizes, strict=True):
-            held.append((start, start + size))
+            spans.append((start, start + size))
             count += size
             if count >= _TASK_ROWS:
-                pieces.append(ListsTask(snapshot=self._snapshot, spans=tuple(held)))
-                held, count = [], 0
+                tasks.append(ListsTask(snapshot=self._snapshot, spans=tuple(spans)))
+                spans, count = [], 0
         if count:
-            pieces.append(ListsTask(snapshot=self._snapshot, spans=tuple(held)))
-        return pieces
+            tasks.append(ListsTask(snapshot=self._snapshot, spans=tuple(spans)))
+        return tasks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListsTask:
-    """Some lists as a piece of work: from which row to which."""
+    """A task that scores some lists, given as (start, stop) rows."""
 
     snapshot: IvfSnapshot
     spans: tuple[tuple[int, int], ...]
 
     def score(self, vector: Floats) -> IvfScoredRows:
-        """Score what may be seen of them."""
+        """Score the visible rows."""
         spans = self.spans
 
-        def part(column: npt.NDArray[S]) -> npt.NDArray[S]:
+        def select(column: npt.NDArray[S]) -> npt.NDArray[S]:
             return np.concatenate([column[start:stop] for start, stop in spans])
 
-        seen = np.flatnonzero(self.snapshot.compute_visible(part))
+        visible = np.flatnonzero(self.snapshot.compute_visible(select))
         rows = np.concatenate([np.arange(start, stop) for start, stop in spans])
-        if len(seen) * _GATHER_COST < len(rows):
-            rows = rows[seen]
+        if len(visible) * _GATHER_COST < len(rows):
+            rows = rows[visible]
             return IvfScoredRows(file=self.snapshot.file, rows=rows, scores=_score_rows(self.snapshot.file.vectors, rows, vector))
         vectors = self.snapshot.file.vectors
         scores = np.empty(len(rows), dtype=np.float32)
-        at = 0
+        offset = 0
         for start, stop in spans:
-            np.vecdot(vectors[start:stop], vector, out=scores[at : at + stop - start])
-            at += stop - start
-        if len(seen) < len(rows):
-            rows, scores = rows[seen], scores[seen]
+            np.vecdot(vectors[start:stop], vector, out=scores[offset : offset + stop - start])
+            offset += stop - start
+        if len(visible) < len(rows):
+            rows, scores = rows[visible], scores[visible]
         return IvfScoredRows(file=self.snapshot.file, rows=rows, scores=scores)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsTask:
-    """Rows here and there as a piece of work."""
+    """A task that scores single rows."""
 
     snapshot: IvfSnapshot
     rows: Longs
 
     def score(self, vector: Floats) -> IvfScoredRows:
-        """Score what may be seen of them."""
+        """Score the visible rows."""
 
-        def part(column: npt.NDArray[S]) -> npt.NDArray[S]:
+        def select(column: npt.NDArray[S]) -> npt.NDArray[S]:
             return column[self.rows]
 
-        rows = self.rows[self.snapshot.compute_visible(part)]
+        rows = self.rows[self.snapshot.compute_visible(select)]
         return IvfScoredRows(file=self.snapshot.file, rows=rows, scores=_score_rows(self.snapshot.file.vectors, rows, vector))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IvfScoredRows:
-    """Rows that a query sees, with their scores."""
+    """Visible rows with their scores."""
 
     file: IvfFile
     rows: Longs
     scores: Floats
 
     def ids(self, places: npt.NDArray[np.intp]) -> list[str]:
-        """Return whose rows lie at *places*."""
+        """Return the memory ids of *places*, which are indexes into `rows`."""
         return self.file.get_memory_ids(self.rows[places])
 
 
 def _score_rows(vectors: Floats, rows: Longs, vector: Floats) -> Floats:
     scores = np.empty(len(rows), dtype=np.float32)
     for start in range(0, len(rows), _GATHER_BATCH_ROWS):
-        some = rows[start : start + _GATHER_BATCH_ROWS]
-        np.vecdot(vectors.take(some, axis=0), vector, out=scores[start : start + len(some)])
+        batch = rows[start : start + _GATHER_BATCH_ROWS]
+        np.vecdot(vectors.take(batch, axis=0), vector, out=scores[start : start + len(batch)])
     return scores

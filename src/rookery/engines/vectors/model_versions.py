@@ -1,4 +1,4 @@
-"""Vectors of two models side by side in `vectors.db`: which of them answer, and how the others go (D-54)."""
+"""Vectors of several models in `vectors.db`: which model answers queries, and the deletion of retired ones (D-54)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FROM entry AS o WHERE o.workspace_id = :workspace_id AND o.model = :model AND o.
     WHERE n.workspace_id = o.workspace_id AND n.memory_id = o.memory_id AND n.model = :new_model AND n.dimension = :new_dimension
 )
 """
-# Rebuilding goes in the order of ids, so what is left stands at the end.
+# Embedding runs in the order of ids, so missing ones are at the end.
 _LIST_MISSING = f"SELECT o.memory_id {_MISSING} ORDER BY o.memory_id DESC LIMIT :limit"
 _COUNT_MISSING = f"SELECT count(*) {_MISSING}"
 _RETIRE = """
@@ -41,30 +41,30 @@ _DELETE_RETIRED = "DELETE FROM retired WHERE workspace_id = ? AND model = ? AND 
 
 
 def get_active_version(connection: sqlite3.Connection, workspace_id: int) -> ModelVersion | None:
-    """Return whose vectors answer in the workspace; None: it never had any."""
+    """Return the model that answers queries in the workspace; None if it never had vectors."""
     row = connection.execute(_GET_ACTIVE, (workspace_id,)).fetchone()
     return None if row is None else ModelVersion(model=row[0], dimension=row[1])
 
 
 def activate_first(connection: sqlite3.Connection, workspaces: Iterable[int], ours: ModelVersion) -> None:
-    """Let *ours* answer in those of *workspaces* in which nobody's does."""
-    connection.executemany(_ACTIVATE_FIRST, [(each, ours.model, ours.dimension) for each in workspaces])
+    """Activate *ours* in those of *workspaces* without an active model."""
+    connection.executemany(_ACTIVATE_FIRST, [(workspace_id, ours.model, ours.dimension) for workspace_id in workspaces])
 
 
 def list_outdated(connection: sqlite3.Connection, ours: ModelVersion) -> list[OutdatedWorkspace]:
-    """Return the workspaces in which another model's vectors answer, and how far *ours* are beside them."""
-    found = list[OutdatedWorkspace]()
+    """Return the workspaces in which another model is active, with the progress of *ours*."""
+    outdated = list[OutdatedWorkspace]()
     for workspace_id, model, dimension in connection.execute(_LIST_OUTDATED, (ours.model, ours.dimension)).fetchall():
         theirs = ModelVersion(model=model, dimension=dimension)
         (total,) = connection.execute(_COUNT_ENTRIES, (workspace_id, model, dimension)).fetchone()
-        (left,) = connection.execute(_COUNT_MISSING, _pair_parameters(workspace_id, theirs, ours)).fetchone()
-        found.append(OutdatedWorkspace(workspace_id=workspace_id, active_version=theirs, total=total, pending=left))
-    return found
+        (pending,) = connection.execute(_COUNT_MISSING, _pair_parameters(workspace_id, theirs, ours)).fetchone()
+        outdated.append(OutdatedWorkspace(workspace_id=workspace_id, active_version=theirs, total=total, pending=pending))
+    return outdated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingActivation:
-    """A workspace that may switch: from whose vectors, and whose else lie there, as an earlier change left them when it was given up."""
+    """A workspace that can switch, with its active model and the other models whose vectors it has from earlier switches."""
 
     workspace_id: int
     active_version: ModelVersion
@@ -72,24 +72,26 @@ class PendingActivation:
 
 
 def list_complete(connection: sqlite3.Connection, ours: ModelVersion, *, ignored_ids: Collection[str]) -> list[PendingActivation]:
-    """Return the workspaces that still serve another model's vectors although each memory, except *ignored_ids*, has a vector of *ours*."""
-    found = list[PendingActivation]()
+    """Return the workspaces with another active model in which each memory, except *ignored_ids*, has a vector of *ours*."""
+    complete = list[PendingActivation]()
     for workspace_id, model, dimension in connection.execute(_LIST_OUTDATED, (ours.model, ours.dimension)).fetchall():
         theirs = ModelVersion(model=model, dimension=dimension)
         if connection.execute(_IS_RETIRED, (workspace_id, ours.model, ours.dimension)).fetchone() is not None:
-            continue  # what there is of ours is what we left behind earlier, and is still being cleared away
-        left = connection.execute(_LIST_MISSING, {**_pair_parameters(workspace_id, theirs, ours), "limit": len(ignored_ids) + 1}).fetchall()
-        if all(memory_id in ignored_ids for (memory_id,) in left):
+            continue  # these vectors of *ours* are retired and still being deleted
+        missing = connection.execute(
+            _LIST_MISSING, {**_pair_parameters(workspace_id, theirs, ours), "limit": len(ignored_ids) + 1}
+        ).fetchall()
+        if all(memory_id in ignored_ids for (memory_id,) in missing):
             others = connection.execute(_OTHER_VERSIONS, (workspace_id, ours.model, ours.dimension)).fetchall()
-            named = tuple(ModelVersion(model=other, dimension=width) for other, width in others)
-            found.append(PendingActivation(workspace_id=workspace_id, active_version=theirs, retired_versions=named))
-    return found
+            retired_versions = tuple(ModelVersion(model=other, dimension=width) for other, width in others)
+            complete.append(PendingActivation(workspace_id=workspace_id, active_version=theirs, retired_versions=retired_versions))
+    return complete
 
 
 def activate(connection: sqlite3.Connection, activation: PendingActivation, ours: ModelVersion) -> bool:
-    """Let *ours* answer, within the writer's transaction, and retire all others; false: somebody switched already."""
-    to = (ours.model, ours.dimension, activation.workspace_id, activation.active_version.model, activation.active_version.dimension)
-    if connection.execute(_ACTIVATE, to).rowcount == 0:
+    """Activate *ours* in the writer's transaction and retire all others. Return False if another process has switched already."""
+    parameters = (ours.model, ours.dimension, activation.workspace_id, activation.active_version.model, activation.active_version.dimension)
+    if connection.execute(_ACTIVATE, parameters).rowcount == 0:
         return False
     connection.executemany(_RETIRE, [(activation.workspace_id, other.model, other.dimension) for other in activation.retired_versions])
     return True
@@ -97,19 +99,19 @@ def activate(connection: sqlite3.Connection, activation: PendingActivation, ours
 
 def delete_retired(connection: sqlite3.Connection, *, after: int, limit: int) -> int | None:
     """
-    Take away at most *limit* vectors of a retired model, within the writer's transaction.
+    Delete at most *limit* vectors of a retired model, in the writer's transaction.
 
     Args:
-        after: What the last call returned; 0 before the first.
+        after: Result of the last call; 0 at first.
 
     Returns:
-        Up to which change there are none any more; 0: this model's are gone; None: no model is retired.
+        The change up to which vectors are deleted; 0 when all of this model are; None when no model is retired.
     """
     row = connection.execute(_NEXT_RETIRED).fetchone()
     if row is None:
         return None
-    workspace_id, model, dimension, upto = row
-    changes = connection.execute(_RETIRED_CHANGES, (workspace_id, after, upto, model, dimension, limit)).fetchall()
+    workspace_id, model, dimension, last_change = row
+    changes = connection.execute(_RETIRED_CHANGES, (workspace_id, after, last_change, model, dimension, limit)).fetchall()
     connection.executemany(_DELETE_CHUNKS, changes)
     connection.executemany(_DELETE_ENTRY, changes)
     if len(changes) == limit:

@@ -1,11 +1,11 @@
-"""The tables of `vectors.db`, and how a file of an earlier format comes to have them."""
+"""The tables of `vectors.db`, and the migration of earlier formats."""
 
 from __future__ import annotations
 
 import sqlite3
 
 SCHEMA_VERSION = 2
-"""Of the tables below, in `PRAGMA user_version`."""
+"""Version of the tables below, stored in `PRAGMA user_version`."""
 
 _ENTRY = """
 CREATE TABLE IF NOT EXISTS entry (
@@ -53,10 +53,10 @@ CREATE TABLE IF NOT EXISTS retired (
     PRIMARY KEY (workspace_id, model, dimension)
 ) WITHOUT ROWID;
 """
-"""`serving`: whose vectors answer in a workspace. `retired`: whose are to be cleared away, those up to a change (D-54)."""
+"""`serving`: the active model of each workspace. `retired`: models whose vectors up to a change are deleted (D-54)."""
 
-# Format 1 had one model's vectors of a memory, by a constraint, which SQLite removes with its table only. The changes keep their
-# numbers, and so do the chunks. Which model answers is not known: it was the one that has most.
+# Format 1 had a constraint that allowed vectors of one model per memory. SQLite can remove a constraint only together with its table.
+# Changes and chunks keep their numbers. The active model is not stored: it is the one with the most vectors.
 _MIGRATE_FROM_1 = f"""
 DROP INDEX IF EXISTS entry_by_change;
 DROP INDEX IF EXISTS entry_dropped;
@@ -69,11 +69,16 @@ DROP TABLE entry_1;
 INSERT OR IGNORE INTO serving (workspace_id, model, dimension)
 SELECT workspace_id, model, dimension FROM entry WHERE model IS NOT NULL
 GROUP BY workspace_id, model, dimension ORDER BY workspace_id, count(*) DESC, model;
-"""  # noqa: S608 - of constants
+"""  # noqa: S608 - contains only constants
 
 
 def create_schema(connection: sqlite3.Connection) -> None:
-    """Make what is missing; blocks while another process does. Raises `sqlite3.Error`, also of a format that is newer than ours."""
+    """
+    Create missing tables. Blocks while another process does.
+
+    Raises:
+        sqlite3.Error: The database failed, or its format is newer than `SCHEMA_VERSION`.
+    """
     if _get_version(connection) == SCHEMA_VERSION:
         return
     connection.execute("BEGIN IMMEDIATE")

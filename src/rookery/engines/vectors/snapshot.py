@@ -1,4 +1,4 @@
-"""One query over all the rows of a workspace, wherever they lie: piece by piece, by several threads, and the best of it."""
+"""Score all rows of a workspace for one query, in tasks for several threads, and select the best."""
 
 from __future__ import annotations
 
@@ -16,62 +16,62 @@ from rookery.memory.models import VectorHit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HelperThreads:
-    """Threads that help a query with a large slab, if they have nothing else to do."""
+    """Threads that help a query with a large segment when they are idle."""
 
     pool: ThreadPoolExecutor
     size: int
 
 
 class ScoredRows(Protocol):
-    """Some rows that a query sees, with their scores, wherever they lie."""
+    """Rows with their scores."""
 
     @property
     def scores(self) -> Floats:
-        """One for each row."""
+        """The score of each row."""
         ...
 
     def ids(self, places: Rows) -> list[str]:
-        """Return whose the rows at *places* are."""
+        """Return the memory ids of *places*, which are indexes into the rows."""
         ...
 
 
 class ScoringTask(Protocol):
-    """A piece of work for one thread."""
+    """A task for one thread."""
 
     def score(self, vector: Floats) -> ScoredRows:
-        """Score what may be seen of it."""
+        """Score the visible rows of the task."""
         ...
 
 
 class VectorSearch(Protocol):
-    """What else is scored, a round after the other, until it is enough."""
+    """A search in rounds, until enough rows are scored."""
 
     def first_tasks(self) -> Sequence[ScoringTask]:
-        """Return what is to be scored at once."""
+        """Return the tasks of the first round."""
         ...
 
     def next_tasks(self, scored_count: int, *, is_enough: bool) -> Sequence[ScoringTask]:
         """
-        Return what is to be scored next; nothing: that was all, or will do.
+        Return the tasks of the next round; empty when the search is complete.
 
         Args:
-            scored_count: How many rows of the last round were seen.
-            is_enough: They are as many memories as were asked for.
+            scored_count: Visible rows of the last round.
+            is_enough: There are as many memories as requested.
         """
         ...
 
 
 class SearchableSnapshot(Protocol):
-    """Rows elsewhere, as a query may see them."""
+    """Rows of another source at one moment."""
 
     def start_search(self, vector: Floats, *, limit: int) -> VectorSearch:
-        """Begin to look for the *limit* rows nearest to *vector*."""
+        """Start a search for the *limit* rows nearest to *vector*."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _MaskedSpan:
-    """A span that knows what may be seen."""
+    """A span with the filters of the query."""
 
     span: RowSpan
     mask: FilterMask
@@ -83,10 +83,10 @@ class _MaskedSpan:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkspaceSnapshot:
     """
-    A slab at one moment, as far as a query may see it; any thread may use it while the slab goes on changing.
+    A segment at one moment, for one query. Any thread may use it while the segment changes.
 
     Attributes:
-        ivf_snapshot: What the slab only has the news of.
+        ivf_snapshot: Older rows in an IVF file, of which the segment has only the later changes.
     """
 
     blocks: tuple[BlockSnapshot, ...]
@@ -94,36 +94,36 @@ class WorkspaceSnapshot:
     ivf_snapshot: SearchableSnapshot | None = None
 
     def find_nearest(self, vector: Floats, *, limit: int, helpers: HelperThreads | None) -> list[VectorHit]:
-        """Return at most *limit* memories by their best row, most similar first, ties by id."""
-        pieces: list[ScoringTask] = [_MaskedSpan(span=span, mask=self.mask) for page in self.blocks for span in page.iter_spans()]
+        """Return at most *limit* memories by their best row, most similar first, ties ordered by id."""
+        tasks: list[ScoringTask] = [_MaskedSpan(span=span, mask=self.mask) for block in self.blocks for span in block.iter_spans()]
         if self.ivf_snapshot is None:
-            best = _select_best(_score_tasks(pieces, vector, helpers), limit)
+            best = _select_best(_score_tasks(tasks, vector, helpers), limit)
         else:
             search = self.ivf_snapshot.start_search(vector, limit=limit)
-            scored = _score_tasks(pieces, vector, helpers)
-            pieces, best = list(search.first_tasks()), {}
-            while pieces:
-                fresh = _score_tasks(pieces, vector, None)  # too small for help: what is saved is lost to the interpreter's lock
-                scored += fresh
+            scored = _score_tasks(tasks, vector, helpers)
+            tasks, best = list(search.first_tasks()), {}
+            while tasks:
+                new = _score_tasks(tasks, vector, None)  # too small for helper threads: the GIL costs what they save
+                scored += new
                 best = _select_best(scored, limit)
-                pieces = list(search.next_tasks(sum(len(one.scores) for one in fresh), is_enough=len(best) >= limit))
+                tasks = list(search.next_tasks(sum(len(part.scores) for part in new), is_enough=len(best) >= limit))
             best = best or _select_best(scored, limit)
         order = sorted(best.items(), key=lambda item: (-item[1], item[0]))
         return [VectorHit(memory_id=memory_id, similarity=clamp_similarity(score)) for memory_id, score in order[:limit]]
 
 
 def _score_tasks(tasks: Sequence[ScoringTask], vector: Floats, helpers: HelperThreads | None) -> list[ScoredRows]:
-    """Score *tasks* in this thread, and in others as far as they come to it; numpy releases the interpreter's lock."""
-    todo = list(tasks)
+    """Score *tasks* in this thread and in idle helper threads. numpy releases the GIL."""
+    pending = list(tasks)
     done: list[ScoredRows] = []
 
     def work() -> None:
         while True:
             try:
-                piece = todo.pop()
+                task = pending.pop()
             except IndexError:
                 return
-            done.append(piece.score(vector))
+            done.append(task.score(vector))
 
     helping = [helpers.pool.submit(work) for _ in range(min(helpers.size, len(tasks) - 1))] if helpers else []
     work()
@@ -134,30 +134,30 @@ def _score_tasks(tasks: Sequence[ScoringTask], vector: Floats, helpers: HelperTh
 
 
 def _select_best(scored: Sequence[ScoredRows], limit: int) -> dict[str, float]:
-    """Return the best score of at least *limit* memories, the best among them, or of all that there are."""
-    scores = np.concatenate([one.scores for one in scored]) if scored else NO_SCORES
-    wanted = limit
-    while wanted < len(scores):
-        cutoff = np.partition(scores, -wanted)[-wanted]
+    """Return the best scores of memories: at least *limit*, the best among them, or all."""
+    scores = np.concatenate([part.scores for part in scored]) if scored else NO_SCORES
+    row_count = limit
+    while row_count < len(scores):
+        cutoff = np.partition(scores, -row_count)[-row_count]
         best = _best_above(scored, cutoff)
         if len(best) >= limit:
             return best
-        wanted *= 4  # some memories took several places with their chunks
+        row_count *= 4  # some memories have several rows among the best
     return _best_above(scored, np.float32(-np.inf))
 
 
 def _best_above(scored: Sequence[ScoredRows], cutoff: np.float32) -> dict[str, float]:
     best: dict[str, float] = {}
-    for one in scored:
-        places = np.flatnonzero(one.scores >= cutoff)
+    for part in scored:
+        places = np.flatnonzero(part.scores >= cutoff)
         if len(places) == 0:
             continue
-        for memory_id, score in zip(one.ids(places), one.scores[places].tolist(), strict=True):
+        for memory_id, score in zip(part.ids(places), part.scores[places].tolist(), strict=True):
             if score > best.get(memory_id, -2.0):
                 best[memory_id] = score
     return best
 
 
 def clamp_similarity(similarity: float) -> float:
-    """Return what rounding left a little above 1 as 1."""
+    """Limit rounding errors: return a value from -1 to 1."""
     return max(-1.0, min(1.0, similarity))

@@ -1,10 +1,9 @@
 """
-`vectors.db`: a row per memory and model with what queries filter by, a row per chunk with its vector, and a counter of changes.
+`vectors.db`: a row per memory and model with its filter columns, a row per chunk with its vector, and a change counter.
 
-Each write of a memory takes the next number of the counter and replaces the earlier row, so whoever remembers the
-last number it saw finds what changed since with one range of an index. A memory that was dropped leaves a row
-without anything but its id; old ones of these are cleared away, and `floor` tells up to which number.
-Of two models, each reads and replaces its own rows alone; both lose a memory that is dropped.
+Each write of a memory takes the next number of the counter and replaces the previous row. A process that remembers the last number it read
+finds later changes with one index range. A deleted memory leaves a tombstone row with its id. Old tombstones are deleted, and `floor` has
+the number up to which. Each model reads and replaces its own rows only; a deletion removes the rows of all models.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ from rookery.memory.models import EmbeddedDocument
 from rookery.memory.ports import ModelVersion, OutdatedWorkspace
 
 _MAX_TOMBSTONES = 65_536
-"""A process that missed more changes than this reads the workspace anew."""
+"""Maximum number of tombstones. A process that missed more changes reads the workspace again."""
 
 _WATCH_BUSY_TIMEOUT_S = 0.05
 _SET_SMALL_CACHE = "PRAGMA cache_size = -256"
-"""KiB: rows are read once, into the slab; SQLite's own 2 MB a connection would hold what is never asked for again."""
+"""KiB. Rows are read once, into the segment; SQLite's default of 2 MB per connection would cache rows that are not read again."""
 
 _MAX_IDLE_READERS = 8
 
 _LIVE_BATCH_ROWS = 8192
-"""Numbers read in a millisecond or two, for which the interpreter's lock is held."""
+"""Numbers per query; one or two milliseconds in which the GIL is held."""
 
 _FIND_ALL = "SELECT change FROM entry WHERE workspace_id = ? AND memory_id = ?"
 _FIND_OWN = _FIND_ALL + " AND model = ? AND dimension = ?"
@@ -97,7 +96,7 @@ _COUNT = "SELECT count(*) FROM entry WHERE workspace_id = ? AND model = ? AND di
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeBounds:
-    """Up to *floor*, drops are no longer told; *last* is the newest change of any workspace."""
+    """*floor*: change up to which tombstones are deleted. *last*: the newest change of any workspace."""
 
     floor: int
     last: int
@@ -105,7 +104,7 @@ class ChangeBounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkspacePart:
-    """Of a workspace that *org* and that *project*, exactly; None: any."""
+    """The part of a workspace with exactly this org and project; None for any."""
 
     workspace_id: int
     org: str | None
@@ -113,18 +112,18 @@ class WorkspacePart:
 
 
 EntrySpace = tuple[int, str, tuple[str | None, ...], int]
-"""An entry's change, its memory, that one's space (org, project, agent, session, scope, type), and how many chunks it has."""
+"""An entry: its change, memory id, space (org, project, agent, session, scope, type) and number of chunks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorChanges:
     """
-    What happened to a workspace's memories, in the order of the counter.
+    Changes of a workspace's memories, in the order of the counter.
 
     Attributes:
-        last: The number of the last change; the one asked after, when there was none.
-        is_complete: Whether nothing was left for a next call.
-        deleted_ids: Memories that are gone.
+        last: Number of the last change; without changes, the number that was passed in.
+        is_complete: No later changes are left.
+        deleted_ids: Memories that were deleted.
     """
 
     last: int
@@ -134,7 +133,7 @@ class VectorChanges:
 
 
 class VectorFile:
-    """The file, opened. Raises `sqlite3.Error`."""
+    """An open `vectors.db`. Methods raise `sqlite3.Error`."""
 
     def __init__(self, path: Path, *, model: str, dimension: int) -> None:
         self._path = path
@@ -148,7 +147,7 @@ class VectorFile:
         self.writer = SqliteWriter(self._connect, name="vectors")
 
     def open(self) -> None:
-        """Create what is missing and begin to watch; blocks."""
+        """Create the file and its tables if they are missing, and start to watch it. Blocks."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -159,7 +158,7 @@ class VectorFile:
         self._identity = _file_identity(self._path)
 
     def close(self) -> None:
-        """Finish what is being written and close; blocks."""
+        """Finish pending writes and close. Blocks."""
         self._is_closed = True
         self.writer.close()
         if self._watch is not None:
@@ -170,14 +169,14 @@ class VectorFile:
 
     @property
     def is_in_place(self) -> bool:
-        """Tell whether the path still leads to this file: somebody may have deleted it to begin anew."""
+        """True if the path still refers to the open file. Users may delete it to start with an empty index."""
         return _file_identity(self._path) == self._identity
 
     def get_version(self) -> int:
         """
-        Return a number that differs from the last one if any process committed meanwhile.
+        Return a number that changes with every commit of any process.
 
-        About 5 µs; for one thread.
+        Takes about 5 µs. For one thread only.
         """
         if self._watch is None:
             raise sqlite3.ProgrammingError("vectors.db is closed")
@@ -185,13 +184,13 @@ class VectorFile:
         return int(version)
 
     def get_bounds(self) -> ChangeBounds:
-        """Return from where to where the changes reach."""
+        """Return the range of known changes."""
         with self._reader() as connection:
             floor, last = connection.execute(_BOUNDS).fetchone()
         return ChangeBounds(floor=floor, last=last)
 
     def get_changes(self, workspace_id: int, *, after: int, limit: int) -> VectorChanges:
-        """Return at most *limit* changes of the workspace that follow the change *after*."""
+        """Return at most *limit* changes of the workspace after the change *after*."""
         parameters = {
             "workspace_id": workspace_id,
             "after": after,
@@ -201,7 +200,7 @@ class VectorFile:
         }
         with self._reader() as connection:
             rows = connection.execute(_CHANGES, parameters).fetchall()
-        forgotten: list[str] = []
+        deleted_ids: list[str] = []
         points: list[Point] = []
         last, count = after, 0
         for change, group in itertools.groupby(rows, key=lambda row: row[0]):
@@ -209,7 +208,7 @@ class VectorFile:
             _, memory_id, *space, tags, confidence, created_at, expires_at, vector = chunks[0]
             last, count = int(change), count + 1
             if vector is None:
-                forgotten.append(memory_id)
+                deleted_ids.append(memory_id)
                 continue
             org, project, agent_id, session_id, scope, type_, source = space
             points.append(
@@ -224,10 +223,10 @@ class VectorFile:
                     vectors=tuple(self._validate_vector(chunk[-1]) for chunk in chunks),
                 )
             )
-        return VectorChanges(last=last, is_complete=count < limit, deleted_ids=tuple(forgotten), points=tuple(points))
+        return VectorChanges(last=last, is_complete=count < limit, deleted_ids=tuple(deleted_ids), points=tuple(points))
 
     def list_live(self, workspace_id: int, *, last_change: int) -> npt.NDArray[np.int64]:
-        """Return the numbers of the entries up to *last_change* that are still there, in order; 0.4 µs each."""
+        """Return the numbers of the live entries up to *last_change*, in order; 0.4 µs each."""
         parts = [np.empty(0, dtype=np.int64)]
         after = 0
         with self._reader() as connection:
@@ -240,13 +239,13 @@ class VectorFile:
                 after = rows[-1][0]
 
     def get_entry(self, workspace_id: int, change: int) -> tuple[str, tuple[bytes, ...]] | None:
-        """Return whose an entry of this model is, and its vectors; None: there is none, or no more."""
+        """Return the memory id and vectors of a live entry of this model; None if there is no such entry."""
         with self._reader() as connection:
             rows = connection.execute(_ENTRY, (change, workspace_id, self._model, self._dimension)).fetchall()
         return (rows[0][0], tuple(self._validate_vector(vector) for _, vector in rows)) if rows else None
 
     def list_spaces(self, workspace_part: WorkspacePart, *, after: int, limit: int) -> list[EntrySpace]:
-        """Return the next entries of this model after a change, with the space of each and how many vectors it has."""
+        """Return the next entries of this model after the change *after*."""
         parameters = {
             "workspace_id": workspace_part.workspace_id,
             "org": workspace_part.org,
@@ -260,28 +259,28 @@ class VectorFile:
             return [(change, name, tuple(space), chunks) for change, name, *space, chunks in connection.execute(_SPACES, parameters)]
 
     def get_vectors_by_change(self, changes: Sequence[int]) -> list[tuple[int, int, bytes]]:
-        """Return the vectors of those of *get_changes* that are still there, in no order, each after its change and its place."""
+        """Return (change, ordinal, vector) of the live entries among *changes*, in no order."""
         with self._reader() as connection:
             rows = connection.execute(_VECTORS, (orjson.dumps(changes).decode(),)).fetchall()
         return [(change, ordinal, self._validate_vector(vector)) for change, ordinal, vector in rows]
 
     def count(self, workspace_id: int) -> int:
-        """Return how many memories of the workspace have vectors of this model."""
+        """Return the number of memories of the workspace with vectors of this model."""
         with self._reader() as connection:
             return int(connection.execute(_COUNT, (workspace_id, self._model, self._dimension)).fetchone()[0])
 
     def has_more_than(self, workspace_id: int, count: int) -> bool:
-        """Tell whether more memories of the workspace have vectors of this model; a millisecond or two for 30,000."""
+        """Return whether more than *count* memories have vectors of this model; a millisecond or two for 30,000."""
         with self._reader() as connection:
             return bool(connection.execute(_HAS_OVER, (workspace_id, self._model, self._dimension, count)).fetchone()[0])
 
     def has_any(self, workspace_id: int) -> bool:
-        """Tell whether any memory of the workspace has vectors, of whichever model."""
+        """Return whether the workspace has vectors of any model."""
         with self._reader() as connection:
             return bool(connection.execute(_HAS_ANY, (workspace_id,)).fetchone()[0])
 
     def get_vectors(self, workspace_id: int, ids: Collection[str]) -> dict[str, tuple[bytes, ...]]:
-        """Return the vectors of this model of those of *ids* that have some, in the order of their chunks."""
+        """Return the vectors of *ids* of this model, in the order of their chunks. Ids without vectors are omitted."""
         found = dict[str, tuple[bytes, ...]]()
         with self._reader() as connection:
             for memory_id in ids:
@@ -291,32 +290,32 @@ class VectorFile:
         return found
 
     def list_largest(self, *, limit: int) -> list[tuple[int, int]]:
-        """Return the workspaces with the most vectors of this model, and how many."""
+        """Return (workspace, number of vectors) of the workspaces with the most vectors of this model."""
         with self._reader() as connection:
             return connection.execute(_LARGEST, (self._model, self._dimension, limit)).fetchall()
 
     def get_active_version(self, workspace_id: int) -> ModelVersion | None:
-        """Return whose vectors answer in the workspace; about 10 µs, for one thread, as `get_version`."""
+        """Return the model that answers queries in the workspace. Takes about 10 µs; for the thread of `get_version` only."""
         if self._watch is None:
             raise sqlite3.ProgrammingError("vectors.db is closed")
         return model_versions.get_active_version(self._watch, workspace_id)
 
     def list_outdated(self) -> list[OutdatedWorkspace]:
-        """Return the workspaces in which another model's vectors answer."""
+        """Return the workspaces in which another model is active."""
         with self._reader() as connection:
             return model_versions.list_outdated(connection, self._model_version)
 
     def list_complete(self, ignored_ids: Collection[str]) -> list[PendingActivation]:
-        """Return those of them in which this model's could."""
+        """Return those of them in which this model is complete."""
         with self._reader() as connection:
             return model_versions.list_complete(connection, self._model_version, ignored_ids=ignored_ids)
 
     def activate(self, connection: sqlite3.Connection, activation: PendingActivation) -> bool:
-        """Let this model's answer, within the writer's transaction."""
+        """Activate this model, in the writer's transaction."""
         return model_versions.activate(connection, activation, self._model_version)
 
     def put(self, connection: sqlite3.Connection, items: Sequence[EmbeddedDocument]) -> None:
-        """Write *items* within the writer's transaction."""
+        """Write *items* in the writer's transaction."""
         activate_first(connection, {item.document.workspace_id for item in items}, self._model_version)
         for item in items:
             document = item.document
@@ -346,7 +345,7 @@ class VectorFile:
             connection.executemany(_INSERT_CHUNK, [(change, ordinal, vector) for ordinal, vector in enumerate(item.vectors)])
 
     def delete(self, connection: sqlite3.Connection, workspace_id: int, ids: Collection[str]) -> None:
-        """Take *ids* out within the writer's transaction, leaving word of it for the other processes."""
+        """Delete *ids* in the writer's transaction, and leave tombstones for other processes."""
         last: int | None = None
         for memory_id in ids:
             if _delete_entries(connection, _FIND_ALL, (workspace_id, memory_id)):
@@ -361,7 +360,7 @@ class VectorFile:
 
     @contextlib.contextmanager
     def _reader(self) -> Generator[sqlite3.Connection]:
-        """Lend a connection to one thread."""
+        """Yield a connection for one thread."""
         try:
             connection = self._idle.pop()
         except IndexError:
@@ -379,13 +378,13 @@ class VectorFile:
 
     def _validate_vector(self, vector: bytes) -> bytes:
         if len(vector) != self._dimension * 4:
-            raise sqlite3.DatabaseError(f"a vector of {len(vector)} bytes")
+            raise sqlite3.DatabaseError(f"a vector has {len(vector)} bytes instead of {self._dimension * 4}")
         return vector
 
 
-def _delete_entries(connection: sqlite3.Connection, find: str, which: tuple[int | str, ...]) -> bool:
-    """Delete what *find* finds; tell whether that was anything."""
-    rows = connection.execute(find, which).fetchall()
+def _delete_entries(connection: sqlite3.Connection, find: str, parameters: tuple[int | str, ...]) -> bool:
+    """Delete the rows that *find* selects. Return whether there were any."""
+    rows = connection.execute(find, parameters).fetchall()
     for row in rows:
         connection.execute(_DELETE_CHUNKS, row)
         connection.execute(_DELETE_ENTRY, row)
@@ -398,7 +397,7 @@ def _parse_tags(text: str) -> tuple[str, ...]:
 
 def _file_identity(path: Path) -> tuple[int, int] | None:
     try:
-        stat = os.stat(path)  # noqa: PTH116 - asked before each query: a Path's stat costs three times as much
+        stat = os.stat(path)  # noqa: PTH116 - called before each query; Path.stat is three times as slow
     except OSError:
         return None
     return stat.st_dev, stat.st_ino

@@ -1,4 +1,4 @@
-"""What one process has of a workspace: the lists of a sealed file, if it is large, and a slab of what is newer than that."""
+"""The in-memory index of one workspace: lists of an IVF file, if it is large, and a segment with newer rows."""
 
 from __future__ import annotations
 
@@ -24,27 +24,28 @@ from rookery.memory.ports import ModelVersion
 _log = structlog.stdlib.get_logger("rookery.vectors")
 
 _MAX_INLINE_ROWS = 2000
-"""So many rows are scored (0.13 ms) about as fast as another thread is woken to do it (0.05 to 0.1 ms)."""
+"""Rows that are scored (0.13 ms) about as fast as another thread is woken (0.05 to 0.1 ms)."""
 
 _CHANGES_PER_READ = 512
-"""Changes read at once: about a megabyte."""
+"""Changes per read; about a megabyte."""
 
 MAX_EXACT_FLOATS = 32_768 * 384
-"""A slab of so many is scored whole in 2 to 4 ms; above, lists are built."""
+"""Size above which lists are built. A segment of this size is scored in 2 to 4 ms."""
 
 _MAX_NEW_FLOATS = 16_384 * 384
 _NEW_SHARE_DIVISOR = 32
-"""Beside lists the slab may have so many, or one of so many, before they are built anew: a millisecond or two for a query."""
+"""Limits of the segment beside lists, absolute and as a fraction of the lists, above which lists are built again; one or two milliseconds
+of a query."""
 
 _DEAD_SHARE_DIVISOR = 4
 
 _MAX_DEAD_AGE_S = 24 * 3600.0
-"""At the latest so long after it was forgotten a memory leaves the lists too: older ones with any such are built anew."""
+"""Maximum age of lists that contain deleted memories. Older ones are built again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _IndexState:
-    """Up to the change *last_change*."""
+    """The state up to the change *last_change*."""
 
     segment: Segment
     ivf_file: LiveIvfFile | None
@@ -53,10 +54,10 @@ class _IndexState:
 
 class WorkspaceIndex:
     """
-    A workspace's vectors and how far they have followed the file.
+    A workspace's vectors, up to a change of the file.
 
     Attributes:
-        age: Of the index's changes when it last followed; the loop's alone, as *update_task* and *build_task* are.
+        change_count: The engine's change counter at the last update. Used by the event loop only, as *update_task* and *build_task* are.
     """
 
     def __init__(self, workspace_id: int, model_version: ModelVersion, folder: Path) -> None:
@@ -72,7 +73,7 @@ class WorkspaceIndex:
         self._is_loaded = False
 
     def update(self, file: VectorFile) -> None:
-        """Read what changed; blocks. One thread at a time; queries go on meanwhile, with what they may see already."""
+        """Read changes of the file. Blocks. Call it from one thread at a time; queries continue with the previous state."""
         bounds = file.get_bounds()
         next_, self._next_state = self._next_state, None
         if next_ is not None and next_.last_change >= bounds.floor:
@@ -89,9 +90,9 @@ class WorkspaceIndex:
 
     def load_lists(self, file: VectorFile) -> bool:
         """
-        Open the newest file and read what is newer than that, for the next `update` to go on from; blocks, but nobody else.
+        Open the newest list file and read later changes, for the next `update`. Blocks this thread only.
 
-        Returns False if there is none that holds what the database does.
+        Return False if there is no valid file.
         """
         bounds = file.get_bounds()
         state = self._open_newest(file, bounds)
@@ -100,59 +101,59 @@ class WorkspaceIndex:
         return state is not None
 
     def _apply_changes(self, file: VectorFile, state: _IndexState, bounds: ChangeBounds) -> _IndexState:
-        slab, attached, seen = state.segment, state.ivf_file, state.last_change
+        segment, ivf_file, last_change = state.segment, state.ivf_file, state.last_change
         while True:
-            changes = file.get_changes(self.workspace_id, after=seen, limit=_CHANGES_PER_READ)
-            seen = changes.last
+            changes = file.get_changes(self.workspace_id, after=last_change, limit=_CHANGES_PER_READ)
+            last_change = changes.last
             if changes.deleted_ids or changes.points:
                 with self._lock:
-                    if attached is not None:
-                        attached.delete([*changes.deleted_ids, *(point.memory_id for point in changes.points)])
-                    slab.apply(deleted_ids=changes.deleted_ids, points=changes.points)
+                    if ivf_file is not None:
+                        ivf_file.delete([*changes.deleted_ids, *(point.memory_id for point in changes.points)])
+                    segment.apply(deleted_ids=changes.deleted_ids, points=changes.points)
             if changes.is_complete:
-                return _IndexState(segment=slab, ivf_file=attached, last_change=max(seen, bounds.last))
+                return _IndexState(segment=segment, ivf_file=ivf_file, last_change=max(last_change, bounds.last))
 
     @property
     def is_loaded(self) -> bool:
-        """Tell whether it ever followed: what came since is soon read."""
+        """True after the first update; later changes are read fast."""
         return self._is_loaded
 
     @property
     def row_count(self) -> int:
-        """How many rows there are to be seen."""
+        """Number of live rows."""
         state = self._state
-        attached = state.ivf_file
-        return state.segment.row_count + (0 if attached is None else attached.live_count)
+        ivf_file = state.ivf_file
+        return state.segment.row_count + (0 if ivf_file is None else ivf_file.live_count)
 
     @property
     def listed_row_count(self) -> int:
-        """How many of them are in lists."""
-        attached = self._state.ivf_file
-        return 0 if attached is None else attached.live_count
+        """Number of live rows in lists."""
+        ivf_file = self._state.ivf_file
+        return 0 if ivf_file is None else ivf_file.live_count
 
     @property
     def lists_last_change(self) -> int:
-        """Up to which change the lists know; 0 without lists."""
-        attached = self._state.ivf_file
-        return 0 if attached is None else attached.file.last_change
+        """Last change that the lists contain; 0 without lists."""
+        ivf_file = self._state.ivf_file
+        return 0 if ivf_file is None else ivf_file.file.last_change
 
     @property
     def needs_lists(self) -> bool:
-        """Tell whether it is time to build them, or to build them anew."""
+        """True if lists should be built, or built again."""
         state = self._state
-        news, attached = state.segment.row_count * self._model_version.dimension, state.ivf_file
-        if attached is None:
-            return news > MAX_EXACT_FLOATS
-        if attached.dead and _is_expired(attached.file.made_at_s):
+        new_floats, ivf_file = state.segment.row_count * self._model_version.dimension, state.ivf_file
+        if ivf_file is None:
+            return new_floats > MAX_EXACT_FLOATS
+        if ivf_file.dead and _is_expired(ivf_file.file.made_at_s):
             return True
-        size = len(attached.file)
+        size = len(ivf_file.file)
         return (
-            news > max(_MAX_NEW_FLOATS, size * self._model_version.dimension // _NEW_SHARE_DIVISOR)
-            or attached.dead * _DEAD_SHARE_DIVISOR > size
+            new_floats > max(_MAX_NEW_FLOATS, size * self._model_version.dimension // _NEW_SHARE_DIVISOR)
+            or ivf_file.dead * _DEAD_SHARE_DIVISOR > size
         )
 
     def try_snapshot(self, access_filter: AccessFilter) -> WorkspaceSnapshot | None:
-        """Return what *access_filter* sees if that is little and needs no waiting."""
+        """Return a snapshot for *access_filter* if the workspace is small and not locked, or else None."""
         if not self._lock.acquire(blocking=False):
             return None
         try:
@@ -166,7 +167,7 @@ class WorkspaceIndex:
             self._lock.release()
 
     def take_snapshot(self, access_filter: AccessFilter) -> WorkspaceSnapshot:
-        """Return what *access_filter* sees; blocks for a moment while changes are taken in."""
+        """Return a snapshot for *access_filter*. Blocks briefly while changes are applied."""
         with self._lock:
             state = self._state
             return state.segment.take_snapshot(
@@ -174,35 +175,37 @@ class WorkspaceIndex:
             )
 
     def compute_similarities(self, vector: Floats, ids: Collection[str]) -> dict[str, float]:
-        """Return the similarity of those of *ids* that are here."""
+        """Return the similarities of *ids* that are in the index."""
         with self._lock:
             state = self._state
-            found = state.segment.compute_similarities(vector, ids)
+            similarities = state.segment.compute_similarities(vector, ids)
             if state.ivf_file is not None:
-                found |= state.ivf_file.compute_similarities(vector, [each for each in ids if each not in found])
-            return found
+                similarities |= state.ivf_file.compute_similarities(
+                    vector, [memory_id for memory_id in ids if memory_id not in similarities]
+                )
+            return similarities
 
     def _open_newest(self, file: VectorFile, bounds: ChangeBounds) -> _IndexState | None:
-        """Return the newest file that holds what the database does, to begin at; None: there is none."""
-        for upto, path in list_files(self._folder, workspace_id=self.workspace_id, model_version=self._model_version):
+        """Open the newest valid list file; None if there is no valid file."""
+        for last_change, path in list_files(self._folder, workspace_id=self.workspace_id, model_version=self._model_version):
             try:
-                if upto > bounds.last and upto > file.get_bounds().last:
-                    raise IvfFileError("it knows more than vectors.db, which must be another one")  # noqa: TRY301 - as the others below
-                attached = LiveIvfFile(IvfFile(path, workspace_id=self.workspace_id, model_version=self._model_version))
-                living = file.list_live(self.workspace_id, last_change=upto)
-                verify_ivf_file(attached.file, file, workspace_id=self.workspace_id, live_changes=living)
-                attached.keep_only(living)
+                if last_change > bounds.last and last_change > file.get_bounds().last:
+                    raise IvfFileError("it contains changes after the last one of vectors.db, so it belongs to another")  # noqa: TRY301 - as below
+                ivf_file = LiveIvfFile(IvfFile(path, workspace_id=self.workspace_id, model_version=self._model_version))
+                live = file.list_live(self.workspace_id, last_change=last_change)
+                verify_ivf_file(ivf_file.file, file, workspace_id=self.workspace_id, live_changes=live)
+                ivf_file.keep_only(live)
             except IvfFileError as error:
                 _log.warning("lists of vectors left aside", workspace_id=self.workspace_id, file=path.name, reason=str(error))
                 path.unlink(missing_ok=True)
                 continue
-            attached.file.prefetch()
-            return _IndexState(segment=Segment(self._model_version.dimension), ivf_file=attached, last_change=upto)
+            ivf_file.file.prefetch()
+            return _IndexState(segment=Segment(self._model_version.dimension), ivf_file=ivf_file, last_change=last_change)
         return None
 
 
 def are_lists_old(folder: Path, *, workspace_id: int, model_version: ModelVersion) -> bool:
-    """Tell whether the lists of a workspace are so old that what was forgotten since should leave them."""
+    """Return whether the lists of a workspace are so old that memories deleted since must be removed from them."""
     for _, path in list_files(folder, workspace_id=workspace_id, model_version=model_version):
         with contextlib.suppress(OSError):
             return _is_expired(path.stat().st_mtime)
