@@ -157,8 +157,8 @@ async def test_an_upstream_that_asks_without_end_and_takes_no_answer_is_given_up
     watching = asyncio.create_task(watch())
     async with connect(at(f"{legacy}/mcp")) as session:
         waiting = asyncio.create_task(call(session, "flood"))
-        assert "takes none of the answers" in await asyncio.wait_for(session.wait_closed(), 20)
-    with pytest.raises(ConnectionLost, match="takes none of the answers"):
+        assert "without reading the results" in await asyncio.wait_for(session.wait_closed(), 20)
+    with pytest.raises(ConnectionLost, match="without reading the results"):
         await waiting
     watching.cancel()
 
@@ -275,7 +275,7 @@ async def test_a_crash_fails_the_call_with_the_servers_last_words_but_not_its_se
         with pytest.raises(ConnectionLost) as lost:
             await call(session, "crash")
 
-        assert str(lost.value) == "The server ended with code 7: going down with ***"
+        assert str(lost.value) == "The server exited with code 7: going down with ***"
         assert lost.value.was_handled is True
         with pytest.raises(ConnectionLost) as again:
             await call(session, "echo", text="hi")
@@ -375,10 +375,10 @@ async def test_a_child_sees_only_the_variables_it_was_given(monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("server", "words"),
     [
-        (odd("--exit"), "ended with code 3: cannot find my configuration"),
-        (Server(id="x", name="x", target=CommandTarget(command="no-such-program")), "no program 'no-such-program'"),
+        (odd("--exit"), "exited with code 3: cannot find my configuration"),
+        (Server(id="x", name="x", target=CommandTarget(command="no-such-program")), "program 'no-such-program' was not found"),
         (Server(id="x", name="x", target=CommandTarget(command="sh", cwd="/no/such/folder")), "'/no/such/folder' does not exist"),
-        (Server(id="x", name="x", target=CommandTarget(command="echo", args=("not a server",))), "ended with code 0"),
+        (Server(id="x", name="x", target=CommandTarget(command="echo", args=("not a server",))), "exited with code 0"),
     ],
 )
 async def test_a_command_that_is_no_server_fails_to_connect_in_words(server: Server, words: str) -> None:
@@ -453,7 +453,7 @@ async def test_a_killed_rookery_leaves_no_stopped_process_behind(stopped: str) -
         "from tests.engines.test_upstreams import connect, odd\n"
         "async def main():\n"
         "    async with connect(odd()) as session:\n"
-        "        print(session.facts.pid, flush=True)\n"
+        "        print(session.info.pid, flush=True)\n"
         "        await asyncio.sleep(60)\n"
         "asyncio.run(main())\n"
     )

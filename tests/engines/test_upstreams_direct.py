@@ -117,5 +117,5 @@ async def test_a_server_that_ends_fails_every_call_that_waits_for_it() -> None:
             await session.request("tools/call", {"name": "count", "arguments": {}}, RequestOptions(caller=CALLER))
 
     assert [type(each) for each in lost] == [ConnectionLost] * 5
-    assert all(isinstance(each, ConnectionLost) and each.was_handled and "ended with code 7" in str(each) for each in lost)
+    assert all(isinstance(each, ConnectionLost) and each.was_handled and "exited with code 7" in str(each) for each in lost)
     assert not unsent.value.was_handled

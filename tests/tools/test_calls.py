@@ -77,11 +77,11 @@ async def test_a_call_returns_the_whole_result_and_leaves_a_row(start: Start) ->
         ("wrong", {}, "tool_execution_error", "invalid result"),
         ("large", {"bytes": 11 * 1024 * 1024}, "result_too_large", "10 MiB"),
         ("large", {"bytes": 10 * 1024 * 1024}, "result_too_large", "10 MiB"),
-        ("unreadable", {"how": "deep"}, "tool_execution_error", "cannot be read"),
-        ("unreadable", {"how": "surrogate"}, "tool_execution_error", "cannot be read"),
-        ("unreadable", {"how": "bytes"}, "tool_execution_error", "cannot be read"),
-        ("unreadable", {"how": "cut"}, "tool_execution_error", "cannot be read"),
-        ("crash", {}, "server_unavailable", "ended with code 7"),
+        ("unreadable", {"how": "deep"}, "tool_execution_error", "invalid JSON"),
+        ("unreadable", {"how": "surrogate"}, "tool_execution_error", "invalid JSON"),
+        ("unreadable", {"how": "bytes"}, "tool_execution_error", "invalid JSON"),
+        ("unreadable", {"how": "cut"}, "tool_execution_error", "invalid JSON"),
+        ("crash", {}, "server_unavailable", "exited with code 7"),
     ],
 )
 async def test_what_a_tool_does_wrong_is_an_outcome(start: Start, tool: str, arguments: dict[str, object], code: str, error: str) -> None:

@@ -120,7 +120,7 @@ async def test_where_nobody_registers_clients_it_is_said_how_to_get_one(logins: 
     """D-31: what to give the authorisation server, and where its answer goes."""
     there.control(registers=False)
 
-    with pytest.raises(LoginFailed, match=rf"redirect address {REDIRECT}.*client_id"):
+    with pytest.raises(LoginFailed, match=rf"redirect URL {REDIRECT}.*client_id"):
         await log_in(logins, there.server(auth=OAuthConfig()))
 
 
@@ -147,8 +147,8 @@ async def test_a_server_that_describes_nothing_is_logged_in_at_where_mcp_once_ha
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"resource": "https://elsewhere.example/mcp"}, "a token for that would not be for it"),
-        ({"issuer": "https://elsewhere.example"}, "calls itself"),
+        ({"resource": "https://elsewhere.example/mcp"}, "a token for that would not be valid here"),
+        ({"issuer": "https://elsewhere.example"}, "issuer is"),
         ({"methods": ["plain"]}, "PKCE"),
     ],
 )

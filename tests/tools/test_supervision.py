@@ -197,7 +197,7 @@ async def test_what_crashes_over_and_over_is_left_alone_and_comes_back_by_one_pr
     condition, standing = tools.sessions.get_health_state(server, 1), tools.sessions.get_server_health(server, 1)
 
     assert refused.code == "server_unavailable"
-    assert "ended with code 7" in str(refused.error)
+    assert "exited with code 7" in str(refused.error)
     assert "left alone for now: it is tried again in" in str(refused.error)
     assert condition.health is HealthStatus.OFFLINE
     assert standing.state == "waiting"

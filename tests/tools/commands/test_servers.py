@@ -525,7 +525,7 @@ def test_a_check_names_the_error_and_shows_the_last_lines(line: Line, tmp_path: 
     (checked,) = cast("list[JsonObject]", json.loads(line.run("servers", "check", "--json").stdout))
     shown = line.run("servers", "check", "--verbose")
 
-    assert checked["error"] == "The server ended with code 1: TypeError: no such directory: zod/v4"
+    assert checked["error"] == "The server exited with code 1: TypeError: no such directory: zod/v4"
     lines = cast("list[str]", checked["stderr"])
     assert len(lines) <= 10
     assert lines[-1].startswith("Node.js v")

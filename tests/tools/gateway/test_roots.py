@@ -161,7 +161,7 @@ async def test_a_server_of_the_later_era_gets_the_roots_of_its_entry(nest: Nest,
     assert nest.outside.as_uri() in operator
     assert nest.allowed.as_uri() not in operator
     assert nest.allowed.as_uri() in own
-    assert "its entry gives none" in none
+    assert "its entry has none" in none
 
 
 def test_roots_sent_unasked_over_http_are_left_out(nest: Nest) -> None:

@@ -1,4 +1,4 @@
-"""Ways to reach a tool server: kinds, not choices, so all are open at once."""
+"""Connectors to tool servers, one for each kind of server. All are available at the same time."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from rookery.tools.ports import AuthorizationServers, BuiltinServer, Connector, 
 __all__ = ["authorities", "build_builtin_entry", "open"]
 
 
-def open(  # noqa: A001 - what every folder of engines calls it
+def open(  # noqa: A001 - each engine folder has an `open`
     builtins: Sequence[BuiltinServer], *, egress: EgressGuard | None = None, tokens: TokenProvider | None = None
 ) -> Mapping[ServerKind, Connector]:
     """
-    Return a connector for each kind of server. The protocol's SDK is loaded when needed.
+    Return a connector for each kind of server. The MCP SDK is imported when needed.
 
     Args:
-        builtins: Those of this process.
-        egress: Judges the addresses of servers that workspaces added (D-82).
-        tokens: Of the logins at servers that ask for one; without it, nobody has logged in anywhere.
+        builtins: Servers that run in this process.
+        egress: Checks the addresses of servers that workspaces added (D-82).
+        tokens: Access tokens of logins. Without it, servers that require a login cannot be reached.
     """
 
     def stdio() -> Connector:
@@ -41,7 +41,7 @@ def open(  # noqa: A001 - what every folder of engines calls it
 
 
 def authorities(egress: EgressGuard | None = None, *, clock: Callable[[], float] = time.time) -> AuthorizationServers:
-    """Return what speaks with upstreams' authorisation servers; it is loaded when somebody logs in."""
+    """Return the client for authorisation servers. It is imported with the first login."""
 
     def load() -> AuthorizationServers:
         from rookery.engines.upstreams.oauth import OAuthAuthorities

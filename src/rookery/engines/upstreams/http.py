@@ -1,4 +1,4 @@
-"""Servers that run elsewhere: Streamable HTTP, and the older HTTP with SSE."""
+"""Connections to remote servers: Streamable HTTP, and the older HTTP with SSE."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from rookery.tools.ports import RequestOptions, TokenProvider, UpstreamConnectio
 
 _CONNECT_TIMEOUT_S = 10.0
 _READ_TIMEOUT_S = 660.0
-"""Beyond the longest call (600 s, D-34), which ends by its own deadline."""
+"""Longer than the longest call (600 s, D-34), which has its own timeout."""
 
 _USER_AGENT = "rookery"
 _LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=60.0)
 
 
 class HttpConnector:
-    """Speaks with a server by its URL; see `Connector`."""
+    """A `Connector` for servers with a URL."""
 
     def __init__(self, tokens: TokenProvider | None = None, guard: EgressGuard | None = None) -> None:
         self._tokens = tokens
@@ -48,37 +48,37 @@ class HttpConnector:
         workspace_id: int | None = None,
         on_stderr: Callable[[str], None] | None = None,
     ) -> AsyncGenerator[UpstreamConnection]:
-        """Open a session with the server, with a login if its entry asks for one."""
-        del on_stderr  # no process of ours
+        """Open a session with the server, with a login if its entry requires one."""
+        del on_stderr  # no local process
         if not isinstance(server.target, HttpTarget):
-            msg = f"{server.id} is no address"
+            msg = f"{server.id} has no URL"
             raise TypeError(msg)
-        address, wire = server.target, HttpConnectionState()
+        address, state = server.target, HttpConnectionState()
         transport = build_transport(server, self._guard)
         if server.auth is not None:
             if self._tokens is None:
-                raise ConnectFailed("Nobody can log in here.", needs_login=True)
-            await self._tokens.get_token(server, workspace_id)  # what is wrong with the login is told as it is, and before anything is sent
+                raise ConnectFailed("Logins are not available here.", needs_login=True)
+            await self._tokens.get_token(server, workspace_id)  # a missing login is reported before anything is sent
             transport = TokenTransport(transport, self._tokens, server, workspace_id)
         client = httpx2.AsyncClient(
-            transport=ErrorMappingTransport(transport, wire, server),
+            transport=ErrorMappingTransport(transport, state, server),
             headers={"user-agent": _USER_AGENT, **address.headers, "accept-encoding": ACCEPTED_ENCODINGS},
             timeout=httpx2.Timeout(_CONNECT_TIMEOUT_S, read=_READ_TIMEOUT_S),
         )
         try:
-            streams = limit_requests(_open_streams(address, client, wire), wire, httpx2.URL(address.url).host)
-            async with client, open_session(streams, wire, on_changed=on_changed, roots=server.roots) as relay:
-                yield _HeaderForwardingSession(relay) if server.forward_headers else relay
-        except ConnectFailed as failed:
-            raise ConnectFailed(str(failed), needs_login=failed.needs_login or wire.needs_login) from failed
+            streams = limit_requests(_open_streams(address, client, state), state, httpx2.URL(address.url).host)
+            async with client, open_session(streams, state, on_changed=on_changed, roots=server.roots) as session:
+                yield _HeaderForwardingSession(session) if server.forward_headers else session
+        except ConnectFailed as error:
+            raise ConnectFailed(str(error), needs_login=error.needs_login or state.needs_login) from error
 
 
 def build_transport(server: Server, guard: EgressGuard | None) -> httpx2.AsyncBaseTransport:
-    """Return what connects to *server*, and to what it names: of a workspace's server, to nothing that *guard* refuses (D-82)."""
+    """Return the transport to *server*. For a server of a workspace, it rejects addresses that *guard* does not allow (D-82)."""
     if server.owner is None:
         return httpx2.AsyncHTTPTransport(limits=_LIMITS)
     if guard is None:
-        raise ConnectFailed("Addresses of users are not connected to here.")
+        raise ConnectFailed("Servers of workspaces cannot be reached here.")
     return GuardedTransport(guard, limits=_LIMITS)
 
 
@@ -89,18 +89,17 @@ def _open_streams(address: HttpTarget, client: httpx2.AsyncClient, state: HttpCo
 
 
 class _HeaderForwardingSession:
-    """A session whose requests carry headers of whoever asks; see `UpstreamConnection`."""
+    """An `UpstreamConnection` that forwards headers of the caller with each request."""
 
     def __init__(self, session: McpSession) -> None:
         self._session = session
 
     @property
     def info(self) -> ConnectionInfo:
-        """See `UpstreamConnection`."""
         return self._session.info
 
     async def request(self, method: UpstreamMethod, params: JsonObject, options: RequestOptions) -> JsonObject:
-        """Ask, and let the caller's headers go with it; see `UpstreamConnection`."""
+        """Send a request with the caller's headers."""
         token = FORWARDED_HEADERS.set(options.headers)
         try:
             return await self._session.request(method, params, options)
@@ -108,9 +107,7 @@ class _HeaderForwardingSession:
             FORWARDED_HEADERS.reset(token)
 
     async def list_features(self) -> ServerFeatures:
-        """See `UpstreamConnection`."""
         return await self._session.list_features()
 
     async def wait_closed(self) -> str:
-        """See `UpstreamConnection`."""
         return await self._session.wait_closed()

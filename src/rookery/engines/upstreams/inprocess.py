@@ -1,4 +1,4 @@
-"""Servers that are part of this process: another domain's tools, called as themselves."""
+"""Connections to built-in servers, whose tools are methods of this process."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from rookery.tools.models import BuiltinTarget, ConnectionInfo, JsonObject, Serv
 from rookery.tools.ports import BuiltinServer, RequestOptions, UpstreamMethod
 
 _PASSED_STATUSES = frozenset({403, 429})
-"""Statuses that answer the caller as they are; anything else is the tool's failure (`BuiltinServer.call`)."""
+"""Statuses that are returned to the caller as they are. Others become the tool's error (`BuiltinServer.call`)."""
 
 _INVALID_PARAMS = -32602
 _MAX_ERROR_LINES = 50
 
 
 def build_builtin_entry(builtin: BuiltinServer) -> Server:
-    """Return the catalogue's entry of a built-in server: seen by every workspace, also by test keys (their twin is the sandbox)."""
+    """Return the catalogue entry of a built-in server. All workspaces see it, test keys too (they use the sandbox)."""
     return Server(
         id=builtin.id,
         name=builtin.name,
@@ -34,7 +34,7 @@ def build_builtin_entry(builtin: BuiltinServer) -> Server:
 
 
 class InProcessConnector:
-    """Hands out the built-in servers as connections; see `Connector`."""
+    """A `Connector` for built-in servers."""
 
     def __init__(self, builtins: Sequence[BuiltinServer]) -> None:
         self._builtins = {builtin.id: builtin for builtin in builtins}
@@ -48,36 +48,36 @@ class InProcessConnector:
         workspace_id: int | None = None,
         on_stderr: Callable[[str], None] | None = None,
     ) -> AsyncGenerator[InProcessConnection]:
-        """Return the built-in server of that id."""
+        """Yield a connection to the built-in server with the id of *server*."""
         del on_changed, workspace_id, on_stderr
         builtin = self._builtins.get(server.id)
         if builtin is None:
-            raise ConnectFailed(f"{server.id!r} is no built-in server.")
+            raise ConnectFailed(f"{server.id!r} is not a built-in server.")
         yield InProcessConnection(builtin)
 
 
 class InProcessConnection:
-    """A built-in server as a `Connection`."""
+    """An `UpstreamConnection` to a built-in server."""
 
     def __init__(self, builtin: BuiltinServer) -> None:
         self._builtin = builtin
 
     @property
     def info(self) -> ConnectionInfo:
-        """It is of this process; see `Connection`."""
+        """Facts about the server. It has no process and no session of its own."""
         return ConnectionInfo(software=self._builtin.id, capabilities={"tools": {}})
 
     async def request(self, method: UpstreamMethod, params: JsonObject, options: RequestOptions) -> JsonObject:
-        """Run a tool as its caller; it has no resources, prompts and completions."""
+        """Run a tool in the name of its caller. Built-in servers have no resources, prompts and completions."""
         if method != "tools/call":
-            raise UpstreamErrorResponse(_INVALID_PARAMS, f"A built-in server has nothing to answer to {method}.")
+            raise UpstreamErrorResponse(_INVALID_PARAMS, f"Built-in servers do not support {method}.")
         arguments = params.get("arguments")
         return await self._call(
             str(params["name"]), cast("Mapping[str, object]", arguments if isinstance(arguments, Mapping) else {}), options.caller
         )
 
     async def _call(self, tool: str, arguments: Mapping[str, object], caller: Caller) -> JsonObject:
-        """See `BuiltinServer.call`."""
+        """Call the tool; see `BuiltinServer.call`."""
         try:
             found = await self._builtin.call(tool, arguments, caller)
         except RookeryError as error:
@@ -88,7 +88,7 @@ class InProcessConnection:
         return {"content": [{"type": "text", "text": self._builtin.text(tool, content)}], "structuredContent": content, "isError": False}
 
     async def list_features(self) -> ServerFeatures:
-        """Return its tools in the protocol's words."""
+        """Return the tools in the format of the protocol."""
         tools = self._builtin.tools()
         return ServerFeatures(
             tools=tuple(
@@ -104,13 +104,13 @@ class InProcessConnection:
         )
 
     async def wait_closed(self) -> str:
-        """Never return: it lives as long as we."""
+        """Never return: the server lives as long as the process."""
         await asyncio.Event().wait()
         return ""
 
 
 def _error_text(error: RookeryError) -> str:
-    """Return the words of *error*, with every field that is wrong: most models are shown this text and not what is beside it."""
+    """Return the message of *error* with one line per invalid field. Most models see only this text and not the structured content."""
     if not isinstance(error, ValidationFailed):
         return error.message
     errors = cast("Mapping[str, Sequence[str]]", error.detail["errors"])

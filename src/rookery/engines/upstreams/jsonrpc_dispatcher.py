@@ -1,8 +1,8 @@
 """
-Our requests to a server over its pipes, from the caller's task to the pipe and back.
+JSON-RPC requests to a server over its pipes, from the caller's task to the pipe and back.
 
-The SDK's dispatcher makes two streams, a cancel scope, a clock and a span of each request, and models of it and its answer: most of
-the CPU that a call takes here. It still has its own requests, and all that the server says and asks by itself.
+The SDK's dispatcher creates two streams, a cancel scope, a timer and a span for each request, and models of request and result. Those take
+most of the CPU time of a call. The SDK still handles its own requests and everything that the server sends on its own.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from rookery.kernel.tracing import propagation_headers
 from rookery.tools.models import JsonObject
 
 _FIRST_REQUEST_ID = 1 << 30
-"""Ids from here on are ours; the SDK counts its own from 1."""
+"""The first id of requests sent here. The SDK counts its own ids from 1."""
 
 _log = structlog.stdlib.get_logger("rookery.tools")
 
 
 class LineWriter(Protocol):
-    """Where the lines go."""
+    """A writer of lines to the server."""
 
     def write_line(self, data: bytes) -> None:
-        """Send one line, or raise ClosedResourceError: not a byte of it was taken."""
+        """Send one line. Raises `ClosedResourceError` if no byte of it was written."""
         ...
 
     async def wait_writable(self) -> None:
@@ -43,7 +43,11 @@ class LineWriter(Protocol):
 
 
 class JsonRpcDispatcher:
-    """Requests under way; `send_raw_request` is that of the SDK's dispatcher, `handle` is told of all that comes."""
+    """
+    A dispatcher of pending requests.
+
+    `send_raw_request` has the signature of the SDK's dispatcher. Pass every incoming message to `handle`.
+    """
 
     def __init__(self, writer: LineWriter) -> None:
         self._writer = writer
@@ -55,11 +59,11 @@ class JsonRpcDispatcher:
 
     async def send_raw_request(self, method: str, params: Mapping[str, object] | None, opts: CallOptions | None = None) -> JsonObject:
         """
-        Return what the server answers; a caller that is cancelled cancels the request there.
+        Send a request and return its result. Cancelling the caller cancels the request on the server.
 
         Raises:
-            MCPError: It answered with an error, or will not answer any more.
-            Unsent: The request surely did not reach it.
+            MCPError: The server returned an error, or the connection was closed.
+            UnsentError: The request was not sent.
         """
         number = self._last_id = self._last_id + 1
         on_progress = (opts or {}).get("on_progress")
@@ -88,25 +92,29 @@ class JsonRpcDispatcher:
         return outcome
 
     def handle(self, message: JSONRPCMessage) -> bool:
-        """Take *message* if it is of a request of ours, also of one that nobody waits for any more; to be called in order of arrival."""
+        """
+        Process *message* if it belongs to a request sent here, even if its caller has left. Return whether it does.
+
+        Call it in order of arrival.
+        """
         if isinstance(message, JSONRPCNotification):
             return message.method == "notifications/progress" and message.params is not None and self._handle_progress(message.params)
         return self.handle_response(message)
 
     def handle_response(self, message: JSONRPCMessage) -> bool:
-        """Do as `handle`, of answers alone."""
+        """Process *message* like `handle`, if it is a response."""
         if isinstance(message, JSONRPCResponse):
             return self._resolve(message.id, message.result)
         return isinstance(message, JSONRPCError) and self._resolve(message.id, message.error)
 
     def end(self) -> None:
-        """Let nobody wait any more: no message will come."""
+        """Fail all pending requests, since no message can arrive any longer."""
         self._is_ended = True
         for future in self._pending.values():
             if not future.done():
                 future.set_result(_CLOSED)
-        for telling in self._progress_tasks:
-            telling.cancel()
+        for task in self._progress_tasks:
+            task.cancel()
 
     def _resolve(self, request_id: types.RequestId | None, outcome: JsonObject | ErrorData) -> bool:
         number = _own_request_id(request_id)
@@ -121,20 +129,20 @@ class JsonRpcDispatcher:
         number = _own_request_id(params.get("progressToken"))
         if number is None:
             return False
-        on_progress, done = self._on_progress.get(number), _to_float(params.get("progress"))
-        if on_progress is not None and done is not None:
+        on_progress, progress = self._on_progress.get(number), _to_float(params.get("progress"))
+        if on_progress is not None and progress is not None:
             message = params.get("message")
-            told = on_progress(done, _to_float(params.get("total")), message if isinstance(message, str) else None)
-            # In a task: the server's next word does not wait until this caller has heard it.
-            telling = asyncio.ensure_future(_run_progress_callback(told))
-            self._progress_tasks.add(telling)
-            telling.add_done_callback(self._progress_tasks.discard)
+            callback = on_progress(progress, _to_float(params.get("total")), message if isinstance(message, str) else None)
+            # A separate task, so that the next message does not wait for this callback.
+            task = asyncio.ensure_future(_run_progress_callback(callback))
+            self._progress_tasks.add(task)
+            task.add_done_callback(self._progress_tasks.discard)
         return True
 
 
 _CLOSED = ErrorData(code=types.CONNECTION_CLOSED, message="Connection closed")
 _CANCELLED = (
-    b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d,"reason":"The caller left, or the time is over."}}\n'
+    b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d,"reason":"The caller left, or the call timed out."}}\n'
 )
 
 
@@ -149,13 +157,13 @@ def _request_line(number: int, method: str, params: JsonObject, *, has_progress:
         params["_meta"] = meta
     try:
         return orjson.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}, option=orjson.OPT_APPEND_NEWLINE)
-    except TypeError:  # integers past 64 bits, for one, which JSON has and orjson has not
+    except TypeError:  # such as integers above 64 bits, which orjson does not support
         request = JSONRPCRequest(jsonrpc="2.0", id=number, method=method, params=params)
         return request.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
 
 
 def _own_request_id(request_id: object) -> int | None:
-    """Return the number of a request of ours; some servers send it back as text."""
+    """Return the number of a request sent here; None for other ids. Some servers return the number as text."""
     if isinstance(request_id, bool) or not isinstance(request_id, (int, str)):
         return None
     number = coerce_request_id(request_id)
@@ -169,5 +177,5 @@ def _to_float(value: object) -> float | None:
 async def _run_progress_callback(callback: Awaitable[None]) -> None:
     try:
         await callback
-    except Exception:  # noqa: BLE001 - what a caller makes of a notice must not end the session
+    except Exception:  # noqa: BLE001 - an error of a progress callback must not end the session
         _log.exception("tools.progress_failed")

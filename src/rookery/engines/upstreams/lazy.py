@@ -1,4 +1,4 @@
-"""A connector that is loaded when it is first asked for a session: the protocol's SDK is half of all that a start would import."""
+"""Connectors that are imported at first use. The MCP SDK is half of everything that a start would import."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rookery.tools.ports import AuthorizationServers, Connector, UpstreamConnect
 
 
 class LazyConnector:
-    """Stands for the connector that *load* returns; see `Connector`."""
+    """A `Connector` that creates the real one with *load* at the first session."""
 
     def __init__(self, load: Callable[[], Connector]) -> None:
         self._load = load
@@ -27,32 +27,29 @@ class LazyConnector:
         workspace_id: int | None = None,
         on_stderr: Callable[[str], None] | None = None,
     ) -> AsyncGenerator[UpstreamConnection]:
-        """Open a session; the first one waits for the import, in a thread, so that nothing else does."""
+        """Open a session. The first one waits for the import, which runs in a thread and does not block the event loop."""
         if self._connector is None:
             self._connector = await import_in_thread(self._load)
-            # What was imported stays: every full look for garbage would walk all of it, 50 ms in which nobody is answered.
+            # Imported objects are never freed. Without this, every full garbage collection would visit them and block for 50 ms.
             gc.freeze()
         async with self._connector.connect(server, on_changed=on_changed, workspace_id=workspace_id, on_stderr=on_stderr) as connection:
             yield connection
 
 
 class LazyAuthorities:
-    """Stands for what *load* returns; see `AuthorizationServers`."""
+    """An `AuthorizationServers` that creates the real one with *load* at the first call."""
 
     def __init__(self, load: Callable[[], AuthorizationServers]) -> None:
         self._load = load
         self._loaded: AuthorizationServers | None = None
 
     async def begin(self, server: Server, *, redirect_uri: str, document: str | None) -> AuthorizationRequest:
-        """See `AuthorizationServers`."""
         return await (await self._load_once()).begin(server, redirect_uri=redirect_uri, document=document)
 
     async def finish(self, server: Server, start: AuthorizationRequest, *, code: str, issuer: str | None) -> Login:
-        """See `AuthorizationServers`."""
         return await (await self._load_once()).finish(server, start, code=code, issuer=issuer)
 
     async def renew(self, server: Server, login: Login) -> Login:
-        """See `AuthorizationServers`."""
         return await (await self._load_once()).renew(server, login)
 
     async def _load_once(self) -> AuthorizationServers:

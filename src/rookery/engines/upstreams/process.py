@@ -1,8 +1,8 @@
 """
-A stdio server as a child process: its pipes as the SDK's message streams, its errors in a short log, its end certain.
+A stdio server as a child process: its pipes as the SDK's message streams, its stderr in a short log, and a reliable end.
 
-The SDK's own stdio client does not fit: its child outlives a killed parent, one line of any length is read into memory, and
-two tasks with a queue each stand between the pipe and the session. Here the pipe's data becomes messages where it arrives.
+The SDK's own stdio client is not used: its child outlives a killed parent, it reads lines of any length into memory, and it has two tasks
+with a queue each between pipe and session. Here data becomes messages where it arrives.
 """
 
 from __future__ import annotations
@@ -33,40 +33,40 @@ from rookery.tools.models import CommandTarget
 
 _GUARD_SCRIPT = Path(__file__).with_name("process_guard.py")
 _EXIT_GRACE_S = 1.0
-"""How long a server may take to end by itself once its stdin is closed."""
+"""Time for a server to exit after its stdin is closed."""
 _TERM_GRACE_S = 1.0
-"""How long it may take after SIGTERM; the warden then kills it."""
+"""Time for it to exit after SIGTERM. Then the guard process kills it."""
 _INSTALL_TERM_GRACE_S = 10.0
-"""How long a program that fetches the server may take after SIGTERM while it starts: killed in mid-install, it leaves half a package."""
+"""Time after SIGTERM for a program that downloads the server and is still starting. If it is killed earlier, half a package is left."""
 _KILL_GRACE_S = 2.0
 _EXIT_CODE_WAIT_S = 0.3
-"""How long after the end of its stdout we wait for its exit code."""
+"""Wait for the exit code after the end of stdout."""
 _MAX_UNREAD_MESSAGES = 1000
-"""Messages read but not yet taken; beyond, the pipe is left full until they are."""
+"""Maximum number of messages that were read and not processed. Beyond it, reading pauses."""
 _MAX_UNSENT_BYTES = 64 * 1024 * 1024
-"""Bytes that wait for a server to read them: as many calls as it takes at once, each as large as may be."""
+"""Maximum bytes that wait to be written: the largest requests of as many concurrent calls as a server accepts."""
 _MESSAGES_PER_TURN = 10
-"""Messages taken before anybody else's turn comes: nothing else would make a reader of a flood wait."""
+"""Messages after which other tasks run. Otherwise the reader of a flood would never yield."""
 _MAX_LOG_LINES = 40
 _MAX_LOG_LINE_CHARS = 500
 _ID_NEAR_EDGE = re.compile(rb'"id"\s*:\s*("?)([A-Za-z0-9_.-]+)\1')
 _EDGE_BYTES = 200
 _EXCEPTION = re.compile(r"(?:Uncaught )?[\w.$]*(?:Error|Exception)(?: \[\w+\])?(?::|$)")
-"""The line that names an uncaught exception, in Python and JavaScript."""
+"""Pattern of the line that names an uncaught exception in Python and JavaScript."""
 _NPM_ERROR = re.compile(r"npm (?:error|ERR!) (?!code|errno|syscall|path|A complete log)\S")
 _ERROR_WORD = re.compile(r"Error|Exception|\berror\b|\bfatal\b", re.IGNORECASE)
 _STACK_LINE = re.compile(r"at |throw |npm (?:error|ERR!) A complete log")
-"""Lines that mention an error and do not name it."""
+"""Pattern of lines that mention an error without naming it."""
 
 
 class ServerProcess(asyncio.SubprocessProtocol):
     """
-    One running server: reads its stdout as messages, keeps the end of its stderr.
+    One running server. It parses stdout into messages and stores the last lines of stderr.
 
     Attributes:
-        has_spoken: It has sent a message, so its start is over.
-        pid: The server's own process, not its warden's; see `Wire`.
-        direct: Our own requests to it.
+        has_sent_message: The server has sent a message, so its start is complete.
+        pid: The process id of the server itself, not of the guard process; see `TransportState`.
+        dispatcher: Dispatcher of the requests that callers send.
     """
 
     def __init__(self, secrets: tuple[str, ...], lifeline: socket.socket, on_stderr: Callable[[str], None] | None = None) -> None:
@@ -91,7 +91,7 @@ class ServerProcess(asyncio.SubprocessProtocol):
         self._failure = ""
         self._process: asyncio.SubprocessTransport | None = None
 
-    # What asyncio calls.
+    # Methods that asyncio calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._process = cast("asyncio.SubprocessTransport", transport)
@@ -118,49 +118,49 @@ class ServerProcess(asyncio.SubprocessProtocol):
     def resume_writing(self) -> None:
         self._writable.set()
 
-    # What the streams and the connector call.
+    # Methods that the streams and the connector call.
 
     @property
     def exit_code(self) -> int | None:
-        """How the server ended, as a shell would say it; None while it runs."""
+        """The exit code, 128 + n for signal n; None while the server runs."""
         return None if self._process is None else self._process.get_returncode()
 
     def get_error_line(self) -> str:
-        """Return the line of its stderr that says most likely what went wrong; empty if it wrote none."""
+        """Return the stderr line that most likely names the error; empty if nothing was written."""
         return find_error_line(self._log)
 
     def get_end_reason(self) -> str:
-        """Return how the server ended and its last words; see `Wire`."""
+        """Return the exit code and the error line; see `TransportState`."""
         if self._failure:
             return self._failure
-        code, words = self.exit_code, self.get_error_line()
+        code, error_line = self.exit_code, self.get_error_line()
         if code is None:
-            return words and f"The server closed the connection: {words}"
-        how = f"was killed by signal {code - 128}" if code > 128 else f"ended with code {code}"
-        return f"The server {how}{words and f': {words}'}"
+            return error_line and f"The server closed the connection: {error_line}"
+        outcome = f"was killed by signal {code - 128}" if code > 128 else f"exited with code {code}"
+        return f"The server {outcome}{error_line and f': {error_line}'}"
 
     def is_ended(self) -> bool:
-        """Tell whether its stdout is closed; see `Wire`."""
+        """Return whether stdout is closed; see `TransportState`."""
         return self._eof.is_set()
 
     async def wait_ended(self) -> None:
-        """Wait until its stdout is closed and, shortly, for its exit; see `Wire`."""
+        """Wait until stdout is closed and, briefly, for the exit; see `TransportState`."""
         await self._eof.wait()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.ended.wait(), _EXIT_CODE_WAIT_S)
 
     def write_line(self, data: bytes) -> None:
-        """Send one line; see `Pipe`."""
+        """Send one line; see `LineWriter`."""
         stdin = self._pipe(0)
         if stdin is None or stdin.is_closing() or self.ended.is_set():
             raise anyio.ClosedResourceError
         if stdin.get_write_buffer_size() > _MAX_UNSENT_BYTES:
-            self._failure = "The server does not read what it is sent."
+            self._failure = "The server does not read its stdin."
             self._end()
             raise anyio.ClosedResourceError
         stdin.write(data)
         if stdin.is_closing():
-            # Nobody holds the other end any more: not a byte of it was taken.
+            # The other end is closed: no byte of the line was read.
             raise anyio.ClosedResourceError
 
     async def wait_writable(self) -> None:
@@ -169,7 +169,7 @@ class ServerProcess(asyncio.SubprocessProtocol):
             await self._writable.wait()
 
     async def next_message(self) -> SessionMessage:
-        """Return the next message that is for the SDK; raises EndOfStream after the last."""
+        """Return the next message for the SDK. Raises `EndOfStream` after the last one."""
         while self.dispatcher.handle((message := await self._next_message()).message):
             continue
         return message
@@ -187,27 +187,27 @@ class ServerProcess(asyncio.SubprocessProtocol):
         if self._paused and len(self.messages) < _MAX_UNREAD_MESSAGES // 2:
             self._set_reading(is_paused=False)
         if self.pid is None and not self.read_pid():
-            # It has answered, so its warden is about to say who it is.
+            # The server has sent a message, so the guard process is about to send its id.
             with contextlib.suppress(OSError, ValueError):
                 self.pid = int(await asyncio.get_running_loop().sock_recv(self._lifeline, 64))
-        if not self.messages:  # given up meanwhile
+        if not self.messages:  # stopped meanwhile
             raise anyio.EndOfStream
         return self.messages.popleft()
 
     def read_pid(self) -> bool:
-        """Read what the warden says of the server, unless it said nothing yet; return whether it did."""
+        """Read the server's process id from the guard process, without waiting. Return whether it is known."""
         with contextlib.suppress(OSError, ValueError):
             self.pid = int(self._lifeline.recv(64))
         return self.pid is not None
 
     def close_stdin(self) -> None:
-        """Tell the server to end."""
+        """Close stdin, which requests the server to exit."""
         stdin = self._pipe(0)
         if stdin is not None:
             stdin.close()
 
     def stop_reading(self) -> None:
-        """Give up what is still to come, so that a server that writes while it ends is not held up by us."""
+        """Discard further output, so that a server that writes while it exits is not blocked."""
         self.messages.clear()
         self.dispatcher.end()
         self._end()
@@ -215,13 +215,13 @@ class ServerProcess(asyncio.SubprocessProtocol):
             self._set_reading(is_paused=False)
 
     def kill(self) -> None:
-        """Kill the warden; the last resort."""
+        """Kill the guard process; the last resort."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
 
     def close(self) -> None:
-        """Close what is left of the pipes."""
+        """Close the remaining pipes."""
         if self._process is not None:
             self._process.close()
 
@@ -241,52 +241,50 @@ class ServerProcess(asyncio.SubprocessProtocol):
         if self._eof.is_set():
             return
         lines = data.split(b"\n")
-        for piece in lines[:-1]:
-            self._append_to_line(piece)
+        for part in lines[:-1]:
+            self._append_to_line(part)
             self._finish_line()
         self._append_to_line(lines[-1])
         if len(self.messages) > _MAX_UNREAD_MESSAGES and not self._paused:
             self._set_reading(is_paused=True)
 
-    def _append_to_line(self, piece: bytes) -> None:
+    def _append_to_line(self, part: bytes) -> None:
         if self._skipped_start is not None:
-            self._partial_line[:] = (self._partial_line + piece)[-_EDGE_BYTES:]
-        elif len(self._partial_line) + len(piece) > MAX_MESSAGE_BYTES:
-            self._skipped_start = bytes((self._partial_line + piece[:_EDGE_BYTES])[:_EDGE_BYTES])
-            self._partial_line[:] = (self._partial_line[-_EDGE_BYTES:] + piece)[-_EDGE_BYTES:]
+            self._partial_line[:] = (self._partial_line + part)[-_EDGE_BYTES:]
+        elif len(self._partial_line) + len(part) > MAX_MESSAGE_BYTES:
+            self._skipped_start = bytes((self._partial_line + part[:_EDGE_BYTES])[:_EDGE_BYTES])
+            self._partial_line[:] = (self._partial_line[-_EDGE_BYTES:] + part)[-_EDGE_BYTES:]
         else:
-            self._partial_line += piece
+            self._partial_line += part
 
     def _finish_line(self) -> None:
         line = bytes(self._partial_line)
         self._partial_line.clear()
         if self._skipped_start is not None:
-            beginning, self._skipped_start = self._skipped_start, None
-            self._put_error(beginning, line, TOO_LARGE_CODE, "The result is larger than 10 MiB.")
+            start, self._skipped_start = self._skipped_start, None
+            self._put_error(start, line, TOO_LARGE_CODE, "The result is larger than 10 MiB.")
             return
         if not line.strip():
             return
         try:
             self._put_message(SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False)))
         except ValueError:
-            # A print() on stdout is the commonest fault of stdio servers; it must not cost the session. An answer that cannot
-            # be read (nested too deep, lone surrogates, not UTF-8) is told to whoever waits for it, or they would for a minute.
+            # A print() on stdout is the most common bug of stdio servers and must not end the session. An unreadable response (nested too
+            # deep, lone surrogates, not UTF-8) fails its request, which would otherwise wait for a minute.
             if line.lstrip()[:1] == b"{" and b'"jsonrpc"' in line and (b'"result"' in line or b'"error"' in line):
-                self._put_error(
-                    line[:_EDGE_BYTES], line[-_EDGE_BYTES:], UNREADABLE_CODE, "The server answered with JSON that cannot be read."
-                )
+                self._put_error(line[:_EDGE_BYTES], line[-_EDGE_BYTES:], UNREADABLE_CODE, "The server returned invalid JSON.")
 
-    def _put_error(self, beginning: bytes, end: bytes, code: int, text: str) -> None:
-        """Tell the request whose id stands near either edge of a line that its answer came to nothing."""
-        found = _ID_NEAR_EDGE.search(beginning) or _ID_NEAR_EDGE.search(end)
-        if found is not None:
-            name = found.group(2).decode()
-            number: str | int = name if found.group(1) or not name.isdigit() else int(name)
-            self._put_message(SessionMessage(JSONRPCError(jsonrpc="2.0", id=number, error=ErrorData(code=code, message=text))))
+    def _put_error(self, start: bytes, end: bytes, code: int, message: str) -> None:
+        """Fail the request whose id is near the start or the end of an unreadable line."""
+        match = _ID_NEAR_EDGE.search(start) or _ID_NEAR_EDGE.search(end)
+        if match is not None:
+            text_id = match.group(2).decode()
+            request_id: str | int = text_id if match.group(1) or not text_id.isdigit() else int(text_id)
+            self._put_message(SessionMessage(JSONRPCError(jsonrpc="2.0", id=request_id, error=ErrorData(code=code, message=message))))
 
     def _put_message(self, message: SessionMessage) -> None:
         self.has_sent_message = True
-        # What came before comes first: a log line must not find its caller gone. A flood of anything but answers waits its turn.
+        # Keep the order: a log message must not arrive after its call has ended. Everything but responses waits in the queue.
         if self.messages or not self.dispatcher.handle_response(message.message):
             self.messages.append(message)
             self._wake()
@@ -309,7 +307,7 @@ class ServerProcess(asyncio.SubprocessProtocol):
                 self._on_stderr(text)
 
     def _redact(self, line: str) -> str:
-        """Return *line* without the values of the server's environment."""
+        """Return *line* with the values of the server's environment replaced."""
         for secret in self._secrets:
             line = line.replace(secret, "***")
         return line
@@ -317,9 +315,10 @@ class ServerProcess(asyncio.SubprocessProtocol):
 
 def find_error_line(lines: Iterable[str]) -> str:
     """
-    Return the line of *lines*, the end of a program's stderr, that names its error; else the last one; "" if there is none.
+    Return the line of *lines* that names the error of a program, or else the last one; empty without lines.
 
-    The last line is seldom it: Node.js ends each uncaught exception with its version, npm with the path of a log.
+    *lines* are the end of the program's stderr. The last line seldom names the error: Node.js ends an uncaught exception with its version,
+    npm with the path of a log.
     """
     written = [line for line in lines if line]
     npm = [line for line in written if _NPM_ERROR.match(line)]
@@ -330,17 +329,17 @@ def find_error_line(lines: Iterable[str]) -> str:
 
 
 class ProcessReadStream:
-    """The read stream of the SDK's contract over a `ServerProcess`."""
+    """The messages of a `ServerProcess`; implements the SDK's read stream."""
 
     def __init__(self, process: ServerProcess) -> None:
         self._process = process
 
     async def receive(self) -> SessionMessage | Exception:
-        """Return the next message."""
+        """Return the next message. Raises `EndOfStream` after the last one."""
         return await self._process.next_message()
 
     async def aclose(self) -> None:
-        """Take no more."""
+        """Stop reading."""
         self._process.stop_reading()
 
     def __aiter__(self) -> Self:
@@ -360,7 +359,7 @@ class ProcessReadStream:
 
 
 class ProcessWriteStream:
-    """The write stream of the SDK's contract over a `ServerProcess`."""
+    """The stdin of a `ServerProcess`; implements the SDK's write stream."""
 
     def __init__(self, process: ServerProcess) -> None:
         self._process = process
@@ -377,7 +376,7 @@ class ProcessWriteStream:
         await self._process.wait_writable()
 
     async def aclose(self) -> None:
-        """Close the server's stdin, which asks it to end."""
+        """Close the server's stdin, which requests it to exit."""
         self._process.close_stdin()
 
     async def __aenter__(self) -> Self:
@@ -392,28 +391,28 @@ async def run_process(
     command: CommandTarget, on_stderr: Callable[[str], None] | None = None
 ) -> AsyncGenerator[tuple[ServerProcess, ProcessReadStream, ProcessWriteStream]]:
     """
-    Start *command* under a warden and stop all of it on leaving, within 5 seconds.
+    Start *command* under a guard process. Stop all its processes on exit, within 5 seconds.
 
     Raises:
-        ConnectFailed: There is no such program or directory, or the system starts no more processes.
+        ConnectFailed: The program or directory does not exist, or the process cannot be started.
     """
     environment = get_default_environment() | dict(command.env)
     program = _find_program(command, environment)
     hidden = {*command.env.values(), *command.secrets}
     secrets = tuple(sorted({value for value in hidden if len(value) >= 6}, key=len, reverse=True))
-    ours, theirs = socket.socketpair()
+    lifeline, guard_lifeline = socket.socketpair()
     loop = asyncio.get_running_loop()
-    ours.setblocking(False)
-    with ours:
-        with theirs:
+    lifeline.setblocking(False)
+    with lifeline:
+        with guard_lifeline:
             try:
-                _, child = await loop.subprocess_exec(
-                    lambda: ServerProcess(secrets, ours, on_stderr),
+                _, process = await loop.subprocess_exec(
+                    lambda: ServerProcess(secrets, lifeline, on_stderr),
                     sys.executable,
                     "-I",
                     "-S",
                     str(_GUARD_SCRIPT),
-                    str(theirs.fileno()),
+                    str(guard_lifeline.fileno()),
                     str(_TERM_GRACE_S),
                     "--",
                     program,
@@ -421,19 +420,19 @@ async def run_process(
                     env=environment,
                     cwd=command.cwd,
                     start_new_session=True,
-                    pass_fds=(theirs.fileno(),),
+                    pass_fds=(guard_lifeline.fileno(),),
                 )
             except (OSError, ValueError) as error:
                 raise ConnectFailed(f"{command.command!r} could not be started: {error}") from error
         try:
-            yield child, ProcessReadStream(child), ProcessWriteStream(child)
+            yield process, ProcessReadStream(process), ProcessWriteStream(process)
         finally:
             with anyio.CancelScope(shield=True):
-                await _stop(child, ours, has_installer=command.is_downloader)
+                await _stop(process, lifeline, has_installer=command.is_downloader)
 
 
 async def _stop(process: ServerProcess, lifeline: socket.socket, *, has_installer: bool) -> None:
-    """End the server: by its stdin, then by the warden; should we be cut short, the lifeline's end still does it."""
+    """Stop the server by closing stdin, then through the guard process. If this is cancelled, the lifeline's end still stops it."""
     try:
         process.stop_reading()
         process.close_stdin()
@@ -460,7 +459,7 @@ async def _wait_for_exit(process: ServerProcess, seconds: float) -> bool:
 
 
 def _kill_orphan(process: ServerProcess) -> None:
-    """Kill the server of a warden that was itself killed."""
+    """Kill the server of a guard process that was itself killed."""
     process.read_pid()
     if process.pid is not None:
         with contextlib.suppress(OSError):
@@ -468,7 +467,7 @@ def _kill_orphan(process: ServerProcess) -> None:
 
 
 def _find_program(command: CommandTarget, environment: Mapping[str, str]) -> str:
-    """Return the program's path, so that a missing one is told from one that fails."""
+    """Return the program's path, so that a missing program and a failing one have different errors."""
     if command.cwd is not None and not Path(command.cwd).is_dir():
         raise ConnectFailed(f"The directory {command.cwd!r} does not exist.")
     if os.sep in command.command:
@@ -477,5 +476,5 @@ def _find_program(command: CommandTarget, environment: Mapping[str, str]) -> str
     else:
         found = shutil.which(command.command, path=environment.get("PATH"))
     if found is None:
-        raise ConnectFailed(f"There is no program {command.command!r}.")
+        raise ConnectFailed(f"The program {command.command!r} was not found.")
     return str(Path(found).absolute())

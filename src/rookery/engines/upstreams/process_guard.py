@@ -1,13 +1,16 @@
 """
-Start one command and see to it that nothing of it is left when we are gone.
+Run one command, and kill everything it started when Rookery ends.
 
-Run as a script of its own (python -I -S warden.py LIFELINE GRACE -- command args…) between Rookery and each stdio server,
-so it imports little and nothing of ours: 20 ms to start. The command gets our stdin, stdout and stderr
-themselves, so no message passes through here. LIFELINE is one end of a socket pair whose other end Rookery holds: we write
-the command's process id to it, and when it ends, because Rookery closed it or was killed (kill -9 too: the kernel closes
-it), the command's process group gets SIGTERM, and after GRACE seconds SIGKILL. A byte written to our end of the socket pair sends
-SIGTERM alone, for a command that needs more time to end. When the command ends by itself, whatever it
-started is killed too, also what moved to another process group (on Linux, where orphans come to us).
+Rookery runs it as a script (python -I -S process_guard.py LIFELINE GRACE -- command args…) between itself and each stdio server, so it
+imports little and nothing of Rookery: it starts in 20 ms. The command inherits stdin, stdout and stderr, so no message passes through this
+process.
+
+LIFELINE is one end of a socket pair whose other end Rookery holds. The guard writes the command's process id to it. When it closes, because
+Rookery closed it or was killed (the kernel closes it even after kill -9), the command's process group receives SIGTERM, and after GRACE
+seconds SIGKILL. A byte from Rookery sends SIGTERM alone, for a command that needs more time to exit.
+
+When the command exits by itself, all processes that it started are killed too, on Linux also those that moved to another process group (the
+guard adopts orphans).
 """
 
 from __future__ import annotations
@@ -20,20 +23,25 @@ import sys
 import time
 
 _PARENT_POLL_INTERVAL_S = 2.0
-"""Beside the lifeline, which another child of a forking parent might hold open: is our parent still our parent?"""
+"""Interval of a second check, whether the parent process is still the same. Another child of a forking parent could hold the lifeline open.
+"""
 
 _REAP_TIMEOUT_S = 1.0
 _SET_PDEATHSIG = 1
 _SET_CHILD_SUBREAPER = 36
-"""prctl(2); linux/prctl.h."""
+"""Options of prctl(2), from linux/prctl.h."""
 
 
 def main(lifeline: int, grace_s: float, command: list[str]) -> int:
-    """Run *command* until it ends or the lifeline does; return its exit code, 128 + n for signal n, 127 if it cannot start."""
+    """
+    Run *command* until it exits or the lifeline closes.
+
+    Return its exit code, 128 + n for signal n, or 127 if it cannot start.
+    """
     parent = os.getppid()
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
-    # Handlers, not SIG_IGN: a handler is reset by exec, an ignored signal would be ignored by the command too.
+    # Handlers, not SIG_IGN: exec resets a handler, but the command would inherit an ignored signal.
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _wake_up)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
@@ -69,19 +77,19 @@ def main(lifeline: int, grace_s: float, command: list[str]) -> int:
 
 
 def _wake_up(number: int, frame: object) -> None:
-    """Do nothing: the wake-up pipe says that a signal came."""
+    """Do nothing: the wake-up pipe reports the signal."""
     del number, frame
 
 
-def _send_pid(lifeline: int, child: int) -> None:
+def _send_pid(lifeline: int, pid: int) -> None:
     try:
-        os.write(lifeline, b"%d\n" % child)
+        os.write(lifeline, b"%d\n" % pid)
     except OSError:
-        return  # Rookery is gone already: the lifeline has ended, and the loop sees that
+        return  # Rookery has exited: the lifeline has closed, and the main loop detects that
 
 
 def _is_lifeline_open(lifeline: int) -> bool:
-    """Read what woke us; return whether Rookery still holds the other end."""
+    """Read from the lifeline. Return whether Rookery still holds the other end."""
     try:
         return os.read(lifeline, 64) != b""
     except OSError:
@@ -89,7 +97,7 @@ def _is_lifeline_open(lifeline: int) -> bool:
 
 
 def _release_pipes() -> None:
-    """Hold none of the command's pipes, or Rookery would not see them close when it ends."""
+    """Release the command's pipes; otherwise Rookery would not see them close when the command exits."""
     null = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(null, number)
@@ -97,7 +105,7 @@ def _release_pipes() -> None:
 
 
 def _prepare_process() -> None:
-    """Adopt orphans of the command; be continued when our parent dies, because a stopped process sees no lifeline end."""
+    """Adopt orphans of the command. Request SIGCONT when the parent exits: a stopped process cannot detect that the lifeline closes."""
     if sys.platform != "linux":
         return
     try:
@@ -109,17 +117,17 @@ def _prepare_process() -> None:
 
 
 def _reap(child: int) -> int | None:
-    """Take note of every ended process; return the command's status once it is among them, negative for a signal."""
-    found: int | None = None
+    """Reap all exited processes. Return the command's status if it is one of them, negative for a signal."""
+    result: int | None = None
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
-            return found
+            return result
         if pid == 0:
-            return found
+            return result
         if pid == child:
-            found = os.waitstatus_to_exitcode(status)
+            result = os.waitstatus_to_exitcode(status)
 
 
 def _signal_group(group: int, number: int) -> None:
@@ -146,7 +154,7 @@ def _kill_remaining(group: int) -> None:
 
 
 def _descendants() -> list[int]:
-    """Return the processes below us, however deep; none where there is no /proc."""
+    """Return all descendants of this process; an empty list without /proc."""
     try:
         names = [name for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - pathlib would double the start
     except OSError:
@@ -160,13 +168,13 @@ def _descendants() -> list[int]:
             continue
         if fields[0] not in b"ZX":
             children.setdefault(int(fields[1]), []).append(int(name))
-    found: list[int] = []
+    descendants: list[int] = []
     todo = [os.getpid()]
     while todo:
-        below = children.get(todo.pop(), [])
-        found += below
-        todo += below
-    return found
+        pids = children.get(todo.pop(), [])
+        descendants += pids
+        todo += pids
+    return descendants
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """
-What an upstream asks of us and has no answer to yet, bounded (D-32).
+A limit on unanswered requests of a server (D-32).
 
-The SDK makes a task of each request that comes, and over HTTP writes one answer after another. An upstream that asks on without
-taking the answers would have us hold all of them (20,000 tasks within seconds, measured), and any workspace may have added it.
+The SDK creates a task for each incoming request, and over HTTP writes one result after another. A server that sends requests without
+reading the results would accumulate them (20,000 tasks within seconds, measured), and any workspace can add a server.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from rookery.engines.upstreams.error_transport import HttpConnectionState
 from rookery.engines.upstreams.mcp_session import Transport
 
 MAX_PENDING_REQUESTS = 128
-"""Four times the questions that may wait for a person (`line`); what is answered at once is never so many."""
+"""Four times the number of requests that may wait for a person (`call_router`). Others are answered at once and never reach it."""
 
 
 @contextlib.asynccontextmanager
 async def limit_requests(transport: Transport, state: HttpConnectionState, host: str) -> AsyncGenerator[TransportStreams]:
-    """Yield the streams of *transport*, which end, and *state* with them, when too many requests of *host* wait for answers."""
+    """Yield the streams of *transport*. They end, and *state* with them, when too many requests of *host* are unanswered."""
     async with transport as (read, write):
-        asked = set[types.RequestId]()
-        yield _LimitedReadStream(read, asked, state, host), _LimitedWriteStream(write, asked)
+        pending = set[types.RequestId]()
+        yield _LimitedReadStream(read, pending, state, host), _LimitedWriteStream(write, pending)
 
 
 class _LimitedReadStream:
-    """The read stream: notes each request that comes, and each that the upstream takes back."""
+    """A read stream that records each incoming request until it is cancelled."""
 
     def __init__(
         self, inner: ReadStream[SessionMessage | Exception], pending: set[types.RequestId], state: HttpConnectionState, host: str
@@ -47,7 +47,7 @@ class _LimitedReadStream:
 
     @property
     def last_context(self) -> Context | None:
-        """The context in which the last message was sent; the SDK asks for it by this name."""
+        """The context in which the last message was sent. The SDK reads it under this name."""
         return cast("Context | None", getattr(self._inner, "last_context", None))
 
     async def receive(self) -> SessionMessage | Exception:
@@ -55,24 +55,24 @@ class _LimitedReadStream:
         Return the next message.
 
         Raises:
-            EndOfStream: There is none any more, or the upstream is given up.
+            EndOfStream: The stream has ended, or the limit is exceeded.
         """
         item = await self._inner.receive()
         message = item.message if isinstance(item, SessionMessage) else None
         if isinstance(message, types.JSONRPCRequest):
             self._pending.add(message.id)
             if len(self._pending) > MAX_PENDING_REQUESTS:
-                self._state.last_error = f"{self._host} asks without end and takes none of the answers."
+                self._state.last_error = f"{self._host} sends requests without reading the results."
                 self._state.ended.set()
                 raise anyio.EndOfStream
         elif isinstance(message, types.JSONRPCNotification) and message.method == "notifications/cancelled":
-            taken_back = cancelled_request_id_from_params(message.params)
-            if taken_back is not None:
-                self._pending.discard(taken_back)
+            cancelled_id = cancelled_request_id_from_params(message.params)
+            if cancelled_id is not None:
+                self._pending.discard(cancelled_id)
         return item
 
     async def aclose(self) -> None:
-        """Take no more."""
+        """Close the stream."""
         await self._inner.aclose()
 
     def __aiter__(self) -> Self:
@@ -92,7 +92,7 @@ class _LimitedReadStream:
 
 
 class _LimitedWriteStream:
-    """The write stream: notes each answer that was taken."""
+    """A write stream that removes each request once its result is sent."""
 
     def __init__(self, inner: WriteStream[SessionMessage], pending: set[types.RequestId]) -> None:
         self._inner = inner
@@ -105,7 +105,7 @@ class _LimitedWriteStream:
             self._pending.discard(item.message.id)
 
     async def aclose(self) -> None:
-        """Send no more."""
+        """Close the stream."""
         await self._inner.aclose()
 
     async def __aenter__(self) -> Self:

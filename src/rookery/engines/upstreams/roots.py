@@ -33,7 +33,7 @@ def build_list_result(roots: tuple[Root, ...]) -> types.ListRootsResult:
 
 
 def set_roots_capability(capabilities: JsonObject, roots: Roots) -> JsonObject:
-    """Return *capabilities*, of a caller's client, as the server is to see them."""
+    """Return *capabilities* of a caller's client with the roots capability that the server may see."""
     if isinstance(roots, str):
         return capabilities
     others = {name: value for name, value in capabilities.items() if name != ROOTS_CAPABILITY}
@@ -42,15 +42,17 @@ def set_roots_capability(capabilities: JsonObject, roots: Roots) -> JsonObject:
 
 def add_own_answers(params: JsonObject, roots: Roots) -> None:
     """
-    Replace what *params* answer about roots by the roots of the entry (2026-07-28).
+    Replace the results about roots in *params* by the roots of the entry (protocol 2026-07-28).
 
-    A caller may send `inputResponses` to questions that nobody asked, so answers that hold roots are removed.
+    Callers can send `inputResponses` that no server requested, so responses with roots are removed.
     """
     if isinstance(roots, str):
         return
     given = params.get("inputResponses")
     responses = (
-        {name: each for name, each in cast("_Responses", given).items() if not _has_roots(each)} if isinstance(given, Mapping) else {}
+        {name: response for name, response in cast("_Responses", given).items() if not _has_roots(response)}
+        if isinstance(given, Mapping)
+        else {}
     )
     state = params.get("requestState")
     if isinstance(state, str) and state.startswith(_STATE_PREFIX):
@@ -65,21 +67,25 @@ def add_own_answers(params: JsonObject, roots: Roots) -> None:
 
 def split_requests(result: JsonObject, roots: Roots) -> tuple[JsonObject, JsonObject | None]:
     """
-    Return *result* without its questions about roots, and the answers to send at once if it asks nothing else.
+    Return *result* without its requests for roots, and the responses to send at once if it has no other requests.
 
     Raises:
-        UpstreamRefused: The server asks for roots although none were announced.
+        UpstreamErrorResponse: The server requests roots although none were announced.
     """
-    wanted = result.get("inputRequests")
-    if isinstance(roots, str) or result.get("resultType") != "input_required" or not isinstance(wanted, dict):
+    input_requests = result.get("inputRequests")
+    if isinstance(roots, str) or result.get("resultType") != "input_required" or not isinstance(input_requests, dict):
         return result, None
-    requests = cast("dict[str, object]", wanted)
-    names = [name for name, each in requests.items() if isinstance(each, dict) and cast("JsonObject", each).get("method") == ROOTS_METHOD]
+    requests = cast("dict[str, object]", input_requests)
+    names = [
+        name
+        for name, request in requests.items()
+        if isinstance(request, dict) and cast("JsonObject", request).get("method") == ROOTS_METHOD
+    ]
     if not names:
         return result, None
     if not roots:
-        raise UpstreamErrorResponse(types.INVALID_REQUEST, 'The server asks for roots, and its entry gives none ("roots" in servers.json).')
-    others = {name: each for name, each in requests.items() if name not in names}
+        raise UpstreamErrorResponse(types.INVALID_REQUEST, 'The server requests roots, but its entry has none ("roots" in servers.json).')
+    others = {name: request for name, request in requests.items() if name not in names}
     if not others:
         return result, {name: _answer(roots) for name in names}
     state = result.get("requestState")
@@ -104,10 +110,10 @@ def _encode_state(names: list[str], state: str | None) -> str:
 
 def _decode_state(state: str) -> tuple[list[str], str | None]:
     """
-    Return what `_encode_state` was given.
+    Decode a state of `_encode_state`.
 
     Raises:
-        UpstreamRefused: The caller changed it.
+        UpstreamErrorResponse: The state is invalid: a caller changed it.
     """
     try:
         names, inner = orjson.loads(state.removeprefix(_STATE_PREFIX))

@@ -1,8 +1,8 @@
 """
-The older HTTP with SSE (protocol 2024-11-05): one stream of events brings all answers, each message is a POST of its own.
+The older HTTP with SSE (protocol 2024-11-05): an event stream for all responses, and a POST for each message.
 
-The SDK's client for it ends the session with one POST that fails, or with one event past a mebibyte, and leaves its calls
-waiting; so this is ours. What happens to a POST is that request's business, and the end of the stream is the session's.
+The SDK's client ends the session when one POST fails or one event exceeds 1 MiB, and its calls wait for ever. Here a failed POST fails only
+its request, and the end of the stream ends the session.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from urllib.parse import urljoin
 import anyio
 import httpx2
 import orjson
-from mcp.client._transport import TransportStreams  # the SDK names its contract nowhere else
+from mcp.client._transport import TransportStreams  # the SDK exports it nowhere else
 from mcp.shared.message import SessionMessage
 from mcp_types import ErrorData, JSONRPCError, JSONRPCRequest, jsonrpc_message_adapter
 
@@ -26,7 +26,7 @@ from rookery.engines.upstreams.mcp_session import BROKEN_CODE, MAX_MESSAGE_BYTES
 from rookery.tools.errors import ConnectFailed
 
 _MAX_UNREAD_MESSAGES = 1000
-"""Messages read but not yet taken; beyond, the stream is left full until they are."""
+"""Maximum number of messages that were read and not processed. Beyond it, reading pauses."""
 
 _ENDPOINT_TIMEOUT_S = 20.0
 _MAX_QUOTED_CHARS = 100
@@ -35,23 +35,23 @@ _NOT_FOUND = 404
 
 
 class SseReadStream:
-    """The messages that come, in the SDK's contract for a read stream."""
+    """A queue of incoming messages; implements the SDK's read stream."""
 
     def __init__(self) -> None:
         self._queue: asyncio.Queue[SessionMessage | None] = asyncio.Queue(_MAX_UNREAD_MESSAGES)
 
     async def put(self, message: SessionMessage) -> None:
-        """Add a message; waits while too many are there."""
+        """Add a message. Waits while the queue is full."""
         await self._queue.put(message)
 
     def end(self) -> None:
-        """Let there be no more after what is there."""
+        """End the stream after the messages that are in the queue."""
         if self._queue.full():
             self._queue.get_nowait()
         self._queue.put_nowait(None)
 
     async def receive(self) -> SessionMessage | Exception:
-        """Return the next message."""
+        """Return the next message. Raises `EndOfStream` after the last one."""
         message = await self._queue.get()
         if message is None:
             self.end()
@@ -59,7 +59,7 @@ class SseReadStream:
         return message
 
     async def aclose(self) -> None:
-        """Take no more."""
+        """Do nothing; reading ends with the connection."""
 
     def __aiter__(self) -> Self:
         return self
@@ -78,7 +78,7 @@ class SseReadStream:
 
 
 class SseWriteStream:
-    """The messages that go, in the SDK's contract for a write stream: each in the context of who sends it."""
+    """A writer of outgoing messages; implements the SDK's write stream. Each is sent in the context of its sender."""
 
     def __init__(self, client: httpx2.AsyncClient, endpoint: str, stream: SseReadStream) -> None:
         self._client = client
@@ -87,10 +87,10 @@ class SseWriteStream:
 
     async def send(self, item: SessionMessage, /) -> None:
         """
-        Post one message; one that is refused is answered here, with an error to whoever asked.
+        Post one message. If the server rejects a request, an error is put into the read stream as its response.
 
         Raises:
-            Unsent: The request surely did not reach whom it was meant for.
+            UnsentError: The request did not reach the server.
         """
         content = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
         async with self._client.stream(
@@ -98,18 +98,18 @@ class SseWriteStream:
         ) as response:
             if response.status_code < _MIN_ERROR_STATUS or not isinstance(item.message, JSONRPCRequest):
                 return
-            # 404: it knows nothing of our stream, so it has been started anew.
+            # 404: the event stream is unknown, so the server was restarted.
             code = UNSENT_CODE if response.status_code == _NOT_FOUND else BROKEN_CODE
-            error = ErrorData(code=code, message=f"{response.request.url.host} answered {response.status_code}.")
+            error = ErrorData(code=code, message=f"{response.request.url.host} returned status {response.status_code}.")
             if response.headers.get("content-type", "").startswith("application/json"):
                 with contextlib.suppress(orjson.JSONDecodeError, KeyError, TypeError, ValueError):
                     error = ErrorData.model_validate(orjson.loads(await response.aread())["error"])
         if error.code == UNSENT_CODE:
-            raise UnsentError  # the stream may be over too, and would say that the request was perhaps taken
+            raise UnsentError  # the event stream may have ended too, and would report that the request was perhaps processed
         await self._stream.put(SessionMessage(JSONRPCError(jsonrpc="2.0", id=item.message.id, error=error)))
 
     async def aclose(self) -> None:
-        """Send no more."""
+        """Do nothing; there is no connection to close."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -121,10 +121,10 @@ class SseWriteStream:
 @contextlib.asynccontextmanager
 async def open_sse_streams(url: str, client: httpx2.AsyncClient, state: HttpConnectionState) -> AsyncGenerator[TransportStreams]:
     """
-    Open the stream of events at *url* and yield what is read from it and written beside it.
+    Open the event stream at *url* and yield the read and the write stream.
 
     Raises:
-        ConnectFailed: There is no such stream, or it names no place of its own to write to.
+        ConnectFailed: There is no event stream, or its endpoint is missing, invalid or on another origin.
     """
     request = client.build_request("GET", url, headers={"accept": "text/event-stream", "cache-control": "no-store"})
     try:
@@ -133,20 +133,20 @@ async def open_sse_streams(url: str, client: httpx2.AsyncClient, state: HttpConn
         raise ConnectFailed(f"No connection to {request.url.host}: {str(error) or type(error).__name__}") from error
     try:
         if not response.is_success:
-            raise ConnectFailed(state.last_error or f"{request.url.host} answered {response.status_code}.")
+            raise ConnectFailed(state.last_error or f"{request.url.host} returned status {response.status_code}.")
         stream, endpoint = SseReadStream(), asyncio.get_running_loop().create_future()
-        reading = asyncio.create_task(_read_events(response, url, stream, endpoint, state))
+        reader = asyncio.create_task(_read_events(response, url, stream, endpoint, state))
         try:
             async with asyncio.timeout(_ENDPOINT_TIMEOUT_S):
-                place = await endpoint
-            yield stream, SseWriteStream(client, place, stream)
+                post_url = await endpoint
+            yield stream, SseWriteStream(client, post_url, stream)
         except TimeoutError:
             if endpoint.done() and not endpoint.cancelled():
                 raise
-            raise ConnectFailed(f"{request.url.host} did not say where to write to.") from None
+            raise ConnectFailed(f"{request.url.host} did not send an endpoint event.") from None
         finally:
-            reading.cancel()
-            await asyncio.wait({reading})
+            reader.cancel()
+            await asyncio.wait({reader})
     finally:
         await response.aclose()
 
@@ -154,20 +154,20 @@ async def open_sse_streams(url: str, client: httpx2.AsyncClient, state: HttpConn
 async def _read_events(
     response: httpx2.Response, url: str, stream: SseReadStream, endpoint: asyncio.Future[str], state: HttpConnectionState
 ) -> None:
-    """Read events until there are no more, or one that is too large or cannot be: then the session is over."""
+    """Read events until the stream ends, or an event is too large or invalid. Then end the session."""
     host = response.request.url.host
     try:
         async for event in httpx2.EventSource(response, max_event_size=MAX_MESSAGE_BYTES):
             if event.event == "endpoint" and not endpoint.done():
                 endpoint.set_result(_resolve_endpoint(url, event.data))
             elif event.event == "message" and event.data:
-                with contextlib.suppress(ValueError):  # what is no message is for nobody
+                with contextlib.suppress(ValueError):  # ignore invalid messages
                     await stream.put(SessionMessage(jsonrpc_message_adapter.validate_json(event.data, by_name=False)))
-        state.last_error = f"{host} closed the stream of events."
+        state.last_error = f"{host} closed the event stream."
     except httpx2.SSEError as error:
         state.last_error = f"{host}: {error}"
     except httpx2.TransportError as error:
-        state.last_error = f"The connection to {host} broke: {str(error) or type(error).__name__}"
+        state.last_error = f"The connection to {host} failed: {str(error) or type(error).__name__}"
     except ConnectFailed as error:
         state.last_error = str(error)
     finally:
@@ -178,16 +178,18 @@ async def _read_events(
 
 
 def _resolve_endpoint(url: str, endpoint: str) -> str:
-    """Return where to write to; elsewhere than at the server's own origin, our keys would go to somebody else."""
-    ours = httpx2.URL(url)
+    """Return the URL for messages. It must have the server's origin: otherwise keys would be sent to another host."""
+    server_url = httpx2.URL(url)
     try:
-        place = urljoin(url, endpoint)
-        theirs = httpx2.URL(place)
+        post_url = urljoin(url, endpoint)
+        endpoint_url = httpx2.URL(post_url)
     except (ValueError, httpx2.InvalidURL):
-        raise ConnectFailed(f"{ours.host} names an address to write to that is none: {endpoint[:_MAX_QUOTED_CHARS]!r}") from None
-    if (ours.scheme, ours.host, ours.port) != (theirs.scheme, theirs.host, theirs.port):
-        raise ConnectFailed(f"The server wants us to write to {_origin(theirs)} instead of {_origin(ours)}; we do not.")
-    return place
+        raise ConnectFailed(f"{server_url.host} sent an invalid endpoint: {endpoint[:_MAX_QUOTED_CHARS]!r}") from None
+    if (server_url.scheme, server_url.host, server_url.port) != (endpoint_url.scheme, endpoint_url.host, endpoint_url.port):
+        raise ConnectFailed(
+            f"The endpoint must have the server's origin {_origin(server_url)}, but the server sent {_origin(endpoint_url)}."
+        )
+    return post_url
 
 
 def _origin(url: httpx2.URL) -> str:

@@ -1,11 +1,11 @@
-"""Servers that we start ourselves and speak with over their pipes."""
+"""Connections to servers that run as child processes, over their pipes."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, Callable
 
-from mcp.client._transport import TransportStreams  # the SDK names its contract nowhere else
+from mcp.client._transport import TransportStreams  # the SDK exports it nowhere else
 
 from rookery.engines.upstreams.mcp_session import McpSession, open_session
 from rookery.engines.upstreams.process import ProcessReadStream, ProcessWriteStream, run_process
@@ -13,7 +13,7 @@ from rookery.tools.models import CommandTarget, Server
 
 
 class StdioConnector:
-    """Starts a child process for every session; see `Connector`."""
+    """A `Connector` that starts a child process for each session."""
 
     @contextlib.asynccontextmanager
     async def connect(
@@ -27,13 +27,15 @@ class StdioConnector:
         """Start the server and open a session with it."""
         del workspace_id
         if not isinstance(server.target, CommandTarget):
-            msg = f"{server.id} is no command"
+            msg = f"{server.id} has no command"
             raise TypeError(msg)
         async with (
-            run_process(server.target, on_stderr) as (child, incoming, outgoing),
-            open_session(_pipes(incoming, outgoing), child, on_changed=on_changed, requests=child.dispatcher, roots=server.roots) as relay,
+            run_process(server.target, on_stderr) as (process, incoming, outgoing),
+            open_session(
+                _pipes(incoming, outgoing), process, on_changed=on_changed, requests=process.dispatcher, roots=server.roots
+            ) as session,
         ):
-            yield relay
+            yield session
 
 
 @contextlib.asynccontextmanager
