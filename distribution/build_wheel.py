@@ -1,8 +1,8 @@
 """
 Build the wheel and the source archive into dist/, with the embedding model inside: `make dist`.
 
-The sources are copied to a temporary folder. There the int8 graph is made from the weights' package, which requirements.lock pins by its
-hash, and the build backend runs on that copy. The checkout stays as it is. The same sources give the same bytes.
+The sources are copied to a temporary folder. There the int8 graph is built from the weights' package, which requirements.lock pins by its
+hash, and the build backend runs on that copy. The checkout is not changed. The same sources give the same bytes.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from rookery.engines.embedders import minilm, model, model_files
 ROOT = Path(__file__).resolve().parent.parent
 NOTICE = Path(__file__).with_name("model-notice.txt")
 REVISION = "1110a243fdf4706b3f48f1d95db1a4f5529b4d41"
-"""Of sentence-transformers/all-MiniLM-L6-v2: the one whose files have the digests in `model_files`."""
+"""Revision of sentence-transformers/all-MiniLM-L6-v2 whose files have the digests in `model_files`."""
 
-LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "dist", "data", "node_modules", "*.egg-info")
+IGNORED_FILES = shutil.ignore_patterns(".*", "__pycache__", "dist", "data", "node_modules", "*.egg-info")
 
 
 def write_bundle(folder: Path) -> None:
     """
-    Write the model that a wheel carries into *folder*: graph, tokenizer, licence, notice and provenance.
+    Write the model that a wheel contains into *folder*: graph, tokenizer, licence, notice and provenance.
 
     Raises:
-        SystemExit: The installed weights are not those of the model's own repository.
+        SystemExit: The digests of the installed weights differ from those of the model's own repository.
     """
     source = model_files.find_weights()
     weights, tokenizer = source / "model.safetensors", source / "tokenizer.json"
     for path, expected in ((weights, model_files.WEIGHTS_SHA256), (tokenizer, model_files.TOKENIZER_SHA256)):
         if (found := _sha256(path.read_bytes())) != expected:
-            sys.exit(f"{path.name} of {model_files.DISTRIBUTION} has SHA-256 {found}, expected {expected}: nothing was built")
+            sys.exit(f"{path.name} of {model_files.DISTRIBUTION} has SHA-256 {found}, expected {expected}; nothing was built")
     graph = minilm.write_graph(minilm.read_weights(weights), "int8")
     provenance = model_files.Provenance(
         model="sentence-transformers/all-MiniLM-L6-v2",
@@ -59,7 +59,7 @@ def write_bundle(folder: Path) -> None:
 
 def build(out: Path, *, with_sources: bool = True) -> list[Path]:
     """
-    Build into *out* and return the files made: the wheel, and before it the source archive when *with_sources*.
+    Build into *out* and return the new files: the source archive if *with_sources*, and the wheel.
 
     Raises:
         SystemExit: The weights are not the expected ones, or the build backend failed.
@@ -67,21 +67,21 @@ def build(out: Path, *, with_sources: bool = True) -> list[Path]:
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="rookery-build-") as temporary:
         copy = Path(temporary) / "rookery"
-        shutil.copytree(ROOT, copy, ignore=LEFT_OUT)
+        shutil.copytree(ROOT, copy, ignore=IGNORED_FILES)
         write_bundle(copy / "src" / "rookery" / "engines" / "embedders" / "bundled")
-        made = Path(temporary) / "made"
-        made.mkdir()
+        output = Path(temporary) / "made"
+        output.mkdir()
         for hook in ["build_sdist"] * with_sources + ["build_wheel"]:
-            _run_backend(hook, copy, made)
+            _run_backend(hook, copy, output)
         results = list[Path]()
-        for path in sorted(made.iterdir()):
+        for path in sorted(output.iterdir()):
             results.append(out / path.name)
             shutil.copyfile(path, results[-1])
     return results
 
 
 def _run_backend(hook: str, sources: Path, out: Path) -> None:
-    """Call a PEP 517 hook of the build backend, which is installed from the lock; it looks for its own program on PATH."""
+    """Call a PEP 517 hook of the build backend. The backend is installed from the lock and finds its own program on PATH."""
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"}
     call = f"import uv_build; uv_build.{hook}({str(out)!r})"
     run = subprocess.run([sys.executable, "-c", call], cwd=sources, env=environment, capture_output=True, text=True, check=False)

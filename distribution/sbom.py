@@ -1,5 +1,5 @@
 """
-Add to a bill of materials what no package manager knows of: the model in the wheel, and the viewers of the documentation.
+Add components to a bill of materials that no package manager lists: the model in the wheel, and the viewers of the API documentation.
 
 `make sbom` calls it with the CycloneDX document that cyclonedx-py wrote of an environment with exactly the locked packages.
 """
@@ -49,14 +49,15 @@ def describe_viewers() -> list[Component]:
 
 
 def main() -> None:
-    """Read the document, add the components, write it in place and print what it has."""
+    """Read the document, add the components, write it in place and print a summary."""
     parser = argparse.ArgumentParser(description="Add the model and the viewers to a CycloneDX document.")
     parser.add_argument("document", type=Path)
     path = cast("Path", parser.parse_args().document)
     document = cast("dict[str, list[Component]]", json.loads(path.read_text(encoding="utf-8")))
-    document["components"] = sorted([*document["components"], describe_model(), *describe_viewers()], key=lambda each: str(each["bom-ref"]))
+    components = [*document["components"], describe_model(), *describe_viewers()]
+    document["components"] = sorted(components, key=lambda component: str(component["bom-ref"]))
     path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-    without = sorted(str(each["name"]) for each in document["components"] if not each.get("licenses"))
+    without = sorted(str(component["name"]) for component in document["components"] if not component.get("licenses"))
     print(f"{path.name}: {len(document['components'])} components; without a declared licence: {', '.join(without) or 'none'}")
 
 

@@ -1,7 +1,7 @@
 """
-Install a built wheel into an empty virtual environment and use it as a newcomer would: `make test-dist`.
+Install a built wheel into an empty virtual environment and use it as a new user would: `make test-dist`.
 
-pip resolves the dependencies by itself, without a lock, as it does for everybody who installs the wheel.
+pip resolves the dependencies without a lock, as for every user who installs the wheel.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ QUESTION = "What is the name of our pet?"
 
 def recall_first_answer(python: Path, data_dir: Path) -> str:
     """
-    Serve with *python* on *data_dir*, store three memories and return the content of the best hit for `QUESTION`.
+    Start a server with *python* on *data_dir*, store three memories and return the content of the best hit for `QUESTION`.
 
     Raises:
         RuntimeError: The server did not start in time.
-        urllib.error.HTTPError: It refused a request.
+        urllib.error.HTTPError: The server rejected a request.
     """
     command = [str(python), "-m", "rookery", "--data-dir", str(data_dir), "serve", "--port", "0"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("ROOKERY_", "PYTHON"))}
@@ -81,12 +81,12 @@ def _post(url: str, key: str, body: dict[str, object]) -> dict[str, object]:
 
 
 def main() -> None:
-    """Install the newest wheel of a folder, use it, and fail when the best hit is another memory than the one asked for."""
+    """Install the newest wheel of a folder and use it. Fail if the best hit is not the expected memory."""
     parser = argparse.ArgumentParser(description="Install the newest wheel of a folder into an empty environment and use it.")
     parser.add_argument("folder", type=Path)
     wheels = sorted(cast("Path", parser.parse_args().folder).glob("rookery-*.whl"), key=lambda path: path.stat().st_mtime)
     if not wheels:
-        sys.exit("there is no wheel: make dist")
+        sys.exit("no wheel found; run: make dist")
     with tempfile.TemporaryDirectory(prefix="rookery-wheel-") as temporary:
         environment = Path(temporary) / "environment"
         venv.create(environment, with_pip=True)
@@ -94,8 +94,8 @@ def main() -> None:
         subprocess.run([python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", wheels[-1]], check=True)
         answer = recall_first_answer(python, Path(temporary) / "data")
     if answer != STORED[0]:
-        sys.exit(f"{wheels[-1].name}: recall of {QUESTION!r} answered {answer!r}")
-    print(f"{wheels[-1].name} serves, remembers and recalls in an empty environment")
+        sys.exit(f"{wheels[-1].name}: recall of {QUESTION!r} returned {answer!r}")
+    print(f"{wheels[-1].name} starts, remembers and recalls in an empty environment")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """
-See Rookery at work: `make demo`.
+Show Rookery at work: `make demo`.
 
-Starts a server of its own in a folder that goes again, remembers real notes, recalls them by meaning and by word, and calls
-tools of two real MCP servers (the time anywhere; this demo's own git repository). Each request and its answer is shown.
+Starts a server in a temporary folder, stores notes, recalls them by meaning and by word, and calls tools of two real MCP servers (time
+zones; the history of a git repository). Each request is shown with its answer.
 """
 
 from __future__ import annotations
@@ -37,36 +37,36 @@ QUESTIONS: list[tuple[str, dict[str, object]]] = [
     ("What does ERR_4711 mean?", {"top_k": 1}),
     ("Whom do I ask about the phone app in autumn?", {"top_k": 1, "explain": True}),
 ]
-START_S = 60
-STOP_S = 20
-WIDTH = 110
+START_TIMEOUT_S = 60
+STOP_TIMEOUT_S = 20
+MAX_WIDTH = 110
 
 console = Console(highlight=False)
 
 
 def main() -> None:
-    """Run the story from an empty folder to a clean end."""
+    """Run the demo from an empty folder to a clean end."""
     folder = Path(tempfile.mkdtemp(prefix="rookery-demo-"))
     try:
-        servers, repository = folder / "servers.json", _repository(folder / "shop")
-        servers.write_text(json.dumps({"mcpServers": _servers(repository)}), encoding="utf-8")
+        servers, repository = folder / "servers.json", _create_repository(folder / "shop")
+        servers.write_text(json.dumps({"mcpServers": _server_entries(repository)}), encoding="utf-8")
         command = [sys.executable, "-m", "rookery", "--data-dir", str(folder / "data"), "serve", "--port", "0"]
         environment = {**os.environ, "ROOKERY_SERVERS": str(servers), "ROOKERY_LOG_LEVEL": "warning"}
         with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as process:
             try:
-                _tell(_wait(folder / "data" / "first-run.json", process), repository)
+                _show_requests(_wait_until_ready(folder / "data" / "first-run.json", process), repository)
             finally:
                 process.terminate()
                 try:
-                    process.wait(STOP_S)
+                    process.wait(STOP_TIMEOUT_S)
                 except subprocess.TimeoutExpired:
                     process.kill()
-        console.rule("The server has stopped, and its folder goes")
+        console.rule("The server has stopped, and its folder is deleted")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _servers(repository: Path | None) -> Mapping[str, object]:
+def _server_entries(repository: Path | None) -> Mapping[str, object]:
     zones = {"command": sys.executable, "args": ["-m", "mcp_server_time", "--local-timezone", "UTC"], "name": "Time"}
     if repository is None:
         return {"time": zones}
@@ -74,65 +74,65 @@ def _servers(repository: Path | None) -> Mapping[str, object]:
     return {"time": zones, "git": history}
 
 
-def _repository(path: Path) -> Path | None:
-    """Make a git repository with one commit; None on a machine without git."""
+def _create_repository(path: Path) -> Path | None:
+    """Create a git repository with one commit. Return None if git is not installed."""
     if shutil.which("git") is None:
-        console.print("There is no git on this machine, so the demo goes without its git server.", style="yellow")
+        console.print("git is not installed, so the demo runs without its git server.", style="yellow")
         return None
     path.mkdir(parents=True)
     (path / "README.md").write_text("# The shop\n\nAmounts are integers in cents.\n", encoding="utf-8")
     identity = ["-c", "user.name=Demo", "-c", "user.email=demo@example.com", "-c", "init.defaultBranch=main", "-c", "commit.gpgsign=false"]
-    for words in (["init"], ["add", "."], ["commit", "-m", "Say how amounts are kept"]):
+    for words in (["init"], ["add", "."], ["commit", "-m", "Describe how amounts are stored"]):
         subprocess.run(["git", *identity, *words], cwd=path, check=True, capture_output=True)
     return path
 
 
-def _wait(keys: Path, process: subprocess.Popen[bytes]) -> Mapping[str, str]:
-    """Return what the first run wrote, once every engine is ready and every tool server has been seen."""
-    deadline = time.monotonic() + START_S
+def _wait_until_ready(keys: Path, process: subprocess.Popen[bytes]) -> Mapping[str, str]:
+    """Return the content of first-run.json once the server is ready and all tool servers are online."""
+    deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline and process.poll() is None:
         try:
-            made = cast("Mapping[str, str]", json.loads(keys.read_text(encoding="utf-8")))
-            headers = {"Authorization": f"Bearer {made['agent_key']}"}
-            ready = httpx2.get(f"{made['url']}/readyz", timeout=START_S).json()
-            seen = httpx2.get(f"{made['url']}/api/v1/mcp/servers", headers=headers, timeout=START_S).json()
+            first_run = cast("Mapping[str, str]", json.loads(keys.read_text(encoding="utf-8")))
+            headers = {"Authorization": f"Bearer {first_run['agent_key']}"}
+            ready = httpx2.get(f"{first_run['url']}/readyz", timeout=START_TIMEOUT_S).json()
+            listed = httpx2.get(f"{first_run['url']}/api/v1/mcp/servers", headers=headers, timeout=START_TIMEOUT_S).json()
         except (OSError, ValueError, httpx2.TransportError):
             time.sleep(0.05)
             continue
-        if ready["status"] == "ok" and all(server["health"] == "online" for server in seen["servers"]):
-            return made
+        if ready["status"] == "ok" and all(server["health"] == "online" for server in listed["servers"]):
+            return first_run
         time.sleep(0.05)
     sys.exit("The server did not start.")
 
 
-def _tell(made: Mapping[str, str], repository: Path | None) -> None:
-    console.rule("A server of its own")
-    console.print(f"Rookery answers on {made['url']}; the key is an agent's.")
-    with httpx2.Client(base_url=made["url"], headers={"Authorization": f"Bearer {made['agent_key']}"}, timeout=60) as client:
+def _show_requests(first_run: Mapping[str, str], repository: Path | None) -> None:
+    console.rule("A server with an empty store")
+    console.print(f"Rookery answers on {first_run['url']}; the requests use an agent key.")
+    with httpx2.Client(base_url=first_run["url"], headers={"Authorization": f"Bearer {first_run['agent_key']}"}, timeout=60) as client:
         console.rule("Remember: eight notes of a team")
         for kind, content in NOTES:
             _send(client, "POST", "/v1/brain/remember", {"type": kind, "content": content, "org": "acme", "wait_ms": 5000})
-        console.rule("Recall: by meaning and by word at once")
+        console.rule("Recall: by meaning and by word")
         for question, more in QUESTIONS:
             _send(client, "POST", "/v1/brain/recall", {"query": question, "mode": "hybrid", "org": "acme", **more})
-        console.rule("Search: exact words, without others")
+        console.rule("Search: exact words, and words to exclude")
         _send(client, "GET", "/v1/brain/search?q=%22push+notifications%22+-mongodb&org=acme")
-        console.rule("Tools: of real MCP servers, behind the same key")
+        console.rule("Tools: of real MCP servers, with the same key")
         _send(client, "GET", "/api/v1/mcp/servers")
         zones = {"source_timezone": "Europe/Lisbon", "time": "09:30", "target_timezone": "Asia/Tokyo"}
         _send(client, "POST", "/api/v1/mcp/tools/call", {"server": "time", "tool": "convert_time", "arguments": zones})
         again = {**zones, "time": "17:00", "target_timezone": "America/Sao_Paulo"}
-        console.print("\nThat call started the server. Another one finds it there:")
+        console.print("\nThat call started the server. The next one uses the same process:")
         _send(client, "POST", "/api/v1/mcp/tools/call", {"server": "time", "tool": "convert_time", "arguments": again})
         if repository is not None:
             log = {"repo_path": str(repository), "max_count": 1}
             _send(client, "POST", "/api/v1/mcp/tools/call", {"server": "git", "tool": "git_log", "arguments": log})
-        console.rule("And a mistake is told in words")
+        console.rule("An invalid call returns an error that explains it")
         _send(client, "POST", "/api/v1/mcp/tools/call", {"server": "time", "tool": "convert_time", "arguments": {"time": 930}}, expect=400)
 
 
 def _send(client: httpx2.Client, method: str, path: str, body: object = None, *, expect: int | None = None) -> None:
-    """Send a request, and show it with its answer; the demo fails if that is not what it tells of."""
+    """Send a request and show it with its answer. Exit if the status differs from the expected one."""
     answer = client.request(method, path, json=body) if body is not None else client.request(method, path)
     console.print(f"\n[bold cyan]{method} {path}[/]")
     if body is not None:
@@ -144,24 +144,24 @@ def _send(client: httpx2.Client, method: str, path: str, body: object = None, *,
 
 
 def _show(value: object) -> None:
-    text = laid_out(value, min(console.width, WIDTH))
+    text = format_json(value, min(console.width, MAX_WIDTH))
     console.print(Syntax(text, "json", word_wrap=True, background_color="default", theme="ansi_dark"))
 
 
-def laid_out(value: object, width: int, indent: int = 0) -> str:
-    """Return *value* as JSON in few lines: what fits into *width* stands on one line, the parts of what does not follow each other."""
+def format_json(value: object, width: int, indent: int = 0) -> str:
+    """Return *value* as JSON in few lines. A value that fits into *width* is on one line; otherwise its parts are on several lines."""
     short = json.dumps(value, ensure_ascii=False)
     if indent + len(short) <= width or not value or not isinstance(value, (dict, list)):
         return short
     inner = indent + 2
     if isinstance(value, dict):
         fields = cast("dict[str, object]", value)
-        parts = [f"{json.dumps(name)}: {laid_out(each, width, inner)}" for name, each in fields.items()]
+        parts = [f"{json.dumps(name)}: {format_json(part, width, inner)}" for name, part in fields.items()]
     else:
-        parts = [laid_out(each, width, inner) for each in cast("list[object]", value)]
+        parts = [format_json(part, width, inner) for part in cast("list[object]", value)]
     lines = [""]
-    for part in (*(f"{each}," for each in parts[:-1]), parts[-1]):
-        # A part of many lines is easier to see where it begins and ends when nothing stands beside it.
+    for part in (*(f"{part}," for part in parts[:-1]), parts[-1]):
+        # A part of several lines is easier to read if no other part is beside it.
         fits = "\n" not in lines[-1] and "\n" not in part and inner + len(lines[-1]) + len(part) < width
         if lines[-1] and fits:
             lines[-1] += f" {part}"

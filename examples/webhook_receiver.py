@@ -1,10 +1,10 @@
 """
 Receive webhooks with plain Python: `python examples/webhook_receiver.py --port 9000`.
 
-Each delivery is checked with the endpoint's secret, in WEBHOOK_SECRET; two, with a space between, while it is changed.
-What is good is written into an inbox, a file of SQLite, and answered at once; the work is done after that, event by event, so that it may
-take longer than the 10 s that Rookery waits, and goes on where it stopped if this program is killed.
-An event that comes again, as each may, is in the inbox already and is not done twice.
+Each delivery is verified with the endpoint's secret in WEBHOOK_SECRET. During a rotation, set both secrets, separated by a space.
+
+A valid event is stored in an inbox, a SQLite file, and answered at once. A thread then handles events one by one, so handling may take
+longer than the 10 s that Rookery waits, and continues after a restart. A repeated event is already in the inbox and is not handled again.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from pathlib import Path
 
 from rookery_client import WebhookEvent, WebhookRejected, verify_webhook
 
-LONGEST_BODY = 4 * 1024 * 1024
-LONGEST_NUMBER = 18
-SLOWEST_S = 10
-"""Who sends a body more slowly than that does not hold a thread for ever."""
+MAX_BODY_BYTES = 4 * 1024 * 1024
+MAX_LENGTH_DIGITS = 18
+SOCKET_TIMEOUT_S = 10
+"""Timeout of a connection, so that a slow sender does not block a thread for ever."""
 
-TRY_AGAIN_S = 60
+RETRY_DELAY_S = 60
 
 
 def main() -> None:
-    """Receive until stopped."""
+    """Receive deliveries until the program is stopped."""
     arguments = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0] if __doc__ else None)
     arguments.add_argument("--host", default="127.0.0.1")
-    arguments.add_argument("--port", type=int, default=9000, help="0 takes a free one.")
+    arguments.add_argument("--port", type=int, default=9000, help="0 selects a free port.")
     arguments.add_argument("--inbox", type=Path, default=Path("webhooks.sqlite"))
     chosen = arguments.parse_args()
     secrets = os.environ.get("WEBHOOK_SECRET", "").split()
     if not secrets:
-        sys.exit("Set WEBHOOK_SECRET to the secret that was shown when the endpoint was made.")
+        sys.exit("Set WEBHOOK_SECRET to the secret that was shown when you created the endpoint.")
     inbox = Inbox(chosen.inbox)
     with Receiver((chosen.host, chosen.port), secrets, inbox) as receiver:
         threading.Thread(target=work, args=(inbox,), daemon=True).start()
@@ -47,13 +47,13 @@ def main() -> None:
 
 
 def handle(event: WebhookEvent) -> None:
-    """Do what is to be done about an event: here stands your code."""
+    """Handle an event; replace this with your code."""
     what = event.data.get("title") or event.data.get("name") or event.data.get("id") or ""
     print(f"{event.type} {what}".rstrip(), flush=True)
 
 
 class Inbox:
-    """Events that came, each once, and which of them are done."""
+    """Received events, each stored once, and whether they are handled."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -63,29 +63,29 @@ class Inbox:
             file.execute("CREATE TABLE IF NOT EXISTS inbox (id TEXT PRIMARY KEY, body BLOB NOT NULL, done INTEGER NOT NULL DEFAULT 0)")
 
     def put(self, event: WebhookEvent, body: bytes) -> bool:
-        """Keep an event for good, and tell whether it is new."""
+        """Store an event durably. Return whether it is new."""
         with closing(self._open()) as file, file:
             is_new = file.execute("INSERT OR IGNORE INTO inbox (id, body) VALUES (?, ?)", (event.id, body)).rowcount == 1
         self.filled.set()
         return is_new
 
     def waiting(self) -> list[WebhookEvent]:
-        """Return some events that are not done, those that came first first."""
+        """Return up to 100 events that are not handled, oldest first."""
         with closing(self._open()) as file:
             rows = file.execute("SELECT body FROM inbox WHERE NOT done ORDER BY rowid LIMIT 100").fetchall()
         return [WebhookEvent.of(body) for (body,) in rows]
 
     def done(self, event: WebhookEvent) -> None:
-        """Keep that an event was handled; its id stays, so that it is known when it comes again."""
+        """Mark an event as handled. Its id stays, so a repetition is recognised."""
         with closing(self._open()) as file, file:
             file.execute("UPDATE inbox SET done = 1, body = '' WHERE id = ?", (event.id,))
 
     def _open(self) -> sqlite3.Connection:
-        return sqlite3.connect(self._path, timeout=SLOWEST_S)
+        return sqlite3.connect(self._path, timeout=SOCKET_TIMEOUT_S)
 
 
 class Receiver(ThreadingHTTPServer):
-    """Checks deliveries and puts them into the inbox."""
+    """An HTTP server that verifies deliveries and stores them in the inbox."""
 
     daemon_threads = True
 
@@ -96,43 +96,43 @@ class Receiver(ThreadingHTTPServer):
 
 
 class Delivery(BaseHTTPRequestHandler):
-    """One delivery: 204 kept, 401 not from Rookery, 413 and 400 no delivery at all."""
+    """One delivery. It is answered with 204 if stored, 401 if verification fails, and 400 or 413 for an invalid length."""
 
-    server: Receiver  # pyright: ignore[reportIncompatibleVariableOverride] - the one that made us
-    protocol_version = "HTTP/1.1"  # so that Rookery may keep the connection
-    timeout = SLOWEST_S
+    server: Receiver  # pyright: ignore[reportIncompatibleVariableOverride] - the one that created this handler
+    protocol_version = "HTTP/1.1"  # lets Rookery reuse the connection
+    timeout = SOCKET_TIMEOUT_S
 
     def do_POST(self) -> None:
-        """Check, keep, answer; the work comes later."""
+        """Verify, store and answer. The `work` thread handles the event later."""
         length = self.headers.get("Content-Length", "")
-        if not length.isdecimal() or len(length) > LONGEST_NUMBER:
+        if not length.isdecimal() or len(length) > MAX_LENGTH_DIGITS:
             self._answer(400)
-        elif int(length) > LONGEST_BODY:
+        elif int(length) > MAX_BODY_BYTES:
             self._answer(413)
         else:
             body = self.rfile.read(int(length))
             try:
                 event = verify_webhook(body, self.headers, self.server.secrets)
             except WebhookRejected as refused:
-                print(f"refused: {refused}", file=sys.stderr, flush=True)
+                print(f"rejected: {refused}", file=sys.stderr, flush=True)
                 self._answer(401)
             else:
                 self.server.inbox.put(event, body)
                 self._answer(204)
 
     def _answer(self, status: int) -> None:
-        self.close_connection = status in {400, 413}  # what is left of the body would be taken for the next request
+        self.close_connection = status in {400, 413}  # the rest of the body would be parsed as the next request
         self.send_response(status)
         if status != 204:
             self.send_header("Content-Length", "0")
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing of each request; `handle` says what came."""
+        """Do not log requests; `handle` prints each event."""
 
 
 def work(inbox: Inbox) -> None:
-    """Handle what came, in the order it came; an event that fails is tried again, and those after it wait."""
+    """Handle events in order of arrival. If one fails, it is retried, and later ones wait."""
     while True:
         inbox.filled.clear()
         try:
@@ -140,9 +140,9 @@ def work(inbox: Inbox) -> None:
                 for event in events:
                     handle(event)
                     inbox.done(event)
-        except Exception:  # noqa: BLE001 - whatever your code raises must not end the program
+        except Exception:  # noqa: BLE001 - errors of your code must not end the program
             traceback.print_exc()
-        inbox.filled.wait(TRY_AGAIN_S)
+        inbox.filled.wait(RETRY_DELAY_S)
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def test_through_http_an_agent_is_killed_and_another_finishes(server: Server) ->
     lines = told.stdout.splitlines()
     died = lines.index("--- kim was killed ---")
     doing = lines[died - 1].removeprefix("kim is in the middle of: ")
-    assert lines[died + 1] == f"lee is told by kim: 2 tasks are done. Next: Go on with: {doing}"
+    assert lines[died + 1] == f"lee has a hand-off of kim: 2 tasks are done. Next: Go on with: {doing}"
     assert lines[died + 3] == f"lee does: {doing} (attempt 2)"
     assert lines[-1] == "The plan is completed: 100 %."
     plan = server.client.get("/v1/plans/fix-the-kettle-does-not-whistle").json()

@@ -105,7 +105,7 @@ async def test_the_receiver_handles_each_event_once_through_a_rotation_and_refus
 
     lines = receiver.lines()
     assert [line for line in lines if line.startswith("memory.stored")] == [f"memory.stored {each}" for each in ids]
-    assert sum(line.startswith("refused: ") for line in lines) == 2
+    assert sum(line.startswith("rejected: ") for line in lines) == 2
     assert "Traceback" not in "\n".join(lines)
 
 
