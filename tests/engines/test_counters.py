@@ -117,7 +117,7 @@ async def main(folder, hits, limit, now):
     counter = open_counter("embedded:", data_dir=Path(folder))
     passed = 0
     for _ in range(hits):
-        passed += (await counter.hit("shared", limit=limit, window=3_600_000_000, now=now)).used <= limit
+        passed += (await counter.hit("shared", limit=limit, window_us=3_600_000_000, now_us=now)).used <= limit
     await counter.close()
     print(passed)
 

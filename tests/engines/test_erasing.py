@@ -66,7 +66,13 @@ async def test_no_word_of_what_was_taken_out_stays_in_the_full_text_index(tmp_pa
 
 async def test_the_cache_of_a_large_store_is_built_anew_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """D-41: by the server that has it open, when a command in another process erased; a cache without anything gone stays."""
-    for name, value in {"FROM": 0, "_EXACT": -1, "_SOON": 1, "_LOOK_S": 0.005, "_AGAIN_S": 0.01}.items():
+    for name, value in {
+        "MIN_DOCUMENTS": 0,
+        "_MIN_MATCHING_DOCUMENTS": -1,
+        "_UPDATE_AFTER_ROWS": 1,
+        "_POLL_INTERVAL_S": 0.005,
+        "_RETRY_DELAY_S": 0.01,
+    }.items():
         monkeypatch.setattr(term_cache, name, value)
     async with _texts(tmp_path) as server, _texts(tmp_path) as command:
         await server.start()

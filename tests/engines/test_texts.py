@@ -424,7 +424,7 @@ from tests.engines.conftest import make_document
 async def main():
     index = texts.open(sys.argv[1], data_dir=Path(sys.argv[2]))
     await index.put([make_document("a"), make_document("b")])
-    await index.drop(1, ["b"])
+    await index.delete(1, ["b"])
     print("stored", flush=True)
     await asyncio.sleep(60)
 

@@ -46,7 +46,13 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
         counted.others += best is None
         return best
 
-    for name, value in {"FROM": 0, "_EXACT": -1, "_SOON": 1, "_LOOK_S": 0.005, "_AGAIN_S": 0.01}.items():
+    for name, value in {
+        "MIN_DOCUMENTS": 0,
+        "_MIN_MATCHING_DOCUMENTS": -1,
+        "_UPDATE_AFTER_ROWS": 1,
+        "_POLL_INTERVAL_S": 0.005,
+        "_RETRY_DELAY_S": 0.01,
+    }.items():
         monkeypatch.setattr(term_cache, name, value)
     monkeypatch.setattr(term_cache.TermCache, "search", counting)
     return counted
@@ -106,7 +112,7 @@ async def test_the_cache_sees_what_the_rule_of_visibility_says(
     put = [replace(each, content="heron on the roof") for each in drawn]
     expected = sorted(each.memory_id for each in put if is_visible(within, each))
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"FROM": 0, "_EXACT": -1, "_SOON": 1, "_LOOK_S": 0.005}.items():
+        for name, value in {"MIN_DOCUMENTS": 0, "_MIN_MATCHING_DOCUMENTS": -1, "_UPDATE_AFTER_ROWS": 1, "_POLL_INTERVAL_S": 0.005}.items():
             patch.setattr(term_cache, name, value)
         index = EmbeddedTextIndex(tmp_path_factory.mktemp("texts") / "texts.db")
         try:

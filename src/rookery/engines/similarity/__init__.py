@@ -1,4 +1,4 @@
-"""The engine of `tools.ports.Meanings`: similarity of texts and a query, computed with the embedder of memories."""
+"""The engine of `tools.ports.TextSimilarity`: similarity of texts and a query, computed with the embedder of memories."""
 
 from __future__ import annotations
 

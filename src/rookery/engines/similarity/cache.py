@@ -1,4 +1,4 @@
-"""Similarity of texts and a query, with cached vectors; implements `tools.ports.Meanings`."""
+"""Similarity of texts and a query, with cached vectors; implements `tools.ports.TextSimilarity`."""
 
 from __future__ import annotations
 
