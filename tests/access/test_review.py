@@ -33,7 +33,7 @@ async def test_a_test_key_does_not_learn_which_agents_there_are(access: Access) 
             await access.agent_keys.create(workspace, NewAgentKey(name="x", permissions=("brain:read",), agent_id=agent_id), by=by)
         told.add(f"{refusal.value.field}: {refusal.value.message}")
 
-    assert told == {"environment: This test key reaches only test keys."}
+    assert told == {"environment: This is a test key; it can create and change only test keys."}
 
 
 async def test_a_key_deleted_while_it_asks_who_it_is_is_not_known(access: Access) -> None:

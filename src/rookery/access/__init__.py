@@ -1,1 +1,1 @@
-"""Who may do what, and how often: workspaces, API keys, agent keys, the guard in front of every route."""
+"""Authentication and authorisation: workspaces, API keys, agent keys, rate limits, and the guard in front of every route."""

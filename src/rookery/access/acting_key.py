@@ -1,4 +1,4 @@
-"""The key that makes a change, as it is at the very moment of the change (D-24)."""
+"""The key that makes a change, read again inside the transaction of the change (D-24)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,16 @@ from rookery.kernel.db import Tx
 
 def get_acting_key(tx: Tx, by: Actor, now: datetime, *, lock: bool = True) -> Key | None:
     """
-    Return the key that acts; None: no key does, and all is allowed. *lock*: nobody changes it before this transaction ends.
+    Return the key that makes the change, or None for an operator or a timer, which may change everything.
 
-    Whoever locks a workspace or another key here does so first: what they waited for may have been the end of this key.
+    Lock the workspace or the target key before calling this: waiting for that lock may outlast the acting key.
+
+    Args:
+        lock: Hold a shared lock on the key's row until the transaction ends.
 
     Raises:
-        Unauthorised: It was deleted since the guard let it in; KeyRevoked, KeyExpired: or that.
+        Unauthorised: The key was deleted after the guard admitted the request.
+        KeyRevoked, KeyExpired: The key was revoked, was suspended or expired after the guard admitted the request.
     """
     if by.kind in {"operator", "system"}:
         return None
@@ -34,11 +38,11 @@ def get_acting_key(tx: Tx, by: Actor, now: datetime, *, lock: bool = True) -> Ke
 
 def require_acting_scope(tx: Tx, by: Actor, scope: str, now: datetime) -> None:
     """
-    Do nothing if who acts has *scope* now, as a live key (D-25).
+    Raise an error unless the acting key is a live key that has *scope* now (D-25).
 
     Raises:
-        Unauthorised, KeyRevoked, KeyExpired: As `get_acting_key`.
-        ScopeMissing, PermissionDenied: It has not; a test key never has.
+        Unauthorised, KeyRevoked, KeyExpired: As in `get_acting_key`.
+        ScopeMissing, PermissionDenied: The key lacks *scope*, or is a test key.
     """
     holder = get_acting_key(tx, by, now)
     if holder is not None and (holder.environment == TEST or not grants(frozenset(holder.scopes), scope)):

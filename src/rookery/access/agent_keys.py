@@ -1,4 +1,4 @@
-"""Agent keys: made, revoked, extended; their permissions and addresses (spec 2.2, 3.2, 5.3; D-21)."""
+"""Agent keys: creation, revocation, expiry, permissions and allowed addresses (spec 2.2, 3.2, 5.3; D-21)."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from rookery.kernel.preconditions import ExpectedETags, require_match
 from rookery.kernel.secret import Secret
 
 IsAgentInUse = Callable[[Tx, int, str], bool]
-"""Tells whether anything of the workspace is an agent's own: whoever speaks for it from now on would read that."""
+"""Returns true if the workspace has private data of the agent, which a new key for that agent could read."""
 
 
 def has_no_agents(_tx: Tx, _workspace_id: int, _agent_id: str) -> bool:
-    """Know no agent: where nothing is kept for agents."""
+    """Return False. The default for installations that store nothing for agents."""
     return False
 
 
 def generate_key() -> KeyMaterial:
-    """Return a new plaintext of spec 5.3's form."""
+    """Return the material of a new agent key, in the format of spec 5.3."""
     plaintext = Secret(f"ak_{random_text(SECRET_LENGTH)}")
     token = plaintext.reveal()
     lookup = hashlib.sha256(token.encode("ascii")).hexdigest()
@@ -62,53 +62,53 @@ class AgentKeys(Keyring):
 
     async def create(self, workspace_id: int, new: NewAgentKey, *, by: Actor) -> KeyWithSecret:
         """
-        Make a key; its plaintext is in the answer and nowhere else.
+        Create a key. Only the returned object holds its plaintext.
 
         Raises:
-            ValidationFailed: A field is not valid.
-            NameTaken: The agent_id asked for is another agent key's.
-            NotFound: There is no such workspace.
-            ScopeMissing, PermissionDenied, NotHeld: It would have more than *by* has (D-24).
+            ValidationFailed: A field is invalid.
+            NameTaken: Another agent key of the workspace has the requested agent_id.
+            NotFound: The workspace does not exist.
+            ScopeMissing, PermissionDenied, DelegationDenied: The new key would have more rights than *by* has (D-24).
         """
         work = self._prepare_creation(workspace_id, [new], by=by)
         return await self._db.write(lambda tx: work(tx)[0])
 
     async def create_many(self, workspace_id: int, new: Sequence[NewAgentKey], *, by: Actor) -> list[KeyWithSecret]:
-        """Make several keys, all or none; raises as `create` does."""
+        """Create several keys in one transaction. Raises as `create` does."""
         return await self._db.write(self._prepare_creation(workspace_id, new, by=by))
 
     def _prepare_creation(self, workspace_id: int, new: Sequence[NewAgentKey], *, by: Actor) -> Callable[[Tx], list[KeyWithSecret]]:
-        """Return the work that stores the new keys; their secrets are drawn before it."""
+        """Validate the input, generate the secrets and return the transaction that stores the keys."""
         now = self._clock()
-        checked = [_validate(each, now, allow_platform_scopes=by.kind == "operator") for each in new]
-        coins = [generate_key() for _ in checked]
+        checked = [_validate(fields, now, allow_platform_scopes=by.kind == "operator") for fields in new]
+        materials = [generate_key() for _ in checked]
 
         def work(tx: Tx) -> list[KeyWithSecret]:
             require_workspace(tx, workspace_id)
             holder = get_acting_key(tx, by, now)
             if holder is not None:
                 require_environment(holder, LIVE)
-            made, taken = list[KeyWithSecret](), store.list_agent_ids(tx, workspace_id)
-            for each, coined in zip(checked, coins, strict=True):
-                key = insert_key(tx, workspace_id, each, coined, now, used_agent_ids=taken)
+            created, used_ids = list[KeyWithSecret](), store.list_agent_ids(tx, workspace_id)
+            for fields, material in zip(checked, materials, strict=True):
+                key = insert_key(tx, workspace_id, fields, material, now, used_agent_ids=used_ids)
                 if holder is not None:
                     require_delegable(holder, key, is_new=True)
                     self._require_unused_agent(tx, holder, key)
-                made.append(KeyWithSecret(key=key, plaintext=coined.plaintext, digest=coined.digest))
-            for minted in made:
-                self._record_change(tx, by, "created", None, minted.key)
-            return made
+                created.append(KeyWithSecret(key=key, plaintext=material.plaintext, digest=material.digest))
+            for new_key in created:
+                self._record_change(tx, by, "created", None, new_key.key)
+            return created
 
         return work
 
     async def revoke(self, workspace_id: int, key_id: str, *, by: Actor, expected: ExpectedETags = None) -> Key:
         """
-        Revoke a key for good: its next request fails with key_revoked; twice does no harm.
+        Revoke a key permanently: its next request fails with key_revoked. Revoking it again changes nothing.
 
-        To take away needs the right to delete, not all that the key has (D-24).
+        The acting key needs the scope for deletion, but not the rights of the revoked key (D-24).
 
         Raises:
-            NotFound: There is none, or it is another workspace's.
+            NotFound: The workspace has no such key.
             PreconditionFailed: The key has another version than *expected*.
         """
         now = self._clock()
@@ -129,11 +129,11 @@ class AgentKeys(Keyring):
         self, workspace_id: int, key_id: str, expires_at: datetime | None, *, by: Actor, expected: ExpectedETags = None
     ) -> Key:
         """
-        Replace the expiry, or remove it (None); an expired key is active again, a revoked one stays revoked (D-21).
+        Replace the expiry, or remove it (None). An expired key becomes active again; a revoked key stays revoked (D-21).
 
         Raises:
-            ValidationFailed: The new expiry does not lie ahead.
-            NotFound: There is none, or it is another workspace's.
+            ValidationFailed: The new expiry is in the past.
+            NotFound: The workspace has no such key.
             PreconditionFailed: The key has another version than *expected*.
         """
         return await self.update(workspace_id, key_id, KeyChanges(expires_at=expires_at), by=by, action="extended", expected=expected)
@@ -141,7 +141,7 @@ class AgentKeys(Keyring):
     async def set_permissions(
         self, workspace_id: int, key_id: str, permissions: Iterable[str], *, by: Actor, expected: ExpectedETags = None
     ) -> Key:
-        """Replace the permissions; raises as `update` does."""
+        """Replace the permissions. Raises as `update` does."""
         changes = KeyChanges(grants=tuple(permissions))
         return await self.update(workspace_id, key_id, changes, by=by, action="permissions_replaced", expected=expected)
 
@@ -156,20 +156,20 @@ class AgentKeys(Keyring):
         expected: ExpectedETags = None,
     ) -> Key:
         """
-        Replace the list of addresses, and enforce it unless *is_enforced* is False.
+        Replace the IP list, and enforce it unless *is_enforced* is False.
 
         Args:
-            workspace_id: The owner.
-            key_id: Which.
-            entries: Addresses and ranges, or a pasted text of them.
-            by: Who does it.
-            is_enforced: Whether the list is enforced. None: enforced if *entries* has any, else as before.
+            workspace_id: The owner of the key.
+            key_id: The key to change.
+            entries: Addresses and CIDR ranges, or a text with one of them per line.
+            by: The actor that makes the change.
+            is_enforced: Enforce the list. None: enforce it if *entries* has at least one entry, else keep the setting.
                 An enforced empty list blocks every request (D-28).
             expected: The ETags of If-Match; None: any version.
 
         Raises:
-            ValidationFailed: A line is no address (`errors.ips`); nothing has been stored then.
-            NotFound: There is none, or it is another workspace's.
+            ValidationFailed: An entry is not a valid address (`errors.ips`). Nothing is stored.
+            NotFound: The workspace has no such key.
             PreconditionFailed: The key has another version than *expected*.
         """
         good = _validate_addresses(entries)
@@ -188,14 +188,14 @@ class AgentKeys(Keyring):
         is_enforced: bool | None = None,
         expected: ExpectedETags = None,
     ) -> Key:
-        """Add to the list of addresses, and enforce it as `set_addresses` does."""
+        """Add entries to the IP list, and enforce it as `set_addresses` does."""
         good = _validate_addresses(entries)
         on = resolve_enforcement(good, is_enforced)
 
-        def how(key: Key) -> Key:
+        def add(key: Key) -> Key:
             return _with_enforcement(replace(key, ip_list=_validate_addresses((*key.ip_list, *good))), on)
 
-        return await self._change_addresses(workspace_id, key_id, how, by, expected)
+        return await self._change_addresses(workspace_id, key_id, add, by, expected)
 
     async def remove_addresses(
         self,
@@ -207,49 +207,53 @@ class AgentKeys(Keyring):
         is_enforced: bool | None = None,
         expected: ExpectedETags = None,
     ) -> Key:
-        """Remove from the list of addresses; what is not in it is ignored. A restriction that stays on then denies all that is left out."""
-        gone = set(_validate_addresses(entries))
+        """
+        Remove entries from the IP list. Entries that the list does not have are ignored.
 
-        def how(key: Key) -> Key:
-            return _with_enforcement(replace(key, ip_list=tuple(each for each in key.ip_list if each not in gone)), is_enforced)
+        If the list stays enforced, only its remaining entries are allowed; an empty list blocks every request.
+        """
+        removed = set(_validate_addresses(entries))
 
-        return await self._change_addresses(workspace_id, key_id, how, by, expected)
+        def remove(key: Key) -> Key:
+            return _with_enforcement(replace(key, ip_list=tuple(entry for entry in key.ip_list if entry not in removed)), is_enforced)
+
+        return await self._change_addresses(workspace_id, key_id, remove, by, expected)
 
     async def set_enforcement(self, workspace_id: int, key_id: str, *, is_enforced: bool, by: Actor) -> Key:
-        """Switch the restriction to the list of addresses on or off."""
+        """Enforce the IP list, or stop enforcing it."""
         return await self._change_addresses(workspace_id, key_id, lambda key: replace(key, ip_restriction=is_enforced), by)
 
     async def _change_addresses(
-        self, workspace_id: int, key_id: str, how: Callable[[Key], Key], by: Actor, expected: ExpectedETags = None
+        self, workspace_id: int, key_id: str, change: Callable[[Key], Key], by: Actor, expected: ExpectedETags = None
     ) -> Key:
-        return await self.modify(workspace_id, key_id, how, by=by, action="addresses_changed", expected=expected)
+        return await self.modify(workspace_id, key_id, change, by=by, action="addresses_changed", expected=expected)
 
     async def _generate_key(self, environment: Environment) -> KeyMaterial:
-        del environment  # agent keys are live
+        del environment  # Agent keys are always live.
         return generate_key()
 
     def _require_unused_agent(self, tx: Tx, holder: Key, key: Key) -> None:
         """
-        Let who speaks for one agent make a key for another only if nothing is that one's own yet (D-24).
+        Raise an error if a key bound to one agent would create a key for another agent that has private data (D-24).
 
         Raises:
-            NotHeld: There is, and *holder* may not read it.
+            DelegationDenied: The agent has private data, and *holder* may not read it.
         """
         if can_reach_other_agent(holder, key) and key.agent_id and self._is_agent_in_use(tx, key.workspace_id, key.agent_id):
             raise DelegationDenied(
-                "agent_id", f"The agent {key.agent_id!r} has memories of its own, which this key may not read; choose another name."
+                "agent_id", f"The agent {key.agent_id!r} has private memories that this key cannot read. Choose another agent_id."
             )
 
 
-def insert_key(tx: Tx, workspace_id: int, new: NewAgentKey, coined: KeyMaterial, now: datetime, *, used_agent_ids: set[str]) -> Key:
+def insert_key(tx: Tx, workspace_id: int, new: NewAgentKey, material: KeyMaterial, now: datetime, *, used_agent_ids: set[str]) -> Key:
     """
-    Store a key of a workspace that this transaction has locked, so that two made at once cannot take one agent_id.
+    Store a key. The caller's transaction must hold the lock of the workspace, so that agent_ids stay unique.
 
     Args:
-        used_agent_ids: The workspace's agent_ids; the new one joins them.
+        used_agent_ids: The agent_ids of the workspace. The new agent_id is added to the set.
 
     Raises:
-        NameTaken: The agent_id asked for is another agent key's.
+        NameTaken: Another agent key of the workspace has the requested agent_id.
     """
     if new.agent_id is not None and new.agent_id in used_agent_ids:
         raise NameTaken("agent", new.agent_id)
@@ -265,7 +269,7 @@ def insert_key(tx: Tx, workspace_id: int, new: NewAgentKey, coined: KeyMaterial,
         rate_limit=new.rate_limit,
         agent_id=new.agent_id or make_unique_slug(new.name, used_agent_ids),
         restrictions=new.restrictions,
-        hint=coined.hint,
+        hint=material.hint,
         ip_restriction=new.ip_restriction,
         ip_list=new.ip_list,
         created_at=now,
@@ -274,7 +278,7 @@ def insert_key(tx: Tx, workspace_id: int, new: NewAgentKey, coined: KeyMaterial,
         revoked_at=None,
         delete_after=None,
     )
-    store.add_key(tx, key, lookup=coined.lookup, key_hash=None)
+    store.add_key(tx, key, lookup=material.lookup, key_hash=None)
     used_agent_ids.add(key.agent_id or "")
     return key
 

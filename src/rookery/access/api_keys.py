@@ -1,4 +1,4 @@
-"""API keys: made of a random secret of which a bcrypt hash is kept (spec 2.3, 3.3, 5.2; D-20)."""
+"""API keys, stored as bcrypt hashes of random secrets (spec 2.3, 3.3, 5.2; D-20)."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from rookery.kernel.ids import random_text, uuid7
 from rookery.kernel.secret import Secret
 
 _HASH_BATCH_SIZE = 16
-"""Hashes asked for together: more than there are threads, far less than may wait."""
+"""Secrets hashed concurrently: more than the bcrypt threads, far fewer than the queue holds."""
 
 
 async def generate_key(bcrypt: Bcrypt, environment: Environment) -> KeyMaterial:
-    """Return a new plaintext of spec 5.2's form, hashed; takes as long as bcrypt does."""
+    """Return the material of a new API key, in the format of spec 5.2. Takes the time of one bcrypt run."""
     plaintext = Secret(f"sk_{environment}_{random_text(SECRET_LENGTH)}")
     lookup = get_lookup(plaintext.reveal().encode("ascii"))
     return KeyMaterial(plaintext=plaintext, lookup=lookup, key_hash=await bcrypt.hash(plaintext), hint=f"sk_{environment}_{lookup}...")
@@ -48,17 +48,17 @@ class ApiKeys(Keyring):
 
     async def create(self, workspace_id: int, new: NewApiKey, *, by: Actor) -> KeyWithSecret:
         """
-        Make a key; its plaintext is in the answer and nowhere else.
+        Create a key. Only the returned object holds its plaintext.
 
         Args:
-            workspace_id: The owner; a test key acts in its sandbox twin, made with the first of them (D-25).
-            new: What it is to be.
-            by: Who makes it; platform scopes the command line alone gives (D-23).
+            workspace_id: The owner. A test key acts in the sandbox of this workspace, created with the first test key (D-25).
+            new: The settings of the key.
+            by: The actor. Only the command line may grant platform scopes (D-23).
 
         Raises:
-            ValidationFailed: A field is not valid.
-            NotFound: There is no such workspace.
-            ScopeMissing, PermissionDenied, NotHeld: It would have more than *by* has (D-24).
+            ValidationFailed: A field is invalid.
+            NotFound: The workspace does not exist.
+            ScopeMissing, PermissionDenied, DelegationDenied: The new key would have more rights than *by* has (D-24).
         """
         work = await self._prepare_creation(workspace_id, [new], by=by)
         return await self._db.write(lambda tx: work(tx)[0])
@@ -66,32 +66,34 @@ class ApiKeys(Keyring):
     async def create_many(
         self, workspace_id: int, new: Sequence[NewApiKey], *, by: Actor, progress: Callable[[int], None] = lambda _: None
     ) -> list[KeyWithSecret]:
-        """Make several keys, all or none; raises as `create` does. *progress* is told how many are hashed: that takes the time."""
+        """Create several keys in one transaction. Raises as `create` does; calls *progress* with the number hashed so far."""
         return await self._db.write(await self._prepare_creation(workspace_id, new, by=by, progress=progress))
 
     async def _prepare_creation(
         self, workspace_id: int, new: Sequence[NewApiKey], *, by: Actor, progress: Callable[[int], None] = lambda _: None
     ) -> Callable[[Tx], list[KeyWithSecret]]:
-        """Return the work that stores the new keys; their secrets are drawn and hashed before it."""
-        checked = [_validate(each, self._clock(), allow_platform_scopes=by.kind == "operator") for each in new]
-        coins = list[KeyMaterial]()
+        """Validate the input, generate and hash the secrets, and return the transaction that stores the keys."""
+        checked = [_validate(fields, self._clock(), allow_platform_scopes=by.kind == "operator") for fields in new]
+        materials = list[KeyMaterial]()
         for start in range(0, len(checked), _HASH_BATCH_SIZE):
-            coins += await asyncio.gather(*(self._generate_key(each.environment) for each in checked[start : start + _HASH_BATCH_SIZE]))
-            progress(len(coins))
+            materials += await asyncio.gather(
+                *(self._generate_key(fields.environment) for fields in checked[start : start + _HASH_BATCH_SIZE])
+            )
+            progress(len(materials))
         now = self._clock()
 
         def work(tx: Tx) -> list[KeyWithSecret]:
             workspace = require_workspace(tx, workspace_id)
             holder = get_acting_key(tx, by, now)
-            made = list[KeyWithSecret]()
-            for each, coined in zip(checked, coins, strict=True):
-                key = insert_key(tx, workspace, each, coined, now)
+            created = list[KeyWithSecret]()
+            for fields, material in zip(checked, materials, strict=True):
+                key = insert_key(tx, workspace, fields, material, now)
                 if holder is not None:
                     require_delegable(holder, key)
-                made.append(KeyWithSecret(key=key, plaintext=coined.plaintext, digest=coined.digest))
-            for minted in made:
-                self._record_change(tx, by, "created", None, minted.key)
-            return made
+                created.append(KeyWithSecret(key=key, plaintext=material.plaintext, digest=material.digest))
+            for new_key in created:
+                self._record_change(tx, by, "created", None, new_key.key)
+            return created
 
         return work
 
@@ -99,8 +101,8 @@ class ApiKeys(Keyring):
         return await generate_key(self._bcrypt, environment)
 
 
-def insert_key(tx: Tx, workspace: Workspace, new: NewApiKey, coined: KeyMaterial, now: datetime) -> Key:
-    """Store a key of a workspace that this transaction has locked, with its twin if it needs one."""
+def insert_key(tx: Tx, workspace: Workspace, new: NewApiKey, material: KeyMaterial, now: datetime) -> Key:
+    """Store a key, and the sandbox for a test key. The caller's transaction must hold the lock of the workspace."""
     key = Key(
         id=uuid7(),
         kind="api",
@@ -113,7 +115,7 @@ def insert_key(tx: Tx, workspace: Workspace, new: NewApiKey, coined: KeyMaterial
         rate_limit=None,
         agent_id=new.agent_id,
         restrictions=new.restrictions,
-        hint=coined.hint,
+        hint=material.hint,
         ip_restriction=False,
         ip_list=(),
         created_at=now,
@@ -122,7 +124,7 @@ def insert_key(tx: Tx, workspace: Workspace, new: NewApiKey, coined: KeyMaterial
         revoked_at=None,
         delete_after=None,
     )
-    store.add_key(tx, key, lookup=coined.lookup, key_hash=coined.key_hash)
+    store.add_key(tx, key, lookup=material.lookup, key_hash=material.key_hash)
     return key
 
 

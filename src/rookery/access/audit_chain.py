@@ -1,7 +1,7 @@
 """
-What makes a chain of audit entries whole (D-29). Pure: no I/O, no store, so that an exported file can be checked anywhere.
+Hash chain of audit entries: hashing and verification (D-29). No I/O, so that an exported file can be verified anywhere.
 
-An entry is its JSON object, as it is shown and exported; its hash covers all of it but the hash itself.
+An entry is the JSON object that the API returns and the export contains. Its hash covers every field except `hash`.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from dataclasses import dataclass
 from typing import NoReturn, cast
 
 GENESIS_HASH = hashlib.sha256(b"rookery audit").hexdigest()
-"""What the first entry of every chain names as the one before."""
+"""The `previous` hash of the first entry of every chain."""
 
 _ENTRY_FIELDS = frozenset("workspace_id seq at actor action subject before after previous hash".split())
 
 
 def hash_entry(fields: Mapping[str, object]) -> str:
     """
-    Return the SHA-256 of an entry, hexadecimal.
+    Return the SHA-256 of an entry as hexadecimal digits.
 
-    Of its fields without `hash`, as JSON with sorted names, no spaces, nothing escaped that need not be, in UTF-8: so that
-    anybody can compute it from an export with the tools of any language.
+    The hashed text is the JSON of all fields except `hash`: names sorted, no spaces, only the necessary escapes, UTF-8.
+    Any language can compute it from an export.
 
     Raises:
-        ValueError: A text in it is no Unicode, so it has no UTF-8.
+        ValueError: A text contains a lone surrogate, so it has no UTF-8 encoding.
     """
     signed = {name: value for name, value in fields.items() if name != "hash"}
     text = json.dumps(signed, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
@@ -35,14 +35,14 @@ def hash_entry(fields: Mapping[str, object]) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class ChainVerifier:
-    """A chain as far as it was followed: how many entries, and the hash of the last of them."""
+    """The state of verifying one chain: the number of entries verified, and the hash of the last one."""
 
     workspace_id: int
     entry_count: int = 0
     last_hash: str = GENESIS_HASH
 
     def add_entry(self, fields: Mapping[str, object]) -> str:
-        """Take the next entry; return what is wrong with it, or nothing. After that, nothing more is to be followed."""
+        """Verify the next entry; return the error, or an empty string. Do not add more entries after an error."""
         seq = self.entry_count + 1
         if fields["seq"] != seq:
             return f"entry {seq} is missing"
@@ -55,34 +55,34 @@ class ChainVerifier:
 
 
 class ExportVerifier:
-    """Reads exported lines, of one chain or of several, from each chain's first entry on."""
+    """A verifier of exported lines, which may mix several chains; each chain starts at its first entry."""
 
     def __init__(self, *, known_hashes: Collection[str] = ()) -> None:
         self._known_hashes = frozenset(known_hashes)
         self.chains: dict[int, ChainVerifier] = {}
         self.found_hashes: set[str] = {GENESIS_HASH} & self._known_hashes
-        """Those of the *known_hashes* hashes that were met."""
+        """The hashes of *known_hashes* that the lines contained so far."""
 
     def add_line(self, line: bytes) -> str:
-        """Take the next line, its end included; return what is wrong with it, or nothing. After that, nothing more is to be read."""
+        """Verify the next line, line end included; return the error, or an empty string. Do not add more lines after an error."""
         if not line.endswith(b"\n"):
-            return "the line does not end: the file was cut short"
+            return "the line has no line end: the file is truncated"
         try:
             fields = cast(
                 "object", json.loads(line.decode("utf-8"), object_pairs_hook=_reject_duplicate_names, parse_constant=_reject_constant)
             )
             if not isinstance(fields, dict):
-                return "the line is no JSON object"
+                return "the line is not a JSON object"
             return self._add_entry(cast("dict[str, object]", fields))
-        except (ValueError, RecursionError) as error:  # of UTF-8 and of JSON too
-            return f"the line cannot be read: {error}"
+        except (ValueError, RecursionError) as error:  # ValueError covers invalid UTF-8 and invalid JSON.
+            return f"the line is invalid: {error}"
 
     def _add_entry(self, fields: Mapping[str, object]) -> str:
         if _ENTRY_FIELDS.symmetric_difference(fields):
-            return "the line is no audit entry: it has other fields"
+            return "the line is not an audit entry: its fields differ"
         workspace_id = fields["workspace_id"]
         if not isinstance(workspace_id, int) or isinstance(workspace_id, bool):
-            return "workspace_id is no whole number"
+            return "workspace_id is not an integer"
         chain = self.chains.setdefault(workspace_id, ChainVerifier(workspace_id=workspace_id))
         wrong = chain.add_entry(fields)
         if wrong:
@@ -93,14 +93,14 @@ class ExportVerifier:
 
 
 def _reject_duplicate_names(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Refuse a name that is there twice: another reader would take the other value."""
+    """Raise an error for a duplicate name, of which another JSON parser might take the other value."""
     fields = dict(pairs)
     if len(fields) != len(pairs):
-        msg = "a name is there twice"
+        msg = "a name occurs twice in one object"
         raise ValueError(msg)
     return fields
 
 
 def _reject_constant(name: str) -> NoReturn:
-    msg = f"{name} is no JSON"
+    msg = f"{name} is not valid JSON"
     raise ValueError(msg)

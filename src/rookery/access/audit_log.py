@@ -1,8 +1,8 @@
 """
-The audit log: every change to what guards the platform, written in the change's own transaction (D-29).
+The audit log: every change to workspaces, keys and settings, recorded in the transaction of the change (D-29).
 
-Each entry carries the SHA-256 of the one before, so that none can be altered, dropped or slipped in without all that
-follow it changing too; who keeps a chain's last hash elsewhere can tell even a chain that was rewritten to its end.
+Each entry carries the SHA-256 of the entry before it. Altering, removing or inserting an entry therefore changes all
+later hashes. A last hash stored elsewhere also reveals a chain that was rewritten to its end.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import Conflict
 
 PLATFORM_CHAIN = 0
-"""The chain that no workspace has: what is done to workspaces themselves."""
+"""The chain for changes to workspaces themselves. No workspace has this id."""
 
 _BATCH_SIZE = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditSubject:
-    """What was changed: `api_key`, `agent_key`, `workspace`…, by id and name."""
+    """The thing that was changed (`api_key`, `agent_key`, `workspace`, …), with its id and name."""
 
     kind: str
     id: str
@@ -37,13 +37,14 @@ class AuditSubject:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainVerification:
     """
-    What checking one chain found.
+    The result of verifying one chain.
 
     Attributes:
-        entry_count: How many were read; *last_hash*: of the last of them.
-        broken_at: The number of the first entry that is not what it was written as; None: the chain is whole.
-        reason: What is wrong there, in words.
-        found_hashes: Those of the hashes asked for that the chain has.
+        entry_count: Number of entries read.
+        last_hash: The hash of the last entry read.
+        broken_at: The number of the first invalid entry; None: the chain is valid.
+        reason: The error at *broken_at*.
+        found_hashes: The known hashes that the chain contains.
     """
 
     workspace_id: int
@@ -55,7 +56,7 @@ class ChainVerification:
 
 
 class AuditLog:
-    """Writes and reads the chains."""
+    """A writer and reader of the audit chains."""
 
     def __init__(self, db: Database, clock: Clock) -> None:
         self._db = db
@@ -73,11 +74,13 @@ class AuditLog:
         after: Mapping[str, object] | None,
     ) -> None:
         """
-        Add an entry in this transaction, which from here on holds the chain: so last of all that it locks.
+        Add an entry in this transaction and lock the chain until it ends. Take all other locks before this one.
+
+        Only the fields that differ between *before* and *after* are stored.
 
         Args:
-            before: The thing's fields as they were, without secrets; None: it is made. Of both only what differs is kept.
-            after: As they are now; None: it is deleted.
+            before: The fields before the change, without secrets; None: the thing was created.
+            after: The fields after the change; None: the thing was deleted.
         """
         was, now_is = _only_changed(before, after)
         end = store.lock_end(tx, workspace_id, genesis=GENESIS_HASH)
@@ -103,30 +106,30 @@ class AuditLog:
         store.add_entry(tx, _with_hash(unsigned))
 
     def delete_chain(self, tx: Tx, workspace_id: int) -> ChainEnd:
-        """Delete a workspace's chain, with the workspace, and return how it ended."""
+        """Delete the chain of a workspace that is being deleted, and return the chain's last entry."""
         end = store.find_end(tx, workspace_id) or _empty_chain_end(workspace_id)
         store.delete_chain(tx, workspace_id)
         return end
 
     async def list_page(self, workspace_id: int, filters: AuditFilter, *, limit: int, offset: int) -> tuple[list[AuditEntry], int]:
-        """Return entries of the workspace's chain, newest first, and how many there are in all."""
+        """Return a page of the workspace's chain, newest first, and the total number of matching entries."""
         return await self._db.read(lambda tx: store.list_entry_page(tx, workspace_id, filters, limit=limit, offset=offset))
 
     async def list_chain_ends(self) -> list[ChainEnd]:
-        """Return where each chain ends, the platform's first."""
+        """Return the end of each chain, the platform's first."""
         return await self._db.read(store.list_chain_ends)
 
     async def iter_entries(self, workspace_id: int) -> AsyncGenerator[AuditEntry]:
         """
-        Yield the workspace's entries, oldest first, in batches, so that a long chain needs no more memory than a short one.
+        Yield the workspace's entries, oldest first. Reads in batches, so memory does not grow with the chain.
 
         Raises:
-            Conflict: A row in the store is no entry: it was altered.
+            Conflict: A stored row is not a valid entry: it was altered.
         """
         seq = 0
         async for entry in self._iter_rows(workspace_id):
             if entry is None:
-                raise Conflict(f"The audit log of workspace {workspace_id} cannot be read past entry {seq}: the row after it was altered.")
+                raise Conflict(f"The audit log of workspace {workspace_id} is unreadable after entry {seq}: the next row was altered.")
             seq = entry.seq
             yield entry
 
@@ -134,53 +137,53 @@ class AuditLog:
         self, workspace_id: int, *, known_hashes: Collection[str] = (), progress: Callable[[int], None] = lambda _: None
     ) -> ChainVerification:
         """
-        Read a chain from its beginning and tell whether it is what was written.
+        Verify a chain from its first entry.
 
         Args:
-            workspace_id: Whose.
-            known_hashes: Hashes kept elsewhere. One that is in no chain means that a chain was rewritten since, or is another one.
-            progress: Told how many entries were read so far.
+            workspace_id: The workspace of the chain.
+            known_hashes: Hashes stored elsewhere. A hash that no chain contains means that a chain was rewritten or is another one.
+            progress: Called with the number of entries read so far.
         """
-        # The end first: what is added while we read comes after it.
+        # Read the end first: entries added during the verification come after it.
         end = await self._get_chain_end(workspace_id)
-        followed, at_end, has = ChainVerifier(workspace_id=workspace_id), GENESIS_HASH, {GENESIS_HASH} & set(known_hashes)
+        chain, at_end, found = ChainVerifier(workspace_id=workspace_id), GENESIS_HASH, {GENESIS_HASH} & set(known_hashes)
         async for entry in self._iter_rows(workspace_id):
-            wrong = f"entry {followed.entry_count + 1} was altered" if entry is None else _append(followed, entry)
+            wrong = f"entry {chain.entry_count + 1} was altered" if entry is None else _append(chain, entry)
             if wrong:
-                return _verification_of(followed, has, wrong)
-            if followed.entry_count == end.seq:
-                at_end = followed.last_hash
-            if followed.last_hash in known_hashes:
-                has.add(followed.last_hash)
-            if followed.entry_count % _BATCH_SIZE == 0:
-                progress(followed.entry_count)
-        progress(followed.entry_count)
-        if followed.entry_count < end.seq:
-            missing = end.seq - followed.entry_count
-            return _verification_of(followed, has, f"the chain had {end.seq} entries, of which the last {missing} are missing")
+                return _verification_of(chain, found, wrong)
+            if chain.entry_count == end.seq:
+                at_end = chain.last_hash
+            if chain.last_hash in known_hashes:
+                found.add(chain.last_hash)
+            if chain.entry_count % _BATCH_SIZE == 0:
+                progress(chain.entry_count)
+        progress(chain.entry_count)
+        if chain.entry_count < end.seq:
+            missing = end.seq - chain.entry_count
+            return _verification_of(chain, found, f"the chain had {end.seq} entries, of which the last {missing} are missing")
         if at_end != end.hash:
-            return _verification_of(followed, has, f"entry {end.seq} is not the one that was last written", at=end.seq)
+            return _verification_of(chain, found, f"entry {end.seq} is not the one that was last written", at=end.seq)
         now = await self._get_chain_end(workspace_id)
-        if followed.entry_count > now.seq:
-            return _verification_of(followed, has, f"entry {now.seq + 1} comes after the one that was last written", at=now.seq + 1)
-        if not followed.entry_count and await self._has_creation_entry(workspace_id):
-            return _verification_of(followed, has, "the chain is gone: its workspace was made with a first entry")
-        return _verification_of(followed, has)
+        if chain.entry_count > now.seq:
+            return _verification_of(chain, found, f"entry {now.seq + 1} comes after the one that was last written", at=now.seq + 1)
+        if not chain.entry_count and await self._has_creation_entry(workspace_id):
+            return _verification_of(chain, found, "the chain is missing: the workspace was created with a first entry")
+        return _verification_of(chain, found)
 
     async def list_broken_ends(self) -> list[ChainVerification]:
         """
-        Return the chains whose last entry is not what was last written, looking at nothing but the last entries.
+        Return the chains whose last entry differs from the one last written. Reads only the last entries.
 
-        Cheap, so for `doctor`; only `verify` reads a chain.
+        Cheap enough for `doctor`. Only `verify` reads whole chains.
         """
         lasts = await self._db.read(store.list_last_entries)
         return [verdict for end, entry in lasts if (verdict := _check_end(end, entry)) is not None]
 
     async def _iter_rows(self, workspace_id: int) -> AsyncGenerator[AuditEntry | None]:
-        """Yield the workspace's rows in order; None, and nothing after it, for one that is no entry."""
+        """Yield the workspace's rows in order. Yield None for an invalid row, then stop."""
         after: int | None = 0
-        while after is not None and (found := await self._db.read(_select_batch(workspace_id, after))):
-            for entry in found:
+        while after is not None and (batch := await self._db.read(_select_batch(workspace_id, after))):
+            for entry in batch:
                 yield entry
                 after = None if entry is None else entry.seq
                 if entry is None:
@@ -190,21 +193,21 @@ class AuditLog:
         return await self._db.read(lambda tx: store.find_end(tx, workspace_id)) or _empty_chain_end(workspace_id)
 
     async def _has_creation_entry(self, workspace_id: int) -> bool:
-        """Tell whether the platform's chain tells of the workspace being made: then its own began with that."""
-        made = AuditFilter(action="workspace.created", subject_id=str(workspace_id))
-        return bool((await self.list_page(PLATFORM_CHAIN, made, limit=1, offset=0))[0])
+        """Return whether the platform's chain records the creation of the workspace; its own chain then had a first entry."""
+        created = AuditFilter(action="workspace.created", subject_id=str(workspace_id))
+        return bool((await self.list_page(PLATFORM_CHAIN, created, limit=1, offset=0))[0])
 
 
 def _append(chain: ChainVerifier, entry: AuditEntry) -> str:
-    """Take the next entry; return what is wrong with it, or nothing."""
+    """Verify the next entry; return the error, or an empty string."""
     try:
         return chain.add_entry(entry_to_json(entry))
-    except ValueError:  # a text in it that is no Unicode: we wrote none
+    except ValueError:  # The entry has a text that is not valid Unicode, which we never write.
         return f"entry {chain.entry_count + 1} was altered"
 
 
 def entry_to_json(entry: AuditEntry) -> dict[str, object]:
-    """Return the fields of an entry as they are shown, exported, and hashed."""
+    """Return the fields of an entry as the API returns them, and as they are exported and hashed."""
     return {
         "workspace_id": entry.workspace_id,
         "seq": entry.seq,
@@ -238,7 +241,7 @@ def _empty_chain_end(workspace_id: int) -> ChainEnd:
 
 
 def _check_end(end: ChainEnd, entry: AuditEntry | None) -> ChainVerification | None:
-    """Return what is wrong with the last entry of a chain, if anything is."""
+    """Return the error in the last entry of a chain, if it has one."""
     if end == _empty_chain_end(end.workspace_id):
         return None
     reason = ""
@@ -251,14 +254,14 @@ def _check_end(end: ChainEnd, entry: AuditEntry | None) -> ChainVerification | N
     return ChainVerification(workspace_id=end.workspace_id, entry_count=end.seq, last_hash=end.hash, broken_at=end.seq, reason=reason)
 
 
-def _verification_of(followed: ChainVerifier, has: Collection[str], reason: str = "", *, at: int | None = None) -> ChainVerification:
+def _verification_of(chain: ChainVerifier, found: Collection[str], reason: str = "", *, at: int | None = None) -> ChainVerification:
     return ChainVerification(
-        workspace_id=followed.workspace_id,
-        entry_count=followed.entry_count,
-        last_hash=followed.last_hash,
-        broken_at=(at or followed.entry_count + 1) if reason else None,
+        workspace_id=chain.workspace_id,
+        entry_count=chain.entry_count,
+        last_hash=chain.last_hash,
+        broken_at=(at or chain.entry_count + 1) if reason else None,
         reason=reason,
-        found_hashes=frozenset(has),
+        found_hashes=frozenset(found),
     )
 
 

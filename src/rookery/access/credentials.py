@@ -1,8 +1,8 @@
 """
-What of a request's headers concerns the guard: the key presented, the forwarded address, the workspace (D-15, D-22). Pure.
+Parsing of the request headers that the guard needs: the key, the forwarded address, the workspace (D-15, D-22). No I/O.
 
-A key comes as `Authorization: Bearer`, as `X-API-Key`, or as the user name of `Authorization: Basic` with an empty
-password. The query string is never looked at.
+A key is sent as `Authorization: Bearer`, as `X-API-Key`, or as the user name of `Authorization: Basic` with an empty
+password. The query string is never read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from rookery.access.errors import Unauthorised
 
 MAX_TOKEN_LENGTH = 72
-"""bcrypt refuses longer secrets with an exception; no key of ours is longer, so nothing longer is looked at."""
+"""Longest token in bytes. bcrypt raises an error for longer secrets, and all our keys are shorter."""
 
 SECRET_LENGTH = 32
 LOOKUP_LENGTH = 8
@@ -33,10 +33,10 @@ _SEVERAL_KEYS_MESSAGE = "This request carries two different keys; send one."
 @dataclass(slots=True)
 class RequestCredentials:
     """
-    What a request carries.
+    The credentials of a request.
 
     Attributes:
-        token: The key, of any form; empty: none.
+        token: The key, in any format; empty: the request has no key.
         forwarded: The values of X-Forwarded-For, in order.
         workspace: The value of X-Workspace-ID.
     """
@@ -48,10 +48,10 @@ class RequestCredentials:
 
 def parse_credentials(headers: Iterable[tuple[bytes, bytes]]) -> RequestCredentials:
     """
-    Read *headers* (ASGI: names in lower case).
+    Parse *headers* (ASGI: names in lower case).
 
     Raises:
-        Unauthorised: Two different keys, or an Authorization header that carries none.
+        Unauthorised: Two different keys, or an Authorization header without a key.
     """
     found = RequestCredentials()
     for name, value in headers:
@@ -67,23 +67,23 @@ def parse_credentials(headers: Iterable[tuple[bytes, bytes]]) -> RequestCredenti
 
 
 def is_api_key(token: bytes) -> bool:
-    """Tell whether *token* has the form of an API key (spec 5.2): what has not reaches neither database nor bcrypt."""
+    """Return whether *token* has the format of an API key (spec 5.2). Other tokens reach neither the database nor bcrypt."""
     return len(token) <= MAX_TOKEN_LENGTH and _API_KEY.fullmatch(token) is not None
 
 
 def is_agent_key(token: bytes) -> bool:
-    """Tell whether *token* has the form of an agent key (spec 5.3)."""
+    """Return whether *token* has the format of an agent key (spec 5.3)."""
     return len(token) <= MAX_TOKEN_LENGTH and _AGENT_KEY.fullmatch(token) is not None
 
 
 def get_lookup(token: bytes) -> str:
-    """Return the part of an API key by which its row is found; the rest, 143 bits, is known to its holder alone."""
+    """Return the indexed part of an API key. The other 143 bits stay secret."""
     start = len(token) - SECRET_LENGTH
     return token[start : start + LOOKUP_LENGTH].decode("ascii")
 
 
 def missing_key_error() -> Unauthorised:
-    """Return the refusal of a request without a key."""
+    """Return the error for a request without a key."""
     return Unauthorised(_MISSING_KEY_MESSAGE)
 
 
@@ -105,7 +105,7 @@ def _parse_authorization(value: bytes) -> bytes:
 
 
 def _parse_basic_user(encoded: bytes) -> bytes:
-    """Return the user name of Basic credentials (RFC 7617) whose password is empty, else nothing."""
+    """Return the user name of Basic credentials (RFC 7617) if the password is empty, else an empty string."""
     try:
         decoded = base64.b64decode(encoded.strip(), validate=True)
     except (binascii.Error, ValueError):

@@ -1,7 +1,7 @@
 """
-How far a key may go with other keys: never further than itself (D-24). Pure: no I/O, no clock, no settings.
+Delegation: a key may only create or change keys that have at most its own rights (D-24). No I/O, clock or settings.
 
-What a key could not do itself, it can neither make a key for, nor make a key that has it do: so no privilege can grow.
+This prevents privilege escalation through other keys.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from rookery.access.errors import DelegationDenied, ScopeMissing
 from rookery.access.models import TEST, Environment, Key, Tier, missing_scope_error
 from rookery.access.networks import covers_all, parse_networks
 from rookery.access.rate_limits import DEFAULT_RATE_PER_MINUTE, TIER_LIMITS_PER_HOUR
+from rookery.kernel.clock import format_iso
 from rookery.kernel.errors import PermissionDenied
 
 _WILDCARD_CHARACTERS = frozenset("*?[")
@@ -22,16 +23,17 @@ _MINUTES_PER_HOUR = 60
 
 def require_delegable(holder: Key, target: Key, *, is_new: bool = False) -> None:
     """
-    Do nothing if *holder* has all that *target* has.
+    Raise an error unless *holder* has every right that *target* has.
 
     Args:
-        holder: The key that acts.
-        target: The key that it makes or changes, as it is before or after.
-        is_new: An agent key being made has an agent's name of its own: that nobody used it before is for the maker to look up.
+        holder: The acting key.
+        target: The key to be created or changed, as it is before or after the change.
+        is_new: *target* is being created. A new agent key may name another agent; the caller must check that the
+            agent has no private data.
 
     Raises:
-        ScopeMissing, PermissionDenied: A scope that it does not have.
-        NotHeld: Anything else that it does not have, with the field's name.
+        ScopeMissing, PermissionDenied: A scope that *holder* lacks.
+        DelegationDenied: Another setting that exceeds *holder*'s, with the name of the field.
     """
     refusal = _check_scopes(holder, target) or _check_settings(holder, target)
     if refusal is None and not (is_new and target.kind == "agent"):
@@ -42,17 +44,17 @@ def require_delegable(holder: Key, target: Key, *, is_new: bool = False) -> None
 
 def require_environment(holder: Key, environment: Environment) -> None:
     """
-    Do nothing if *holder* may make keys of *environment*: asked before any other key is looked at, which a test key must not hear of.
+    Raise an error unless *holder* may create keys of *environment*. Call it before reading other keys, which a test key must not see.
 
     Raises:
-        NotHeld: It is a test key, and those would be live (D-25).
+        DelegationDenied: *holder* is a test key, and the new keys would be live (D-25).
     """
     if not _can_reach_environment(holder, environment):
         raise _test_keys_only_error()
 
 
 def can_see(holder: Key, target: Key) -> bool:
-    """Tell whether *target* exists for *holder*: in its own workspace, and for a test key test keys alone (D-25)."""
+    """Return whether *holder* can see *target*: same workspace, and for a test key only test keys (D-25)."""
     return _is_same_workspace(holder, target) and _can_reach_environment(holder, target.environment)
 
 
@@ -70,18 +72,18 @@ def _check_settings(holder: Key, target: Key) -> DelegationDenied | None:
         return DelegationDenied("workspace_id", "This key belongs to another workspace.")
     if not _can_reach_environment(holder, target.environment):
         return _test_keys_only_error()
-    mine, theirs = holder.restrictions, target.restrictions
-    for field, held, wanted in (
-        ("servers", mine.servers, theirs.servers),
-        ("orgs", mine.orgs, theirs.orgs),
-        ("projects", mine.projects, theirs.projects),
+    own, other = holder.restrictions, target.restrictions
+    for field, allowed, requested in (
+        ("servers", own.servers, other.servers),
+        ("orgs", own.orgs, other.orgs),
+        ("projects", own.projects, other.projects),
     ):
-        if not _covers_names(held, wanted):
-            return DelegationDenied(field, f"This key's own {field} are restricted, and the other's reach further.")
-    if mine.tools is not None and (theirs.tools is None or not all(_covers_glob(mine.tools, glob) for glob in theirs.tools)):
-        return DelegationDenied("tools", "This key's own tools are restricted, and the other's reach further.")
-    if not _covers_limits(mine.tool_limits, theirs.tool_limits):
-        return DelegationDenied("tool_limits", "This key's own calls of tools are limited, and the other's are less so.")
+        if not _covers_names(allowed, requested):
+            return DelegationDenied(field, f"This key is restricted to some {field}; the other key's {field} must be a subset of them.")
+    if own.tools is not None and (other.tools is None or not all(_covers_glob(own.tools, glob) for glob in other.tools)):
+        return DelegationDenied("tools", "This key is restricted to some tools; the other key's tools must be a subset of them.")
+    if not _covers_limits(own.tool_limits, other.tool_limits):
+        return DelegationDenied("tool_limits", "This key has tool_limits; the other key needs the same or lower limits.")
     return _check_rate_limit(holder, target) or _check_expiry_and_addresses(holder, target)
 
 
@@ -90,18 +92,18 @@ def _can_reach_environment(holder: Key, environment: Environment) -> bool:
 
 
 def _test_keys_only_error() -> DelegationDenied:
-    return DelegationDenied("environment", "This test key reaches only test keys.")
+    return DelegationDenied("environment", "This is a test key; it can create and change only test keys.")
 
 
-def _covers_names(held: frozenset[str] | None, wanted: frozenset[str] | None) -> bool:
-    return held is None or (wanted is not None and wanted <= held)
+def _covers_names(allowed: frozenset[str] | None, requested: frozenset[str] | None) -> bool:
+    return allowed is None or (requested is not None and requested <= allowed)
 
 
-def _covers_glob(held: Collection[str], wanted: str) -> bool:
-    """Tell whether everything that the glob *wanted* matches is matched by one of *held*; in doubt, not."""
-    literal = wanted[: min((place for place, sign in enumerate(wanted) if sign in _WILDCARD_CHARACTERS), default=len(wanted))]
-    for glob in held:
-        if glob == wanted or (literal == wanted and fnmatchcase(wanted, glob)):
+def _covers_glob(allowed: Collection[str], requested: str) -> bool:
+    """Return whether one of *allowed* matches everything that the glob *requested* matches; False if unsure."""
+    literal = requested[: min((index for index, char in enumerate(requested) if char in _WILDCARD_CHARACTERS), default=len(requested))]
+    for glob in allowed:
+        if glob == requested or (literal == requested and fnmatchcase(requested, glob)):
             return True
         stem = glob[:-1]
         if glob.endswith("*") and _WILDCARD_CHARACTERS.isdisjoint(stem) and literal.startswith(stem):
@@ -109,41 +111,42 @@ def _covers_glob(held: Collection[str], wanted: str) -> bool:
     return False
 
 
-def _covers_limits(held: Mapping[str, int], wanted: Mapping[str, int]) -> bool:
-    return all(glob in wanted and wanted[glob] <= limit for glob, limit in held.items())
+def _covers_limits(allowed: Mapping[str, int], requested: Mapping[str, int]) -> bool:
+    return all(glob in requested and requested[glob] <= limit for glob, limit in allowed.items())
 
 
 def _check_rate_limit(holder: Key, target: Key) -> DelegationDenied | None:
-    """Compare how much the two may ask: in an hour for an API key, in a minute for an agent key."""
+    """Compare the rate limits: requests per hour for an API key, per minute for an agent key."""
     if target.kind == "api":
         most = (
             TIER_LIMITS_PER_HOUR[holder.tier or Tier.FREE]
             if holder.kind == "api"
             else _max_hourly_rate(holder.rate_limit or DEFAULT_RATE_PER_MINUTE)
         )
-        wanted = TIER_LIMITS_PER_HOUR[target.tier or Tier.FREE]
-        if most is not None and (wanted is None or wanted > most):
+        requested = TIER_LIMITS_PER_HOUR[target.tier or Tier.FREE]
+        if most is not None and (requested is None or requested > most):
             return DelegationDenied(
-                "rate_limit_tier", f"This key may not make keys of the tier {target.tier}, only of {most} requests an hour."
+                "rate_limit_tier", f"This key may only create keys with at most {most} requests per hour; tier {target.tier} has more."
             )
         return None
     if holder.kind == "api":
         hourly = TIER_LIMITS_PER_HOUR[holder.tier or Tier.FREE]
-        # The default rate of an agent is more than the lower tiers have in a minute, but any key that may make keys may make a usual one.
+        # The default rate of an agent key exceeds the lower tiers' rate per minute, but every key may create keys with that default.
         most = None if hourly is None else max(DEFAULT_RATE_PER_MINUTE, hourly // _MINUTES_PER_HOUR)
     else:
         most = holder.rate_limit or DEFAULT_RATE_PER_MINUTE
     if most is not None and (target.rate_limit or DEFAULT_RATE_PER_MINUTE) > most:
-        return DelegationDenied("rate_limit", f"This key may not make keys with more than {most} requests a minute.")
+        return DelegationDenied("rate_limit", f"This key may only create keys with at most {most} requests per minute.")
     return None
 
 
 def _max_hourly_rate(rate: int) -> int:
     """
-    Return how many requests an hour an API key may have that an agent key of *rate* a minute makes.
+    Return the highest hourly limit of an API key that an agent key with *rate* requests per minute may create.
 
-    Any API key may make agent keys of the usual rate. So a slower agent key makes no API key, and one of just that rate only
-    the slowest: by way of the other kind it would get at more, a free key at a higher tier and a slow agent at the usual rate.
+    Any API key may create agent keys with the default rate. So a slower agent key may create no API key, and an agent
+    key with exactly the default rate may create only keys of tier free. Otherwise two steps would raise a limit: a free
+    key would get a higher tier, and a slow agent the default rate.
     """
     if rate > DEFAULT_RATE_PER_MINUTE:
         return rate * _MINUTES_PER_HOUR
@@ -152,24 +155,25 @@ def _max_hourly_rate(rate: int) -> int:
 
 def _check_expiry_and_addresses(holder: Key, target: Key) -> DelegationDenied | None:
     if holder.expires_at is not None and (target.expires_at is None or target.expires_at > holder.expires_at):
-        return DelegationDenied("expires_at", "This key expires, and the other would outlive it.")
+        return DelegationDenied("expires_at", f"This key expires at {format_iso(holder.expires_at)}; the other key must not expire later.")
     if holder.delete_after is not None and (target.delete_after is None or target.delete_after > holder.delete_after):
         ends = target.expires_at
         if ends is None or ends > holder.delete_after:
-            return DelegationDenied("expires_at", "This key was rotated and ends with its grace period, and the other would outlive it.")
+            message = f"This key was rotated and ends at {format_iso(holder.delete_after)}; the other key must not expire later."
+            return DelegationDenied("expires_at", message)
     if holder.ip_restriction and not (target.ip_restriction and covers_all(parse_networks(holder.ip_list), parse_networks(target.ip_list))):
-        return DelegationDenied("ip_list", "This key may be used from its own addresses only, and the other from more.")
+        return DelegationDenied("ip_list", "This key is restricted to its IP list; the other key's IP list must be enforced and within it.")
     return None
 
 
 def _check_agent(holder: Key, target: Key) -> DelegationDenied | None:
     if can_reach_other_agent(holder, target):
-        return DelegationDenied("agent_id", f"This key speaks for the agent {holder.agent_id!r}, and the other would for more.")
+        return DelegationDenied("agent_id", f"This key is bound to the agent {holder.agent_id!r}; the other key must be bound to it too.")
     return None
 
 
 def can_reach_other_agent(holder: Key, target: Key) -> bool:
-    """Tell whether *holder*, which speaks for one agent alone, could through *target* read another's own memories (D-43)."""
+    """Return whether *holder*, bound to one agent, could read another agent's private memories through *target* (D-43)."""
     if holder.agent_id in {None, target.agent_id} or scopes.grants(frozenset(holder.scopes), "brain:admin"):
         return False
     return scopes.grants_any(frozenset(target.scopes), ("brain:read", "brain:write", "brain:delete"))

@@ -1,5 +1,5 @@
 """
-What the guard refuses with, and what changing a key may meet (spec 7, D-10).
+Errors of the guard and of changes to keys (spec 7, D-10).
 
     RookeryError
     ├── Unauthorised            401  unauthorised
@@ -7,8 +7,8 @@ What the guard refuses with, and what changing a key may meet (spec 7, D-10).
     │   └── KeyExpired          401  key_expired
     ├── AddressNotAllowed       403  ip_not_allowed
     ├── ScopeMissing            403  scope_missing        (API keys; agent keys get the kernel's PermissionDenied)
-    ├── WrongWorkspace          403  permission_denied
-    ├── NotHeld                 403  permission_denied
+    ├── WorkspaceMismatch       403  permission_denied
+    ├── DelegationDenied        403  permission_denied
     ├── RateLimited             429  rate_limited
     └── Conflict
         ├── KeyInGrace          409  key_in_grace
@@ -21,7 +21,7 @@ from rookery.kernel.errors import Conflict, RookeryError
 
 
 class Unauthorised(RookeryError):
-    """No key, several keys, or one that is not known; which of these a stranger is told only in general words."""
+    """A missing, ambiguous or unknown key. The message does not reveal whether a key exists."""
 
     status, code = 401, "unauthorised"
 
@@ -30,7 +30,7 @@ class Unauthorised(RookeryError):
 
 
 class KeyRevoked(Unauthorised):
-    """The key's secret was proven, but the key was revoked or is suspended."""
+    """The secret is correct, but the key was revoked or is suspended."""
 
     code = "key_revoked"
 
@@ -39,7 +39,7 @@ class KeyRevoked(Unauthorised):
 
 
 class KeyExpired(Unauthorised):
-    """The key's secret was proven, but its time is over."""
+    """The secret is correct, but the key has expired."""
 
     code = "key_expired"
 
@@ -48,7 +48,7 @@ class KeyExpired(Unauthorised):
 
 
 class AddressNotAllowed(RookeryError):
-    """The key may be used from other addresses only (spec 5.3, step 4)."""
+    """The key may not be used from the client's address (spec 5.3, step 4)."""
 
     status, code = 403, "ip_not_allowed"
 
@@ -57,7 +57,7 @@ class AddressNotAllowed(RookeryError):
 
 
 class ScopeMissing(RookeryError):
-    """The API key is valid but was not granted the scope that this route requires (spec 5.2, rule 5)."""
+    """The API key lacks the scope that the route requires (spec 5.2, rule 5)."""
 
     status, code = 403, "scope_missing"
 
@@ -66,7 +66,7 @@ class ScopeMissing(RookeryError):
 
 
 class WorkspaceMismatch(RookeryError):
-    """X-Workspace-ID names another workspace than the key's (D-15); whether that one exists is not told."""
+    """X-Workspace-ID names another workspace than the key's (D-15). The message does not reveal whether that one exists."""
 
     status, code = 403, "permission_denied"
 
@@ -75,7 +75,7 @@ class WorkspaceMismatch(RookeryError):
 
 
 class DelegationDenied(RookeryError):
-    """The key may change keys, but not this one or not to this: it does not have that itself (D-24); `field` names what."""
+    """The acting key may change keys, but not beyond its own rights (D-24); `field` names the setting."""
 
     status, code = 403, "permission_denied"
 
@@ -85,7 +85,7 @@ class DelegationDenied(RookeryError):
 
 
 class RateLimited(RookeryError):
-    """More requests than the key, the tool limit or the failure budget of an address allows; `retry_after` is in seconds."""
+    """The limit of the key, of a tool or of failed attempts per address is exceeded; `retry_after` is in seconds."""
 
     status, code = 429, "rate_limited"
 
@@ -95,16 +95,16 @@ class RateLimited(RookeryError):
 
 
 class KeyInGrace(Conflict):
-    """The key was rotated already and only lives on through its grace period (D-26)."""
+    """The key was already rotated and is in its grace period (D-26)."""
 
     code = "key_in_grace"
 
     def __init__(self) -> None:
-        super().__init__("This key was rotated and is in its grace period; rotate its successor.")
+        super().__init__("This key was already rotated and is in its grace period. Rotate its successor instead.")
 
 
 class NameTaken(Conflict):
-    """Another thing in the same place has this name, which must be unique there."""
+    """Another resource of the same kind has this name, which must be unique."""
 
     code = "name_taken"
 

@@ -1,4 +1,4 @@
-"""How keys look to the outside (D-80, D-81): the fields that their GET gives, without the secret and without addresses (D-12)."""
+"""Payloads of key events for webhooks: the fields of the key's GET without secret and addresses (D-12, D-80, D-81)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rookery.kernel.db import Tx
 
 def make_system_caller(tx: Tx, workspace_id: int) -> Caller:
     """
-    Return who sees all that the tenant has, as its webhooks do: no key of anybody's.
+    Return a caller with every right in the tenant, for serialising webhook payloads. It has no key.
 
-    A portrait is made as an answer is, and an answer is made for a caller.
+    The serialisers need a caller because the same code makes the API responses.
     """
     shown_id = workspaces.get_public_id(tx, workspace_id)
     return Caller(
@@ -38,7 +38,7 @@ def make_system_caller(tx: Tx, workspace_id: int) -> Caller:
 
 
 def serialize_key_event(tx: Tx, kind: KeyKind, workspace_id: int, key_id: str, *, clock: Clock) -> Mapping[str, object]:
-    """Return the fields of a key of the workspace; of one that is gone, its id."""
+    """Return the fields of a key of the workspace; only its id if it no longer exists."""
     now = clock()
     found = keys.find_key(tx, kind, workspace_id, key_id, at=to_micros(now))
     return {"id": key_id} if found is None else serializers.serialize_key(found, now, with_addresses=False)

@@ -1,4 +1,4 @@
-"""What an empty installation starts with, once in its life: a workspace, an API key and an agent key (D-03)."""
+"""The first workspace, API key and agent key of an empty installation, created once (D-03)."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ _log = structlog.stdlib.get_logger("rookery.access")
 WORKSPACE_NAME = "default"
 KEYS_FILE = "first-run.json"
 MIN_FILE_AGE = timedelta(hours=1)
-"""How long the file stays at least, so that a script that reads it a second time still finds it."""
+"""Minimum age of the file before deletion, so that a script can read it a second time."""
 MAX_FILE_AGE = timedelta(days=7)
-"""How long the file stays if the keys are not used."""
+"""Age at which the file is deleted even if the keys were not used."""
 _MARKER = "first_run"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstRunResult:
     """
-    Where to begin.
+    The workspace and keys to begin with.
 
     Attributes:
-        workspace_id: `default`, or the oldest workspace if that was deleted since; None if there is none.
-        api_key: None unless it was made just now; so too *agent_key*.
+        workspace_id: The workspace `default`, or the oldest one if `default` was deleted; None if no workspace exists.
+        api_key: The plaintext if the key was created just now, else None; *agent_key* likewise.
     """
 
     workspace_id: int | None
@@ -53,33 +53,33 @@ class FirstRunResult:
 
 
 async def create_first_keys(db: Database, bcrypt: Bcrypt, audit: AuditLog, clock: Clock) -> FirstRunResult:
-    """Make the first workspace and keys if this was never done; two processes at once make them once."""
-    known = await db.read(_find_existing)
-    if known is not None:
-        return known
-    coined = await api_keys.generate_key(bcrypt, LIVE)
-    agent_coined = agent_keys.generate_key()
+    """Create the first workspace and keys unless that was done before. Safe if two processes call it at the same time."""
+    existing = await db.read(_find_existing)
+    if existing is not None:
+        return existing
+    material = await api_keys.generate_key(bcrypt, LIVE)
+    agent_material = agent_keys.generate_key()
     now = clock()
 
     def work(tx: Tx) -> FirstRunResult | None:
-        # Whoever comes second waits here for the first one's commit, and then finds it done.
+        # A second process waits here for the first one's commit, and then finds the marker.
         if not store.mark_done(tx, _MARKER, to_micros(now)):
             return None
         workspace = workspaces.insert_workspace(tx, WORKSPACE_NAME, now)
         workspaces.audit_workspace_change(tx, audit, SYSTEM_ACTOR, None, workspace)
         for key in (
-            api_keys.insert_key(tx, workspace, _FIRST_API_KEY, coined, now),
-            agent_keys.insert_key(tx, workspace.id, _FIRST_AGENT_KEY, agent_coined, now, used_agent_ids=set()),
+            api_keys.insert_key(tx, workspace, _FIRST_API_KEY, material, now),
+            agent_keys.insert_key(tx, workspace.id, _FIRST_AGENT_KEY, agent_material, now, used_agent_ids=set()),
         ):
             audit_key_change(tx, audit, SYSTEM_ACTOR, "created", before=None, after=key)
-        return FirstRunResult(workspace_id=workspace.id, api_key=coined.plaintext, agent_key=agent_coined.plaintext)
+        return FirstRunResult(workspace_id=workspace.id, api_key=material.plaintext, agent_key=agent_material.plaintext)
 
     made = await db.write(work)
     return made or await db.read(_find_existing) or FirstRunResult(workspace_id=None, api_key=None, agent_key=None)
 
 
 def to_json(made: FirstRunResult) -> dict[str, object]:
-    """Return the workspace and the keys, None for keys made earlier."""
+    """Return the workspace and the keys as JSON fields; None for keys created earlier."""
     return {
         "workspace_id": made.workspace_id,
         "api_key": made.api_key.reveal() if made.api_key else None,
@@ -88,7 +88,7 @@ def to_json(made: FirstRunResult) -> dict[str, object]:
 
 
 def write_keys_file(data_dir: Path, result: FirstRunResult, *, url: str) -> Path:
-    """Write the keys into a file that only its owner may read, and return its path."""
+    """Write the keys to a file that only its owner may read, and return its path."""
     path = data_dir / KEYS_FILE
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -103,7 +103,7 @@ def find_keys_file(data_dir: Path) -> Path | None:
 
 
 class FirstKeysFile:
-    """Deletes the file with the first keys once it is not needed: both keys were used, or it is a week old."""
+    """The file with the first keys, deleted when both keys were used or when it is seven days old."""
 
     def __init__(self, data_dir: Path, db: Database, clock: Clock) -> None:
         self._data_dir = data_dir
@@ -111,7 +111,7 @@ class FirstKeysFile:
         self._clock = clock
 
     async def delete_if_unneeded(self) -> bool:
-        """Delete the file if it has served its purpose; return whether it was deleted. For a timer."""
+        """Delete the file if it is no longer needed, and return whether it was deleted. Called by a timer."""
         path = find_keys_file(self._data_dir)
         if path is None:
             return False
@@ -123,7 +123,7 @@ class FirstKeysFile:
         return True
 
     async def _are_used(self, path: Path) -> bool:
-        """Return whether both keys were used, or no longer exist; False if the file is not one that we wrote."""
+        """Return whether both keys were used or no longer exist. False if the file's content is not ours."""
         written = _read_lookups(path)
         return written is not None and await self._db.read(lambda tx: all(self._is_used(tx, kind, it) for kind, it in written))
 
@@ -135,7 +135,7 @@ class FirstKeysFile:
 
 
 def _read_lookups(path: Path) -> list[tuple[KeyKind, str]] | None:
-    """Return the kinds and lookups of the keys in the file; None if it is not one that we wrote."""
+    """Return the kinds and lookups of the keys in the file; None if the file's content is not ours."""
     try:
         found = cast("dict[str, object]", json.loads(path.read_text(encoding="utf-8")))
         api_key, agent_key = (str(found[name]).encode("ascii") for name in ("api_key", "agent_key"))

@@ -1,9 +1,9 @@
 """
-The guard in front of every route: from a request to its caller, in the order of spec 5.3.
+The guard in front of every route: it turns a request into its caller, in the order of spec 5.3.
 
     1 the key presented, 2 its row, 3 revoked and expired, 4 address, 5 permission, 6 rate limit, 7 usage
 
-A key's state is told only to who has proven its secret; what has not the form of a key reaches no store at all.
+A key's state is revealed only to a client with the correct secret. Tokens of another format never restrictions a store.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from rookery.kernel.errors import RookeryError
 from rookery.kernel.ids import new_request_id
 
 _MAX_CACHED_KEYS = 50_000
-_UNKNOWN_KEY_MESSAGE = "This key is not known."
+_UNKNOWN_KEY_MESSAGE = "This key is unknown."
 
 
 class ScopedRequest(Protocol):
-    """A request of any framework that carries its ASGI scope."""
+    """A request of any framework that exposes its ASGI scope."""
 
     @property
     def scope(self) -> Mapping[str, object]:
@@ -41,10 +41,10 @@ class ScopedRequest(Protocol):
 
 def get_caller(request: ScopedRequest) -> Caller:
     """
-    Return who makes *request*: `scope["state"]["caller"]`, put there by the route wrapper from `Admission.caller`.
+    Return the caller of *request*: `scope["state"]["caller"]`, set by the route wrapper from `AdmittedRequest.caller`.
 
     Raises:
-        LookupError: The route is public, so nobody was asked for a key.
+        LookupError: The route is public, so the guard did not run.
     """
     state = cast("Mapping[str, object]", request.scope.get("state") or {})
     caller = state.get("caller")
@@ -55,14 +55,14 @@ def get_caller(request: ScopedRequest) -> Caller:
 
 
 def find_caller(request: ScopedRequest) -> Caller | None:
-    """Return who makes *request*; None if it came without a key, to a route that is public."""
+    """Return the caller of *request*; None for a request without a key to a public route."""
     state = cast("Mapping[str, object]", request.scope.get("state") or {})
     caller = state.get("caller")
     return caller if isinstance(caller, Caller) else None
 
 
 class AdmittedRequest:
-    """A request let in: who makes it, and the rate limit headers of its answer."""
+    """An admitted request: its caller, and the rate limit headers of the response."""
 
     __slots__ = ("_admitted_at_us", "_usage", "caller", "headers")
 
@@ -73,7 +73,7 @@ class AdmittedRequest:
         self._admitted_at_us = at
 
     def record(self, *, method: str, route: str, status: int, duration_ms: float) -> None:
-        """Log how the request was answered; *route* is the path's pattern. The call itself was counted on admission."""
+        """Log the response; *route* is the path's pattern. The request was already counted on admission."""
         caller = self.caller
         self._usage.log_request(
             (
@@ -91,7 +91,7 @@ class AdmittedRequest:
 
 
 class _CachedKey(NamedTuple):
-    """A row that was read before, and what follows from it alone; worth nothing unless the row read now is equal."""
+    """A parsed key row and values derived from it, valid only while the row is unchanged."""
 
     values: Sequence[object]
     key: Key
@@ -105,7 +105,7 @@ class _CachedKey(NamedTuple):
 
 
 class Guard:
-    """Lets requests in, or says why not."""
+    """Authenticates and authorises requests."""
 
     def __init__(
         self,
@@ -127,42 +127,44 @@ class Guard:
 
     async def admit(self, scope: MutableMapping[str, object], *, required_scope: str | None, rate_limited: bool = True) -> AdmittedRequest:
         """
-        Return the caller of the request, with the headers for its answer.
+        Return the caller of the request, with the headers for its response.
 
         Args:
-            scope: ASGI; the request's id is `scope["state"]["request_id"]`.
-            required_scope: The scope of the route; None: any valid key.
-            rate_limited: Whether the request counts against the key's limit; if not, it is not refused for it either.
+            scope: The ASGI scope; `scope["state"]["request_id"]` is the request's id.
+            required_scope: The scope that the route requires; None: any valid key.
+            rate_limited: Count the request against the key's limit, and reject it over the limit.
 
         Raises:
-            Unauthorised: No key, or none that is known; KeyRevoked, KeyExpired.
-            AddressNotAllowed: Not from there. WrongWorkspace: Not that one.
+            Unauthorised: The key is missing or unknown.
+            KeyRevoked, KeyExpired: The key was revoked, is suspended or has expired.
+            AddressNotAllowed: The key may not be used from the client's address.
+            WorkspaceMismatch: X-Workspace-ID names another workspace.
             ScopeMissing, PermissionDenied: The key lacks *required_scope*.
-            RateLimited: The limit is used up, or too many wrong keys came from the address.
-            EngineUnavailable: The record store is down, or too many new keys are being checked.
+            RateLimited: The limit is exceeded, or the address sent too many wrong keys.
+            EngineUnavailable: The record store is unavailable, or too many new keys are being verified.
         """
         found = parse_credentials(cast("list[tuple[bytes, bytes]]", scope["headers"]))
         client = cast("tuple[str, int] | None", scope.get("client"))
         address = resolve_client_address(client[0] if client else None, found.forwarded, self._trusted_proxies)
-        known = self._get_cached(await self._find_row(found.token, address))
+        cached = self._get_cached(await self._find_row(found.token, address))
         now = to_micros(self._clock())
-        if known.deleted_at_us is not None and known.deleted_at_us <= now:
+        if cached.deleted_at_us is not None and cached.deleted_at_us <= now:
             raise Unauthorised(_UNKNOWN_KEY_MESSAGE)
-        key = known.key
-        refusal = _find_rejection(known, found, address, required_scope, now)
+        key = cached.key
+        refusal = _find_rejection(cached, found, address, required_scope, now)
         if refusal is not None:
-            raise _add_rate_limit_headers(refusal, await self._limiter.get_status(key.id, known.rate_limit, now))
+            raise _add_rate_limit_headers(refusal, await self._limiter.get_status(key.id, cached.rate_limit, now))
         if rate_limited:
-            standing = await self._limiter.consume(key.id, known.rate_limit, now)
-            if standing.is_over:
-                raise _add_rate_limit_headers(RateLimited(standing.reset_in_s), standing)
+            status = await self._limiter.consume(key.id, cached.rate_limit, now)
+            if status.is_over:
+                raise _add_rate_limit_headers(RateLimited(status.reset_in_s), status)
         else:
-            standing = await self._limiter.get_status(key.id, known.rate_limit, now)
+            status = await self._limiter.get_status(key.id, cached.rate_limit, now)
         self._usage.count_request(key.id, now, address)
-        return AdmittedRequest(_build_caller(known, address, _get_request_id(scope)), standing.headers(), self._usage, now)
+        return AdmittedRequest(_build_caller(cached, address, _get_request_id(scope)), status.headers(), self._usage, now)
 
     async def get_rate_limit_status(self, caller: Caller) -> RateLimitStatus | None:
-        """Return how much of its plan the caller's key has used, spending nothing; None if the key is gone meanwhile."""
+        """Return the rate limit status of the caller's key without consuming a request; None if the key no longer exists."""
         row = await self._db.lookup(lambda tx: key_store.find_row_by_id(tx, caller.key_id))
         return (
             None
@@ -171,15 +173,15 @@ class Guard:
         )
 
     async def refresh_caller(self, caller: Caller, required_scope: str) -> Caller | None:
-        """Return *caller* as its key is now, for what outlasts its request; None: it would not be let in any more."""
+        """Return *caller* with its key's current rights, for work that outlasts its request; None if it is no longer admitted."""
         row = await self._db.lookup(lambda tx: key_store.find_row_by_id(tx, caller.key_id))
         if row is None:
             return None
-        known, now = self._get_cached(row), to_micros(self._clock())
-        is_gone = known.deleted_at_us is not None and known.deleted_at_us <= now
-        if is_gone or _find_rejection(known, RequestCredentials(), caller.address, required_scope, now) is not None:
+        cached, now = self._get_cached(row), to_micros(self._clock())
+        is_gone = cached.deleted_at_us is not None and cached.deleted_at_us <= now
+        if is_gone or _find_rejection(cached, RequestCredentials(), caller.address, required_scope, now) is not None:
             return None
-        return _build_caller(known, caller.address, caller.request_id)
+        return _build_caller(cached, caller.address, caller.request_id)
 
     async def _find_row(self, token: bytes, address: str) -> Row:
         if is_api_key(token):
@@ -198,33 +200,33 @@ class Guard:
 
     def _get_cached(self, row: Row) -> _CachedKey:
         key_id = row.text("id")
-        known = self._cached_keys.get(key_id)
-        if known is None or known.values != row.values:
+        cached = self._cached_keys.get(key_id)
+        if cached is None or cached.values != row.values:
             if len(self._cached_keys) >= _MAX_CACHED_KEYS:
                 self._cached_keys.clear()
-            known = self._cached_keys[key_id] = _parse_row(row)
-        return known
+            cached = self._cached_keys[key_id] = _parse_row(row)
+        return cached
 
 
 def _find_rejection(
-    known: _CachedKey, found: RequestCredentials, address: str, required_scope: str | None, now: int
+    cached: _CachedKey, found: RequestCredentials, address: str, required_scope: str | None, now: int
 ) -> RookeryError | None:
-    """Return the first reason not to let the key in, in the spec's order."""
-    if known.is_revoked:
+    """Return the first reason to reject the request, in the spec's order; None to admit it."""
+    if cached.is_revoked:
         return KeyRevoked()
-    if known.expires_at_us is not None and known.expires_at_us <= now:
+    if cached.expires_at_us is not None and cached.expires_at_us <= now:
         return KeyExpired()
-    if known.networks is not None and not contains(known.networks, address):
+    if cached.networks is not None and not contains(cached.networks, address):
         return AddressNotAllowed(address)
-    if found.workspace is not None and found.workspace.strip() != known.workspace_id_bytes:
-        return WorkspaceMismatch(known.key.workspace_id)
-    if required_scope is not None and not grants(known.scopes, required_scope):
-        return missing_scope_error(known.key.kind, required_scope)
+    if found.workspace is not None and found.workspace.strip() != cached.workspace_id_bytes:
+        return WorkspaceMismatch(cached.key.workspace_id)
+    if required_scope is not None and not grants(cached.scopes, required_scope):
+        return missing_scope_error(cached.key.kind, required_scope)
     return None
 
 
-def _add_rate_limit_headers(error: RookeryError, standing: RateLimitStatus) -> RookeryError:
-    error.headers.update({name.decode("ascii"): value.decode("ascii") for name, value in standing.headers()})
+def _add_rate_limit_headers(error: RookeryError, status: RateLimitStatus) -> RookeryError:
+    error.headers.update({name.decode("ascii"): value.decode("ascii") for name, value in status.headers()})
     return error
 
 
@@ -243,22 +245,22 @@ def _parse_row(row: Row) -> _CachedKey:
     )
 
 
-def _build_caller(known: _CachedKey, address: str, request: str) -> Caller:
-    key, reach = known.key, known.key.restrictions
+def _build_caller(cached: _CachedKey, address: str, request: str) -> Caller:
+    key, restrictions = cached.key, cached.key.restrictions
     return Caller(
         key_id=key.id,
         key_kind=key.kind,
         key_name=key.name,
         workspace_id=key.tenant_id,
         public_workspace_id=key.workspace_id,
-        scopes=known.scopes,
+        scopes=cached.scopes,
         agent_id=key.agent_id,
         environment=key.environment,
-        servers=reach.servers,
-        tools=reach.tools,
-        orgs=reach.orgs,
-        projects=reach.projects,
-        tool_limits=reach.tool_limits,
+        servers=restrictions.servers,
+        tools=restrictions.tools,
+        orgs=restrictions.orgs,
+        projects=restrictions.projects,
+        tool_limits=restrictions.tool_limits,
         address=address,
         request_id=request,
     )
@@ -266,5 +268,5 @@ def _build_caller(known: _CachedKey, address: str, request: str) -> Caller:
 
 def _get_request_id(scope: Mapping[str, object]) -> str:
     state = cast("Mapping[str, object]", scope.get("state") or {})
-    known = state.get("request_id")
-    return known if isinstance(known, str) else new_request_id()
+    request_id = state.get("request_id")
+    return request_id if isinstance(request_id, str) else new_request_id()

@@ -1,4 +1,4 @@
-"""bcrypt off the event loop: few threads, a bounded queue, no exception for what is merely no match (D-20)."""
+"""bcrypt off the event loop, with few threads and a bounded queue (D-20)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ T = TypeVar("T")
 V = TypeVar("V")
 
 DEFAULT_COST = 10
-"""OWASP's floor; measured 70 ms. A higher cost adds no safety to a key of 190 random bits (notes, 3.3)."""
+"""The minimum of OWASP; 70 ms measured. A higher cost adds no security to a key of 190 random bits (notes, 3.3)."""
 
 ALLOWED_COSTS = range(4, 15)
-"""Costs that are run at all: a stored 31 would take a thread for days."""
+"""Accepted costs of stored hashes: a stored cost of 31 would block a thread for days."""
 
 _THREAD_COUNT = 2
 _MAX_QUEUED = 64
@@ -31,10 +31,10 @@ _HASH = re.compile(r"\$2[aby]\$(\d\d)\$[./A-Za-z0-9]{53}")
 
 class Bcrypt:
     """
-    Hashes and checks secrets in threads of its own, which release the interpreter lock meanwhile.
+    A thread pool that hashes and verifies secrets. bcrypt releases the interpreter lock meanwhile.
 
-    The threads start at the first use, so that a process may fork before. Every method raises `EngineUnavailable`
-    when too many wait already.
+    The threads start at the first use, so that the process may fork before. Every method raises `EngineUnavailable`
+    if the queue is full.
     """
 
     def __init__(self, *, cost: int = DEFAULT_COST, threads: int = _THREAD_COUNT, queue: int = _MAX_QUEUED) -> None:
@@ -44,14 +44,14 @@ class Bcrypt:
         self._pending = 0
         self._pool: ThreadPoolExecutor | None = None
         self.run_count = 0
-        """How often bcrypt was run to check a secret, since the start; for metrics and tests."""
+        """Number of bcrypt verifications since the start; for metrics and tests."""
 
     async def hash(self, secret: Secret) -> str:
-        """Return the bcrypt hash of the whole plaintext, with a salt of its own."""
+        """Return the bcrypt hash of the whole plaintext, with a new salt."""
         return (await self._run(_hash, secret.reveal().encode("ascii"), self._cost)).decode("ascii")
 
     async def matches(self, token: bytes, key_hash: str) -> bool:
-        """Tell whether *key_hash* was made of *token*; a malformed hash, or one of a cost out of bounds, matches nothing."""
+        """Return whether *token* matches *key_hash*. A malformed hash, or one with a cost out of range, matches nothing."""
         form = _HASH.fullmatch(key_hash)
         if form is None or int(form[1]) not in ALLOWED_COSTS or len(token) > MAX_TOKEN_LENGTH:
             return False
@@ -60,22 +60,22 @@ class Bcrypt:
 
     @property
     def pending_count(self) -> int:
-        """How many secrets are being hashed or checked, or wait for it."""
+        """Number of secrets being hashed or verified, or waiting for it."""
         return self._pending
 
     def is_full(self) -> bool:
-        """Tell whether a further call would be refused."""
+        """Return whether the queue is full."""
         return self._pending >= self._capacity
 
     def close(self) -> None:
-        """End the threads after what they are doing; what waits is not done. Twice does no harm."""
+        """Wait for the running calls, cancel the queued ones and stop the threads. Idempotent."""
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown(wait=True, cancel_futures=True)
 
     async def _run(self, work: Callable[[bytes, V], T], secret: bytes, other: V) -> T:
         if self.is_full():
-            reason = "too many new keys are being checked at once"
+            reason = "too many new keys are being verified at once"
             raise EngineUnavailable("keys", reason, retry_after_s=_RETRY_AFTER_S)
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="bcrypt")

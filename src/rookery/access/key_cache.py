@@ -1,8 +1,8 @@
 """
-Proof that an API key's secret is right, without running bcrypt at each request (D-20; notes on the platform, 3.3).
+A cache of verified API keys, which saves a bcrypt run per request (D-20; notes on the platform, 3.3).
 
-What is cached is only "this token matches this bcrypt hash", under a digest that means nothing outside this process.
-Nothing about the key is: its row is read at every request, so whatever changes in it acts on the very next one.
+It caches only "this token matches this bcrypt hash", under a digest that is useless outside this process. It caches nothing
+about the key: the row is read at every request, so a change to it takes effect with the next request.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from rookery.kernel.errors import EngineUnavailable
 
 _MAX_VERIFIED_KEYS = 50_000
 _IDLE_TIMEOUT_S = 900.0
-"""For memory's sake, not for safety's: a proof cannot go stale."""
+"""Limits memory, not risk: a verification cannot become stale."""
 
 _MAX_REJECTED_TOKENS = 10_000
 _REJECTION_TTL_S = 30.0
 _MAX_PENDING_CHECKS = 64
 _MAX_FAILURES_PER_LOOKUP = 10
 _MAX_FAILURES_PER_ADDRESS = 30
-"""Wrong secrets a minute, from one neighbourhood: for one lookup, and for all. Never by lookup alone, which lists show."""
+"""Wrong secrets per minute and client network, for one lookup and in total. Never per lookup alone, since lists show lookups."""
 
 _CandidateHashes = tuple[tuple[str, str], ...]
 
 
 @dataclass(slots=True)
 class VerifiedKey:
-    """The token under some digest matches *key_hash*, the hash of the key *key_id*."""
+    """A verified token: it matches *key_hash*, the hash of the key *key_id*."""
 
     key_id: str
     key_hash: str
@@ -50,24 +50,24 @@ class VerifiedKey:
 
 @dataclass(frozen=True, slots=True)
 class _RejectedToken:
-    """The token under some digest matched none of *candidates*: ids and hashes."""
+    """A rejected token: it matched none of *candidates* (ids and hashes)."""
 
     candidates: _CandidateHashes
     expires_at_s: float
 
 
 class FailureBudget:
-    """How many wrong secrets an address may still send; full again a minute after the first."""
+    """The limit of wrong secrets per address, reset one minute after the first."""
 
     def __init__(self) -> None:
         self._counts = LocalCounter()
 
     def require_budget(self, address: str, lookup: str, now: float) -> None:
         """
-        Do nothing while there is budget left.
+        Raise an error if the limit is reached.
 
         Raises:
-            RateLimited: There is none; the message tells nothing of the key.
+            RateLimited: The address sent too many wrong secrets. The message reveals nothing about the key.
         """
         micros = int(now * SECOND_US)
         for name, limit in _budget_limits(address, lookup):
@@ -83,7 +83,7 @@ class FailureBudget:
 
 
 class VerifiedKeyCache:
-    """Finds the row of an API key whose secret the caller knows."""
+    """Finds the row of an API key after verifying its secret."""
 
     def __init__(self, db: Database, bcrypt: Bcrypt, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._db = db
@@ -98,36 +98,36 @@ class VerifiedKeyCache:
 
     async def find_row(self, token: bytes, address: str) -> Row | None:
         """
-        Return the row, as it is now, of the API key whose plaintext is *token*; None if there is none.
+        Return the current row of the API key whose plaintext is *token*; None if no key matches.
 
         Args:
-            token: Of the form of an API key.
-            address: The client's, which pays for wrong secrets.
+            token: A token in the format of an API key.
+            address: The client's address, to which wrong secrets are charged.
 
         Raises:
-            RateLimited: Too many wrong secrets came from there; a key proven before is not held up by that.
-            EngineUnavailable: Too many unknown keys are being checked; or the record store is down.
+            RateLimited: The address sent too many wrong secrets. Keys in the cache are not affected.
+            EngineUnavailable: Too many new keys are being verified, or the record store is unavailable.
         """
         digest = hmac.digest(self._pepper, token, "sha256")
-        proof = self._verified_keys.get(digest)
-        if proof is not None:
-            row = await self._find_verified(digest, proof)
+        verified_key = self._verified_keys.get(digest)
+        if verified_key is not None:
+            row = await self._find_verified(digest, verified_key)
             if row is not None:
                 return row
         return await self._verify(digest, token, address)
 
     def close(self) -> None:
-        """Stop what is being checked."""
-        for flight in self._pending_checks.values():
-            flight.cancel()
+        """Cancel the running verifications."""
+        for check in self._pending_checks.values():
+            check.cancel()
 
-    async def _find_verified(self, digest: bytes, proof: VerifiedKey) -> Row | None:
+    async def _find_verified(self, digest: bytes, verified_key: VerifiedKey) -> Row | None:
         now = self._monotonic()
-        if now - proof.used_at <= _IDLE_TIMEOUT_S:
-            key_id = proof.key_id
+        if now - verified_key.used_at <= _IDLE_TIMEOUT_S:
+            key_id = verified_key.key_id
             row = await self._db.lookup(lambda tx: key_store.find_row_by_id(tx, key_id))
-            if row is not None and _has_same_hash(row, proof.key_hash):
-                proof.used_at = now
+            if row is not None and _has_same_hash(row, verified_key.key_hash):
+                verified_key.used_at = now
                 if digest in self._verified_keys:
                     self._verified_keys.move_to_end(digest)
                 return row
@@ -136,71 +136,71 @@ class VerifiedKeyCache:
 
     async def _verify(self, digest: bytes, token: bytes, address: str) -> Row | None:
         lookup = get_lookup(token)
-        seen = _candidate_hashes(await self._db.lookup(lambda tx: key_store.list_rows_by_lookup(tx, "api", lookup)))
-        if not seen or self._is_rejected(digest, seen):
+        candidates = _candidate_hashes(await self._db.lookup(lambda tx: key_store.list_rows_by_lookup(tx, "api", lookup)))
+        if not candidates or self._is_rejected(digest, candidates):
             return None
-        landed = self._verified_keys.get(digest)  # while we looked the key up: another's check is not made again
-        if landed is not None:
-            row = await self._find_verified(digest, landed)
+        verified = self._verified_keys.get(digest)  # Another request may have verified the token during the database read.
+        if verified is not None:
+            row = await self._find_verified(digest, verified)
             if row is not None:
                 return row
         client = client_network(address)
         self._budget.require_budget(client, lookup, self._monotonic())
-        flight = self._pending_checks.get(digest)
-        if flight is None:
+        task = self._pending_checks.get(digest)
+        if task is None:
             if len(self._pending_checks) >= _MAX_PENDING_CHECKS:
-                reason = "too many new keys are being checked at once"
+                reason = "too many new keys are being verified at once"
                 raise EngineUnavailable("keys", reason, retry_after_s=1)
-            flight = self._pending_checks[digest] = asyncio.create_task(self._run_bcrypt(digest, token, lookup, client))
-            flight.add_done_callback(lambda done: self._on_check_done(digest, done))
-        # Shielded: the others who wait for it must not suffer when the first one hangs up.
-        proof = await asyncio.shield(flight)
-        if proof is None:
+            task = self._pending_checks[digest] = asyncio.create_task(self._run_bcrypt(digest, token, lookup, client))
+            task.add_done_callback(lambda done: self._on_check_done(digest, done))
+        # Shielded, so that the other requests waiting for this check go on if the first client disconnects.
+        verified_key = await asyncio.shield(task)
+        if verified_key is None:
             return None
-        row = await self._db.lookup(lambda tx: key_store.find_row_by_id(tx, proof.key_id))
-        return row if row is not None and _has_same_hash(row, proof.key_hash) else None
+        row = await self._db.lookup(lambda tx: key_store.find_row_by_id(tx, verified_key.key_id))
+        return row if row is not None and _has_same_hash(row, verified_key.key_hash) else None
 
     async def _run_bcrypt(self, digest: bytes, token: bytes, lookup: str, client: str) -> VerifiedKey | None:
-        """Run bcrypt on the candidates, one at a time for each lookup, so that one lookup cannot take all threads."""
+        """Run bcrypt on the candidates, one run at a time per lookup, so that one lookup cannot occupy all threads."""
         lock = self._lookup_locks.setdefault(lookup, asyncio.Lock())
         async with lock:
             self._budget.require_budget(client, lookup, self._monotonic())
-            seen = _candidate_hashes(await self._db.lookup(lambda tx: key_store.list_rows_by_lookup(tx, "api", lookup)))
-            for key_id, key_hash in seen:
+            candidates = _candidate_hashes(await self._db.lookup(lambda tx: key_store.list_rows_by_lookup(tx, "api", lookup)))
+            for key_id, key_hash in candidates:
                 if await self._bcrypt.matches(token, key_hash):
                     return await self._store(digest, VerifiedKey(key_id, key_hash, self._monotonic()))
             now = self._monotonic()
             self._budget.record_failure(client, lookup, now)
-            self._rejected_tokens[digest] = _RejectedToken(seen, now + _REJECTION_TTL_S)
+            self._rejected_tokens[digest] = _RejectedToken(candidates, now + _REJECTION_TTL_S)
             if len(self._rejected_tokens) > _MAX_REJECTED_TOKENS:
                 self._rejected_tokens.popitem(last=False)
             return None
 
-    async def _store(self, digest: bytes, proof: VerifiedKey) -> VerifiedKey | None:
-        """Keep *proof* if the row is still the one it was made of: it may have gone while bcrypt ran."""
-        row = await self._db.lookup(lambda tx: key_store.find_row_by_id(tx, proof.key_id))
-        if row is None or not _has_same_hash(row, proof.key_hash):
+    async def _store(self, digest: bytes, verified_key: VerifiedKey) -> VerifiedKey | None:
+        """Cache *verified_key* unless the key was deleted or changed while bcrypt ran."""
+        row = await self._db.lookup(lambda tx: key_store.find_row_by_id(tx, verified_key.key_id))
+        if row is None or not _has_same_hash(row, verified_key.key_hash):
             return None
-        self._verified_keys[digest] = proof
+        self._verified_keys[digest] = verified_key
         oldest = next(iter(self._verified_keys.values()))
-        while len(self._verified_keys) > _MAX_VERIFIED_KEYS or proof.used_at - oldest.used_at > _IDLE_TIMEOUT_S:
+        while len(self._verified_keys) > _MAX_VERIFIED_KEYS or verified_key.used_at - oldest.used_at > _IDLE_TIMEOUT_S:
             self._verified_keys.popitem(last=False)
             oldest = next(iter(self._verified_keys.values()))
-        return proof
+        return verified_key
 
-    def _is_rejected(self, digest: bytes, seen: _CandidateHashes) -> bool:
-        refusal = self._rejected_tokens.get(digest)
-        if refusal is None:
+    def _is_rejected(self, digest: bytes, candidates: _CandidateHashes) -> bool:
+        rejection = self._rejected_tokens.get(digest)
+        if rejection is None:
             return False
-        if refusal.candidates == seen and self._monotonic() < refusal.expires_at_s:
+        if rejection.candidates == candidates and self._monotonic() < rejection.expires_at_s:
             return True
         del self._rejected_tokens[digest]
         return False
 
-    def _on_check_done(self, digest: bytes, flight: asyncio.Task[VerifiedKey | None]) -> None:
+    def _on_check_done(self, digest: bytes, task: asyncio.Task[VerifiedKey | None]) -> None:
         self._pending_checks.pop(digest, None)
-        if not flight.cancelled():
-            flight.exception()  # Looked at, so that a flight nobody waits for any more is not reported as lost.
+        if not task.cancelled():
+            task.exception()  # Retrieve the exception, so that asyncio does not log it if no request waits any longer.
 
 
 def _has_same_hash(row: Row, key_hash: str) -> bool:

@@ -1,4 +1,4 @@
-"""What a key may be made or changed to: the rules for its fields, in one place for every way in (D-12, D-23, D-28)."""
+"""Validation of the fields of new and changed keys, shared by the API and the command line (D-12, D-23, D-28)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rookery.kernel.errors import ValidationFailed
 MAX_NAME_LENGTH = 100
 MAX_RATE_PER_MINUTE = 1_000_000
 MAX_LIST_ITEMS = 1_000
-"""Entries of any list of a key: rows stay small, since each is read at every request."""
+"""Maximum entries of any list of a key. Keeps rows small, since the guard reads one at every request."""
 
 _AGENT_ID = re.compile(r"[a-z0-9](?:[a-z0-9_-]{0,62}[a-z0-9])?")
 _NON_SLUG_CHARACTERS = re.compile(r"[^a-z0-9]+")
@@ -24,7 +24,7 @@ _NON_SLUG_CHARACTERS = re.compile(r"[^a-z0-9]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewApiKey:
-    """What an API key is made with; new keys are live and of tier pro (D-27)."""
+    """The input for a new API key. Defaults: live, tier pro (D-27)."""
 
     name: str
     scopes: tuple[str, ...]
@@ -37,7 +37,7 @@ class NewApiKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewAgentKey:
-    """What an agent key is made with; *validate_agent_id* None: a slug of the name, unique in the workspace."""
+    """The input for a new agent key; *agent_id* None: a slug of the name, unique in the workspace."""
 
     name: str
     permissions: tuple[str, ...]
@@ -50,7 +50,7 @@ class NewAgentKey:
 
 
 class Unset(Enum):
-    """Stands for a setting that a change leaves as it is, where None has a meaning of its own."""
+    """Marks a field that a change does not set; None may be a value of its own."""
 
     UNSET = "kept"
 
@@ -59,19 +59,21 @@ UNSET: Final = Unset.UNSET
 
 
 _IMMUTABLE_FIELDS = {"api": ("rate_limit", "ip_restriction", "ip_list"), "agent": ("tier", "agent_id")}
-"""What keys of the one kind have not, or never change."""
+"""Fields that keys of this kind do not have, or that never change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyChanges:
     """
-    What a key is to be changed to; what is not named stays (D-23, D-29).
+    A change of a key's settings. Fields that are not set keep their value (D-23, D-29).
 
     Attributes:
         grants: Scopes of an API key, permissions of an agent key.
-        tier: API keys only. *validate_rate_limit*, *ip_restriction*, *ip_list*: agent keys only; an agent's id never changes.
+        tier: Only for API keys.
+        rate_limit: Only for agent keys; *ip_restriction* and *ip_list* likewise.
+        agent_id: Only for API keys; the agent_id of an agent key never changes.
         expires_at: None removes the expiry.
-        servers: None removes the restriction; so too *tools*, *orgs*, *projects*.
+        servers: None removes the restriction; *tools*, *orgs*, *projects* likewise.
     """
 
     name: str | Unset = UNSET
@@ -90,45 +92,48 @@ class KeyChanges:
 
     def apply(self, key: Key, now: datetime, *, allow_platform_scopes: bool) -> Key:
         """
-        Return *key* as it is after the change.
+        Return *key* with the change applied.
 
         Args:
-            allow_platform_scopes: Whether platform scopes may be given; those that the key has already may always stay.
+            allow_platform_scopes: Accept new platform scopes. Platform scopes that the key already has are always accepted.
 
         Raises:
-            ValidationFailed: A field is not valid.
+            ValidationFailed: A field is invalid.
         """
-        if wrong := [name for name in _IMMUTABLE_FIELDS[key.kind] if getattr(self, name) is not UNSET]:
-            raise ValidationFailed({name: ["cannot be changed in a key of this kind"] for name in wrong})
-        check, reach = FieldValidator(), key.restrictions
-        reach = replace(
-            reach,
-            servers=_or_current(self.servers, reach.servers),
-            tools=_or_current(self.tools, reach.tools),
-            orgs=_or_current(self.orgs, reach.orgs),
-            projects=_or_current(self.projects, reach.projects),
-            tool_limits=_or_current(self.tool_limits, reach.tool_limits),
+        if invalid := [name for name in _IMMUTABLE_FIELDS[key.kind] if getattr(self, name) is not UNSET]:
+            noun = "an API key" if key.kind == "api" else "an agent key"
+            raise ValidationFailed({name: [f"cannot be changed for {noun}"] for name in invalid})
+        check, current = FieldValidator(), key.restrictions
+        restrictions = replace(
+            current,
+            servers=_or_current(self.servers, current.servers),
+            tools=_or_current(self.tools, current.tools),
+            orgs=_or_current(self.orgs, current.orgs),
+            projects=_or_current(self.projects, current.projects),
+            tool_limits=_or_current(self.tool_limits, current.tool_limits),
         )
-        called = "scopes" if key.kind == "api" else "permissions"
+        field_name = "scopes" if key.kind == "api" else "permissions"
         changed = replace(
             key,
             name=key.name if self.name is UNSET else check.validate_name(self.name),
             scopes=key.scopes
             if self.grants is UNSET
-            else check.validate_grants(self.grants, field_name=called, allow_platform_scopes=allow_platform_scopes, existing=key.scopes),
+            else check.validate_grants(
+                self.grants, field_name=field_name, allow_platform_scopes=allow_platform_scopes, existing=key.scopes
+            ),
             tier=_or_current(self.tier, key.tier),
             rate_limit=key.rate_limit if self.rate_limit is UNSET else check.validate_rate_limit(self.rate_limit),
             expires_at=key.expires_at if self.expires_at is UNSET else check.validate_expiry(self.expires_at, now),
             agent_id=key.agent_id if self.agent_id is UNSET else check.validate_agent_id(self.agent_id),
             ip_restriction=self._is_enforced(key),
             ip_list=key.ip_list if self.ip_list is UNSET else check.validate_addresses(self.ip_list),
-            restrictions=check.validate_restrictions(reach),
+            restrictions=check.validate_restrictions(restrictions),
         )
         check.raise_errors()
         return changed
 
     def _is_enforced(self, key: Key) -> bool:
-        """Return whether the key's list of addresses is enforced after the change."""
+        """Return whether the key's IP list is enforced after the change."""
         explicit = None if isinstance(self.ip_restriction, Unset) else self.ip_restriction
         on = resolve_enforcement(() if isinstance(self.ip_list, Unset) else self.ip_list, explicit)
         return key.ip_restriction if on is None else on
@@ -136,14 +141,14 @@ class KeyChanges:
 
 def resolve_enforcement(entries: Collection[str], explicit: bool | None) -> bool | None:  # noqa: FBT001 - three-valued
     """
-    Return whether a request that gives *entries* as a list of addresses switches its enforcement on or off (D-28).
+    Return whether a request with *entries* as its IP list switches the enforcement on or off (D-28).
 
     Args:
-        entries: The addresses that the request gives.
-        explicit: What the request says itself; None: nothing.
+        entries: The addresses in the request.
+        explicit: The value in the request; None: the request does not set it.
 
     Returns:
-        None if it stays as it was: the request gives no address and says nothing.
+        None to keep the current setting: the request has no address and does not set the enforcement.
     """
     return True if explicit is None and entries else explicit
 
@@ -151,28 +156,28 @@ def resolve_enforcement(entries: Collection[str], explicit: bool | None) -> bool
 T = TypeVar("T")
 
 
-def _or_current(wanted: T | Unset, kept: T) -> T:
-    return kept if isinstance(wanted, Unset) else wanted
+def _or_current(new: T | Unset, current: T) -> T:
+    return current if isinstance(new, Unset) else new
 
 
 class FieldValidator:
-    """Collects what is wrong with the fields of one request, so that its author hears of everything at once."""
+    """Collects the errors of all fields of a request, so that one response lists them all."""
 
     def __init__(self) -> None:
         self._errors: dict[str, list[str]] = {}
 
     def raise_errors(self) -> None:
         """
-        Do nothing if all was well.
+        Raise the collected errors, if any.
 
         Raises:
-            ValidationFailed: Something was not.
+            ValidationFailed: At least one field is invalid.
         """
         if self._errors:
             raise ValidationFailed(self._errors)
 
     def validate_name(self, text: str) -> str:
-        """Return a name: 1 to 100 printable characters, the spaces around it dropped."""
+        """Return the name without surrounding spaces: 1 to 100 printable characters."""
         text = text.strip()
         if not 1 <= len(text) <= MAX_NAME_LENGTH or not text.isprintable():
             self._add_error("name", f"must be 1 to {MAX_NAME_LENGTH} printable characters")
@@ -181,75 +186,80 @@ class FieldValidator:
     def validate_grants(
         self, names: Iterable[str], *, field_name: str, allow_platform_scopes: bool, existing: tuple[str, ...] = ()
     ) -> tuple[str, ...]:
-        """Return scopes or permissions in the spec's spelling; at least one, all known, no new platform scopes unless allowed."""
+        """Return scopes or permissions in the spec's spelling: at least one, all known, no new platform scopes unless allowed."""
         listed = list(names)
         if not listed:
-            self._add_error(field_name, "must name at least one")
+            self._add_error(field_name, "must have at least one entry")
         if len(listed) > MAX_LIST_ITEMS:
-            self._add_error(field_name, f"must name at most {MAX_LIST_ITEMS}")
+            self._add_error(field_name, f"must have at most {MAX_LIST_ITEMS} entries")
             return ()
-        good, wrong = scopes.parse_grants(listed, allow_platform_scopes=allow_platform_scopes, existing=existing)
-        self._add_error(field_name, *wrong)
+        good, errors = scopes.parse_grants(listed, allow_platform_scopes=allow_platform_scopes, existing=existing)
+        self._add_error(field_name, *errors)
         return good
 
     def validate_addresses(self, entries: str | Iterable[str]) -> tuple[str, ...]:
-        """Return addresses and ranges in their one form; one bad line refuses all (D-28)."""
-        good, wrong = networks.parse_list(entries)
-        self._add_error("ips", *wrong)
+        """Return canonical addresses and ranges. One invalid entry invalidates the list (D-28)."""
+        good, errors = networks.parse_list(entries)
+        self._add_error("ips", *errors)
         if len(good) > MAX_LIST_ITEMS:
-            self._add_error("ips", f"must be at most {MAX_LIST_ITEMS}")
+            self._add_error("ips", f"must have at most {MAX_LIST_ITEMS} entries")
         return good
 
     def validate_expiry(self, moment: datetime | None, now: datetime) -> datetime | None:
-        """Return an expiry, which lies ahead."""
+        """Return the expiry, which must be in the future."""
         if moment is not None and moment <= now:
             self._add_error("expires_at", "must be in the future")
         return moment
 
     def validate_rate_limit(self, number: int) -> int:
-        """Return requests a minute."""
+        """Return the limit in requests per minute."""
         if not 1 <= number <= MAX_RATE_PER_MINUTE:
             self._add_error("rate_limit", f"must be 1 to {MAX_RATE_PER_MINUTE}")
         return number
 
     def validate_agent_id(self, text: str | None) -> str | None:
-        """Return an agent's id of the form that `slugify` makes, or None."""
+        """Return an agent_id in the format of `slugify`, or None."""
         if text is not None and _AGENT_ID.fullmatch(text) is None:
-            self._add_error("agent_id", "must be 1 to 64 of a-z, 0-9, - and _, beginning and ending with a letter or digit")
+            self._add_error("agent_id", "must be 1 to 64 characters (a-z, 0-9, - and _) and begin and end with a letter or digit")
         return text
 
-    def validate_restrictions(self, reach: KeyRestrictions) -> KeyRestrictions:
-        """Return allow-lists of names that are not empty; tool limits of 1 call a minute and more."""
-        for called, names in {"servers": reach.servers, "tools": reach.tools, "orgs": reach.orgs, "projects": reach.projects}.items():
-            self._validate_names(called, names or ())
-        self._validate_tool_limits(reach.tool_limits)
-        return reach
+    def validate_restrictions(self, restrictions: KeyRestrictions) -> KeyRestrictions:
+        """Return the restrictions: allow-lists without empty names, and tool limits of at least 1 call per minute."""
+        for field_name, names in {
+            "servers": restrictions.servers,
+            "tools": restrictions.tools,
+            "orgs": restrictions.orgs,
+            "projects": restrictions.projects,
+        }.items():
+            self._validate_names(field_name, names or ())
+        self._validate_tool_limits(restrictions.tool_limits)
+        return restrictions
 
-    def _validate_names(self, called: str, names: Iterable[str]) -> None:
+    def _validate_names(self, field_name: str, names: Iterable[str]) -> None:
         listed = list(names)
         if len(listed) > MAX_LIST_ITEMS:
-            self._add_error(called, f"must be at most {MAX_LIST_ITEMS}")
+            self._add_error(field_name, f"must have at most {MAX_LIST_ITEMS} entries")
         if any(not name or len(name) > 256 or not name.isprintable() for name in listed):
-            self._add_error(called, "must be 1 to 256 printable characters each")
+            self._add_error(field_name, "must have entries of 1 to 256 printable characters")
 
     def _validate_tool_limits(self, limits: Mapping[str, int]) -> None:
         self._validate_names("tool_limits", limits)
         for glob, limit in limits.items():
             if not 1 <= limit <= MAX_RATE_PER_MINUTE:
-                self._add_error("tool_limits", f"{glob[:64]}: must be 1 to {MAX_RATE_PER_MINUTE} calls a minute")
+                self._add_error("tool_limits", f"{glob[:64]}: must be 1 to {MAX_RATE_PER_MINUTE} calls per minute")
 
-    def _add_error(self, called: str, *texts: str) -> None:
+    def _add_error(self, field_name: str, *texts: str) -> None:
         if texts:
-            self._errors.setdefault(called, []).extend(texts)
+            self._errors.setdefault(field_name, []).extend(texts)
 
 
 def slugify(name: str) -> str:
-    """Return *validate_name* as an agent's id; one without a Latin letter or digit becomes `agent`."""
+    """Return *name* as an agent_id; a name without a Latin letter or digit becomes `agent`."""
     return _NON_SLUG_CHARACTERS.sub("-", name.lower()).strip("-")[:64].rstrip("-") or "agent"
 
 
 def make_unique_slug(name: str, used: set[str]) -> str:
-    """Return the slug of *validate_name*, numbered from 2 if it is taken."""
+    """Return the slug of *name*, with a number from 2 if it is taken."""
     base = slugify(name)
     number, free = 1, base
     while free in used:

@@ -1,4 +1,4 @@
-"""What both kinds of key have in common: looked up, listed, changed, suspended, rotated, deleted, pruned; each change noted."""
+"""The operations common to both kinds of key. Each change is recorded in the audit log."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ MAX_GRACE_HOURS = 720
 
 _BATCH_SIZE = 1_000
 _AFTER_ALL_IDS = "z"
-"""Sorts after every id, in any collation."""
+"""Sorts after every id in any collation."""
 
 _UNAUDITED_FIELDS = frozenset({"call_count", "last_used_at", "last_used_ip", "status"})
-"""Fields that no change of settings changes by itself."""
+"""Fields that no change of settings alters directly."""
 
 _EVENT_BY_ACTION = {"created": "key.created", "rotated": "key.rotated", "revoked": "key.revoked", "deleted": "key.revoked"}
-"""Which changes are told to the outside (D-80), by what the audit log calls them."""
+"""Events by action of the audit log (D-80)."""
 
 _EXPIRY_ACTIONS = frozenset({"ended", "pruned"})
-"""What happens to keys that came to their end by time: past their grace, or expired, which was told when it came."""
+"""Actions on keys whose time ended: past the grace period, or expired. The expiry event was sent when it came."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyMaterial:
-    """A new plaintext with what is stored of it."""
+    """A new plaintext, and the parts of it that are stored."""
 
     plaintext: Secret
     lookup: str
@@ -52,12 +52,12 @@ class KeyMaterial:
 
     @property
     def digest(self) -> str:
-        """The part of it that is stored."""
+        """The stored form of the secret."""
         return self.key_hash or self.lookup
 
 
 class Keyring(ABC):
-    """The keys of one kind; every method is bound to a workspace and knows no other's."""
+    """The keys of one kind. Every method is bound to one workspace unless it says otherwise."""
 
     kind: KeyKind
 
@@ -70,10 +70,10 @@ class Keyring(ABC):
 
     async def get(self, workspace_id: int, key_id: str, *, environment: Environment | None = None) -> KeyWithUsage:
         """
-        Return a key with its use, calls of this moment included.
+        Return a key with its usage, including calls not yet stored.
 
         Raises:
-            NotFound: There is none, or it is another workspace's, or of another *environment* than the one asked for.
+            NotFound: The workspace has no such key, or it belongs to another *environment* than the given one.
         """
         await self._usage.flush()
         at = to_micros(self._clock())
@@ -91,7 +91,7 @@ class Keyring(ABC):
         environment: Environment | None = None,
         status: KeyStatus | None = None,
     ) -> tuple[list[KeyWithUsage], int]:
-        """Return keys with their use, newest first, and the number of all; *environment* and *status* None: of any."""
+        """Return a page of keys with their usage, newest first, and the total; *environment* and *status* None: no filter."""
         await self._usage.flush()
         at = to_micros(self._clock())
         return await self._db.read(
@@ -101,7 +101,7 @@ class Keyring(ABC):
         )
 
     async def iter_keys(self, workspace_id: int, *, environment: Environment | None = None) -> AsyncGenerator[KeyWithUsage]:
-        """Yield all keys with their use, newest first, in batches: 100,000 need no more memory than a thousand."""
+        """Yield all keys with their usage, newest first. Reads in batches of 1,000 keys, so memory stays bounded."""
         await self._usage.flush()
         at, before = to_micros(self._clock()), _AFTER_ALL_IDS
         while found := await self._db.read(self._select_batch(workspace_id, at, environment, before)):
@@ -110,13 +110,13 @@ class Keyring(ABC):
             before = found[-1].key.id
 
     async def list_expiring(self, *, within: timedelta, limit: int) -> list[KeyWithUsage]:
-        """Return active keys of all workspaces that expire soon, the first to expire first; for operators."""
+        """Return active keys of all workspaces that expire within *within*, the first to expire first; for operators."""
         now = self._clock()
         at, by = to_micros(now), to_micros(now + within)
         return await self._db.read(lambda tx: store.list_expiring(tx, self.kind, at=at, expires_by=by, limit=limit))
 
     async def list_unused(self, grant: str, *, unused_for: timedelta, limit: int) -> list[KeyWithUsage]:
-        """Return active keys of all workspaces that have *grant*, as it is written, and were not used so long; for operators."""
+        """Return active keys of all workspaces with exactly *grant* that were not used for *unused_for*; for operators."""
         now = self._clock()
         at, since = to_micros(now), to_micros(now - unused_for)
         return await self._db.read(lambda tx: store.list_unused(tx, self.kind, grant, at=at, unused_since=since, limit=limit))
@@ -125,46 +125,46 @@ class Keyring(ABC):
         self, workspace_id: int, key_id: str, changes: KeyChanges, *, by: Actor, action: str = "changed", expected: ExpectedETags = None
     ) -> Key:
         """
-        Change a key's settings; raises as `modify` does, and ValidationFailed.
+        Change a key's settings. Raises as `modify` does, and ValidationFailed.
 
         Args:
-            workspace_id: The owner.
-            key_id: Which.
-            changes: To what.
-            by: Who does it.
-            action: What to call it in the audit log.
+            workspace_id: The owner of the key.
+            key_id: The key to change.
+            changes: The new settings.
+            by: The actor that makes the change.
+            action: The action's name in the audit log.
             expected: The ETags of If-Match; None: any version.
 
         Raises:
-            Conflict: A new expiry is given to a key that was revoked: it stays revoked (D-21).
+            Conflict: The change sets an expiry, but the key was revoked and stays revoked (D-21).
         """
         now = self._clock()
 
-        def how(key: Key) -> Key:
+        def apply(key: Key) -> Key:
             if not isinstance(changes.expires_at, Unset):
                 _require_not_revoked(key)
             return changes.apply(key, now, allow_platform_scopes=by.kind == "operator")
 
-        return await self.modify(workspace_id, key_id, how, by=by, action=action, expected=expected)
+        return await self.modify(workspace_id, key_id, apply, by=by, action=action, expected=expected)
 
     async def modify(
         self, workspace_id: int, key_id: str, change: Callable[[Key], Key], *, by: Actor, action: str, expected: ExpectedETags = None
     ) -> Key:
         """
-        Change a key's settings and return it; it acts on the very next request of every process.
+        Change a key's settings and return the key. The change takes effect with the next request to any process.
 
         Args:
-            workspace_id: The owner.
-            key_id: Which.
-            change: Given the key as it is, locked, returns it as it is to be; what it raises leaves all as it was.
-            by: Who does it; a key must hold all that the changed one has, before and after (D-24).
-            action: What to call it in the audit log, after the kind: `changed`, `suspended`…
+            workspace_id: The owner of the key.
+            key_id: The key to change.
+            change: Called with the current key, which is locked; returns the new one. An error it raises undoes everything.
+            by: The actor. An acting key must have every right that the changed key has before and after the change (D-24).
+            action: The action's name in the audit log, after the kind: `changed`, `suspended`, …
             expected: The ETags of If-Match; None: any version.
 
         Raises:
             PreconditionFailed: The key has another version than *expected*.
-            NotFound: There is none, or it is another workspace's, or not to be seen by *expires_by*.
-            ScopeMissing, PermissionDenied, NotHeld: It is more than *expires_by* has.
+            NotFound: The workspace has no such key, or *by* may not see it.
+            ScopeMissing, PermissionDenied, DelegationDenied: The key has more rights than *by*.
         """
         now = self._clock()
 
@@ -189,77 +189,77 @@ class Keyring(ABC):
         Suspend the key until it is resumed (D-21). Suspending it again changes nothing. Raises as `modify` does.
 
         Raises:
-            Conflict: The key was revoked: it could never be resumed.
+            Conflict: The key was revoked, so it could never be resumed.
         """
         now = self._clock()
 
-        def how(key: Key) -> Key:
+        def suspend(key: Key) -> Key:
             _require_not_revoked(key)
             return replace(key, suspended_at=key.suspended_at or now)
 
-        return await self.modify(workspace_id, key_id, how, by=by, action="suspended", expected=expected)
+        return await self.modify(workspace_id, key_id, suspend, by=by, action="suspended", expected=expected)
 
     async def resume(self, workspace_id: int, key_id: str, *, by: Actor, expected: ExpectedETags = None) -> Key:
         """
-        End a suspension. Raises as `modify` does.
+        Resume a suspended key. Raises as `modify` does.
 
         Raises:
             Conflict: The key was revoked, which cannot be undone.
         """
 
-        def how(key: Key) -> Key:
+        def resume(key: Key) -> Key:
             _require_not_revoked(key)
             return replace(key, suspended_at=None)
 
-        return await self.modify(workspace_id, key_id, how, by=by, action="resumed", expected=expected)
+        return await self.modify(workspace_id, key_id, resume, by=by, action="resumed", expected=expected)
 
     async def rotate(
         self, workspace_id: int, key_id: str, *, by: Actor, grace_hours: int = DEFAULT_GRACE_HOURS, expected: ExpectedETags = None
     ) -> KeyWithSecret:
         """
-        Make a successor with every setting of the key, which itself ends after its grace period (D-26).
+        Create a successor with the same settings. The old key ends after its grace period (D-26).
 
         Args:
-            workspace_id: The owner.
-            key_id: Which.
-            by: Who does it; a key must hold all that this one has.
-            grace_hours: 0 to 720; both keys work for so long.
+            workspace_id: The owner of the key.
+            key_id: The key to rotate.
+            by: The actor. An acting key must have every right that this key has.
+            grace_hours: 0 to 720; hours during which both keys work.
             expected: The ETags of If-Match; None: any version.
 
         Raises:
             PreconditionFailed: The key has another version than *expected*.
-            KeyInGrace: It was rotated already.
-            Conflict: It has expired or was revoked, and its successor would be born so.
-            NotFound: There is none, or it is another workspace's.
+            KeyInGrace: The key was already rotated.
+            Conflict: The key has expired or was revoked.
+            NotFound: The workspace has no such key.
         """
         if not 0 <= grace_hours <= MAX_GRACE_HOURS:
             raise ValidationFailed({"grace_period_hours": [f"must be 0 to {MAX_GRACE_HOURS}"]})
-        # Asked before too: what is refused is not worth a run of bcrypt.
+        # Check first, so that a rejected request costs no bcrypt run.
         known = await self._db.read(
             lambda tx: self._load_rotatable(tx, workspace_id, key_id, by, self._clock(), expected=expected, lock=False)
         )
-        coined = await self._generate_key(known.environment)
+        material = await self._generate_key(known.environment)
         now = self._clock()
         new_id = uuid7()
 
         def work(tx: Tx) -> KeyWithSecret:
             old = self._load_rotatable(tx, workspace_id, key_id, by, now, expected=expected, lock=True)
-            new = replace(old, id=new_id, hint=coined.hint, created_at=now, delete_after=None)
+            new = replace(old, id=new_id, hint=material.hint, created_at=now, delete_after=None)
             ending = replace(old, delete_after=now + timedelta(hours=grace_hours))
-            store.add_key(tx, new, lookup=coined.lookup, key_hash=coined.key_hash)
+            store.add_key(tx, new, lookup=material.lookup, key_hash=material.key_hash)
             store.update_key(tx, ending)
             self._record_change(tx, by, "rotated", old, ending)
             self._record_change(tx, by, "created", None, new)
-            return KeyWithSecret(key=new, plaintext=coined.plaintext, digest=coined.digest)
+            return KeyWithSecret(key=new, plaintext=material.plaintext, digest=material.digest)
 
         return await self._db.write(work)
 
     async def delete(self, workspace_id: int, key_id: str, *, by: Actor, expected: ExpectedETags = None) -> None:
         """
-        Delete a key for good; its usage log stays until it is forgotten.
+        Delete a key permanently. Its usage log stays until the retention period ends.
 
         Raises:
-            NotFound: There is none, or it is another workspace's, or not to be seen by *expires_by*.
+            NotFound: The workspace has no such key, or *by* may not see it.
             PreconditionFailed: The key has another version than *expected*.
         """
         now = self._clock()
@@ -276,13 +276,13 @@ class Keyring(ABC):
         self, *, by: Actor, workspace_id: int | None = None, expired_for: timedelta = timedelta(), dry_run: bool = False
     ) -> list[KeyWithUsage]:
         """
-        Delete expired keys and those past their grace, and return them (spec 3.3).
+        Delete expired keys and keys past their grace period, and return them (spec 3.3).
 
         Args:
-            by: Who does it.
-            workspace_id: Only that workspace's; None: all.
-            expired_for: Only those that expired so long ago.
-            dry_run: Only return them.
+            by: The actor.
+            workspace_id: Only keys of this workspace; None: of all.
+            expired_for: Only keys that expired at least this long ago.
+            dry_run: Return the keys without deleting them.
         """
         now = self._clock()
         at, expired_at = to_micros(now), to_micros(now - expired_for)
@@ -297,7 +297,7 @@ class Keyring(ABC):
         return await (self._db.read(work) if dry_run else self._db.write(work))
 
     async def delete_past_grace(self) -> int:
-        """Delete the keys whose grace period is over, of all workspaces; return how many. For a timer: they are refused anyway."""
+        """Delete the keys of all workspaces past their grace period; return the number. For a timer; the guard already rejects them."""
         now = self._clock()
         at = to_micros(now)
 
@@ -311,7 +311,7 @@ class Keyring(ABC):
         return await self._db.write(work) if due else 0
 
     async def announce_expired(self) -> int:
-        """Announce the keys, of all workspaces, whose expiry came since this was done last, each once; return how many. For a timer."""
+        """Announce keys of all workspaces that expired since the last call, each once; return the number. For a timer."""
         now = self._clock()
         due = await self._db.read(lambda tx: bool(store.list_expired_unannounced(tx, self.kind, at=to_micros(now), lock=False)))
         return await self._db.write(lambda tx: self._announce_expired(tx, now)) if due else 0
@@ -323,16 +323,16 @@ class Keyring(ABC):
 
     @abstractmethod
     async def _generate_key(self, environment: Environment) -> KeyMaterial:
-        """Return a new plaintext of this kind, with what is stored of it."""
+        """Return a new plaintext of this kind and its stored form. Subclasses implement it."""
 
     def _delete_all(self, tx: Tx, found: list[KeyWithUsage], by: Actor, action: str, at: int) -> None:
-        """Delete keys of several workspaces: all keys first, then the chains, each in one order, so that nobody waits in a circle."""
-        gone = [entry for entry in sorted(found, key=lambda each: each.key.id) if store.delete_key(tx, entry.key, at=at)]
-        for entry in sorted(gone, key=lambda each: each.key.workspace_id):
+        """Delete keys of several workspaces. Locks all keys, then the chains, each in one order, to prevent deadlocks."""
+        gone = [entry for entry in sorted(found, key=lambda entry: entry.key.id) if store.delete_key(tx, entry.key, at=at)]
+        for entry in sorted(gone, key=lambda entry: entry.key.workspace_id):
             self._record_change(tx, by, action, entry.key, None, usage=entry.usage)
 
     def _announce_expired(self, tx: Tx, now: datetime) -> int:
-        """Announce the keys whose expiry came, as they are now: what prunes them may follow in this transaction."""
+        """Announce newly expired keys with a snapshot, since the same transaction may delete them."""
         found = store.list_expired_unannounced(tx, self.kind, at=to_micros(now), lock=True)
         store.mark_expiry_announced(tx, [entry.key.id for entry in found])
         ended = [entry for entry in found if entry.key.revoked_at is None]
@@ -340,9 +340,9 @@ class Keyring(ABC):
             self._announce(tx, "key.expired", entry.key, entry.usage, now, with_snapshot=True)
         return len(ended)
 
-    def _announce(self, tx: Tx, name: str, key: Key, use: KeyUsage, now: datetime, *, with_snapshot: bool = False) -> None:
-        """Tell the outside of a key; *with_snapshot*: with what is shown of it now, as it may be gone by the end of the transaction."""
-        last = serializers.key(key, use, now, with_addresses=False) if with_snapshot else None
+    def _announce(self, tx: Tx, name: str, key: Key, usage: KeyUsage, now: datetime, *, with_snapshot: bool = False) -> None:
+        """Publish an event of a key; *with_snapshot*: include its current fields, in case the transaction deletes it."""
+        last = serializers.serialize_key_fields(key, usage, now, with_addresses=False) if with_snapshot else None
         self._bus.publish_on_commit(
             tx,
             KeyChanged(
@@ -354,9 +354,9 @@ class Keyring(ABC):
         self, tx: Tx, workspace_id: int, key_id: str, by: Actor, now: datetime, *, lock: bool = True
     ) -> tuple[Key | None, KeyWithUsage]:
         """
-        Return who acts, as `get_acting_key` does, and the key with its use.
+        Return the acting key, as `get_acting_key` does, and the key with its usage.
 
-        The key is locked first: who changes itself is judged as it is under the lock, not as it was before another's change.
+        The target key is locked first, so that a key that changes itself is checked in its state under the lock.
         """
         found = store.find_key(tx, self.kind, workspace_id, key_id, at=to_micros(now), lock=lock)
         holder = get_acting_key(tx, by, now, lock=lock)
@@ -367,7 +367,7 @@ class Keyring(ABC):
     def _load_rotatable(
         self, tx: Tx, workspace_id: int, key_id: str, by: Actor, now: datetime, *, expected: ExpectedETags, lock: bool
     ) -> Key:
-        """Return a key that may be rotated, and by whom it is; raises as `rotate` does."""
+        """Return the key if *by* may rotate it. Raises as `rotate` does."""
         holder, found = self._load_key(tx, workspace_id, key_id, by, now, lock=lock)
         key = found.key
         if holder is not None:
@@ -379,7 +379,7 @@ class Keyring(ABC):
     def _record_change(
         self, tx: Tx, by: Actor, action: str, before: Key | None, after: Key | None, *, usage: KeyUsage | None = None
     ) -> None:
-        """Tell the audit log, and the outside if it is to know; *usage*: of a key that is gone."""
+        """Record the change in the audit log, and publish its event if it has one; *usage*: of a deleted key."""
         audit_key_change(tx, self._audit, by, action, before=before, after=after)
         now, key, name = self._clock(), after or before, _EVENT_BY_ACTION.get(action)
         if key is None:
@@ -394,17 +394,17 @@ class Keyring(ABC):
 
 
 def audit_key_change(tx: Tx, audit: AuditLog, by: Actor, action: str, *, before: Key | None, after: Key | None) -> None:
-    """Tell the audit log of a key made (*before* None), changed, or deleted (*after* None), in its workspace's chain."""
+    """Record in the workspace's chain that a key was created (*before* None), changed, or deleted (*after* None)."""
     key = after or before
     if key is None:
         return
     subject = AuditSubject(kind=f"{key.kind}_key", id=key.id, name=key.name, environment=key.environment)
-    was, now_is = (None if each is None else _audited_fields(each) for each in (before, after))
-    audit.record(tx, by, key.workspace_id, f"{key.kind}_key.{action}", subject, before=was, after=now_is)
+    old_fields, new_fields = (None if key is None else _audited_fields(key) for key in (before, after))
+    audit.record(tx, by, key.workspace_id, f"{key.kind}_key.{action}", subject, before=old_fields, after=new_fields)
 
 
 def _audited_fields(key: Key) -> serializers.Fields:
-    """Return what is noted of a key: its settings, not its use."""
+    """Return the audited fields of a key: its settings without its usage."""
     fields = (
         serializers.serialize_api_key(key, KeyUsage(), key.created_at)
         if key.kind == "api"
@@ -415,7 +415,7 @@ def _audited_fields(key: Key) -> serializers.Fields:
 
 def _require_not_revoked(key: Key) -> None:
     if key.revoked_at is not None:
-        raise Conflict(f"The key {key.name!r} was revoked on {format_iso(key.revoked_at)}, and stays revoked; make a new one.")
+        raise Conflict(f"The key {key.name!r} was revoked on {format_iso(key.revoked_at)} and stays revoked. Create a new key.")
 
 
 def _require_rotatable(key: Key, now: datetime) -> None:
@@ -423,5 +423,5 @@ def _require_rotatable(key: Key, now: datetime) -> None:
         raise KeyInGrace
     _require_not_revoked(key)
     if key.expires_at is not None and key.expires_at <= now:
-        msg = "This key has expired; make a new one, or extend it first."
+        msg = "This key has expired. Extend it first, or create a new key."
         raise Conflict(msg)

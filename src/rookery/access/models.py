@@ -1,4 +1,4 @@
-"""The nouns of access: who calls, workspaces, keys and what they may do. No I/O."""
+"""The types of access: callers, workspaces, keys and their rights. No I/O."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rookery.kernel.preconditions import version_of
 from rookery.kernel.secret import Secret
 
 _MAX_LISTED_NAMES = 10
-"""Names of an allow-list that a refusal shows."""
+"""Maximum names of an allow-list in an error message."""
 
 KeyKind = Literal["api", "agent"]
 ActorKind = Literal["api", "agent", "operator", "system"]
@@ -27,7 +27,7 @@ TEST: Environment = "test"
 
 
 class Tier(StrEnum):
-    """What an API key may spend an hour (spec 8)."""
+    """The rate limit tier of an API key (spec 8)."""
 
     FREE = "free"
     PRO = "pro"
@@ -36,7 +36,7 @@ class Tier(StrEnum):
 
 
 class KeyStatus(StrEnum):
-    """The label of a key's state (spec 3.2); a suspended key is labelled Revoked (D-21)."""
+    """The label of a key's state (spec 3.2). A suspended key is labelled Revoked (D-21)."""
 
     ACTIVE = "Active"
     REVOKED = "Revoked"
@@ -45,29 +45,29 @@ class KeyStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkspaceDeletion:
-    """What deleting a workspace takes with it: its keys and remembered calls; *row_count*: of the other domains."""
+    """The result of deleting a workspace: deleted keys and logged calls; *row_count*: rows of the other domains."""
 
     workspace: Workspace
     key_count: int
     call_count: int
     row_count: int | None
-    """None in a dry run: only deleting tells."""
+    """None in a dry run, which does not count them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
     """
-    Who makes this request, and what the key lets them do; made by the guard, once a request.
+    The caller of a request and its rights. The guard creates it once per request.
 
     Attributes:
-        workspace_id: The tenant acted in: every query is bound to it. The sandbox twin for a test key (D-25).
-        public_workspace_id: The workspace that answers show: the parent of a twin.
-        scopes: As granted, wildcards included; ask `has_scope`.
-        agent_id: The agent that the key speaks for, if it is bound to one.
-        servers: Ids of the tool servers that exist for this key; None: all. So too *orgs* and *projects*.
+        workspace_id: The tenant of the request, to which every query is bound. For a test key: the sandbox (D-25).
+        public_workspace_id: The workspace id in responses; for a sandbox, its parent.
+        scopes: The scopes as granted, wildcards included. Check them with `has_scope`.
+        agent_id: The agent that the key is bound to, if any.
+        servers: Ids of the visible tool servers; None: all. *orgs* and *projects* likewise.
         tools: `server/tool` globs; None: all.
-        tool_limits: Calls a minute by `server/tool` glob.
-        address: The client's, canonical (D-28), or `unknown`.
+        tool_limits: Calls per minute, by `server/tool` glob.
+        address: The client's canonical address (D-28), or `unknown`.
     """
 
     key_id: str
@@ -87,26 +87,26 @@ class Caller:
     request_id: str
 
     def has_scope(self, scope: str) -> bool:
-        """Tell whether the key was granted *scope*, by name or by wildcard."""
+        """Return whether the key was granted *scope*, by name or by wildcard."""
         return grants(self.scopes, scope)
 
     def require_scope(self, scope: str) -> None:
         """
-        Do nothing if the key was granted *scope*.
+        Raise an error unless the key was granted *scope*.
 
         Raises:
-            ScopeMissing: An API key without it (spec 5.2).
-            PermissionDenied: An agent key without it (spec 5.3).
+            ScopeMissing: The key is an API key without *scope* (spec 5.2).
+            PermissionDenied: The key is an agent key without *scope* (spec 5.3).
         """
         if not grants(self.scopes, scope):
             raise missing_scope_error(self.key_kind, scope)
 
     def require_in_allow_lists(self, *, org: str | None = None, project: str | None = None) -> None:
         """
-        Do nothing if the key's allow-lists have the org and the project that a request names; None: it names none.
+        Raise an error unless the key's allow-lists contain the org and project of the request; None: the request has none.
 
         Raises:
-            NotInList: One of them is not in the list.
+            NotInAllowList: The org or the project is not in its list.
         """
         for name, value, allowed in (("orgs", org, self.orgs), ("projects", project, self.projects)):
             if value is not None and allowed is not None and value not in allowed:
@@ -114,23 +114,23 @@ class Caller:
 
 
 def not_in_allow_list(name: str, value: str | None, allowed: Collection[str]) -> NotInAllowList:
-    """Return the refusal of *value*, an org or a project, that is not in the key's list of that *name*."""
+    """Return the error for *value*, an org or a project, that is not in the key's allow-list *name*."""
     listed = ", ".join(repr(each) for each in sorted(allowed)[:_MAX_LISTED_NAMES]) or "none"
     more = f" and {len(allowed) - _MAX_LISTED_NAMES} more" if len(allowed) > _MAX_LISTED_NAMES else ""
-    given = f"{value!r} is not one of them" if value is not None else f"the request is outside of them, as it names no {name[:-1]}"
+    given = f"{value!r} is not one of them" if value is not None else f"the request has no {name[:-1]}"
     return NotInAllowList(name, value, f"This key is limited to these {name}: {listed}{more}; {given}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Actor:
     """
-    Who makes a change, for the audit log, and for how far they may go (D-24, D-29).
+    The actor of a change, for the audit log and for delegation checks (D-24, D-29).
 
     Attributes:
-        kind: The kind of their key; `operator`: the command line, which may do everything; `system`: a timer of ours.
-        id: Their key's; None without a key.
-        name: The key's, or the operator's login.
-        address: Where the request came from; None without a request.
+        kind: The kind of the acting key; `operator`: the command line, which may do everything; `system`: a timer.
+        id: The id of the acting key; None without a key.
+        name: The name of the key, or the operator's login.
+        address: The client's address; None without a request.
     """
 
     kind: ActorKind
@@ -141,27 +141,27 @@ class Actor:
 
     @classmethod
     def from_caller(cls, caller: Caller) -> Actor:
-        """Return who acts when *caller* makes a change."""
+        """Return the actor for changes that *caller* makes."""
         return cls(kind=caller.key_kind, id=caller.key_id, name=caller.key_name, address=caller.address, request_id=caller.request_id)
 
     @property
     def has_key(self) -> bool:
-        """Whether a key acts here, which may hand on no more than it holds."""
+        """Whether a key makes the change; it may pass on at most its own rights."""
         return self.id is not None
 
 
 SYSTEM_ACTOR = Actor(kind="system", name="rookery")
-"""Acts when a timer does."""
+"""The actor of timers."""
 
 
 def missing_scope_error(kind: KeyKind, scope: str) -> ScopeMissing | PermissionDenied:
-    """Return the refusal of a key of *kind* that lacks *scope*: the two kinds have two bodies (spec 5.2, 5.3)."""
+    """Return the error for a key of *kind* without *scope*. The two kinds have different responses (spec 5.2, 5.3)."""
     return ScopeMissing(scope) if kind == "api" else PermissionDenied(scope)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRestrictions:
-    """What a key may touch besides its scopes (D-23); None: no restriction, empty: nothing at all."""
+    """The restrictions of a key besides its scopes (D-23); None: no restriction; empty: nothing is allowed."""
 
     servers: frozenset[str] | None = None
     tools: tuple[str, ...] | None = None
@@ -173,16 +173,17 @@ class KeyRestrictions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
     """
-    An API key or an agent key as stored, without its secret; times are UTC.
+    An API key or an agent key as stored, without its secret. Times are UTC.
 
     Attributes:
-        workspace_id: The workspace that owns and shows it.
-        tenant_id: The tenant its requests act in: the sandbox twin for a test key, else *workspace_id*.
-        scopes: Scopes of an API key, permissions of an agent key: one grammar (D-23). In the order given.
-        tier: API keys only. *rate_limit*: agent keys only, requests a minute.
-        hint: The start of the plaintext, to tell keys apart.
-        delete_after: Set by rotation: from then on the key is gone, swept or not (D-26).
-        ip_restriction: Whether *ip_list* counts; on with an empty list denies all (D-28).
+        workspace_id: The workspace that owns the key.
+        tenant_id: The tenant of its requests: the sandbox for a test key, else *workspace_id*.
+        scopes: Scopes of an API key or permissions of an agent key, in the given order; both use one grammar (D-23).
+        tier: Only API keys have one.
+        rate_limit: Requests per minute; only agent keys have one.
+        hint: The start of the plaintext, to distinguish keys.
+        delete_after: The end of the grace period, set by rotation. After it the key is treated as deleted (D-26).
+        ip_restriction: Enforce *ip_list*. An enforced empty list blocks every request (D-28).
     """
 
     id: str
@@ -206,7 +207,7 @@ class Key:
     delete_after: datetime | None
 
     def status(self, at: datetime) -> KeyStatus:
-        """Return the label of the key's state at that time; a key at its very expiry is expired."""
+        """Return the label of the key's state at the time *at*. A key is expired from its expiry on."""
         if self.revoked_at is not None or self.suspended_at is not None:
             return KeyStatus.REVOKED
         if self.expires_at is not None and self.expires_at <= at:
@@ -215,10 +216,10 @@ class Key:
 
     def version(self, digest: str) -> str:
         """
-        Return the version of its settings. Its use and its status are no part of it.
+        Return the version of the settings, for ETags. Usage and status are not part of it.
 
         Args:
-            digest: What is stored of its secret. With it nobody can guess, by the version, the addresses that are hidden from them (D-12).
+            digest: The stored form of the secret. It prevents guessing hidden addresses from the version (D-12).
         """
         reach = self.restrictions
         lists = (None if each is None else sorted(each) for each in (reach.servers, reach.orgs, reach.projects))
@@ -234,7 +235,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyUsage:
-    """How a key was used so far: *call_count* over its whole life."""
+    """The usage of a key; *call_count* covers its whole life."""
 
     call_count: int = 0
     last_used_at: datetime | None = None
@@ -244,10 +245,10 @@ class KeyUsage:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyWithUsage:
     """
-    A key with its use.
+    A key with its usage.
 
     Attributes:
-        digest: What is stored of its secret.
+        digest: The stored form of the secret.
     """
 
     key: Key
@@ -263,10 +264,10 @@ class KeyWithUsage:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyWithSecret:
     """
-    A key just made, and its plaintext, which exists nowhere else from now on.
+    A new key and its plaintext, which is stored nowhere.
 
     Attributes:
-        digest: What is stored of it.
+        digest: The stored form of the secret.
     """
 
     key: Key
@@ -281,7 +282,7 @@ class KeyWithSecret:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workspace:
-    """A tenant; *parent_id* is set on the sandbox twin of another (D-25), which no list shows."""
+    """A tenant; *parent_id* is set for the sandbox of another workspace (D-25), which lists omit."""
 
     id: int
     name: str
@@ -290,13 +291,13 @@ class Workspace:
 
     @property
     def version(self) -> str:
-        """The version of what is stored of it itself."""
+        """The version of the workspace's own fields, for ETags."""
         return version_of(self.id, self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyCall:
-    """One admitted request, for the usage log; *workspace_id* is the one that is shown."""
+    """One admitted request in the usage log; *workspace_id* is the public one."""
 
     key_id: str
     workspace_id: int
@@ -311,7 +312,7 @@ class KeyCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddressStats:
-    """Where calls came from, as far as they are remembered; *only_address* is the address, if there is but one."""
+    """Addresses in the retained usage log; *only_address* is set if all calls came from one address."""
 
     call_count: int
     key_count: int
@@ -320,12 +321,12 @@ class AddressStats:
 
 
 UsageField = Literal["key", "day", "method", "route", "status"]
-"""What calls can be added up by."""
+"""Fields by which calls can be grouped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallFilter:
-    """Which calls are asked for; None: all. *until* is not among them."""
+    """A filter of calls; None: no filter. *since* is inclusive, *until* exclusive."""
 
     since: datetime | None = None
     until: datetime | None = None
@@ -335,7 +336,7 @@ class CallFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageFilter:
-    """Which sums are asked for; None: all. Days are of UTC, both ends included."""
+    """A filter of usage totals; None: no filter. Days are in UTC; both ends are inclusive."""
 
     key_id: str | None = None
     environment: Environment | None = None
@@ -346,12 +347,12 @@ class UsageFilter:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageSum:
     """
-    Calls added up; of what they were not added up by, None.
+    Usage totals of one group. Fields that are not grouped by are None.
 
     Attributes:
-        key_name: Also of a key that was deleted since.
-        errors: Those answered 400 and above.
-        total_ms: The time that all of them took.
+        key_name: The name, kept for deleted keys too.
+        errors: Calls with a status of 400 or higher.
+        total_ms: The sum of the durations.
     """
 
     key_id: str | None
@@ -368,16 +369,18 @@ class UsageSum:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
     """
-    One change, as the audit log keeps it (D-29).
+    One entry of the audit log (D-29).
 
     Attributes:
-        workspace_id: Whose chain it is in; 0: the platform's, which tells of workspaces made and deleted.
-        seq: Its number in the chain, from 1, without gaps.
-        actor_id: The key that acted, if one did; *address* and *request_id*: of the request, if there was one.
-        action: Such as `api_key.rotated`.
-        environment: `test` of what belongs to the sandbox, which test keys alone may see besides us.
-        before: The fields that changed, as they were; None: the thing was made. *after*: as they are; None: it was deleted.
-        previous: The hash of the entry before, hexadecimal; *hash*: of this one, which covers all of the above.
+        workspace_id: The workspace of the chain; 0: the platform's chain, which records created and deleted workspaces.
+        seq: The number in the chain, from 1, without gaps.
+        actor_id: The acting key, if any. *address* and *request_id* are those of the request, if any.
+        action: The action, for example `api_key.rotated`.
+        environment: `test` for things of the sandbox, the only ones that test keys can see.
+        before: The changed fields before the change; None: the thing was created.
+        after: The changed fields after the change; None: the thing was deleted.
+        previous: The hash of the entry before, in hexadecimal.
+        hash: The hash of this entry, which covers all fields above.
     """
 
     workspace_id: int
@@ -401,7 +404,7 @@ class AuditEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainEnd:
-    """The last entry of a workspace's chain: its number, 0 of an empty chain, and its hash."""
+    """The end of a workspace's chain: the number of its last entry (0: the chain is empty) and its hash."""
 
     workspace_id: int
     seq: int
@@ -410,7 +413,7 @@ class ChainEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditFilter:
-    """Which entries are asked for; None: all. *until* is not among them."""
+    """A filter of audit entries; None: no filter. *since* is inclusive, *until* exclusive."""
 
     environment: Environment | None = None
     action: str | None = None

@@ -1,8 +1,8 @@
 """
-Addresses and networks as keys know them (spec 5.3, D-28). Pure: no I/O, no settings.
+IP addresses and networks of keys and clients (spec 5.3, D-28). No I/O, no settings.
 
-One form for each: an IPv4-mapped IPv6 address is the IPv4 address, a network has no host bits. What cannot be read is
-never an address, so it matches nothing.
+Each has one canonical form: an IPv4-mapped IPv6 address is the IPv4 address, and a network has no host bits. An invalid
+address matches no network.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from rookery.kernel.errors import WrongSettings
 Network = IPv4Network | IPv6Network
 
 UNKNOWN_ADDRESS = "unknown"
-"""Stands for the address of a caller that has none we can read; it is in no network."""
+"""The address of a client without a valid one. It is in no network."""
 
 _IPV4_MAPPED = IPv6Network("::ffff:0:0/96")
 _MAX_ENTRY_LENGTH = 64
-"""Characters; more than any address or network needs, so that a line of a megabyte is refused without being read."""
+"""Maximum characters of an entry. Longer ones are rejected without being parsed."""
 
 
 @lru_cache(maxsize=4096)
 def canonical_address(text: str) -> str | None:
-    """Return the one form of the address *text*, or None if it is none; zone ids, ports and spaces are refused."""
+    """Return the canonical form of an address, or None if it is invalid. Zone ids, ports and spaces are invalid."""
     address = _parse_address(text)
     return None if address is None else str(address)
 
 
 def canonical_network(text: str) -> str | None:
-    """Return the one form of an address or a CIDR range, host bits cleared, or None if *text* is neither."""
+    """Return the canonical form of an address or CIDR range, with host bits cleared; None if *text* is neither."""
     network = _parse_network(text)
     if network is None:
         return None
@@ -39,7 +39,7 @@ def canonical_network(text: str) -> str | None:
 
 
 def parse_networks(entries: Iterable[str]) -> tuple[Network, ...]:
-    """Return the networks of *entries*; what is not readable is left out, so it allows nobody."""
+    """Return the networks of *entries*. Invalid entries are skipped, so they allow no address."""
     return tuple(network for entry in entries if (network := _parse_network(entry)) is not None)
 
 
@@ -48,14 +48,14 @@ def parse_proxies(entries: Iterable[str]) -> tuple[Network, ...]:
     Return the networks of ROOKERY_TRUSTED_PROXIES.
 
     Raises:
-        WrongSettings: An entry that is neither address nor range, or one that trusts everybody, so that anybody could
-            claim any address.
+        WrongSettings: An entry is neither an address nor a range, or it covers all addresses: any client could then claim
+            any address.
     """
     found: list[Network] = []
     for entry in entries:
         network = _parse_network(entry)
         if network is None or network.prefixlen == 0:
-            reason = "trusts everybody" if network is not None or entry == "*" else "is neither an address nor a CIDR range"
+            reason = "trusts every address" if network is not None or entry == "*" else "is neither an address nor a CIDR range"
             msg = f"ROOKERY_TRUSTED_PROXIES: {entry[:_MAX_ENTRY_LENGTH]!r} {reason}"
             raise WrongSettings(msg)
         found.append(network)
@@ -63,22 +63,22 @@ def parse_proxies(entries: Iterable[str]) -> tuple[Network, ...]:
 
 
 def contains(allowed: Sequence[Network], address: str) -> bool:
-    """Tell whether *address* lies in one of *allowed*; garbage, and anything in an empty list, does not."""
+    """Return whether *address* is in one of *allowed*. False for an invalid address and for an empty list."""
     parsed = _parse_address(address)
     return parsed is not None and any(parsed.version == network.version and parsed in network for network in allowed)
 
 
 def covers_all(outer: Sequence[Network], inner: Sequence[Network]) -> bool:
-    """Tell whether each of *inner* lies wholly in one of *outer*; nothing lies in everything."""
-    return all(any(_is_subnet(each, other) for other in outer) for each in inner)
+    """Return whether each of *inner* is a subnet of one of *outer*. True if *inner* is empty."""
+    return all(any(_is_subnet(network, other) for other in outer) for network in inner)
 
 
 def parse_list(text: str | Iterable[str]) -> tuple[tuple[str, ...], list[str]]:
     """
-    Read a pasted list, one entry per line; empty lines and those that start with # do not count (spec 5.3).
+    Parse a list of addresses, one per line. Empty lines and lines that start with # are skipped (spec 5.3).
 
     Returns:
-        The entries in their one form, each once, in order; and `<input>: Invalid IP address` for each bad line.
+        The canonical entries without duplicates, in order; and `<input>: Invalid IP address` for each invalid line.
     """
     lines = text.splitlines() if isinstance(text, str) else text
     good: dict[str, None] = {}
@@ -97,13 +97,13 @@ def parse_list(text: str | Iterable[str]) -> tuple[tuple[str, ...], list[str]]:
 
 def resolve_client_address(peer: str | None, forwarded: Sequence[bytes], trusted: Sequence[Network]) -> str:
     """
-    Return the client's address in its one form, or `UNKNOWN_ADDRESS`.
+    Return the client's canonical address, or `UNKNOWN_ADDRESS`.
 
     Args:
-        peer: The socket's other end.
-        forwarded: The values of all X-Forwarded-For headers, in order; believed only when *peer* is in *trusted*.
-        trusted: Networks of the proxies; the rightmost address outside them is the client (D-28). One that cannot be
-            read ends the walk: who stands behind it is not known, and guessing would open a restricted key.
+        peer: The peer address of the socket.
+        forwarded: The values of all X-Forwarded-For headers, in order. Ignored unless *peer* is in *trusted*.
+        trusted: Networks of the proxies. The rightmost address outside them is the client (D-28). An invalid address ends
+            the search with `UNKNOWN_ADDRESS`: a guess could admit a client to a restricted key.
     """
     client = canonical_address(peer) if peer else None
     if client is None:
@@ -122,7 +122,7 @@ def resolve_client_address(peer: str | None, forwarded: Sequence[bytes], trusted
 
 @lru_cache(maxsize=4096)
 def client_network(address: str) -> str:
-    """Return what one client may be assumed to own: its IPv4 address, or the /64 of its IPv6 address."""
+    """Return the network that one client may control: its IPv4 address, or the /64 of its IPv6 address."""
     parsed = _parse_address(address)
     if isinstance(parsed, IPv6Address):
         return str(IPv6Network((int(parsed) >> 64 << 64, 64)))
@@ -158,7 +158,7 @@ def _is_subnet(inner: Network, outer: Network) -> bool:
 
 
 def _without_port(text: str) -> str:
-    """Drop the port that some proxies add: `192.0.2.1:50000`, `[2001:db8::1]:50000`, `[2001:db8::1]`."""
+    """Remove the port that some proxies add: `192.0.2.1:50000`, `[2001:db8::1]:50000`, `[2001:db8::1]`."""
     if text.startswith("["):
         inside, bracket, rest = text[1:].partition("]")
         return inside if bracket and (not rest or _is_port(rest)) else text

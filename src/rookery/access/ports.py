@@ -1,4 +1,4 @@
-"""What access needs from an engine: counters of requests in windows of time."""
+"""The port of the request counters, which an engine implements."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 
 class WindowCount(NamedTuple):
-    """What a counter says: requests so far in the window, and when it began, in microseconds since 1970."""
+    """A counter's state: requests in the window so far, and the start of the window in microseconds since 1970."""
 
     used: int
     started_at_us: int
@@ -14,28 +14,30 @@ class WindowCount(NamedTuple):
 
 class RateLimitCounter(Protocol):
     """
-    Counts in windows that begin with their first hit, exactly, across all processes that share the store.
+    An exact counter in windows that begin with their first hit, shared by all processes on the store.
 
-    A window that began at s is over at t when |t - s| >= its length: so a clock that was set back cannot freeze it.
+    A window that began at s ends at t if |t - s| >= its length, so a clock that is set back cannot freeze it.
     Every method raises `EngineUnavailable("counters", …)` and no other engine error.
     """
 
     async def hit(self, key: str, *, limit: int, window_us: int, now_us: int) -> WindowCount:
         """
-        Count one request and return the count with it, in one atomic step.
+        Count one request and return the new count, in one atomic step.
 
-        More than *limit* means: refused. A refused request changes neither the count beyond *limit* + 1 nor the window.
+        A count above *limit* means that the request is rejected. A rejected request changes neither the window nor the
+        count beyond *limit* + 1.
 
         Args:
             limit: At least 1.
-            window_us: Its length in microseconds; *now_us*, the time in microseconds since 1970.
+            window_us: The length of the window in microseconds.
+            now_us: The time in microseconds since 1970.
         """
         ...
 
     async def peek(self, key: str, *, window_us: int, now_us: int) -> WindowCount:
-        """Return the count as it stands, without counting; (0, *now_us*) if no window is open."""
+        """Return the count without counting a request; (0, *now_us*) if no window is open."""
         ...
 
     async def close(self) -> None:
-        """Release what is held; twice does no harm."""
+        """Release the connections. Idempotent."""
         ...

@@ -1,4 +1,4 @@
-"""How often a key may ask: tiers, windows, what is left of them, and the headers that say so (spec 8, D-27)."""
+"""Rate limits: tiers, windows, remaining requests and the response headers (spec 8, D-27)."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from rookery.kernel.clock import Clock, to_micros
 from rookery.kernel.errors import EngineUnavailable
 
 TIER_LIMITS_PER_HOUR = MappingProxyType({Tier.FREE: 1_000, Tier.PRO: 10_000, Tier.BUSINESS: 50_000, Tier.ENTERPRISE: None})
-"""Requests an hour (spec 8); None: unlimited."""
+"""Requests per hour (spec 8); None: unlimited."""
 
 UNLIMITED_SENTINEL = 2_147_483_647
-"""Shown as Limit and Remaining of an unlimited key (D-27)."""
+"""The value of Limit and Remaining for an unlimited key (D-27)."""
 
 DEFAULT_RATE_PER_MINUTE = 600
-"""Requests a minute of an agent key, unless it says otherwise (D-21)."""
+"""Default requests per minute of an agent key (D-21)."""
 
 TEST_KEY_FACTOR = 10
-"""Test keys have ten times the tier's limit (D-25)."""
+"""Factor of the tier's limit for test keys (D-25)."""
 
 SECOND_US = 1_000_000
 MINUTE_US = 60 * SECOND_US
 HOUR_US = 3600 * SECOND_US
 
 _FALLBACK_DURATION_S = 2.0
-"""So long a counter that failed is left alone, so that not every request waits for it in vain."""
+"""Seconds to use the local counter after the shared one failed, so that not every request waits for a time-out."""
 
 _MAX_LOCAL_KEYS = 100_000
 
@@ -40,12 +40,12 @@ _MAX_LOCAL_KEYS = 100_000
 @dataclass(frozen=True, slots=True)
 class RateLimit:
     """
-    What one key may spend.
+    The rate limit of one key.
 
     Attributes:
-        limit: Requests a window; None: unlimited, and nothing is counted.
-        window_us: In microseconds.
-        has_absolute_reset: Whether Reset is a Unix time (API keys) or seconds from now (agent keys).
+        limit: Requests per window; None: unlimited, and nothing is counted.
+        window_us: The length of the window in microseconds.
+        has_absolute_reset: Reset is a Unix time (API keys) instead of seconds from now (agent keys).
     """
 
     limit: int | None
@@ -54,7 +54,7 @@ class RateLimit:
 
 
 def get_rate_limit(key: Key) -> RateLimit:
-    """Return what *key* may spend, by its tier and environment, or by its own rate."""
+    """Return the rate limit of *key*: from its tier and environment, or its own rate."""
     if key.kind == "agent":
         return RateLimit(key.rate_limit or DEFAULT_RATE_PER_MINUTE, MINUTE_US, has_absolute_reset=False)
     limit = TIER_LIMITS_PER_HOUR[key.tier or Tier.FREE]
@@ -63,7 +63,7 @@ def get_rate_limit(key: Key) -> RateLimit:
 
 @dataclass(frozen=True, slots=True)
 class RateLimitStatus:
-    """How much of its plan a key has used at a moment; times in microseconds."""
+    """The state of a key's rate limit at one moment; times in microseconds."""
 
     rate_limit: RateLimit
     used: int
@@ -73,12 +73,12 @@ class RateLimitStatus:
 
     @property
     def limit(self) -> int:
-        """What to show as the limit."""
+        """The limit as responses show it."""
         return UNLIMITED_SENTINEL if self.rate_limit.limit is None else self.rate_limit.limit
 
     @property
     def is_over(self) -> bool:
-        """Whether the request that this counts is one too many."""
+        """Whether the counted request exceeds the limit."""
         return self.rate_limit.limit is not None and self.used > self.rate_limit.limit
 
     @property
@@ -88,32 +88,32 @@ class RateLimitStatus:
 
     @property
     def reset_in_s(self) -> int:
-        """Whole seconds until the window is over, rounded up, so that waiting them is enough."""
+        """Whole seconds until the window ends, rounded up."""
         return max(1, -((self.now_us - self.started_at_us - self.rate_limit.window_us) // SECOND_US))
 
     @property
     def reset(self) -> int:
-        """What X-RateLimit-Reset says: a Unix time for API keys, seconds for agent keys (spec 8)."""
+        """The value of X-RateLimit-Reset: a Unix time for API keys, seconds for agent keys (spec 8)."""
         return -(-(self.started_at_us + self.rate_limit.window_us) // SECOND_US) if self.rate_limit.has_absolute_reset else self.reset_in_s
 
     def headers(self) -> tuple[tuple[bytes, bytes], ...]:
-        """Return the three headers of spec 8, and the mark of a count that other processes do not share."""
-        three = (
+        """Return the three headers of spec 8, and X-RateLimit-Scope if the count is local to this process."""
+        headers = (
             (b"x-ratelimit-limit", b"%d" % self.limit),
             (b"x-ratelimit-remaining", b"%d" % self.remaining),
             (b"x-ratelimit-reset", b"%d" % self.reset),
         )
-        return (*three, (b"x-ratelimit-scope", b"local")) if self.is_local else three
+        return (*headers, (b"x-ratelimit-scope", b"local")) if self.is_local else headers
 
 
 class LocalCounter:
-    """Counts in this process alone: what remains while the shared counter is down. The keys used longest ago are forgotten."""
+    """A counter in this process, used while the shared one is unavailable. Evicts the least recently used keys."""
 
     def __init__(self) -> None:
         self._counts: OrderedDict[str, WindowCount] = OrderedDict()
 
     def hit(self, key: str, *, limit: int, window_us: int, now_us: int) -> WindowCount:
-        """Count as `Counter.hit` does."""
+        """Count one request as `RateLimitCounter.hit` does."""
         used, started_at = self.peek(key, window_us=window_us, now_us=now_us)
         count = WindowCount(used if used > limit else used + 1, started_at)
         self._counts[key] = count
@@ -123,13 +123,13 @@ class LocalCounter:
         return count
 
     def peek(self, key: str, *, window_us: int, now_us: int) -> WindowCount:
-        """Tell as `Counter.peek` does."""
+        """Return the count as `RateLimitCounter.peek` does."""
         count = self._counts.get(key)
         return WindowCount(0, now_us) if count is None or abs(now_us - count.started_at_us) >= window_us else count
 
 
 class RateLimiter:
-    """Spends plans on a shared counter; while that is down, on one of this process with the full limit, never unlimited."""
+    """A rate limiter on a shared counter. While that is unavailable, each process enforces the full limit on its own."""
 
     def __init__(self, counter: RateLimitCounter, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._counter = counter
@@ -139,41 +139,41 @@ class RateLimiter:
 
     @property
     def is_local(self) -> bool:
-        """Whether the counter store failed just now, so that this process counts for itself at the moment (D-27)."""
+        """Whether the shared counter failed recently, so that this process uses its local counter (D-27)."""
         return self._monotonic() < self._fallback_until
 
-    async def consume(self, name: str, plan: RateLimit, now: int) -> RateLimitStatus:
-        """Count one request of *name* and return how it stands with it; over the limit, `Standing.is_over`."""
-        if plan.limit is None:
-            return RateLimitStatus(plan, 0, now, now)
+    async def consume(self, name: str, rate_limit: RateLimit, now: int) -> RateLimitStatus:
+        """Count one request of *name* and return the status; `RateLimitStatus.is_over` is true if the limit is exceeded."""
+        if rate_limit.limit is None:
+            return RateLimitStatus(rate_limit, 0, now, now)
         if not self._fallback_until or self._monotonic() >= self._fallback_until:
             try:
-                used, started_at = await self._counter.hit(name, limit=plan.limit, window_us=plan.window_us, now_us=now)
+                used, started_at = await self._counter.hit(name, limit=rate_limit.limit, window_us=rate_limit.window_us, now_us=now)
             except EngineUnavailable:
                 self._fallback_until = self._monotonic() + _FALLBACK_DURATION_S
             else:
                 self._fallback_until = 0.0
-                return RateLimitStatus(plan, used, started_at, now)
-        used, started_at = self._local_counter.hit(name, limit=plan.limit, window_us=plan.window_us, now_us=now)
-        return RateLimitStatus(plan, used, started_at, now, is_local=True)
+                return RateLimitStatus(rate_limit, used, started_at, now)
+        used, started_at = self._local_counter.hit(name, limit=rate_limit.limit, window_us=rate_limit.window_us, now_us=now)
+        return RateLimitStatus(rate_limit, used, started_at, now, is_local=True)
 
-    async def get_status(self, name: str, plan: RateLimit, now: int) -> RateLimitStatus:
-        """Return how *name* stands without spending anything."""
-        if plan.limit is None:
-            return RateLimitStatus(plan, 0, now, now)
+    async def get_status(self, name: str, rate_limit: RateLimit, now: int) -> RateLimitStatus:
+        """Return the status of *name* without counting a request."""
+        if rate_limit.limit is None:
+            return RateLimitStatus(rate_limit, 0, now, now)
         if not self._fallback_until or self._monotonic() >= self._fallback_until:
             try:
-                used, started_at = await self._counter.peek(name, window_us=plan.window_us, now_us=now)
+                used, started_at = await self._counter.peek(name, window_us=rate_limit.window_us, now_us=now)
             except EngineUnavailable:
                 self._fallback_until = self._monotonic() + _FALLBACK_DURATION_S
             else:
-                return RateLimitStatus(plan, used, started_at, now)
-        used, started_at = self._local_counter.peek(name, window_us=plan.window_us, now_us=now)
-        return RateLimitStatus(plan, used, started_at, now, is_local=True)
+                return RateLimitStatus(rate_limit, used, started_at, now)
+        used, started_at = self._local_counter.peek(name, window_us=rate_limit.window_us, now_us=now)
+        return RateLimitStatus(rate_limit, used, started_at, now, is_local=True)
 
 
 class ToolRateLimiter:
-    """Keeps the calls a minute that a key's `tool_limits` allow (D-23)."""
+    """Enforces the calls per minute of a key's `tool_limits` (D-23)."""
 
     def __init__(self, limiter: RateLimiter, clock: Clock) -> None:
         self._limiter = limiter
@@ -181,21 +181,21 @@ class ToolRateLimiter:
 
     async def spend_tool_limit(self, caller: Caller, server: str, tool: str) -> None:
         """
-        Count one call of the tool against every glob of the caller's that it matches, the tightest first.
+        Count one call of the tool against each matching glob of the caller, the lowest limit first.
 
         Raises:
-            RateLimited: One of them is used up; the wider ones have not been spent then.
+            RateLimited: A limit is exceeded. The higher limits have not been charged.
         """
         for glob, limit in match_tool_limits(caller.tool_limits, server, tool):
             name = f"tool:{caller.key_id}:{glob}"
-            standing = await self._limiter.consume(name, RateLimit(limit, MINUTE_US, has_absolute_reset=False), to_micros(self._clock()))
-            if standing.is_over:
-                raise RateLimited(standing.reset_in_s, f"This key may call {glob!r} {limit} times a minute.")
+            status = await self._limiter.consume(name, RateLimit(limit, MINUTE_US, has_absolute_reset=False), to_micros(self._clock()))
+            if status.is_over:
+                raise RateLimited(status.reset_in_s, f"This key may call {glob!r} at most {limit} times per minute.")
 
 
 def match_tool_limits(tool_limits: Mapping[str, int], server: str, tool: str) -> list[tuple[str, int]]:
-    """Return the limits whose `server/tool` glob matches, the tightest first."""
+    """Return the limits whose `server/tool` glob matches, the lowest first."""
     if not tool_limits:
         return []
     name = f"{server}/{tool}"
-    return sorted(((glob, limit) for glob, limit in tool_limits.items() if fnmatchcase(name, glob)), key=lambda each: (each[1], each[0]))
+    return sorted(((glob, limit) for glob, limit in tool_limits.items() if fnmatchcase(name, glob)), key=lambda item: (item[1], item[0]))

@@ -71,10 +71,10 @@ def serialize_agent_key(key: Key, use: KeyUsage, at: datetime) -> Fields:
 
 def serialize_key(found: KeyWithUsage, at: datetime, *, with_addresses: bool = True) -> Fields:
     """Return the fields of a key of either kind, as `key` does."""
-    return key(found.key, found.usage, at, with_addresses=with_addresses)
+    return serialize_key_fields(found.key, found.usage, at, with_addresses=with_addresses)
 
 
-def key(found: Key, use: KeyUsage, at: datetime, *, with_addresses: bool = True) -> Fields:
+def serialize_key_fields(found: Key, use: KeyUsage, at: datetime, *, with_addresses: bool = True) -> Fields:
     """Return the fields of a key of either kind; addresses are for those who may read the audit log (D-12)."""
     fields = serialize_api_key(found, use, at) if found.kind == "api" else serialize_agent_key(found, use, at)
     return fields if with_addresses else {name: value for name, value in fields.items() if name not in ADDRESS_FIELDS}
@@ -83,7 +83,7 @@ def key(found: Key, use: KeyUsage, at: datetime, *, with_addresses: bool = True)
 def serialize_key_with_secret(made: KeyWithSecret, at: datetime, *, with_addresses: bool = True) -> Fields:
     """Return the fields of a key just made, with its plaintext: `plaintext_key` of an API key, `key` of an agent key."""
     secret = "plaintext_key" if made.key.kind == "api" else "key"
-    return {**key(made.key, KeyUsage(), at, with_addresses=with_addresses), secret: made.plaintext.reveal()}
+    return {**serialize_key_fields(made.key, KeyUsage(), at, with_addresses=with_addresses), secret: made.plaintext.reveal()}
 
 
 def serialize_workspace(found: Workspace) -> Fields:

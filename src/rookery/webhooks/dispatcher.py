@@ -193,7 +193,7 @@ class Dispatcher:
         An outcome that cannot be written down is, without what a stranger said. Of an endpoint of which nothing can be claimed nothing
         is, for a while.
         """
-        alone = replace(self._collect_input(budget=0), ended=(), unsent=(), rooms={})
+        alone = replace(self._collect_input(budget=0), results=(), to_release=(), capacities={})
         for sent in tuple(self._results):
             if not await self._try_write(replace(alone, results=(sent,))) and not await self._try_write(
                 replace(alone, results=(sent.without_response(),))

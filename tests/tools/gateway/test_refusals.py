@@ -52,7 +52,7 @@ async def test_the_official_client_shows_why_it_was_refused(nest: Server, mode: 
     nowhere = await sentence(nest, "/mcp/nope", key=nest.keys["agent_key"], mode=mode)
     over = await sentence(nest, "/mcp", key=limited, mode=mode)
 
-    assert "This key is not known." in wrong
+    assert "This key is unknown." in wrong
     assert "mcp:read" in missing
     assert "There is no server 'nope'." in nowhere
     assert nest.client.get("/api/v1/mcp/servers/nope").json()["message"] in nowhere
