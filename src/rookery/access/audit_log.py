@@ -82,7 +82,7 @@ class AuditLog:
             before: The fields before the change, without secrets; None: the thing was created.
             after: The fields after the change; None: the thing was deleted.
         """
-        was, now_is = _only_changed(before, after)
+        old_fields, new_fields = _only_changed(before, after)
         end = store.lock_end(tx, workspace_id, genesis=GENESIS_HASH)
         unsigned = AuditEntry(
             workspace_id=workspace_id,
@@ -98,8 +98,8 @@ class AuditLog:
             subject_id=subject.id,
             subject_name=subject.name,
             environment=subject.environment,
-            before=was,
-            after=now_is,
+            before=old_fields,
+            after=new_fields,
             previous=end.hash,
             hash="",
         )

@@ -1,4 +1,4 @@
-"""Access on the wire: D-29's field names, with the bounds of D-21, D-23, D-26 and D-28."""
+"""Request and response models of access: the field names of D-29, with the bounds of D-21, D-23, D-26 and D-28."""
 
 from __future__ import annotations
 
@@ -29,46 +29,46 @@ T = TypeVar("T")
 
 
 def _split_names(value: object) -> object:
-    """Read names given one by one, or with commas between."""
+    """Return the names of a list, of which each item may hold several, separated by commas."""
     if not isinstance(value, list):
         return value
     return [name.strip() for each in cast("list[object]", value) for name in str(each).split(",") if name.strip()]
 
 
 def _capitalize(value: object) -> object:
-    """Return a status as answers spell it; the command line writes it in lower case."""
+    """Return a status as responses spell it, so that lower case is accepted too."""
     return value.capitalize() if isinstance(value, str) else value
 
 
 NameList = Annotated[list[str], BeforeValidator(_split_names)]
 TierName = Literal["free", "pro", "business", "enterprise"]
 PresetName = Literal["agent", "reader", "planner", "notifier"]
-Preset = Annotated[PresetName | None, Field(description="Permissions that go together, besides those that are named.")]
-Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_LENGTH, description="What it is for.", examples=["CI"])]
+Preset = Annotated[PresetName | None, Field(description="Permissions to add: those of agent, reader, planner or notifier.")]
+Name = Annotated[str, Field(min_length=1, max_length=MAX_NAME_LENGTH, description="The purpose of the key.", examples=["CI"])]
 Grants = Annotated[
-    list[str], Field(max_length=MAX_LIST_ITEMS, description="Such as brain:read, mcp:*, *:read or *.", examples=[["brain:read"]])
+    list[str], Field(max_length=MAX_LIST_ITEMS, description="For example brain:read, mcp:*, *:read or *.", examples=[["brain:read"]])
 ]
 Names = Annotated[list[str], Field(max_length=MAX_LIST_ITEMS)]
-ToolLimits = Annotated[dict[str, int], Field(max_length=MAX_LIST_ITEMS, description="Calls a minute by server/tool pattern.")]
-RateLimit = Annotated[int, Field(ge=1, le=MAX_RATE_PER_MINUTE, description="Requests a minute.")]
-Expiry = Annotated[Timestamp | None, Field(description="None: never.")]
+ToolLimits = Annotated[dict[str, int], Field(max_length=MAX_LIST_ITEMS, description="Calls per minute, by server/tool pattern.")]
+RateLimit = Annotated[int, Field(ge=1, le=MAX_RATE_PER_MINUTE, description="Requests per minute.")]
+Expiry = Annotated[Timestamp | None, Field(description="Null: the key never expires.")]
 Addresses = Annotated[
     list[str], Field(max_length=MAX_LIST_ITEMS, description="Addresses and CIDR ranges, IPv4 or IPv6.", examples=[["10.0.0.0/8"]])
 ]
-PastedList = Annotated[str, Field(max_length=200_000, description="A pasted list, one entry a line; lines that start with # are comments.")]
+PastedList = Annotated[str, Field(max_length=200_000, description="One entry per line. Lines that start with # are ignored.")]
 
 
 class _RestrictionFields(RequestModel):
-    """The allow-lists; null: no restriction, empty: nothing at all."""
+    """The allow-lists; null: no restriction; empty: nothing is allowed."""
 
     servers: Annotated[Names | None, Field(description="Ids of tool servers; null: all.")] = None
     tools: Annotated[Names | None, Field(description="server/tool patterns; null: all.", examples=[["web/*"]])] = None
-    orgs: Annotated[Names | None, Field(description="Orgs whose memories it sees; null: all.")] = None
-    projects: Annotated[Names | None, Field(description="Projects whose memories it sees; null: all.")] = None
+    orgs: Annotated[Names | None, Field(description="Orgs whose memories the key can access; null: all.")] = None
+    projects: Annotated[Names | None, Field(description="Projects whose memories the key can access; null: all.")] = None
     tool_limits: ToolLimits = Field(default_factory=dict)
 
     def to_restrictions(self) -> KeyRestrictions:
-        """Return the allow-lists of a new key."""
+        """Return the restrictions of the key."""
         return KeyRestrictions(
             servers=_to_frozenset(self.servers),
             tools=None if self.tools is None else tuple(self.tools),
@@ -79,18 +79,20 @@ class _RestrictionFields(RequestModel):
 
 
 class NewApiKeyBody(_RestrictionFields):
-    """An API key to be made."""
+    """The body to create an API key."""
 
     name: Name
     scopes: Grants = Field(default_factory=list)
     preset: Preset = None
     rate_limit_tier: TierName = "pro"
-    environment: Annotated[Environment | None, Field(description="A test key acts in a sandbox; by default as the key that asks.")] = None
+    environment: Annotated[
+        Environment | None, Field(description="live or test. A test key acts in a sandbox. Default: the environment of the calling key.")
+    ] = None
     expires_at: Expiry = None
-    agent_id: Annotated[str | None, Field(description="The agent that it speaks for.")] = None
+    agent_id: Annotated[str | None, Field(description="The agent that the key is bound to.")] = None
 
     def to_model(self, environment: Environment) -> NewApiKey:
-        """Return what is to be made; *environment* if the body names none."""
+        """Return the input for the new key; *environment* is the default if the body has none."""
         return NewApiKey(
             name=self.name,
             scopes=_combine_grants(self.preset, self.scopes),
@@ -103,22 +105,22 @@ class NewApiKeyBody(_RestrictionFields):
 
 
 class NewAgentKeyBody(_RestrictionFields):
-    """An agent key to be made."""
+    """The body to create an agent key."""
 
     name: Name
     permissions: Grants = Field(default_factory=list)
     preset: Preset = None
     rate_limit: RateLimit = 600
     expires_at: Expiry = None
-    agent_id: Annotated[str | None, Field(description="By default a slug of the name, unique in the workspace; it never changes.")] = None
+    agent_id: Annotated[str | None, Field(description="Default: a slug of the name, unique in the workspace. It never changes.")] = None
     ip_restriction: Annotated[
         bool | None,
-        Field(description="Enforce the list of addresses; by default if it has any. An enforced empty list blocks every request."),
+        Field(description="Enforce the IP list. Default: true if the list has an entry. An enforced empty list blocks every request."),
     ] = None
     ip_list: Addresses = Field(default_factory=list)
 
     def to_model(self) -> NewAgentKey:
-        """Return what is to be made."""
+        """Return the input for the new key."""
         return NewAgentKey(
             name=self.name,
             permissions=_combine_grants(self.preset, self.permissions),
@@ -132,7 +134,7 @@ class NewAgentKeyBody(_RestrictionFields):
 
 
 class _ChangeBody(_RestrictionFields):
-    """What both kinds of key can be changed in; what is left out stays, and null removes what may be missing."""
+    """The fields that both kinds of key can change. Omitted fields keep their value; null removes an optional value."""
 
     name: Name = "unchanged"
     expires_at: Expiry = None
@@ -141,27 +143,27 @@ class _ChangeBody(_RestrictionFields):
         return value if field in self.model_fields_set else UNSET
 
     def _shared_changes(self) -> KeyChanges:
-        reach = self.to_restrictions()
+        restrictions = self.to_restrictions()
         return KeyChanges(
             name=self._or_unset("name", self.name),
             expires_at=self._or_unset("expires_at", self.expires_at),
-            servers=self._or_unset("servers", reach.servers),
-            tools=self._or_unset("tools", reach.tools),
-            orgs=self._or_unset("orgs", reach.orgs),
-            projects=self._or_unset("projects", reach.projects),
-            tool_limits=self._or_unset("tool_limits", reach.tool_limits),
+            servers=self._or_unset("servers", restrictions.servers),
+            tools=self._or_unset("tools", restrictions.tools),
+            orgs=self._or_unset("orgs", restrictions.orgs),
+            projects=self._or_unset("projects", restrictions.projects),
+            tool_limits=self._or_unset("tool_limits", restrictions.tool_limits),
         )
 
 
 class ApiKeyChangeBody(_ChangeBody):
-    """What an API key is to be changed to; its environment and its secret never change."""
+    """The body to change an API key. Its environment and its secret never change."""
 
     scopes: Grants = Field(default_factory=list)
     rate_limit_tier: TierName = "pro"
-    agent_id: Annotated[str | None, Field(description="The agent that it speaks for; null: none, so that it may name any.")] = None
+    agent_id: Annotated[str | None, Field(description="The agent that the key is bound to; null: none, so it may name any agent.")] = None
 
     def to_changes(self) -> KeyChanges:
-        """Return what is to be changed."""
+        """Return the changes."""
         return replace(
             self._shared_changes(),
             grants=self._or_unset("scopes", tuple(self.scopes)),
@@ -171,17 +173,17 @@ class ApiKeyChangeBody(_ChangeBody):
 
 
 class AgentKeyChangeBody(_ChangeBody):
-    """What an agent key is to be changed to; its agent_id never changes (D-23)."""
+    """The body to change an agent key. Its agent_id never changes (D-23)."""
 
     permissions: Grants = Field(default_factory=list)
     rate_limit: RateLimit = 600
     ip_restriction: Annotated[
-        bool, Field(description="Enforce the list of addresses. If this is left out, a list that has any entry is enforced from now on.")
+        bool, Field(description="Enforce the IP list. If omitted, setting a list with at least one entry enforces it.")
     ] = False
     ip_list: Addresses = Field(default_factory=list)
 
     def to_changes(self) -> KeyChanges:
-        """Return what is to be changed."""
+        """Return the changes."""
         return replace(
             self._shared_changes(),
             grants=self._or_unset("permissions", tuple(self.permissions)),
@@ -192,9 +194,9 @@ class AgentKeyChangeBody(_ChangeBody):
 
 
 class RotateBody(RequestModel):
-    """How a key is to be rotated (spec 3.3, D-26)."""
+    """The body to rotate a key (spec 3.3, D-26)."""
 
-    grace_period_hours: Annotated[int, Field(ge=0, le=MAX_GRACE_HOURS, description="How long the old key still works.")] = (
+    grace_period_hours: Annotated[int, Field(ge=0, le=MAX_GRACE_HOURS, description="Hours during which the old key still works.")] = (
         DEFAULT_GRACE_HOURS
     )
 
@@ -206,50 +208,50 @@ class ExtendBody(RequestModel):
 
 
 class PermissionsBody(RequestModel):
-    """The permissions that replace those there are (spec 5.3)."""
+    """The body to replace the permissions of a key (spec 5.3)."""
 
     permissions: Grants
 
 
 class AddressesBody(RequestModel):
-    """Addresses, one by one or pasted (spec 5.3, D-28)."""
+    """The body to change an IP list, as a list or as a text (spec 5.3, D-28)."""
 
     ips: Addresses | None = None
-    ip_list: Annotated[Addresses | None, Field(description="Another name of `ips`: the one that keys have.")] = None
+    ip_list: Annotated[Addresses | None, Field(description="Alias of `ips`, the field's name in a key.")] = None
     text: PastedList | None = None
     ip_restriction: Annotated[
         bool | None,
         Field(
-            description="Enforce the list. If this is left out, addresses that are set or added are enforced from now on; "
-            "false stores them without enforcing. An enforced empty list blocks every request."
+            description="Enforce the list. If omitted, setting or adding an address enforces the list; "
+            "false stores it without enforcing it. An enforced empty list blocks every request."
         ),
     ] = None
 
     @model_validator(mode="after")
     def _has_one(self) -> AddressesBody:
         if self.ips is not None and self.ip_list is not None and self.ips != self.ip_list:
-            msg = "ip_list is another name of ips, which has another value; give one of them"
+            msg = "ip_list is an alias of ips and has another value; send one of them"
             raise ValueError(msg)
         if (self.ips is None and self.ip_list is None) == (self.text is None):
-            msg = "give either ips (or its other name, ip_list), a list, or text, a pasted one"
+            msg = "send either ips (or its alias ip_list), a list, or text, with one entry per line"
             raise ValueError(msg)
         return self
 
     @property
     def entries(self) -> str | list[str]:
-        """What was given."""
+        """The addresses of the body."""
         listed = self.ip_list if self.ips is None else self.ips
         return listed if listed is not None else self.text or ""
 
 
 class NewWorkspaceBody(RequestModel):
-    """A workspace to be made, or its new name."""
+    """The body to create or rename a workspace."""
 
-    name: Annotated[str, Field(min_length=1, max_length=MAX_NAME_LENGTH, description="Unique; without a slash.", examples=["acme"])]
+    name: Annotated[str, Field(min_length=1, max_length=MAX_NAME_LENGTH, description="A unique name without a slash.", examples=["acme"])]
 
 
 class KeysQuery(PageQuery):
-    """Which keys of the workspace."""
+    """Filters of the list of keys."""
 
     environment: Annotated[Environment | None, Field(description="Only live keys, or only test keys.")] = None
     status: Annotated[
@@ -258,62 +260,68 @@ class KeysQuery(PageQuery):
 
 
 class PermissionCheckQuery(QueryModel):
-    """Checks on a key's permissions (spec 5.3); each that is asked is answered."""
+    """Checks of a key's permissions (spec 5.3). The response answers each given check."""
 
-    has: Annotated[str | None, Field(description="Has it this one?")] = None
-    any: Annotated[NameList, Field(max_length=MAX_LIST_ITEMS, description="Has it at least one of these?")] = Field(default_factory=list)
-    all: Annotated[NameList, Field(max_length=MAX_LIST_ITEMS, description="Has it each of these?")] = Field(default_factory=list)
+    has: Annotated[str | None, Field(description="A permission: does the key have it?")] = None
+    any: Annotated[NameList, Field(max_length=MAX_LIST_ITEMS, description="Permissions: does the key have any?")] = Field(
+        default_factory=list
+    )
+    all: Annotated[NameList, Field(max_length=MAX_LIST_ITEMS, description="Permissions: does the key have all?")] = Field(
+        default_factory=list
+    )
 
 
 class DeleteWorkspaceQuery(QueryModel):
-    """How a workspace is to be deleted."""
+    """Options of deleting a workspace."""
 
-    dry_run: Annotated[bool, Field(description="Only tell what would go.")] = False
+    dry_run: Annotated[bool, Field(description="Return what would be deleted, without deleting it.")] = False
 
 
 class KeyCallsQuery(PageQuery):
-    """Which calls of a key."""
+    """Filters of the calls of a key."""
 
     since: Timestamp | None = None
     until: Timestamp | None = None
     status: Annotated[int | None, Field(ge=100, le=599)] = None
-    route: Annotated[str | None, Field(min_length=1, max_length=500, description="The path's pattern, as rows show it.")] = None
-    format: Annotated[Literal["json", "csv"], Field(description="CSV has all calls that are asked for, not a page of them.")] = "json"
+    route: Annotated[str | None, Field(min_length=1, max_length=500, description="The path's pattern, as in `route` of a call.")] = None
+    format: Annotated[Literal["json", "csv"], Field(description="CSV contains all matching calls instead of one page.")] = "json"
 
     def to_filter(self) -> CallFilter:
-        """Return which are asked for."""
+        """Return the filter."""
         return CallFilter(since=self.since, until=self.until, status=self.status, route=self.route)
 
 
 class UsageSumsQuery(QueryModel):
-    """How the calls of all keys are to be added up."""
+    """Options of the totals of calls."""
 
     since: Annotated[date | None, Field(description="The first day, UTC.")] = None
     until: Annotated[date | None, Field(description="The last day, UTC.")] = None
-    by: Annotated[list[UsageField], BeforeValidator(_split_names), Field(min_length=1, max_length=5, description="What to keep apart.")] = (
-        Field(default_factory=lambda: ["key", "day", "status"])
-    )
+    by: Annotated[
+        list[UsageField],
+        BeforeValidator(_split_names),
+        Field(min_length=1, max_length=5, description="Fields to group by: key, day, method, route, status."),
+    ] = Field(default_factory=lambda: ["key", "day", "status"])
     format: Literal["json", "csv"] = "json"
 
     def to_filter(self, environment: Environment | None) -> UsageFilter:
-        """Return which are asked for."""
+        """Return the filter."""
         return UsageFilter(environment=environment, since=self.since, until=self.until)
 
 
 class AuditQuery(PageQuery):
-    """Which entries of the audit log."""
+    """Filters of the audit log."""
 
     workspace_id: Annotated[
-        int | None, Field(ge=0, le=2**62, description="Another workspace's chain, or 0, the platform's: needs platform:audit.")
+        int | None, Field(ge=0, le=2**62, description="Another workspace, or 0 for the platform. Needs platform:audit.")
     ] = None
     action: Annotated[str | None, Field(min_length=1, max_length=100, examples=["api_key.rotated"])] = None
-    subject_id: Annotated[str | None, Field(min_length=1, max_length=100, description="What was changed.")] = None
-    actor_id: Annotated[str | None, Field(min_length=1, max_length=100, description="The key that changed it.")] = None
+    subject_id: Annotated[str | None, Field(min_length=1, max_length=100, description="The id of the changed resource.")] = None
+    actor_id: Annotated[str | None, Field(min_length=1, max_length=100, description="The id of the key that made the change.")] = None
     since: Timestamp | None = None
     until: Timestamp | None = None
 
     def to_filter(self, environment: Environment | None) -> AuditFilter:
-        """Return which are asked for."""
+        """Return the filter."""
         return AuditFilter(
             environment=environment,
             action=self.action,
@@ -325,15 +333,15 @@ class AuditQuery(PageQuery):
 
 
 class RateLimitResponse(ResponseModel):
-    """How much of its limit a key has used (spec 8)."""
+    """The status of a key's rate limit (spec 8)."""
 
-    limit: Annotated[int, Field(description="Requests a window; 2147483647: unlimited.")]
+    limit: Annotated[int, Field(description="Requests per window; 2147483647: unlimited.")]
     remaining: Annotated[int, Field(description="Requests left in this window.")]
-    reset_in_seconds: Annotated[int, Field(description="Whole seconds until this window is over.")]
-    reset: Annotated[int, Field(description="What X-RateLimit-Reset says: a Unix time for API keys, seconds for agent keys.")]
+    reset_in_seconds: Annotated[int, Field(description="Whole seconds until this window ends.")]
+    reset: Annotated[int, Field(description="The value of X-RateLimit-Reset: a Unix time for API keys, seconds for agent keys.")]
     used: Annotated[int, Field(description="Requests counted in this window.")]
-    window_seconds: Annotated[int, Field(description="How long a window is: it begins with its first request.")]
-    local: Annotated[bool, Field(description="Whether only this process is counted, the shared counter being down.")]
+    window_seconds: Annotated[int, Field(description="The length of a window, which begins with its first request.")]
+    local: Annotated[bool, Field(description="True if only this process is counted, because the shared counter is unavailable.")]
 
 
 class _RestrictionsResponse(ResponseModel):
@@ -345,13 +353,13 @@ class _RestrictionsResponse(ResponseModel):
 
 
 class _UsageResponse(_RestrictionsResponse):
-    call_count: Annotated[int, Field(description="Calls over its whole life.")]
+    call_count: Annotated[int, Field(description="Calls over the whole life of the key.")]
     last_used_at: Timestamp | None
-    last_used_ip: Annotated[str | None, Field(description="Needs audit:read; left out without it.")] = None
+    last_used_ip: Annotated[str | None, Field(description="Needs audit:read; omitted without it.")] = None
 
 
 class ApiKeyResponse(_UsageResponse):
-    """An API key (spec 2.3); its secret is shown at creation and rotation alone."""
+    """An API key (spec 2.3). Its secret is returned only at creation and rotation."""
 
     id: str
     name: str
@@ -364,18 +372,18 @@ class ApiKeyResponse(_UsageResponse):
     created_at: Timestamp
     suspended_at: Timestamp | None
     status: Literal["Active", "Revoked", "Expired"]
-    hint: Annotated[str, Field(description="How it begins.")]
-    delete_after: Annotated[Timestamp | None, Field(description="When its grace period ends, after a rotation.")]
+    hint: Annotated[str, Field(description="The start of the secret.")]
+    delete_after: Annotated[Timestamp | None, Field(description="The end of the grace period after a rotation.")]
 
 
 class NewApiKeyResponse(ApiKeyResponse):
-    """An API key just made, with its secret."""
+    """A new API key with its secret."""
 
     plaintext_key: str
 
 
 class AgentKeyResponse(_UsageResponse):
-    """An agent key (spec 2.2); its secret is shown at creation and rotation alone."""
+    """An agent key (spec 2.2). Its secret is returned only at creation and rotation."""
 
     id: str
     name: str
@@ -387,21 +395,21 @@ class AgentKeyResponse(_UsageResponse):
     created_at: Timestamp
     suspended_at: Timestamp | None
     revoked_at: Timestamp | None
-    delete_after: Annotated[Timestamp | None, Field(description="When its grace period ends, after a rotation.")]
+    delete_after: Annotated[Timestamp | None, Field(description="The end of the grace period after a rotation.")]
     status: Literal["Active", "Revoked", "Expired"]
-    hint: Annotated[str, Field(description="How it begins.")]
+    hint: Annotated[str, Field(description="The start of the secret.")]
     ip_restriction: bool
-    ip_list: Annotated[list[str], Field(default_factory=list, description="Needs audit:read; left out without it.")]
+    ip_list: Annotated[list[str], Field(default_factory=list, description="Needs audit:read; omitted without it.")]
 
 
 class NewAgentKeyResponse(AgentKeyResponse):
-    """An agent key just made, with its secret."""
+    """A new agent key with its secret."""
 
     key: str
 
 
 class PermissionsResponse(ResponseModel):
-    """A key's permissions, and the answers to the checks that were asked."""
+    """A key's permissions, and the results of the requested checks."""
 
     permissions: list[str]
     has: bool | None
@@ -410,24 +418,24 @@ class PermissionsResponse(ResponseModel):
 
 
 class AddressesResponse(ResponseModel):
-    """Where an agent key may be used from."""
+    """The IP list of an agent key."""
 
     ip_restriction: bool
     ips: list[str]
-    ip_list: Annotated[list[str], Field(description="As `ips`.")]
+    ip_list: Annotated[list[str], Field(description="Same as `ips`.")]
 
 
 class WorkspaceResponse(ResponseModel):
     """A workspace."""
 
-    id: Annotated[int, Field(description="As `workspace_id`.")]
+    id: Annotated[int, Field(description="Same as `workspace_id`.")]
     workspace_id: int
     name: str
     created_at: Timestamp
 
 
 class DeletionResponse(WorkspaceResponse):
-    """What went, or would go, with a workspace."""
+    """The result of deleting a workspace, or of a dry run."""
 
     keys: int
     calls: int
@@ -436,7 +444,7 @@ class DeletionResponse(WorkspaceResponse):
 
 
 class UsageSumResponse(ResponseModel):
-    """Calls added up by the fields that were asked for; the others are left out."""
+    """Totals of one group of calls. Fields that are not grouped by are omitted."""
 
     key_id: str | None = None
     key_name: str | None = None
@@ -445,12 +453,12 @@ class UsageSumResponse(ResponseModel):
     route: str | None = None
     status: int | None = None
     calls: int
-    errors: Annotated[int, Field(description="Those answered 400 and above.")]
+    errors: Annotated[int, Field(description="Calls with a status of 400 or higher.")]
     mean_ms: float
 
 
 class UsageResponse(ResponseModel):
-    """The use of all keys of one kind."""
+    """The usage of all keys of one kind."""
 
     since: str | None
     until: str | None
@@ -460,7 +468,7 @@ class UsageResponse(ResponseModel):
 
 
 class WhoResponse(ResponseModel):
-    """The key that asks, and what it may do; further fields as its kind has them."""
+    """The calling key and its rights, with the further fields of its kind."""
 
     kind: Literal["api", "agent"]
     workspace_name: str

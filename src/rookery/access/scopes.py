@@ -1,8 +1,8 @@
 """
-The grammar of scopes and permissions, one for both (spec 5.2, 5.3, D-23). Pure: no I/O, no settings.
+The grammar of scopes and permissions, which is the same for both (spec 5.2, 5.3, D-23). No I/O, no settings.
 
-A grant is `{resource}:{action}`, `{resource}:*`, `*:read` or `*`; what a route needs is always `{resource}:{action}`.
-`.` and `:` mean the same. `write` never implies `read`. What lies under `platform:` no wildcard grants.
+A grant is `{resource}:{action}`, `{resource}:*`, `*:read` or `*`. A route always requires one `{resource}:{action}`.
+`.` and `:` are equivalent. `write` never implies `read`. No wildcard grants a scope under `platform:`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ SCOPES = MappingProxyType(
         "platform:audit": "read the audit log of all workspaces",
     }
 )
-"""Every scope there is, in the spec's spelling, and what it allows: the source of the guard and of the documentation."""
+"""All scopes in the spec's spelling with their meaning. The guard and the documentation use this table."""
 
 PRESETS = MappingProxyType(
     {
@@ -76,11 +76,11 @@ PRESETS = MappingProxyType(
         "notifier": ("notify:read", "notify:write", "notify:send", "content.read", "content.write"),
     }
 )  # fmt: skip
-"""Permissions that go together, by name."""
+"""Sets of permissions by name."""
 
 
 _MAX_SUGGESTIONS = 10
-"""So many mistakes are told what is nearest: a look costs up to a millisecond, and a request may name a thousand (1.1 s)."""
+"""Maximum invalid grants that get a suggestion. One takes up to a millisecond, so 1,000 would take 1.1 s."""
 
 
 def _normalize(name: str) -> str:
@@ -93,23 +93,23 @@ _CANONICAL_SPELLING = {_normalize(name): name for name in (*SCOPES, *_WILDCARDS)
 
 
 def grants(held: frozenset[str], needed: str) -> bool:
-    """Tell whether one of the grants *held* covers *needed*, a scope without wildcards."""
+    """Return whether one of the grants *held* covers *needed*, a scope without wildcards."""
     return not list_covering_grants(needed).isdisjoint(held)
 
 
 def grants_any(held: frozenset[str], needed: Iterable[str]) -> bool:
-    """Tell whether *held* covers at least one of *needed* (spec 5.3); of nothing, none."""
+    """Return whether *held* covers at least one of *needed* (spec 5.3). False if *needed* is empty."""
     return any(grants(held, scope) for scope in needed)
 
 
 def grants_all(held: frozenset[str], needed: Iterable[str]) -> bool:
-    """Tell whether *held* covers each of *needed* (spec 5.3)."""
+    """Return whether *held* covers each of *needed* (spec 5.3)."""
     return all(grants(held, scope) for scope in needed)
 
 
 @lru_cache(maxsize=1024)
 def list_covering_grants(needed: str) -> frozenset[str]:
-    """Return every grant, in either spelling, that covers *needed*; a wildcard is no scope that can be needed: none."""
+    """Return every grant, in both spellings, that covers *needed*. Empty for a wildcard, which no route can require."""
     resource, colon, action = _normalize(needed).partition(":")
     if not colon or not resource or not action or "*" in needed or ":" in action:
         return frozenset()
@@ -121,9 +121,9 @@ def list_covering_grants(needed: str) -> frozenset[str]:
 
 def can_delegate(held: frozenset[str], grant: str) -> bool:
     """
-    Tell whether who holds *held* may hand *grant* on (D-24): everything it ever grants, they hold by name or wider wildcard.
+    Return whether a holder of *held* may pass on *grant* (D-24): all of it must be covered by name or by a wider wildcard.
 
-    All the actions of a resource, held one by one, do not cover its wildcard, which also grants those still to come.
+    Single actions, even all of a resource, do not cover its wildcard, which also grants future actions.
     """
     resource, _, action = _normalize(grant).partition(":")
     if "*" not in grant:
@@ -136,33 +136,33 @@ def can_delegate(held: frozenset[str], grant: str) -> bool:
     return not (_both_spellings(_normalize(grant)) | wider).isdisjoint(held)
 
 
-def list_not_delegable(held: frozenset[str], wanted: Iterable[str]) -> list[str]:
-    """Return those of *wanted* that who holds *held* may not hand on; empty: all may be (D-24)."""
-    return [grant for grant in wanted if not can_delegate(held, grant)]
+def list_not_delegable(held: frozenset[str], requested: Iterable[str]) -> list[str]:
+    """Return those of *requested* that a holder of *held* may not pass on (D-24)."""
+    return [grant for grant in requested if not can_delegate(held, grant)]
 
 
 def parse_grants(
     names: Collection[str], *, allow_platform_scopes: bool, existing: Collection[str] = ()
 ) -> tuple[tuple[str, ...], list[str]]:
     """
-    Read grants that somebody wrote: return them in the spec's spelling, each once, and what is wrong with the others.
+    Parse grants. Return the valid ones in the spec's spelling without duplicates, and an error for each invalid one.
 
     Args:
-        names: In any spelling.
-        allow_platform_scopes: Whether `platform:` scopes may be granted here: only the command line may (D-23).
-        existing: Grants in the spec's spelling that are there already, and may stay.
+        names: The grants, in any spelling.
+        allow_platform_scopes: Accept `platform:` scopes, which only the command line may grant (D-23).
+        existing: Platform scopes that the key already has, in the spec's spelling. They are always accepted.
     """
-    good: dict[str, None] = {}
-    wrong: list[str] = []
+    valid: dict[str, None] = {}
+    invalid: list[str] = []
     for name in names:
         spelled = _CANONICAL_SPELLING.get(_normalize(name))
         if spelled is None:
-            wrong.append(_unknown_scope_message(name, suggest=len(wrong) < _MAX_SUGGESTIONS))
+            invalid.append(_unknown_scope_message(name, suggest=len(invalid) < _MAX_SUGGESTIONS))
         elif not allow_platform_scopes and spelled.startswith(f"{PLATFORM}:") and spelled not in existing:
-            wrong.append(f"{name}: only the command line grants platform scopes")
+            invalid.append(f"{name}: only the command line can grant platform scopes")
         else:
-            good[spelled] = None
-    return tuple(good), wrong
+            valid[spelled] = None
+    return tuple(valid), invalid
 
 
 def _unknown_scope_message(name: str, *, suggest: bool) -> str:

@@ -1,4 +1,4 @@
-"""Keys and workspaces as they are shown, field by field as D-29 names them: what the wire and the command line have in common."""
+"""Keys, workspaces and usage as JSON fields, with the names of D-29. The API and the command line share them."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ ADDRESS_FIELDS = frozenset({"last_used_ip", "ip_list"})
 """Fields that need `audit:read` (D-12)."""
 
 
-def serialize_api_key(key: Key, use: KeyUsage, at: datetime) -> Fields:
-    """Return an API key's fields; its status is the one at that time."""
+def serialize_api_key(key: Key, usage: KeyUsage, at: datetime) -> Fields:
+    """Return an API key's fields, with its status at the time *at*."""
     return {
         "id": key.id,
         "name": key.name,
@@ -40,14 +40,14 @@ def serialize_api_key(key: Key, use: KeyUsage, at: datetime) -> Fields:
         "suspended_at": format_optional_time(key.suspended_at),
         "status": key.status(at).value,
         "hint": key.hint,
-        **_serialize_usage(use),
+        **_serialize_usage(usage),
         "delete_after": format_optional_time(key.delete_after),
         **_serialize_restrictions(key.restrictions),
     }
 
 
-def serialize_agent_key(key: Key, use: KeyUsage, at: datetime) -> Fields:
-    """Return an agent key's fields; its status is the one at that time."""
+def serialize_agent_key(key: Key, usage: KeyUsage, at: datetime) -> Fields:
+    """Return an agent key's fields, with its status at the time *at*."""
     return {
         "id": key.id,
         "name": key.name,
@@ -64,26 +64,26 @@ def serialize_agent_key(key: Key, use: KeyUsage, at: datetime) -> Fields:
         "hint": key.hint,
         "ip_restriction": key.ip_restriction,
         "ip_list": list(key.ip_list),
-        **_serialize_usage(use),
+        **_serialize_usage(usage),
         **_serialize_restrictions(key.restrictions),
     }
 
 
 def serialize_key(found: KeyWithUsage, at: datetime, *, with_addresses: bool = True) -> Fields:
-    """Return the fields of a key of either kind, as `key` does."""
+    """Return the fields of a key of either kind with its usage."""
     return serialize_key_fields(found.key, found.usage, at, with_addresses=with_addresses)
 
 
-def serialize_key_fields(found: Key, use: KeyUsage, at: datetime, *, with_addresses: bool = True) -> Fields:
-    """Return the fields of a key of either kind; addresses are for those who may read the audit log (D-12)."""
-    fields = serialize_api_key(found, use, at) if found.kind == "api" else serialize_agent_key(found, use, at)
+def serialize_key_fields(found: Key, usage: KeyUsage, at: datetime, *, with_addresses: bool = True) -> Fields:
+    """Return the fields of a key of either kind. Addresses need `audit:read` (D-12)."""
+    fields = serialize_api_key(found, usage, at) if found.kind == "api" else serialize_agent_key(found, usage, at)
     return fields if with_addresses else {name: value for name, value in fields.items() if name not in ADDRESS_FIELDS}
 
 
-def serialize_key_with_secret(made: KeyWithSecret, at: datetime, *, with_addresses: bool = True) -> Fields:
-    """Return the fields of a key just made, with its plaintext: `plaintext_key` of an API key, `key` of an agent key."""
-    secret = "plaintext_key" if made.key.kind == "api" else "key"
-    return {**serialize_key_fields(made.key, KeyUsage(), at, with_addresses=with_addresses), secret: made.plaintext.reveal()}
+def serialize_key_with_secret(created: KeyWithSecret, at: datetime, *, with_addresses: bool = True) -> Fields:
+    """Return the fields of a new key and its plaintext: `plaintext_key` of an API key, `key` of an agent key."""
+    secret = "plaintext_key" if created.key.kind == "api" else "key"
+    return {**serialize_key_fields(created.key, KeyUsage(), at, with_addresses=with_addresses), secret: created.plaintext.reveal()}
 
 
 def serialize_workspace(found: Workspace) -> Fields:
@@ -91,57 +91,57 @@ def serialize_workspace(found: Workspace) -> Fields:
     return {"id": found.id, "workspace_id": found.id, "name": found.name, "created_at": format_iso(found.created_at)}
 
 
-def serialize_deletion(gone: WorkspaceDeletion) -> Fields:
-    """Return what went, or would go, with a workspace."""
+def serialize_deletion(deletion: WorkspaceDeletion) -> Fields:
+    """Return the result of deleting a workspace, or of a dry run."""
     return {
-        **serialize_workspace(gone.workspace),
-        "keys": gone.key_count,
-        "calls": gone.call_count,
-        "rows": gone.row_count,
-        "deleted": gone.row_count is not None,
+        **serialize_workspace(deletion.workspace),
+        "keys": deletion.key_count,
+        "calls": deletion.call_count,
+        "rows": deletion.row_count,
+        "deleted": deletion.row_count is not None,
     }
 
 
-def serialize_call(made: KeyCall, *, with_addresses: bool = True) -> Fields:
-    """Return one call's fields (D-29)."""
+def serialize_call(call: KeyCall, *, with_addresses: bool = True) -> Fields:
+    """Return the fields of one call (D-29)."""
     fields: Fields = {
-        "at": format_iso(made.at),
-        "method": made.method,
-        "route": made.route,
-        "status": made.status,
-        "duration_ms": round(made.duration_ms, 3),
-        "address": made.address,
-        "request_id": made.request_id,
+        "at": format_iso(call.at),
+        "method": call.method,
+        "route": call.route,
+        "status": call.status,
+        "duration_ms": round(call.duration_ms, 3),
+        "address": call.address,
+        "request_id": call.request_id,
     }
     return fields if with_addresses else {name: value for name, value in fields.items() if name != "address"}
 
 
-def serialize_usage_sum(added: UsageSum, by: Collection[UsageField]) -> Fields:
-    """Return calls added up: what they were added up by, and the sums."""
+def serialize_usage_sum(usage_sum: UsageSum, by: Collection[UsageField]) -> Fields:
+    """Return one group of usage totals: the fields it is grouped by, and the totals."""
     fields: Fields = {}
     for field in ("day", "key", "method", "route", "status"):
         if field == "key" and "key" in by:
-            fields |= {"key_id": added.key_id, "key_name": added.key_name}
+            fields |= {"key_id": usage_sum.key_id, "key_name": usage_sum.key_name}
         elif field in by:
-            fields[field] = getattr(added, field)
-    mean_ms = added.total_ms / added.calls if added.calls else 0.0
-    return {**fields, "calls": added.calls, "errors": added.errors, "mean_ms": round(mean_ms, 3)}
+            fields[field] = getattr(usage_sum, field)
+    mean_ms = usage_sum.total_ms / usage_sum.calls if usage_sum.calls else 0.0
+    return {**fields, "calls": usage_sum.calls, "errors": usage_sum.errors, "mean_ms": round(mean_ms, 3)}
 
 
-def _serialize_usage(use: KeyUsage) -> Mapping[str, object]:
-    return {"call_count": use.call_count, "last_used_at": format_optional_time(use.last_used_at), "last_used_ip": use.last_used_ip}
+def _serialize_usage(usage: KeyUsage) -> Mapping[str, object]:
+    return {"call_count": usage.call_count, "last_used_at": format_optional_time(usage.last_used_at), "last_used_ip": usage.last_used_ip}
 
 
-def _serialize_restrictions(reach: KeyRestrictions) -> Mapping[str, object]:
+def _serialize_restrictions(restrictions: KeyRestrictions) -> Mapping[str, object]:
     return {
-        "servers": None if reach.servers is None else sorted(reach.servers),
-        "tools": None if reach.tools is None else list(reach.tools),
-        "orgs": None if reach.orgs is None else sorted(reach.orgs),
-        "projects": None if reach.projects is None else sorted(reach.projects),
-        "tool_limits": dict(reach.tool_limits),
+        "servers": None if restrictions.servers is None else sorted(restrictions.servers),
+        "tools": None if restrictions.tools is None else list(restrictions.tools),
+        "orgs": None if restrictions.orgs is None else sorted(restrictions.orgs),
+        "projects": None if restrictions.projects is None else sorted(restrictions.projects),
+        "tool_limits": dict(restrictions.tool_limits),
     }
 
 
 def format_optional_time(moment: datetime | None) -> str | None:
-    """Return a moment as it is shown."""
+    """Return a time in ISO 8601, or None."""
     return None if moment is None else format_iso(moment)

@@ -1,4 +1,4 @@
-"""What keys were used for: counted and logged in memory, written together at most a second later (D-29; spec 5.3, step 7)."""
+"""The usage of keys, buffered in memory and written in batches at most one second later (D-29; spec 5.3, step 7)."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _log = structlog.stdlib.get_logger("rookery.access")
 
 _FLUSH_INTERVAL_S = 0.5
 _MAX_BUFFERED_CALLS = 20_000
-"""While the record store is down, so many rows are kept; further ones are dropped, the counts never are."""
+"""Rows buffered while the record store is unavailable. Further rows are dropped; the counts are kept."""
 
 _BATCH_SIZE = 2_000
 
 RETENTION = timedelta(days=30)
-"""How long single calls are remembered; their sums by day are kept (D-17)."""
+"""Retention of single calls. Totals by day are kept (D-17)."""
 
 
 class _BufferedCall(NamedTuple):
@@ -51,9 +51,9 @@ class _BufferedUsage:
 
 class UsageLog:
     """
-    The buffer between requests and the tables of use.
+    A write buffer in front of the usage tables.
 
-    Reads of this process go through `flush` first, so who calls and then looks sees the call.
+    Reads call `flush` first, so a client sees its own earlier calls to this process.
     """
 
     def __init__(self, db: Database, clock: Clock, *, flush_interval_s: float = _FLUSH_INTERVAL_S) -> None:
@@ -64,7 +64,7 @@ class UsageLog:
         self._calls: list[_BufferedCall] = []
         self._dropped = 0
         self.dropped_count = 0
-        """How many rows were dropped since the start; for metrics."""
+        """Number of rows dropped since the start; for metrics."""
         self._timer: asyncio.TimerHandle | None = None
         self._flushing: asyncio.Task[None] | None = None
         self._lock = asyncio.Lock()
@@ -72,19 +72,19 @@ class UsageLog:
         self._closed = False
 
     def count_request(self, key_id: str, now: int, address: str) -> None:
-        """Count one admitted request of the key."""
-        use = self._usage_by_key.get(key_id)
-        if use is None:
+        """Count one admitted request of a key."""
+        usage = self._usage_by_key.get(key_id)
+        if usage is None:
             self._usage_by_key[key_id] = _BufferedUsage(1, now, address)
         else:
-            use.calls += 1
-            use.used_at = now
-            use.used_ip = address
+            usage.calls += 1
+            usage.used_at = now
+            usage.used_ip = address
         if self._timer is None:
             self._schedule_flush()
 
     def log_request(self, row: tuple[str, int, int, str, str, int, float, str, str]) -> None:
-        """Keep one answered request: key id, workspace id, time (µs), method, route, status, ms, address, request id."""
+        """Buffer one answered request: key id, workspace id, time (µs), method, route, status, ms, address, request id."""
         if len(self._calls) < _MAX_BUFFERED_CALLS:
             self._calls.append(_BufferedCall._make(row))
         else:
@@ -94,79 +94,79 @@ class UsageLog:
             self._schedule_flush()
 
     async def flush(self) -> None:
-        """Write what is buffered; if the record store is down, keep it for the next time and say so in the log."""
+        """Write the buffer. If the record store is unavailable, keep the buffer for the next time and log a warning."""
         async with self._lock:
-            uses, self._usage_by_key = self._usage_by_key, {}
-            made, self._calls = self._calls, []
-            if not uses and not made:
+            usages, self._usage_by_key = self._usage_by_key, {}
+            calls, self._calls = self._calls, []
+            if not usages and not calls:
                 return
-            use_rows: list[dict[str, Value]] = [
-                {"key_id": key_id, "calls": use.calls, "used_at": use.used_at, "used_ip": use.used_ip}
-                for key_id, use in sorted(uses.items())
+            usage_rows: list[dict[str, Value]] = [
+                {"key_id": key_id, "calls": usage.calls, "used_at": usage.used_at, "used_ip": usage.used_ip}
+                for key_id, usage in sorted(usages.items())
             ]
-            call_rows: list[dict[str, Value]] = [row._asdict() for row in made]
-            sums = _sum_by_day(made)
+            call_rows: list[dict[str, Value]] = [row._asdict() for row in calls]
+            sums = _sum_by_day(calls)
             try:
-                await self._db.write(lambda tx: usage_store.add_usage(tx, use_rows, call_rows, sums))
+                await self._db.write(lambda tx: usage_store.add_usage(tx, usage_rows, call_rows, sums))
             except RookeryError as error:
-                self._restore_buffer(uses, made)
+                self._restore_buffer(usages, calls)
                 if self._closed:
-                    _log.error("usage.calls_lost", calls=len(made), reason=str(error))
+                    _log.error("usage.calls_lost", calls=len(calls), reason=str(error))
                 else:
-                    self._flush_warning.warn(reason=str(error), calls=len(made))
+                    self._flush_warning.warn(reason=str(error), calls=len(calls))
                 return
             if self._dropped:
                 _log.warning("usage.calls_dropped", calls=self._dropped)
                 self._dropped = 0
 
     async def list_call_page(
-        self, workspace_id: int, key_id: str, which: CallFilter, *, limit: int, offset: int
+        self, workspace_id: int, key_id: str, filters: CallFilter, *, limit: int, offset: int
     ) -> tuple[list[KeyCall], int]:
-        """Return the calls made with a key of the workspace, newest first, and how many there are."""
+        """Return a page of the calls of a key, newest first, and the total."""
         await self.flush()
-        return await self._db.read(lambda tx: usage_store.list_call_page(tx, workspace_id, key_id, which, limit=limit, offset=offset))
+        return await self._db.read(lambda tx: usage_store.list_call_page(tx, workspace_id, key_id, filters, limit=limit, offset=offset))
 
-    async def iter_calls(self, workspace_id: int, key_id: str, which: CallFilter) -> AsyncGenerator[KeyCall]:
-        """Yield the calls made with a key, newest first, in batches that cost the same however many went before."""
+    async def iter_calls(self, workspace_id: int, key_id: str, filters: CallFilter) -> AsyncGenerator[KeyCall]:
+        """Yield the calls of a key, newest first. Every batch costs the same, however far it is from the first."""
         await self.flush()
         offset = 0
-        while found := await self._db.read(_select_batch(workspace_id, key_id, which, offset)):
+        while found := await self._db.read(_select_batch(workspace_id, key_id, filters, offset)):
             for call in found:
                 yield call
             last = found[-1].at
             seen = sum(call.at == last for call in found)
-            # Calls of one moment may lie on both sides of the cut: ask for that moment again, past those that were seen.
+            # Calls with the same time may be on both sides of the batch's end: read that time again and skip the calls already returned.
             until = last + timedelta(microseconds=1)
-            offset = offset + seen if which.until == until else seen
-            which = replace(which, until=until)
+            offset = offset + seen if filters.until == until else seen
+            filters = replace(filters, until=until)
 
     async def list_sums(
-        self, workspace_id: int, kind: KeyKind, which: UsageFilter, by: frozenset[UsageField], *, limit: int
+        self, workspace_id: int, kind: KeyKind, filters: UsageFilter, by: frozenset[UsageField], *, limit: int
     ) -> list[UsageSum]:
         """
-        Return the calls of all keys of a kind, added up, in the order of day, key, method, route and status.
+        Return the totals of all keys of a kind, ordered by day, key, method, route and status.
 
         Args:
-            workspace_id: Whose keys.
-            kind: Which of them.
-            which: Of these, which days.
-            by: What to keep apart; empty: one sum of all.
-            limit: At most so many.
+            workspace_id: The owner of the keys.
+            kind: The kind of keys.
+            filters: The filter of keys and days.
+            by: Fields to group by; empty: one total.
+            limit: Maximum number of groups.
         """
         await self.flush()
-        return await self._db.read(lambda tx: usage_store.list_sums(tx, workspace_id, kind, which, by, limit=limit))
+        return await self._db.read(lambda tx: usage_store.list_sums(tx, workspace_id, kind, filters, by, limit=limit))
 
     async def get_address_stats(self) -> AddressStats:
-        """Return from how many addresses how many keys called: one for all suggests a proxy that we are not told of (D-28)."""
+        """Return the numbers of addresses and keys. A single address for all keys suggests a proxy missing in the settings (D-28)."""
         return await self._db.read(usage_store.get_address_stats)
 
     async def delete_old_calls(self) -> int:
-        """Delete the calls older than `RETENTION`; return how many."""
+        """Delete the calls older than `RETENTION`; return the number."""
         before = to_micros(self._clock() - RETENTION)
         return await self._db.write(lambda tx: usage_store.delete_old_calls(tx, before=before))
 
     async def close(self) -> None:
-        """Write what is left; what comes later is still counted, and written by whoever flushes."""
+        """Write the buffer and stop the timer. Later calls are still counted, but written only by an explicit flush."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -186,30 +186,30 @@ class UsageLog:
         self._timer = None
         self._flushing = asyncio.get_running_loop().create_task(self.flush())
 
-    def _restore_buffer(self, uses: dict[str, _BufferedUsage], made: list[_BufferedCall]) -> None:
-        for key_id, old in uses.items():
+    def _restore_buffer(self, usages: dict[str, _BufferedUsage], calls: list[_BufferedCall]) -> None:
+        for key_id, old in usages.items():
             new = self._usage_by_key.get(key_id)
             if new is None:
                 self._usage_by_key[key_id] = old
             else:
                 new.calls += old.calls
         room = max(0, _MAX_BUFFERED_CALLS - len(self._calls))
-        lost = max(0, len(made) - room)
+        lost = max(0, len(calls) - room)
         self._dropped += lost
         self.dropped_count += lost
-        self._calls = made[:room] + self._calls
+        self._calls = calls[:room] + self._calls
         if self._timer is None:
             self._schedule_flush()
 
 
-def _select_batch(workspace_id: int, key_id: str, which: CallFilter, offset: int) -> Callable[[Tx], list[KeyCall]]:
-    return lambda tx: usage_store.list_calls(tx, workspace_id, key_id, which, limit=_BATCH_SIZE, offset=offset)
+def _select_batch(workspace_id: int, key_id: str, filters: CallFilter, offset: int) -> Callable[[Tx], list[KeyCall]]:
+    return lambda tx: usage_store.list_calls(tx, workspace_id, key_id, filters, limit=_BATCH_SIZE, offset=offset)
 
 
-def _sum_by_day(made: list[_BufferedCall]) -> list[dict[str, Value]]:
-    """Return *made* added up by day, key, route and status, in one order for all processes, so that they cannot deadlock."""
+def _sum_by_day(rows: list[_BufferedCall]) -> list[dict[str, Value]]:
+    """Return the totals by day, key, route and status, sorted so that processes lock rows in one order and cannot deadlock."""
     sums: defaultdict[tuple[int, str, str, str, str, int], tuple[int, float]] = defaultdict(lambda: (0, 0.0))
-    for row in made:
+    for row in rows:
         name = (row.workspace_id, row.key_id, from_micros(row.at).date().isoformat(), row.method, row.route, row.status)
         calls, total_ms = sums[name]
         sums[name] = (calls + 1, total_ms + row.duration_ms)

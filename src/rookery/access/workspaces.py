@@ -1,4 +1,4 @@
-"""Workspaces: the tenants, each with a sandbox twin for its test keys once it has some (D-25)."""
+"""Workspaces, the tenants. A workspace with test keys has a sandbox for them (D-25)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from rookery.kernel.errors import NotFound, ValidationFailed
 from rookery.kernel.preconditions import ExpectedETags, require_match
 
 Purger = Callable[[Tx, int], int]
-"""Deletes all that one domain has of a tenant (a workspace, or a twin) in this transaction; returns how many rows."""
+"""Deletes one domain's data of a tenant (a workspace or a sandbox) in this transaction; returns the number of rows."""
 
 
 class Workspaces:
-    """All workspaces; for operators."""
+    """All workspaces, for operators."""
 
     def __init__(self, db: Database, audit: AuditLog, clock: Clock, *, purgers: Sequence[Purger] = ()) -> None:
         self._db = db
@@ -34,30 +34,32 @@ class Workspaces:
 
     async def create(self, name: str, *, by: Actor) -> Workspace:
         """
-        Make a workspace; the platform's audit chain tells of it, and the first entry of its own.
+        Create a workspace. Both the platform's audit chain and the workspace's own new chain record it.
 
         Raises:
-            ValidationFailed: The name is not 1 to 100 printable characters without a slash.
-            NameTaken: Another workspace has it.
+            ValidationFailed: The name is not 1 to 100 printable characters, or it has a slash.
+            NameTaken: Another workspace has this name.
         """
         name = _validate_name(name)
         now = self._clock()
 
         def work(tx: Tx) -> Workspace:
             require_acting_scope(tx, by, ALL_WORKSPACES_SCOPE, now)
-            made = insert_workspace(tx, name, now)
-            audit_workspace_change(tx, self._audit, by, None, made)
-            return made
+            created = insert_workspace(tx, name, now)
+            audit_workspace_change(tx, self._audit, by, None, created)
+            return created
 
         return await self._db.write(work)
 
     async def rename(self, workspace_id: int, name: str, *, by: Actor, expected: ExpectedETags = None) -> Workspace:
         """
-        Give a workspace another name.
+        Rename a workspace.
 
         Raises:
-            ValidationFailed: As for `create`. NameTaken: Another workspace has it.
-            NotFound: There is no such workspace. PreconditionFailed: It has another version than *expected*.
+            ValidationFailed: As for `create`.
+            NameTaken: Another workspace has this name.
+            NotFound: The workspace does not exist.
+            PreconditionFailed: The workspace has another version than *expected*.
         """
         name = _validate_name(name)
 
@@ -78,22 +80,22 @@ class Workspaces:
         return await self._db.write(work)
 
     async def list(self) -> list[Workspace]:
-        """Return all of them, oldest first, without the twins."""
+        """Return all workspaces without sandboxes, oldest first."""
         return await self._db.read(store.list_workspaces)
 
     async def get(self, workspace_id: int) -> Workspace:
-        """Return one, or raise NotFound."""
+        """Return a workspace, or raise NotFound."""
         return await self._db.read(lambda tx: require_workspace(tx, workspace_id, lock=False))
 
     async def delete(self, workspace_id: int, *, by: Actor, dry_run: bool = False, expected: ExpectedETags = None) -> WorkspaceDeletion:
         """
-        Delete a workspace, its twin and everything in them, in one transaction; from then on none of its keys opens anything.
+        Delete a workspace with its sandbox and all their data in one transaction. All its keys become invalid.
 
-        Its audit chain goes too; how that ended is kept in the platform's.
+        This includes its audit chain, whose last hash is recorded in the platform's chain.
 
         Raises:
-            NotFound: There is no such workspace; a twin goes with its parent only.
-            PreconditionFailed: It has another version than *expected*.
+            NotFound: The workspace does not exist, or is a sandbox, which is deleted only with its parent.
+            PreconditionFailed: The workspace has another version than *expected*.
         """
 
         def work(tx: Tx) -> WorkspaceDeletion:
@@ -101,17 +103,17 @@ class Workspaces:
             if not dry_run:
                 require_acting_scope(tx, by, ALL_WORKSPACES_SCOPE, self._clock())
             require_match("workspace", workspace.version, expected)
-            twin = store.find_sandbox(tx, workspace_id)
+            sandbox = store.find_sandbox(tx, workspace_id)
             counts = keys.count_keys(tx, workspace_id), usage.count_calls(tx, workspace_id)
-            rows = None if dry_run else self._purge(tx, workspace_id, twin)
+            rows = None if dry_run else self._purge(tx, workspace_id, sandbox)
             if not dry_run:
                 audit_workspace_change(tx, self._audit, by, workspace, None)
             return WorkspaceDeletion(workspace=workspace, key_count=counts[0], call_count=counts[1], row_count=rows)
 
         return await (self._db.read(work) if dry_run else self._db.write(work))
 
-    def _purge(self, tx: Tx, workspace_id: int, twin: int | None) -> int:
-        tenants = [workspace_id] if twin is None else [workspace_id, twin]
+    def _purge(self, tx: Tx, workspace_id: int, sandbox: int | None) -> int:
+        tenants = [workspace_id] if sandbox is None else [workspace_id, sandbox]
         rows = sum(purge(tx, tenant) for purge in self._purgers for tenant in tenants)
         usage.delete_calls(tx, workspace_id)
         keys.delete_keys(tx, workspace_id)
@@ -120,18 +122,18 @@ class Workspaces:
 
 
 def audit_workspace_change(tx: Tx, audit: AuditLog, by: Actor, before: Workspace | None, after: Workspace | None) -> None:
-    """Tell the audit log of a workspace made, renamed or deleted: the platform's chain, and its own while it has one."""
+    """Record that a workspace was created, renamed or deleted, in the platform's chain and, unless deleted, in its own."""
     workspace = after or before
     if workspace is None:
         return
     action = "created" if before is None else "deleted" if after is None else "renamed"
     subject = AuditSubject(kind="workspace", id=str(workspace.id), name=workspace.name)
-    was, now_is = ({"name": each.name} if each else None for each in (before, after))
+    old_fields, new_fields = ({"name": state.name} if state else None for state in (before, after))
     if after is None:
         end = audit.delete_chain(tx, workspace.id)
-        was = {"name": workspace.name, "audit_entries": end.seq, "audit_hash": end.hash}
+        old_fields = {"name": workspace.name, "audit_entries": end.seq, "audit_hash": end.hash}
     for chain in (PLATFORM_CHAIN, workspace.id) if after is not None else (PLATFORM_CHAIN,):
-        audit.record(tx, by, chain, f"workspace.{action}", subject, before=was, after=now_is)
+        audit.record(tx, by, chain, f"workspace.{action}", subject, before=old_fields, after=new_fields)
 
 
 def _validate_name(text: str) -> str:
@@ -152,7 +154,7 @@ def insert_workspace(tx: Tx, name: str, now: datetime) -> Workspace:
 
 
 def require_workspace(tx: Tx, workspace_id: int, *, lock: bool = True) -> Workspace:
-    """Return a workspace or raise NotFound; *lock*, in a write only, keeps it from being deleted while the transaction lasts."""
+    """Return a workspace, or raise NotFound; *lock* (in writes only) prevents its deletion until the transaction ends."""
     workspace = store.find_workspace(tx, workspace_id, lock=lock)
     if workspace is None:
         raise NotFound("workspace", str(workspace_id))
@@ -160,11 +162,11 @@ def require_workspace(tx: Tx, workspace_id: int, *, lock: bool = True) -> Worksp
 
 
 def get_or_create_sandbox(tx: Tx, workspace: Workspace, now: datetime) -> int:
-    """Return the id of the sandbox twin, made now if there was none. The workspace is locked, so there is only one maker."""
-    known = store.find_sandbox(tx, workspace.id)
-    if known is not None:
-        return known
-    made = store.add_workspace(tx, store.sandbox_name(workspace.name), parent_id=workspace.id, at=to_micros(now))
-    if made is None:
+    """Return the id of the sandbox; create it if missing. The caller must hold the workspace's lock, so there is no race."""
+    existing = store.find_sandbox(tx, workspace.id)
+    if existing is not None:
+        return existing
+    sandbox_id = store.add_workspace(tx, store.sandbox_name(workspace.name), parent_id=workspace.id, at=to_micros(now))
+    if sandbox_id is None:
         raise NameTaken("workspace", store.sandbox_name(workspace.name))
-    return made
+    return sandbox_id

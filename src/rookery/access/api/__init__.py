@@ -1,4 +1,4 @@
-"""The routes of access (D-27, D-29): keys of both kinds, workspaces, the audit log, and how a key stands."""
+"""The routes of access (D-27, D-29): keys of both kinds, workspaces, the audit log and the calling key."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rookery.kernel.http import Route
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessApi:
-    """All of access over HTTP."""
+    """The HTTP API of access."""
 
     guard: Guard
     api_keys: ApiKeys

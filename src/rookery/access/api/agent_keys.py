@@ -33,10 +33,10 @@ from rookery.kernel.http.conditional_requests import by_etag, expected, tagged, 
 
 @dataclass(frozen=True, slots=True)
 class AgentKeyRoutes(KeyRoutes):
-    """Reads a request, calls one verb, shapes the answer. Decides nothing."""
+    """The routes of agent keys. Handlers only parse the request, call `AgentKeys` and build the response."""
 
     def routes(self) -> list[Route]:
-        """Return the table, one line per endpoint."""
+        """Return the routes."""
         base, one, tags = "/agent-keys", "/agent-keys/{key_id}", ("Keys",)
         ips, permissions = f"{one}/ips", f"{one}/permissions"
         return [
@@ -71,10 +71,10 @@ class AgentKeyRoutes(KeyRoutes):
         """
         Create an agent key.
 
-        `key` is shown in this answer only. The caller must hold every permission and limit that it gives to the key.
+        `key` is returned only in this response. The caller must have every permission and limit that it gives to the key.
         """
         caller = get_caller(request)
-        answer = respond_with(KeyWithSecret, lambda made: self.new_key_response(caller, made))
+        answer = respond_with(KeyWithSecret, lambda created: self.new_key_response(caller, created))
         return answer(await self._keys.create(caller.public_workspace_id, body.to_model(), by=Actor.from_caller(caller)))
 
     @with_etag
@@ -132,7 +132,7 @@ class AgentKeyRoutes(KeyRoutes):
     @with_etag
     @by_etag
     async def put_permissions(self, request: Request, body: PermissionsBody, key_id: str) -> Response:
-        """Replace all permissions of a key. The caller must hold the old and the new ones."""
+        """Replace all permissions of a key. The caller must have the old and the new ones."""
         caller = get_caller(request)
         tags = expected(request)
         await self._keys.set_permissions(caller.public_workspace_id, key_id, body.permissions, by=Actor.from_caller(caller), expected=tags)
@@ -205,11 +205,13 @@ class AgentKeyRoutes(KeyRoutes):
 
 def _require_known_permissions(query: PermissionCheckQuery) -> None:
     """
-    Do nothing if every permission that the query asks for exists.
+    Raise an error unless every permission of the query exists.
 
     Raises:
-        ValidationFailed: One is unknown, so that the answer "no" would hide a misspelling.
+        ValidationFailed: A permission is unknown. Answering "no" would hide a typing error.
     """
-    asked = {"has": [] if query.has is None else [query.has], "any": query.any, "all": query.all}
-    if errors := {name: wrong for name, names in asked.items() if (wrong := parse_grants(names, allow_platform_scopes=True)[1])}:
+    names_by_check = {"has": [] if query.has is None else [query.has], "any": query.any, "all": query.all}
+    if errors := {
+        name: invalid for name, names in names_by_check.items() if (invalid := parse_grants(names, allow_platform_scopes=True)[1])
+    }:
         raise ValidationFailed(errors)

@@ -19,10 +19,10 @@ from rookery.kernel.http.conditional_requests import by_etag, expected, with_eta
 
 @dataclass(frozen=True, slots=True)
 class ApiKeyRoutes(KeyRoutes):
-    """Reads a request, calls one verb, shapes the answer. Decides nothing."""
+    """The routes of API keys. Handlers only parse the request, call `ApiKeys` and build the response."""
 
     def routes(self) -> list[Route]:
-        """Return the table, one line per endpoint."""
+        """Return the routes."""
         tags = ("Keys",)
         return [
             Route(method="POST", path="/api-keys", handler=self.post_key, required_scope=WRITE_SCOPE, status=201,
@@ -38,10 +38,10 @@ class ApiKeyRoutes(KeyRoutes):
         """
         Create an API key.
 
-        `plaintext_key` is shown in this answer only. The caller must hold every scope and limit that it gives to the key.
+        `plaintext_key` is returned only in this response. The caller must have every scope and limit that it gives to the key.
         """
         caller = get_caller(request)
-        answer = respond_with(KeyWithSecret, lambda made: self.new_key_response(caller, made))
+        answer = respond_with(KeyWithSecret, lambda created: self.new_key_response(caller, created))
         return answer(await self._keys.create(caller.public_workspace_id, body.to_model(caller.environment), by=Actor.from_caller(caller)))
 
     @with_etag

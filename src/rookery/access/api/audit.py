@@ -1,4 +1,4 @@
-"""`/audit` (D-29): who changed what, newest first."""
+"""`/audit` (D-29): the audit log, newest entry first."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from rookery.kernel.http.pagination import Page
 from rookery.kernel.schema import ResponseModel, Timestamp
 
 READ_SCOPE, ALL_CHAINS_SCOPE = "audit:read", "platform:audit"
-"""To read another workspace's chain, and the platform's."""
+"""The scopes of one's own chain, and of other workspaces' chains and the platform's."""
 
 
 class AuditActorResponse(ResponseModel):
-    """Who did it."""
+    """The actor of a change."""
 
     kind: str
     id: str | None
@@ -33,7 +33,7 @@ class AuditActorResponse(ResponseModel):
 
 
 class AuditSubjectResponse(ResponseModel):
-    """What it was done to."""
+    """The changed resource."""
 
     kind: str
     id: str
@@ -42,7 +42,7 @@ class AuditSubjectResponse(ResponseModel):
 
 
 class AuditEntryResponse(ResponseModel):
-    """One change; *hash* is over this entry and *previous*, the hash of the one before it."""
+    """One change; *hash* covers this entry and *previous*, the hash of the entry before it."""
 
     workspace_id: int
     seq: int
@@ -58,12 +58,12 @@ class AuditEntryResponse(ResponseModel):
 
 @dataclass(frozen=True, slots=True)
 class AuditRoutes:
-    """Reads a request, calls one verb, shapes the answer."""
+    """The route of the audit log."""
 
     audit: AuditLog
 
     def routes(self) -> list[Route]:
-        """Return the one route."""
+        """Return the routes."""
         return [
             Route(
                 method="GET",
@@ -84,9 +84,9 @@ class AuditRoutes:
         Entries of other workspaces and of the platform need the scope `platform:audit`.
         """
         caller = get_caller(request)
-        wanted = caller.public_workspace_id if query.workspace_id is None else query.workspace_id
-        if wanted != caller.public_workspace_id:
+        workspace_id = caller.public_workspace_id if query.workspace_id is None else query.workspace_id
+        if workspace_id != caller.public_workspace_id:
             caller.require_scope(ALL_CHAINS_SCOPE)
-        which = query.to_filter(visible_environment(caller))
-        found, total = await self.audit.list_page(wanted, which, limit=query.per_page, offset=query.offset)
+        filters = query.to_filter(visible_environment(caller))
+        found, total = await self.audit.list_page(workspace_id, filters, limit=query.per_page, offset=query.offset)
         return page_response(request, [entry_to_json(each) for each in found], query=query, total=total)

@@ -1,4 +1,4 @@
-"""How the key that asks stands: who it is, and how much of its rate limit it has used (D-27)."""
+"""Information about the calling key: its fields and its rate limit (D-27)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rookery.kernel.http import Route, json_response
 
 @dataclass(frozen=True, slots=True)
 class CurrentKeyRoutes:
-    """Reads a request, asks the guard or a keyring, shapes the answer."""
+    """The routes of the calling key."""
 
     guard: Guard
     api_keys: ApiKeys
@@ -47,7 +47,7 @@ class CurrentKeyRoutes:
         return [self.rate_limit_route(), who]
 
     def rate_limit_route(self) -> Route:
-        """Return the route that is under both prefixes."""
+        """Return the route that exists under both prefixes."""
         return Route(
             method="GET",
             path="/rate-limit",
@@ -62,18 +62,18 @@ class CurrentKeyRoutes:
 
     async def get_rate_limit(self, request: Request) -> Response:
         """Return the limit of the key that sends the request, how much of it is used, and when the window ends."""
-        standing = await self.guard.get_rate_limit_status(get_caller(request))
-        if standing is None:
+        status = await self.guard.get_rate_limit_status(get_caller(request))
+        if status is None:
             raise Unauthorised
         return json_response(
             RateLimitResponse(
-                limit=standing.limit,
-                remaining=standing.remaining,
-                reset_in_seconds=standing.reset_in_s,
-                reset=standing.reset,
-                used=min(standing.used, standing.limit),
-                window_seconds=standing.rate_limit.window_us // SECOND_US,
-                local=standing.is_local,
+                limit=status.limit,
+                remaining=status.remaining,
+                reset_in_seconds=status.reset_in_s,
+                reset=status.reset,
+                used=min(status.used, status.limit),
+                window_seconds=status.rate_limit.window_us // SECOND_US,
+                local=status.is_local,
             )
         )
 
@@ -84,7 +84,7 @@ class CurrentKeyRoutes:
         try:
             found = await keyring.get(caller.public_workspace_id, caller.key_id)
             workspace = await self.workspaces.get(caller.public_workspace_id)
-        except NotFound as error:  # deleted since the guard let it in
+        except NotFound as error:  # The key was deleted after the guard admitted the request.
             raise Unauthorised from error
         fields = serializers.serialize_key(found, self.clock(), with_addresses=caller.has_scope(ADDRESSES_SCOPE))
         return json_response({"kind": caller.key_kind, "workspace_name": workspace.name, **fields})

@@ -1,18 +1,18 @@
-"""What both kinds of key can be asked over HTTP alike."""
+"""The routes that both kinds of key share, and CSV responses."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import Query
 from pydantic import BaseModel, Field
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from rookery.access import serializers
-from rookery.access.api import csv_responses
-from rookery.access.csv_export import call_columns, usage_columns
+from rookery.access.csv_export import call_columns, csv_header, csv_lines, usage_columns
 from rookery.access.errors import DelegationDenied, KeyInGrace
 from rookery.access.guard import get_caller
 from rookery.access.keyring import Keyring
@@ -30,30 +30,32 @@ from rookery.kernel.schema import ResponseModel, Timestamp
 READ_SCOPE, WRITE_SCOPE, DELETE_SCOPE = "keys:read", "keys:write", "keys:delete"
 
 _MAX_SUMS = 10_000
+_CSV_ROWS_PER_CHUNK = 2_000
+_CSV_MEDIA_TYPE = "text/csv; charset=utf-8"
 
 
 class CallResponse(ResponseModel):
-    """One call that was made with a key."""
+    """One call of a key."""
 
     at: Timestamp
     method: str
     route: str
     status: int
     duration_ms: float
-    address: Annotated[str | None, Field(description="Needs audit:read; left out without it.")] = None
+    address: Annotated[str | None, Field(description="Needs audit:read; omitted without it.")] = None
     request_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRoutes:
-    """Reads a request, calls one verb, shapes the answer. Decides nothing."""
+    """The shared routes. Handlers only parse the request, call the keyring and build the response."""
 
     keyring: Keyring
     usage: UsageLog
     clock: Clock
 
     def shared_routes(self, base: str, title: str, response_model: type[BaseModel], created_model: type[BaseModel]) -> list[Route]:
-        """Return the routes under *base* that both kinds have; *title* is what people call such a key."""
+        """Return the routes under *base* that both kinds have; *title* is the kind's name in summaries."""
         one = f"{base}/{{key_id}}"
         noun = title.lower().replace(" ", "_")
         secret = "plaintext_key" if self.keyring.kind == "api" else "key"
@@ -75,7 +77,7 @@ class KeyRoutes:
             Route(method="POST", path=f"{one}/resume", handler=self.post_resume, required_scope=WRITE_SCOPE, response_model=response_model,
                   operation_id=f"resume_{noun}", summary=f"Resume a suspended {title}", tags=tags),
             Route(method="GET", path=f"{one}/usage", handler=self.get_calls, required_scope=READ_SCOPE, response_model=Page[CallResponse],
-                  operation_id=f"list_{noun}_calls", summary=f"List the calls made with an {title}, newest first", tags=tags),
+                  operation_id=f"list_{noun}_calls", summary=f"List the calls created with an {title}, newest first", tags=tags),
         ]  # fmt: skip
 
     async def get_keys(self, request: Request, query: Annotated[KeysQuery, Query()]) -> Response:
@@ -111,7 +113,7 @@ class KeyRoutes:
     async def post_rotate(self, request: Request, body: RotateBody, key_id: str) -> Response:
         """Create a successor with the same settings. Both keys work until the grace period ends, then the old one is deleted."""
         caller = get_caller(request)
-        answer = respond_with(KeyWithSecret, lambda made: self.new_key_response(caller, made))
+        answer = respond_with(KeyWithSecret, lambda created: self.new_key_response(caller, created))
         grace, tags = body.grace_period_hours, expected(request)
         rotated = await self.keyring.rotate(
             caller.public_workspace_id, key_id, grace_hours=grace, by=Actor.from_caller(caller), expected=tags
@@ -141,13 +143,13 @@ class KeyRoutes:
     async def get_usage_sums(self, request: Request, query: Annotated[UsageSumsQuery, Query()]) -> Response:
         """Return the number of calls by day, status and route. Calls of deleted keys are included."""
         caller, by = get_caller(request), frozenset[UsageField](query.by)
-        which = query.to_filter(visible_environment(caller))
-        found = await self.usage.list_sums(caller.public_workspace_id, self.keyring.kind, which, by, limit=_MAX_SUMS + 1)
+        filters = query.to_filter(visible_environment(caller))
+        found = await self.usage.list_sums(caller.public_workspace_id, self.keyring.kind, filters, by, limit=_MAX_SUMS + 1)
         if len(found) > _MAX_SUMS:
-            raise ValidationFailed({"by": [f"gives more than {_MAX_SUMS:,} sums; ask for fewer fields, or fewer days"]})
+            raise ValidationFailed({"by": [f"gives more than {_MAX_SUMS:,} totals; group by fewer fields, or select fewer days"]})
         rows = [serializers.serialize_usage_sum(each, by) for each in found]
         if query.format == "csv":
-            return csv_responses.csv_response(rows, usage_columns(by), file_name=f"{self.keyring.kind}-keys-usage.csv")
+            return _csv_response(rows, usage_columns(by), file_name=f"{self.keyring.kind}-keys-usage.csv")
         return json_response(
             {
                 "since": query.since and query.since.isoformat(),
@@ -161,31 +163,56 @@ class KeyRoutes:
     @document_route(media_types=("text/csv",), response_headers=("Content-Disposition",))
     async def get_calls(self, request: Request, key_id: str, query: Annotated[KeyCallsQuery, Query()]) -> Response:
         """List the calls of a key, newest first. Calls of a deleted key appear in the totals only."""
-        caller, which = get_caller(request), query.to_filter()
+        caller, filters = get_caller(request), query.to_filter()
         workspace_id, with_addresses = caller.public_workspace_id, caller.has_scope(ADDRESSES_SCOPE)
         await self.keyring.get(workspace_id, key_id, environment=visible_environment(caller))
         if query.format == "csv":
-            made = self.usage.iter_calls(workspace_id, key_id, which)
-            rows = (serializers.serialize_call(each, with_addresses=with_addresses) async for each in made)
-            return csv_responses.stream_csv_response(rows, call_columns(with_addresses=with_addresses), file_name=f"{key_id}-calls.csv")
-        found, total = await self.usage.list_call_page(workspace_id, key_id, which, limit=query.per_page, offset=query.offset)
+            calls = self.usage.iter_calls(workspace_id, key_id, filters)
+            rows = (serializers.serialize_call(call, with_addresses=with_addresses) async for call in calls)
+            return _stream_csv_response(rows, call_columns(with_addresses=with_addresses), file_name=f"{key_id}-calls.csv")
+        found, total = await self.usage.list_call_page(workspace_id, key_id, filters, limit=query.per_page, offset=query.offset)
         items = [serializers.serialize_call(each, with_addresses=with_addresses) for each in found]
         return page_response(request, items, query=query, total=total)
 
     async def key_response(self, caller: Caller, key_id: str) -> Response:
-        """Return a key as the caller may see it."""
+        """Return the response with a key, without addresses if the caller may not see them."""
         found = await self.keyring.get(caller.public_workspace_id, key_id, environment=visible_environment(caller))
         return tagged(serializers.serialize_key(found, self.clock(), with_addresses=caller.has_scope(ADDRESSES_SCOPE)), found.version)
 
-    def new_key_response(self, caller: Caller, made: KeyWithSecret) -> Response:
-        """Return a key just made, with its secret."""
+    def new_key_response(self, caller: Caller, created: KeyWithSecret) -> Response:
+        """Return the response with a new key and its secret."""
         return tagged(
-            serializers.serialize_key_with_secret(made, self.clock(), with_addresses=caller.has_scope(ADDRESSES_SCOPE)),
-            made.version,
+            serializers.serialize_key_with_secret(created, self.clock(), with_addresses=caller.has_scope(ADDRESSES_SCOPE)),
+            created.version,
             status=201,
         )
 
 
 def visible_environment(caller: Caller) -> Environment | None:
-    """Return of which environment the caller sees keys: a test key test keys alone, a live key all (D-25)."""
+    """Return the environment whose keys the caller can see: test for a test key, None (all) for a live key (D-25)."""
     return TEST if caller.environment == TEST else None
+
+
+def _csv_response(rows: Iterable[Mapping[str, object]], columns: Sequence[str], *, file_name: str) -> Response:
+    """Return a CSV file for download."""
+    return Response(csv_header(columns) + csv_lines(rows, columns), headers=_csv_headers(file_name), media_type=_CSV_MEDIA_TYPE)
+
+
+def _stream_csv_response(rows: AsyncIterable[Mapping[str, object]], columns: Sequence[str], *, file_name: str) -> Response:
+    """Return a CSV file for download, written while its rows are read, so that memory stays bounded."""
+
+    async def chunks() -> AsyncGenerator[str]:
+        yield csv_header(columns)
+        buffered: list[Mapping[str, object]] = []
+        async for row in rows:
+            buffered.append(row)
+            if len(buffered) >= _CSV_ROWS_PER_CHUNK:
+                yield csv_lines(buffered, columns)
+                buffered = []
+        yield csv_lines(buffered, columns)
+
+    return StreamingResponse(chunks(), headers=_csv_headers(file_name), media_type=_CSV_MEDIA_TYPE)
+
+
+def _csv_headers(file_name: str) -> dict[str, str]:
+    return {"Content-Disposition": f'attachment; filename="{file_name}"'}

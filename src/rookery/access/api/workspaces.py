@@ -1,4 +1,4 @@
-"""`/workspaces` (D-29): the key's own; with platform:workspaces all of them, to be made, renamed and deleted."""
+"""`/workspaces` (D-29): the key's own workspace, or all workspaces with the scope platform:workspaces."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _MAX_WORKSPACE_ID = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceRoutes:
-    """Reads a request, calls one verb, shapes the answer. Decides nothing but whose workspaces there are for a caller."""
+    """The routes of workspaces. Besides parsing and responding, they decide which workspaces a caller can see."""
 
     workspaces: Workspaces
     api_keys: ApiKeys
     clock: Clock
 
     def routes(self) -> list[Route]:
-        """Return the table, one line per endpoint."""
+        """Return the routes."""
         base, one, tags = "/workspaces", "/workspaces/{workspace_id}", ("Workspaces",)
         return [
             Route(method="GET", path=base, handler=self.get_workspaces, required_scope=None, response_model=Page[WorkspaceResponse],
@@ -78,17 +78,17 @@ class WorkspaceRoutes:
     async def post_workspace(self, request: Request, body: NewWorkspaceBody) -> Response:
         """Create a workspace, a tenant with its own keys, memories, plans and servers."""
         caller = _require_live_key(get_caller(request))
-        answer = respond_with(Workspace, lambda made: tagged(serializers.serialize_workspace(made), made.version, status=201))
+        answer = respond_with(Workspace, lambda created: tagged(serializers.serialize_workspace(created), created.version, status=201))
         return answer(await self.workspaces.create(body.name, by=Actor.from_caller(caller)))
 
     @with_etag
     async def get_workspace(self, request: Request, workspace_id: str) -> Response:
         """Return a workspace. Other workspaces than the key's own need the scope `platform:workspaces`."""
         caller = get_caller(request)
-        wanted = _parse_workspace_id(workspace_id)
-        if wanted != caller.public_workspace_id and not caller.has_scope(ALL_WORKSPACES_SCOPE):
+        number = _parse_workspace_id(workspace_id)
+        if number != caller.public_workspace_id and not caller.has_scope(ALL_WORKSPACES_SCOPE):
             raise NotFound("workspace", workspace_id[:64])
-        found = await self.workspaces.get(wanted)
+        found = await self.workspaces.get(number)
         return tagged(serializers.serialize_workspace(found), found.version)
 
     @with_etag
@@ -107,8 +107,8 @@ class WorkspaceRoutes:
         """Delete a workspace with its memories, plans, servers and keys. This cannot be undone."""
         caller = _require_live_key(get_caller(request))
         number, tags = _parse_workspace_id(workspace_id), expected(request)
-        gone = await self.workspaces.delete(number, by=Actor.from_caller(caller), dry_run=query.dry_run, expected=tags)
-        return json_response(serializers.serialize_deletion(gone))
+        deletion = await self.workspaces.delete(number, by=Actor.from_caller(caller), dry_run=query.dry_run, expected=tags)
+        return json_response(serializers.serialize_deletion(deletion))
 
     @with_etag
     @document_route(errors=(DelegationDenied,))
@@ -116,14 +116,14 @@ class WorkspaceRoutes:
         """
         Create an API key in another workspace than the caller's, for example its first one.
 
-        `plaintext_key` is shown in this answer only.
+        `plaintext_key` is returned only in this response.
         """
         caller = _require_live_key(get_caller(request))
         with_addresses = caller.has_scope(ADDRESSES_SCOPE)
         answer = respond_with(
             KeyWithSecret,
-            lambda made: tagged(
-                serializers.serialize_key_with_secret(made, self.clock(), with_addresses=with_addresses), made.version, status=201
+            lambda created: tagged(
+                serializers.serialize_key_with_secret(created, self.clock(), with_addresses=with_addresses), created.version, status=201
             ),
         )
         return answer(
@@ -132,14 +132,14 @@ class WorkspaceRoutes:
 
 
 def _require_live_key(caller: Caller) -> Caller:
-    """Return the caller, who is no test key: those touch nothing outside their sandbox (D-25)."""
+    """Return the caller, or raise an error for a test key, which may change nothing outside its sandbox (D-25)."""
     if caller.environment == TEST:
-        raise DelegationDenied("environment", "A test key acts in its sandbox alone; workspaces are changed with a live key.")
+        raise DelegationDenied("environment", "A test key acts only in its sandbox. Use a live key to change workspaces.")
     return caller
 
 
 def _parse_workspace_id(text: str) -> int:
-    """Return a workspace's number; what is none names no workspace."""
+    """Return the number of a workspace. Raise NotFound if *text* is not a valid number."""
     if not (text.isascii() and text.isdigit()) or len(text) > 19 or int(text) > _MAX_WORKSPACE_ID:
         raise NotFound("workspace", text[:64])
     return int(text)

@@ -1,1 +1,1 @@
-"""The tables of access and their queries: the only SQL of this domain."""
+"""The tables of access and their queries. No other module of this domain contains SQL."""

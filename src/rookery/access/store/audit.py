@@ -1,4 +1,4 @@
-"""The audit log: entries that are only ever added, a chain of them for each workspace, and where each chain ends."""
+"""The audit log: an append-only chain of entries for each workspace, and the end of each chain."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ chain_end_rows = Table(
     Column("seq", BigInteger, nullable=False),
     Column("hash", Text, nullable=False),
 )
-"""The last entry of each chain: locked by who adds one, and by which a chain that was cut short is told."""
+"""The last entry of each chain. Writers lock its row, and it reveals a truncated chain."""
 
 _INSERT_END = upsert(chain_end_rows, index_elements=["workspace_id"])
 _SELECT_END = select(chain_end_rows).where(chain_end_rows.c.workspace_id == bindparam("workspace_id"))
@@ -105,19 +105,19 @@ _TIME_BOUNDS_US = (0, 2**62)
 
 
 def lock_end(tx: Tx, workspace_id: int, *, genesis: str) -> ChainEnd:
-    """Return where the workspace's chain ends, begun with *genesis* if there was none; nobody else adds before this transaction ends."""
+    """Return the end of the workspace's chain, locked until the transaction ends. Create it with *genesis* if missing."""
     row = tx.fetch_one(_SELECT_END_LOCKED, {"workspace_id": workspace_id})
     if row is None:
         tx.execute(_INSERT_END, {"workspace_id": workspace_id, "seq": 0, "hash": genesis})
         row = tx.fetch_one(_SELECT_END_LOCKED, {"workspace_id": workspace_id})
     if row is None:
-        msg = "the chain that was just begun is not there"
+        msg = "the row of a new audit chain is missing"
         raise AssertionError(msg)
     return _chain_end_from_row(row)
 
 
 def add_entry(tx: Tx, entry: AuditEntry) -> None:
-    """Add *entry* at the end of its chain, which this transaction has locked."""
+    """Append *entry* to its chain, which this transaction must have locked."""
     tx.execute(
         _ADD,
         {
@@ -144,12 +144,12 @@ def add_entry(tx: Tx, entry: AuditEntry) -> None:
 
 
 def list_chain_ends(tx: Tx) -> list[ChainEnd]:
-    """Return where each chain ends, of all workspaces."""
+    """Return the end of each chain of all workspaces."""
     return [_chain_end_from_row(row) for row in tx.fetch_all(_SELECT_ENDS)]
 
 
 def list_last_entries(tx: Tx) -> list[tuple[ChainEnd, AuditEntry | None]]:
-    """Return where each chain ends, with the entry that is there; None: none is, or it was altered."""
+    """Return the end of each chain with its last entry; None if that is missing or invalid."""
     found = list[tuple[ChainEnd, AuditEntry | None]]()
     for row in tx.fetch_all(_SELECT_LAST_ENTRIES):
         end = ChainEnd(workspace_id=row.integer("of_workspace"), seq=row.integer("end_seq"), hash=row.text("end_hash"))
@@ -158,13 +158,13 @@ def list_last_entries(tx: Tx) -> list[tuple[ChainEnd, AuditEntry | None]]:
 
 
 def find_end(tx: Tx, workspace_id: int) -> ChainEnd | None:
-    """Return where the workspace's chain ends, if it has one."""
+    """Return the end of the workspace's chain, if it has one."""
     row = tx.fetch_one(_SELECT_END, {"workspace_id": workspace_id})
     return None if row is None else _chain_end_from_row(row)
 
 
 def list_entries_from(tx: Tx, workspace_id: int, *, after_seq: int, limit: int) -> list[AuditEntry | None]:
-    """Return the entries after that number, oldest first; None for a row that no entry of ours can have been."""
+    """Return the entries after *after_seq*, oldest first; None for an invalid row."""
     return [
         _try_entry_from_row(row)
         for row in tx.fetch_all(_SELECT_FROM, {"workspace_id": workspace_id, "after_seq": after_seq, "limit": limit})
@@ -172,7 +172,7 @@ def list_entries_from(tx: Tx, workspace_id: int, *, after_seq: int, limit: int) 
 
 
 def list_entry_page(tx: Tx, workspace_id: int, filters: AuditFilter, *, limit: int, offset: int) -> tuple[list[AuditEntry], int]:
-    """Return entries of the workspace's chain, newest first, and how many there are in all."""
+    """Return a page of the workspace's chain, newest first, and the total."""
     params: dict[str, Value] = {
         "workspace_id": workspace_id,
         "environment": filters.environment or "",
@@ -188,7 +188,7 @@ def list_entry_page(tx: Tx, workspace_id: int, filters: AuditFilter, *, limit: i
 
 
 def delete_chain(tx: Tx, workspace_id: int) -> None:
-    """Delete the workspace's chain, with the workspace."""
+    """Delete the chain of a workspace that is being deleted."""
     tx.execute(_DELETE, {"workspace_id": workspace_id})
     tx.execute(_DELETE_END, {"workspace_id": workspace_id})
 
@@ -200,7 +200,7 @@ def _chain_end_from_row(row: Row) -> ChainEnd:
 def _try_entry_from_row(row: Row) -> AuditEntry | None:
     try:
         return _entry_from_row(row)
-    except (TypeError, ValueError, OverflowError):  # another type in the column, a time past all years, no JSON: SQLite holds anything
+    except (TypeError, ValueError, OverflowError):  # A wrong type, a time out of range or invalid JSON: SQLite stores any value.
         return None
 
 
@@ -233,6 +233,6 @@ def _encode_json(value: Mapping[str, object] | None) -> str | None:
 def _decode_json(text: str | None) -> Mapping[str, object] | None:
     value: object = None if text is None else orjson.loads(text)
     if value is not None and not isinstance(value, dict):
-        msg = "an entry's fields are no JSON object"
+        msg = "the fields of an entry are not a JSON object"
         raise TypeError(msg)
     return cast("dict[str, object] | None", value)

@@ -1,4 +1,4 @@
-"""Keys of both kinds: one table, because the guard reads both alike. A key past its grace is in no answer but the guard's."""
+"""Keys of both kinds in one table, since the guard reads both alike. Only the guard sees keys past their grace period."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db import Row, Tx, Value, metadata, upsert
 
 MAX_CANDIDATES = 4
-"""So many keys with one lookup are tried at most: each costs a run of bcrypt."""
+"""Maximum keys with the same lookup that are verified. Each costs one bcrypt run."""
 
 keys = Table(
     "access_keys",
@@ -64,12 +64,12 @@ former_keys = Table(
     Column("name", Text, nullable=False),
     Column("deleted_at", BigInteger, nullable=False),
 )
-"""What deleted keys were called: their calls and sums are still shown."""
+"""The names of deleted keys, whose calls and totals are still listed."""
 Index("ix_access_former_keys_workspace_id", former_keys.c.workspace_id)
 
-# `lookup` is the SHA-256 of an agent key, or the first 8 random characters of an API key, whose bcrypt hash is `key_hash`.
-# `expiry_due` is the expiry that is still to be announced (D-80); None once it is.
-# What use changes is left out of the settings: the guard compares whole rows, and these would differ at each request.
+# `lookup` is the SHA-256 of an agent key, or the first 8 random characters of an API key. `key_hash` is an API key's bcrypt hash.
+# `expiry_due` is the expiry whose event is still to be sent (D-80), else null.
+# The usage columns are not part of the settings: the guard compares whole rows, and these columns change with each request.
 _USAGE_COLUMNS = ("call_count", "last_used_at", "last_used_ip", "expiry_due")
 _SETTINGS = tuple(column for column in keys.c if column.name not in _USAGE_COLUMNS)
 _IMMUTABLE_COLUMNS = ("id", "kind", "workspace_id", "created_at", *_USAGE_COLUMNS)
@@ -94,7 +94,7 @@ _STATUS = case(
     (keys.c.expires_at <= bindparam("at"), KeyStatus.EXPIRED.value),
     else_=KeyStatus.ACTIVE.value,
 )
-"""As `Key.status` has it."""
+"""The same rule as `Key.status`."""
 _IN_STATUS = (bindparam("status", type_=Text()) == "") | (bindparam("status", type_=Text()) == _STATUS)
 _PAGE = select(keys).where(*_IN_WORKSPACE, _IN_STATUS).order_by(keys.c.id.desc()).limit(bindparam("limit")).offset(bindparam("offset"))
 _COUNT = select(func.count().label("n")).select_from(keys).where(*_IN_WORKSPACE, _IN_STATUS)
@@ -143,23 +143,23 @@ _PAST_GRACE = select(keys).where(keys.c.delete_after <= bindparam("at"), keys.c.
 _PAST_GRACE_LOCKED = _PAST_GRACE.with_for_update()
 _EXPIRED_UNANNOUNCED = select(keys).where(keys.c.expiry_due <= bindparam("at"), keys.c.kind == bindparam("kind")).order_by(keys.c.id)
 _EXPIRED_UNANNOUNCED_LOCKED = _EXPIRED_UNANNOUNCED.with_for_update()
-_MARK_ANNOUNCED = update(keys).where(keys.c.id == bindparam("told_id")).values(expiry_due=None)
+_MARK_ANNOUNCED = update(keys).where(keys.c.id == bindparam("of_id")).values(expiry_due=None)
 _COUNT_KEYS = select(func.count().label("n")).select_from(keys).where(keys.c.workspace_id == bindparam("workspace_id"))
 _DELETE_KEYS = delete(keys).where(keys.c.workspace_id == bindparam("workspace_id"))
 
 
 def find_row_by_id(tx: Tx, key_id: str) -> Row | None:
-    """Return the settings of a key, whoever's: for the guard alone, which has yet to learn whose it is."""
+    """Return the settings of a key of any workspace; only for the guard."""
     return tx.fetch_one(_BY_ID, {"id": key_id})
 
 
 def find_row_by_id_share_locked(tx: Tx, key_id: str) -> Row | None:
-    """Return the settings of a key, whoever's, which nobody changes before this transaction ends; others may read it so too."""
+    """Return the settings of a key of any workspace, with a shared lock until the transaction ends."""
     return tx.fetch_one(_BY_ID_SHARE_LOCKED, {"id": key_id})
 
 
 def list_rows_by_lookup(tx: Tx, kind: KeyKind, lookup: str) -> list[Row]:
-    """Return the settings of the keys that a token with *lookup* may be, whoever's: for the guard alone."""
+    """Return the settings of the keys with *lookup* in any workspace; only for the guard."""
     return tx.fetch_all(_BY_LOOKUP, {"lookup": lookup, "kind": kind})
 
 
@@ -171,7 +171,7 @@ def add_key(tx: Tx, key: Key, *, lookup: str, key_hash: str | None) -> None:
 
 
 def find_key(tx: Tx, kind: KeyKind, workspace_id: int, key_id: str, *, at: int, lock: bool = False) -> KeyWithUsage | None:
-    """Return a key of the workspace; *lock* keeps others from changing it before this transaction ends."""
+    """Return a key of the workspace; *lock* locks it until the transaction ends."""
     row = tx.fetch_one(_SELECT_ONE_LOCKED if lock else _SELECT_ONE, {"id": key_id, "kind": kind, "workspace_id": workspace_id, "at": at})
     return None if row is None else key_with_usage_from_row(row)
 
@@ -187,46 +187,46 @@ def list_key_page(
     offset: int,
     status: KeyStatus | None = None,
 ) -> tuple[list[KeyWithUsage], int]:
-    """Return the workspace's keys, newest first, and the number of all; *environment* and *status* None: of any."""
-    which: dict[str, Value] = {
+    """Return a page of the workspace's keys, newest first, and the total; *environment* and *status* None: no filter."""
+    params: dict[str, Value] = {
         "kind": kind,
         "workspace_id": workspace_id,
         "at": at,
         "environment": environment or "",
         "status": status.value if status else "",
     }
-    rows = tx.fetch_all(_PAGE, {**which, "limit": limit, "offset": offset})
-    return [key_with_usage_from_row(row) for row in rows], _count_from_row(tx.fetch_one(_COUNT, which))
+    rows = tx.fetch_all(_PAGE, {**params, "limit": limit, "offset": offset})
+    return [key_with_usage_from_row(row) for row in rows], _count_from_row(tx.fetch_one(_COUNT, params))
 
 
 def list_keys_before(
     tx: Tx, kind: KeyKind, workspace_id: int, *, at: int, environment: Environment | None, before: str, limit: int
 ) -> list[KeyWithUsage]:
-    """Return the workspace's keys that are older than the one with the id *before*, newest first."""
-    which: dict[str, Value] = {"kind": kind, "workspace_id": workspace_id, "at": at, "environment": environment or ""}
-    return [key_with_usage_from_row(row) for row in tx.fetch_all(_BEFORE, {**which, "before": before, "limit": limit})]
+    """Return the workspace's keys older than the key with the id *before*, newest first."""
+    params: dict[str, Value] = {"kind": kind, "workspace_id": workspace_id, "at": at, "environment": environment or ""}
+    return [key_with_usage_from_row(row) for row in tx.fetch_all(_BEFORE, {**params, "before": before, "limit": limit})]
 
 
 def list_expiring(tx: Tx, kind: KeyKind, *, at: int, expires_by: int, limit: int) -> list[KeyWithUsage]:
-    """Return active keys of all workspaces that expire until *expires_by*, the first to expire first."""
+    """Return active keys of all workspaces that expire by *expires_by*, the first to expire first."""
     return [
         key_with_usage_from_row(row) for row in tx.fetch_all(_EXPIRING, {"kind": kind, "at": at, "expires_by": expires_by, "limit": limit})
     ]
 
 
 def list_unused(tx: Tx, kind: KeyKind, grant: str, *, at: int, unused_since: int, limit: int) -> list[KeyWithUsage]:
-    """Return active keys of all workspaces that have *grant* and were not used after *unused_since*, nor made."""
+    """Return active keys of all workspaces with *grant* that were neither used nor created after *unused_since*."""
     params: dict[str, Value] = {"kind": kind, "at": at, "grant": f'%"{grant}"%', "idle_since": unused_since, "limit": limit}
     return [key_with_usage_from_row(row) for row in tx.fetch_all(_UNUSED, params)]
 
 
 def update_key(tx: Tx, key: Key) -> None:
-    """Store the settings of *key* over those of the key with its id in its workspace; secret, kind and birth stay."""
+    """Store the settings of *key*. Its secret, kind, workspace and creation time do not change."""
     tx.execute(_CHANGE, {**_key_to_row(key), "at_id": key.id, "at_workspace": key.workspace_id})
 
 
 def delete_key(tx: Tx, key: Key, *, at: int) -> bool:
-    """Delete a key of its workspace and remember what it was called; tell whether it was still there."""
+    """Delete a key and store its name as a former key; return False if it was already deleted."""
     if not tx.execute(_DELETE, {"id": key.id, "kind": key.kind, "workspace_id": key.workspace_id}):
         return False
     tx.execute(
@@ -244,12 +244,12 @@ def delete_key(tx: Tx, key: Key, *, at: int) -> bool:
 
 
 def list_agent_ids(tx: Tx, workspace_id: int) -> set[str]:
-    """Return the names under which agent keys of the workspace speak."""
+    """Return the agent_ids of the workspace's agent keys."""
     return {name for row in tx.fetch_all(_AGENT_IDS, {"workspace_id": workspace_id}) if (name := row.maybe_text("agent_id"))}
 
 
 def list_prunable(tx: Tx, kind: KeyKind, *, at: int, expired_at: int, workspace_id: int | None, lock: bool) -> list[KeyWithUsage]:
-    """Return the keys (of one workspace, or all) past their grace by *at* or expired by *expired_at*; *lock*: for good, till the commit."""
+    """Return the keys of one or all workspaces past their grace at *at* or expired at *expired_at*; *lock* locks them."""
     params: dict[str, Value] = {
         "kind": kind,
         "at": at,
@@ -261,42 +261,42 @@ def list_prunable(tx: Tx, kind: KeyKind, *, at: int, expired_at: int, workspace_
 
 
 def list_past_grace(tx: Tx, kind: KeyKind, *, at: int, lock: bool) -> list[KeyWithUsage]:
-    """Return the keys whose grace period is over, of all workspaces."""
+    """Return the keys of all workspaces past their grace period."""
     return [key_with_usage_from_row(row) for row in tx.fetch_all(_PAST_GRACE_LOCKED if lock else _PAST_GRACE, {"kind": kind, "at": at})]
 
 
 def list_expired_unannounced(tx: Tx, kind: KeyKind, *, at: int, lock: bool) -> list[KeyWithUsage]:
-    """Return the keys, of all workspaces, whose expiry came and was not announced yet."""
+    """Return the expired keys of all workspaces whose expiry event was not sent yet."""
     rows = tx.fetch_all(_EXPIRED_UNANNOUNCED_LOCKED if lock else _EXPIRED_UNANNOUNCED, {"kind": kind, "at": at})
     return [key_with_usage_from_row(row) for row in rows]
 
 
 def mark_expiry_announced(tx: Tx, ids: Sequence[str]) -> None:
-    """Keep that the expiry of these keys was announced; another expiry of theirs is another matter."""
-    tx.execute_many(_MARK_ANNOUNCED, [{"told_id": key_id} for key_id in ids])
+    """Mark the expiry events of these keys as sent. A new expiry of a key gets an event of its own."""
+    tx.execute_many(_MARK_ANNOUNCED, [{"of_id": key_id} for key_id in ids])
 
 
 def delete_keys(tx: Tx, workspace_id: int) -> None:
-    """Delete all keys of the workspace: none opens anything from the commit on."""
+    """Delete all keys of the workspace; they are invalid from the commit on."""
     tx.execute(_DELETE_KEYS, {"workspace_id": workspace_id})
     tx.execute(_DELETE_FORMER_KEYS, {"workspace_id": workspace_id})
 
 
 def count_keys(tx: Tx, workspace_id: int) -> int:
-    """Return how many keys of both kinds the workspace has."""
+    """Return the number of keys of both kinds in the workspace."""
     return _count_from_row(tx.fetch_one(_COUNT_KEYS, {"workspace_id": workspace_id}))
 
 
 def key_with_usage_from_row(row: Row) -> KeyWithUsage:
-    """Read a whole row."""
-    use = KeyUsage(
+    """Return the key and the usage of a full row."""
+    usage = KeyUsage(
         call_count=row.integer("call_count"), last_used_at=_optional_time(row, "last_used_at"), last_used_ip=row.maybe_text("last_used_ip")
     )
-    return KeyWithUsage(key=key_from_row(row), usage=use, digest=row.maybe_text("key_hash") or row.text("lookup"))
+    return KeyWithUsage(key=key_from_row(row), usage=usage, digest=row.maybe_text("key_hash") or row.text("lookup"))
 
 
 def key_from_row(row: Row) -> Key:
-    """Read the settings of a row."""
+    """Return the key of a row with the settings columns."""
     tier = row.maybe_text("tier")
     return Key(
         id=row.text("id"),
@@ -328,7 +328,7 @@ def key_from_row(row: Row) -> Key:
 
 
 def _key_to_row(key: Key) -> dict[str, Value]:
-    reach = key.restrictions
+    restrictions = key.restrictions
     times = {"expires_at": key.expires_at, "suspended_at": key.suspended_at, "revoked_at": key.revoked_at, "delete_after": key.delete_after}
     return {
         "acts_in": key.tenant_id,
@@ -339,11 +339,11 @@ def _key_to_row(key: Key) -> dict[str, Value]:
         "tier": key.tier and key.tier.value,
         "rate_limit": key.rate_limit,
         "agent_id": key.agent_id,
-        "servers": None if reach.servers is None else _encode_list(sorted(reach.servers)),
-        "tools": None if reach.tools is None else _encode_list(reach.tools),
-        "orgs": None if reach.orgs is None else _encode_list(sorted(reach.orgs)),
-        "projects": None if reach.projects is None else _encode_list(sorted(reach.projects)),
-        "tool_limits": orjson.dumps(dict(reach.tool_limits)).decode(),
+        "servers": None if restrictions.servers is None else _encode_list(sorted(restrictions.servers)),
+        "tools": None if restrictions.tools is None else _encode_list(restrictions.tools),
+        "orgs": None if restrictions.orgs is None else _encode_list(sorted(restrictions.orgs)),
+        "projects": None if restrictions.projects is None else _encode_list(sorted(restrictions.projects)),
+        "tool_limits": orjson.dumps(dict(restrictions.tool_limits)).decode(),
         "ip_restriction": int(key.ip_restriction),
         "ip_list": _encode_list(key.ip_list),
         **{name: None if time is None else to_micros(time) for name, time in times.items()},

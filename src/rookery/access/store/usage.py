@@ -1,4 +1,4 @@
-"""What keys were used for: single calls, and their sums by day."""
+"""The usage of keys: single calls, and totals by day."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ daily_usage = Table(
     Column("total_ms", Double, nullable=False),
     PrimaryKeyConstraint("workspace_id", "key_id", "day", "method", "route", "status"),
 )
-"""Calls added up by day (UTC), route and status; kept when the calls themselves are forgotten (D-17)."""
+"""Totals of calls by day (UTC), route and status. They are kept after the calls are deleted (D-17)."""
 
 _FIELDS: tuple[UsageField, ...] = ("day", "key", "method", "route", "status")
-"""In the order in which sums are sorted."""
+"""The fields in sort order."""
 
 _FIRST_ERROR_STATUS = 400
 _MAX_TIME_US = 2**62
@@ -78,16 +78,16 @@ _LOCK_EXISTING_WORKSPACES = (
     .order_by(workspaces.c.id)
     .with_for_update(read=True, key_share=True)
 )
-"""Whoever deletes one of them waits for us, or we for them: nothing is written for a workspace that goes meanwhile."""
+"""Shared locks on the workspaces, so that no row is written for a workspace that is deleted at the same time."""
 
-_IS_LATER_USE = keys.c.last_used_at.is_(None) | (keys.c.last_used_at <= bindparam("used_at"))
-_ADD_USE = (
+_IS_LATER_USAGE = keys.c.last_used_at.is_(None) | (keys.c.last_used_at <= bindparam("used_at"))
+_ADD_USAGE = (
     update(keys)
     .where(keys.c.id == bindparam("key_id"))
     .values(
         call_count=keys.c.call_count + bindparam("calls"),
-        last_used_at=case((_IS_LATER_USE, bindparam("used_at", type_=BigInteger())), else_=keys.c.last_used_at),
-        last_used_ip=case((_IS_LATER_USE, bindparam("used_ip", type_=Text())), else_=keys.c.last_used_ip),
+        last_used_at=case((_IS_LATER_USAGE, bindparam("used_at", type_=BigInteger())), else_=keys.c.last_used_at),
+        last_used_ip=case((_IS_LATER_USAGE, bindparam("used_ip", type_=Text())), else_=keys.c.last_used_ip),
     )
 )
 _ADD_CALL = insert(calls)
@@ -123,35 +123,36 @@ _SELECT_ADDRESS_STATS = select(
 
 
 def add_usage(
-    tx: Tx, uses: Sequence[Mapping[str, Value]], made: Sequence[Mapping[str, Value]], sums: Sequence[Mapping[str, Value]]
+    tx: Tx, usage_rows: Sequence[Mapping[str, Value]], call_rows: Sequence[Mapping[str, Value]], sums: Sequence[Mapping[str, Value]]
 ) -> None:
     """
-    Add to what is known of the use of keys, each by itself; calls of a workspace deleted meanwhile are dropped.
+    Add to the usage of keys. Calls of workspaces that were deleted meanwhile are dropped.
 
     Args:
-        uses: `key_id`, `call_count`, `used_at`, `used_ip` of each key used.
-        made: The columns of `access_calls`; *list_sums*: those of `access_days`.
+        usage_rows: `key_id`, `calls`, `used_at` and `used_ip` of each key.
+        call_rows: The columns of `access_calls`.
+        sums: The columns of `access_days`.
     """
-    ids = {cast("int", each["workspace_id"]) for each in made}
+    ids = {cast("int", row["workspace_id"]) for row in call_rows}
     alive = {row.integer("id") for row in tx.fetch_all(_LOCK_EXISTING_WORKSPACES, {"ids": sorted(ids)})} if ids else set[int]()
-    tx.execute_many(_ADD_USE, uses)  # after the workspaces: who deletes one locks it first, and its keys then
-    tx.execute_many(_ADD_CALL, [each for each in made if each["workspace_id"] in alive])
-    tx.execute_many(_ADD_DAY, [each for each in sums if each["workspace_id"] in alive])
+    tx.execute_many(_ADD_USAGE, usage_rows)  # After the workspaces: deleting a workspace locks in the same order.
+    tx.execute_many(_ADD_CALL, [row for row in call_rows if row["workspace_id"] in alive])
+    tx.execute_many(_ADD_DAY, [row for row in sums if row["workspace_id"] in alive])
 
 
 def list_call_page(tx: Tx, workspace_id: int, key_id: str, filters: CallFilter, *, limit: int, offset: int) -> tuple[list[KeyCall], int]:
-    """Return the calls made with a key of the workspace, newest first, and how many there are in all."""
+    """Return a page of the calls of a key, newest first, and the total."""
     params = _call_params(workspace_id, key_id, filters)
     return _select_calls(tx, params, limit, offset), _count_from_row(tx.fetch_one(_COUNT_CALLS, params))
 
 
-def list_calls(tx: Tx, workspace_id: int, key_id: str, which: CallFilter, *, limit: int, offset: int) -> list[KeyCall]:
-    """Return such calls without counting them all."""
-    return _select_calls(tx, _call_params(workspace_id, key_id, which), limit, offset)
+def list_calls(tx: Tx, workspace_id: int, key_id: str, filters: CallFilter, *, limit: int, offset: int) -> list[KeyCall]:
+    """Return a page of the calls of a key, newest first, without the total."""
+    return _select_calls(tx, _call_params(workspace_id, key_id, filters), limit, offset)
 
 
 def list_sums(tx: Tx, workspace_id: int, kind: KeyKind, filters: UsageFilter, by: frozenset[UsageField], *, limit: int) -> list[UsageSum]:
-    """Return the calls of the workspace's keys of that kind added up *by* those fields, in their order; deleted keys' too."""
+    """Return the totals of the workspace's keys of a kind, grouped and sorted by *by*, deleted keys included."""
     params: dict[str, Value] = {
         "workspace_id": workspace_id,
         "kind": kind,
@@ -202,23 +203,23 @@ def _sums_by(by: frozenset[UsageField]) -> Executable:
 
 
 def count_calls(tx: Tx, workspace_id: int) -> int:
-    """Return how many calls of the workspace are remembered."""
+    """Return the number of stored calls of the workspace."""
     return _count_from_row(tx.fetch_one(_COUNT_WORKSPACE_CALLS, {"workspace_id": workspace_id}))
 
 
 def delete_old_calls(tx: Tx, *, before: int) -> int:
-    """Delete the calls made before that time; the days' sums stay."""
+    """Delete the calls before *before*; return the number. The totals stay."""
     return tx.execute(_DELETE_OLD_CALLS, {"before": before})
 
 
 def delete_calls(tx: Tx, workspace_id: int) -> None:
-    """Delete all calls of the workspace, and their sums."""
+    """Delete all calls and totals of the workspace."""
     tx.execute(_DELETE_CALLS, {"workspace_id": workspace_id})
     tx.execute(_DELETE_DAYS, {"workspace_id": workspace_id})
 
 
 def get_address_stats(tx: Tx) -> AddressStats:
-    """Return from how many addresses how many keys called, of all calls remembered."""
+    """Return the numbers of calls, keys and addresses in the stored calls."""
     row = tx.fetch_one(_SELECT_ADDRESS_STATS)
     if row is None:
         return AddressStats(call_count=0, key_count=0, address_count=0, only_address=None)
@@ -230,14 +231,14 @@ def get_address_stats(tx: Tx) -> AddressStats:
     )
 
 
-def _call_params(workspace_id: int, key_id: str, which: CallFilter) -> dict[str, Value]:
+def _call_params(workspace_id: int, key_id: str, filters: CallFilter) -> dict[str, Value]:
     return {
         "workspace_id": workspace_id,
         "key_id": key_id,
-        "since": 0 if which.since is None else to_micros(which.since),
-        "until": _MAX_TIME_US if which.until is None else to_micros(which.until),
-        "status": which.status or 0,
-        "route": which.route or "",
+        "since": 0 if filters.since is None else to_micros(filters.since),
+        "until": _MAX_TIME_US if filters.until is None else to_micros(filters.until),
+        "status": filters.status or 0,
+        "route": filters.route or "",
     }
 
 
@@ -246,7 +247,7 @@ def _select_calls(tx: Tx, params: Mapping[str, Value], limit: int, offset: int) 
 
 
 def _integer_sum(column: ColumnElement[int]) -> ColumnElement[int]:
-    """Add up: PostgreSQL makes a decimal of it, and both nothing of nothing."""
+    """Return the sum as an integer, 0 for no rows. PostgreSQL would return a decimal, and both databases null."""
     return as_type(func.coalesce(func.sum(column), 0), BigInteger())
 
 

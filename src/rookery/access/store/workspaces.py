@@ -1,4 +1,4 @@
-"""Workspaces and their sandbox twins, and what is done once in an installation's life."""
+"""Workspaces and their sandboxes, and the tasks that run once per installation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rookery.kernel.clock import from_micros
 from rookery.kernel.db import Row, Tx, metadata, upsert
 
 SERIAL_TYPE = BigInteger().with_variant(Integer(), "sqlite")
-"""SQLite counts up only an INTEGER; with AUTOINCREMENT no number is given twice, so no tenant inherits another's rows."""
+"""SQLite auto-increments only an INTEGER. AUTOINCREMENT never reuses a number, so no tenant inherits another's rows."""
 
 workspaces = Table(
     "workspaces",
@@ -40,7 +40,7 @@ workspaces = Table(
 )
 
 one_time_tasks = Table("access_once", metadata, Column("name", Text, primary_key=True), Column("at", BigInteger, nullable=False))
-"""What is done once in the life of an installation."""
+"""Tasks that run once per installation, and when they ran."""
 
 _SELECT_WORKSPACES = select(workspaces).where(workspaces.c.parent_id.is_(None)).order_by(workspaces.c.id)
 _SELECT_WORKSPACE = select(workspaces).where(workspaces.c.id == bindparam("id"), workspaces.c.parent_id.is_(None))
@@ -60,30 +60,30 @@ _SELECT_ONE_TIME_TASK = select(one_time_tasks.c.at).where(one_time_tasks.c.name 
 
 
 def list_workspaces(tx: Tx) -> list[Workspace]:
-    """Return all workspaces but the sandbox twins, oldest first."""
+    """Return all workspaces without sandboxes, oldest first."""
     return [_workspace_from_row(row) for row in tx.fetch_all(_SELECT_WORKSPACES)]
 
 
 def find_workspace(tx: Tx, workspace_id: int, *, lock: bool = False) -> Workspace | None:
-    """Return a workspace, not a twin; *lock* keeps it from being deleted before this transaction ends."""
+    """Return a workspace that is not a sandbox; *lock* prevents its deletion until the transaction ends."""
     row = tx.fetch_one(_SELECT_WORKSPACE_LOCKED if lock else _SELECT_WORKSPACE, {"id": workspace_id})
     return None if row is None else _workspace_from_row(row)
 
 
 def find_workspace_by_name(tx: Tx, name: str) -> Workspace | None:
-    """Return the workspace of that name, not a twin."""
+    """Return the workspace with this name, unless it is a sandbox."""
     row = tx.fetch_one(_SELECT_WORKSPACE_BY_NAME, {"name": name})
     return None if row is None else _workspace_from_row(row)
 
 
 def find_sandbox(tx: Tx, workspace_id: int) -> int | None:
-    """Return the id of the workspace's sandbox twin, if it has been made."""
+    """Return the id of the workspace's sandbox, if it exists."""
     row = tx.fetch_one(_SELECT_SANDBOX, {"parent_id": workspace_id})
     return None if row is None else row.integer("id")
 
 
 def get_public_id(tx: Tx, workspace_id: int) -> int:
-    """Return the id under which a tenant is shown: of a twin, its parent's; of one that is gone, its own."""
+    """Return the public id of a tenant: the parent's id of a sandbox, else its own."""
     row = tx.fetch_one(_SELECT_PUBLIC_ID, {"id": workspace_id})
     return workspace_id if row is None else row.integer("shown")
 
@@ -95,27 +95,27 @@ def add_workspace(tx: Tx, name: str, *, parent_id: int | None, at: int) -> int |
 
 
 def rename_workspace(tx: Tx, workspace_id: int, name: str) -> None:
-    """Give a workspace another name, and its twin the one that goes with it."""
+    """Rename a workspace, and its sandbox accordingly."""
     tx.execute(_RENAME, {"of_id": workspace_id, "name": name, "twin_name": sandbox_name(name)})
 
 
 def sandbox_name(name: str) -> str:
-    """Return the name of the sandbox twin of a workspace: no workspace can have it, since names have no slash."""
+    """Return the name of a workspace's sandbox. It has a slash, which names of workspaces cannot have."""
     return f"{name}/test"
 
 
 def delete_workspace(tx: Tx, workspace_id: int) -> None:
-    """Delete a workspace and its twin; their keys and calls are others' business."""
+    """Delete a workspace and its sandbox, but not their keys and calls."""
     tx.execute(_DELETE_WORKSPACE, {"id": workspace_id})
 
 
 def mark_done(tx: Tx, name: str, at: int) -> bool:
-    """Note that *name* is done; tell whether it was not done before. A concurrent transaction waits for this one's end."""
+    """Mark *name* as done; return False if it already was. A concurrent transaction waits for this one to end."""
     return tx.fetch_one(_INSERT_ONE_TIME_TASK, {"name": name, "at": at}) is not None
 
 
 def is_done(tx: Tx, name: str) -> bool:
-    """Tell whether *name* was done."""
+    """Return whether *name* was done."""
     return tx.fetch_one(_SELECT_ONE_TIME_TASK, {"name": name}) is not None
 
 
