@@ -138,7 +138,7 @@ async def test_addresses_are_taken_by_the_name_that_keys_have(house: House, meth
 
     two = await house.admin.send(method, ips, {"ips": ["192.0.2.1"], "ip_list": ["192.0.2.2"]})
     assert two.status_code == 422
-    assert "ip_list is another name of ips" in two.text
+    assert "ip_list is an alias of ips" in two.text
     assert (await house.admin.send(method, ips, {"ip_list": ["192.0.2.1"], "text": "192.0.2.1"})).status_code == 422
     assert (await house.admin.get(ips)).json()["ip_list"] == ["192.0.2.1", "198.51.100.0/24"], "refused requests change nothing"
 

@@ -126,7 +126,7 @@ def test_platform_scopes_are_granted_by_the_command_line_alone() -> None:
     """D-23: no other way in may grant them."""
     assert parse_grants(["platform:metrics"], allow_platform_scopes=False) == (
         (),
-        ["platform:metrics: only the command line grants platform scopes"],
+        ["platform:metrics: only the command line can grant platform scopes"],
     )
     assert parse_grants(["platform.metrics"], allow_platform_scopes=True) == (("platform:metrics",), [])
     assert parse_grants(["platform:*"], allow_platform_scopes=True)[0] == ()

@@ -77,7 +77,7 @@ class KeyRoutes:
             Route(method="POST", path=f"{one}/resume", handler=self.post_resume, required_scope=WRITE_SCOPE, response_model=response_model,
                   operation_id=f"resume_{noun}", summary=f"Resume a suspended {title}", tags=tags),
             Route(method="GET", path=f"{one}/usage", handler=self.get_calls, required_scope=READ_SCOPE, response_model=Page[CallResponse],
-                  operation_id=f"list_{noun}_calls", summary=f"List the calls created with an {title}, newest first", tags=tags),
+                  operation_id=f"list_{noun}_calls", summary=f"List the calls made with an {title}, newest first", tags=tags),
         ]  # fmt: skip
 
     async def get_keys(self, request: Request, query: Annotated[KeysQuery, Query()]) -> Response:

@@ -1,1 +1,1 @@
-"""The operator's commands of access: `workspace`, `keys`, `agent-keys`, `audit` (D-04)."""
+"""The command line of access: `workspace`, `keys`, `agent-keys`, `audit` (D-04)."""

@@ -63,15 +63,15 @@ Permissions = Annotated[
 def create(
     context: typer.Context,
     *,
-    name: Annotated[str, typer.Option(help="What it is for; several keys are numbered.")],
+    name: Annotated[str, typer.Option(help="The purpose of the key. Several keys get a number each.")],
     preset: PresetOption = None,
     permission: Permissions = None,
-    rate_limit: Annotated[int, typer.Option(help="Requests a minute.")] = 600,
+    rate_limit: Annotated[int, typer.Option(help="Requests per minute.")] = 600,
     expires: ExpiresOption = None,
     agent_id: Annotated[
-        str | None, typer.Option(help="The agent that it speaks for; a slug of the name by default.", show_default=False)
+        str | None, typer.Option(help="The agent that the key is bound to; by default a slug of the name.", show_default=False)
     ] = None,
-    ip: Annotated[list[str] | None, typer.Option("--ip", help="Only from these addresses or ranges.", show_default=False)] = None,
+    ip: Annotated[list[str] | None, typer.Option("--ip", help="Allow only these addresses or ranges.", show_default=False)] = None,
     server: ServersOption = None,
     tool: ToolsOption = None,
     org: OrgsOption = None,
@@ -82,24 +82,24 @@ def create(
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make agent keys, and show them this once."""
+    """Create agent keys. The secrets are shown only once."""
     if agent_id is not None and count > 1:
-        raise_usage_error("--agent-id names one agent; leave it out to make several keys.")
+        raise_usage_error("--agent-id names one agent. Omit it to create several keys.")
     addresses = split_names(ip)
     expires_at, permissions = parse_expiry(expires), parse_grants(preset, permission, option="--permission")
-    reach = AllowListOptions(servers=server, tools=tool, orgs=org, projects=project, limits=tool_limit).to_restrictions()
+    restrictions = AllowListOptions(servers=server, tools=tool, orgs=org, projects=project, limits=tool_limit).to_restrictions()
     new = [
         NewAgentKey(
-            name=each,
+            name=each_name,
             permissions=permissions,
             rate_limit=rate_limit,
             expires_at=expires_at,
             agent_id=agent_id,
             ip_restriction=bool(addresses),
             ip_list=addresses,
-            restrictions=reach,
+            restrictions=restrictions,
         )
-        for each in shared_key_commands.number_names(name, count)
+        for each_name in shared_key_commands.number_names(name, count)
     ]
 
     async def work(services: AccessCommandServices, _: Callable[[int], None]) -> Sequence[KeyWithSecret]:
@@ -125,10 +125,10 @@ def change(
     context: typer.Context,
     *,
     key_id: KeyIdArgument,
-    name: Annotated[str | None, typer.Option(help="What it is for; the agent that it speaks for stays.", show_default=False)] = None,
+    name: Annotated[str | None, typer.Option(help="The purpose of the key. The agent_id does not change.", show_default=False)] = None,
     preset: PresetOption = None,
     permission: Permissions = None,
-    rate_limit: Annotated[int | None, typer.Option(help="Requests a minute.", show_default=False)] = None,
+    rate_limit: Annotated[int | None, typer.Option(help="Requests per minute.", show_default=False)] = None,
     expires: ExpiresOption = None,
     never: NeverOption = False,
     server: ServersOption = None,
@@ -144,7 +144,7 @@ def change(
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Change an agent key; each option replaces what it names, and the rest stays."""
+    """Change an agent key. Options that are omitted keep their value."""
     changes = KeyChanges(
         name=UNSET if name is None else name,
         grants=parse_grants(preset, permission, option="--permission") if preset or permission else UNSET,
@@ -152,8 +152,8 @@ def change(
         expires_at=parse_new_expiry(expires, never=never),
     )
     lists = AllowListOptions(servers=server, tools=tool, orgs=org, projects=project, limits=tool_limit)
-    lifted = {"servers": all_servers, "tools": all_tools, "orgs": all_orgs, "projects": all_projects, "limits": no_tool_limits}
-    shared_key_commands.update_and_print(context, workspace, key_id, lists.to_changes(changes, removed=lifted), as_json=as_json)
+    removed = {"servers": all_servers, "tools": all_tools, "orgs": all_orgs, "projects": all_projects, "limits": no_tool_limits}
+    shared_key_commands.update_and_print(context, workspace, key_id, lists.to_changes(changes, removed=removed), as_json=as_json)
 
 
 @app.command()
@@ -166,12 +166,12 @@ def revoke(
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Revoke an agent key for good; its next request fails with key_revoked."""
+    """Revoke an agent key permanently. Its next request fails with key_revoked."""
     found = read(context, lambda services: shared_key_commands.get_key(context, services, workspace, key_id))
     if dry_run:
         shared_key_commands.print_key(found, as_json=as_json)
         return
-    confirm(f"Revoke the key {found.key.name!r} ({found.key.hint}) for good?", yes=yes)
+    confirm(f"Revoke the key {found.key.name!r} ({found.key.hint}) permanently?", yes=yes)
 
     async def work(services: AccessCommandServices) -> KeyWithUsage:
         await services.agent_keys.revoke(found.key.workspace_id, key_id, by=get_operator())
@@ -187,25 +187,27 @@ def permissions(
     key_id: KeyIdArgument,
     preset: PresetOption = None,
     permission: Permissions = None,
-    has: Annotated[str | None, typer.Option("--has", help="Ask whether it has this one.", show_default=False)] = None,
-    any_of: Annotated[list[str] | None, typer.Option("--any", help="Ask whether it has at least one of these.", show_default=False)] = None,
-    all_of: Annotated[list[str] | None, typer.Option("--all", help="Ask whether it has each of these.", show_default=False)] = None,
+    has: Annotated[str | None, typer.Option("--has", help="Check one permission.", show_default=False)] = None,
+    any_of: Annotated[
+        list[str] | None, typer.Option("--any", help="Check that the key has at least one of these.", show_default=False)
+    ] = None,
+    all_of: Annotated[list[str] | None, typer.Option("--all", help="Check that the key has all of these.", show_default=False)] = None,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Replace the permissions of an agent key, or ask what it has: yes is exit code 0, no is 1; without either, show them."""
-    question = _parse_check(has, any_of, all_of)
-    if question is not None:
+    """Show, replace or check the permissions of an agent key. A check exits with code 0 for yes and 1 for no."""
+    check = _parse_check(has, any_of, all_of)
+    if check is not None:
         if preset or permission:
-            raise_usage_error("Say either what it is to have, or what you ask.")
+            raise_usage_error("Use either --preset and --permission to replace, or one of --has, --any and --all to check.")
         found = read(context, lambda services: shared_key_commands.get_key(context, services, workspace, key_id))
-        _print_check(found, *question, as_json=as_json)
+        _print_check(found, *check, as_json=as_json)
     elif preset or permission:
-        wanted = parse_grants(preset, permission, option="--permission")
+        requested = parse_grants(preset, permission, option="--permission")
 
         async def work(services: AccessCommandServices) -> KeyWithUsage:
             owner = (await resolve_workspace(services, workspace)).id
-            await services.agent_keys.set_permissions(owner, key_id, wanted, by=get_operator())
+            await services.agent_keys.set_permissions(owner, key_id, requested, by=get_operator())
             return await services.agent_keys.get(owner, key_id)
 
         shared_key_commands.print_key(run_with_access(context, work), as_json=as_json)
@@ -221,22 +223,23 @@ def ips(
     add: Annotated[list[str] | None, typer.Option(help="Add addresses or ranges.", show_default=False)] = None,
     remove: Annotated[list[str] | None, typer.Option(help="Remove addresses or ranges.", show_default=False)] = None,
     file: Annotated[
-        Path | None, typer.Option(help="Replace the list by this file's, one entry a line; - is standard input.", show_default=False)
+        Path | None,
+        typer.Option(help="Replace the list with the entries of this file, one per line; - is standard input.", show_default=False),
     ] = None,
     restrict: Annotated[
         bool | None,
         typer.Option(
             "--on/--off",
-            help="Enforce the list; without either, --add and --file switch it on. An enforced empty list blocks every request.",
+            help="Enforce the list. By default, --add and --file enforce it. An enforced empty list blocks every request.",
             show_default=False,
         ),
     ] = None,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Change the addresses that an agent key may be used from; without a change given, show them."""
+    """Show or change the IP list of an agent key."""
     if file is not None and (add or remove):
-        raise_usage_error("--file replaces the whole list; leave out --add and --remove.")
+        raise_usage_error("--file replaces the whole list. Omit --add and --remove.")
     pasted = None if file is None else read_text_file(file)
 
     async def work(services: AccessCommandServices) -> tuple[bool, KeyWithUsage]:
@@ -254,42 +257,42 @@ def ips(
 
     was_enforced, found = run_with_access(context, work)
     if found.key.ip_restriction and not was_enforced:
-        listed = ", ".join(found.key.ip_list[:_MAX_LISTED_ADDRESSES]) or "no address at all"
+        listed = ", ".join(found.key.ip_list[:_MAX_LISTED_ADDRESSES]) or "no address"
         more = f" and {len(found.key.ip_list) - _MAX_LISTED_ADDRESSES} more" if len(found.key.ip_list) > _MAX_LISTED_ADDRESSES else ""
         typer.echo(
-            f"The list is enforced from now on: the key works from {listed}{more} only. --off stores it without enforcing.", err=True
+            f"The list is now enforced: the key works only from {listed}{more}. Use --off to store the list without enforcing it.", err=True
         )
     shared_key_commands.print_key(found, as_json=as_json)
 
 
 def _parse_check(has: str | None, any_of: Sequence[str] | None, all_of: Sequence[str] | None) -> tuple[str, tuple[str, ...]] | None:
-    """Return what is asked, `has`, `any` or `all`, of which permissions in their own spelling; None: nothing is."""
-    asked = {"has": has and [has], "any": any_of, "all": all_of}
-    given = [(name, names) for name, names in asked.items() if names is not None and names != ""]
+    """Return the check (`has`, `any` or `all`) with its permissions in the spec's spelling; None if no option is given."""
+    names_by_check = {"has": has and [has], "any": any_of, "all": all_of}
+    given = [(name, names) for name, names in names_by_check.items() if names is not None and names != ""]
     if has == "" or len(given) > 1:
-        raise_usage_error("Ask one thing: --has PERMISSION, or --any or --all with several.")
+        raise_usage_error("Use exactly one of --has PERMISSION, --any PERMISSION,… and --all PERMISSION,….")
     if not given:
         return None
     [(name, names)] = given
-    good, wrong = scopes.parse_grants(split_names(list(names or ())), allow_platform_scopes=True)
-    wrong += [f"{each}: no single permission; nothing asks for a wildcard" for each in good if "*" in each]
-    if wrong or not good:
-        raise_usage_error("; ".join(wrong) or f"Name permissions with --{name}.")
-    if name == "has" and len(good) > 1:
-        raise_usage_error("--has asks for one permission; --any and --all for several.")
-    return name, good
+    permissions, errors = scopes.parse_grants(split_names(list(names or ())), allow_platform_scopes=True)
+    errors += [f"{each}: a wildcard cannot be checked; use single permissions" for each in permissions if "*" in each]
+    if errors or not permissions:
+        raise_usage_error("; ".join(errors) or f"--{name} needs at least one permission.")
+    if name == "has" and len(permissions) > 1:
+        raise_usage_error("--has takes one permission. Use --any or --all for several.")
+    return name, permissions
 
 
-def _print_check(found: KeyWithUsage, asked: str, wanted: Sequence[str], *, as_json: bool) -> None:
-    """Print whether the key has what is asked for; exit code 1 if not."""
+def _print_check(found: KeyWithUsage, check: str, permissions: Sequence[str], *, as_json: bool) -> None:
+    """Print the result of a check; exit with code 1 if it is no."""
     held = frozenset(found.key.scopes)
-    granted = {name: scopes.grants(held, name) for name in wanted}
-    answer = scopes.grants_any(held, wanted) if asked == "any" else scopes.grants_all(held, wanted)
+    granted = {name: scopes.grants(held, name) for name in permissions}
+    answer = scopes.grants_any(held, permissions) if check == "any" else scopes.grants_all(held, permissions)
     if as_json:
         missing = [name for name, is_granted in granted.items() if not is_granted]
-        print_json({"id": found.key.id, asked: list(wanted), "granted": answer, "missing": missing})
+        print_json({"id": found.key.id, check: list(permissions), "granted": answer, "missing": missing})
     else:
-        if is_terminal() and len(wanted) > 1:
+        if is_terminal() and len(permissions) > 1:
             print_table([{"permission": name, "granted": is_granted} for name, is_granted in granted.items()], ["permission", "granted"])
         print("yes" if answer else "no")  # noqa: T201 - the command's answer
     if not answer:

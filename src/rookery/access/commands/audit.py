@@ -1,4 +1,4 @@
-"""`rookery audit verify|export|list`: who changed what, and whether the log of it is whole (D-29)."""
+"""`rookery audit verify|export|list`: read, export and verify the audit log (D-29)."""
 
 from __future__ import annotations
 
@@ -32,20 +32,22 @@ app = typer.Typer(help="The audit log: every change to keys and workspaces.", no
 _PAGE_SIZE = 1_000
 _HASH_DIGITS = 64
 _MAX_LINE_BYTES = 16 * 1024 * 1024
-"""Bytes; more than any entry has, so that a file that is none of ours is refused without being read into memory."""
+"""Maximum bytes of a line. No entry is longer, so another file is rejected without being read into memory."""
 _MAX_VALUE_LENGTH = 200
 _PLATFORM_NAME = "the platform"
 
 ChainOption = Annotated[
     str | None,
-    typer.Option("--workspace", help="Only this workspace's chain, by name or number; all chains by default.", show_default=False),
+    typer.Option("--workspace", help="Only the chain of this workspace (name or number); by default all chains.", show_default=False),
 ]
-PlatformOption = Annotated[bool, typer.Option("--platform", help="The platform's own chain: workspaces made, renamed, deleted.")]
-SinceOption = Annotated[str | None, typer.Option(help="Only from this time on: 2027-01-31, or 7d for seven days ago.", show_default=False)]
-UntilOption = Annotated[str | None, typer.Option(help="Only before this time.", show_default=False)]
+PlatformOption = Annotated[bool, typer.Option("--platform", help="Only the platform's chain: workspaces created, renamed and deleted.")]
+SinceOption = Annotated[
+    str | None, typer.Option(help="Only entries from this time on: 2027-01-31, or 7d for seven days ago.", show_default=False)
+]
+UntilOption = Annotated[str | None, typer.Option(help="Only entries before this time.", show_default=False)]
 ContainsOption = Annotated[
     list[str] | None,
-    typer.Option("--contains", help="A hash kept elsewhere, which must be in a chain; may be repeated.", show_default=False),
+    typer.Option("--contains", help="A hash stored elsewhere that one chain must contain; may be repeated.", show_default=False),
 ]
 
 
@@ -57,17 +59,17 @@ def verify(
     platform: PlatformOption = False,
     file: Annotated[
         list[Path] | None,
-        typer.Option(help="Check exported files instead, in this order, as one export; - is standard input.", show_default=False),
+        typer.Option(help="Verify these exported files instead, in order, as one export; - is standard input.", show_default=False),
     ] = None,
     contains: ContainsOption = None,
     in_json: JsonOption = False,
 ) -> None:
-    """Read chains of the audit log from their beginning; exit code 1, and where it is broken, if one is not what was written."""
-    kept = _parse_hashes(contains)
+    """Verify chains of the audit log from their first entry. Exits with code 1 and the first invalid entry if one is broken."""
+    known_hashes = _parse_hashes(contains)
     if file:
         if workspace is not None or platform:
-            raise_usage_error("--file checks files, whatever chains are in them; leave out --workspace and --platform.")
-        _print_verification(*_verify_files(file, kept), kept, in_json=in_json)
+            raise_usage_error("--file verifies every chain in the files. Omit --workspace and --platform.")
+        _print_verification(*_verify_files(file, known_hashes), known_hashes, in_json=in_json)
         return
 
     async def work(services: AccessCommandServices) -> list[tuple[str, ChainVerification]]:
@@ -77,10 +79,11 @@ def verify(
         with show_progress("Verifying", total) as bar:
             for number, name in chains.items():
                 before = sum(verdict.entry_count for _, verdict in found)
-                found.append((name, await services.audit.verify(number, known_hashes=kept, progress=_offset_progress(bar, before))))
+                verified = await services.audit.verify(number, known_hashes=known_hashes, progress=_offset_progress(bar, before))
+                found.append((name, verified))
         return found
 
-    _print_verification(read(context, work), "", kept, in_json=in_json)
+    _print_verification(read(context, work), "", known_hashes, in_json=in_json)
 
 
 @app.command()
@@ -93,7 +96,7 @@ def export(
     until: UntilOption = None,
     out: OutputOption = None,
 ) -> None:
-    """Write chains of the audit log as JSON lines, an entry a line, oldest first; `verify --file` checks them without any store."""
+    """Export chains of the audit log as JSON lines, oldest entry first. `verify --file` verifies them without a database."""
     first, beyond = parse_time(since), parse_time(until)
 
     async def work(services: AccessCommandServices, file: TextIO | None) -> None:
@@ -115,27 +118,27 @@ def export(
 def list_(
     context: typer.Context,
     *,
-    limit: Annotated[int, typer.Option(help="How many, the newest first.", min=1)] = 20,
-    action: Annotated[str | None, typer.Option(help="Only such changes, as api_key.rotated.", show_default=False)] = None,
-    subject: Annotated[str | None, typer.Option(help="Only changes of the key, or other thing, with this id.", show_default=False)] = None,
-    actor: Annotated[str | None, typer.Option(help="Only changes made with the key of this id.", show_default=False)] = None,
+    limit: Annotated[int, typer.Option(help="Maximum number of entries.", min=1)] = 20,
+    action: Annotated[str | None, typer.Option(help="Only this action, for example api_key.rotated.", show_default=False)] = None,
+    subject: Annotated[str | None, typer.Option(help="Only changes of the key or other resource with this id.", show_default=False)] = None,
+    actor: Annotated[str | None, typer.Option(help="Only changes made with the key with this id.", show_default=False)] = None,
     since: SinceOption = None,
     until: UntilOption = None,
     platform: PlatformOption = False,
     workspace: WorkspaceOption = None,
     in_json: JsonOption = False,
 ) -> None:
-    """List the newest entries of a workspace's audit log: when, who, what, from what to what."""
+    """List the newest entries of a workspace's audit log: time, actor, action, old and new values."""
     if platform and workspace is not None:
-        raise_usage_error("Say either --workspace or --platform.")
-    which = AuditFilter(action=action, subject_id=subject, actor_id=actor, since=parse_time(since), until=parse_time(until))
+        raise_usage_error("Use either --workspace or --platform.")
+    filters = AuditFilter(action=action, subject_id=subject, actor_id=actor, since=parse_time(since), until=parse_time(until))
 
     async def work(services: AccessCommandServices) -> None:
         number = PLATFORM_CHAIN if platform else (await resolve_workspace(services, workspace)).id
 
         async def rows() -> AsyncGenerator[Fields]:
             for offset in range(0, limit, _PAGE_SIZE):
-                found, _ = await services.audit.list_page(number, which, limit=min(_PAGE_SIZE, limit - offset), offset=offset)
+                found, _ = await services.audit.list_page(number, filters, limit=min(_PAGE_SIZE, limit - offset), offset=offset)
                 for entry in found:
                     yield entry_to_json(entry) if in_json else _entry_row(entry)
                 if len(found) < _PAGE_SIZE:
@@ -148,16 +151,16 @@ def list_(
 
 
 async def _select_chains(services: AccessCommandServices, workspace: str | None, *, platform: bool) -> dict[int, str]:
-    """Return the chains that are asked for, by number, with their names: all without a choice, the platform's first."""
+    """Return the selected chains by number, with their names; without a selection all, the platform's first."""
     if platform and workspace is not None:
-        raise_usage_error("Say either --workspace or --platform.")
+        raise_usage_error("Use either --workspace or --platform.")
     if workspace is not None:
         found = await resolve_workspace(services, workspace)
         return {found.id: found.name}
     if platform:
         return {PLATFORM_CHAIN: _PLATFORM_NAME}
     known = {each.id: each.name for each in await services.workspaces.list()}
-    # A chain without a workspace is none that we would leave, so it is looked at too.
+    # Deleting a workspace deletes its chain, so a chain without a workspace is suspect and verified too.
     numbers = {PLATFORM_CHAIN, *known, *(end.workspace_id for end in await services.audit.list_chain_ends())}
     return {number: known.get(number, _PLATFORM_NAME if number == PLATFORM_CHAIN else f"workspace {number}") for number in sorted(numbers)}
 
@@ -166,10 +169,10 @@ async def _iter_between(
     services: AccessCommandServices, number: int, first: datetime | None, beyond: datetime | None
 ) -> AsyncGenerator[AuditEntry]:
     """
-    Yield a chain from its first entry at *first* or later, up to its first at *beyond* or later.
+    Yield a chain from its first entry at or after *first*, up to its first entry at or after *beyond*.
 
-    Clocks of two processes may differ, so times may step back within a chain: cut thus, there is never a hole in what is
-    exported, and the exports of two months that meet go on from each other.
+    Clocks of two processes may differ, so times can step back within a chain. These bounds leave no gaps in an export, and
+    the exports of two adjacent months join without a gap.
     """
     has_begun = first is None
     async for entry in services.audit.iter_entries(number):
@@ -180,21 +183,21 @@ async def _iter_between(
             yield entry
 
 
-def _verify_files(paths: Sequence[Path], kept: Sequence[str]) -> tuple[list[tuple[str, ChainVerification]], str]:
-    """Check exported files; return how far each chain in them is whole, and what is wrong at which line, if something is."""
-    export, fault = ExportVerifier(known_hashes=kept), ""
+def _verify_files(paths: Sequence[Path], known_hashes: Sequence[str]) -> tuple[list[tuple[str, ChainVerification]], str]:
+    """Verify exported files; return the result of each chain, and the first error with its file and line."""
+    export, fault = ExportVerifier(known_hashes=known_hashes), ""
     for path in paths:
         number = 0
         with open_existing_file(path) as file, show_progress("Verifying", None) as bar:
             for number, line in enumerate(iter(partial(file.readline, _MAX_LINE_BYTES), b""), 1):
-                wrong = export.add_line(line)
-                if wrong:
-                    fault = f"{path}, line {number}: {wrong}"
+                error = export.add_line(line)
+                if error:
+                    fault = f"{path}, line {number}: {error}"
                     break
                 if number % _PAGE_SIZE == 0:
                     bar(number)
         if not number:
-            fault = f"{path}: there is no entry in it"
+            fault = f"{path}: the file has no entry"
         if fault:
             break
     found = [
@@ -212,10 +215,10 @@ def _verify_files(paths: Sequence[Path], kept: Sequence[str]) -> tuple[list[tupl
     return found, fault
 
 
-def _print_verification(found: Sequence[tuple[str, ChainVerification]], fault: str, kept: Sequence[str], *, in_json: bool) -> None:
-    """Print what was found; exit code 1 if not all is whole."""
-    met = {each for _, verdict in found for each in verdict.found_hashes}
-    absent = [each for each in kept if each not in met]
+def _print_verification(found: Sequence[tuple[str, ChainVerification]], fault: str, known_hashes: Sequence[str], *, in_json: bool) -> None:
+    """Print the results; exit with code 1 unless every chain is valid."""
+    found_hashes = {each for _, verdict in found for each in verdict.found_hashes}
+    absent = [each for each in known_hashes if each not in found_hashes]
     is_whole = not fault and not absent and all(verdict.broken_at is None for _, verdict in found)
     rows: list[dict[str, object]] = [
         {
@@ -244,17 +247,17 @@ def _print_verification(found: Sequence[tuple[str, ChainVerification]], fault: s
         if fault:
             print_notice(f"{fault}.")
         for each in absent:
-            print_notice(f"No entry has the hash {each}: its chain was rewritten, or is not among these.")
+            print_notice(f"No entry has the hash {each}: its chain was rewritten, or is not one of these.")
     if not is_whole:
         raise typer.Exit(1)
 
 
 def _parse_hashes(given: Sequence[str] | None) -> tuple[str, ...]:
-    kept = tuple(each.lower() for each in split_names(given))
-    for each in kept:
+    hashes = tuple(each.lower() for each in split_names(given))
+    for each in hashes:
         if len(each) != _HASH_DIGITS or not set(each) <= set("0123456789abcdef"):
-            raise_usage_error(f"{each!r} is no hash: {_HASH_DIGITS} hexadecimal digits.")
-    return kept
+            raise_usage_error(f"{each!r} is not a hash, which has {_HASH_DIGITS} hexadecimal digits.")
+    return hashes
 
 
 def _offset_progress(bar: ProgressCallback, before: int) -> ProgressCallback:
@@ -275,13 +278,15 @@ def _entry_row(entry: AuditEntry) -> Fields:
 
 
 def _format_change(before: Mapping[str, object] | None, after: Mapping[str, object] | None) -> str:
-    """Return from what to what; of a thing made or deleted, what it was, without what it was not."""
+    """Return the old and new values; for a created or deleted thing, its fields that are not empty."""
     if before is not None and after is not None:
         return "; ".join(f"{name}: {_shorten(before.get(name))} → {_shorten(value)}" for name, value in after.items())
     fields = before or after or {}
-    told = {"id", "name", "workspace_id", "created_at"}  # in the other columns
+    in_other_columns = {"id", "name", "workspace_id", "created_at"}
     return "; ".join(
-        f"{name}: {_shorten(value)}" for name, value in fields.items() if name not in told and value not in (None, [], {}, False)
+        f"{name}: {_shorten(value)}"
+        for name, value in fields.items()
+        if name not in in_other_columns and value not in (None, [], {}, False)
     )
 
 

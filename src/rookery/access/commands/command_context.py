@@ -1,4 +1,4 @@
-"""What all commands of access share: opening the platform, choosing a workspace, asking before destroying."""
+"""Helpers of all commands of access: opening the platform, selecting a workspace, confirmations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rookery.access.commands.options import raise_usage_error
 from rookery.access.models import Actor, Caller, Workspace
 from rookery.kernel.errors import NotFound
 
-if TYPE_CHECKING:  # a command that opens nothing need not import what it would work with
+if TYPE_CHECKING:  # Commands that do not open the platform start faster without these imports.
     from rookery.access.agent_keys import AgentKeys
     from rookery.access.api_keys import ApiKeys
     from rookery.access.audit_log import AuditLog
@@ -29,26 +29,26 @@ T = TypeVar("T")
 _MAX_NAME_LENGTH = 100
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only tell what would be done.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, without doing it.")]
 KeyIdArgument = Annotated[str, typer.Argument(help="The key's id.")]
 WorkspaceOption = Annotated[
-    str | None, typer.Option("--workspace", help="The workspace, by name or number; needed once there are several.", show_default=False)
+    str | None, typer.Option("--workspace", help="The workspace, by name or number; required if there are several.", show_default=False)
 ]
 
 
 def get_operator() -> Actor:
-    """Return who sits at this command line, as the audit log names them."""
+    """Return the user of this command line as the actor for the audit log."""
     try:
         name = getpass.getuser()
-    except (KeyError, OSError):  # a container's user that has no name
+    except (KeyError, OSError):  # The user of a container may have no name.
         name = f"user {os.getuid()}"
-    # From the environment, so it may be any bytes; the audit log is hashed as UTF-8.
+    # The name comes from the environment and may be any bytes, but the audit log hashes UTF-8.
     return Actor(kind="operator", name=name.encode("utf-8", "replace").decode("utf-8")[:_MAX_NAME_LENGTH])
 
 
 def make_operator_caller(workspace_id: int) -> Caller:
-    """Return the operator as the caller of a verb: everything in the workspace may be read and changed."""
+    """Return a caller for the operator, who may read and change everything in the workspace."""
     return Caller(
         key_id="",
         key_kind="api",
@@ -69,7 +69,7 @@ def make_operator_caller(workspace_id: int) -> Caller:
 
 
 class AccessCommandServices(Protocol):
-    """What the commands work with."""
+    """The services that commands of access use."""
 
     @property
     def workspaces(self) -> Workspaces: ...
@@ -94,12 +94,12 @@ class AccessPlatform(Protocol):
     def access(self) -> AccessCommandServices: ...
 
     async def erase_deleted(self) -> str | None:
-        """Leave nothing of what was deleted, in no index and no file; return why there is some."""
+        """Erase all remains of deleted data from indexes and files; return the reason if that is incomplete."""
         ...
 
 
 class AccessCommandContext(Protocol):
-    """What the command line passes to every command as `typer.Context.obj`."""
+    """The context that the command line passes to every command as `typer.Context.obj`."""
 
     @property
     def settings(self) -> Settings: ...
@@ -109,11 +109,11 @@ class AccessCommandContext(Protocol):
         ...
 
     def open_keys(self) -> AbstractAsyncContextManager[AccessCommandServices]:
-        """Open keys, workspaces and the audit log alone; a workspace cannot be deleted there."""
+        """Open keys, workspaces and the audit log. Workspaces cannot be deleted through it."""
         ...
 
     def read_keys(self) -> AbstractAsyncContextManager[AccessCommandServices]:
-        """Open them for a command that changes nothing; it starts sooner."""
+        """Open the same services read-only, which starts faster."""
         ...
 
 
@@ -123,7 +123,7 @@ def get_settings(context: typer.Context) -> Settings:
 
 
 def run_with_access(context: typer.Context, work: Callable[[AccessCommandServices], Awaitable[T]]) -> T:
-    """Open keys, workspaces and the audit log, do *work*, close them."""
+    """Open keys, workspaces and the audit log, run *work* and close them."""
 
     async def inside() -> T:
         async with cast("AccessCommandContext", context.obj).open_keys() as services:
@@ -133,7 +133,7 @@ def run_with_access(context: typer.Context, work: Callable[[AccessCommandService
 
 
 def read(context: typer.Context, work: Callable[[AccessCommandServices], Awaitable[T]]) -> T:
-    """Open keys, workspaces and the audit log for reading, do *work*, close them."""
+    """Open keys, workspaces and the audit log read-only, run *work* and close them."""
 
     async def inside() -> T:
         async with cast("AccessCommandContext", context.obj).read_keys() as services:
@@ -143,7 +143,7 @@ def read(context: typer.Context, work: Callable[[AccessCommandServices], Awaitab
 
 
 def run_with_platform(context: typer.Context, work: Callable[[AccessPlatform], Awaitable[T]]) -> T:
-    """Open the whole platform, do *work*, close it."""
+    """Open the whole platform, run *work* and close it."""
 
     async def inside() -> T:
         async with cast("AccessCommandContext", context.obj).open() as opened:
@@ -154,20 +154,22 @@ def run_with_platform(context: typer.Context, work: Callable[[AccessPlatform], A
 
 async def resolve_workspace(services: AccessCommandServices, where: str | None) -> Workspace:
     """
-    Return the workspace named, or the only one; exit code 2 if that is not clear.
+    Return the named workspace, or the only one. Exit with code 2 if the choice is ambiguous.
 
     Raises:
-        NotFound: There is no workspace of that name or number.
+        NotFound: No workspace has this name or number.
     """
     known = await services.workspaces.list()
     if where is None:
         if len(known) == 1:
             return known[0]
-        raise_usage_error("Name the workspace with --workspace." if known else "There is no workspace yet: run `rookery init`.")
+        raise_usage_error(
+            "There are several workspaces. Select one with --workspace." if known else "There is no workspace yet. Run `rookery init`."
+        )
     found = [workspace for workspace in known if where in {workspace.name, str(workspace.id)}]
     if len(found) > 1:
         raise_usage_error(
-            f"One workspace is called {where!r} and another has that number: name the one by its number, the other by its name."
+            f"{where!r} is the name of one workspace and the number of another. Use the number of the first or the name of the second."
         )
     if not found:
         raise NotFound("workspace", where)
@@ -175,9 +177,9 @@ async def resolve_workspace(services: AccessCommandServices, where: str | None) 
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Go on if the operator agrees; off a terminal only --yes agrees (D-04)."""
+    """Ask the operator to confirm. Without a terminal, --yes is required (D-04)."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise_usage_error(f"{question} Say --yes to do it.")
+        raise_usage_error(f"{question} Confirm with --yes.")
     typer.confirm(question, abort=True, err=True)

@@ -53,13 +53,13 @@ EnvironmentName = Literal["live", "test"]
 def create(
     context: typer.Context,
     *,
-    name: Annotated[str, typer.Option(help="What it is for; several keys are numbered.")],
+    name: Annotated[str, typer.Option(help="The purpose of the key. Several keys get a number each.")],
     preset: PresetOption = None,
     scope: ScopesOption = None,
-    tier: Annotated[Tier, typer.Option(help="How much it may ask an hour.")] = Tier.PRO,
-    environment: Annotated[EnvironmentName, typer.Option(help="Test keys act in a sandbox of their own.")] = "live",
+    tier: Annotated[Tier, typer.Option(help="The hourly rate limit.")] = Tier.PRO,
+    environment: Annotated[EnvironmentName, typer.Option(help="A test key acts in a separate sandbox.")] = "live",
     expires: ExpiresOption = None,
-    agent_id: Annotated[str | None, typer.Option(help="The agent that it speaks for.", show_default=False)] = None,
+    agent_id: Annotated[str | None, typer.Option(help="The agent that the key is bound to.", show_default=False)] = None,
     server: ServersOption = None,
     tool: ToolsOption = None,
     org: OrgsOption = None,
@@ -70,14 +70,20 @@ def create(
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make API keys, and show them this once."""
+    """Create API keys. The secrets are shown only once."""
     scopes, expires_at = parse_grants(preset, scope, option="--scope"), parse_expiry(expires)
-    reach = AllowListOptions(servers=server, tools=tool, orgs=org, projects=project, limits=tool_limit).to_restrictions()
+    restrictions = AllowListOptions(servers=server, tools=tool, orgs=org, projects=project, limits=tool_limit).to_restrictions()
     new = [
         NewApiKey(
-            name=each, scopes=scopes, tier=tier, environment=environment, expires_at=expires_at, agent_id=agent_id, restrictions=reach
+            name=each_name,
+            scopes=scopes,
+            tier=tier,
+            environment=environment,
+            expires_at=expires_at,
+            agent_id=agent_id,
+            restrictions=restrictions,
         )
-        for each in shared_key_commands.number_names(name, count)
+        for each_name in shared_key_commands.number_names(name, count)
     ]
 
     async def work(services: AccessCommandServices, done: Callable[[int], None]) -> Sequence[KeyWithSecret]:
@@ -105,14 +111,14 @@ def change(
     context: typer.Context,
     *,
     key_id: KeyIdArgument,
-    name: Annotated[str | None, typer.Option(help="What it is for.", show_default=False)] = None,
+    name: Annotated[str | None, typer.Option(help="The purpose of the key.", show_default=False)] = None,
     preset: PresetOption = None,
     scope: ScopesOption = None,
-    tier: Annotated[Tier | None, typer.Option(help="How much it may ask an hour.", show_default=False)] = None,
+    tier: Annotated[Tier | None, typer.Option(help="The hourly rate limit.", show_default=False)] = None,
     expires: ExpiresOption = None,
     never: NeverOption = False,
-    agent_id: Annotated[str | None, typer.Option(help="The agent that it speaks for.", show_default=False)] = None,
-    no_agent_id: Annotated[bool, typer.Option("--no-agent-id", help="Let it speak for no agent.")] = False,
+    agent_id: Annotated[str | None, typer.Option(help="The agent that the key is bound to.", show_default=False)] = None,
+    no_agent_id: Annotated[bool, typer.Option("--no-agent-id", help="Bind the key to no agent.")] = False,
     server: ServersOption = None,
     all_servers: AllServersOption = False,
     tool: ToolsOption = None,
@@ -126,9 +132,9 @@ def change(
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Change an API key; each option replaces what it names, and the rest stays."""
+    """Change an API key. Options that are omitted keep their value."""
     if agent_id is not None and no_agent_id:
-        raise_usage_error("Say either --agent-id or --no-agent-id.")
+        raise_usage_error("Use either --agent-id or --no-agent-id.")
     changes = KeyChanges(
         name=UNSET if name is None else name,
         grants=parse_grants(preset, scope, option="--scope") if preset or scope else UNSET,
@@ -137,8 +143,8 @@ def change(
         agent_id=None if no_agent_id else UNSET if agent_id is None else agent_id,
     )
     lists = AllowListOptions(servers=server, tools=tool, orgs=org, projects=project, limits=tool_limit)
-    lifted = {"servers": all_servers, "tools": all_tools, "orgs": all_orgs, "projects": all_projects, "limits": no_tool_limits}
-    shared_key_commands.update_and_print(context, workspace, key_id, lists.to_changes(changes, removed=lifted), as_json=as_json)
+    removed = {"servers": all_servers, "tools": all_tools, "orgs": all_orgs, "projects": all_projects, "limits": no_tool_limits}
+    shared_key_commands.update_and_print(context, workspace, key_id, lists.to_changes(changes, removed=removed), as_json=as_json)
 
 
 shared_key_commands.register(app, "keys")

@@ -1,4 +1,4 @@
-"""How commands show what they found: tables on a terminal, lines with tabs in a pipe, JSON on request (D-04)."""
+"""Output of commands: tables on a terminal, tab-separated lines in a pipe, JSON on request (D-04)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from rich.text import Text
 Fields = Mapping[str, object]
 
 _MAX_TABLE_ROWS = 1_000
-"""Rows: laying out a table of 100,000 takes half a minute and gigabytes, and nobody reads it."""
+"""Maximum rows of a table. Laying out 100,000 rows takes half a minute and gigabytes of memory."""
 
 _MAX_LIST_ITEMS = 3
 _MIN_COLUMN_WIDTH = 16
 _FIRST_ERROR_STATUS = 400
 _UNWRAPPED_COLUMNS = frozenset({"id", "key_id", "hint", "key", "plaintext_key", "at", "when"})
-"""Columns whose values are copied, or read at a glance."""
+"""Columns whose values are never wrapped, because people copy them."""
 
 _MIN_PROGRESS_TOTAL = 20
 
@@ -35,14 +35,14 @@ def print_json(value: object) -> None:
 
 
 def print_fields(fields: Fields) -> None:
-    """Print one thing, a field a line."""
+    """Print one record, one field per line."""
     width = max(map(len, fields))
     for name, value in fields.items():
         print(f"{name:{width}}  {format_value(value)}")  # noqa: T201 - the command's answer
 
 
 def print_record(fields: Fields, *, as_json: bool) -> None:
-    """Print one thing, as JSON or for people."""
+    """Print one record, as JSON or as text."""
     if as_json:
         print_json(fields)
     else:
@@ -53,12 +53,13 @@ async def print_rows(
     rows: AsyncIterable[Fields], columns: Sequence[str], *, as_json: bool, table_columns: Sequence[str] | None = None
 ) -> None:
     """
-    Print rows while they are read, so that many need no more memory than few; on a terminal, as a table of the first thousand.
+    Print rows while they are read, so that memory stays bounded. On a terminal, print a table of the first 1,000.
 
     Args:
-        rows: What to print.
-        columns: Of lines; *table_columns*: of the table, if it has others.
-        as_json: An array of the rows, whole.
+        rows: The rows.
+        columns: The columns of the lines.
+        table_columns: The columns of the table, if they differ.
+        as_json: Print a JSON array of whole rows.
     """
     if as_json:
         mark = "["
@@ -70,7 +71,7 @@ async def print_rows(
         first = list[Fields]()
         async for row in rows:
             if len(first) == _MAX_TABLE_ROWS:
-                print_notice(f"These are the first {_MAX_TABLE_ROWS:,}; a pipe, or --json, gets all.")
+                print_notice(f"These are the first {_MAX_TABLE_ROWS:,} rows. Use a pipe or --json to get all.")
                 break
             first.append(row)
         print_table(first, table_columns or columns)
@@ -80,7 +81,7 @@ async def print_rows(
 
 
 def print_list(rows: Sequence[Fields], columns: Sequence[str], *, table_columns: Sequence[str] | None = None) -> None:
-    """Print a table on a terminal; in a pipe a line a row, tabs between."""
+    """Print a table on a terminal, and tab-separated lines in a pipe."""
     if is_terminal():
         print_table(rows, table_columns or columns)
         return
@@ -90,11 +91,11 @@ def print_list(rows: Sequence[Fields], columns: Sequence[str], *, table_columns:
 
 def print_table(rows: Sequence[Fields], columns: Sequence[str]) -> None:
     """
-    Print a table; what somebody wrote is shown as it is, whatever markup it looks like.
+    Print a table. Markup in values is printed literally.
 
     Args:
-        rows: What to print.
-        columns: The most important first: a narrow terminal is shown only as many as can be read in it.
+        rows: The rows.
+        columns: The columns, most important first; a narrow terminal shows only as many as fit.
     """
     console, cells = Console(), [[_table_cell(column, row[column]) for column in columns] for row in rows]
     table = Table()
@@ -108,20 +109,20 @@ def print_table(rows: Sequence[Fields], columns: Sequence[str]) -> None:
 
 
 def is_terminal() -> bool:
-    """Tell whether people read what we print."""
+    """Return whether standard output is a terminal."""
     return Console().is_terminal
 
 
-def print_notice(words: str) -> None:
-    """Tell people something that is no part of the answer."""
-    Console(stderr=True).print(words, style="yellow", highlight=False, markup=False, soft_wrap=True)
+def print_notice(text: str) -> None:
+    """Print a message to standard error."""
+    Console(stderr=True).print(text, style="yellow", highlight=False, markup=False, soft_wrap=True)
 
 
 class ProgressCallback(Protocol):
-    """Moves a progress bar."""
+    """A function that moves a progress bar."""
 
     def __call__(self, done: int, /) -> None:
-        """Show that so much is done."""
+        """Set the number of items done."""
         ...
 
 
@@ -132,17 +133,17 @@ def show_progress(label: str, total: int | None) -> Generator[ProgressCallback]:
         yield _ignore_progress
         return
     columns = (TextColumn(label), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
-        task = shown.add_task(label, total=total)
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(label, total=total)
 
         def move(done: int, /) -> None:
-            shown.update(task, completed=done)
+            progress.update(task, completed=done)
 
         yield move
 
 
 def format_value(value: object) -> str:
-    """Return a value as people and pipes are shown it: one line, without tabs."""
+    """Return a value as one line of text without tabs."""
     if value is None or value == []:
         return "-"
     if isinstance(value, list):
@@ -159,7 +160,7 @@ def _print_line(row: Fields, columns: Sequence[str]) -> None:
 
 
 def _table_cell(column: str, value: object) -> Text:
-    """Return what a table shows: of a time its seconds, of a long list its beginning, errors in red."""
+    """Return the cell of a value: times to the second, the start of a long list, errors in red."""
     text = format_value(value)
     if isinstance(value, str) and (column in {"at", "when"} or column.endswith("_at")):
         text = value[:19].replace("T", " ")
@@ -171,7 +172,7 @@ def _table_cell(column: str, value: object) -> Text:
 
 
 def _count_fitting_columns(width: int, columns: Sequence[str], cells: Sequence[Sequence[Text]]) -> int:
-    """Return how many of the columns are readable in so many characters; two at least."""
+    """Return the number of columns that are readable within *width* characters; at least two."""
     taken = 1
     for number, column in enumerate(columns):
         longest = max([len(column), *(row[number].cell_len for row in cells)])

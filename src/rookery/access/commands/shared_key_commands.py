@@ -1,4 +1,4 @@
-"""What both kinds of key can be told on the command line: `rookery keys …` and `rookery agent-keys …` alike."""
+"""The commands that both kinds of key share: `rookery keys …` and `rookery agent-keys …`."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ from rookery.kernel.clock import utc_now
 
 MAX_NEW_KEYS = 1_000
 
-CountOption = Annotated[int, typer.Option(help="How many to make.", min=1, max=MAX_NEW_KEYS)]
+CountOption = Annotated[int, typer.Option(help="Number of keys to create.", min=1, max=MAX_NEW_KEYS)]
 StatusOption = Annotated[
     Literal["active", "revoked", "expired"] | None,
-    typer.Option(help="Only keys in this state; a suspended one counts as revoked.", show_default=False),
+    typer.Option(help="Only keys with this status; a suspended key counts as revoked.", show_default=False),
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyCommandGroup:
-    """One kind of key on the command line: what people call it, where it is, and the columns of a list, in a pipe and in a table."""
+    """One kind of key on the command line: its noun, its keyring, and the columns of its lists."""
 
     noun: str
     get_keyring: Callable[[AccessCommandServices], Keyring]
@@ -66,23 +66,23 @@ KEY_COMMAND_GROUPS = {
         table_columns=("id", "name", "status", "permissions", "expires_at", "last_used_at", "call_count", "rate_limit", "agent_id"),
     ),
 }
-"""By the name of their group of commands."""
+"""The groups by their command."""
 
 
 def register(app: typer.Typer, group: str) -> None:
-    """Add the commands that both kinds have to the group of that name."""
+    """Register the shared commands in a group."""
     noun = KEY_COMMAND_GROUPS[group].noun
-    for name, command, says in (
+    for name, command, help_text in (
         ("show", show, f"Show {noun}."),
-        ("suspend", suspend, f"Let {noun} open nothing until it is resumed."),
-        ("resume", resume, f"End the suspension of {noun}."),
-        ("rotate", rotate, f"Make a successor of {noun} with the same settings, and show it this once."),
-        ("extend", extend, f"Replace or remove the expiry of {noun}; an expired one is active again."),
-        ("delete", delete, f"Delete {noun}; it opens nothing from then on."),
-        ("prune", prune, f"Delete {noun[3:]}s that have expired, or whose grace period is over; of all workspaces unless one is named."),
-        ("usage", usage_, f"Add up the calls of all {noun[3:]}s, or of one, or list its single calls."),
+        ("suspend", suspend, f"Suspend {noun}: its requests are rejected until it is resumed."),
+        ("resume", resume, f"Resume {noun} that was suspended."),
+        ("rotate", rotate, f"Create a successor of {noun} with the same settings. Its secret is shown only once."),
+        ("extend", extend, f"Replace or remove the expiry of {noun}. An expired key becomes active again."),
+        ("delete", delete, f"Delete {noun}. Its requests are rejected from then on."),
+        ("prune", prune, f"Delete {noun[3:]}s that have expired or whose grace period is over, by default of all workspaces."),
+        ("usage", usage_, f"Show the totals of the calls of all {noun[3:]}s or of one, or list the single calls of one."),
     ):
-        app.command(name, help=says)(command)
+        app.command(name, help=help_text)(command)
 
 
 def show(context: typer.Context, *, key_id: KeyIdArgument, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
@@ -91,12 +91,12 @@ def show(context: typer.Context, *, key_id: KeyIdArgument, workspace: WorkspaceO
 
 
 def suspend(context: typer.Context, *, key_id: KeyIdArgument, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
-    """Let a key open nothing until it is resumed."""
+    """Suspend a key."""
     change_and_print(context, workspace, key_id, lambda keys, owner: keys.suspend(owner, key_id, by=get_operator()), as_json=as_json)
 
 
 def resume(context: typer.Context, *, key_id: KeyIdArgument, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
-    """End a suspension."""
+    """Resume a suspended key."""
     change_and_print(context, workspace, key_id, lambda keys, owner: keys.resume(owner, key_id, by=get_operator()), as_json=as_json)
 
 
@@ -109,10 +109,10 @@ def extend(
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Replace or remove an expiry."""
+    """Replace or remove the expiry of a key."""
     expires_at = parse_new_expiry(expires, never=never)
     if expires_at is UNSET:
-        raise_usage_error("Say either --expires-at or --never.")
+        raise_usage_error("Use either --expires-at or --never.")
     update_and_print(context, workspace, key_id, KeyChanges(expires_at=expires_at), action="extended", as_json=as_json)
 
 
@@ -121,13 +121,13 @@ def rotate(
     *,
     key_id: KeyIdArgument,
     grace_hours: Annotated[
-        int, typer.Option("--grace-period-hours", "--grace-hours", help="How long the old key still works, in hours: 0 to 720.")
+        int, typer.Option("--grace-period-hours", "--grace-hours", help="Hours during which the old key still works: 0 to 720.")
     ] = DEFAULT_GRACE_HOURS,
     out: OutputOption = None,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a successor."""
+    """Rotate a key."""
 
     async def work(services: AccessCommandServices, _: Callable[[int], None]) -> list[KeyWithSecret]:
         owner = (await resolve_workspace(services, workspace)).id
@@ -158,12 +158,12 @@ def prune(
     context: typer.Context,
     *,
     workspace: WorkspaceOption = None,
-    expired_days: Annotated[int, typer.Option(help="Only keys that expired at least so many days ago.", min=0, max=36_500)] = 0,
+    expired_days: Annotated[int, typer.Option(help="Only keys that expired at least this many days ago.", min=0, max=36_500)] = 0,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete keys that are over."""
+    """Delete expired keys."""
 
     async def work(services: AccessCommandServices, *, dry: bool) -> list[KeyWithUsage]:
         only = None if workspace is None else (await resolve_workspace(services, workspace)).id
@@ -185,7 +185,7 @@ def prune(
 def usage_(
     context: typer.Context,
     *,
-    key_id: Annotated[str | None, typer.Argument(help="Only this key; all of its kind without it.", show_default=False)] = None,
+    key_id: Annotated[str | None, typer.Argument(help="Only this key; by default all keys of its kind.", show_default=False)] = None,
     by: usage.ByOption = None,
     since: usage.SinceOption = "30d",
     until: usage.UntilOption = None,
@@ -197,14 +197,17 @@ def usage_(
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Add up calls, or list them."""
-    asked = usage.parse_options(key_id, by=by, since=since, until=until, calls=calls, status=status, route=route)
-    form = usage.OutputFormat(as_csv=csv or out is not None, as_json=as_json)
-    if form.as_csv and as_json:
-        raise_usage_error("Say either --json or --csv.")
+    """Show totals of calls, or list single calls."""
+    query = usage.parse_options(key_id, by=by, since=since, until=until, calls=calls, status=status, route=route)
+    output_format = usage.OutputFormat(as_csv=csv or out is not None, as_json=as_json)
+    if output_format.as_csv and as_json:
+        raise_usage_error("Use either --json or --csv.")
     keyring = get_group(context).get_keyring
     with open_new_file(out) as file:
-        read(context, lambda services: usage.print_usage(services, keyring(services), workspace, asked, output_format=form, file=file))
+        read(
+            context,
+            lambda services: usage.print_usage(services, keyring(services), workspace, query, output_format=output_format, file=file),
+        )
 
 
 def list_keys(context: typer.Context, workspace: str | None, *, environment: Environment | None, status: str | None, as_json: bool) -> None:
@@ -232,28 +235,28 @@ def create_and_print(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Make keys and show them this once, or write them into a file, one JSON document a line."""
-    # Opened before the keys are made: none may exist that nobody could be given.
+    """Create keys and print them with their secrets, or write them to a file, one JSON document per line."""
+    # Open the file first, so that no key is created whose secret cannot be written.
     with open_new_file(out, keep_partial=True) as file:
         with show_progress("Making keys", count) as bar:
-            made = [
+            created = [
                 serializers.serialize_key_with_secret(each, utc_now())
                 for each in run_with_access(context, lambda services: create_keys(services, bar))
             ]
         if file is not None:
-            file.writelines(json.dumps(each, ensure_ascii=False) + "\n" for each in made)
+            file.writelines(json.dumps(each, ensure_ascii=False) + "\n" for each in created)
         elif as_json:
-            print_json(made[0] if count == 1 else made)
+            print_json(created[0] if count == 1 else created)
         elif count == 1:
-            print_fields(made[0])
+            print_fields(created[0])
         else:
-            print_list(made, ["id", "name", "plaintext_key" if "plaintext_key" in made[0] else "key"])
+            print_list(created, ["id", "name", "plaintext_key" if "plaintext_key" in created[0] else "key"])
 
 
 def change_and_print(
     context: typer.Context, workspace: str | None, key_id: str, change: Callable[[Keyring, int], Awaitable[object]], *, as_json: bool
 ) -> None:
-    """Change a key, *change* being given its keyring and its owner, and show it as it is then."""
+    """Change a key by *change*, which gets the keyring and the owner, and print the changed key."""
 
     async def work(services: AccessCommandServices) -> KeyWithUsage:
         keyring = get_group(context).get_keyring(services)
@@ -267,7 +270,7 @@ def change_and_print(
 def update_and_print(
     context: typer.Context, workspace: str | None, key_id: str, changes: KeyChanges, *, as_json: bool, action: str = "changed"
 ) -> None:
-    """Change the settings of a key and show it as it is then."""
+    """Change the settings of a key and print the changed key."""
     change_and_print(
         context,
         workspace,
@@ -278,26 +281,26 @@ def update_and_print(
 
 
 async def get_key(context: typer.Context, services: AccessCommandServices, workspace: str | None, key_id: str) -> KeyWithUsage:
-    """Return a key of the workspace named, of the kind whose command this is."""
+    """Return a key of the selected workspace, of the kind of the current command group."""
     return await get_group(context).get_keyring(services).get((await resolve_workspace(services, workspace)).id, key_id)
 
 
 def print_key(found: KeyWithUsage, *, as_json: bool) -> None:
-    """Show a key, without its secret."""
+    """Print a key without its secret."""
     print_record(_serialize(found), as_json=as_json)
 
 
 def get_group(context: typer.Context) -> KeyCommandGroup:
-    """Return the kind whose group of commands this one is in."""
+    """Return the group of the current command."""
     group = context.parent
     if group is None or group.info_name is None:
-        msg = "a command of keys outside of its group"
+        msg = "a key command was called outside its group"
         raise AssertionError(msg)
     return KEY_COMMAND_GROUPS[group.info_name]
 
 
 def number_names(name: str, count: int) -> list[str]:
-    """Return the names of *count* keys."""
+    """Return the names of *count* new keys."""
     return [name] if count == 1 else [f"{name} {number}" for number in range(1, count + 1)]
 
 

@@ -1,4 +1,4 @@
-"""`usage`: the calls of keys, added up or one by one, as a table and bars, lines, JSON or CSV (D-29)."""
+"""`usage`: calls of keys as totals or single calls, with a chart, as lines, JSON or CSV (D-29)."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ _BAR_WIDTH = 40
 _MAX_DAYS = 62
 
 ByOption = Annotated[
-    list[str] | None, typer.Option(help=f"What to keep apart, of {', '.join(_GROUPING_FIELDS)}; day,status by default.", show_default=False)
+    list[str] | None, typer.Option(help=f"Group by {', '.join(_GROUPING_FIELDS)}; by default day,status.", show_default=False)
 ]
 SinceOption = Annotated[str, typer.Option(help="The first day, UTC: a date, or 7d for seven days ago.")]
-UntilOption = Annotated[str | None, typer.Option(help="The last day, UTC, itself included; today by default.", show_default=False)]
+UntilOption = Annotated[str | None, typer.Option(help="The last day, UTC, inclusive; by default today.", show_default=False)]
 CallsOption = Annotated[bool, typer.Option("--calls", help="List the single calls of the key, newest first.")]
-StatusOption = Annotated[
-    int | None, typer.Option(help="Of single calls, those answered with this status.", min=100, max=599, show_default=False)
+StatusOption = Annotated[int | None, typer.Option(help="With --calls: only calls with this status.", min=100, max=599, show_default=False)]
+RouteOption = Annotated[
+    str | None, typer.Option(help="With --calls: only calls of this route, written as in the list.", show_default=False)
 ]
-RouteOption = Annotated[str | None, typer.Option(help="Of single calls, those to this route, as it is shown.", show_default=False)]
-CsvOption = Annotated[bool, typer.Option("--csv", help="Print CSV; with --out it goes into a file.")]
+CsvOption = Annotated[bool, typer.Option("--csv", help="Print CSV; with --out, write it to the file.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageQuery:
-    """What is asked for: *by* None means the single calls."""
+    """The parsed options; *by* None: list single calls."""
 
     key_id: str | None
     by: frozenset[UsageField] | None
@@ -56,19 +56,19 @@ class UsageQuery:
 
     @property
     def day_filter(self) -> UsageFilter:
-        """Return which sums are asked for."""
+        """The filter of totals."""
         return UsageFilter(key_id=self.key_id, since=self.since, until=self.until)
 
     @property
     def call_filter(self) -> CallFilter:
-        """Return which calls are asked for: from the first day's beginning to the last one's end."""
+        """The filter of single calls, from the start of the first day to the end of the last."""
         first, beyond = (_midnight(day) for day in (self.since, min(self.until, date.max - timedelta(days=1)) + timedelta(days=1)))
         return CallFilter(since=first, until=beyond, status=self.status, route=self.route)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputFormat:
-    """How it is to be printed; neither: for people, or for a pipe."""
+    """The output format; neither: a table on a terminal, lines in a pipe."""
 
     as_csv: bool
     as_json: bool
@@ -77,20 +77,20 @@ class OutputFormat:
 def parse_options(
     key_id: str | None, *, by: list[str] | None, since: str, until: str | None, calls: bool, status: int | None, route: str | None
 ) -> UsageQuery:
-    """Read the options."""
+    """Parse and check the options."""
     first, last = parse_day(since) or date.min, parse_day(until) or utc_now().date()
     if first > last:
-        raise_usage_error(f"--since {first} comes after --until {last}.")
+        raise_usage_error(f"--since {first} is after --until {last}.")
     if not calls and (status is not None or route is not None):
-        raise_usage_error("--status and --route choose among single calls: say --calls too.")
+        raise_usage_error("--status and --route filter single calls. Use them with --calls.")
     names = split_names(by) or ("day", "status")
     unknown = [name for name in names if name not in _GROUPING_FIELDS]
     if unknown:
-        raise_usage_error(f"Calls cannot be added up by {unknown[0]!r}, only by {', '.join(_GROUPING_FIELDS)}.")
+        raise_usage_error(f"Calls cannot be grouped by {unknown[0]!r}. The fields are {', '.join(_GROUPING_FIELDS)}.")
     if calls and key_id is None:
-        raise_usage_error("--calls lists the calls of one key: name it.")
+        raise_usage_error("--calls lists the calls of one key. Pass its id.")
     if calls and by:
-        raise_usage_error("Single calls are not added up: say either --calls or --by.")
+        raise_usage_error("Single calls are not grouped. Use either --calls or --by.")
     fields = None if calls else frozenset(cast("tuple[UsageField, ...]", names))
     return UsageQuery(key_id=key_id, by=fields, since=first, until=last, status=status, route=route)
 
@@ -99,36 +99,36 @@ async def print_usage(
     services: AccessCommandServices,
     keyring: Keyring,
     workspace: str | None,
-    asked: UsageQuery,
+    query: UsageQuery,
     *,
     output_format: OutputFormat,
     file: TextIO | None,
 ) -> None:
     """
-    Print what is asked for, while it is read.
+    Print the requested usage while it is read.
 
     Raises:
-        NotFound: The key named never was, or is another workspace's.
+        NotFound: The workspace never had this key.
     """
     owner = await resolve_workspace(services, workspace)
-    if asked.key_id is not None:
-        await _require_known_key(services, keyring, owner, asked.key_id)
-    if asked.by is None:
-        columns, rows = csv_export.call_columns(), _iter_calls(services, owner, asked)
+    if query.key_id is not None:
+        await _require_known_key(services, keyring, owner, query.key_id)
+    if query.by is None:
+        columns, rows = csv_export.call_columns(), _iter_calls(services, owner, query)
     else:
-        columns, rows = csv_export.usage_columns(asked.by), _iter_sums(services, keyring.kind, owner, asked, asked.by)
+        columns, rows = csv_export.usage_columns(query.by), _iter_sums(services, keyring.kind, owner, query, query.by)
     if output_format.as_csv:
         await _write_csv(rows, columns, file or sys.stdout)
         return
-    if asked.by is not None and is_terminal() and not output_format.as_json:
-        await _print_chart(services, keyring.kind, owner, asked)
+    if query.by is not None and is_terminal() and not output_format.as_json:
+        await _print_chart(services, keyring.kind, owner, query)
     await print_rows(rows, columns, as_json=output_format.as_json)
-    if asked.by is None and asked.since < (utc_now() - RETENTION).date():
-        print_notice(f"Single calls are kept for {RETENTION.days} days; their sums by day, for ever.")
+    if query.by is None and query.since < (utc_now() - RETENTION).date():
+        print_notice(f"Single calls are kept for {RETENTION.days} days. The totals by day are kept forever.")
 
 
 async def _require_known_key(services: AccessCommandServices, keyring: Keyring, owner: Workspace, key_id: str) -> None:
-    """Raise NotFound for a key that there is not, unless there was one: calls outlive their key."""
+    """Raise NotFound unless the key exists or has usage from before its deletion."""
     try:
         await keyring.get(owner.id, key_id)
     except NotFound:
@@ -137,22 +137,22 @@ async def _require_known_key(services: AccessCommandServices, keyring: Keyring, 
             raise
 
 
-async def _iter_calls(services: AccessCommandServices, owner: Workspace, asked: UsageQuery) -> AsyncGenerator[Fields]:
-    async for call in services.usage.iter_calls(owner.id, asked.key_id or "", asked.call_filter):
+async def _iter_calls(services: AccessCommandServices, owner: Workspace, query: UsageQuery) -> AsyncGenerator[Fields]:
+    async for call in services.usage.iter_calls(owner.id, query.key_id or "", query.call_filter):
         yield serializers.serialize_call(call)
 
 
 async def _iter_sums(
-    services: AccessCommandServices, kind: KeyKind, owner: Workspace, asked: UsageQuery, by: frozenset[UsageField]
+    services: AccessCommandServices, kind: KeyKind, owner: Workspace, query: UsageQuery, by: frozenset[UsageField]
 ) -> AsyncGenerator[Fields]:
-    """Yield the sums in their order; day by day if days are kept apart, so that 100,000 keys and a year need one day's memory."""
+    """Yield the totals in order. With days, read one day at a time, so that memory stays bounded by one day."""
     if "day" not in by:
-        for each in await services.usage.list_sums(owner.id, kind, asked.day_filter, by, limit=_NO_LIMIT):
+        for each in await services.usage.list_sums(owner.id, kind, query.day_filter, by, limit=_NO_LIMIT):
             yield serializers.serialize_usage_sum(each, by)
         return
-    for each in await services.usage.list_sums(owner.id, kind, asked.day_filter, frozenset({"day"}), limit=_NO_LIMIT):
+    for each in await services.usage.list_sums(owner.id, kind, query.day_filter, frozenset({"day"}), limit=_NO_LIMIT):
         day = date.fromisoformat(each.day or "")
-        for part in await services.usage.list_sums(owner.id, kind, replace(asked.day_filter, since=day, until=day), by, limit=_NO_LIMIT):
+        for part in await services.usage.list_sums(owner.id, kind, replace(query.day_filter, since=day, until=day), by, limit=_NO_LIMIT):
             yield serializers.serialize_usage_sum(part, by)
 
 
@@ -167,9 +167,9 @@ async def _write_csv(rows: AsyncIterable[Fields], columns: list[str], file: Text
     file.write(csv_export.csv_lines(waiting, columns))
 
 
-async def _print_chart(services: AccessCommandServices, kind: KeyKind, owner: Workspace, asked: UsageQuery) -> None:
-    """Draw a bar for each day from the first with calls, errors in red; the last two months of them."""
-    sums = await services.usage.list_sums(owner.id, kind, asked.day_filter, frozenset({"day"}), limit=_NO_LIMIT)
+async def _print_chart(services: AccessCommandServices, kind: KeyKind, owner: Workspace, query: UsageQuery) -> None:
+    """Print a bar for each day with errors in red, from the first day with calls; at most 62 days."""
+    sums = await services.usage.list_sums(owner.id, kind, query.day_filter, frozenset({"day"}), limit=_NO_LIMIT)
     if not sums:
         print_notice("No calls.")
         return
@@ -187,15 +187,15 @@ async def _print_chart(services: AccessCommandServices, kind: KeyKind, owner: Wo
     Console().print(grid)
 
 
-def _chart_bar(of_day: UsageSum | None, most: int) -> tuple[Text, Text]:
-    """Return a bar and its number; a day with errors shows at least a spot of red."""
-    if of_day is None:
+def _chart_bar(day_sum: UsageSum | None, most: int) -> tuple[Text, Text]:
+    """Return a bar and its number. A day with errors has at least one red character."""
+    if day_sum is None:
         return Text(""), Text("0", style="dim")
-    width = max(1, round(_BAR_WIDTH * of_day.calls / most))
-    red = min(width, max(1, round(width * of_day.errors / of_day.calls))) if of_day.errors else 0
+    width = max(1, round(_BAR_WIDTH * day_sum.calls / most))
+    red = min(width, max(1, round(width * day_sum.errors / day_sum.calls))) if day_sum.errors else 0
     bar = Text("█" * (width - red), style="cyan").append("█" * red, style="red")
-    number = Text(f"{of_day.calls:,}")
-    return bar, number.append(f" ({of_day.errors:,} errors)", style="red") if of_day.errors else number
+    number = Text(f"{day_sum.calls:,}")
+    return bar, number.append(f" ({day_sum.errors:,} errors)", style="red") if day_sum.errors else number
 
 
 def _midnight(day: date) -> datetime:

@@ -1,4 +1,4 @@
-"""`rookery workspace`: the tenants."""
+"""`rookery workspace`: manage workspaces, the tenants."""
 
 from __future__ import annotations
 
@@ -26,12 +26,14 @@ from rookery.access.workspaces import WorkspaceDeletion
 
 app = typer.Typer(help="Workspaces: the tenants.", no_args_is_help=True)
 
-WorkspaceArgument = Annotated[str, typer.Argument(help="Its name, or its number.")]
+WorkspaceArgument = Annotated[str, typer.Argument(help="The workspace's name or number.")]
 
 
 @app.command()
-def create(context: typer.Context, *, name: Annotated[str, typer.Argument(help="Its name.")], as_json: JsonOption = False) -> None:
-    """Make a workspace."""
+def create(
+    context: typer.Context, *, name: Annotated[str, typer.Argument(help="The workspace's name.")], as_json: JsonOption = False
+) -> None:
+    """Create a workspace."""
     print_record(
         serializers.serialize_workspace(run_with_access(context, lambda services: services.workspaces.create(name, by=get_operator()))),
         as_json=as_json,
@@ -50,7 +52,7 @@ def list_(context: typer.Context, *, as_json: JsonOption = False) -> None:
 
 @app.command()
 def show(context: typer.Context, *, workspace: WorkspaceArgument, as_json: JsonOption = False) -> None:
-    """Show a workspace, and how many keys and remembered calls it has."""
+    """Show a workspace with its numbers of keys and stored calls."""
     found = read(context, lambda services: _preview_deletion(services, workspace))
     print_record({**serializers.serialize_workspace(found.workspace), "keys": found.key_count, "calls": found.call_count}, as_json=as_json)
 
@@ -60,10 +62,10 @@ def rename(
     context: typer.Context,
     *,
     workspace: WorkspaceArgument,
-    name: Annotated[str, typer.Argument(help="Its new name.")],
+    name: Annotated[str, typer.Argument(help="The new name.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Give a workspace another name; its number and its keys stay."""
+    """Rename a workspace. Its number and its keys do not change."""
 
     async def work(services: AccessCommandServices) -> Workspace:
         return await services.workspaces.rename((await resolve_workspace(services, workspace)).id, name, by=get_operator())
@@ -80,21 +82,21 @@ def delete(
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete a workspace with everything in it; its keys open nothing from then on."""
-    would = read(context, lambda services: _preview_deletion(services, workspace))
+    """Delete a workspace with everything in it. Its keys are rejected from then on."""
+    preview = read(context, lambda services: _preview_deletion(services, workspace))
     if dry_run:
-        _print_deletion(would, as_json=as_json)
+        _print_deletion(preview, as_json=as_json)
         return
-    confirm(f"Delete workspace {would.workspace.name!r} with {would.key_count} keys and everything else in it?", yes=yes)
+    confirm(f"Delete workspace {preview.workspace.name!r} with {preview.key_count} keys and everything else in it?", yes=yes)
 
     async def work(opened: AccessPlatform) -> tuple[WorkspaceDeletion, str | None]:
-        deletion = await opened.access.workspaces.delete(would.workspace.id, by=get_operator())
+        deletion = await opened.access.workspaces.delete(preview.workspace.id, by=get_operator())
         return deletion, await opened.erase_deleted()
 
     deletion, left = run_with_platform(context, work)
     _print_deletion(deletion, as_json=as_json)
     if left is not None:
-        print_notice(f"The workspace is deleted, but: {left} `rookery brain:forget --traces` does.")
+        print_notice(f"The workspace is deleted, but: {left} Run `rookery brain:forget --traces` to complete this.")
         raise typer.Exit(1)
 
 
