@@ -46,7 +46,7 @@ from rookery.tool_wiring import ToolServices
 from rookery.tools import serializers as tool_portraits
 from rookery.tools.serializers import ServerSerializer
 from rookery.webhooks.outbox import Outbox
-from rookery.webhooks.store import subscribers
+from rookery.webhooks.store.endpoints import list_subscribed_tenants
 
 _log = structlog.stdlib.get_logger("rookery.events")
 
@@ -109,7 +109,7 @@ class ServerHealthPublisher:
         def read(tx: Tx) -> list[Caller]:
             concerned = (
                 each
-                for each in subscribers.list_subscribed_tenants(tx, name)
+                for each in list_subscribed_tenants(tx, name)
                 if event.workspace_id in {None, each} and each not in event.excluded_workspaces
             )
             return [key_portraits.make_system_caller(tx, each) for each in concerned]

@@ -103,7 +103,12 @@ async def test_a_failure_is_tried_again_three_times_a_minute_apart_and_no_more(p
     assert {each.body for each in there.received} == {view.body}
     assert len(set(there.ids())) == 1
     assert len({each.headers["webhook-timestamp"] for each in there.received}) == 4
-    assert (delivery.state, delivery.attempt_count, delivery.status, delivery.error) == (DeliveryState.FAILED, 4, 503, "It answered 503.")
+    assert (delivery.state, delivery.attempt_count, delivery.status, delivery.error) == (
+        DeliveryState.FAILED,
+        4,
+        503,
+        "The endpoint answered 503.",
+    )
     await post.pass_time(days=1)
     assert len(there.received) == 4
 

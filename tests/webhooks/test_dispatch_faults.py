@@ -104,7 +104,7 @@ async def test_a_delivery_whose_event_is_gone_fails_alone(post: Office, there: R
     await post.tell("second")
 
     found = await post.ended(endpoint)
-    assert [(each.state.value, each.error) for each in found] == [("failed", "its event is kept no longer"), ("delivered", None)]
+    assert [(each.state.value, each.error) for each in found] == [("failed", "its event no longer exists"), ("delivered", None)]
     assert len(there.received) == 1
 
 

@@ -28,14 +28,14 @@ READ_SCOPE, WRITE_SCOPE, DELETE_SCOPE = "webhooks:read", "webhooks:write", "webh
 
 @dataclass(frozen=True, slots=True)
 class WebhooksApi:
-    """Reads a request, calls one verb, shapes the answer. Decides nothing."""
+    """The routes of webhooks. Handlers only parse the request, call a service and build the response."""
 
     endpoints: WebhookEndpoints
     deliveries: Deliveries
     clock: Clock
 
     def routes(self) -> list[Route]:
-        """Return the table, one line per endpoint."""
+        """Return the routes."""
         base, one, tags = "/webhooks", "/webhooks/{webhook_id}", ("Webhooks",)
         log, row = f"{one}/deliveries", f"{one}/deliveries/{{delivery_id}}"
         return [
@@ -83,7 +83,7 @@ class WebhooksApi:
     @with_etag
     @document_route(errors=(Conflict,))
     async def post_webhook(self, request: Request, body: shapes.NewWebhookBody) -> Response:
-        """Create a webhook endpoint. `secret` is shown in this answer only. The address is checked by the same rules as each delivery."""
+        """Create a webhook endpoint. `secret` is returned only in this response. The URL is checked by the same rules as each delivery."""
         answer = respond_with(
             EndpointWithSecret,
             lambda made: tagged(serializers.serialize_endpoint_with_secret(made, self.clock()), made.endpoint.version, status=201),
@@ -127,7 +127,7 @@ class WebhooksApi:
 
     @document_route(errors=(Conflict, DeliveriesFull))
     async def post_test(self, request: Request, webhook_id: str) -> Response:
-        """Send a `webhook.test` event to the endpoint. The log of deliveries shows the outcome."""
+        """Send a `webhook.test` event to the endpoint. The delivery log shows the result."""
         answer = respond_with(Delivery, _accepted_response)
         return answer(await self.deliveries.send_test(WebhookTenant.from_caller(get_caller(request)), webhook_id))
 
@@ -154,7 +154,7 @@ class WebhooksApi:
 
     @document_route(errors=(Conflict, DeliveriesFull))
     async def post_resend_failed(self, request: Request, body: shapes.ResendFailedBody, webhook_id: str) -> Response:
-        """Send again what failed, and what was held while the endpoint was disabled."""
+        """Resend failed deliveries, and those held while the endpoint was disabled."""
         count = await self.deliveries.resend_failed(WebhookTenant.from_caller(get_caller(request)), webhook_id, since=body.since)
         return json_response({"resent": count}, status=202)
 

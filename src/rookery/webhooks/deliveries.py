@@ -1,4 +1,4 @@
-"""The log of deliveries: read, tested with, sent again (D-80)."""
+"""The delivery log: reading it, test events, and resending (D-80)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TEST_MESSAGE = "This is a test. Your webhook works if you can read this."
 
 
 class Deliveries:
-    """The deliveries of all tenants; each verb works on those of one."""
+    """The deliveries of all tenants. Each method works on one tenant."""
 
     def __init__(self, db: Database, outbox: Outbox, *, clock: Clock) -> None:
         self._db = db
@@ -40,7 +40,7 @@ class Deliveries:
     async def list_page(
         self, tenant: WebhookTenant, endpoint_id: str, filters: DeliveryFilter, *, limit: int, offset: int
     ) -> tuple[Sequence[Delivery], int]:
-        """Return deliveries of an endpoint, newest first, and how many there are in all; raises NotFound."""
+        """Return a page of an endpoint's deliveries, newest first, and the total. Raises NotFound."""
 
         def read(tx: Tx) -> tuple[Sequence[Delivery], int]:
             require_endpoint(tx, tenant, endpoint_id)
@@ -50,11 +50,11 @@ class Deliveries:
 
     async def get(self, tenant: WebhookTenant, endpoint_id: str, delivery_id: str) -> DeliveryDetails:
         """
-        Return one with what was sent and its attempts.
+        Return a delivery with its body and its attempts.
 
         Raises:
-            NotFound: There is none.
-            ScopeMissing, PermissionDenied: The key may not read what it tells of.
+            NotFound: The delivery does not exist.
+            ScopeMissing, PermissionDenied: The key may not read the event's resource.
         """
 
         def read(tx: Tx) -> DeliveryDetails:
@@ -71,31 +71,33 @@ class Deliveries:
 
     async def send_test(self, tenant: WebhookTenant, endpoint_id: str) -> Delivery:
         """
-        Send a `webhook.test` event to one endpoint, whatever it subscribed to.
+        Send a `webhook.test` event to one endpoint, regardless of its subscriptions.
 
         Raises:
-            NotFound: There is none. Conflict: It is disabled. DeliveriesFull: Too much waits already.
+            NotFound: The endpoint does not exist.
+            Conflict: The endpoint is disabled.
+            DeliveriesFull: The workspace has too many open deliveries.
         """
-        told = NewEvent(type=TEST_EVENT, at=self._clock(), build_data=lambda _: {"message": _TEST_MESSAGE, "webhook_id": endpoint_id})
+        new_event = NewEvent(type=TEST_EVENT, at=self._clock(), build_data=lambda _: {"message": _TEST_MESSAGE, "webhook_id": endpoint_id})
 
         def work(tx: Tx) -> Delivery:
             endpoint = require_endpoint(tx, tenant, endpoint_id, lock=True)
             _require_enabled(endpoint)
             self._require_room(tx, tenant)
-            return self._outbox.add_for_endpoint(tx, tenant.workspace_id, endpoint.subscription, told, DeliveryKind.TEST)
+            return self._outbox.add_for_endpoint(tx, tenant.workspace_id, endpoint.subscription, new_event, DeliveryKind.TEST)
 
         return await self._db.write(work)
 
     async def resend(self, tenant: WebhookTenant, endpoint_id: str, delivery_id: str) -> Delivery:
         """
-        Send what a delivery brought, or should have, again: under the same event id, byte for byte.
+        Resend the event of a delivery with the same event id and the same bytes.
 
-        What did not arrive waits for its turn again, with all its attempts before it. What did is sent as another delivery.
+        An undelivered delivery is queued again and keeps its attempts. A delivered one is sent as a new delivery.
 
         Raises:
-            NotFound: There is none.
-            Conflict: It is still on its way, or the endpoint is disabled.
-            DeliveriesFull: Too much waits already.
+            NotFound: The delivery does not exist.
+            Conflict: The delivery is still open, or the endpoint is disabled.
+            DeliveriesFull: The workspace has too many open deliveries.
         """
         now = self._clock()
 
@@ -104,7 +106,7 @@ class Deliveries:
             old = _require_delivery(tx, tenant, endpoint_id, delivery_id)
             _require_enabled(endpoint)
             if old.state in OPEN_STATES:
-                raise Conflict(f"The delivery {delivery_id!r} is {old.state.value}, and will be tried again by itself.")
+                raise Conflict(f"The delivery {delivery_id!r} is {old.state.value} and will be retried automatically.")
             self._require_room(tx, tenant)
             if old.state not in RESENDABLE_STATES:
                 return self._outbox.add_deliveries(tx, [self._outbox.build_resend(old)])[0]
@@ -115,11 +117,12 @@ class Deliveries:
 
     async def resend_failed(self, tenant: WebhookTenant, endpoint_id: str, *, since: datetime | None = None) -> int:
         """
-        Send what failed or was held, made since then, again, the oldest first; return how many that is.
+        Resend the failed and held deliveries created at *since* or later, oldest first; return the number.
 
         Raises:
-            NotFound: There is none of that id. Conflict: It is disabled.
-            DeliveriesFull: So much waits already that there is no room for even one.
+            NotFound: The endpoint does not exist.
+            Conflict: The endpoint is disabled.
+            DeliveriesFull: The workspace has no room for even one more open delivery.
         """
         now, count = self._clock(), 0
         until = now + timedelta(microseconds=1)
@@ -139,11 +142,11 @@ class Deliveries:
         return count
 
     async def delete_old(self, *, before: datetime) -> int:
-        """Forget events from before *before* with their deliveries and attempts (D-17), some at a time; return how many. For a timer."""
-        gone = 0
-        while found := await self._db.write(lambda tx: events.delete_old(tx, before=before, limit=_BATCH_SIZE)):
-            gone += found
-        return gone
+        """Delete events before *before* with their deliveries and attempts (D-17), in batches; return the number of events. For a timer."""
+        count = 0
+        while deleted := await self._db.write(lambda tx: events.delete_old(tx, before=before, limit=_BATCH_SIZE)):
+            count += deleted
+        return count
 
     def _require_room(self, tx: Tx, tenant: WebhookTenant) -> None:
         if not self._outbox.count_free(tx, tenant.workspace_id):
@@ -156,7 +159,7 @@ class Deliveries:
 
 def _require_enabled(endpoint: WebhookEndpoint) -> None:
     if not endpoint.enabled:
-        raise Conflict("The webhook is disabled; enable it first.")
+        raise Conflict("The webhook is disabled. Enable it first.")
 
 
 def _require_delivery(tx: Tx, tenant: WebhookTenant, endpoint_id: str, delivery_id: str) -> Delivery:

@@ -1,4 +1,4 @@
-"""What deliveries come to, as Prometheus reads it."""
+"""Prometheus metrics of deliveries."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _FINAL_STATES = frozenset({DeliveryState.DELIVERED, DeliveryState.FAILED})
 
 
 class DeliveryMetrics:
-    """Counts and times of this process, and how many deliveries of the whole store are open."""
+    """The counters and durations of this process, and the open deliveries of the whole store."""
 
     def __init__(self, metrics: Metrics, db: Database, clock: Clock) -> None:
         self._db, self._clock = db, clock
-        self._attempts = metrics.add_counter("rookery_webhook_attempts_total", "Attempts at deliveries, by how they ended.", "outcome")
+        self._attempts = metrics.add_counter("rookery_webhook_attempts_total", "Delivery attempts, by outcome.", "outcome")
         self._durations = metrics.add_histogram(
-            "rookery_webhook_attempt_duration_seconds", "An attempt, from the look-up of the name to the end of the answer."
+            "rookery_webhook_attempt_duration_seconds", "Duration of an attempt, from the DNS lookup to the end of the response."
         )
         self._deliveries = metrics.add_counter(
-            "rookery_webhook_deliveries_total", "Deliveries that came to their end: delivered, or failed for good.", "state"
+            "rookery_webhook_deliveries_total", "Finished deliveries, by state: delivered or failed.", "state"
         )
         metrics.add_source(MetricSource(name="webhooks", metrics=_METRICS, read=self._samples))
 
@@ -35,7 +35,7 @@ class DeliveryMetrics:
         self._durations.observe(sent.duration_s)
 
     def record_results(self, settled: Sequence[DeliveryResult]) -> None:
-        """Count what is written down."""
+        """Count stored results."""
         for each in settled:
             if each.state in _FINAL_STATES:
                 self._deliveries.add(each.state.value)
@@ -47,10 +47,8 @@ class DeliveryMetrics:
 
 
 _METRICS = (
+    MetricDescription(name="rookery_webhook_deliveries_open", kind="gauge", help_text="Pending and sending deliveries of the whole store."),
     MetricDescription(
-        name="rookery_webhook_deliveries_open", kind="gauge", help_text="Deliveries of the whole store that wait or are under way."
-    ),
-    MetricDescription(
-        name="rookery_webhook_oldest_delivery_seconds", kind="gauge", help_text="How old the oldest of those is that wait or are under way."
+        name="rookery_webhook_oldest_delivery_seconds", kind="gauge", help_text="Age of the oldest pending or sending delivery."
     ),
 )

@@ -1,9 +1,9 @@
 """
-Deliveries on their way: what is due is claimed, sent, and what came of it written down, in turns.
+The dispatcher: claims due deliveries, sends them and stores the results, in rounds.
 
-One turn is one transaction: the outcomes since the last one, then claims for whatever has room, each with its attempt's row. While
-the turn is written, what was claimed before goes on being sent; so the store is asked once for many deliveries, and a delivery
-waits for no other endpoint's. After kill -9 the rows that nobody settled are taken over: every delivery goes out at least once.
+A round is one transaction. It stores the results since the last round, then claims deliveries for free capacity and inserts a row
+for each attempt. Sending continues meanwhile, so one transaction serves many deliveries, and no endpoint delays another. After
+a crash (kill -9), another worker takes over the claims whose lease expired: every delivery is sent at least once.
 """
 
 from __future__ import annotations
@@ -36,35 +36,35 @@ _log = structlog.stdlib.get_logger("rookery.webhooks")
 
 _POLL_INTERVAL_S = 1.0
 _BATCH_DELAY_S = 0.005
-"""So long outcomes are gathered before they are written: a transaction for each would cost more than the sending."""
+"""Seconds to collect results before storing them. A transaction for each would cost more than sending."""
 
 MAX_CLAIMED = 1024
-"""Deliveries of one process that are claimed, those under way included: each is a connection, some memory, and a lease."""
+"""Maximum deliveries claimed by one process, including those being sent. Each needs a connection, memory and a lease."""
 
 MAX_UNRESPONSIVE_CLAIMED = 256
-"""Of those, to receivers that did not answer the last time: the rest is for those that do."""
+"""Maximum of those for endpoints that did not answer last time. The rest is for endpoints that do."""
 
 _MAX_ENDPOINTS_PER_ROUND = 256
 _MAX_UNRESPONSIVE_ENDPOINTS = 10_000
 
 
 _SUSPENSION_S = 60.0
-"""So long an endpoint of which nothing can be claimed is left alone."""
+"""Seconds to skip an endpoint whose deliveries cannot be claimed."""
 
 
 class _Rollback(Exception):
-    """Undoes a transaction that was only tried."""
+    """Rolls back the transaction of a dry run."""
 
 
 class DisableEndpoint(Protocol):
-    """Disables an endpoint in the transaction in which that is found out."""
+    """A function that disables an endpoint in the given transaction."""
 
     def __call__(self, tx: Tx, endpoint: WebhookEndpoint, reason: DisabledReason, at: datetime) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _RoundInput:
-    """What this process knows when a turn begins; the transaction may be run twice, and changes nothing of it."""
+    """The input of a round. Its transaction may run twice, so it does not change the input."""
 
     now: datetime
     results: Sequence[AttemptResult]
@@ -80,12 +80,12 @@ class _RoundInput:
 @dataclass(slots=True, kw_only=True)
 class _RoundResult:
     """
-    What a turn came to.
+    The result of a round.
 
     Attributes:
-        endpoints: Those that have a lane, or were given one; who is not in it is gone.
-        after_endpoint_id: The last endpoint that something was claimed of, where the next turn goes on.
-        has_more: There may be more to claim at once.
+        endpoints: The endpoints with a queue or a new claim. An endpoint that is missing here was deleted.
+        after_endpoint_id: The last endpoint with a new claim, where the next round continues.
+        has_more: More deliveries may be ready to be claimed.
     """
 
     endpoints: dict[str, WebhookEndpoint]
@@ -98,7 +98,7 @@ class _RoundResult:
 
 @dataclass(slots=True, kw_only=True)
 class Dispatcher:
-    """Sends what is due from this process until it is stopped; others may do so beside it."""
+    """Sends due deliveries until it is stopped. Several processes may dispatch at the same time."""
 
     db: Database
     sender: DeliverySender
@@ -124,31 +124,31 @@ class Dispatcher:
     )
 
     def wake(self) -> None:
-        """Look for something due at once; from the event loop's thread."""
+        """Check for due deliveries at once. Call it from the event loop's thread."""
         self._wake.set()
 
     async def wait_until_idle(self) -> None:
-        """Wait until nothing is due and all that was under way is written down."""
+        """Wait until nothing is due and all results are stored."""
         while self._is_running_round or self._results or self._to_release or self._queues or await self._is_any_due():
             self._wake.set()
             await asyncio.sleep(_BATCH_DELAY_S)
 
     async def start(self) -> None:
-        """Take over what dead processes of this host had in hand, then begin; `stop` must follow."""
+        """Take over the claims of dead processes on this host, then start. Call `stop` at the end."""
         self._worker_id = make_worker_id(self.ids())
 
-        def free(tx: Tx) -> int:
-            gone = find_dead_workers(queue.list_owners(tx))
-            return queue.release_orphans(tx, gone, self.clock()) if gone else 0
+        def release(tx: Tx) -> int:
+            dead = find_dead_workers(queue.list_owners(tx))
+            return queue.release_orphans(tx, dead, self.clock()) if dead else 0
 
-        await self.db.write(free)
+        await self.db.write(release)
         self._tasks = [
             asyncio.create_task(self._run_forever(), name="webhooks-dispatch"),
             asyncio.create_task(self._renew_leases(), name="webhooks-leases"),
         ]
 
     async def stop(self) -> None:
-        """End; what is under way has a moment to be answered, and whatever is not sent by then is given back."""
+        """Stop. Running attempts get *stop_timeout_s* to finish; the other claims are released."""
         running, self._tasks = self._tasks, []
         for task in running:
             task.cancel()
@@ -164,7 +164,7 @@ class Dispatcher:
         try:
             await self._write(self._collect_input(budget=0))
         except Exception as error:
-            # The next start finds what is ours still, and whose owner is dead.
+            # The next start takes over the claims of this dead process.
             if not isinstance(error, OUTAGES):
                 _log.exception("webhooks.turn_failed")
 
@@ -188,10 +188,10 @@ class Dispatcher:
 
     async def _isolate_failures(self) -> None:
         """
-        Find what a turn fails of, by taking each thing by itself, and put it aside: one row must not stop all others.
+        Retry each item of a failed round alone, and set aside those that fail, so that one row cannot block all others.
 
-        An outcome that cannot be written down is, without what a stranger said. Of an endpoint of which nothing can be claimed nothing
-        is, for a while.
+        A result that cannot be stored is stored without the receiver's response. An endpoint whose deliveries cannot be
+        claimed is skipped for a while.
         """
         alone = replace(self._collect_input(budget=0), results=(), to_release=(), capacities={})
         for sent in tuple(self._results):
@@ -210,165 +210,168 @@ class Dispatcher:
             if not await self._try_write(replace(alone, suspended=others, after_endpoint_id="", budget=MAX_PREFETCH), dry_run=True):
                 self._suspended_until[endpoint_id] = time.monotonic() + _SUSPENSION_S
 
-    async def _try_write(self, known: _RoundInput, *, dry_run: bool = False) -> bool:
-        """Write *known* down, or only see whether that can be done; false: it cannot, for a reason that is in it."""
+    async def _try_write(self, round_input: _RoundInput, *, dry_run: bool = False) -> bool:
+        """Store *round_input*, or only try it; return False if it fails for a reason other than an outage."""
         try:
             if dry_run:
-                await self.db.write(lambda tx: self._apply_and_roll_back(tx, known))
-            await self._write(known)
+                await self.db.write(lambda tx: self._apply_and_roll_back(tx, round_input))
+            await self._write(round_input)
         except _Rollback:
             return True
         except OUTAGES:
             raise
         except Exception:
-            about = [each.claim.id for each in known.results] or [each.id for each in known.to_release]
-            _log.exception("webhooks.put_aside", deliveries=about, is_claim=dry_run)
+            delivery_ids = [each.claim.id for each in round_input.results] or [each.id for each in round_input.to_release]
+            _log.exception("webhooks.put_aside", deliveries=delivery_ids, is_claim=dry_run)
             return False
         return True
 
-    def _apply_and_roll_back(self, tx: Tx, known: _RoundInput) -> None:
-        self._apply(tx, known)
+    def _apply_and_roll_back(self, tx: Tx, round_input: _RoundInput) -> None:
+        self._apply(tx, round_input)
         raise _Rollback
 
     async def _run_round_shielded(self) -> None:
-        """Take a turn, and when it is cancelled, to its end all the same: what it claims would be nobody's until its lease is over."""
+        """Run a round to its end even if cancelled: otherwise its claims would be unusable until their leases expire."""
         self._is_running_round = True
-        turning = asyncio.ensure_future(self._run_round())
+        task = asyncio.ensure_future(self._run_round())
         try:
-            await asyncio.shield(turning)
+            await asyncio.shield(task)
         except asyncio.CancelledError:
-            await asyncio.wait([turning])
+            await asyncio.wait([task])
             raise
         finally:
             self._is_running_round = False
 
     async def _is_any_due(self) -> bool:
         self._suspended_until = {endpoint_id: until for endpoint_id, until in self._suspended_until.items() if until > time.monotonic()}
-        full = [*self._suspended_until, *(endpoint_id for endpoint_id, lane in self._queues.items() if not lane.capacity)]
+        full = [
+            *self._suspended_until,
+            *(endpoint_id for endpoint_id, endpoint_queue in self._queues.items() if not endpoint_queue.capacity),
+        ]
         return await self.db.lookup(lambda tx: queue.is_any_due(tx, self.clock(), excluded_ids=full))
 
     async def _run_round(self) -> None:
-        in_hand = sum(lane.in_flight + len(lane.waiting) for lane in self._queues.values())
-        turn = await self._write(self._collect_input(budget=max(0, MAX_CLAIMED - in_hand)))
-        self._after_endpoint_id = turn.after_endpoint_id
-        for endpoint_id, lane in self._queues.items():
-            fresh = turn.endpoints.get(endpoint_id)
+        claimed_count = sum(endpoint_queue.in_flight + len(endpoint_queue.waiting) for endpoint_queue in self._queues.values())
+        result = await self._write(self._collect_input(budget=max(0, MAX_CLAIMED - claimed_count)))
+        self._after_endpoint_id = result.after_endpoint_id
+        for endpoint_id, endpoint_queue in self._queues.items():
+            fresh = result.endpoints.get(endpoint_id)
             if fresh is None or not fresh.enabled:
-                self._to_release += lane.drain()
-            lane.endpoint = fresh or lane.endpoint
-        for claimed in turn.claims:
-            endpoint = turn.endpoints[claimed.endpoint_id]
-            lane = self._queues.get(endpoint.id)
-            if lane is None:
-                lane = self._queues[endpoint.id] = EndpointQueue.for_endpoint(endpoint, self._unresponsive)
-            lane.waiting.append(claimed)
-        for endpoint_id, lane in list(self._queues.items()):
-            self._send_waiting(lane)
-            if lane.is_idle:
+                self._to_release += endpoint_queue.drain()
+            endpoint_queue.endpoint = fresh or endpoint_queue.endpoint
+        for claimed in result.claims:
+            endpoint = result.endpoints[claimed.endpoint_id]
+            endpoint_queue = self._queues.get(endpoint.id)
+            if endpoint_queue is None:
+                endpoint_queue = self._queues[endpoint.id] = EndpointQueue.for_endpoint(endpoint, self._unresponsive)
+            endpoint_queue.waiting.append(claimed)
+        for endpoint_id, endpoint_queue in list(self._queues.items()):
+            self._send_waiting(endpoint_queue)
+            if endpoint_queue.is_idle:
                 del self._queues[endpoint_id]
-        if turn.has_more or self._to_release:
+        if result.has_more or self._to_release:
             self._wake.set()
 
     def _collect_input(self, *, budget: int) -> _RoundInput:
-        doubtful = sum(lane.is_unresponsive for lane in self._queues.values())
+        unresponsive_count = sum(endpoint_queue.is_unresponsive for endpoint_queue in self._queues.values())
         return _RoundInput(
             now=self.clock(),
             results=tuple(self._results),
             to_release=tuple(self._to_release),
-            capacities={endpoint_id: lane.capacity for endpoint_id, lane in self._queues.items()},
+            capacities={endpoint_id: endpoint_queue.capacity for endpoint_id, endpoint_queue in self._queues.items()},
             unresponsive=frozenset(self._unresponsive),
             after_endpoint_id=self._after_endpoint_id,
             suspended=frozenset(self._suspended_until),
             budget=budget,
-            unresponsive_budget=max(0, MAX_UNRESPONSIVE_CLAIMED - doubtful),
+            unresponsive_budget=max(0, MAX_UNRESPONSIVE_CLAIMED - unresponsive_count),
         )
 
-    async def _write(self, known: _RoundInput) -> _RoundResult:
-        turn = await self.db.write(lambda tx: self._apply(tx, known))
-        del self._results[: len(known.results)], self._to_release[: len(known.to_release)]
-        self.metrics.record_results(turn.delivery_results)
-        for endpoint, reason in turn.disabled_endpoints:
+    async def _write(self, round_input: _RoundInput) -> _RoundResult:
+        result = await self.db.write(lambda tx: self._apply(tx, round_input))
+        del self._results[: len(round_input.results)], self._to_release[: len(round_input.to_release)]
+        self.metrics.record_results(result.delivery_results)
+        for endpoint, reason in result.disabled_endpoints:
             _log.warning("webhooks.endpoint_disabled", endpoint=endpoint.id, reason=reason.value, failures=endpoint.failures)
-        return turn
+        return result
 
-    def _apply(self, tx: Tx, known: _RoundInput) -> _RoundResult:
-        concerned = {
-            *known.capacities,
-            *(each.claim.endpoint_id for each in known.results),
-            *(each.endpoint_id for each in known.to_release),
+    def _apply(self, tx: Tx, round_input: _RoundInput) -> _RoundResult:
+        endpoint_ids = {
+            *round_input.capacities,
+            *(each.claim.endpoint_id for each in round_input.results),
+            *(each.endpoint_id for each in round_input.to_release),
         }
-        endpoints = queue.lock_endpoints(tx, concerned) if concerned else {}
-        written, reasons = self._apply_results(tx, known, endpoints)
-        if known.to_release:
-            fates = {each.id: retry_state(endpoints.get(each.endpoint_id)) for each in known.to_release}
-            queue.release_claims(tx, fates, known.to_release, worker_id=self._worker_id)
+        endpoints = queue.lock_endpoints(tx, endpoint_ids) if endpoint_ids else {}
+        written, reasons = self._apply_results(tx, round_input, endpoints)
+        if round_input.to_release:
+            states = {each.id: retry_state(endpoints.get(each.endpoint_id)) for each in round_input.to_release}
+            queue.release_claims(tx, states, round_input.to_release, worker_id=self._worker_id)
         disabled = [(endpoints[endpoint_id], reason) for endpoint_id, reason in reasons.items() if endpoints[endpoint_id].enabled]
-        turn = _RoundResult(
+        result = _RoundResult(
             endpoints=endpoints,
             delivery_results=written,
             claims=(),
             disabled_endpoints=disabled,
-            after_endpoint_id=known.after_endpoint_id,
+            after_endpoint_id=round_input.after_endpoint_id,
             has_more=bool(disabled),
         )
-        # Disabling comes last in its transaction, so what is due then has to wait for the next one.
+        # Disabling comes last in its transaction, so claiming has to wait for the next round.
         for endpoint, reason in disabled:
-            self.disable_endpoint(tx, endpoint, reason, known.now)
+            self.disable_endpoint(tx, endpoint, reason, round_input.now)
             endpoints[endpoint.id] = replace(endpoint, enabled=False)
-        if known.budget and not disabled:
-            self._claim(tx, known, turn)
-        return turn
+        if round_input.budget and not disabled:
+            self._claim(tx, round_input, result)
+        return result
 
     def _apply_results(
-        self, tx: Tx, known: _RoundInput, endpoints: dict[str, WebhookEndpoint]
+        self, tx: Tx, round_input: _RoundInput, endpoints: dict[str, WebhookEndpoint]
     ) -> tuple[list[DeliveryResult], dict[str, DisabledReason]]:
-        """Write outcomes down, in the order in which they came, and find out who must be disabled; *endpoints* are brought up to date."""
-        written, told, reasons = list[DeliveryResult](), set[str](), dict[str, DisabledReason]()
-        for sent in known.results:
+        """Store results in the order in which they came; return them with the endpoints to disable. Updates *endpoints*."""
+        written, changed_ids, reasons = list[DeliveryResult](), set[str](), dict[str, DisabledReason]()
+        for sent in round_input.results:
             endpoint = endpoints.get(sent.claim.endpoint_id)
             each = evaluate_attempt(sent, endpoint)
             written.append(each)
             if endpoint is not None and each.state in {DeliveryState.DELIVERED, DeliveryState.FAILED}:
                 endpoints[endpoint.id] = endpoint = apply_result(endpoint, each)
-                told.add(endpoint.id)
+                changed_ids.add(endpoint.id)
                 if each.status == STATUS_GONE:
                     reasons[endpoint.id] = DisabledReason.GONE
-                elif should_disable(endpoint, known.now):
+                elif should_disable(endpoint, round_input.now):
                     reasons.setdefault(endpoint.id, DisabledReason.FAILURES)
         if written:
             queue.store_results(tx, written, worker_id=self._worker_id)
-        for endpoint_id in told:
+        for endpoint_id in changed_ids:
             queue.update_endpoint_stats(tx, endpoints[endpoint_id])
         return written, reasons
 
-    def _claim(self, tx: Tx, known: _RoundInput, turn: _RoundResult) -> None:
-        now, budget, doubtful = known.now, known.budget, known.unresponsive_budget
-        full = [*known.suspended, *(endpoint_id for endpoint_id, room in known.capacities.items() if not room)]
-        due = queue.lock_due_endpoints(tx, now, after_id=known.after_endpoint_id, excluded_ids=full, limit=_MAX_ENDPOINTS_PER_ROUND)
+    def _claim(self, tx: Tx, round_input: _RoundInput, result: _RoundResult) -> None:
+        now, budget, unresponsive_budget = round_input.now, round_input.budget, round_input.unresponsive_budget
+        full = [*round_input.suspended, *(endpoint_id for endpoint_id, capacity in round_input.capacities.items() if not capacity)]
+        due = queue.lock_due_endpoints(tx, now, after_id=round_input.after_endpoint_id, excluded_ids=full, limit=_MAX_ENDPOINTS_PER_ROUND)
         if not due:
             return
-        elsewhere = queue.count_other_workers(tx, self._worker_id, now)
-        rooms = list[tuple[WebhookEndpoint, int]]()
+        claimed_by_others = queue.count_other_workers(tx, self._worker_id, now)
+        capacities = list[tuple[WebhookEndpoint, int]]()
         for endpoint in due:
-            new = EndpointQueue.for_endpoint(endpoint, known.unresponsive)
-            if new.is_unresponsive and not doubtful:
+            new = EndpointQueue.for_endpoint(endpoint, round_input.unresponsive)
+            if new.is_unresponsive and not unresponsive_budget:
                 continue
-            room = min(known.capacities.get(endpoint.id, new.capacity), budget)
-            if endpoint.id in elsewhere:
-                room = min(room, max(0, endpoint.concurrency - elsewhere[endpoint.id]))
-            if room:
-                rooms.append((endpoint, room))
-                budget -= room
-                doubtful -= new.is_unresponsive
-            turn.after_endpoint_id = endpoint.id
+            capacity = min(round_input.capacities.get(endpoint.id, new.capacity), budget)
+            if endpoint.id in claimed_by_others:
+                capacity = min(capacity, max(0, endpoint.concurrency - claimed_by_others[endpoint.id]))
+            if capacity:
+                capacities.append((endpoint, capacity))
+                budget -= capacity
+                unresponsive_budget -= new.is_unresponsive
+            result.after_endpoint_id = endpoint.id
             if not budget:
                 break
-        turn.endpoints.update((endpoint.id, endpoint) for endpoint in due)
-        turn.claims = queue.claim(tx, rooms, worker_id=self._worker_id, now=now, until=now + timedelta(seconds=self.lease_s))
-        turn.has_more = len(due) == _MAX_ENDPOINTS_PER_ROUND
+        result.endpoints.update((endpoint.id, endpoint) for endpoint in due)
+        result.claims = queue.claim(tx, capacities, worker_id=self._worker_id, now=now, until=now + timedelta(seconds=self.lease_s))
+        result.has_more = len(due) == _MAX_ENDPOINTS_PER_ROUND
 
     def _send_waiting(self, endpoint_queue: EndpointQueue) -> None:
-        """Send as much of what waits as may be under way."""
+        """Start sending waiting deliveries up to the limit of the endpoint."""
         while (claimed := endpoint_queue.pop_next()) is not None:
             endpoint_queue.in_flight += 1
             task = asyncio.create_task(self._send(endpoint_queue, claimed))
@@ -396,8 +399,8 @@ class Dispatcher:
             self._unresponsive.add(endpoint_queue.endpoint.id)
 
     def _unclaim_waiting(self) -> None:
-        for lane in self._queues.values():
-            self._to_release += lane.drain()
+        for endpoint_queue in self._queues.values():
+            self._to_release += endpoint_queue.drain()
 
     def _interrupted_result(self, claimed: ClaimedDelivery, started_at: datetime) -> AttemptResult:
         now = self.clock()
@@ -407,11 +410,11 @@ class Dispatcher:
             ended_at=now,
             outcome=Outcome.INTERRUPTED,
             duration_s=(now - started_at).total_seconds(),
-            error="It was interrupted: the server stopped.",
+            error="The attempt was interrupted because the server stopped.",
         )
 
     async def _renew_leases(self) -> None:
-        """Renew the leases of all that is in hand."""
+        """Renew the leases of all claims periodically."""
         while True:
             await asyncio.sleep(self.lease_s / 3)
             if self._queues:

@@ -1,4 +1,4 @@
-"""Who is told: endpoints made, changed, given new secrets, disabled and enabled (D-80)."""
+"""Webhook endpoints: creation, changes, secrets, disabling and enabling (D-80)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from rookery.webhooks.store import endpoints as store
 from rookery.webhooks.store.tables import PREVIOUS_SECRET_PURPOSE, SECRET_PURPOSE
 
 MAX_ENDPOINTS = 100
-"""Of one workspace."""
+"""Maximum endpoints per workspace."""
 
 _SECRET_LENGTH_BYTES = 32
 _DELETED_MESSAGE = "the webhook was deleted"
@@ -49,7 +49,7 @@ _AuditFields = Mapping[str, object]
 
 
 class WebhookEndpoints:
-    """The endpoints of all tenants; each verb works on those of one."""
+    """The endpoints of all tenants. Each method works on one tenant unless it says otherwise."""
 
     def __init__(
         self, db: Database, sealer: Sealer, audit: AuditLog, egress: EgressGuard, *, bus: EventBus, clock: Clock, ids: IdFactory
@@ -63,7 +63,7 @@ class WebhookEndpoints:
         self._ids = ids
 
     async def list_page(self, tenant: WebhookTenant, *, limit: int, offset: int) -> tuple[Sequence[WebhookEndpoint], int]:
-        """Return endpoints, newest first, and how many there are in all."""
+        """Return a page of endpoints, newest first, and the total."""
 
         def read(tx: Tx) -> tuple[Sequence[WebhookEndpoint], int]:
             return store.list_page(tx, tenant.workspace_id, limit=limit, offset=offset), store.count(tx, tenant.workspace_id)
@@ -71,17 +71,17 @@ class WebhookEndpoints:
         return await self._db.read(read)
 
     async def get(self, tenant: WebhookTenant, endpoint_id: str) -> WebhookEndpoint:
-        """Return one, or raise NotFound."""
+        """Return an endpoint, or raise NotFound."""
         return await self._db.read(lambda tx: require_endpoint(tx, tenant, endpoint_id))
 
     async def create(self, tenant: WebhookTenant, new: NewEndpoint) -> EndpointWithSecret:
         """
-        Make an endpoint; it is told of all that happens from then on.
+        Create an endpoint. It receives events from then on.
 
         Raises:
-            ValidationFailed: A field is not valid, the address one that we do not connect to (D-82), or an event that there is not.
-            Conflict: The workspace has as many as it may.
-            ScopeMissing, PermissionDenied: The key may not read what these events tell of.
+            ValidationFailed: A field is invalid, the URL's address is not allowed (D-82), or an event is unknown.
+            Conflict: The workspace has the maximum number of endpoints.
+            ScopeMissing, PermissionDenied: The key may not read the resources of these events.
         """
         new = validation.validate_endpoint(new)
         tenant.require_scopes(list_scopes(new.events))
@@ -113,7 +113,7 @@ class WebhookEndpoints:
         def work(tx: Tx) -> EndpointWithSecret:
             require_workspace(tx, tenant.public_workspace_id)
             if store.count(tx, tenant.workspace_id) >= MAX_ENDPOINTS:
-                raise Conflict(f"A workspace may have {MAX_ENDPOINTS} webhooks, and this one has.")
+                raise Conflict(f"This workspace has {MAX_ENDPOINTS} webhooks, the maximum. Delete one first.")
             whole = replace(endpoint, sealed_secret=self._seal(tx, endpoint, SECRET_PURPOSE, secret))
             store.insert_endpoint(tx, whole)
             self._record_audit(tx, tenant, "created", whole, (None, _audit_fields(whole)))
@@ -125,11 +125,13 @@ class WebhookEndpoints:
         self, tenant: WebhookTenant, endpoint_id: str, change: EndpointChange, *, expected: ExpectedETags = None
     ) -> EndpointUpdate:
         """
-        Change one; enabled again, it begins anew, and its owner is told how many deliveries may be resent.
+        Change an endpoint. Enabling it resets its failures and returns the number of held deliveries, which can be resent.
 
         Raises:
-            NotFound: There is none. ValidationFailed: As for `create`. PreconditionFailed: It has another version than *expected*.
-            ScopeMissing, PermissionDenied: The key may not read what it is told of, and would say of what, or where to.
+            NotFound: The endpoint does not exist.
+            ValidationFailed: As for `create`.
+            PreconditionFailed: The endpoint has another version than *expected*.
+            ScopeMissing, PermissionDenied: The change concerns events, content or URL, and the key may not read the events' resources.
         """
         change = validation.validate_endpoint(change)
         if change.url is not None:
@@ -146,7 +148,7 @@ class WebhookEndpoints:
             if (new.url, new.events, new.include_content) != (old.url, old.events, old.include_content):
                 tenant.require_scopes(list_scopes([*old.events, *new.events]))
             if new.url != old.url:
-                # What it was told of before, under other events, is in its log, and may be sent again: to the new address.
+                # The log may hold events of earlier subscriptions, which could be resent to the new URL.
                 unreadable = [each for each in EVENT_TYPES_BY_NAME if not tenant.has_scopes(list_scopes([each]))]
                 tenant.require_scopes(list_scopes(deliveries.list_types(tx, tenant.workspace_id, endpoint_id, candidates=unreadable)))
             new = replace(new, updated_at=_later(old, now))
@@ -162,11 +164,11 @@ class WebhookEndpoints:
 
     async def delete(self, tenant: WebhookTenant, endpoint_id: str, *, expected: ExpectedETags = None) -> None:
         """
-        Delete one; what was on its way is cancelled, its log goes when its events do.
+        Delete an endpoint and cancel its open deliveries. Its log stays until its events are deleted.
 
         Raises:
-            NotFound: There is none.
-            PreconditionFailed: It has another version than *expected*.
+            NotFound: The endpoint does not exist.
+            PreconditionFailed: The endpoint has another version than *expected*.
         """
         now = self._clock()
 
@@ -174,7 +176,7 @@ class WebhookEndpoints:
             require_workspace(tx, tenant.public_workspace_id)
             old = require_endpoint(tx, tenant, endpoint_id, lock=True)
             require_match("webhook", old.version, expected)
-            # First the endpoint: whoever is writing a delivery for it holds it, and is waited for, so that the next line sees that too.
+            # Delete the endpoint first: this waits for transactions that add deliveries to it, so that `cancel` sees those too.
             store.remove(tx, tenant.workspace_id, endpoint_id)
             deliveries.cancel(tx, tenant.workspace_id, endpoint_id, error=_DELETED_MESSAGE, at=now)
             self._record_audit(tx, tenant, "deleted", old, (_audit_fields(old), None))
@@ -185,23 +187,26 @@ class WebhookEndpoints:
         self, tenant: WebhookTenant, endpoint_id: str, *, grace_hours: int = 24, secret: str | None = None, expected: ExpectedETags = None
     ) -> EndpointWithSecret:
         """
-        Give it a new secret; the old one signs too while the grace lasts.
+        Replace the signing secret. During the grace period, deliveries are signed with both secrets.
 
-        Without grace, one may cut short the grace of the secret before: what has leaked must be of no use at once.
+        A rotation without a grace period also ends the grace period of an earlier one, so that a leaked secret becomes
+        useless at once.
 
         Args:
-            tenant: Whose it is.
-            endpoint_id: Which.
-            grace_hours: 0..720.
-            secret: None: one is made.
+            tenant: The owner of the endpoint.
+            endpoint_id: The endpoint.
+            grace_hours: 0 to 720.
+            secret: The new secret; None: generate one.
             expected: The ETags of If-Match; None: any version.
 
         Raises:
-            NotFound: There is none. ValidationFailed: The grace or the secret is not valid.
-            Conflict: The secret before is still in its grace. PreconditionFailed: It has another version than *expected*.
+            NotFound: The endpoint does not exist.
+            ValidationFailed: The grace period or the secret is invalid.
+            Conflict: The grace period of an earlier rotation has not ended.
+            PreconditionFailed: The endpoint has another version than *expected*.
         """
         validation.validate_grace_hours(grace_hours)
-        given = _generate_secret() if secret is None else validation.validate_secret(Secret(secret))
+        new_secret = _generate_secret() if secret is None else validation.validate_secret(Secret(secret))
         now = self._clock()
 
         def work(tx: Tx) -> EndpointWithSecret:
@@ -209,28 +214,30 @@ class WebhookEndpoints:
             old = require_endpoint(tx, tenant, endpoint_id, lock=True)
             require_match("webhook", old.version, expected)
             if grace_hours and old.grace_until(now) is not None:
-                raise Conflict("The secret before still signs; wait until its grace is over, or change the secret without a grace period.")
+                raise Conflict(
+                    "The previous secret is still in its grace period. Wait until that ends, or rotate with grace_period_hours 0."
+                )
             current = self._unseal(old, SECRET_PURPOSE, old.sealed_secret) if grace_hours else None
             until = None if current is None else now + timedelta(hours=grace_hours)
             new = replace(
                 old,
-                sealed_secret=self._seal(tx, old, SECRET_PURPOSE, given),
+                sealed_secret=self._seal(tx, old, SECRET_PURPOSE, new_secret),
                 previous_secret=None if current is None else self._seal(tx, old, PREVIOUS_SECRET_PURPOSE, current),
                 previous_until=until,
                 updated_at=_later(old, now),
             )
             store.update_endpoint(tx, new)
             self._record_audit(tx, tenant, "secret_rotated", new, ({}, {"grace_period_hours": grace_hours}))
-            return EndpointWithSecret(endpoint=new, secret=given)
+            return EndpointWithSecret(endpoint=new, secret=new_secret)
 
         return await self._db.write(work)
 
     def get_signing_secrets(self, endpoint: WebhookEndpoint, now: datetime) -> SigningSecrets | None:
         """
-        Return what its deliveries are signed with; None: it was lost, and a new one must be made.
+        Return the secrets that sign deliveries; None if the secret was lost and must be replaced.
 
         Raises:
-            Unreadable: The secret key is not here at the moment.
+            Unreadable: The key that seals the secrets is currently unavailable.
         """
         current = self._unseal(endpoint, SECRET_PURPOSE, endpoint.sealed_secret)
         if current is None:
@@ -242,9 +249,9 @@ class WebhookEndpoints:
 
     def disable(self, tx: Tx, endpoint: WebhookEndpoint, reason: DisabledReason, at: datetime) -> None:
         """
-        Disable one, in this transaction of the dispatcher and last in it: what waits is held, and the other endpoints are told.
+        Disable an endpoint in the dispatcher's transaction, as its last step. Hold its deliveries and publish `webhook.disabled`.
 
-        One that is deleted or disabled already is left alone.
+        Does nothing if the endpoint was deleted or is already disabled.
         """
         old = store.find(tx, endpoint.workspace_id, endpoint.id, lock=True)
         if old is None or not old.enabled:
@@ -256,17 +263,17 @@ class WebhookEndpoints:
         self._record_audit(tx, tenant, "disabled", new, (_audit_fields(old), _audit_fields(new)))
 
     async def list_auto_disabled(self, *, limit: int) -> Sequence[WebhookEndpoint]:
-        """Return those of all tenants that were disabled because of what they answered, the newest first: for the operator alone."""
+        """Return endpoints of all tenants that were disabled automatically, newest first; only for the operator."""
         return await self._db.read(lambda tx: store.list_auto_disabled(tx, limit=limit))
 
     async def delete_expired_secrets(self) -> int:
-        """Forget the secrets before whose grace is over; return how many. For a timer: they sign nothing any more."""
+        """Delete previous secrets whose grace period has ended; return the number. For a timer; they sign nothing anyway."""
         return await self._db.write(lambda tx: store.delete_expired_secrets(tx, self._clock()))
 
     def _hold_deliveries(self, tx: Tx, endpoint: WebhookEndpoint, reason: DisabledReason, at: datetime) -> None:
         deliveries.hold(tx, endpoint.workspace_id, endpoint.id, error=HELD_MESSAGE)
-        said = WebhookDisabled(workspace_id=endpoint.workspace_id, endpoint_id=endpoint.id, reason=reason.value, at=at)
-        self._bus.publish_on_commit(tx, said)
+        event = WebhookDisabled(workspace_id=endpoint.workspace_id, endpoint_id=endpoint.id, reason=reason.value, at=at)
+        self._bus.publish_on_commit(tx, event)
 
     async def _require_reachable(self, url: str) -> None:
         try:
@@ -305,7 +312,7 @@ def require_endpoint(tx: Tx, tenant: WebhookTenant, endpoint_id: str, *, lock: b
 
 
 def _later(old: WebhookEndpoint, now: datetime) -> datetime:
-    """Return *now*, or the moment after the last change: each change has a time of its own, and so a version of its own."""
+    """Return *now*, or just after the last change if that is later, so that each change makes a new version."""
     return max(now, old.updated_at + _TICK)
 
 
@@ -331,10 +338,10 @@ def _apply_change(old: WebhookEndpoint, change: EndpointChange, now: datetime) -
 
 
 def _audit_fields(endpoint: WebhookEndpoint) -> dict[str, object]:
-    """Return what the audit log tells of it: of its address no query, where many services have a token."""
-    address, mark, _ = endpoint.url.partition("?")
+    """Return the audited fields, with the URL but not its query, in which many services put a token."""
+    address, question_mark, _ = endpoint.url.partition("?")
     return {
-        "url": address + mark,
+        "url": address + question_mark,
         "events": list(endpoint.events),
         "description": endpoint.description,
         "include_content": endpoint.include_content,

@@ -1,12 +1,12 @@
 """
-What can go wrong with webhooks.
+Errors of webhooks.
 
     NotFound (kernel)           404  resource_not_found   webhook, delivery
-    ValidationFailed (kernel)   422  validation_error     an address that we do not connect to, an event that there is not
-    Conflict (kernel)           409  conflict             a second rotation in grace, a disabled endpoint, too many endpoints
+    ValidationFailed (kernel)   422  validation_error     an address that is not allowed, an unknown event
+    Conflict (kernel)           409  conflict             a second rotation in the grace period, a disabled endpoint, too many endpoints
     RookeryError
     ├── DeliveriesFull          429  deliveries_full
-    └── ReceiverUnreachable     —    for the dispatcher alone: no answer came
+    └── ReceiverUnreachable     —    only for the dispatcher: no response
 """
 
 from __future__ import annotations
@@ -15,17 +15,15 @@ from rookery.kernel.errors import RookeryError
 
 
 class DeliveriesFull(RookeryError):
-    """As many deliveries of the workspace wait as may (D-17)."""
+    """The workspace has the maximum number of open deliveries (D-17)."""
 
     status, code = 429, "deliveries_full"
 
     def __init__(self) -> None:
-        super().__init__(
-            "Too many deliveries of this workspace wait already; try again when they are fewer.", headers={"Retry-After": "60"}
-        )
+        super().__init__("This workspace has too many open deliveries. Try again later.", headers={"Retry-After": "60"})
 
 
 class ReceiverUnreachable(RookeryError):
-    """No answer came: refused, not in time, no such host, a broken connection. Its message is what the attempt's row tells."""
+    """The receiver did not respond: connection refused or broken, time-out, unknown host. The attempt stores the message."""
 
     status, code = 502, "receiver_unreachable"

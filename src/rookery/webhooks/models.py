@@ -1,4 +1,4 @@
-"""The nouns of webhooks: who wants to be told, what happened, and how telling it went. No I/O."""
+"""The types of webhooks: endpoints, events, deliveries and attempts. No I/O."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from rookery.kernel.secret import Secret
 
 _MEMORY_READ_SCOPE = "brain:read"
 _ALL_AGENTS_SCOPE = "brain:admin"
-"""What a key that speaks for one agent needs to read another's own memories (D-43), of which webhooks are told as of all others."""
+"""The scope that a key bound to one agent needs: webhooks also receive events of other agents' private memories (D-43)."""
 
 
 class DeliveryState(StrEnum):
-    """Where a delivery stands; the first three are open: `next_at` counts."""
+    """The state of a delivery. Pending, sending and held deliveries are not finished; only the first two have a `next_at`."""
 
     PENDING = "pending"
-    """It waits for its time, `next_at`."""
+    """Waits until `next_at`."""
     SENDING = "sending"
-    """A dispatcher has it, and renews its lease, `next_at`; one whose lease ran out may be taken by another."""
+    """Claimed by a dispatcher, which renews the lease `next_at`. Another may take it over after the lease expires."""
     HELD = "held"
-    """Its endpoint was disabled when it was due; it goes out only when it is resent."""
+    """Due while its endpoint was disabled. It is sent only when it is resent."""
     DELIVERED = "delivered"
     FAILED = "failed"
     CANCELLED = "cancelled"
-    """Its endpoint was deleted."""
+    """Cancelled because its endpoint was deleted."""
 
 
 OPEN_STATES = frozenset({DeliveryState.PENDING, DeliveryState.SENDING})
-"""States in which a delivery will be worked on by itself."""
+"""States from which the dispatcher continues by itself."""
 
 RESENDABLE_STATES = frozenset({DeliveryState.FAILED, DeliveryState.HELD})
-"""What did not arrive, and may wait for its turn again as it is; what did is resent as another delivery."""
+"""States of undelivered deliveries, which are queued again when resent. A delivered one is resent as a new delivery."""
 
 
 class DeliveryKind(StrEnum):
-    """Why a delivery is there."""
+    """The origin of a delivery."""
 
     EVENT = "event"
     TEST = "test"
@@ -50,32 +50,32 @@ class DeliveryKind(StrEnum):
 
 
 class Outcome(StrEnum):
-    """How an attempt ended, as far as is known."""
+    """The outcome of an attempt, as far as it is known."""
 
     SUCCESS = "success"
     FAILURE = "failure"
     INTERRUPTED = "interrupted"
-    """Nobody wrote down how it ended: the process died, or was stopped. The receiver may have got it."""
+    """The process stopped or crashed before it stored the outcome. The receiver may have received the delivery."""
 
 
 class DisabledReason(StrEnum):
-    """Why an endpoint is told nothing."""
+    """The reason why an endpoint is disabled."""
 
     BY_HAND = "by_hand"
     FAILURES = "failures"
     GONE = "gone"
-    """It answered 410."""
+    """The endpoint answered 410."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookTenant:
     """
-    Whose webhooks are worked on, and by whom.
+    The tenant whose webhooks are managed, and the actor.
 
     Attributes:
-        workspace_id: The tenant that every query is bound to: the sandbox twin for a test key (D-25).
-        public_workspace_id: The workspace that answers, payloads and the audit log show.
-        caller: Whose scopes bound what may be told; None: the command line's, which may everything.
+        workspace_id: The tenant to which every query is bound. For a test key: the sandbox (D-25).
+        public_workspace_id: The workspace id in responses, payloads and the audit log.
+        caller: The caller whose scopes limit the events; None: the command line, which has no limits.
     """
 
     workspace_id: int
@@ -86,10 +86,10 @@ class WebhookTenant:
     @classmethod
     def from_caller(cls, caller: Caller) -> Self:
         """
-        Return the tenant that *caller* acts in.
+        Return the tenant of *caller*.
 
         Raises:
-            NotInList: The key's allow-lists leave out a part of the workspace (D-23), and a webhook is told of all of it.
+            NotInAllowList: The key is limited to a part of the workspace (D-23), but webhooks receive events of all of it.
         """
         limits = {"servers": caller.servers, "tools": caller.tools, "orgs": caller.orgs, "projects": caller.projects}
         for name, allowed in limits.items():
@@ -104,34 +104,34 @@ class WebhookTenant:
         )
 
     def require_scopes(self, scopes: Iterable[str]) -> None:
-        """Do nothing if the caller may read all that *scopes* let one read, of all agents; raises as `Caller.must`."""
+        """Raise an error unless the caller has *scopes*, for all agents. Raises as `Caller.require_scope`."""
         if self.caller is not None:
             for scope in self._required_scopes(scopes):
                 self.caller.require_scope(scope)
 
     def has_scopes(self, scopes: Iterable[str]) -> bool:
-        """Tell whether `must` would do nothing."""
+        """Return whether `require_scopes` would raise no error."""
         return self.caller is None or all(self.caller.has_scope(scope) for scope in self._required_scopes(scopes))
 
     def _required_scopes(self, scopes: Iterable[str]) -> list[str]:
         needed = list(scopes)
-        speaks_for_one = self.caller is not None and self.caller.agent_id is not None
-        return [*needed, _ALL_AGENTS_SCOPE] if speaks_for_one and _MEMORY_READ_SCOPE in needed else needed
+        is_agent_bound = self.caller is not None and self.caller.agent_id is not None
+        return [*needed, _ALL_AGENTS_SCOPE] if is_agent_bound and _MEMORY_READ_SCOPE in needed else needed
 
     @classmethod
     def for_operator(cls, workspace_id: int, by: Actor) -> Self:
-        """Return the workspace that the command line works on."""
+        """Return the tenant for the command line."""
         return cls(workspace_id=workspace_id, public_workspace_id=workspace_id, by=by)
 
     @property
     def environment(self) -> Environment:
-        """Whether this is a sandbox."""
+        """The environment: test for a sandbox, else live."""
         return LIVE if self.workspace_id == self.public_workspace_id else TEST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """What decides whether an endpoint is told of an event, and how: read at every event, so no more than that."""
+    """The fields of an endpoint that the outbox reads for every event, and no more."""
 
     id: str
     public_workspace_id: int
@@ -143,18 +143,18 @@ class Subscription:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookEndpoint:
     """
-    An address that wants to be told (spec 2.4).
+    A URL that receives events (spec 2.4).
 
     Attributes:
-        workspace_id: The tenant whose events it gets: the twin for one that a test key made.
-        events: Patterns as given: exact names, `memory.*`, or `*`.
-        include_content: Whether memories come with their content.
-        strict_order: One delivery at a time, in the order of their events; one that fails holds up those behind it.
-        concurrency: How many deliveries may be under way at once.
-        enabled_at: When it was made or last enabled again: the day without success that disables it begins no earlier.
-        failures: Deliveries that failed for good since the last that did not.
-        sealed_secret: None after its secret was lost with the key that sealed it: a new one must be made.
-        previous_secret: The sealed secret before, which signs too until *previous_until*.
+        workspace_id: The tenant whose events it receives; the sandbox for an endpoint created with a test key.
+        events: The patterns as given: exact names, `memory.*`, or `*`.
+        include_content: Send the content of memories.
+        strict_order: Send one delivery at a time in the order of events. A failing delivery blocks the later ones.
+        concurrency: Maximum deliveries sent at the same time.
+        enabled_at: When it was created or last enabled. The day without success that disables it starts at or after this time.
+        failures: Failed deliveries since the last success.
+        sealed_secret: The sealed secret; None if it was lost with its sealing key and must be replaced.
+        previous_secret: The sealed previous secret, which also signs until *previous_until*.
     """
 
     id: str
@@ -179,17 +179,17 @@ class WebhookEndpoint:
     updated_at: datetime
 
     def grace_until(self, now: datetime) -> datetime | None:
-        """Return until when the secret before still signs; None: it does not."""
+        """Return the end of the previous secret's grace period; None if that is over."""
         return self.previous_until if self.previous_until is not None and now < self.previous_until else None
 
     @property
     def version(self) -> str:
-        """The version of its settings and secret. What deliveries change of it, `failures` and `last_success_at`, is no part of it."""
+        """The version of its settings and secret, for ETags. `failures` and `last_success_at` are not part of it."""
         return version_of(self.id, to_micros(self.updated_at))
 
     @property
     def subscription(self) -> Subscription:
-        """What of it decides whether it is told."""
+        """The fields that the outbox needs."""
         return Subscription(
             id=self.id,
             public_workspace_id=self.public_workspace_id,
@@ -201,7 +201,7 @@ class WebhookEndpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SigningSecrets:
-    """What an endpoint's deliveries are signed with; *previous* only while its grace lasts."""
+    """The secrets that sign an endpoint's deliveries; *previous* is set only during its grace period."""
 
     current: Secret
     previous: Secret | None
@@ -209,7 +209,7 @@ class SigningSecrets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointWithSecret:
-    """An endpoint, and its secret, which is shown this one time."""
+    """An endpoint and its new secret, which is returned only once."""
 
     endpoint: WebhookEndpoint
     secret: Secret
@@ -217,7 +217,7 @@ class EndpointWithSecret:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointUpdate:
-    """An endpoint after a change; *held_count*: how many deliveries wait to be resent, told when it was enabled again."""
+    """A changed endpoint; *held_count*: deliveries that can be resent, set if the change enabled the endpoint."""
 
     endpoint: WebhookEndpoint
     held_count: int | None = None
@@ -226,12 +226,12 @@ class EndpointUpdate:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookEvent:
     """
-    Something that happened and that somebody wanted to be told.
+    An event with at least one subscriber.
 
     Attributes:
-        body: What is sent, byte for byte, at every attempt: {id, type, created_at, workspace_id, data} as JSON.
-        full_body: The same with the content of memories; None where that is the same, or nobody wanted it.
-        memory_id: The memory whose content is in one of them; None: none is.
+        body: The bytes sent at every attempt: {id, type, created_at, workspace_id, data} as JSON.
+        full_body: The same with the content of memories; None if that is the same, or no subscriber wants it.
+        memory_id: The memory whose content one of the bodies has; None: no body has content.
     """
 
     id: str
@@ -243,22 +243,23 @@ class WebhookEvent:
     memory_id: str | None = None
 
     def body_of(self, delivery: Delivery) -> bytes:
-        """Return what *delivery* sends."""
+        """Return the body that *delivery* sends."""
         return self.full_body if delivery.with_content and self.full_body is not None else self.body
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
     """
-    One event on its way to one endpoint; the row is the queue and the log.
+    The delivery of one event to one endpoint. Its row is both the queue entry and the log entry.
 
     Attributes:
-        with_content: Whether the event's *full_body* body is what is sent.
-        attempt_count: How often it was tried, interrupted ones included; the number of its newest attempt.
-        used_attempts: How many of its four attempts are used up; an interrupted one costs none.
-        next_at: Pending: when it is due. Sending: until when the lease of *owner* runs. Else None.
-        status: Of the newest attempt's answer; None: there was none. *error*: why it is not delivered, in words.
-        resend_of: Of one that brings again what has arrived: which did.
+        with_content: Send the event's *full_body*.
+        attempt_count: Number of attempts, interrupted ones included; also the number of the latest attempt.
+        used_attempts: Attempts counted against the maximum of four. Interrupted ones do not count.
+        next_at: Pending: when it is due. Sending: when the lease of *owner* expires. Else None.
+        status: The HTTP status of the latest attempt; None: no response.
+        error: The reason why it is not delivered.
+        resend_of: The delivered delivery that this one resends.
     """
 
     id: str
@@ -283,12 +284,12 @@ class Delivery:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
     """
-    One try of a delivery; the row is there before anything is sent.
+    One attempt of a delivery. Its row is inserted before anything is sent.
 
     Attributes:
-        outcome: None while it is under way.
-        status: Of the answer; None: there was none.
-        response: The start of what was answered.
+        outcome: None while the attempt is running.
+        status: The HTTP status; None: no response.
+        response: The start of the response body.
     """
 
     delivery_id: str
@@ -305,7 +306,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryDetails:
-    """A delivery by itself: with what is (or was) sent, and every attempt, oldest first."""
+    """A delivery with its body and its attempts, oldest first."""
 
     delivery: Delivery
     body: bytes
@@ -314,7 +315,7 @@ class DeliveryDetails:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewEndpoint:
-    """An endpoint to be made; *secret* None: one is made for it."""
+    """The input for a new endpoint; *secret* None: generate one."""
 
     url: str
     events: tuple[str, ...]
@@ -328,7 +329,7 @@ class NewEndpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointChange:
-    """What to change of an endpoint; None: stays as it is."""
+    """A change of an endpoint; None: keep the value."""
 
     url: str | None = None
     events: tuple[str, ...] | None = None
@@ -341,7 +342,7 @@ class EndpointChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryFilter:
-    """Which deliveries are asked for; None: all. *since* is among them."""
+    """A filter of deliveries; None: no filter. *since* is inclusive."""
 
     state: DeliveryState | None = None
     type: str | None = None
@@ -351,13 +352,13 @@ class DeliveryFilter:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookEventType:
     """
-    A type of event there is.
+    A type of event.
 
     Attributes:
-        description: When it happens, in a sentence.
-        data_description: What its `data` is, in words.
-        resource: The GET whose answer `data` is; None: none is.
-        in_wildcard: Whether `*` means it too.
+        description: A sentence about when it occurs.
+        data_description: The content of `data`.
+        resource: The GET route whose response `data` equals; None: no such route.
+        in_wildcard: Whether `*` includes it.
     """
 
     name: str
@@ -369,7 +370,7 @@ class WebhookEventType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiverResponse:
-    """What a receiver answered; *headers* by lower-case name, *excerpt* cut while it was read."""
+    """The response of a receiver; *headers* by lower-case name, *excerpt*: the start of the body."""
 
     status: int
     headers: Mapping[str, str]

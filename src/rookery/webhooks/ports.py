@@ -1,4 +1,4 @@
-"""What webhooks need from an engine."""
+"""The port of the HTTP client, which an engine implements."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from rookery.webhooks.models import ReceiverResponse
 
 
 class WebhookClient(Protocol):
-    """Whoever is told, by HTTP."""
+    """An HTTP client for receivers."""
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> ReceiverResponse:
         """
-        Post *body* as it is and return the answer, whatever its status; redirects are answers.
+        Post *body* unchanged and return the response, whatever its status. Redirects are not followed.
 
-        Within ten seconds in all, the reading of the answer included; of that at most 10,000 characters are read.
+        The time limit is ten seconds, including reading the response, of which at most 10,000 characters are read.
 
         Raises:
-            ReceiverUnreachable: None came, in words that name neither our network nor a secret.
+            ReceiverUnreachable: No response. The message reveals neither our network nor a secret.
         """
         ...
 
     async def close(self) -> None:
-        """Let go of every connection; twice does no harm."""
+        """Close all connections. Idempotent."""
         ...

@@ -1,8 +1,8 @@
 """
-What a dispatcher has in hand for one endpoint, and how much it may: so that no receiver takes another's turn.
+The queues of a dispatcher, one per endpoint, with limits that keep receivers from delaying each other.
 
-A receiver that answers quickly is handed more ahead, so that its next delivery need not wait for the store; one that did not
-answer at all has one delivery under way at a time until it answers again.
+An endpoint that answers quickly gets a longer queue, so that its next delivery need not wait for the store. An endpoint that did
+not answer gets one delivery at a time until it answers again.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _FAST_RESPONSE_S = 1.0
 @dataclass(slots=True)
 class EndpointQueue:
     """
-    One endpoint's deliveries in this process.
+    The deliveries of one endpoint that this process has claimed.
 
     Attributes:
-        endpoint: As it was when its row was last read.
-        waiting: Claimed, not sent yet, in order.
-        in_flight: How many are under way.
-        max_claimed: How many may be in hand.
-        is_unresponsive: Nothing answered at the last attempt.
+        endpoint: The endpoint when its row was last read.
+        waiting: Claimed deliveries that are not sent yet, in order.
+        in_flight: Number of deliveries being sent.
+        max_claimed: Maximum claimed deliveries.
+        is_unresponsive: The last attempt got no response.
     """
 
     endpoint: WebhookEndpoint
@@ -40,37 +40,37 @@ class EndpointQueue:
 
     @classmethod
     def for_endpoint(cls, endpoint: WebhookEndpoint, unresponsive: Container[str]) -> Self:
-        """Return an empty lane; *unresponsive*: the ids of endpoints that did not answer the last time."""
+        """Return an empty queue; *unresponsive*: ids of endpoints that did not answer last time."""
         return cls(endpoint, max_claimed=2 * endpoint.concurrency, is_unresponsive=endpoint.failures > 0 or endpoint.id in unresponsive)
 
     @property
     def max_in_flight(self) -> int:
-        """How many may be under way at once."""
+        """Maximum deliveries sent at the same time."""
         return 1 if self.endpoint.strict_order or self.is_unresponsive else self.endpoint.concurrency
 
     @property
     def capacity(self) -> int:
-        """How many more may be claimed; in strict order nothing, before all of the last claim has ended."""
-        held = self.in_flight + len(self.waiting)
+        """Number of further deliveries that may be claimed; in strict order 0 until all claimed ones are finished."""
+        claimed = self.in_flight + len(self.waiting)
         if self.is_unresponsive:
-            return 0 if held else 1
-        return 0 if held and self.endpoint.strict_order else max(0, self.max_claimed - held)
+            return 0 if claimed else 1
+        return 0 if claimed and self.endpoint.strict_order else max(0, self.max_claimed - claimed)
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is in hand."""
+        """Whether the queue has no claimed delivery."""
         return not self.in_flight and not self.waiting
 
     def pop_next(self) -> ClaimedDelivery | None:
-        """Return what may be sent now, if anything may."""
+        """Remove and return the next delivery if it may be sent now."""
         return self.waiting.popleft() if self.waiting and self.in_flight < self.max_in_flight else None
 
     def record_attempt(self, *, is_success: bool, is_answered: bool, duration_s: float) -> list[ClaimedDelivery]:
         """
-        Learn from how an attempt ended.
+        Adapt the limits to the result of an attempt.
 
         Returns:
-            What must be given back: behind a failure in strict order nothing may go out, and behind silence nothing should wait here.
+            The deliveries to release: in strict order those behind a failure, and all if the endpoint did not answer.
         """
         self.is_unresponsive = not is_answered
         if is_success and duration_s < _FAST_RESPONSE_S:
@@ -81,6 +81,6 @@ class EndpointQueue:
         return self.drain() if self.is_unresponsive or (self.endpoint.strict_order and not is_success) else []
 
     def drain(self) -> list[ClaimedDelivery]:
-        """Return all that waits, which it then has no longer."""
-        left, self.waiting = list(self.waiting), deque[ClaimedDelivery]()
-        return left
+        """Remove and return all waiting deliveries."""
+        drained, self.waiting = list(self.waiting), deque[ClaimedDelivery]()
+        return drained

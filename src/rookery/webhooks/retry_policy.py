@@ -1,7 +1,7 @@
 """
-What an answer means, and what follows from it (spec 6.2, D-81). Pure: no I/O, no clock, no settings.
+The retry policy: the meaning of responses and the time of retries (spec 6.2, D-81). No I/O, clock or settings.
 
-Times are of the attempt: the next one starts 60 seconds after this one did, unless the receiver asks for more patience.
+A retry starts 60 seconds after the start of the failed attempt, or later if the receiver sends Retry-After.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MAX_ATTEMPTS = 4
 
 RETRY_DELAY = timedelta(seconds=60)
 MAX_RETRY_DELAY = timedelta(hours=1)
-"""So much patience a receiver may ask for at most; else one could have its deliveries kept for ever."""
+"""Maximum delay from Retry-After. Without it, a receiver could keep its deliveries open forever."""
 
 MAX_FAILURES = 20
 MAX_TIME_WITHOUT_SUCCESS = timedelta(hours=24)
@@ -26,50 +26,47 @@ STATUS_GONE = 410
 
 
 def is_success(status: int) -> bool:
-    """Tell whether the receiver has it; a redirect is none, since we do not follow it."""
+    """Return whether the status means success. A redirect does not, since we do not follow it."""
     return 200 <= status < 300
 
 
 def describe_failure(status: int) -> str | None:
-    """Return in words why an answer is no success; None if it is one."""
+    """Return the reason of a failure; None for a success."""
     if is_success(status):
         return None
     if status == STATUS_GONE:
-        return "It answered 410: it wants no more deliveries."
+        return "The endpoint answered 410 and receives no more deliveries."
     if 300 <= status < 400:
-        return f"It answered {status}; redirects are not followed."
-    return f"It answered {status}."
+        return f"The endpoint answered {status}. Redirects are not followed."
+    return f"The endpoint answered {status}."
 
 
 def next_attempt_at(
     used_attempts: int, *, started_at: datetime, ended_at: datetime, status: int | None, retry_after: str | None
 ) -> datetime | None:
     """
-    Return when to try again after a failure.
+    Return the time of the next attempt after a failure; None: no retry.
 
     Args:
-        used_attempts: Attempts used up, this one included.
-        status: What was answered; None: nothing was.
-        retry_after: The header of that name; it lengthens the pause and never shortens it.
-
-    Returns:
-        None: Not again.
+        used_attempts: Counted attempts, including this one.
+        status: The HTTP status; None: no response.
+        retry_after: The header of that name. It can lengthen the delay but not shorten it.
     """
     if used_attempts >= MAX_ATTEMPTS or status == STATUS_GONE:
         return None
-    asked = _parse_retry_after(retry_after, ended_at)
+    requested = _parse_retry_after(retry_after, ended_at)
     usual = started_at + RETRY_DELAY
-    return usual if asked is None else max(usual, ended_at + min(asked, MAX_RETRY_DELAY))
+    return usual if requested is None else max(usual, ended_at + min(requested, MAX_RETRY_DELAY))
 
 
 def should_disable(endpoint: WebhookEndpoint, now: datetime) -> bool:
-    """Tell whether an endpoint has failed for so long that it is told nothing more; *failures* includes the newest."""
-    last_heard = max(endpoint.enabled_at, endpoint.last_success_at or endpoint.enabled_at)
-    return endpoint.failures >= MAX_FAILURES and now - last_heard >= MAX_TIME_WITHOUT_SUCCESS
+    """Return whether an endpoint has failed for so long that it must be disabled; *failures* includes the latest."""
+    last_success_at = max(endpoint.enabled_at, endpoint.last_success_at or endpoint.enabled_at)
+    return endpoint.failures >= MAX_FAILURES and now - last_success_at >= MAX_TIME_WITHOUT_SUCCESS
 
 
 def _parse_retry_after(retry_after: str | None, now: datetime) -> timedelta | None:
-    """Read a Retry-After, in seconds or as a date (RFC 9110, 10.2.3); None for what is neither."""
+    """Parse a Retry-After header in seconds or as a date (RFC 9110, 10.2.3); None if it is invalid."""
     if retry_after is None:
         return None
     try:
@@ -77,7 +74,7 @@ def _parse_retry_after(retry_after: str | None, now: datetime) -> timedelta | No
     except ValueError:
         try:
             until = email.utils.parsedate_to_datetime(retry_after)
-        except (ValueError, OverflowError):  # the latter for a year of twenty digits
+        except (ValueError, OverflowError):  # OverflowError for a year of twenty digits
             return None
         return max(timedelta(), (until if until.tzinfo is not None else until.replace(tzinfo=UTC)) - now)
     if not math.isfinite(seconds) or seconds < 0:

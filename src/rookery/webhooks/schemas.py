@@ -1,4 +1,4 @@
-"""Webhooks on the wire (spec 2.4, D-80)."""
+"""Request and response models of webhooks (spec 2.4, D-80)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from rookery.webhooks.validation import MAX_CONCURRENCY, MAX_DESCRIPTION_LENGTH,
 _MAX_EVENT_NAME_LENGTH = 100
 
 Url = Annotated[
-    str, Field(min_length=1, max_length=MAX_URL_LENGTH, description="Where deliveries are posted.", examples=["https://example.com/hooks"])
+    str, Field(min_length=1, max_length=MAX_URL_LENGTH, description="The URL for deliveries.", examples=["https://example.com/hooks"])
 ]
 Events = Annotated[
     list[Annotated[str, Field(min_length=1, max_length=_MAX_EVENT_NAME_LENGTH)]],
     Field(
         min_length=1,
         max_length=MAX_EVENTS,
-        description="Names of events, `memory.*` for all of a kind, `*` for all but tool.called.",
+        description="Names of events, `memory.*` for all events of a resource, or `*` for all except tool.called and webhook.test.",
         examples=[["memory.*", "plan.completed"]],
     ),
 ]
@@ -32,19 +32,19 @@ SecretInput = Annotated[
         min_length=16,
         max_length=128,
         pattern=r"^[!-~]+$",
-        description="What deliveries are signed with: 16 to 128 printable characters without spaces. By default one is made.",
+        description="The secret that signs deliveries: 16 to 128 printable ASCII characters without spaces. Default: generated.",
     ),
 ]
 Description = Annotated[str, Field(max_length=MAX_DESCRIPTION_LENGTH)]
-IncludeContent = Annotated[bool, Field(description="Whether events of memories have their content.")]
+IncludeContent = Annotated[bool, Field(description="Send the content of memories in their events.")]
 StrictOrder = Annotated[
-    bool, Field(description="One delivery at a time, in the order of their events; one that fails holds up those behind it.")
+    bool, Field(description="Send one delivery at a time, in the order of events. A failing delivery blocks the later ones.")
 ]
-Concurrency = Annotated[int, Field(ge=1, le=MAX_CONCURRENCY, description="How many deliveries may be under way at once.")]
+Concurrency = Annotated[int, Field(ge=1, le=MAX_CONCURRENCY, description="Maximum deliveries sent at the same time.")]
 
 
 class NewWebhookBody(RequestModel):
-    """An endpoint to be made."""
+    """The body to create an endpoint."""
 
     url: Url
     events: Events
@@ -56,7 +56,7 @@ class NewWebhookBody(RequestModel):
     enabled: bool = True
 
     def to_model(self) -> NewEndpoint:
-        """Return what is to be made."""
+        """Return the input for the new endpoint."""
         return NewEndpoint(
             url=self.url,
             events=tuple(self.events),
@@ -70,7 +70,7 @@ class NewWebhookBody(RequestModel):
 
 
 class WebhookChangeBody(RequestModel):
-    """What to change of an endpoint; what is left out stays."""
+    """The body to change an endpoint. Omitted fields keep their value."""
 
     url: Url = "unchanged"
     events: Events = Field(default_factory=list)
@@ -78,10 +78,10 @@ class WebhookChangeBody(RequestModel):
     include_content: IncludeContent = False
     strict_order: StrictOrder = False
     concurrency: Concurrency = 4
-    enabled: Annotated[bool, Field(description="True also ends what failures or a 410 disabled.")] = True
+    enabled: Annotated[bool, Field(description="True also enables an endpoint that failures or a 410 disabled.")] = True
 
     def to_model(self) -> EndpointChange:
-        """Return what is to be changed."""
+        """Return the changes."""
         given = self.model_fields_set
         return EndpointChange(
             url=self.url if "url" in given else None,
@@ -95,35 +95,35 @@ class WebhookChangeBody(RequestModel):
 
 
 class RotateSecretBody(RequestModel):
-    """How to change a secret."""
+    """The body to rotate a secret."""
 
-    grace_period_hours: Annotated[int, Field(ge=0, le=MAX_GRACE_HOURS, description="How long the old secret signs too.")] = 24
+    grace_period_hours: Annotated[int, Field(ge=0, le=MAX_GRACE_HOURS, description="Hours during which the old secret signs too.")] = 24
     secret: SecretInput | None = None
 
 
 class ResendFailedBody(RequestModel):
-    """Which deliveries to send again."""
+    """The body to resend failed deliveries."""
 
-    since: Annotated[Timestamp | None, Field(description="Made at this time or later; null: all that are kept.")] = None
+    since: Annotated[Timestamp | None, Field(description="Only deliveries created at this time or later; null: all.")] = None
 
 
 class DeliveriesQuery(PageQuery):
-    """Which deliveries to list."""
+    """Filters of the list of deliveries."""
 
     status: DeliveryState | None = None
     state: Annotated[DeliveryState | None, Field(description="The earlier name of `status`.", json_schema_extra={"deprecated": True})] = (
         None
     )
-    type: Annotated[str | None, Field(max_length=_MAX_EVENT_NAME_LENGTH, description="The name of an event.")] = None
-    since: Annotated[Timestamp | None, Field(description="Made at this time or later.")] = None
+    type: Annotated[str | None, Field(max_length=_MAX_EVENT_NAME_LENGTH, description="Only deliveries of this event.")] = None
+    since: Annotated[Timestamp | None, Field(description="Only deliveries created at this time or later.")] = None
 
     def to_filter(self) -> DeliveryFilter:
-        """Return what is asked for."""
+        """Return the filter."""
         return DeliveryFilter(state=resolve_alias("status", self.status, "state", self.state), type=self.type, since=self.since)
 
 
 class WebhookResponse(ResponseModel):
-    """An endpoint; its secret is not shown again."""
+    """An endpoint without its secret."""
 
     id: str
     workspace_id: int
@@ -135,10 +135,13 @@ class WebhookResponse(ResponseModel):
     concurrency: int
     enabled: bool
     disabled_at: Timestamp | None
-    disabled_reason: Annotated[DisabledReason | None, Field(description="By hand; 20 failures in a row within a day; gone: a 410.")]
-    failures: Annotated[int, Field(description="Deliveries that failed for good since the last that did not.")]
+    disabled_reason: Annotated[
+        DisabledReason | None,
+        Field(description="by_hand; failures: 20 in a row without a success for a day; gone: the endpoint answered 410."),
+    ]
+    failures: Annotated[int, Field(description="Failed deliveries since the last success.")]
     last_success_at: Timestamp | None
-    previous_secret_until: Annotated[Timestamp | None, Field(description="Until when the secret before signs too.")]
+    previous_secret_until: Annotated[Timestamp | None, Field(description="The end of the previous secret's grace period.")]
     created_at: Timestamp
     updated_at: Timestamp
 
@@ -146,17 +149,17 @@ class WebhookResponse(ResponseModel):
 class ChangedWebhookResponse(WebhookResponse):
     """An endpoint after a change."""
 
-    held: Annotated[int, Field(description="Only when it was enabled again: how many deliveries wait for `resend-failed`.")] = 0
+    held: Annotated[int, Field(description="Deliveries that `resend-failed` can send; only if the change enabled the endpoint.")] = 0
 
 
 class NewWebhookResponse(WebhookResponse):
-    """An endpoint and its secret, which is shown this once."""
+    """An endpoint and its secret, which is returned only once."""
 
     secret: str
 
 
 class DeliveryResponse(ResponseModel):
-    """One event on its way to one endpoint."""
+    """The delivery of one event to one endpoint."""
 
     id: str
     webhook_id: str
@@ -165,38 +168,42 @@ class DeliveryResponse(ResponseModel):
     kind: DeliveryKind
     state: DeliveryState
     attempt_count: int
-    next_at: Annotated[Timestamp | None, Field(description="When it is tried next, while it is pending.")]
-    status: Annotated[int | None, Field(description="Of the newest answer; null: there was none.")]
-    error: Annotated[str | None, Field(description="Why it is not delivered.")]
+    next_at: Annotated[Timestamp | None, Field(description="The time of the next attempt, while the delivery is pending.")]
+    status: Annotated[int | None, Field(description="The HTTP status of the latest attempt; null: no response.")]
+    error: Annotated[str | None, Field(description="The reason why it is not delivered.")]
     created_at: Timestamp
     ended_at: Timestamp | None
-    of_delivery: Annotated[str | None, Field(description="Of a resent one: which.")]
+    of_delivery: Annotated[str | None, Field(description="The delivery that this one resends.")]
 
 
 class AttemptResponse(ResponseModel):
-    """One try of a delivery."""
+    """One attempt of a delivery."""
 
     number: int
     started_at: Timestamp
     ended_at: Timestamp | None
     outcome: Annotated[
-        Outcome | None, Field(description="Null: under way; interrupted: nobody knows, it may have arrived, and costs none of the four.")
+        Outcome | None,
+        Field(
+            description="Null: running. interrupted: the outcome is unknown; the delivery may have arrived. It does not count as one of "
+            "the four attempts."
+        ),
     ]
     status: int | None
     error: str | None
-    response: Annotated[str | None, Field(description="The first 10,000 characters of what was answered.")]
+    response: Annotated[str | None, Field(description="The first 10,000 characters of the response.")]
     duration_ms: float | None
 
 
 class DeliveryDetailResponse(DeliveryResponse):
-    """A delivery with what is sent and how each try went, oldest first."""
+    """A delivery with its payload and its attempts, oldest first."""
 
     payload: dict[str, object]
     attempts: list[AttemptResponse]
 
 
 class ResentResponse(ResponseModel):
-    """What was sent again."""
+    """The number of resent deliveries."""
 
     resent: int
 
@@ -206,6 +213,6 @@ class EventTypeResponse(ResponseModel):
 
     name: str
     description: str
-    data: Annotated[str, Field(description="What its `data` is.")]
-    resource: Annotated[str | None, Field(description="The route whose answer `data` is.")]
-    in_wildcard: Annotated[bool, Field(description="Whether `*` means it too.")]
+    data: Annotated[str, Field(description="The content of `data`.")]
+    resource: Annotated[str | None, Field(description="The GET route whose response `data` equals.")]
+    in_wildcard: Annotated[bool, Field(description="Whether `*` includes it.")]

@@ -1,4 +1,4 @@
-"""One attempt at one delivery: signed, posted, and what came of it."""
+"""One attempt of a delivery: signing, posting and the result."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from rookery.webhooks.store.queue import ClaimedDelivery
 
 GetSigningSecrets = Callable[[WebhookEndpoint, datetime], SigningSecrets | None]
 
-_MISSING_SECRET_MESSAGE = "It was not sent: the endpoint's secret was lost with the key that sealed it. Give it a new one by rotate-secret."  # noqa: S105
-_INTERNAL_ERROR_MESSAGE = "Something went wrong on our side while it was sent, or when its answer was written down."
+_MISSING_SECRET_MESSAGE = "Not sent: the webhook's secret was lost with its sealing key. Set a new one with rotate-secret."  # noqa: S105
+_INTERNAL_ERROR_MESSAGE = "An internal error occurred while sending the delivery or storing the response."
 
 _log = structlog.stdlib.get_logger("rookery.webhooks")
 
@@ -29,11 +29,11 @@ _log = structlog.stdlib.get_logger("rookery.webhooks")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptResult:
     """
-    How an attempt ended.
+    The result of an attempt.
 
     Attributes:
-        status: None: nothing was answered.
-        error: In words why it is no success.
+        status: The HTTP status; None: no response.
+        error: The reason of a failure.
     """
 
     claim: ClaimedDelivery
@@ -47,32 +47,32 @@ class AttemptResult:
     retry_after: str | None = None
 
     def without_response(self) -> AttemptResult:
-        """Return it without what a stranger said, which could not be written down."""
+        """Return the result without the receiver's response, which could not be stored."""
         return replace(self, error=None if self.outcome is Outcome.SUCCESS else _INTERNAL_ERROR_MESSAGE, response=None, retry_after=None)
 
 
 @dataclass(frozen=True, slots=True)
 class DeliverySender:
-    """Sends with the secrets of the moment."""
+    """Sends deliveries, signed with the current secrets."""
 
     client: WebhookClient
     get_secrets: GetSigningSecrets
     clock: Clock
 
     async def send(self, endpoint: WebhookEndpoint, claimed: ClaimedDelivery) -> AttemptResult:
-        """Make one attempt; raises nothing but CancelledError."""
-        started_at, began = self.clock(), time.perf_counter()
+        """Make one attempt. Raises nothing but CancelledError."""
+        started_at, started_s = self.clock(), time.perf_counter()
         status, error, response, retry_after = None, None, None, None
         try:
             secrets = self.get_secrets(endpoint, started_at)
             if secrets is None:
                 error = _MISSING_SECRET_MESSAGE
             else:
-                both = [secrets.current, *([] if secrets.previous is None else [secrets.previous])]
-                headers = sign(claimed.body, event_id=claimed.event_id, at=started_at, secrets=[each.reveal() for each in both])
-                answer = await self.client.post(endpoint.url, headers, claimed.body)
-                status, response = answer.status, answer.excerpt
-                error, retry_after = describe_failure(status), answer.headers.get("retry-after")
+                signing_secrets = [secrets.current, *([] if secrets.previous is None else [secrets.previous])]
+                headers = sign(claimed.body, event_id=claimed.event_id, at=started_at, secrets=[each.reveal() for each in signing_secrets])
+                received = await self.client.post(endpoint.url, headers, claimed.body)
+                status, response = received.status, received.excerpt
+                error, retry_after = describe_failure(status), received.headers.get("retry-after")
         except ReceiverUnreachable as unreachable:
             error = unreachable.message
         except EngineUnavailable:
@@ -80,7 +80,7 @@ class DeliverySender:
         except Exception:
             _log.exception("webhooks.attempt_failed", delivery=claimed.id)
             error = _INTERNAL_ERROR_MESSAGE
-        duration_s = time.perf_counter() - began
+        duration_s = time.perf_counter() - started_s
         return AttemptResult(
             claim=claimed,
             started_at=started_at,

@@ -1,4 +1,4 @@
-"""How endpoints and deliveries look to those who may see them: over HTTP, on the command line, and in an event's data."""
+"""Endpoints, deliveries and event types as JSON fields. The API, the command line and events share them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Fields = Mapping[str, object]
 
 
 def serialize_endpoint(endpoint: WebhookEndpoint, now: datetime) -> dict[str, object]:
-    """Return an endpoint, without its secret."""
+    """Return the fields of an endpoint without its secret."""
     return {
         "id": endpoint.id,
         "workspace_id": endpoint.public_workspace_id,
@@ -46,7 +46,7 @@ def serialize_endpoint(endpoint: WebhookEndpoint, now: datetime) -> dict[str, ob
 
 
 def serialize_endpoint_update(change: EndpointUpdate, now: datetime) -> dict[str, object]:
-    """Return an endpoint after a change; *held_count* only when it was enabled again."""
+    """Return the fields of a changed endpoint; `held` only if the change enabled it."""
     return (
         serialize_endpoint(change.endpoint, now)
         if change.held_count is None
@@ -54,58 +54,58 @@ def serialize_endpoint_update(change: EndpointUpdate, now: datetime) -> dict[str
     )
 
 
-def serialize_endpoint_with_secret(made: EndpointWithSecret, now: datetime) -> dict[str, object]:
-    """Return an endpoint with its secret, this once."""
-    return {**serialize_endpoint(made.endpoint, now), "secret": made.secret.reveal()}
+def serialize_endpoint_with_secret(created: EndpointWithSecret, now: datetime) -> dict[str, object]:
+    """Return the fields of an endpoint with its new secret."""
+    return {**serialize_endpoint(created.endpoint, now), "secret": created.secret.reveal()}
 
 
-def serialize_delivery(of: Delivery) -> dict[str, object]:
-    """Return a row of the log."""
+def serialize_delivery(delivery: Delivery) -> dict[str, object]:
+    """Return the fields of a delivery."""
     return {
-        "id": of.id,
-        "webhook_id": of.endpoint_id,
-        "event_id": of.event_id,
-        "type": of.event_type,
-        "kind": of.kind.value,
-        "state": of.state.value,
-        "attempt_count": of.attempt_count,
-        "next_at": _format_optional_time(of.next_at) if of.state is DeliveryState.PENDING else None,
-        "status": of.status,
-        "error": of.error,
-        "created_at": format_iso(of.created_at),
-        "ended_at": _format_optional_time(of.ended_at),
-        "of_delivery": of.resend_of,
+        "id": delivery.id,
+        "webhook_id": delivery.endpoint_id,
+        "event_id": delivery.event_id,
+        "type": delivery.event_type,
+        "kind": delivery.kind.value,
+        "state": delivery.state.value,
+        "attempt_count": delivery.attempt_count,
+        "next_at": _format_optional_time(delivery.next_at) if delivery.state is DeliveryState.PENDING else None,
+        "status": delivery.status,
+        "error": delivery.error,
+        "created_at": format_iso(delivery.created_at),
+        "ended_at": _format_optional_time(delivery.ended_at),
+        "of_delivery": delivery.resend_of,
     }
 
 
-def serialize_delivery_details(view: DeliveryDetails) -> dict[str, object]:
-    """Return a row of the log with what is sent, and each attempt."""
-    payload = cast("object", orjson.loads(view.body))
-    return {**serialize_delivery(view.delivery), "payload": payload, "attempts": [serialize_attempt(each) for each in view.attempts]}
+def serialize_delivery_details(details: DeliveryDetails) -> dict[str, object]:
+    """Return the fields of a delivery with its payload and its attempts."""
+    payload = cast("object", orjson.loads(details.body))
+    return {**serialize_delivery(details.delivery), "payload": payload, "attempts": [serialize_attempt(each) for each in details.attempts]}
 
 
-def serialize_attempt(of: Attempt) -> dict[str, object]:
-    """Return one try."""
+def serialize_attempt(attempt: Attempt) -> dict[str, object]:
+    """Return the fields of an attempt."""
     return {
-        "number": of.number,
-        "started_at": format_iso(of.started_at),
-        "ended_at": _format_optional_time(of.ended_at),
-        "outcome": of.outcome and of.outcome.value,
-        "status": of.status,
-        "error": of.error,
-        "response": of.response,
-        "duration_ms": None if of.duration_ms is None else round(of.duration_ms, 1),
+        "number": attempt.number,
+        "started_at": format_iso(attempt.started_at),
+        "ended_at": _format_optional_time(attempt.ended_at),
+        "outcome": attempt.outcome and attempt.outcome.value,
+        "status": attempt.status,
+        "error": attempt.error,
+        "response": attempt.response,
+        "duration_ms": None if attempt.duration_ms is None else round(attempt.duration_ms, 1),
     }
 
 
-def serialize_event_type(of: WebhookEventType) -> dict[str, object]:
-    """Return a row of the catalogue."""
+def serialize_event_type(event_type: WebhookEventType) -> dict[str, object]:
+    """Return the fields of an event type."""
     return {
-        "name": of.name,
-        "description": of.description,
-        "data": of.data_description,
-        "resource": of.resource,
-        "in_wildcard": of.in_wildcard,
+        "name": event_type.name,
+        "description": event_type.description,
+        "data": event_type.data_description,
+        "resource": event_type.resource,
+        "in_wildcard": event_type.in_wildcard,
     }
 
 

@@ -1,9 +1,9 @@
 """
-How a delivery is signed. Pure: no I/O, no clock, no settings.
+Signatures of deliveries. No I/O, clock or settings.
 
-Two signatures go out side by side (D-81): the platform's own, over the raw body alone, which one line of openssl verifies; and
-the three headers of the Standard Webhooks specification 1.0.0, whose signature covers the event's id and the time too, so that
-a receiver can refuse a body that somebody sends again later.
+Each delivery has two signatures (D-81): the platform's own over the raw body, which one line of openssl verifies, and the
+three headers of the Standard Webhooks specification 1.0.0. That signature also covers the event's id and the time, so a
+receiver can reject a replayed body.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from hashlib import sha256
 
-SECRET_PREFIX = "whsec_"  # noqa: S105 - its beginning alone
-"""What a secret of ours begins with; the rest is its key in base64, as the Standard Webhooks specification writes secrets."""
+SECRET_PREFIX = "whsec_"  # noqa: S105 - only the prefix
+"""The prefix of generated secrets. The rest is the key in base64, as in the Standard Webhooks specification."""
 
 SIGNATURE_HEADER = "X-Webhook-Signature"
 ID_HEADER, TIMESTAMP_HEADER, STANDARD_SIGNATURE_HEADER = "webhook-id", "webhook-timestamp", "webhook-signature"
@@ -23,13 +23,13 @@ ID_HEADER, TIMESTAMP_HEADER, STANDARD_SIGNATURE_HEADER = "webhook-id", "webhook-
 
 def sign(body: bytes, *, event_id: str, at: datetime, secrets: Sequence[str]) -> dict[str, str]:
     """
-    Return the headers that prove *body* to be ours.
+    Return the signature headers of *body*.
 
     Args:
-        event_id: The same at each attempt: a receiver knows by it what it has had already.
-        at: When this attempt is made.
-        secrets: The newest first; while an earlier one is still good, both. The platform's own header has room for one signature:
-            it is by the last of these, which every receiver still knows.
+        event_id: The same at each attempt, so that a receiver can recognise duplicates.
+        at: The time of this attempt.
+        secrets: The newest first; two during a grace period. The platform's own header has room for one signature, which
+            uses the last secret, since every receiver still has that one.
     """
     timestamp = str(int(at.timestamp()))
     return {
@@ -41,21 +41,21 @@ def sign(body: bytes, *, event_id: str, at: datetime, secrets: Sequence[str]) ->
 
 
 def signature(body: bytes, secret: str) -> str:
-    """Return `sha256=` and HMAC-SHA256 of *body* in hex; the key is the secret as it was shown, every character of it."""
+    """Return `sha256=` and the HMAC-SHA256 of *body* in hexadecimal. The key is the whole secret, prefix included."""
     return "sha256=" + hmac.digest(secret.encode(), body, sha256).hex()
 
 
 def standard_signature(body: bytes, secret: str, *, event_id: str, timestamp: str) -> str:
-    """Return `v1,` and HMAC-SHA256 of id, time and *body*, with dots between them, in base64."""
+    """Return `v1,` and the HMAC-SHA256 of id, time and *body*, joined by dots, in base64."""
     covered = b".".join((event_id.encode(), timestamp.encode(), body))
     return "v1," + base64.b64encode(hmac.digest(decode_standard_key(secret), covered, sha256)).decode()
 
 
 def decode_standard_key(secret: str) -> bytes:
-    """Return the key that the Standard Webhooks specification makes of a secret; one that is not written in its way is its own bytes."""
+    """Return the key of a secret by the Standard Webhooks specification. A secret in another format is its own key."""
     if secret.startswith(SECRET_PREFIX):
         try:
             return base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
-        except ValueError:  # binascii.Error, or characters that base64 has not
+        except ValueError:  # Invalid base64.
             pass
     return secret.encode()

@@ -1,4 +1,4 @@
-"""What may be asked of an endpoint: its fields, checked. Pure."""
+"""Validation of endpoints. No I/O."""
 
 from __future__ import annotations
 
@@ -30,33 +30,33 @@ _INVALID_SECRET_MESSAGE = "must be 16 to 128 printable ASCII characters without 
 _EndpointInput = TypeVar("_EndpointInput", NewEndpoint, EndpointChange)
 
 
-def validate_endpoint(asked: _EndpointInput) -> _EndpointInput:
+def validate_endpoint(endpoint: _EndpointInput) -> _EndpointInput:
     """
-    Return what is asked with its events in their one form: each once, in the order given.
+    Return *endpoint* with duplicate events removed.
 
     Raises:
-        ValidationFailed: With all that is wrong at once.
+        ValidationFailed: With the errors of all fields.
     """
-    wrong: dict[str, list[str]] = {}
+    errors: dict[str, list[str]] = {}
 
-    def say(field: str, why: str | None) -> None:
-        if why is not None:
-            wrong.setdefault(field, []).append(why)
+    def add_error(field: str, error: str | None) -> None:
+        if error is not None:
+            errors.setdefault(field, []).append(error)
 
-    if asked.url is not None:
-        say("url", find_url_error(asked.url))
-    if asked.events is not None:
-        for why in _find_event_errors(asked.events):
-            say("events", why)
-    if asked.description is not None and (len(asked.description) > MAX_DESCRIPTION_LENGTH or "\x00" in asked.description):
-        say("description", f"must be at most {MAX_DESCRIPTION_LENGTH} characters, none of them NUL")
-    if asked.concurrency is not None and not 1 <= asked.concurrency <= MAX_CONCURRENCY:
-        say("concurrency", f"must be 1 to {MAX_CONCURRENCY}")
-    if isinstance(asked, NewEndpoint) and asked.secret is not None and _VALID_SECRET.fullmatch(asked.secret.reveal()) is None:
-        say("secret", _INVALID_SECRET_MESSAGE)
-    if wrong:
-        raise ValidationFailed(wrong)
-    return asked if asked.events is None else replace(asked, events=tuple(dict.fromkeys(asked.events)))
+    if endpoint.url is not None:
+        add_error("url", find_url_error(endpoint.url))
+    if endpoint.events is not None:
+        for error in _find_event_errors(endpoint.events):
+            add_error("events", error)
+    if endpoint.description is not None and (len(endpoint.description) > MAX_DESCRIPTION_LENGTH or "\x00" in endpoint.description):
+        add_error("description", f"must be at most {MAX_DESCRIPTION_LENGTH} characters without NUL")
+    if endpoint.concurrency is not None and not 1 <= endpoint.concurrency <= MAX_CONCURRENCY:
+        add_error("concurrency", f"must be 1 to {MAX_CONCURRENCY}")
+    if isinstance(endpoint, NewEndpoint) and endpoint.secret is not None and _VALID_SECRET.fullmatch(endpoint.secret.reveal()) is None:
+        add_error("secret", _INVALID_SECRET_MESSAGE)
+    if errors:
+        raise ValidationFailed(errors)
+    return endpoint if endpoint.events is None else replace(endpoint, events=tuple(dict.fromkeys(endpoint.events)))
 
 
 def validate_secret(secret: Secret) -> Secret:
@@ -67,38 +67,38 @@ def validate_secret(secret: Secret) -> Secret:
 
 
 def validate_grace_hours(hours: int) -> None:
-    """Do nothing if *hours* is a grace period, or raise ValidationFailed."""
+    """Raise ValidationFailed unless *hours* is a valid grace period."""
     if not 0 <= hours <= MAX_GRACE_HOURS:
         raise ValidationFailed({"grace_period_hours": [f"must be 0 to {MAX_GRACE_HOURS}"]})
 
 
 def find_url_error(url: str) -> str | None:
-    """Return what is wrong with an address, whoever may be there; None: nothing."""
+    """Return the error in a URL, or None if it is valid. The address behind it is not checked."""
     if len(url) > MAX_URL_LENGTH:
         return f"must be at most {MAX_URL_LENGTH} characters"
     if _PRINTABLE_ASCII.fullmatch(url) is None:
-        return "must be written in printable ASCII without spaces; a host name in other letters as xn--…, the rest as %XX"
+        return "must be printable ASCII without spaces; write other letters of a host name as xn--…, and the rest as %XX"
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError:
-        return "is no address that can be read"
+        return "is not a valid URL"
     if parts.scheme not in {"http", "https"} or not host or port == 0:
-        return "must be an http or https address, such as https://example.org/hooks"
+        return "must be an http or https URL, such as https://example.org/hooks"
     if "@" in parts.netloc:
-        return "must not have a user name or a password: deliveries are signed"
+        return "must not contain a user name or a password; verify signatures instead"
     if not _is_host(host):
-        return "must have a host that is a name, or an address written as 192.0.2.1 or [2001:db8::1]"
+        return "must have a host name, or an address written as 192.0.2.1 or [2001:db8::1]"
     if "#" in url:
-        return "must not have a fragment: it would not be sent"
+        return "must not have a fragment, which would not be sent"
     return None
 
 
 def _is_host(host: str) -> bool:
     """
-    Tell whether *host* means one thing to everybody who reads it.
+    Return whether *host* is unambiguous.
 
-    Programs do not agree on `0177.0.0.1`, `127.1` or `2130706433`: what one reads as a name another reads as an address.
+    Programs interpret `0177.0.0.1`, `127.1` or `2130706433` differently: as a name or as an address.
     """
     try:
         ip_address(host)
@@ -111,7 +111,7 @@ def _is_host(host: str) -> bool:
 
 def _find_event_errors(events: Sequence[str]) -> list[str]:
     if not events:
-        return ["must name at least one event; * means all but those that must be named"]
+        return ["must name at least one event; * means all except tool.called and webhook.test"]
     if len(events) > MAX_EVENTS:
-        return [f"must be at most {MAX_EVENTS}"]
-    return [why for each in dict.fromkeys(events) if (why := find_pattern_error(each)) is not None]
+        return [f"must have at most {MAX_EVENTS} entries"]
+    return [error for each in dict.fromkeys(events) if (error := find_pattern_error(each)) is not None]

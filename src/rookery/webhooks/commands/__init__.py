@@ -1,1 +1,1 @@
-"""The operator's commands of webhooks (D-04)."""
+"""The command line of webhooks (D-04)."""

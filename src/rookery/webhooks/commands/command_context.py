@@ -1,4 +1,4 @@
-"""What the commands of webhooks share: the platform opened on its store, and the workspace that is meant."""
+"""Helpers of the webhook commands: the services, and opening the platform for one workspace."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WebhookIdArgument = Annotated[str, typer.Argument(help="The endpoint's id.")]
 
 
 class WebhookCommandServices(Protocol):
-    """Webhooks; nothing is sent by a command."""
+    """The webhook services. Commands never send deliveries themselves."""
 
     @property
     def endpoints(self) -> WebhookEndpoints: ...
@@ -41,7 +41,7 @@ class WebhookPlatform(Protocol):
 
 
 class WebhookCommandContext(Protocol):
-    """What the command line hands every command as `typer.Context.obj`."""
+    """The context that the command line passes to every command as `typer.Context.obj`."""
 
     def open(self) -> AbstractAsyncContextManager[WebhookPlatform]:
         """Open the platform on its store."""
@@ -51,7 +51,7 @@ class WebhookCommandContext(Protocol):
 def run_with_webhooks(
     context: typer.Context, workspace: str | None, work: Callable[[WebhookCommandServices, WebhookTenant], Awaitable[T]]
 ) -> T:
-    """Open the platform, do *work* in the workspace, close it."""
+    """Open the platform, run *work* in the workspace, and close the platform."""
 
     async def inside() -> T:
         async with cast("WebhookCommandContext", context.obj).open() as opened:

@@ -1,4 +1,4 @@
-"""`rookery webhooks deliveries` and those that make new ones (D-80)."""
+"""`rookery webhooks deliveries` and the commands that send deliveries again (D-80)."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ _TABLE_COLUMNS = ("id", "type", "state", "status", "error", "created_at", "attem
 _ATTEMPT_COLUMNS = ("number", "started_at", "outcome", "status", "duration_ms", "error", "response")
 
 DeliveryIdArgument = Annotated[str, typer.Argument(help="The delivery's id.")]
-SinceOption = Annotated[str | None, typer.Option(help="Only those made since then: a time, or days ago such as 7d.", show_default=False)]
-WaitOption = Annotated[float, typer.Option(help="Seconds to wait for the outcome, which a running Rookery brings about.", min=0, max=600)]
+SinceOption = Annotated[
+    str | None, typer.Option(help="Only deliveries created since then: a time, or 7d for seven days ago.", show_default=False)
+]
+WaitOption = Annotated[float, typer.Option(help="Seconds to wait for the result. Needs a running server.", min=0, max=600)]
 
 
 def register(app: typer.Typer) -> None:
@@ -47,11 +49,11 @@ def send_test(
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Send a test event to an endpoint, and say how that went; exit code 1 unless it was delivered."""
+    """Send a test event to an endpoint and show the result. Exits with code 1 unless it was delivered."""
 
     async def work(webhooks: WebhookCommandServices, tenant: WebhookTenant) -> DeliveryDetails:
-        made = await webhooks.deliveries.send_test(tenant, webhook_id)
-        return await _wait_for_attempt(webhooks, tenant, made, timeout_s=wait)
+        delivery = await webhooks.deliveries.send_test(tenant, webhook_id)
+        return await _wait_for_attempt(webhooks, tenant, delivery, timeout_s=wait)
 
     _print_outcome(run_with_webhooks(context, workspace, work), as_json=as_json)
 
@@ -61,22 +63,22 @@ def deliveries(
     webhook_id: WebhookIdArgument,
     *,
     state: Annotated[
-        DeliveryState | None, typer.Option("--status", "--state", help="Only those with this status.", show_default=False)
+        DeliveryState | None, typer.Option("--status", "--state", help="Only deliveries with this status.", show_default=False)
     ] = None,
-    type: Annotated[str | None, typer.Option(help="Only those of this event.", show_default=False)] = None,
+    type: Annotated[str | None, typer.Option(help="Only deliveries of this event.", show_default=False)] = None,
     since: SinceOption = None,
-    limit: Annotated[int, typer.Option(help="How many.", min=1, max=10_000)] = 50,
+    limit: Annotated[int, typer.Option(help="Maximum number of deliveries.", min=1, max=10_000)] = 50,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the newest deliveries of an endpoint."""
-    which = DeliveryFilter(state=state, type=type, since=parse_time(since))
+    filters = DeliveryFilter(state=state, type=type, since=parse_time(since))
 
     async def work(webhooks: WebhookCommandServices, tenant: WebhookTenant) -> Sequence[Delivery]:
         rows = list[Delivery]()
         while len(rows) < limit:
             found, _ = await webhooks.deliveries.list_page(
-                tenant, webhook_id, which, limit=min(_PAGE_SIZE, limit - len(rows)), offset=len(rows)
+                tenant, webhook_id, filters, limit=min(_PAGE_SIZE, limit - len(rows)), offset=len(rows)
             )
             if not found:
                 break
@@ -98,13 +100,13 @@ def delivery(
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a delivery: what is sent, and each attempt."""
-    view = run_with_webhooks(context, workspace, lambda webhooks, tenant: webhooks.deliveries.get(tenant, webhook_id, delivery_id))
-    fields = serializers.serialize_delivery_details(view)
+    """Show a delivery with its payload and its attempts."""
+    details = run_with_webhooks(context, workspace, lambda webhooks, tenant: webhooks.deliveries.get(tenant, webhook_id, delivery_id))
+    fields = serializers.serialize_delivery_details(details)
     if as_json:
         print_json(fields)
         return
-    print_fields({**{name: value for name, value in fields.items() if name != "attempts"}, "payload": view.body.decode()})
+    print_fields({**{name: value for name, value in fields.items() if name != "attempts"}, "payload": details.body.decode()})
     print_list(cast("Sequence[dict[str, object]]", fields["attempts"]), _ATTEMPT_COLUMNS)
 
 
@@ -117,11 +119,11 @@ def resend(
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Send a delivery's event again, and say how that went; exit code 1 unless it was delivered."""
+    """Resend the event of a delivery and show the result. Exits with code 1 unless it was delivered."""
 
     async def work(webhooks: WebhookCommandServices, tenant: WebhookTenant) -> DeliveryDetails:
-        made = await webhooks.deliveries.resend(tenant, webhook_id, delivery_id)
-        return await _wait_for_attempt(webhooks, tenant, made, timeout_s=wait)
+        delivery = await webhooks.deliveries.resend(tenant, webhook_id, delivery_id)
+        return await _wait_for_attempt(webhooks, tenant, delivery, timeout_s=wait)
 
     _print_outcome(run_with_webhooks(context, workspace, work), as_json=as_json)
 
@@ -134,32 +136,32 @@ def resend_failed(
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Send again what failed, and what was held while the endpoint was disabled."""
-    moment = parse_time(since)
+    """Resend failed deliveries, and those held while the endpoint was disabled."""
+    since_time = parse_time(since)
     count = run_with_webhooks(
-        context, workspace, lambda webhooks, tenant: webhooks.deliveries.resend_failed(tenant, webhook_id, since=moment)
+        context, workspace, lambda webhooks, tenant: webhooks.deliveries.resend_failed(tenant, webhook_id, since=since_time)
     )
     print_record({"resent": count}, as_json=as_json)
 
 
 async def _wait_for_attempt(
-    webhooks: WebhookCommandServices, tenant: WebhookTenant, made: Delivery, *, timeout_s: float
+    webhooks: WebhookCommandServices, tenant: WebhookTenant, delivery: Delivery, *, timeout_s: float
 ) -> DeliveryDetails:
-    """Return a delivery once it ended or failed for the first time, or as it is when the time is over."""
+    """Return a delivery once it is finished or has failed for the first time; after the time-out, as it is."""
     deadline = time.monotonic() + timeout_s
     while True:
-        view = await webhooks.deliveries.get(tenant, made.endpoint_id, made.id)
-        if view.delivery.state not in OPEN_STATES or view.delivery.used_attempts or time.monotonic() >= deadline:
-            return view
+        details = await webhooks.deliveries.get(tenant, delivery.endpoint_id, delivery.id)
+        if details.delivery.state not in OPEN_STATES or details.delivery.used_attempts or time.monotonic() >= deadline:
+            return details
         await asyncio.sleep(_POLL_INTERVAL_S)
 
 
-def _print_outcome(view: DeliveryDetails, *, as_json: bool) -> None:
+def _print_outcome(details: DeliveryDetails, *, as_json: bool) -> None:
     print_record(
-        serializers.serialize_delivery_details(view) if as_json else serializers.serialize_delivery(view.delivery), as_json=as_json
+        serializers.serialize_delivery_details(details) if as_json else serializers.serialize_delivery(details.delivery), as_json=as_json
     )
-    if view.delivery.state is DeliveryState.DELIVERED:
+    if details.delivery.state is DeliveryState.DELIVERED:
         return
-    if view.delivery.state in OPEN_STATES and not view.attempts:
-        print_notice("Nobody has tried to send it yet; is `rookery serve` running on this data?")
+    if details.delivery.state in OPEN_STATES and not details.attempts:
+        print_notice("The delivery was not attempted yet. Is `rookery serve` running with this data folder?")
     raise typer.Exit(1)

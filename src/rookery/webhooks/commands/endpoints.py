@@ -1,4 +1,4 @@
-"""`rookery webhooks`: who is told of events (D-80)."""
+"""`rookery webhooks`: manage webhook endpoints (D-80)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rookery.webhooks.commands.command_context import WebhookCommandServices, We
 from rookery.webhooks.event_types import EVENT_TYPES
 from rookery.webhooks.models import EndpointChange, EndpointUpdate, EndpointWithSecret, NewEndpoint, WebhookEndpoint, WebhookTenant
 
-app = typer.Typer(help="Webhooks: who is told of events, and how that went.", no_args_is_help=True)
+app = typer.Typer(help="Webhooks: endpoints that receive events, and their deliveries.", no_args_is_help=True)
 
 _PAGE_SIZE = 100
 _COLUMNS = ("id", "url", "enabled", "events", "failures", "last_success_at", "disabled_reason")
@@ -27,10 +27,10 @@ _EVENT_TYPE_COLUMNS = ("name", "description", "data")
 
 EventsOption = Annotated[
     list[str] | None,
-    typer.Option("--event", help="An event such as memory.stored, memory.* or *; may be repeated.", show_default=False),
+    typer.Option("--event", help="An event, for example memory.stored, memory.* or *; may be repeated.", show_default=False),
 ]
 SecretFileOption = Annotated[
-    Path | None, typer.Option(help="A file with the secret, - for standard input; by default one is made.", show_default=False)
+    Path | None, typer.Option(help="A file with the secret, - for standard input; by default it is generated.", show_default=False)
 ]
 
 
@@ -52,27 +52,27 @@ def list_(context: typer.Context, *, workspace: WorkspaceOption = None, as_json:
     elif rows:
         print_list(rows, _COLUMNS)
     else:
-        print_notice("There are none; `rookery webhooks add` adds one.")
+        print_notice("There are no webhooks. Add one with `rookery webhooks add`.")
 
 
 @app.command()
 def add(
     context: typer.Context,
-    url: Annotated[str, typer.Argument(help="Where deliveries are posted.")],
+    url: Annotated[str, typer.Argument(help="The URL for deliveries.")],
     *,
     event: EventsOption = None,
-    description: Annotated[str, typer.Option(help="What it is for.")] = "",
-    include_content: Annotated[bool, typer.Option("--include-content", help="Send memories with their content.")] = False,
-    strict_order: Annotated[bool, typer.Option("--strict-order", help="One at a time, in the order of the events.")] = False,
-    concurrency: Annotated[int, typer.Option(help="How many may be under way at once.", min=1, max=16)] = 4,
+    description: Annotated[str, typer.Option(help="The purpose of the webhook.")] = "",
+    include_content: Annotated[bool, typer.Option("--include-content", help="Send the content of memories.")] = False,
+    strict_order: Annotated[bool, typer.Option("--strict-order", help="Send one delivery at a time, in the order of events.")] = False,
+    concurrency: Annotated[int, typer.Option(help="Maximum deliveries sent at the same time.", min=1, max=16)] = 4,
     secret_file: SecretFileOption = None,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell an address of events from now on; the secret is shown this once."""
+    """Add an endpoint that receives events from now on. Its secret is shown only once."""
     new = NewEndpoint(
         url=url,
-        events=split_names(event) or raise_usage_error("Say of which events it is to be told: --event '*' is all but tool.called."),
+        events=split_names(event) or raise_usage_error("Use --event at least once. '*' means all except tool.called and webhook.test."),
         secret=_read_secret(secret_file),
         description=description,
         include_content=include_content,
@@ -98,22 +98,24 @@ def change(
     context: typer.Context,
     webhook_id: WebhookIdArgument,
     *,
-    url: Annotated[str | None, typer.Option(help="Where deliveries are posted.", show_default=False)] = None,
+    url: Annotated[str | None, typer.Option(help="The URL for deliveries.", show_default=False)] = None,
     event: EventsOption = None,
-    description: Annotated[str | None, typer.Option(help="What it is for.", show_default=False)] = None,
+    description: Annotated[str | None, typer.Option(help="The purpose of the webhook.", show_default=False)] = None,
     include_content: Annotated[
-        bool | None, typer.Option("--include-content/--no-content", help="Send memories with their content, or not.", show_default=False)
+        bool | None, typer.Option("--include-content/--no-content", help="Send the content of memories, or not.", show_default=False)
     ] = None,
     strict_order: Annotated[
         bool | None,
-        typer.Option("--strict-order/--any-order", help="One at a time, in the order of the events, or not.", show_default=False),
+        typer.Option("--strict-order/--any-order", help="Send one delivery at a time, in the order of events, or not.", show_default=False),
     ] = None,
-    concurrency: Annotated[int | None, typer.Option(help="How many may be under way at once.", min=1, max=16, show_default=False)] = None,
+    concurrency: Annotated[
+        int | None, typer.Option(help="Maximum deliveries sent at the same time.", min=1, max=16, show_default=False)
+    ] = None,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Change an endpoint; each option replaces what it names, and the rest stays."""
-    wanted = EndpointChange(
+    """Change an endpoint. Options that are omitted keep their value."""
+    changes = EndpointChange(
         url=url,
         events=split_names(event) or None,
         description=description,
@@ -121,27 +123,27 @@ def change(
         strict_order=strict_order,
         concurrency=concurrency,
     )
-    if wanted == EndpointChange():
-        raise_usage_error("Say what to change; --help lists what there is.")
-    print_record(_serialize(_update_endpoint(context, workspace, webhook_id, wanted).endpoint), as_json=as_json)
+    if changes == EndpointChange():
+        raise_usage_error("Use at least one option that changes the endpoint; --help lists them.")
+    print_record(_serialize(_update_endpoint(context, workspace, webhook_id, changes).endpoint), as_json=as_json)
 
 
 @app.command()
 def enable(
     context: typer.Context, webhook_id: WebhookIdArgument, *, workspace: WorkspaceOption = None, as_json: JsonOption = False
 ) -> None:
-    """Tell an endpoint of events again, whatever disabled it."""
+    """Enable an endpoint, also after it was disabled automatically."""
     changed = _update_endpoint(context, workspace, webhook_id, EndpointChange(enabled=True))
     print_record(serializers.serialize_endpoint_update(changed, utc_now()), as_json=as_json)
     if changed.held_count:
-        print_notice(f"{changed.held_count:,} deliveries were held; to send them: rookery webhooks resend-failed {webhook_id}")
+        print_notice(f"{changed.held_count:,} deliveries were held. Send them with: rookery webhooks resend-failed {webhook_id}")
 
 
 @app.command()
 def disable(
     context: typer.Context, webhook_id: WebhookIdArgument, *, workspace: WorkspaceOption = None, as_json: JsonOption = False
 ) -> None:
-    """Tell an endpoint nothing until it is enabled; what it would have been told is held."""
+    """Disable an endpoint. Its deliveries are held until they are resent."""
     print_record(_serialize(_update_endpoint(context, workspace, webhook_id, EndpointChange(enabled=False)).endpoint), as_json=as_json)
 
 
@@ -151,13 +153,14 @@ def rotate_secret(
     webhook_id: WebhookIdArgument,
     *,
     grace_hours: Annotated[
-        int, typer.Option("--grace-period-hours", "--grace-hours", help="How long the old secret signs too.", min=0, max=720)
+        int,
+        typer.Option("--grace-period-hours", "--grace-hours", help="Hours during which the old secret signs too.", min=0, max=720),
     ] = 24,
     secret_file: SecretFileOption = None,
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Give an endpoint a new secret, and show it this once."""
+    """Replace the secret of an endpoint. The new secret is shown only once."""
     given = _read_secret(secret_file)
 
     async def work(webhooks: WebhookCommandServices, tenant: WebhookTenant) -> EndpointWithSecret:
@@ -178,7 +181,7 @@ def remove(
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove an endpoint; what was on its way to it is cancelled."""
+    """Remove an endpoint and cancel its open deliveries."""
     endpoint = run_with_webhooks(context, workspace, lambda webhooks, tenant: webhooks.endpoints.get(tenant, webhook_id))
     if not dry_run:
         confirm(f"Remove the webhook to {endpoint.url}?", yes=yes)
@@ -191,7 +194,7 @@ def remove(
 
 @app.command()
 def events(*, as_json: JsonOption = False) -> None:
-    """List the types of events that there are; nothing is opened."""
+    """List the types of events. Needs no data folder."""
     rows = [serializers.serialize_event_type(each) for each in EVENT_TYPES]
     if as_json:
         print_json(rows)
@@ -199,22 +202,22 @@ def events(*, as_json: JsonOption = False) -> None:
         print_list(rows, _EVENT_TYPE_COLUMNS)
 
 
-def _update_endpoint(context: typer.Context, workspace: str | None, webhook_id: str, wanted: EndpointChange) -> EndpointUpdate:
-    return run_with_webhooks(context, workspace, lambda webhooks, tenant: webhooks.endpoints.update(tenant, webhook_id, wanted))
+def _update_endpoint(context: typer.Context, workspace: str | None, webhook_id: str, changes: EndpointChange) -> EndpointUpdate:
+    return run_with_webhooks(context, workspace, lambda webhooks, tenant: webhooks.endpoints.update(tenant, webhook_id, changes))
 
 
 def _read_secret(path: Path | None) -> Secret | None:
-    """Read a secret from a file: as an argument, every user of the host could see it."""
+    """Read a secret from a file. Every user of the host could see it in an argument."""
     return None if path is None else Secret(read_text_file(path).strip())
 
 
-def _print_with_secret(made: EndpointWithSecret, *, as_json: bool) -> None:
-    fields = serializers.serialize_endpoint_with_secret(made, utc_now())
+def _print_with_secret(created: EndpointWithSecret, *, as_json: bool) -> None:
+    fields = serializers.serialize_endpoint_with_secret(created, utc_now())
     if as_json:
         print_json(fields)
     else:
         print_fields({"id": fields["id"], "url": fields["url"], "events": fields["events"], "secret": fields["secret"]})
-        print_notice("The secret is shown this once; the receiver needs it to check what comes.")
+        print_notice("The secret is shown only once. The receiver needs it to verify signatures.")
 
 
 def _serialize(endpoint: WebhookEndpoint) -> Fields:

@@ -1,1 +1,1 @@
-"""The tables of webhooks and their queries: `endpoints`, `events`, `deliveries` as verbs ask for them, `queue` for the dispatcher."""
+"""The tables of webhooks and their queries: `endpoints`, `events` and `deliveries` for services, `queue` for the dispatcher."""

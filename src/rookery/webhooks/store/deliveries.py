@@ -1,4 +1,4 @@
-"""The log of deliveries, as it is read and added to; what the dispatcher does to it is in `queue`."""
+"""Queries of the delivery log. The dispatcher's queries are in `queue`."""
 
 from __future__ import annotations
 
@@ -81,12 +81,12 @@ _ATTEMPTS = (
 
 
 def insert_deliveries(tx: Tx, new: Sequence[Delivery]) -> None:
-    """Keep new deliveries."""
+    """Insert new deliveries."""
     tx.execute_many(_ADD, [_delivery_to_row(each) for each in new])
 
 
 def find(tx: Tx, workspace_id: int, endpoint_id: str, delivery_id: str) -> Delivery | None:
-    """Return one of an endpoint."""
+    """Return a delivery of an endpoint."""
     row = tx.fetch_one(_SELECT_ONE, {"of_workspace": workspace_id, "of_endpoint": endpoint_id, "of_id": delivery_id})
     return None if row is None else delivery_from_row(row)
 
@@ -94,7 +94,7 @@ def find(tx: Tx, workspace_id: int, endpoint_id: str, delivery_id: str) -> Deliv
 def list_page(
     tx: Tx, workspace_id: int, endpoint_id: str, filters: DeliveryFilter, *, limit: int, offset: int
 ) -> tuple[list[Delivery], int]:
-    """Return deliveries of an endpoint, newest first, and how many there are in all."""
+    """Return a page of an endpoint's deliveries, newest first, and the total."""
     params = {
         "of_workspace": workspace_id,
         "of_endpoint": endpoint_id,
@@ -108,26 +108,26 @@ def list_page(
 
 
 def count_open(tx: Tx, workspace_id: int, *, limit: int) -> int:
-    """Return how many deliveries of a workspace wait or are under way; of more than *limit*, that."""
+    """Return the number of pending and sending deliveries of a workspace; at most *limit*."""
     row = tx.fetch_one(_COUNT_OPEN, {"of_workspace": workspace_id, "at_most": limit})
     return 0 if row is None else row.integer("n")
 
 
 def list_resendable(tx: Tx, workspace_id: int, endpoint_id: str, *, since: datetime | None, until: datetime, limit: int) -> list[Delivery]:
-    """Return what failed or is held, oldest first; *until* is not among them."""
+    """Return failed and held deliveries, oldest first, created from *since* to before *until*."""
     between = {"since": optional_micros(since) or 0, "until": to_micros(until)}
     params = {"of_workspace": workspace_id, "of_endpoint": endpoint_id, **between, "at_most": limit}
     return [delivery_from_row(row) for row in tx.fetch_all(_SELECT_RESENDABLE, params)]
 
 
 def count_held(tx: Tx, workspace_id: int, endpoint_id: str) -> int:
-    """Return how many are held for an endpoint."""
+    """Return the number of held deliveries of an endpoint."""
     row = tx.fetch_one(_COUNT_HELD, {"of_workspace": workspace_id, "of_endpoint": endpoint_id})
     return 0 if row is None else row.integer("n")
 
 
 def list_types(tx: Tx, workspace_id: int, endpoint_id: str, *, candidates: Sequence[str]) -> list[str]:
-    """Return of which types, *candidates* some, an endpoint's log has deliveries."""
+    """Return those of the event types *candidates* that occur in an endpoint's log."""
     if not candidates:
         return []
     rows = tx.fetch_all(_SELECT_TYPES, {"of_workspace": workspace_id, "of_endpoint": endpoint_id, "types": list(candidates)})
@@ -135,20 +135,20 @@ def list_types(tx: Tx, workspace_id: int, endpoint_id: str, *, candidates: Seque
 
 
 def requeue(tx: Tx, workspace_id: int, endpoint_id: str, ids: Sequence[str], *, at: datetime) -> int:
-    """Let failed and held deliveries wait for their turn again, with all their attempts before them; return how many."""
+    """Make failed and held deliveries pending again. They keep their attempts. Return the number."""
     return tx.execute(_REQUEUE, {"of_workspace": workspace_id, "of_endpoint": endpoint_id, "ids": ids, "at": to_micros(at)})
 
 
 def hold(tx: Tx, workspace_id: int, endpoint_id: str, *, error: str) -> int:
-    """Hold what waits for an endpoint that is disabled; what is under way is its dispatcher's. Return how many."""
-    held = {"to_state": DeliveryState.HELD.value, "says": error, "at": None}
-    return tx.execute(_CLOSE_WAITING, {"of_workspace": workspace_id, "of_endpoint": endpoint_id, **held})
+    """Hold the pending deliveries of a disabled endpoint; the dispatcher handles those being sent. Return the number."""
+    values = {"to_state": DeliveryState.HELD.value, "says": error, "at": None}
+    return tx.execute(_CLOSE_WAITING, {"of_workspace": workspace_id, "of_endpoint": endpoint_id, **values})
 
 
 def cancel(tx: Tx, workspace_id: int, endpoint_id: str, *, error: str, at: datetime) -> int:
-    """Cancel what waits, is held or is under way to an endpoint that is deleted; return how many."""
-    cancelled = {"to_state": DeliveryState.CANCELLED.value, "says": error, "at": to_micros(at)}
-    return tx.execute(_CLOSE_ALL, {"of_workspace": workspace_id, "of_endpoint": endpoint_id, **cancelled})
+    """Cancel all unfinished deliveries of a deleted endpoint; return the number."""
+    values = {"to_state": DeliveryState.CANCELLED.value, "says": error, "at": to_micros(at)}
+    return tx.execute(_CLOSE_ALL, {"of_workspace": workspace_id, "of_endpoint": endpoint_id, **values})
 
 
 def list_attempts(tx: Tx, workspace_id: int, delivery_id: str) -> list[Attempt]:
@@ -157,7 +157,7 @@ def list_attempts(tx: Tx, workspace_id: int, delivery_id: str) -> list[Attempt]:
 
 
 def delivery_from_row(row: Row) -> Delivery:
-    """Return the delivery of a row with all its columns."""
+    """Return the delivery of a full row."""
     return Delivery(
         id=row.text("id"),
         workspace_id=row.integer("workspace_id"),
@@ -180,8 +180,8 @@ def delivery_from_row(row: Row) -> Delivery:
 
 
 def attempt_from_row(row: Row) -> Attempt:
-    """Return the attempt of a row with all its columns."""
-    outcome, took = row.maybe_text("outcome"), row.values[row.index["duration_ms"]]
+    """Return the attempt of a full row."""
+    outcome, duration = row.maybe_text("outcome"), row.values[row.index["duration_ms"]]
     return Attempt(
         delivery_id=row.text("delivery_id"),
         workspace_id=row.integer("workspace_id"),
@@ -192,7 +192,7 @@ def attempt_from_row(row: Row) -> Attempt:
         status=row.maybe_integer("status"),
         error=row.maybe_text("error"),
         response=row.maybe_text("response"),
-        duration_ms=None if took is None else row.number("duration_ms"),
+        duration_ms=None if duration is None else row.number("duration_ms"),
     )
 
 

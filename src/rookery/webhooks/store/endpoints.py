@@ -1,4 +1,4 @@
-"""Who is told: the rows of endpoints."""
+"""Queries of webhook endpoints and their subscriptions."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from sqlalchemy import bindparam, delete, func, insert, select, update
 
 from rookery.kernel.clock import from_micros, to_micros
 from rookery.kernel.db import Row, Tx, Value
+from rookery.webhooks.event_types import is_subscribed
 from rookery.webhooks.models import DisabledReason, Subscription, WebhookEndpoint
 from rookery.webhooks.store.tables import endpoints
 
@@ -17,8 +18,8 @@ _IS_ONE = (endpoints.c.id == bindparam("of_id"), _OF_WORKSPACE)
 _ADD = insert(endpoints)
 _COUNT = select(func.count().label("n")).select_from(endpoints).where(_OF_WORKSPACE)
 _PAGE = select(endpoints).where(_OF_WORKSPACE).order_by(endpoints.c.id.desc()).limit(bindparam("at_most")).offset(bindparam("past"))
-# A key share: nobody deletes an endpoint between this look and the commit of the deliveries that it is given, while what the
-# dispatcher notes of it goes on (PostgreSQL; SQLite has one writer).
+# A key-share lock: it prevents deleting an endpoint until the new deliveries are committed, but lets the dispatcher update its
+# statistics (PostgreSQL; SQLite has a single writer).
 _SELECT_SUBSCRIPTIONS = (
     select(
         endpoints.c.id,
@@ -31,6 +32,7 @@ _SELECT_SUBSCRIPTIONS = (
     .order_by(endpoints.c.id)
     .with_for_update(read=True, key_share=True)
 )
+_SELECT_PATTERNS = select(endpoints.c.workspace_id, endpoints.c.events).distinct()
 _SELECT_ONE = select(endpoints).where(*_IS_ONE)
 _SELECT_ONE_LOCKED = _SELECT_ONE.with_for_update(key_share=True)
 _CHANGE = (
@@ -74,23 +76,23 @@ _DELETE_EXPIRED_SECRETS = (
 
 
 def insert_endpoint(tx: Tx, endpoint: WebhookEndpoint) -> None:
-    """Keep a new endpoint."""
+    """Insert a new endpoint."""
     tx.execute(_ADD, _endpoint_to_row(endpoint))
 
 
 def count(tx: Tx, workspace_id: int) -> int:
-    """Return how many a workspace has."""
+    """Return the number of endpoints of a workspace."""
     row = tx.fetch_one(_COUNT, {"of_workspace": workspace_id})
     return 0 if row is None else row.integer("n")
 
 
 def list_page(tx: Tx, workspace_id: int, *, limit: int, offset: int) -> list[WebhookEndpoint]:
-    """Return endpoints of a workspace, newest first."""
+    """Return a page of a workspace's endpoints, newest first."""
     return [endpoint_from_row(row) for row in tx.fetch_all(_PAGE, {"of_workspace": workspace_id, "at_most": limit, "past": offset})]
 
 
 def list_subscriptions(tx: Tx, workspace_id: int) -> list[Subscription]:
-    """Return who might be told in a workspace, the disabled ones too; none is deleted before this transaction ends."""
+    """Return the subscriptions of a workspace, disabled endpoints included; none is deleted before this transaction ends."""
     return [
         Subscription(
             id=row.text("id"),
@@ -103,41 +105,48 @@ def list_subscriptions(tx: Tx, workspace_id: int) -> list[Subscription]:
     ]
 
 
+def list_subscribed_tenants(tx: Tx, type: str) -> list[int]:
+    """Return the ids of all tenants with an endpoint that subscribes to *type*, sorted; only for events of several tenants."""
+    return sorted(
+        {row.integer("workspace_id") for row in tx.fetch_all(_SELECT_PATTERNS) if is_subscribed(row.text("events").split(" "), type)}
+    )
+
+
 def find(tx: Tx, workspace_id: int, endpoint_id: str, *, lock: bool = False) -> WebhookEndpoint | None:
-    """Return one of a workspace; *lock*: nobody else changes it before this transaction ends."""
+    """Return an endpoint of a workspace; *lock* locks it until the transaction ends."""
     row = tx.fetch_one(_SELECT_ONE_LOCKED if lock else _SELECT_ONE, {"of_id": endpoint_id, "of_workspace": workspace_id})
     return None if row is None else endpoint_from_row(row)
 
 
 def update_endpoint(tx: Tx, endpoint: WebhookEndpoint) -> None:
-    """Keep what an endpoint is now."""
-    kept = {"id", "workspace_id", "shown_workspace_id", "created_at"}
-    values = {f"new_{name}": value for name, value in _endpoint_to_row(endpoint).items() if name not in kept}
+    """Store the changed fields of an endpoint."""
+    immutable = {"id", "workspace_id", "shown_workspace_id", "created_at"}
+    values = {f"new_{name}": value for name, value in _endpoint_to_row(endpoint).items() if name not in immutable}
     tx.execute(_CHANGE, {"of_id": endpoint.id, "of_workspace": endpoint.workspace_id, **values})
 
 
 def remove(tx: Tx, workspace_id: int, endpoint_id: str) -> bool:
-    """Forget one; false if there is none."""
+    """Delete an endpoint; return False if it does not exist."""
     return tx.execute(_REMOVE, {"of_id": endpoint_id, "of_workspace": workspace_id}) == 1
 
 
 def list_auto_disabled(tx: Tx, *, limit: int) -> list[WebhookEndpoint]:
-    """Return those of all tenants that were disabled because of what they answered, the newest first: for the operator alone."""
+    """Return endpoints of all tenants that were disabled automatically, newest first; only for the operator."""
     return [endpoint_from_row(row) for row in tx.fetch_all(_SELECT_AUTO_DISABLED, {"at_most": limit})]
 
 
 def delete_expired_secrets(tx: Tx, now: datetime) -> int:
-    """Forget the secrets before whose grace is over; return how many."""
+    """Delete previous secrets whose grace period has ended; return the number."""
     return tx.execute(_DELETE_EXPIRED_SECRETS, {"now": to_micros(now)})
 
 
 def purge(tx: Tx, workspace_id: int) -> int:
-    """Delete the endpoints of a workspace that is being deleted; return how many."""
+    """Delete the endpoints of a workspace that is being deleted; return the number."""
     return tx.execute(_PURGE, {"of_workspace": workspace_id})
 
 
 def endpoint_from_row(row: Row) -> WebhookEndpoint:
-    """Return the endpoint of a row with all its columns."""
+    """Return the endpoint of a full row."""
     reason = row.maybe_text("disabled_reason")
     return WebhookEndpoint(
         id=row.text("id"),
@@ -164,18 +173,18 @@ def endpoint_from_row(row: Row) -> WebhookEndpoint:
 
 
 def optional_time(row: Row, name: str) -> datetime | None:
-    """Return the moment of a column that may be null."""
-    count = row.maybe_integer(name)
-    return None if count is None else from_micros(count)
+    """Return the time in a nullable column."""
+    micros = row.maybe_integer(name)
+    return None if micros is None else from_micros(micros)
 
 
 def optional_micros(at: datetime | None) -> int | None:
-    """Return what a column keeps of a moment that may be None."""
+    """Return a time as a nullable column stores it."""
     return None if at is None else to_micros(at)
 
 
 def optional_bytes(row: Row, name: str) -> bytes | None:
-    """Return the bytes of a column that may be null."""
+    """Return the bytes in a nullable column."""
     return None if row.values[row.index[name]] is None else row.blob(name)
 
 

@@ -1,4 +1,4 @@
-"""What happened and was wanted: the rows of events, and how they go when they are too old."""
+"""Queries of webhook events, and the deletion of old events."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _PURGE = (
 
 
 def insert_events(tx: Tx, new: Sequence[WebhookEvent]) -> None:
-    """Keep new events."""
+    """Insert new events."""
     tx.execute_many(
         _ADD,
         [
@@ -56,13 +56,13 @@ def insert_events(tx: Tx, new: Sequence[WebhookEvent]) -> None:
 
 
 def find(tx: Tx, workspace_id: int, event_id: str) -> WebhookEvent | None:
-    """Return one of a workspace."""
+    """Return an event of a workspace."""
     row = tx.fetch_one(_SELECT_ONE, {"of_id": event_id, "of_workspace": workspace_id})
     return None if row is None else event_from_row(row)
 
 
 def event_from_row(row: Row) -> WebhookEvent:
-    """Return the event of a row with all its columns."""
+    """Return the event of a full row."""
     return WebhookEvent(
         id=row.text("id"),
         workspace_id=row.integer("workspace_id"),
@@ -75,7 +75,7 @@ def event_from_row(row: Row) -> WebhookEvent:
 
 
 def delete_old(tx: Tx, *, before: datetime, limit: int) -> int:
-    """Delete at most so many of the oldest events from before *before*, with their deliveries and attempts; return how many."""
+    """Delete at most *limit* events before *before*, oldest first, with their deliveries and attempts; return the number."""
     ids = [row.text("id") for row in tx.fetch_all(_SELECT_OLD, {"before": to_micros(before), "at_most": limit})]
     if ids:
         for statement in _DELETE_OLD:
@@ -84,14 +84,14 @@ def delete_old(tx: Tx, *, before: datetime, limit: int) -> int:
 
 
 def redact_memory(tx: Tx, workspace_id: int, memory_id: str) -> None:
-    """Take the content of a memory out of the events about it, and what was answered to them, which may repeat it."""
+    """Remove the content of a memory from its events, and the stored responses to them, which may repeat it."""
     rows = tx.fetch_all(_SELECT_BY_MEMORY, {"of_workspace": workspace_id, "of_memory": memory_id})
     if not rows:
         return
     tx.execute_many(
         _REDACT,
         [
-            # Beside a full body, the other one has no content.
+            # If there is a full body, the other body has no content.
             {
                 "of_id": row.text("id"),
                 "new_body": _redact_body(row.blob("body")) if optional_bytes(row, "full_body") is None else row.blob("body"),
@@ -103,12 +103,12 @@ def redact_memory(tx: Tx, workspace_id: int, memory_id: str) -> None:
 
 
 def _redact_body(body: bytes) -> bytes:
-    told = orjson.loads(body)
+    fields = orjson.loads(body)
     for name in ("content", "metadata"):
-        told["data"].pop(name, None)
-    return orjson.dumps(told)
+        fields["data"].pop(name, None)
+    return orjson.dumps(fields)
 
 
 def purge(tx: Tx, workspace_id: int) -> int:
-    """Delete all that a workspace, which is being deleted, was told; return how many rows."""
+    """Delete all events, deliveries and attempts of a workspace that is being deleted; return the number of rows."""
     return sum(tx.execute(statement, {"of_workspace": workspace_id}) for statement in _PURGE)

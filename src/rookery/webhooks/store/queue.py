@@ -1,8 +1,8 @@
 """
-The log of deliveries as the dispatcher works it: what is due, who has it, how it went.
+The dispatcher's queries of the delivery log: due deliveries, claims, results.
 
-All of it runs for all tenants at once; each row names its own. Several processes may dispatch from one store: an endpoint's row is
-locked while its deliveries are given out, and a delivery that is given out has an owner, whose lease runs in `next_at`.
+The queries cover all tenants; each row has its workspace_id. Several processes may dispatch from one store. An endpoint's row is
+locked while its deliveries are claimed. A claimed delivery has an owner, whose lease ends at `next_at`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PENDING = DeliveryState.PENDING.value
 _IDS: BindParameter[str] = bindparam("ids", expanding=True)
 
 _is_due = and_(deliveries.c.next_at.is_not(None), deliveries.c.next_at <= bindparam("now"))
-# In strict order an endpoint waits with the oldest of what is open; what is due behind that is not.
+# In strict order an endpoint waits for its oldest open delivery, even if later ones are due.
 _oldest = (
     select(deliveries.c.next_at)
     .where(deliveries.c.endpoint_id == endpoints.c.id, deliveries.c.next_at.is_not(None))
@@ -43,7 +43,7 @@ _HAS_DUE = (
 )
 _IS_ANY_DUE = select(literal(1).label("one")).where(*_HAS_DUE).limit(1)
 _SELECT_DUE_IDS = select(endpoints.c.id).where(*_HAS_DUE).order_by(endpoints.c.id).limit(bindparam("at_most"))
-# Not a lock against key shares: a transaction that gives the endpoint more to do is not waited for.
+# This lock is compatible with key-share locks, so it does not wait for transactions that add deliveries to the endpoint.
 _SELECT_DUE_ENDPOINTS = (
     select(endpoints)
     .where(*_HAS_DUE, endpoints.c.id > bindparam("past"))
@@ -82,7 +82,7 @@ _CLAIM = (
     .where(deliveries.c.id.in_(_IDS))
     .values(state=_SENDING, owner=bindparam("me"), next_at=bindparam("until"), attempts=deliveries.c.attempts + 1)
 )
-_MISSING_EVENT_MESSAGE = "its event is kept no longer"
+_MISSING_EVENT_MESSAGE = "its event no longer exists"
 _FAIL_WITHOUT_EVENT = (
     update(deliveries)
     .where(deliveries.c.id.in_(_IDS))
@@ -93,7 +93,7 @@ _MARK_INTERRUPTED = (
     update(attempts).where(_IS_ATTEMPT, attempts.c.outcome.is_(None)).values(outcome=Outcome.INTERRUPTED.value, ended_at=bindparam("at"))
 )
 _INSERT_ATTEMPT = insert(attempts)
-# The answer may repeat a content, and come after the memory was deleted.
+# The response may contain the content and arrive after the memory was deleted.
 _IS_MEMORY_DELETED = (
     select(deliveries.c.id)
     .join(events, events.c.id == deliveries.c.event_id)
@@ -140,12 +140,12 @@ _SELECT_STATS = select(func.count().label("n"), func.min(deliveries.c.created_at
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedDelivery:
     """
-    A delivery that is ours for now, with an attempt written down for it.
+    A delivery claimed by this process, with a row for the coming attempt.
 
     Attributes:
-        number: Of that attempt.
-        used_attempts: Attempts used up before it.
-        due_at: When it was due.
+        attempt_number: The number of the coming attempt.
+        used_attempts: Counted attempts before it.
+        due_at: The time when it was due.
     """
 
     id: str
@@ -160,7 +160,7 @@ class ClaimedDelivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryResult:
-    """What an attempt came to, and what becomes of its delivery; *next_at* only of one that is tried again."""
+    """The result of an attempt, and the new state of its delivery; *next_at* is set only if it is retried."""
 
     claim: ClaimedDelivery
     state: DeliveryState
@@ -176,17 +176,17 @@ class DeliveryResult:
 
 
 def is_any_due(tx: Tx, now: datetime, *, excluded_ids: Collection[str]) -> bool:
-    """Tell whether anything is due for an enabled endpoint that is none of *excluded_ids*."""
+    """Return whether anything is due for an enabled endpoint that is not in *excluded_ids*."""
     return tx.fetch_one(_IS_ANY_DUE, {"now": to_micros(now), "but": list(excluded_ids)}) is not None
 
 
 def list_due_ids(tx: Tx, now: datetime, *, excluded_ids: Collection[str], limit: int) -> list[str]:
-    """Return the ids of enabled endpoints, none of *excluded_ids*, with something due, and read no more of them."""
+    """Return ids of enabled endpoints with due deliveries, without *excluded_ids*."""
     return [row.text("id") for row in tx.fetch_all(_SELECT_DUE_IDS, {"now": to_micros(now), "but": list(excluded_ids), "at_most": limit})]
 
 
 def lock_due_endpoints(tx: Tx, now: datetime, *, after_id: str, excluded_ids: Collection[str], limit: int) -> list[WebhookEndpoint]:
-    """Return endpoints with something due, by id from behind *after_id* on and round again; nobody else gives theirs out meanwhile."""
+    """Return endpoints with due deliveries, locked, ordered by id from *after_id* on and then from the start."""
     params = {"now": to_micros(now), "but": list(excluded_ids), "at_most": limit}
     found = [endpoint_from_row(row) for row in tx.fetch_all(_SELECT_DUE_ENDPOINTS, {**params, "past": after_id})]
     if len(found) < limit and after_id:
@@ -197,12 +197,12 @@ def lock_due_endpoints(tx: Tx, now: datetime, *, after_id: str, excluded_ids: Co
 
 
 def lock_endpoints(tx: Tx, ids: Iterable[str]) -> dict[str, WebhookEndpoint]:
-    """Return those of *ids* that there are, by id; nobody else changes them before this transaction ends."""
+    """Return the existing endpoints of *ids* by id, locked until the transaction ends."""
     return {row.text("id"): endpoint_from_row(row) for row in tx.fetch_all(_SELECT_ENDPOINTS_LOCKED, {"ids": sorted(ids)})}
 
 
 def count_other_workers(tx: Tx, worker_id: str, now: datetime) -> dict[str, int]:
-    """Return how many deliveries other dispatchers have in hand, by endpoint."""
+    """Return the number of deliveries claimed by other workers, by endpoint."""
     return {
         row.text("endpoint_id"): row.integer("n") for row in tx.fetch_all(_COUNT_OTHER_WORKERS, {"me": worker_id, "now": to_micros(now)})
     }
@@ -212,20 +212,20 @@ def claim(
     tx: Tx, capacities: Sequence[tuple[WebhookEndpoint, int]], *, worker_id: str, now: datetime, until: datetime
 ) -> list[ClaimedDelivery]:
     """
-    Take what is due of each endpoint, as many as there is room for, and write an attempt down for each.
+    Claim due deliveries of each endpoint up to its capacity, and insert a row for each attempt.
 
-    Of an endpoint in strict order these are the oldest of all that are open, up to the first that is not due or that somebody has.
-    A delivery whose owner's lease ran out is taken over; its attempt was interrupted. One whose event is there no longer (it was
-    forgotten while somebody resent it) has failed.
+    For an endpoint in strict order, claim its oldest open deliveries up to the first one that is not due or is claimed by
+    another worker. A delivery with an expired lease is taken over, and its attempt becomes interrupted. A delivery whose
+    event was deleted while it was resent becomes failed.
     """
-    found = [row for endpoint, room in capacities for row in _select_due(tx, endpoint, room, now)]
+    found = [row for endpoint, capacity in capacities for row in _select_due(tx, endpoint, capacity, now)]
     plain = _select_bodies(tx, [row for row in found if not row.flag("with_content")], full=False)
     full = _select_bodies(tx, [row for row in found if row.flag("with_content")], full=True)
     bodies = [(full if row.flag("with_content") else plain).get(row.text("event_id")) for row in found]
     rows = [row for row, body in zip(found, bodies, strict=True) if body is not None]
     if len(rows) < len(found):
-        void = [row.text("id") for row, body in zip(found, bodies, strict=True) if body is None]
-        tx.execute(_FAIL_WITHOUT_EVENT, {"ids": void, "says": _MISSING_EVENT_MESSAGE, "at": to_micros(now)})
+        missing = [row.text("id") for row, body in zip(found, bodies, strict=True) if body is None]
+        tx.execute(_FAIL_WITHOUT_EVENT, {"ids": missing, "says": _MISSING_EVENT_MESSAGE, "at": to_micros(now)})
     if not rows:
         return []
     tx.execute(_CLAIM, {"ids": [row.text("id") for row in rows], "me": worker_id, "until": to_micros(until)})
@@ -266,7 +266,7 @@ def claim(
 
 
 def store_results(tx: Tx, results: Sequence[DeliveryResult], *, worker_id: str) -> None:
-    """Write down how attempts ended; a delivery that is ours no longer (cancelled, taken over) stays as it is, with that in its log."""
+    """Store the results of attempts. A delivery that was cancelled or taken over keeps its state; only its attempt is updated."""
     tx.execute_many(
         _UPDATE_ATTEMPT,
         [
@@ -303,7 +303,7 @@ def store_results(tx: Tx, results: Sequence[DeliveryResult], *, worker_id: str) 
 
 
 def release_claims(tx: Tx, unsent: Mapping[str, DeliveryState], claimed: Sequence[ClaimedDelivery], *, worker_id: str) -> None:
-    """Undo the claim of deliveries of which nothing was sent; *unsent*: what becomes of each, by its id."""
+    """Release claims of which nothing was sent; *unsent*: the new state of each delivery by its id."""
     tx.execute_many(_DELETE_ATTEMPT, [{"of_delivery": each.id, "of_number": each.attempt_number} for each in claimed])
     tx.execute_many(
         _UNCLAIM,
@@ -320,7 +320,7 @@ def release_claims(tx: Tx, unsent: Mapping[str, DeliveryState], claimed: Sequenc
 
 
 def update_endpoint_stats(tx: Tx, endpoint: WebhookEndpoint) -> None:
-    """Keep an endpoint's failures in a row and its last success."""
+    """Store an endpoint's consecutive failures and its last success."""
     tx.execute(
         _UPDATE_ENDPOINT_STATS,
         {"of_id": endpoint.id, "new_failures": endpoint.failures, "new_last_success_at": optional_micros(endpoint.last_success_at)},
@@ -328,22 +328,22 @@ def update_endpoint_stats(tx: Tx, endpoint: WebhookEndpoint) -> None:
 
 
 def renew_leases(tx: Tx, worker_id: str, until: datetime) -> int:
-    """Renew the lease of all that we have in hand; return how many those are."""
+    """Renew the leases of all claims of a worker; return the number."""
     return tx.execute(_EXTEND, {"me": worker_id, "until": to_micros(until)})
 
 
 def list_owners(tx: Tx) -> list[str]:
-    """Return who has deliveries in hand."""
+    """Return the workers that have claims."""
     return [row.text("owner") for row in tx.fetch_all(_SELECT_OWNERS)]
 
 
 def release_orphans(tx: Tx, dead: Sequence[str], now: datetime) -> int:
-    """Let what *dead* owners had in hand be taken over at once; return how many."""
+    """Expire the leases of *dead* workers, so that others can take over; return the number."""
     return tx.execute(_RELEASE_ORPHANS, {"owners": list(dead), "now": to_micros(now)})
 
 
 def get_open_stats(tx: Tx) -> tuple[int, datetime | None]:
-    """Return how many deliveries are open, and when the oldest of them was born."""
+    """Return the number of open deliveries, and the creation time of the oldest."""
     row = tx.fetch_one(_SELECT_STATS)
     if row is None:
         return 0, None
@@ -351,8 +351,8 @@ def get_open_stats(tx: Tx) -> tuple[int, datetime | None]:
     return row.integer("n"), None if oldest is None else from_micros(oldest)
 
 
-def _select_due(tx: Tx, endpoint: WebhookEndpoint, room: int, now: datetime) -> list[Row]:
-    of_endpoint = {"of_endpoint": endpoint.id, "at_most": room}
+def _select_due(tx: Tx, endpoint: WebhookEndpoint, capacity: int, now: datetime) -> list[Row]:
+    of_endpoint = {"of_endpoint": endpoint.id, "at_most": capacity}
     if not endpoint.strict_order:
         return tx.fetch_all(_SELECT_DUE, {**of_endpoint, "now": to_micros(now)})
     rows, limit = list[Row](), to_micros(now)

@@ -1,4 +1,4 @@
-"""The tables of webhooks; `migrations/versions/0015_webhooks.py` and `0017_webhook_subjects.py` make the same."""
+"""The tables of webhooks. `migrations/versions/0015_webhooks.py` and `0017_webhook_subjects.py` create the same tables."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SEALED_COLUMNS = (
     SealedColumn(endpoints, "secret", purpose=SECRET_PURPOSE),
     SealedColumn(endpoints, "previous_secret", purpose=PREVIOUS_SECRET_PURPOSE),
 )
-"""Forgotten with a lost key, an endpoint stays, and its deliveries fail with the word that it needs a new secret."""
+"""After a lost key, the endpoint stays without its secrets, and its deliveries fail with a message that it needs a new one."""
 
 events = Table(
     "webhook_events",
@@ -53,7 +53,7 @@ events = Table(
     Index("ix_webhook_events_workspace_id", "workspace_id"),
 )
 DELETED_MEMORY = ""
-"""What an event is about whose memory is gone, and its content with it; what is answered to it yet is not kept either."""
+"""Marks events whose memory was deleted. Their content is removed, and new responses to them are not stored."""
 
 _has_content = events.c.about.is_not(None)
 Index("ix_webhook_events_about", events.c.workspace_id, events.c.about, sqlite_where=_has_content, postgresql_where=_has_content)
@@ -81,7 +81,7 @@ deliveries = Table(
     Index("ix_webhook_deliveries_newest", "endpoint_id", "created_at", "id"),
     Index("ix_webhook_deliveries_event_id", "event_id"),
 )
-# What is open is little beside what is kept, so what the dispatcher asks has small indexes of its own.
+# Few deliveries are open, so the dispatcher's queries have small partial indexes.
 _is_open = deliveries.c.next_at.is_not(None)
 Index("ix_webhook_deliveries_due", deliveries.c.endpoint_id, deliveries.c.next_at, sqlite_where=_is_open, postgresql_where=_is_open)
 Index("ix_webhook_deliveries_order", deliveries.c.endpoint_id, deliveries.c.id, sqlite_where=_is_open, postgresql_where=_is_open)
