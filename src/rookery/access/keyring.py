@@ -57,7 +57,7 @@ class KeyMaterial:
 
 
 class Keyring(ABC):
-    """The keys of one kind. Every method is bound to one workspace unless it says otherwise."""
+    """The keys of one kind. Methods without a workspace_id cover all workspaces."""
 
     kind: KeyKind
 

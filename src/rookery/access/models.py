@@ -146,7 +146,7 @@ class Actor:
 
     @property
     def has_key(self) -> bool:
-        """Whether a key makes the change; it may pass on at most its own rights."""
+        """True if a key makes the change, which may pass on at most its own rights."""
         return self.id is not None
 
 
@@ -347,7 +347,7 @@ class UsageFilter:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageSum:
     """
-    Usage totals of one group. Fields that are not grouped by are None.
+    Usage totals of one group. A field is None unless the calls are grouped by it.
 
     Attributes:
         key_name: The name, kept for deleted keys too.

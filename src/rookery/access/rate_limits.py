@@ -78,7 +78,7 @@ class RateLimitStatus:
 
     @property
     def is_over(self) -> bool:
-        """Whether the counted request exceeds the limit."""
+        """True if the counted request exceeds the limit."""
         return self.rate_limit.limit is not None and self.used > self.rate_limit.limit
 
     @property
@@ -139,7 +139,7 @@ class RateLimiter:
 
     @property
     def is_local(self) -> bool:
-        """Whether the shared counter failed recently, so that this process uses its local counter (D-27)."""
+        """True if the shared counter failed recently, so that this process uses its local counter (D-27)."""
         return self._monotonic() < self._fallback_until
 
     async def consume(self, name: str, rate_limit: RateLimit, now: int) -> RateLimitStatus:

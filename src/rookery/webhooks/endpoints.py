@@ -49,7 +49,7 @@ _AuditFields = Mapping[str, object]
 
 
 class WebhookEndpoints:
-    """The endpoints of all tenants. Each method works on one tenant unless it says otherwise."""
+    """The endpoints of all tenants. Methods with a *tenant* work on that tenant only."""
 
     def __init__(
         self, db: Database, sealer: Sealer, audit: AuditLog, egress: EgressGuard, *, bus: EventBus, clock: Clock, ids: IdFactory

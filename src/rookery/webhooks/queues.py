@@ -58,7 +58,7 @@ class EndpointQueue:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the queue has no claimed delivery."""
+        """True if the queue has no claimed delivery."""
         return not self.in_flight and not self.waiting
 
     def pop_next(self) -> ClaimedDelivery | None:

@@ -66,12 +66,12 @@ _REQUEUE = (
 _CLOSE_WAITING = (
     update(deliveries)
     .where(*_OF_ENDPOINT, deliveries.c.next_at.is_not(None), deliveries.c.state == DeliveryState.PENDING.value)
-    .values(state=bindparam("to_state"), next_at=None, error=bindparam("says"), ended_at=bindparam("at"))
+    .values(state=bindparam("to_state"), next_at=None, error=bindparam("new_error"), ended_at=bindparam("at"))
 )
 _CLOSE_ALL = (
     update(deliveries)
     .where(*_OF_ENDPOINT, or_(deliveries.c.next_at.is_not(None), deliveries.c.state == DeliveryState.HELD.value))
-    .values(state=bindparam("to_state"), next_at=None, owner=None, error=bindparam("says"), ended_at=bindparam("at"))
+    .values(state=bindparam("to_state"), next_at=None, owner=None, error=bindparam("new_error"), ended_at=bindparam("at"))
 )
 _ATTEMPTS = (
     select(attempts)
@@ -141,13 +141,13 @@ def requeue(tx: Tx, workspace_id: int, endpoint_id: str, ids: Sequence[str], *, 
 
 def hold(tx: Tx, workspace_id: int, endpoint_id: str, *, error: str) -> int:
     """Hold the pending deliveries of a disabled endpoint; the dispatcher handles those being sent. Return the number."""
-    values = {"to_state": DeliveryState.HELD.value, "says": error, "at": None}
+    values = {"to_state": DeliveryState.HELD.value, "new_error": error, "at": None}
     return tx.execute(_CLOSE_WAITING, {"of_workspace": workspace_id, "of_endpoint": endpoint_id, **values})
 
 
 def cancel(tx: Tx, workspace_id: int, endpoint_id: str, *, error: str, at: datetime) -> int:
     """Cancel all unfinished deliveries of a deleted endpoint; return the number."""
-    values = {"to_state": DeliveryState.CANCELLED.value, "says": error, "at": to_micros(at)}
+    values = {"to_state": DeliveryState.CANCELLED.value, "new_error": error, "at": to_micros(at)}
     return tx.execute(_CLOSE_ALL, {"of_workspace": workspace_id, "of_endpoint": endpoint_id, **values})
 
 

@@ -86,7 +86,7 @@ _MISSING_EVENT_MESSAGE = "its event no longer exists"
 _FAIL_WITHOUT_EVENT = (
     update(deliveries)
     .where(deliveries.c.id.in_(_IDS))
-    .values(state=DeliveryState.FAILED.value, next_at=None, owner=None, error=bindparam("says"), ended_at=bindparam("at"))
+    .values(state=DeliveryState.FAILED.value, next_at=None, owner=None, error=bindparam("new_error"), ended_at=bindparam("at"))
 )
 _IS_ATTEMPT = and_(attempts.c.delivery_id == bindparam("of_delivery"), attempts.c.number == bindparam("of_number"))
 _MARK_INTERRUPTED = (
@@ -225,7 +225,7 @@ def claim(
     rows = [row for row, body in zip(found, bodies, strict=True) if body is not None]
     if len(rows) < len(found):
         missing = [row.text("id") for row, body in zip(found, bodies, strict=True) if body is None]
-        tx.execute(_FAIL_WITHOUT_EVENT, {"ids": missing, "says": _MISSING_EVENT_MESSAGE, "at": to_micros(now)})
+        tx.execute(_FAIL_WITHOUT_EVENT, {"ids": missing, "new_error": _MISSING_EVENT_MESSAGE, "at": to_micros(now)})
     if not rows:
         return []
     tx.execute(_CLAIM, {"ids": [row.text("id") for row in rows], "me": worker_id, "until": to_micros(until)})
