@@ -51,7 +51,7 @@ def test_addresses_that_are_given_on_the_command_line_are_enforced(line: Line, t
     done = line.run("agent-keys", "ips", key_id, option, given, "--json")
 
     assert json.loads(done.stdout)["ip_restriction"] is True
-    assert "enforced from now on: the key works from 192.0.2.1 only" in done.stderr
+    assert "now enforced: the key works only from 192.0.2.1" in done.stderr
     assert line.run("agent-keys", "ips", key_id, option, given, "--json").stderr == "", "it was enforced before"
 
 
