@@ -17,16 +17,16 @@ def make_system_caller(tx: Tx, workspace_id: int) -> Caller:
 
     The serialisers need a caller because the same code makes the API responses.
     """
-    shown_id = workspaces.get_public_id(tx, workspace_id)
+    public_id = workspaces.get_public_id(tx, workspace_id)
     return Caller(
         key_id="",
         key_kind="api",
         key_name="webhooks",
         workspace_id=workspace_id,
-        public_workspace_id=shown_id,
+        public_workspace_id=public_id,
         scopes=frozenset({"*"}),
         agent_id=None,
-        environment="live" if shown_id == workspace_id else "test",
+        environment="live" if public_id == workspace_id else "test",
         servers=None,
         tools=None,
         orgs=None,
