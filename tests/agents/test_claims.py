@@ -157,7 +157,7 @@ async def test_a_task_that_outlives_five_claimants_fails(timed: House, clock: Fa
     none = await timed.agent.post("/api/agent/tasks/claim-next", {})
     back = await timed.agent.send("PATCH", f"/api/agent{path}", {"status": "pending"})
 
-    assert (failed["status"], failed["attempts"], failed["error"]) == ("failed", MAX_TASK_ATTEMPTS + 1, "Its lease ran out 6 times.")
+    assert (failed["status"], failed["attempts"], failed["error"]) == ("failed", MAX_TASK_ATTEMPTS + 1, "The lease expired 6 times.")
     assert (none.status_code, none.headers["x-reason"]) == (204, "blocked")
     assert back.status_code == 200
     assert await claim_next(timed.agent) is not None

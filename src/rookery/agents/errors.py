@@ -1,5 +1,5 @@
 """
-What agent work can meet, beyond the kernel's errors (D-60, D-61, D-64).
+Errors of plans, tasks and templates, in addition to those of the kernel (D-60, D-61, D-64).
 
     RookeryError
     └── Conflict
@@ -15,7 +15,7 @@ What agent work can meet, beyond the kernel's errors (D-60, D-61, D-64).
         ├── LeaseLost               409  lease_lost
         ├── WrongTransition         409  wrong_transition
         ├── TemplateReadOnly        409  template_read_only
-        └── TooMany                 409  too_many
+        └── TooManyItems            409  too_many
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from rookery.kernel.errors import Conflict
 
 
 class SlugTaken(Conflict):
-    """The workspace has something of the kind under that name."""
+    """The slug is in use in this workspace."""
 
     code = "slug_taken"
 
     def __init__(self, kind: str, slug: str) -> None:
-        super().__init__(f"This workspace has a {kind} {slug!r} already; choose another slug.", slug=slug)
+        super().__init__(f"The workspace already has a {kind} with the slug {slug!r}; choose another slug.", slug=slug)
 
 
 class PlanArchived(Conflict):
@@ -42,11 +42,11 @@ class PlanArchived(Conflict):
     code = "plan_archived"
 
     def __init__(self, slug: str) -> None:
-        super().__init__(f"The plan {slug!r} is archived, so nothing in it can be changed; restore it first.")
+        super().__init__(f"The plan {slug!r} is archived and read-only; restore it first.")
 
 
 class PlanNotActive(Conflict):
-    """Work begins in active plans only; what was begun may be finished in a paused one."""
+    """Work can start only in an active plan. Work in progress can be finished in a paused one."""
 
     code = "plan_not_active"
 
@@ -56,7 +56,7 @@ class PlanNotActive(Conflict):
 
 
 class PlanHasOpenPhases(Conflict):
-    """A plan is completed when each of its phases is completed or skipped, or by force."""
+    """A plan can be completed when all phases are completed or skipped, or by force."""
 
     code = "plan_has_open_phases"
 
@@ -67,7 +67,7 @@ class PlanHasOpenPhases(Conflict):
 
 
 class PhaseHasOpenTasks(Conflict):
-    """A phase is completed when each of its tasks is completed or skipped, or by force."""
+    """A phase can be completed when all tasks are completed or skipped, or by force."""
 
     code = "phase_has_open_tasks"
 
@@ -76,7 +76,7 @@ class PhaseHasOpenTasks(Conflict):
 
 
 class PhaseClosed(Conflict):
-    """No work begins in a phase that is completed, skipped or on hold, and none is added to a completed or skipped one."""
+    """Work cannot start in a phase that is completed, skipped or on hold. Tasks cannot be added to a completed or skipped phase."""
 
     code = "phase_closed"
 
@@ -85,25 +85,29 @@ class PhaseClosed(Conflict):
 
 
 class PhaseBlocked(Conflict):
-    """The phase depends on others that are not done."""
+    """The phase depends on phases that are not done."""
 
     code = "phase_blocked"
 
     def __init__(self, name: str, blocked_by: Sequence[str]) -> None:
-        super().__init__(f"The phase {name!r} waits for {_count_others(blocked_by)} to be done.", blocked_by=list(blocked_by))
+        super().__init__(
+            f"The phase {name!r} depends on {_count_phases(blocked_by)}; finish that work first, or use force.", blocked_by=list(blocked_by)
+        )
 
 
 class TaskBlocked(Conflict):
-    """The task, or its phase, depends on others that are not done."""
+    """The task depends on tasks that are not done, or its phase on phases that are not done."""
 
     code = "task_blocked"
 
     def __init__(self, name: str, blocked_by: Sequence[str]) -> None:
-        super().__init__(f"The task {name!r} waits for {_count_others(blocked_by)} to be done.", blocked_by=list(blocked_by))
+        super().__init__(
+            f"The task {name!r} is blocked by {_count_items(blocked_by)}; finish that work first.", blocked_by=list(blocked_by)
+        )
 
 
 class TaskClaimed(Conflict):
-    """Somebody works on the task; *expires_at* is when the lease ends unless it is renewed."""
+    """The task has a lease. *expires_at* is its end, unless the holder renews it."""
 
     code = "task_claimed"
 
@@ -116,7 +120,7 @@ class TaskClaimed(Conflict):
 
 
 class LeaseLost(Conflict):
-    """What the caller sent is not the proof of the task's present claim: that claim ended, or the proof is of another one."""
+    """The token or session does not match the current claim of the task: the claim has ended, or the proof belongs to another one."""
 
     code = "lease_lost"
 
@@ -128,7 +132,7 @@ class LeaseLost(Conflict):
 
     @classmethod
     def for_other_task(cls, name: str, status: str, token_task_id: str, token_task_name: str) -> LeaseLost:
-        """Return the refusal of a token that belongs to the claim of another task."""
+        """Return the error for a token of another task's claim."""
         message = (
             f"This claim_token belongs to the claim of the task {token_task_name!r} ({token_task_id}), not to a claim of {name!r}; "
             "send the token that claiming this task gave."
@@ -137,16 +141,16 @@ class LeaseLost(Conflict):
 
     @classmethod
     def for_other_claim(cls, name: str, status: str, expires_at: datetime) -> LeaseLost:
-        """Return the refusal of a token that is not that of the task's present claim."""
+        """Return the error for a token that does not match the current claim of the task."""
         message = (
-            f"This claim_token does not belong to the present claim of the task {name!r}, which lasts until {format_iso(expires_at)}. "
+            f"This claim_token does not match the current claim of the task {name!r}, which lasts until {format_iso(expires_at)}. "
             "Either your claim has ended or the token is wrong. Read the task before you go on."
         )
         return cls(name, status, message, {"expires_at": format_iso(expires_at)})
 
     @classmethod
     def for_other_session(cls, name: str, status: str, session_id: str) -> LeaseLost:
-        """Return the refusal of a session in which the task is not claimed."""
+        """Return the error for a session in which the task is not claimed."""
         message = (
             f"The task {name!r} is {status} and not claimed in the session {session_id!r}; "
             "send the claim_token, or claim it in the session."
@@ -155,14 +159,14 @@ class LeaseLost(Conflict):
 
 
 class WrongTransition(Conflict):
-    """There is no way from the one status to the other."""
+    """The current status does not allow the new one."""
 
     code = "wrong_transition"
 
     def __init__(self, kind: str, name: str, current: str, target: str, *, allowed: Sequence[str]) -> None:
-        ways = ", ".join(allowed) or "nothing"
+        targets = ", ".join(allowed) or "none"
         super().__init__(
-            f"The {kind} {name!r} is {current} and cannot become {target}; it can become: {ways}.",
+            f"The {kind} {name!r} is {current} and cannot become {target}; allowed: {targets}.",
             was=current,
             wanted=target,
             allowed=list(allowed),
@@ -170,22 +174,26 @@ class WrongTransition(Conflict):
 
 
 class TooManyItems(Conflict):
-    """The plan has as many of them as it may."""
+    """The limit of items of this kind is reached."""
 
     code = "too_many"
 
     def __init__(self, kind: str, limit: int) -> None:
-        super().__init__(f"There are {limit:,} {kind} already, as many as there may be.", limit=limit)
+        super().__init__(f"The limit of {limit:,} {kind} is reached.", limit=limit)
 
 
 class TemplateReadOnly(Conflict):
-    """A template that comes with Rookery is as it is; a copy of it can be changed."""
+    """Templates shipped with Rookery are read-only. A copy can be changed."""
 
     code = "template_read_only"
 
     def __init__(self, slug: str) -> None:
-        super().__init__(f"The template {slug!r} comes with Rookery and cannot be changed; add a copy of it under a slug of your own.")
+        super().__init__(f"The template {slug!r} ships with Rookery and is read-only; copy it to another slug and change the copy.")
 
 
-def _count_others(ids: Sequence[str]) -> str:
-    return "1 other" if len(ids) == 1 else f"{len(ids)} others"
+def _count_phases(ids: Sequence[str]) -> str:
+    return "1 unfinished phase" if len(ids) == 1 else f"{len(ids)} unfinished phases"
+
+
+def _count_items(ids: Sequence[str]) -> str:
+    return "1 unfinished task or phase" if len(ids) == 1 else f"{len(ids)} unfinished tasks or phases"

@@ -1,4 +1,4 @@
-"""How agent work looks to the outside (D-81): as its GET gives it, but for what would make each event as long as its plan."""
+"""Webhook payloads of plans, phases, tasks and sessions (D-81): as GET returns them, without nested lists that could be large."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from rookery.kernel.schema import to_json
 
 @dataclass(frozen=True, slots=True)
 class AgentEventPayloads:
-    """Each as it is at the end of the transaction that announces it; of what is gone, its ids."""
+    """Renders resources as of the end of the transaction that publishes the event. For deleted resources, returns only their ids."""
 
     records: SessionRecords
     clock: Clock
 
     def render_plan(self, tx: Tx, viewer: Caller, plan_id: str) -> Mapping[str, object]:
-        """Return a plan without its phases."""
+        """Return the plan without its phases."""
         try:
             plan = get_plan(tx, PlanAccessFilter.from_caller(viewer), plan_id)
         except NotFound:
@@ -34,7 +34,7 @@ class AgentEventPayloads:
         return to_json(to_plan_response(viewer, load_plan_view(tx, plan, self.clock(), with_phases=False, with_tasks=False)))
 
     def render_phase(self, tx: Tx, viewer: Caller, plan_id: str, phase_id: str) -> Mapping[str, object]:
-        """Return a phase without its tasks, and its checkpoints without their context: that is for whoever works on it."""
+        """Return the phase without its tasks, and its checkpoints without their context, which is for the workers only."""
         try:
             phase = get_phase(tx, get_plan(tx, PlanAccessFilter.from_caller(viewer), plan_id), phase_id)
         except NotFound:
@@ -44,7 +44,7 @@ class AgentEventPayloads:
         return {**to_json(answer), "checkpoints": notes}
 
     def render_task(self, tx: Tx, viewer: Caller, plan_id: str, task_id: str) -> Mapping[str, object]:
-        """Return a task; its claim without the token."""
+        """Return the task. Its claim has no token."""
         try:
             _, task = get_task(tx, PlanAccessFilter.from_caller(viewer), task_id)
         except NotFound:
@@ -52,6 +52,6 @@ class AgentEventPayloads:
         return to_json(to_task_response(load_task_view(tx, task, self.clock())))
 
     def render_session(self, tx: Tx, viewer: Caller, session_id: str) -> Mapping[str, object]:
-        """Return a session."""
+        """Return the session."""
         shown = self.records.find_view(tx, viewer, session_id)
         return {"id": session_id} if shown is None else to_json(to_session_response(viewer, shown))

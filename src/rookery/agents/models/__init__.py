@@ -1,1 +1,1 @@
-"""The nouns of agent work. No I/O."""
+"""Domain models of plans, sessions and templates. No I/O."""

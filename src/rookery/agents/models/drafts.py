@@ -1,4 +1,4 @@
-"""What is asked for of plans, phases and tasks: those to be, what is to change, which are to be listed."""
+"""Drafts, changes and filters of plans, phases and tasks, as requests describe them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rookery.agents.models.plans import Criterion, JsonObject, PlanStatus, TaskS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskDraft:
-    """A task to be; *depends_on* names tasks as its author wrote them: by id, key, name, or position in the phase."""
+    """A task to create. *depends_on* refers to tasks by id, key, name, or position in the phase."""
 
     name: str
     description: str = ""
@@ -25,7 +25,7 @@ class TaskDraft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseDraft:
-    """A phase to be; *depends_on* names phases by id, key, name, or position in the plan."""
+    """A phase to create. *depends_on* refers to phases by id, key, name, or position in the plan."""
 
     name: str
     description: str = ""
@@ -40,12 +40,12 @@ class PhaseDraft:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanDraft:
     """
-    A plan to be, with all that is in it.
+    A plan to create, with its phases and tasks.
 
     Attributes:
-        slug: None: made of the title.
-        status: draft, or active from the start.
-        is_flat: Whether its author gave tasks without phases, which are now those of one phase; for the names of wrong fields.
+        slug: None derives the slug from the title.
+        status: DRAFT or ACTIVE.
+        is_flat: True if the request had tasks without phases. They are in one phase here; validation errors still name `tasks`.
     """
 
     title: str
@@ -64,7 +64,7 @@ class PlanDraft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanFilter:
-    """Which plans are asked for; None: all, but archived ones only by their status. *q* is found in title, slug or description."""
+    """A filter of plans. None matches all, but without a *status* archived plans are left out. *q* searches title, slug, description."""
 
     status: PlanStatus | None = None
     org: str | None = None
@@ -73,7 +73,7 @@ class PlanFilter:
 
 
 class TaskState(StrEnum):
-    """What tasks can be asked for by: a stored status, or what is derived."""
+    """A state that tasks can be filtered by: a stored status, or READY or BLOCKED, which are derived."""
 
     PENDING = "pending"
     IN_PROGRESS = "in_progress"
@@ -87,7 +87,7 @@ class TaskState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanChange:
-    """What to change of a plan: only the fields that *fields_set* names count."""
+    """A change of a plan. Only the fields named in *fields_set* are applied."""
 
     fields_set: frozenset[str]
     title: str = ""
@@ -99,7 +99,7 @@ class PlanChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseChange:
-    """The same of a phase; *position* puts it there and moves those between."""
+    """A change of a phase. Only the fields named in *fields_set* are applied. A new *position* shifts the phases in between."""
 
     fields_set: frozenset[str]
     name: str = ""
@@ -113,12 +113,12 @@ class PhaseChange:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskChange:
     """
-    The same of a task.
+    A change of a task. Only the fields named in *fields_set* are applied.
 
     Attributes:
-        reason: Why it is put on hold, or failed.
-        claim_token: Of the lease, where the status of a claimed task changes.
-        force: Change the status whoever has it, and whatever it waits for; recorded.
+        reason: The reason for the status on_hold or failed.
+        claim_token: The token of the lease, required to change the status of a claimed task.
+        force: Change the status although the task is claimed or blocked. The event records it.
     """
 
     fields_set: frozenset[str]
@@ -139,7 +139,7 @@ class TaskChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFilter:
-    """Which tasks are asked for; None: all. *plan* is a slug or an id, *phase* an id or a position."""
+    """A filter of tasks; None matches all. *plan* is a slug or an id, *phase* an id or a position."""
 
     state: TaskState | None = None
     plan: str | None = None

@@ -1,4 +1,4 @@
-"""Plans, their phases and tasks (D-60), and who works on them (D-61)."""
+"""Plans, phases and tasks (D-60), task claims (D-61) and plan events (D-64)."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from enum import StrEnum
 from rookery.access.models import Caller
 
 MAX_PHASES_PER_PLAN = 200
-"""Phases of a plan."""
+"""Maximum number of phases in a plan."""
 
 MAX_TASKS_PER_PLAN = 10_000
-"""Tasks of a plan, in all its phases together."""
+"""Maximum number of tasks in a plan, over all its phases."""
 
 MAX_TASK_ATTEMPTS = 5
-"""A task whose lease ran out more often fails: something in it stops whoever takes it (D-61)."""
+"""Attempts after which a task fails when its lease expires once more: the task itself probably stops its workers (D-61)."""
 
 JsonObject = Mapping[str, object]
-"""A JSON object of the caller's own."""
+"""A JSON object with content of the caller's choice."""
 
 
 class PlanStatus(StrEnum):
-    """Where a plan stands."""
+    """The status of a plan."""
 
     DRAFT = "draft"
     ACTIVE = "active"
@@ -33,7 +33,7 @@ class PlanStatus(StrEnum):
 
 
 class PhaseStatus(StrEnum):
-    """Where a phase stands, as stored; blocked and ready are derived."""
+    """The stored status of a phase. Blocked and ready are derived."""
 
     PENDING = "pending"
     IN_PROGRESS = "in_progress"
@@ -43,7 +43,7 @@ class PhaseStatus(StrEnum):
 
 
 class TaskStatus(StrEnum):
-    """Where a task stands, as stored; blocked and ready are derived."""
+    """The stored status of a task. Blocked and ready are derived."""
 
     PENDING = "pending"
     IN_PROGRESS = "in_progress"
@@ -59,7 +59,7 @@ OPEN_PHASE_STATUSES = frozenset({PhaseStatus.PENDING, PhaseStatus.IN_PROGRESS, P
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Criterion:
-    """One thing that must be true of finished work."""
+    """One acceptance criterion, and whether it is met."""
 
     text: str
     checked: bool = False
@@ -67,28 +67,28 @@ class Criterion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How much is done: *percentage* is whole, and 100 only of all of it."""
+    """The number of items and of completed items."""
 
     total: int = 0
     completed: int = 0
 
     @property
     def percentage(self) -> int:
-        """Return the share that is done, in percent; of nothing, 0."""
+        """The completed share in whole percent, rounded down; 0 if there are no items."""
         return self.completed * 100 // self.total if self.total else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """
-    A plan as stored; times are UTC.
+    A plan as stored. Times are UTC.
 
     Attributes:
-        template: The slug of the template that it was made of, if any; *template_version* the hash of that.
-        created_by: The id of the key that made it.
-        archived_from: The status that restoring brings back.
-        event_seq: The number of its newest event.
-        version: Counts the changes of its own fields and status: what an ETag says (D-64). Work in it does not count.
+        template: The slug of the template that the plan was created from, or None. *template_version* is the version of it.
+        created_by: The id of the key that created the plan.
+        archived_from: The status before archiving, which restoring brings back.
+        event_seq: The seq of the newest event.
+        version: The ETag of the plan (D-64). It grows with changes of the plan's own fields and status, not with work in the plan.
     """
 
     id: str
@@ -117,7 +117,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """A phase as stored; *position* counts from 1 within the plan, without gaps."""
+    """A phase as stored. *position* counts from 1 within the plan, without gaps."""
 
     id: str
     workspace_id: int
@@ -138,7 +138,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """What somebody noted of a phase on the way; never changed."""
+    """A note on the progress of a phase. It is never changed."""
 
     id: str
     workspace_id: int
@@ -154,10 +154,10 @@ class Checkpoint:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskClaim:
     """
-    A lease of a task: until *expires_at*, and longer with each heartbeat.
+    A lease on a task that ends at *expires_at*. A heartbeat extends it.
 
     Attributes:
-        token: Known to who claimed it alone; whoever shows it is the holder.
+        token: A secret that only the claiming client receives. It proves that a client holds the lease.
     """
 
     token: str
@@ -168,20 +168,20 @@ class TaskClaim:
     expires_at: datetime
 
     def holder(self) -> dict[str, object]:
-        """Return who it is, for others to see."""
+        """Return the public description of the holder, without the token."""
         return {"agent_id": self.agent_id, "session_id": self.session_id, "key_id": self.key_id}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """
-    A task as stored; *position* counts from 1 within the phase, without gaps.
+    A task as stored. *position* counts from 1 within the phase, without gaps.
 
     Attributes:
-        priority: 0 is the most urgent, 4 the least.
-        result: What came of it: JSON of any kind; None: nothing was said.
-        error: Why it failed, in the words of who did it.
-        attempts: How often work on it ended without a result: a lease that ran out, or a failure.
+        priority: From 0, the most urgent, to 4, the least urgent.
+        result: The result of the work, any JSON value. None if there is none.
+        error: The reason of the failure, as the worker reported it.
+        attempts: The number of attempts without success: expired leases and failures.
     """
 
     id: str
@@ -209,9 +209,9 @@ class Task:
 
     def as_of(self, now: datetime) -> Task:
         """
-        Return the task as it is at *now*: a lease that has run out is none, whoever notes it first.
+        Return the task as of *now*, without its lease if that has expired.
 
-        Whoever writes next keeps it so; until then the row still has the lease.
+        The stored row keeps an expired lease until the next write to the task.
         """
         if self.claim is None or self.claim.expires_at > now:
             return self
@@ -220,7 +220,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventActor:
-    """Who makes a change, as its event keeps it: *session_id* where the change was made in one."""
+    """The author of a change, as its event stores it. *session_id* is set if the change was made in a session."""
 
     key_id: str
     agent_id: str | None
@@ -228,24 +228,24 @@ class EventActor:
 
     @classmethod
     def from_caller(cls, caller: Caller, session_id: str | None = None) -> EventActor:
-        """Return who acts when *caller* makes a change."""
+        """Return the actor for a change made by *caller*."""
         return cls(key_id=caller.key_id, agent_id=caller.agent_id, session_id=session_id)
 
 
 SYSTEM_ACTOR = EventActor(key_id="", agent_id=None)
-"""Who notes that a lease has run out."""
+"""The actor of changes without a caller, such as the expiry of a lease."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanEvent:
     """
-    One change of a plan or of something in it, written with the change and never after (D-64).
+    One change of a plan, a phase or a task. It is written in the transaction of the change and never updated (D-64).
 
     Attributes:
-        seq: Its number in the plan, from 1, without gaps.
-        type: Such as `task.claimed`.
-        key_id: Empty where no key acted, as when a lease runs out.
-        data: What else there is to say, in words that stay: changed fields, a reason, `forced`.
+        seq: The number of the event in the plan, from 1, without gaps.
+        type: The type, such as `task.claimed`.
+        key_id: The key that made the change. Empty for changes by the system, such as the expiry of a lease.
+        data: Details of the change, such as changed fields, a reason or `forced`. Its field names are stable.
     """
 
     plan_id: str
@@ -264,10 +264,11 @@ class PlanEvent:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanAccessFilter:
     """
-    Which plans somebody may see at all: those of their workspace, and of the orgs and projects that their key names (D-23).
+    The plans that a caller has access to: those of its workspace, in the orgs and projects of its key (D-23).
 
     Attributes:
-        orgs: A plan of one of these; None: any plan, one without an org too. So too *projects*.
+        orgs: The allowed orgs. None allows all plans, including those without an org.
+        projects: The allowed projects. None allows all plans, including those without a project.
     """
 
     workspace_id: int
@@ -276,11 +277,11 @@ class PlanAccessFilter:
 
     @classmethod
     def from_caller(cls, caller: Caller) -> PlanAccessFilter:
-        """Return what *caller* may see."""
+        """Return the access filter of *caller*."""
         return cls(workspace_id=caller.workspace_id, orgs=caller.orgs, projects=caller.projects)
 
     def allows(self, plan: Plan) -> bool:
-        """Tell whether *plan* is among them."""
+        """Return True if the filter includes *plan*."""
         return (
             plan.workspace_id == self.workspace_id
             and (self.orgs is None or plan.org in self.orgs)
@@ -289,10 +290,10 @@ class PlanAccessFilter:
 
 
 def with_expired_lease(task: Task, now: datetime) -> Task:
-    """Return *task* after its lease ran out: to be taken again, or failed when that happened too often (D-61)."""
+    """Return *task* after its lease expired: pending, or failed after more than `MAX_TASK_ATTEMPTS` attempts (D-61)."""
     attempts = task.attempts + 1
     if attempts > MAX_TASK_ATTEMPTS:
         return replace(
-            task, status=TaskStatus.FAILED, attempts=attempts, claim=None, error=f"Its lease ran out {attempts} times.", updated_at=now
+            task, status=TaskStatus.FAILED, attempts=attempts, claim=None, error=f"The lease expired {attempts} times.", updated_at=now
         )
     return replace(task, status=TaskStatus.PENDING, attempts=attempts, claim=None, updated_at=now)

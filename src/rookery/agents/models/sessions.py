@@ -1,4 +1,4 @@
-"""The nouns of agent sessions: who works on what, what happened, what is handed on (D-62). No I/O."""
+"""Agent sessions, their events and their hand-offs (D-62). No I/O."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class SessionStatus(StrEnum):
-    """Where a session stands; the first two are open, the others final."""
+    """The status of a session. ACTIVE and PAUSED are open, the others final."""
 
     ACTIVE = "active"
     PAUSED = "paused"
@@ -22,14 +22,14 @@ class SessionStatus(StrEnum):
 OPEN_SESSION_STATUSES = frozenset({SessionStatus.ACTIVE, SessionStatus.PAUSED})
 
 END_REASON_SUPERSEDED = "superseded"
-"""Why a session ended that another one took over from."""
+"""The end reason of a session that another one took over."""
 
 END_REASON_RESUMED = "resumed"
-"""Why a session ended that was paused and got a successor."""
+"""The end reason of a paused session that was resumed in a new one."""
 
 
 class SessionEventType(StrEnum):
-    """What kind of thing happened."""
+    """The type of a session event."""
 
     NOTE = "note"
     ACTION = "action"
@@ -43,7 +43,7 @@ class SessionEventType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionNotes:
-    """What one session tells the next: plain sentences, and *refs* to what they speak of (branch, commit, files…)."""
+    """The content of a hand-off: plain sentences, and *refs* such as a branch, a commit or files."""
 
     summary: str | None = None
     completed: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ class SessionNotes:
 
 
 class HandoffOutcome(StrEnum):
-    """How a hand-off ceased to be offered."""
+    """The reason why a hand-off is no longer offered."""
 
     LOADED = "loaded"
     IGNORED_STALE = "ignored_stale"
@@ -66,12 +66,12 @@ class HandoffOutcome(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handoff:
     """
-    The notes of one session, offered to others until one of them takes them.
+    The notes of one session, offered to later sessions until one of them takes them.
 
     Attributes:
-        session_id: Who wrote it; a session has one, which it may write again while it is open.
-        plan_id: To whose sessions it is offered; None: only to the one that resumes the writer.
-        taken_by: The session that took it; None: it is still offered.
+        session_id: The session that wrote it. A session has one hand-off, and can replace it while it is open.
+        plan_id: The plan whose sessions it is offered to. None offers it only to the session that resumes the writer.
+        taken_by: The session that took it. None while it is offered.
     """
 
     session_id: str
@@ -88,18 +88,19 @@ class Handoff:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSession:
     """
-    One stretch of one agent's work; times are UTC.
+    A period of work by one agent. Times are UTC.
 
     Attributes:
-        agent_id: Never empty: who names none, and whose key names none, goes by the type.
-        key_id: The key that started it.
-        resumed_from: The session whose work it goes on with; *resumed_by*: the one that goes on with its own.
-        offered_id: The session whose hand-off it was offered at its start.
-        end_reason: Beside the status, where somebody else ended it.
-        last_seq: The number of its last event, which is how many it has.
-        size: Bytes that its events take.
-        memories_due: When its session memories are put away (D-53); None: they are, or it is open.
-        version: Grows with each change of what PATCH and end change; events and heartbeats leave it.
+        agent_id: The agent; never empty. It defaults to the agent of the key, then to the type.
+        key_id: The key that started the session.
+        resumed_from: The session that this one continues.
+        resumed_by: The session that continues this one.
+        offered_id: The session whose hand-off was offered to this one at its start.
+        end_reason: The reason why another session ended this one, or None.
+        last_seq: The seq of the last event, and so the number of events.
+        size: The size of the events in bytes.
+        memories_due: The time to archive the session memories (D-53). None if the session is open or they are archived.
+        version: The ETag of the session. PATCH and end increase it; events and heartbeats do not.
     """
 
     id: str
@@ -130,18 +131,18 @@ class AgentSession:
 
     @property
     def is_open(self) -> bool:
-        """Whether it may still be worked in."""
+        """Whether the session is open for work."""
         return self.status in OPEN_SESSION_STATUSES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionEvent:
     """
-    One thing that happened in a session; never changed.
+    An event of a session. It is never changed.
 
     Attributes:
-        seq: From 1, without gaps.
-        state: Of a checkpoint: whatever lets the work go on from there.
+        seq: The number of the event in the session, from 1, without gaps.
+        state: The state saved by a checkpoint, from which the work can continue. None for other types.
     """
 
     session_id: str
@@ -159,7 +160,7 @@ class SessionEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewSessionEvent:
-    """An event to be, as its author gave it."""
+    """An event to append."""
 
     type: SessionEventType = SessionEventType.NOTE
     message: str = ""
@@ -173,12 +174,12 @@ class NewSessionEvent:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewSession:
     """
-    What starting a session asks for.
+    A request to start a session.
 
     Attributes:
-        agent_type: None: the agent's id.
-        plan: By id or slug.
-        takeover: End the agent's open session on the same plan, if there is one, and go on from it.
+        agent_type: None uses the id of the agent.
+        plan: The id or slug of a plan, or None.
+        takeover: End the open session of the agent on the same plan, if any, and continue from it.
     """
 
     agent_type: str | None = None
@@ -193,7 +194,7 @@ class NewSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionResumeRequest:
-    """What resuming a session asks for; None: as the session before had it, and for agent_id the caller's own."""
+    """A request to resume a session. None keeps the value of that session; an agent_id of None prefers the agent of the key."""
 
     agent_type: str | None = None
     agent_id: str | None = None
@@ -204,7 +205,7 @@ class SessionResumeRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionChange:
-    """What PATCH changes: the fields that *fields_set* names, the others stay."""
+    """A change of a session. Only the fields named in *fields_set* are applied."""
 
     fields_set: frozenset[str]
     status: SessionStatus = SessionStatus.ACTIVE
@@ -218,10 +219,10 @@ class SessionChange:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionEndRequest:
     """
-    How a session ends.
+    A request to end a session.
 
     Attributes:
-        promote: Which of its session memories become the project's: all, none, or these ids (D-53).
+        promote: The session memories to move to the project: True for all, False for none, or their ids (D-53).
     """
 
     status: SessionStatus = SessionStatus.COMPLETED
@@ -232,7 +233,7 @@ class SessionEndRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionFilter:
-    """Which sessions are asked for; None: all. *plan_id* is an id; *orgs* and *projects* are the key's allow-lists."""
+    """A filter of sessions; None matches all. *orgs* and *projects* are the allow-lists of the key."""
 
     status: SessionStatus | None = None
     agent_id: str | None = None
@@ -245,7 +246,7 @@ class SessionFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionView:
-    """A session with what is shown beside it: its own hand-off, and what it did, as far as other rows tell."""
+    """A session with its plan's slug, its hand-off, and its counts of tool calls and completed tasks."""
 
     session: AgentSession
     plan_slug: str | None
@@ -256,7 +257,7 @@ class SessionView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviousSessionState:
-    """What a session that starts is told beside its plan: the hand-off and the last checkpoint, each with its age in seconds."""
+    """The hand-off and the last checkpoint that a new session starts from, each with its age in seconds."""
 
     handoff: Handoff | None
     handoff_age_s: float
@@ -267,7 +268,7 @@ class PreviousSessionState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionUpdate:
-    """What a stream tells next: events, in order, and how the session stands if that changed."""
+    """The next part of a session stream: events in order, and the status if it changed."""
 
     events: Sequence[SessionEvent]
     status: SessionStatus | None = None

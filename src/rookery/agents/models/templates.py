@@ -1,4 +1,4 @@
-"""The nouns of templates (D-63). No I/O."""
+"""Plan templates and their versions (D-63). No I/O."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VariableType = Literal["string", "integer", "number", "boolean"]
 
 
 class TemplateSource(StrEnum):
-    """Who wrote a template: we, then it is read-only, or the workspace."""
+    """The origin of a template. Templates shipped with Rookery are read-only."""
 
     SHIPPED = "shipped"
     WORKSPACE = "workspace"
@@ -23,12 +23,12 @@ class TemplateSource(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateVariable:
     """
-    What a template asks whoever uses it.
+    A variable of a template.
 
     Attributes:
-        default: What stands for it when it is not given; None: nothing does, it is left empty, unless it is required.
-        enum: All that it may be; None: anything of its type.
-        pattern: What a whole text must match, as RE2 reads it, which takes linear time; None: anything.
+        default: The value if none is given. Without a default, an optional variable is empty.
+        enum: The allowed values. None allows any value of the type.
+        pattern: An RE2 pattern that the whole text must match, in linear time. None allows any text.
     """
 
     description: str = ""
@@ -45,9 +45,9 @@ class Template:
     One version of a template.
 
     Attributes:
-        plan: Fields of the plan that is made: its title, description…; texts have placeholders still, as in *phases*.
-        phases: As the phases of a new plan are sent.
-        document: All of it as it was written, without the slug; the version is its hash.
+        plan: Fields of the new plan, such as its title. Texts contain placeholders, also in *phases*.
+        phases: The phases, in the format of a request to create a plan.
+        document: The complete template as written, without the slug. Its hash is the version.
     """
 
     slug: str
@@ -61,12 +61,12 @@ class Template:
     document: JsonObject
 
     def is_equivalent_to(self, other: Template) -> bool:
-        """Return whether both say the same, though defaults are written out in one of them."""
+        """Return True if both have the same content, even if only one of them spells out the defaults."""
         return replace(self, document={}) == replace(other, document={})
 
     @classmethod
     def from_document(cls, slug: str, document: JsonObject) -> Template:
-        """Return the template that *document* describes; it was found to be one before it was kept."""
+        """Return the template that *document* describes. The document must be valid."""
         return cls(
             slug=slug,
             name=cast("str", document["name"]),
@@ -85,7 +85,7 @@ class Template:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredTemplate:
-    """A template as a workspace has it; *version* is the hash of its document."""
+    """A template of a workspace or a shipped one. *version* is the hash of its document."""
 
     template: Template
     version: str
@@ -96,7 +96,7 @@ class StoredTemplate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateVersion:
-    """When a version became the one in use; one that we ship always was."""
+    """A version of a template and the time it became the current one. *created_at* is None for shipped templates."""
 
     version: str
     created_at: datetime | None
@@ -104,7 +104,7 @@ class TemplateVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderedTemplate:
-    """A template with its variables given: what `POST /plans` would be sent, and the values that it was made with."""
+    """A template with its variables filled in. *plan* is the body of the equivalent `POST /plans`."""
 
     stored_template: StoredTemplate
     variables: Mapping[str, TemplateValue] = field(default_factory=dict[str, TemplateValue])

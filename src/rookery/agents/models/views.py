@@ -1,4 +1,4 @@
-"""Plans, phases and tasks as they are shown: with what is derived of them."""
+"""Views of plans, phases and tasks: the stored models with derived fields."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from rookery.agents.models.plans import Checkpoint, Phase, Plan, Progress, Task
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseView:
     """
-    A phase with what is derived of it.
+    A phase with its derived fields.
 
     Attributes:
         depends_on: Ids of phases of the plan.
-        blocked_by: Those of them that are not done; a phase counts as done once it is completed or skipped, or has tasks
-            and all of them are.
-        is_ready: Work on it may begin or go on.
-        tasks: None where they were not asked for.
-        is_completable: It is open, and nothing in it is.
+        blocked_by: Ids of those in *depends_on* that are not done. A phase is done if it is completed or skipped, or if it has
+            tasks and all of them are.
+        is_ready: True if work on the phase can start or continue.
+        tasks: None if the tasks were not requested.
+        is_completable: True if the phase is open and all of its tasks are closed.
     """
 
     phase: Phase
@@ -34,11 +34,11 @@ class PhaseView:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskView:
     """
-    A task with what is derived of it.
+    A task with its derived fields.
 
     Attributes:
-        blocked_by: Tasks and phases that must be done before it: its own, and those of its phase.
-        is_ready: It may be claimed now; a plan that is not active does not count here.
+        blocked_by: Ids of unfinished tasks that the task depends on, and of unfinished phases that its phase depends on.
+        is_ready: True if the task can be claimed now, apart from the status of its plan.
     """
 
     task: Task
@@ -49,7 +49,7 @@ class TaskView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanView:
-    """A plan with what is derived of it; *phases* None where they were not asked for."""
+    """A plan with its derived fields. *phases* is None if they were not requested."""
 
     plan: Plan
     progress: Progress

@@ -1,1 +1,1 @@
-"""What is done with plans, phases and tasks."""
+"""Operations on plans, phases and tasks."""

@@ -1,4 +1,4 @@
-"""Leases of tasks (D-61): one at a time works on a task, for as long as they say that they live."""
+"""Task leases: claiming a task, renewing the lease and ending it. A task has at most one lease at a time (D-61)."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from rookery.kernel.ids import IdFactory, random_text
 from rookery.kernel.preconditions import ExpectedETags, require_match
 
 DEFAULT_TTL_S = 900
-"""How long a lease lasts unless its holder asks for another time (D-61)."""
+"""Default duration of a lease in seconds (D-61)."""
 
 _POLL_INTERVAL_S = 1.0
-"""How often somebody who waits looks for what another process may have done; what this one does rings the bell."""
+"""Seconds between two polls of a waiting claim for changes by other processes. Changes of this process wake it at once."""
 
 _BATCH_SIZE = 100
 _MAX_BATCHES = 1_000
@@ -46,18 +46,18 @@ _TOKEN_LENGTH = 24
 NoTaskReason = Literal["plan_done", "all_claimed", "blocked", "plan_paused", "plan_draft"]
 SessionHook = Callable[[Tx, Caller, str], str | None]
 """
-Record that the session of an id is being worked in, and return the id of its plan, if it has one.
+A function that records activity in a session, given its id, and returns the id of the session's plan, or None.
 
-It raises if there is no such open session that the caller may work in.
+It raises an error if the session is not open or the caller may not work in it.
 """
 
 CompletionListener = Callable[[Tx, Task, EventActor, datetime], None]
-"""Hears, in the same transaction, that a task was completed."""
+"""A function called in the transaction that completes a task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseRequest:
-    """How somebody wants to hold a task: in which session, for how many seconds."""
+    """The session of a new lease, and its duration in seconds."""
 
     session_id: str | None = None
     ttl_s: int = DEFAULT_TTL_S
@@ -66,10 +66,11 @@ class LeaseRequest:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoTaskAvailable:
     """
-    There is no task to be had, why, and in how many seconds to ask again.
+    The reason why no task can be claimed, and the seconds to wait before the next attempt.
 
     Attributes:
-        plan: The slug of the plan that was looked in, or for `plan_draft` of the oldest draft; None: all active plans were.
+        plan: The slug of the plan that was searched; for `plan_draft`, the slug of the oldest draft. None if all active plans were
+            searched.
     """
 
     reason: NoTaskReason
@@ -79,7 +80,7 @@ class NoTaskAvailable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseEndResult:
-    """A task whose lease ended, and the one that its holder has next, if they asked for one; *no_task*: why there is none."""
+    """A task whose lease ended, and the next task if one was requested. *no_task* gives the reason if none could be claimed."""
 
     task: TaskView
     next_task: TaskView | None = None
@@ -89,10 +90,10 @@ class LeaseEndResult:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseCredential:
     """
-    What entitles to renew or end a lease: its token, the session that it was taken in, or *force*, which is recorded.
+    The proof that a caller may renew or end a lease: its token, the session of the claim, or *force*, which the event records.
 
     Attributes:
-        session_id: Counts only without a token and without force, for a caller who may work in that session while it is open.
+        session_id: Used only without a token and without force. The session must be open and the caller must have access to it.
     """
 
     token: str | None = None
@@ -100,7 +101,7 @@ class LeaseCredential:
     force: bool = False
 
     def matches(self, claim: TaskClaim | None) -> bool:
-        """Whether it proves that its bearer holds *claim*."""
+        """Return True if the credential proves that the caller holds *claim*."""
         if claim is None:
             return False
         if self.token is not None:
@@ -110,16 +111,16 @@ class LeaseCredential:
 
 class Claims:
     """
-    Who works on what.
+    Operations on task leases.
 
     Attributes:
-        enter_session: What the session must pass that somebody claims in; None: sessions are not looked at.
-        listeners: Who hears of completed tasks.
+        session_hook: A function that checks the session of a claim and records activity in it. None skips the check.
+        completion_listeners: Functions called for each completed task.
     """
 
     def __init__(self, *, db: Database, recorder: PlanEventRecorder, notifier: ReadyTaskNotifier, clock: Clock, ids: IdFactory) -> None:
         self._db = db
-        self._journal = recorder
+        self._recorder = recorder
         self._notifier = notifier
         self._clock = clock
         self._ids = ids
@@ -128,19 +129,20 @@ class Claims:
 
     async def claim(self, caller: Caller, task_id: str, lease_request: LeaseRequest, *, expected: ExpectedETags = None) -> TaskView:
         """
-        Take a task, and return it with its token.
+        Claim a task and return it with its claim token.
 
         Raises:
-            NotFound, PlanArchived: There is none, or it is read-only.
-            TaskClaimed: Somebody else has it; WrongTransition: it is not to be done, or not any more.
-            PlanNotActive, PhaseClosed, TaskBlocked: It cannot begin now.
-            PreconditionFailed: *expected* names another version of it.
+            NotFound, PlanArchived: The task does not exist, or its plan is read-only.
+            TaskClaimed: The task has a lease.
+            WrongTransition: The task is not pending.
+            PlanNotActive, PhaseClosed, TaskBlocked: Work on the task cannot start now.
+            PreconditionFailed: *expected* does not match the version of the task.
         """
         now, by = self._clock(), EventActor.from_caller(caller, lease_request.session_id)
 
         def write(tx: Tx) -> TaskView:
             self._run_session_hook(tx, caller, lease_request.session_id)
-            plan, task = lock_writable_task(tx, PlanAccessFilter.from_caller(caller), task_id, self._journal, now)
+            plan, task = lock_writable_task(tx, PlanAccessFilter.from_caller(caller), task_id, self._recorder, now)
             require_match("task", task.version, expected)
             if task.claim is not None:
                 raise TaskClaimed(task.name, task.claim.holder(), task.claim.expires_at)
@@ -155,40 +157,40 @@ class Claims:
         self, caller: Caller, plan_ref: str | None, lease_request: LeaseRequest, *, any_plan: bool = False, wait_s: float = 0
     ) -> TaskView | NoTaskAvailable:
         """
-        Take the best task that is ready: the most urgent, then of the oldest plan, then the first in it.
+        Claim the best ready task: the most urgent one, then one of the oldest plan, then the first in that plan.
 
-        Without *plan_ref* it is a task of the session's plan; without that, or with *any_plan*, of any active plan.
-        A draft becomes active if it is the plan that is named, or the session's.
+        Without *plan_ref*, search the plan of the session. If the session has no plan, or with *any_plan*, search all active plans.
+        A draft becomes active if *plan_ref* names it or it is the plan of the session.
 
         Args:
-            wait_s: Wait so long for one to become ready; not for a plan that is done.
+            wait_s: Seconds to wait for a task to become ready. The call does not wait if the one plan that it searches is done.
 
         Raises:
-            NotFound, PlanArchived: There is no such plan, or it is read-only.
+            NotFound, PlanArchived: The plan does not exist, or is read-only.
         """
         deadline = asyncio.get_running_loop().time() + wait_s
         while True:
-            ring = self._notifier.subscribe(caller.workspace_id)
+            wakeup = self._notifier.subscribe(caller.workspace_id)
             try:
                 found = await self._db.write(lambda tx: self._claim_next(tx, caller, plan_ref, lease_request, any_plan=any_plan))
                 left_s = deadline - asyncio.get_running_loop().time()
                 is_final = isinstance(found, NoTaskAvailable) and found.reason == "plan_done" and found.plan is not None
                 if isinstance(found, TaskView) or is_final or left_s <= 0 or self._notifier.is_closed:
                     return found
-                # Some earlier, some later, so that many who wait do not look all at once.
-                await asyncio.wait({ring}, timeout=min(left_s, _POLL_INTERVAL_S * random.uniform(0.75, 1.25)))  # noqa: S311 - guards nothing
+                # Random jitter, so that many waiting requests do not poll at the same moment.
+                await asyncio.wait({wakeup}, timeout=min(left_s, _POLL_INTERVAL_S * random.uniform(0.75, 1.25)))  # noqa: S311 - guards nothing
             finally:
-                ring.cancel()
+                wakeup.cancel()
 
     async def heartbeat(
         self, caller: Caller, task_id: str, credential: LeaseCredential, *, ttl_s: int = DEFAULT_TTL_S, expected: ExpectedETags = None
     ) -> TaskView:
         """
-        Let a lease last *ttl_s* seconds from now.
+        Extend a lease to *ttl_s* seconds from now.
 
         Raises:
-            NotFound, PlanArchived: There is no such task, or it is read-only.
-            LeaseLost: The lease has ended, or is not that of *credential*.
+            NotFound, PlanArchived: The task does not exist, or its plan is read-only.
+            LeaseLost: The lease has ended, or *credential* does not match it.
         """
         _require_credential(credential)
         now = self._clock()
@@ -197,13 +199,13 @@ class Claims:
             self._run_credential_hook(tx, caller, credential)
             plan, task = get_task(tx, PlanAccessFilter.from_caller(caller), task_id)
             if plan.status is PlanStatus.ARCHIVED:
-                plan, task = lock_writable_task(tx, PlanAccessFilter.from_caller(caller), task_id, self._journal, now)
+                plan, task = lock_writable_task(tx, PlanAccessFilter.from_caller(caller), task_id, self._recorder, now)
             require_match("task", task.version, expected)
             until = now + timedelta(seconds=ttl_s)
-            held = task.claim if credential.matches(task.claim) else None
-            if held is None or not claims.renew(tx, caller.workspace_id, task_id, held.token, now=now, expires_at=until):
+            claim = task.claim if credential.matches(task.claim) else None
+            if claim is None or not claims.renew(tx, caller.workspace_id, task_id, claim.token, now=now, expires_at=until):
                 raise _explain_lost_lease(tx, task.as_of(now), credential)
-            return load_task_view(tx, replace(task, claim=replace(held, expires_at=until)), now)
+            return load_task_view(tx, replace(task, claim=replace(claim, expires_at=until)), now)
 
         return await self._db.write(write)
 
@@ -211,11 +213,12 @@ class Claims:
         self, caller: Caller, task_id: str, credential: LeaseCredential, *, reason: str | None = None, expected: ExpectedETags = None
     ) -> LeaseEndResult:
         """
-        Give a task back, so that somebody else may take it.
+        End a lease without a result. The task becomes pending and can be claimed again.
 
         Raises:
-            NotFound, PlanArchived: There is no such task, or it is read-only.
-            LeaseLost: The token is of no lease any more. WrongTransition: By force, of a task that is not in progress.
+            NotFound, PlanArchived: The task does not exist, or its plan is read-only.
+            LeaseLost: *credential* does not match the current lease.
+            WrongTransition: *credential* uses force and the task is not in progress.
         """
         data: dict[str, object] = {} if reason is None else {"reason": reason}
         return await self._end_lease(caller, task_id, credential, LeaseAction.RELEASE, data=data, expected=expected)
@@ -232,19 +235,19 @@ class Claims:
         expected: ExpectedETags = None,
     ) -> LeaseEndResult:
         """
-        Say that a task is done, with what came of it.
+        Complete a task and store its result.
 
         Args:
-            next_request: Take the best task of the same plan that is ready now, in the same transaction; in the session of the
-                task's own claim, unless it names another one.
+            next_request: Also claim the best ready task of the same plan, in the same transaction. By default, the new lease belongs
+                to the session of the completed task's claim.
 
         Raises:
-            NotFound, PlanArchived, LeaseLost, WrongTransition: As `release`.
+            NotFound, PlanArchived, LeaseLost, WrongTransition: As for `release`.
         """
 
         def done(task: Task, now: datetime) -> Task:
-            kept = notes if notes is not None else task.notes
-            return replace(task, result=result if result is not None else task.result, notes=kept, error=None, completed_at=now)
+            new_notes = notes if notes is not None else task.notes
+            return replace(task, result=result if result is not None else task.result, notes=new_notes, error=None, completed_at=now)
 
         return await self._end_lease(
             caller, task_id, credential, LeaseAction.COMPLETE, data={}, update=done, next_request=next_request, expected=expected
@@ -261,22 +264,22 @@ class Claims:
         expected: ExpectedETags = None,
     ) -> LeaseEndResult:
         """
-        Say that a task cannot be done; it stays failed until somebody sets it back to pending.
+        Mark a task as failed. It stays failed until its status is set back to pending.
 
         Raises:
-            NotFound, PlanArchived, LeaseLost, WrongTransition: As `release`.
+            NotFound, PlanArchived, LeaseLost, WrongTransition: As for `release`.
         """
 
         def failed(task: Task, now: datetime) -> Task:
-            kept = result if result is not None else task.result
-            return replace(task, result=kept, error=error, attempts=task.attempts + 1, completed_at=now)
+            new_result = result if result is not None else task.result
+            return replace(task, result=new_result, error=error, attempts=task.attempts + 1, completed_at=now)
 
         return await self._end_lease(
             caller, task_id, credential, LeaseAction.FAIL, data={"error": error[:200]}, update=failed, expected=expected
         )
 
     async def expire_leases(self) -> int:
-        """Note all leases that have run out, so that who only looks sees it; return how many."""
+        """Expire overdue leases, so that read-only clients see them as expired. Return the number expired."""
         swept = 0
         for _ in range(_MAX_BATCHES):
             found = await self._db.write(lambda tx: self._expire_batch(tx, None, self._clock()))
@@ -288,24 +291,24 @@ class Claims:
     def release_session_tasks(
         self, tx: Tx, workspace_id: int, session_id: str, *, actor: EventActor, reason: str, now: datetime
     ) -> list[Task]:
-        """Give back, as a part of the transaction *tx*, every task that the session has a lease of, and return them (D-62)."""
+        """Release every task that the session has a lease on, within the transaction *tx*. Return the released tasks (D-62)."""
         freed, within = list[Task](), PlanAccessFilter(workspace_id=workspace_id)
         for task_id, plan_id in claims.list_by_session(tx, workspace_id, session_id):
             plan, task = plans.find(tx, within, plan_id, lock=True), tasks.find(tx, workspace_id, task_id, lock=True)
             if plan is None or task is None or task.claim is None or task.claim.session_id != session_id:
                 continue
             freed.append(self._save(tx, replace(task, status=TaskStatus.PENDING, claim=None), now))
-            self._journal.record_task(
+            self._recorder.record_task(
                 tx, freed[-1], "released", actor=actor, at=now, data={"reason": reason, "holder": task.claim.holder()}
             )
         return freed
 
     def _run_session_hook(self, tx: Tx, caller: Caller, session_id: str | None) -> str | None:
-        """Record that the session is being worked in, and return the id of its plan."""
+        """Record activity in the session and return the id of its plan."""
         return None if session_id is None or self.session_hook is None else self.session_hook(tx, caller, session_id)
 
     def _run_credential_hook(self, tx: Tx, caller: Caller, credential: LeaseCredential) -> None:
-        """Enter the session of *credential* where it is what proves a claim."""
+        """Check the session of *credential* and record activity in it, if the session is the proof of the claim."""
         if credential.token is None and not credential.force:
             self._run_session_hook(tx, caller, credential.session_id)
 
@@ -319,7 +322,7 @@ class Claims:
         claims.lock_workspace(tx, caller.workspace_id)
         plan = None if plan_ref is None else lock_writable_plan(tx, within, plan_ref)
         if plan is not None and plan.status is PlanStatus.DRAFT:
-            plan = activate_plan(tx, plan, self._journal, actor=by, now=now)
+            plan = activate_plan(tx, plan, self._recorder, actor=by, now=now)
         self._expire_batch(tx, caller.workspace_id, now)
         return self._claim_best(tx, within, plan, lease_request, actor=by, now=now)
 
@@ -327,13 +330,13 @@ class Claims:
         self, tx: Tx, access_filter: PlanAccessFilter, plan: Plan | None, lease_request: LeaseRequest, *, actor: EventActor, now: datetime
     ) -> TaskView | NoTaskAvailable:
         plan_id = None if plan is None else plan.id
-        # More than once only where somebody claims by id at the same moment, on PostgreSQL.
+        # Repeats only on PostgreSQL, when another request claims the found task by id at the same moment.
         while (task := claims.find_best(tx, access_filter, plan_id)) is not None:
             its_plan = plans.find(tx, access_filter, task.plan_id, lock=True)
-            now_there = tasks.find(tx, access_filter.workspace_id, task.id, lock=True)
-            is_still = its_plan is not None and its_plan.status is PlanStatus.ACTIVE
-            if its_plan is not None and is_still and now_there is not None and now_there.status is TaskStatus.PENDING:
-                return load_task_view(tx, self._take(tx, its_plan, now_there, lease_request, actor=actor, now=now), now)
+            current_task = tasks.find(tx, access_filter.workspace_id, task.id, lock=True)
+            is_active = its_plan is not None and its_plan.status is PlanStatus.ACTIVE
+            if its_plan is not None and is_active and current_task is not None and current_task.status is TaskStatus.PENDING:
+                return load_task_view(tx, self._take(tx, its_plan, current_task, lease_request, actor=actor, now=now), now)
         found = _explain_no_task(claims.get_open_task_stats(tx, access_filter, plan_id), plan, now)
         draft = claims.find_oldest_draft(tx, access_filter) if plan is None and found.reason == "plan_done" else None
         return found if draft is None else NoTaskAvailable(reason="plan_draft", retry_after_s=30, plan=draft)
@@ -341,7 +344,7 @@ class Claims:
     def _take(self, tx: Tx, plan: Plan, task: Task, lease_request: LeaseRequest, *, actor: EventActor, now: datetime) -> Task:
         phase = phases.find(tx, plan.id, task.phase_id)
         if phase is not None:
-            start_phase(tx, plan, phase, self._journal, actor=actor, now=now)
+            start_phase(tx, plan, phase, self._recorder, actor=actor, now=now)
         claim = TaskClaim(
             token=random_text(_TOKEN_LENGTH),
             key_id=actor.key_id,
@@ -360,7 +363,7 @@ class Claims:
             updated_at=now,
             version=task.version + 1,
         )
-        self._journal.record_task(
+        self._recorder.record_task(
             tx, taken, "claimed", actor=actor, at=now, data={"expires_at": claim.expires_at.isoformat(), "attempts": task.attempts}
         )
         return taken
@@ -381,26 +384,26 @@ class Claims:
         now, within = self._clock(), PlanAccessFilter.from_caller(caller)
 
         def write(tx: Tx) -> LeaseEndResult:
-            next_wish = None if next_request is None else _with_default_session(tx, caller, task_id, credential, next_request)
-            # Sessions are locked before plans, here and where they end.
+            request = None if next_request is None else _with_default_session(tx, caller, task_id, credential, next_request)
+            # Lock order: sessions before plans, here and when a session ends.
             self._run_credential_hook(tx, caller, credential)
-            if next_wish is not None:
-                self._run_session_hook(tx, caller, next_wish.session_id)
+            if request is not None:
+                self._run_session_hook(tx, caller, request.session_id)
                 claims.lock_workspace(tx, caller.workspace_id)
-            plan, task = lock_writable_task(tx, within, task_id, self._journal, now)
+            plan, task = lock_writable_task(tx, within, task_id, self._recorder, now)
             require_match("task", task.version, expected)
-            wanted, recorded = _resolve_target_status(tx, task, credential, action)
-            # Who does it by force does it in no session: that of the holder did not do it.
+            new_status, recorded = _resolve_target_status(tx, task, credential, action)
+            # A forced change is recorded without a session: the session of the holder did not make it.
             by = EventActor.from_caller(caller, None if task.claim is None or recorded else task.claim.session_id)
-            changed = self._save(tx, replace(task if update is None else update(task, now), status=wanted, claim=None), now)
-            self._journal.record_task(tx, changed, _EVENT_NAMES[action], actor=by, at=now, data={**data, **recorded})
+            changed = self._save(tx, replace(task if update is None else update(task, now), status=new_status, claim=None), now)
+            self._recorder.record_task(tx, changed, _EVENT_NAMES[action], actor=by, at=now, data={**data, **recorded})
             if action is LeaseAction.COMPLETE:
                 for listener in self.completion_listeners:
                     listener(tx, changed, by, now)
-            if next_wish is None:
+            if request is None:
                 return LeaseEndResult(task=load_task_view(tx, changed, now))
             self._expire_batch(tx, caller.workspace_id, now)
-            found = self._claim_best(tx, within, plan, next_wish, actor=EventActor.from_caller(caller, next_wish.session_id), now=now)
+            found = self._claim_best(tx, within, plan, request, actor=EventActor.from_caller(caller, request.session_id), now=now)
             view = load_task_view(tx, changed, now)
             return (
                 LeaseEndResult(task=view, no_task=found)
@@ -421,7 +424,7 @@ class Claims:
             plan = plans.find(tx, PlanAccessFilter(workspace_id=workspace), plan_id, lock=True)
             task = tasks.find(tx, workspace, task_id, lock=True)
             if plan is not None and task is not None:
-                expire_lease(tx, task, self._journal, now)
+                expire_lease(tx, task, self._recorder, now)
         return len(over)
 
 
@@ -430,12 +433,12 @@ _EVENT_NAMES = {LeaseAction.RELEASE: "released", LeaseAction.COMPLETE: "complete
 
 def _require_credential(credential: LeaseCredential) -> None:
     if credential.token is None and credential.session_id is None and not credential.force:
-        missing = "is required: it came with the claim; or send the session_id of the session that the task was claimed in, or use force"
+        missing = "is required: send the token that the claim returned, or the session_id of the claim, or use force"
         raise ValidationFailed({"claim_token": [missing]})
 
 
 def _with_default_session(tx: Tx, caller: Caller, task_id: str, credential: LeaseCredential, next_request: LeaseRequest) -> LeaseRequest:
-    """Return *next_request* in the session of the claim that *caller* ends by *credential*, unless it names a session."""
+    """Return *next_request* with the session of the claim that *caller* ends by *credential*, unless it names a session itself."""
     if next_request.session_id is not None:
         return next_request
     task = tasks.find(tx, caller.workspace_id, task_id)
@@ -445,7 +448,7 @@ def _with_default_session(tx: Tx, caller: Caller, task_id: str, credential: Leas
 
 
 def _explain_lost_lease(tx: Tx, task: Task, credential: LeaseCredential) -> LeaseLost:
-    """Return why *credential* is not that of the task's claim."""
+    """Return the error that explains why *credential* does not match the claim of the task."""
     if credential.token is None and credential.session_id is not None:
         return LeaseLost.for_other_session(task.name, task.status, credential.session_id)
     other = None if credential.token is None else claims.find_by_token(tx, task.workspace_id, credential.token)
@@ -457,15 +460,15 @@ def _explain_lost_lease(tx: Tx, task: Task, credential: LeaseCredential) -> Leas
 
 
 def _resolve_target_status(tx: Tx, task: Task, credential: LeaseCredential, action: LeaseAction) -> tuple[TaskStatus, Mapping[str, object]]:
-    """Return the status that *action* brings the task into, and what is recorded of force."""
+    """Return the status of the task after *action*, and the event data about the use of force."""
     if credential.matches(task.claim):
         return LEASE_TRANSITIONS[action][task.status], {}
     if not credential.force:
         raise _explain_lost_lease(tx, task, credential)
-    wanted = FORCED_LEASE_TRANSITIONS[action].get(task.status)
-    if wanted is None:
+    new_status = FORCED_LEASE_TRANSITIONS[action].get(task.status)
+    if new_status is None:
         raise WrongTransition("task", task.name, task.status, _TARGET_STATUSES[action], allowed=())
-    return wanted, {"forced": True, "holder": None if task.claim is None else task.claim.holder()}
+    return new_status, {"forced": True, "holder": None if task.claim is None else task.claim.holder()}
 
 
 _TARGET_STATUSES = {
@@ -476,12 +479,12 @@ _TARGET_STATUSES = {
 
 
 def _list_claimable_statuses(task: Task) -> Sequence[str]:
-    """Return what a task that cannot be claimed can become, so that it can be."""
+    """Return the statuses that the task must pass through before it can be claimed."""
     return () if task.status is TaskStatus.IN_PROGRESS else (TaskStatus.PENDING,)
 
 
 def _explain_no_task(stats: claims.OpenTaskStats, plan: Plan | None, now: datetime) -> NoTaskAvailable:
-    """Return why there is no task to be had; when somebody works, the first end of a lease is when to ask again, at the latest."""
+    """Return the reason why no task can be claimed. If tasks are claimed, retry when the first lease ends, after 30 s at the latest."""
     slug = None if plan is None else plan.slug
     if plan is None and stats.has_paused_plan and not stats.open_count:
         return NoTaskAvailable(reason="plan_paused", retry_after_s=30)

@@ -1,9 +1,9 @@
 """
-What waits for what in a plan, as one graph: a dependency that could never be met is refused when it is written. Pure.
+Cycle detection in the dependencies of a plan, so that a dependency that could never be met is rejected on write. Pure.
 
-A task lies between the start and the end of its phase, and a phase starts after the ends of those that it depends on. So two
-dependencies that look harmless one by one are seen to lock each other: a task that waits for a task of a phase that waits for
-the first one's phase.
+The graph has a start and an end for each phase. A task lies between the start and the end of its phase, and a phase starts after
+the ends of the phases that it depends on. This also finds cycles across both kinds of dependencies: a task that depends on a task
+of a phase that in turn depends on the phase of the first task.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
 Dependencies = Mapping[str, Sequence[str]]
-"""Of an id, the ids that must be done before it."""
+"""Maps an id to the ids that must be done before it."""
 
 
 def find_cycle(phases: Iterable[str], tasks: Mapping[str, str], dependencies: Dependencies) -> list[str] | None:
     """
-    Return ids that wait for each other in a circle, each for the next; None: there are none.
+    Return the ids of a cycle, each depending on the next, or None if there is no cycle.
 
     Args:
-        tasks: The phase of each task.
-        dependencies: Of tasks, tasks; of phases, phases.
+        tasks: The phase id of each task id.
+        dependencies: Tasks depend on tasks, phases on phases.
     """
     sorter: TopologicalSorter[tuple[str, bool]] = TopologicalSorter()
     for phase in phases:

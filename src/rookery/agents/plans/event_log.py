@@ -1,4 +1,4 @@
-"""Every change is a row of the plan's events, written with it, and an event on the bus once it is committed (D-64)."""
+"""The event log of a plan: each change adds a row in its transaction, and an event on the bus after the commit (D-64)."""
 
 from __future__ import annotations
 
@@ -12,37 +12,41 @@ from rookery.kernel.db import Tx
 from rookery.kernel.events import EventBus, PhaseChanged, PlanChanged, TaskChanged
 
 _NO_DATA: Mapping[str, object] = {}
+_MAX_SHORT_LENGTH = 200
+"""Characters of a text value that an event stores in full."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanEventRecorder:
-    """Writes down what was done, by whom."""
+    """Writes plan events."""
 
     bus: EventBus
 
     def record_plan(self, tx: Tx, plan: Plan, name: str, *, actor: EventActor, at: datetime, data: Mapping[str, object] = _NO_DATA) -> None:
-        """Note a change of the plan itself; *name* is what was done, such as `paused`."""
+        """Record a change of the plan itself. *name* is the action, such as `paused`."""
         event = self._record(tx, plan.id, plan.workspace_id, f"plan.{name}", actor=actor, at=at, data=data)
-        said = PlanChanged(name=event.type, workspace_id=plan.workspace_id, plan_id=plan.id, seq=event.seq, at=at)
-        self.bus.publish_on_commit(tx, said)
+        announcement = PlanChanged(name=event.type, workspace_id=plan.workspace_id, plan_id=plan.id, seq=event.seq, at=at)
+        self.bus.publish_on_commit(tx, announcement)
 
     def record_phase(
         self, tx: Tx, phase: Phase, name: str, *, actor: EventActor, at: datetime, data: Mapping[str, object] = _NO_DATA
     ) -> None:
-        """Note a change of a phase."""
+        """Record a change of a phase."""
         event = self._record(tx, phase.plan_id, phase.workspace_id, f"phase.{name}", actor=actor, at=at, data=data, phase_id=phase.id)
-        said = PhaseChanged(
+        announcement = PhaseChanged(
             name=event.type, workspace_id=phase.workspace_id, plan_id=phase.plan_id, phase_id=phase.id, seq=event.seq, at=at
         )
-        self.bus.publish_on_commit(tx, said)
+        self.bus.publish_on_commit(tx, announcement)
 
     def record_task(self, tx: Tx, task: Task, name: str, *, actor: EventActor, at: datetime, data: Mapping[str, object] = _NO_DATA) -> None:
-        """Note a change of a task."""
+        """Record a change of a task."""
         event = self._record(
             tx, task.plan_id, task.workspace_id, f"task.{name}", actor=actor, at=at, data=data, phase_id=task.phase_id, task_id=task.id
         )
-        said = TaskChanged(name=event.type, workspace_id=task.workspace_id, plan_id=task.plan_id, task_id=task.id, seq=event.seq, at=at)
-        self.bus.publish_on_commit(tx, said)
+        announcement = TaskChanged(
+            name=event.type, workspace_id=task.workspace_id, plan_id=task.plan_id, task_id=task.id, seq=event.seq, at=at
+        )
+        self.bus.publish_on_commit(tx, announcement)
 
     def _record(
         self,
@@ -72,3 +76,18 @@ class PlanEventRecorder:
         )
         plans.add_event(tx, event)
         return event
+
+
+def diff_fields(old: object, new: object, *fields: str) -> Mapping[str, object]:
+    """Return the event data for the changed *fields*: `{"from": …, "to": …}` for short values, else `true`."""
+    changed = dict[str, object]()
+    for field in fields:
+        before: object = getattr(old, field)
+        after: object = getattr(new, field)
+        if before != after:
+            changed[field] = {"from": before, "to": after} if _is_short(before) and _is_short(after) else True
+    return changed
+
+
+def _is_short(value: object) -> bool:
+    return value is None or isinstance(value, int) or (isinstance(value, str) and len(value) <= _MAX_SHORT_LENGTH)

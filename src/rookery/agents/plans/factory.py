@@ -1,4 +1,4 @@
-"""A plan with all its phases and tasks, out of a draft, in one transaction (D-60, D-65)."""
+"""Creation of a plan with its phases and tasks from a draft, in one transaction (D-60, D-65)."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from rookery.kernel.ids import IdFactory, is_uuid
 
 def create_plan(tx: Tx, caller: Caller, draft: PlanDraft, *, recorder: PlanEventRecorder, ids: IdFactory, now: datetime) -> PlanView:
     """
-    Store the plan that *draft* describes, with all that is in it, and return it.
+    Store the plan that *draft* describes, with its phases and tasks, and return it.
 
     Raises:
-        ValidationFailed: A dependency names nothing, or waits for itself in the end; or there is too much of something.
-        SlugTaken: The slug that the draft asks for is.
-        PermissionDenied: It would lie outside of the key's orgs or projects.
+        ValidationFailed: A dependency is unknown, ambiguous or part of a cycle, or the slug looks like an id.
+        SlugTaken: The slug of the draft is in use.
+        PermissionDenied: The org or project is not in the allow-lists of the key.
     """
     plan = Plan(
         id=ids(),
@@ -63,8 +63,8 @@ def create_plan(tx: Tx, caller: Caller, draft: PlanDraft, *, recorder: PlanEvent
     require_plan_access(caller, plan)
     made = [build_phase(plan, each, position, ids=ids, now=now) for position, each in enumerate(draft.phases, 1)]
     inside = [
-        [build_task(phase, each, position, ids=ids, now=now) for position, each in enumerate(of.tasks, 1)]
-        for phase, of in zip(made, draft.phases, strict=True)
+        [build_task(phase, each, position, ids=ids, now=now) for position, each in enumerate(phase_draft.tasks, 1)]
+        for phase, phase_draft in zip(made, draft.phases, strict=True)
     ]
     depends = _resolve_dependencies(draft, made, inside)
     plans.add(tx, plan)
@@ -75,7 +75,7 @@ def create_plan(tx: Tx, caller: Caller, draft: PlanDraft, *, recorder: PlanEvent
     if plan.template is not None:
         data |= {"template": plan.template, "template_version": plan.template_version}
     recorder.record_plan(tx, plan, "created", actor=EventActor.from_caller(caller), at=now, data=data)
-    # Shown out of what was just made: reading a thousand tasks back costs as much as writing them.
+    # The view is built from memory: reading a thousand tasks back costs as much as writing them.
     counts = {phase.id: {TaskStatus.PENDING.value: len(each)} for phase, each in zip(made, inside, strict=True) if each}
     theirs = {phase.id: each for phase, each in zip(made, inside, strict=True)}
     return build_plan_view(replace(plan, event_seq=1), made, counts, now, depends_on=depends, tasks_by_phase=theirs, checkpoints={})
@@ -83,10 +83,10 @@ def create_plan(tx: Tx, caller: Caller, draft: PlanDraft, *, recorder: PlanEvent
 
 def validate_size(draft: PlanDraft) -> None:
     """
-    Do nothing if *draft* has no more in it than a plan may have.
+    Check that *draft* is within the limits of a plan.
 
     Raises:
-        ValidationFailed: It has.
+        ValidationFailed: The draft has too many phases or tasks.
     """
     if len(draft.phases) > MAX_PHASES_PER_PLAN:
         raise ValidationFailed({"phases": [f"must be at most {MAX_PHASES_PER_PLAN}"]})
@@ -96,13 +96,13 @@ def validate_size(draft: PlanDraft) -> None:
 
 def validate_dependencies(draft: PlanDraft) -> None:
     """
-    Do nothing if every dependency in *draft* names one thing of it, and none waits for itself in the end; nothing is stored.
+    Check the dependencies of *draft* without storing anything.
 
     Raises:
-        ValidationFailed: One does.
+        ValidationFailed: A dependency is unknown, ambiguous or part of a cycle.
     """
     ids, now = map(str, count(1)), datetime.min.replace(tzinfo=UTC)
-    none = Plan(
+    placeholder = Plan(
         id="0",
         workspace_id=0,
         slug="",
@@ -116,16 +116,16 @@ def validate_dependencies(draft: PlanDraft) -> None:
         created_at=now,
         updated_at=now,
     )
-    made = [build_phase(none, each, position, ids=ids.__next__, now=now) for position, each in enumerate(draft.phases, 1)]
+    made = [build_phase(placeholder, each, position, ids=ids.__next__, now=now) for position, each in enumerate(draft.phases, 1)]
     inside = [
-        [build_task(phase, each, position, ids=ids.__next__, now=now) for position, each in enumerate(of.tasks, 1)]
-        for phase, of in zip(made, draft.phases, strict=True)
+        [build_task(phase, each, position, ids=ids.__next__, now=now) for position, each in enumerate(phase_draft.tasks, 1)]
+        for phase, phase_draft in zip(made, draft.phases, strict=True)
     ]
     _resolve_dependencies(draft, made, inside)
 
 
 def build_phase(plan: Plan, draft: PhaseDraft, position: int, *, ids: IdFactory, now: datetime) -> Phase:
-    """Return the phase of *record_plan* that *draft* describes."""
+    """Return the phase of *plan* that *draft* describes."""
     return Phase(
         id=ids(),
         workspace_id=plan.workspace_id,
@@ -163,16 +163,18 @@ def build_task(phase: Phase, draft: TaskDraft, position: int, *, ids: IdFactory,
 
 def resolve_refs(refs: Sequence[str | int], *indexes: RefIndex, field: str) -> list[str]:
     """
-    Return the ids that *refs* name, each once, looked for in *indexes* one after the other.
+    Return the ids that *refs* name, without duplicates. The first of *indexes* that finds a reference wins.
 
     Raises:
-        ValidationFailed: One names nothing, or several things.
+        ValidationFailed: A reference is unknown or ambiguous.
     """
     found = dict[str, None]()
     for ref in refs:
         id = next((each for names in indexes if (each := names.find(ref)) is not None), None)
         if id is None:
-            raise ValidationFailed({field: [f"{_shorten(ref)}: there is no such thing in this plan, or more than one of that name"]})
+            raise ValidationFailed(
+                {field: [f"{_shorten(ref)}: not found in this plan, or the name is ambiguous; use an id, key, unique name or position"]}
+            )
         found[id] = None
     return list(found)
 
@@ -181,44 +183,44 @@ def require_acyclic(
     names_by_id: Mapping[str, str], phase_ids: Mapping[str, str], depends_on: Mapping[str, Sequence[str]], *, field: str
 ) -> None:
     """
-    Do nothing if everything could be done in some order.
+    Check that the dependencies have no cycle.
 
     Args:
-        names_by_id: The names of phases and tasks by their ids.
-        phase_ids: The phase of each task.
+        names_by_id: The names of phases and tasks by id.
+        phase_ids: The phase id of each task id.
 
     Raises:
-        ValidationFailed: Some wait for each other for ever; it names them.
+        ValidationFailed: There is a cycle. The message names its members.
     """
-    circle = find_cycle([id for id in names_by_id if id not in phase_ids], phase_ids, depends_on)
-    if circle is not None:
+    cycle = find_cycle([id for id in names_by_id if id not in phase_ids], phase_ids, depends_on)
+    if cycle is not None:
         names = " → ".join(
-            _shorten(names_by_id[id]) for id in [*circle[:8], *(["…"] if len(circle) > 8 else []), circle[0]] if id in names_by_id
+            _shorten(names_by_id[id]) for id in [*cycle[:8], *(["…"] if len(cycle) > 8 else []), cycle[0]] if id in names_by_id
         )
-        raise ValidationFailed({field: [f"would wait for itself: {names}"]})
+        raise ValidationFailed({field: [f"must not form a cycle: {names}"]})
 
 
 def _resolve_dependencies(plan: PlanDraft, plan_phases: Sequence[Phase], tasks_by_phase: Sequence[Sequence[Task]]) -> dict[str, list[str]]:
     drafts = plan.phases
-    among, everywhere, here = RefIndex(), RefIndex(), list[RefIndex]()
+    phase_index, plan_task_index, task_indexes = RefIndex(), RefIndex(), list[RefIndex]()
     for draft, phase, listed in zip(drafts, plan_phases, tasks_by_phase, strict=True):
-        among.add(phase.id, phase.position, [draft.key, draft.name])
-        names = RefIndex()
-        for of, task in zip(draft.tasks, listed, strict=True):
-            names.add(task.id, task.position, [of.key, of.name])
-            everywhere.add(task.id, -1, [of.key, of.name])
-        here.append(names)
+        phase_index.add(phase.id, phase.position, [draft.key, draft.name])
+        task_index = RefIndex()
+        for task_draft, task in zip(draft.tasks, listed, strict=True):
+            task_index.add(task.id, task.position, [task_draft.key, task_draft.name])
+            plan_task_index.add(task.id, -1, [task_draft.key, task_draft.name])
+        task_indexes.append(task_index)
     depends = dict[str, list[str]]()
     for index, (draft, phase, listed) in enumerate(zip(drafts, plan_phases, tasks_by_phase, strict=True)):
         if draft.depends_on:
-            depends[phase.id] = resolve_refs(draft.depends_on, among, field=f"phases.{index}.depends_on")
-        for number, (of, task) in enumerate(zip(draft.tasks, listed, strict=True)):
-            if of.depends_on:
+            depends[phase.id] = resolve_refs(draft.depends_on, phase_index, field=f"phases.{index}.depends_on")
+        for number, (task_draft, task) in enumerate(zip(draft.tasks, listed, strict=True)):
+            if task_draft.depends_on:
                 field = f"tasks.{number}.depends_on" if plan.is_flat else f"phases.{index}.tasks.{number}.depends_on"
-                depends[task.id] = resolve_refs(of.depends_on, here[index], everywhere, field=field)
+                depends[task.id] = resolve_refs(task_draft.depends_on, task_indexes[index], plan_task_index, field=field)
     if depends:
-        of_phase = {task.id: task.phase_id for each in tasks_by_phase for task in each}
-        require_acyclic(dict(_iter_names(plan_phases, tasks_by_phase)), of_phase, depends, field="depends_on")
+        phase_ids = {task.id: task.phase_id for each in tasks_by_phase for task in each}
+        require_acyclic(dict(_iter_names(plan_phases, tasks_by_phase)), phase_ids, depends, field="depends_on")
     return depends
 
 
@@ -229,13 +231,13 @@ def _iter_names(plan_phases: Sequence[Phase], tasks_by_phase: Sequence[Sequence[
 
 
 def _choose_slug(tx: Tx, workspace_id: int, draft: PlanDraft) -> str:
-    wanted = draft.slug or slugify(draft.title)
-    if is_uuid(wanted):
+    slug = draft.slug or slugify(draft.title)
+    if is_uuid(slug):
         raise ValidationFailed({"slug": ["must not look like an id"]})
-    taken = plans.lock_similar_slugs(tx, workspace_id, wanted)
-    if draft.slug is not None and wanted in taken:
-        raise SlugTaken("plan", wanted)
-    return wanted if draft.slug is not None else make_unique_slug(wanted, {*taken, ANY_PLAN})
+    taken = plans.lock_similar_slugs(tx, workspace_id, slug)
+    if draft.slug is not None and slug in taken:
+        raise SlugTaken("plan", slug)
+    return slug if draft.slug is not None else make_unique_slug(slug, {*taken, ANY_PLAN})
 
 
 def _shorten(ref: str | int) -> str:

@@ -1,4 +1,4 @@
-"""Finding what a request names, and holding it: a plan's row is the lock of all that is in it."""
+"""Look-ups of plans, phases and tasks, with row locks. The row of a plan is the lock of everything in the plan."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from rookery.kernel.errors import NotFound
 
 def get_plan(tx: Tx, access_filter: PlanAccessFilter, ref: str) -> Plan:
     """
-    Return the plan that *ref*, a slug or an id, names.
+    Return the plan with the slug or id *ref*.
 
     Raises:
-        NotFound: There is none, or it may not be seen.
+        NotFound: The plan does not exist, or *access_filter* excludes it.
     """
     plan = plans.find(tx, access_filter, ref)
     if plan is None:
@@ -28,7 +28,7 @@ def get_plan(tx: Tx, access_filter: PlanAccessFilter, ref: str) -> Plan:
 
 
 def lock_plan(tx: Tx, access_filter: PlanAccessFilter, ref: str) -> Plan:
-    """Do as `get_plan`, and let nobody else change anything of it until this transaction ends."""
+    """Return a plan as `get_plan` does, and lock it with everything in it until this transaction ends."""
     plan = plans.find(tx, access_filter, ref, lock=True)
     if plan is None:
         raise NotFound("plan", ref)
@@ -37,20 +37,20 @@ def lock_plan(tx: Tx, access_filter: PlanAccessFilter, ref: str) -> Plan:
 
 def lock_writable_plan(tx: Tx, access_filter: PlanAccessFilter, ref: str) -> Plan:
     """
-    Do as `lock_plan`, for a plan in which something is to be changed.
+    Return a plan as `lock_plan` does, if it can be changed.
 
     Raises:
-        PlanArchived: It is read-only.
+        PlanArchived: The plan is archived, and so read-only.
     """
     return _require_not_archived(lock_plan(tx, access_filter, ref))
 
 
 def get_phase(tx: Tx, plan: Plan, ref: str) -> Phase:
     """
-    Return the phase of *record_plan* that *ref*, an id or a position, names.
+    Return the phase of *plan* with the id or position *ref*.
 
     Raises:
-        NotFound: There is none.
+        NotFound: The plan has no such phase.
     """
     phase = phases.find(tx, plan.id, ref)
     if phase is None:
@@ -63,7 +63,7 @@ def get_task(tx: Tx, access_filter: PlanAccessFilter, task_id: str) -> tuple[Pla
     Return a task and its plan.
 
     Raises:
-        NotFound: There is none, or its plan may not be seen.
+        NotFound: The task does not exist, or *access_filter* excludes its plan.
     """
     task = tasks.find(tx, access_filter.workspace_id, task_id)
     plan = None if task is None else plans.find(tx, access_filter, task.plan_id)
@@ -76,15 +76,15 @@ def lock_writable_task(
     tx: Tx, access_filter: PlanAccessFilter, task_id: str, recorder: PlanEventRecorder, now: datetime
 ) -> tuple[Plan, Task]:
     """
-    Do as `get_task`, hold the plan, and note it if the task's lease has run out.
+    Return a task and its plan as `get_task` does, lock both, and expire the lease of the task if it is overdue.
 
     Raises:
-        NotFound: As `get_task`.
-        PlanArchived: It is read-only.
+        NotFound: As for `get_task`.
+        PlanArchived: The plan is archived, and so read-only.
     """
     before = tasks.find(tx, access_filter.workspace_id, task_id)
     plan = None if before is None else plans.find(tx, access_filter, before.plan_id, lock=True)
-    # Read anew: only since the plan is held does it stand still.
+    # Read again: the task cannot change any further now that the plan is locked.
     task = None if plan is None else tasks.find(tx, access_filter.workspace_id, task_id, lock=True)
     if plan is None or task is None:
         raise NotFound("task", task_id)
@@ -92,7 +92,7 @@ def lock_writable_task(
 
 
 def expire_lease(tx: Tx, task: Task, recorder: PlanEventRecorder, now: datetime) -> Task:
-    """Return *record_task*, whose plan is held, as it is at *now*, having written it so if its lease has run out (D-61)."""
+    """Return *task* as of *now*. Store the change and its events if the lease has expired (D-61). The plan must be locked."""
     settled = task.as_of(now)
     if settled is not task and task.claim is not None:
         settled = replace(settled, version=task.version + 1)
@@ -106,7 +106,7 @@ def expire_lease(tx: Tx, task: Task, recorder: PlanEventRecorder, now: datetime)
 
 def start_phase(tx: Tx, plan: Plan, phase: Phase, recorder: PlanEventRecorder, *, actor: EventActor, now: datetime) -> None:
     """
-    Have work begin in *record_phase* of *record_plan*, which is held: a draft becomes active by it, and a pending phase in progress.
+    Start work in *phase* of *plan*, which must be locked. A draft plan becomes active, a pending phase in progress.
 
     Raises:
         PlanNotActive: The plan is paused or completed.
@@ -127,7 +127,7 @@ def start_phase(tx: Tx, plan: Plan, phase: Phase, recorder: PlanEventRecorder, *
 
 
 def activate_plan(tx: Tx, plan: Plan, recorder: PlanEventRecorder, *, actor: EventActor, now: datetime) -> Plan:
-    """Make *record_plan*, which is held, active."""
+    """Set *plan*, which must be locked, to active and return it."""
     name = "reopened" if plan.status is PlanStatus.COMPLETED else "resumed" if plan.status is PlanStatus.PAUSED else "started"
     active = replace(
         plan,
@@ -144,10 +144,10 @@ def activate_plan(tx: Tx, plan: Plan, recorder: PlanEventRecorder, *, actor: Eve
 
 def require_open_plan(plan: Plan) -> None:
     """
-    Do nothing if something may be added to *record_plan*.
+    Check that phases and tasks can be added to *plan*.
 
     Raises:
-        PlanNotActive: It is completed.
+        PlanNotActive: The plan is completed.
     """
     if plan.status is PlanStatus.COMPLETED:
         raise PlanNotActive(plan.slug, plan.status)
@@ -155,10 +155,10 @@ def require_open_plan(plan: Plan) -> None:
 
 def require_unblocked(tx: Tx, task: Task) -> None:
     """
-    Do nothing if all that *record_task* and its phase depend on is done.
+    Check that everything that *task* and its phase depend on is done.
 
     Raises:
-        TaskBlocked: It is not.
+        TaskBlocked: A dependency is not done.
     """
     depends = dependencies.list_by_items(tx, [task.id, task.phase_id])
     waiting = dependencies.filter_open_tasks(tx, depends.get(task.id, [])) | dependencies.filter_unfinished_phases(
@@ -170,10 +170,10 @@ def require_unblocked(tx: Tx, task: Task) -> None:
 
 def require_plan_access(caller: Caller, plan: Plan) -> None:
     """
-    Do nothing if *caller* may have a plan in that org and project.
+    Check that the key of *caller* allows the org and project of *plan*. A key can write only what it can read.
 
     Raises:
-        PermissionDenied: It is outside of the key's orgs or projects: a key writes only what it could read.
+        PermissionDenied: The org or project is not in the allow-lists of the key.
     """
     if PlanAccessFilter.from_caller(caller).allows(plan):
         return

@@ -1,4 +1,4 @@
-"""Wakes those who wait for a task when something in their workspace may have made one ready."""
+"""Notification of requests that wait for a ready task."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from collections import defaultdict
 from rookery.kernel.events import EventBus, PhaseChanged, PlanChanged, TaskChanged
 
 _IRRELEVANT_EVENTS = frozenset({"task.claimed", "plan.archived", "plan.paused", "phase.checkpoint"})
-"""What never makes a task ready."""
+"""Events that never make a task ready."""
 
 
 class ReadyTaskNotifier:
-    """Rings for a workspace with each change there that this process commits; what others commit is found by looking."""
+    """
+    Wakes the waiting requests of a workspace after each change there that may have made a task ready.
+
+    Only changes that this process commits are seen. Waiting requests poll for the changes of other processes.
+    """
 
     def __init__(self, bus: EventBus) -> None:
         self._waiters: dict[int, set[asyncio.Future[None]]] = defaultdict(set)
@@ -23,7 +27,7 @@ class ReadyTaskNotifier:
         bus.subscribe(TaskChanged, self._on_change)
 
     def subscribe(self, workspace_id: int) -> asyncio.Future[None]:
-        """Return what is done with the next ring; begin to listen before looking, so that nothing is missed between."""
+        """Return a future that the next relevant change resolves. Subscribe before reading, so that no change is missed in between."""
         self._loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = self._loop.create_future()
         if self._is_closed:
@@ -41,16 +45,16 @@ class ReadyTaskNotifier:
         return future
 
     def count_waiters(self, workspace_id: int) -> int:
-        """Return how many wait in the workspace."""
+        """Return the number of waiting requests in the workspace."""
         return len(self._waiters.get(workspace_id, ()))
 
     @property
     def is_closed(self) -> bool:
-        """Whether the server is about to stop, so that nobody should wait any more."""
+        """Whether the server is stopping, so that no request should wait."""
         return self._is_closed
 
     def close(self) -> None:
-        """Wake everybody, and let nobody wait again: the server stops. From any thread or signal."""
+        """Wake all waiting requests and let later ones return at once. Safe to call from any thread or signal handler."""
         self._is_closed = True
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._wake_all)

@@ -1,4 +1,4 @@
-"""Phases of a plan: added, changed, moved, brought from status to status, noted of (D-60)."""
+"""Phases of a plan: create, read, update, move and delete them, change their status, add checkpoints (D-60)."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ from rookery.agents.models.plans import (
     Task,
 )
 from rookery.agents.models.views import PhaseView
-from rookery.agents.plans.diff import diff_fields
-from rookery.agents.plans.event_log import PlanEventRecorder
+from rookery.agents.plans.event_log import PlanEventRecorder, diff_fields
 from rookery.agents.plans.factory import build_phase, build_task, require_acyclic, resolve_refs
 from rookery.agents.plans.locking import get_phase, get_plan, lock_writable_plan, require_open_plan, start_phase
 from rookery.agents.plans.plans import complete_plan
@@ -40,7 +39,7 @@ from rookery.kernel.ids import IdFactory
 from rookery.kernel.preconditions import ExpectedETags, require_match
 
 MAX_CHECKPOINTS_PER_PHASE = 100
-"""Of a phase; they are shown with it."""
+"""Checkpoints of one phase. A phase is always returned with all of them."""
 
 _MAX_LISTED_TASKS = 100
 _EVENT_NAMES = {
@@ -54,7 +53,7 @@ _EVENT_NAMES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseStatusChange:
-    """The status that a phase is to have; *reason*: why it is on hold; *force*: whatever is open in it or before it."""
+    """A new status of a phase. *reason* is stored for on_hold; *force* ignores open tasks and unfinished dependencies."""
 
     status: PhaseStatus
     reason: str | None = None
@@ -62,20 +61,20 @@ class PhaseStatusChange:
 
 
 class Phases:
-    """What may be done with a phase."""
+    """Operations on phases."""
 
     def __init__(self, *, db: Database, recorder: PlanEventRecorder, clock: Clock, ids: IdFactory) -> None:
         self._db = db
-        self._journal = recorder
+        self._recorder = recorder
         self._clock = clock
         self._ids = ids
 
     async def list_phases(self, caller: Caller, plan_ref: str, *, with_tasks: bool) -> list[PhaseView]:
         """
-        Return the phases of a plan in their order.
+        Return the phases of a plan, ordered by position.
 
         Raises:
-            NotFound: There is no such plan.
+            NotFound: The plan does not exist.
         """
         now = self._clock()
 
@@ -92,7 +91,7 @@ class Phases:
         Return a phase with its tasks.
 
         Raises:
-            NotFound: There is none.
+            NotFound: The plan or the phase does not exist.
         """
         now = self._clock()
         return await self._db.read(
@@ -103,13 +102,13 @@ class Phases:
 
     async def add(self, caller: Caller, plan_ref: str, draft: PhaseDraft, *, expected: ExpectedETags = None) -> PhaseView:
         """
-        Add a phase with its tasks to a plan: at its position, else at the end.
+        Add a phase with its tasks to a plan, at its position or at the end.
 
         Raises:
-            NotFound, PlanArchived, PlanNotActive: There is no such plan, or it is archived or completed.
-            TooMany: It has as many phases, or tasks, as it may.
-            PreconditionFailed: *expected* names another version of the plan.
-            ValidationFailed: A dependency names nothing, or would wait for itself; or there is no such position.
+            NotFound, PlanArchived, PlanNotActive: The plan does not exist, is archived, or is completed.
+            TooManyItems: The plan would have too many phases or tasks.
+            PreconditionFailed: *expected* does not match the version of the plan.
+            ValidationFailed: A dependency is unknown, ambiguous or part of a cycle, or the position is too high.
         """
         now = self._clock()
 
@@ -117,32 +116,34 @@ class Phases:
             plan = lock_writable_plan(tx, PlanAccessFilter.from_caller(caller), plan_ref)
             require_match("plan", plan.version, expected)
             require_open_plan(plan)
-            there = phases.list_by_plan(tx, plan.id)
-            if len(there) >= MAX_PHASES_PER_PLAN:
+            existing = phases.list_by_plan(tx, plan.id)
+            if len(existing) >= MAX_PHASES_PER_PLAN:
                 raise TooManyItems("phases in this plan", MAX_PHASES_PER_PLAN)
             if tasks.count(tx, plan.id) + len(draft.tasks) > MAX_TASKS_PER_PLAN:
                 raise TooManyItems("tasks in this plan", MAX_TASKS_PER_PLAN)
-            position = _resolve_position(draft.position, len(there) + 1)
+            position = _resolve_position(draft.position, len(existing) + 1)
             phase = build_phase(plan, draft, position, ids=self._ids, now=now)
             listed = [build_task(phase, each, number, ids=self._ids, now=now) for number, each in enumerate(draft.tasks, 1)]
-            depends = self._resolve_dependencies(tx, plan, there, phase=phase, draft=draft, new_tasks=listed)
-            phases.shift(tx, plan.id, position, len(there), offset=1)
+            depends = self._resolve_dependencies(tx, plan, existing, phase=phase, draft=draft, new_tasks=listed)
+            phases.shift(tx, plan.id, position, len(existing), offset=1)
             phases.add(tx, [phase])
             tasks.add(tx, listed)
             dependencies.add(tx, plan.workspace_id, plan.id, [(item, other) for item, others in depends.items() for other in others])
             data: dict[str, object] = {"name": phase.name, "position": position, "tasks": len(listed)}
-            self._journal.record_phase(tx, phase, "created", actor=EventActor.from_caller(caller), at=now, data=data)
+            self._recorder.record_phase(tx, phase, "created", actor=EventActor.from_caller(caller), at=now, data=data)
             return load_phase_view(tx, phase, now, with_tasks=True)
 
         return await self._db.write(write)
 
     async def change(self, caller: Caller, plan_ref: str, ref: str, change: PhaseChange, *, expected: ExpectedETags = None) -> PhaseView:
         """
-        Change what *change* gives; what changes nothing writes nothing.
+        Update the fields of a phase that *change* sets. Values that are already stored write nothing.
 
         Raises:
-            NotFound, PlanArchived, PreconditionFailed: It is not there, read-only, or another than the caller knows.
-            ValidationFailed: As `add`.
+            NotFound: The plan or the phase does not exist.
+            PlanArchived: The plan is read-only.
+            PreconditionFailed: *expected* does not match the version of the phase.
+            ValidationFailed: As for `add`.
         """
         now = self._clock()
 
@@ -165,7 +166,7 @@ class Phases:
             if fields:
                 changed = replace(changed, updated_at=now, version=phase.version + 1)
                 phases.change(tx, changed)
-                self._journal.record_phase(tx, changed, "updated", actor=EventActor.from_caller(caller), at=now, data={"changed": fields})
+                self._recorder.record_phase(tx, changed, "updated", actor=EventActor.from_caller(caller), at=now, data={"changed": fields})
             return load_phase_view(tx, changed, now, with_tasks=True)
 
         return await self._db.write(write)
@@ -174,49 +175,50 @@ class Phases:
         self, caller: Caller, plan_ref: str, ref: str, change: PhaseStatusChange, *, expected: ExpectedETags = None
     ) -> PhaseView:
         """
-        Bring a phase into a status; if it is there already, only a reason to hold it is stored.
+        Change the status of a phase. If it already has the status, only a new reason for on_hold is stored.
 
-        With the last open one the plan is completed.
+        Completing or skipping the last open phase completes the plan.
 
         Raises:
-            NotFound, PlanArchived, PreconditionFailed: As `change`.
-            WrongTransition: There is no way.
-            PlanNotActive: The plan is paused or completed, and work would begin.
-            PhaseBlocked: It waits for others. PhaseHasOpenTasks: It cannot be completed yet.
+            NotFound, PlanArchived, PreconditionFailed: As for `change`.
+            WrongTransition: The current status does not allow the new one.
+            PlanNotActive: The plan is paused or completed, and work would start.
+            PhaseBlocked: A phase that this one depends on is not done.
+            PhaseHasOpenTasks: The phase has open tasks and cannot be completed.
         """
-        now, by, wanted = self._clock(), EventActor.from_caller(caller), change.status
+        now, by, new_status = self._clock(), EventActor.from_caller(caller), change.status
 
         def write(tx: Tx) -> PhaseView:
             plan = lock_writable_plan(tx, PlanAccessFilter.from_caller(caller), plan_ref)
             phase = get_phase(tx, plan, ref)
             require_match("phase", phase.version, expected)
-            if phase.status is wanted:
-                if wanted is PhaseStatus.ON_HOLD and change.reason not in {None, phase.hold_reason}:
+            if phase.status is new_status:
+                if new_status is PhaseStatus.ON_HOLD and change.reason not in {None, phase.hold_reason}:
                     changes = diff_fields(phase, replace(phase, hold_reason=change.reason), "hold_reason")
                     phase = replace(phase, hold_reason=change.reason, updated_at=now, version=phase.version + 1)
                     phases.change(tx, phase)
-                    self._journal.record_phase(tx, phase, "updated", actor=by, at=now, data={"changed": changes})
+                    self._recorder.record_phase(tx, phase, "updated", actor=by, at=now, data={"changed": changes})
                 return load_phase_view(tx, phase, now, with_tasks=True)
-            require_transition("phase", phase.name, phase.status, wanted, PHASE_TRANSITIONS[phase.status])
+            require_transition("phase", phase.name, phase.status, new_status, PHASE_TRANSITIONS[phase.status])
             data: dict[str, object] = {} if change.reason is None else {"reason": change.reason}
-            if wanted in {PhaseStatus.IN_PROGRESS, PhaseStatus.COMPLETED}:
+            if new_status in {PhaseStatus.IN_PROGRESS, PhaseStatus.COMPLETED}:
                 data |= _require_startable(tx, phase, change)
-                # What was begun may be finished in a paused plan.
-                if wanted is PhaseStatus.IN_PROGRESS or phase.status is not PhaseStatus.IN_PROGRESS:
-                    start_phase(tx, plan, replace(phase, status=PhaseStatus.IN_PROGRESS), self._journal, actor=by, now=now)
-            is_closed = wanted in {PhaseStatus.COMPLETED, PhaseStatus.SKIPPED}
+                # A phase in progress can be completed in a paused plan.
+                if new_status is PhaseStatus.IN_PROGRESS or phase.status is not PhaseStatus.IN_PROGRESS:
+                    start_phase(tx, plan, replace(phase, status=PhaseStatus.IN_PROGRESS), self._recorder, actor=by, now=now)
+            is_closed = new_status in {PhaseStatus.COMPLETED, PhaseStatus.SKIPPED}
             changed = replace(
                 phase,
-                status=wanted,
-                hold_reason=change.reason if wanted is PhaseStatus.ON_HOLD else None,
-                started_at=phase.started_at or (now if wanted in {PhaseStatus.IN_PROGRESS, PhaseStatus.COMPLETED} else None),
+                status=new_status,
+                hold_reason=change.reason if new_status is PhaseStatus.ON_HOLD else None,
+                started_at=phase.started_at or (now if new_status in {PhaseStatus.IN_PROGRESS, PhaseStatus.COMPLETED} else None),
                 completed_at=now if is_closed else None,
                 updated_at=now,
                 version=phase.version + 1,
             )
             phases.change(tx, changed)
-            name = "reopened" if phase.status is PhaseStatus.COMPLETED else _EVENT_NAMES[wanted]
-            self._journal.record_phase(tx, changed, name, actor=by, at=now, data=data)
+            name = "reopened" if phase.status is PhaseStatus.COMPLETED else _EVENT_NAMES[new_status]
+            self._recorder.record_phase(tx, changed, name, actor=by, at=now, data=data)
             if is_closed:
                 self._complete_plan_if_done(tx, plan, actor=by, now=now)
             return load_phase_view(tx, changed, now, with_tasks=True)
@@ -227,11 +229,11 @@ class Phases:
         self, caller: Caller, plan_ref: str, ref: str, *, note: str, context: JsonObject, expected: ExpectedETags = None
     ) -> Checkpoint:
         """
-        Note something of a phase on the way.
+        Add a checkpoint to a phase.
 
         Raises:
-            NotFound, PlanArchived, PreconditionFailed: As `change`.
-            TooMany: It has as many checkpoints as it may.
+            NotFound, PlanArchived, PreconditionFailed: As for `change`.
+            TooManyItems: The phase has `MAX_CHECKPOINTS_PER_PHASE` checkpoints.
         """
         now = self._clock()
 
@@ -253,18 +255,18 @@ class Phases:
                 created_at=now,
             )
             phases.add_checkpoint(tx, checkpoint)
-            self._journal.record_phase(tx, phase, "checkpoint", actor=EventActor.from_caller(caller), at=now, data={"note": note[:200]})
+            self._recorder.record_phase(tx, phase, "checkpoint", actor=EventActor.from_caller(caller), at=now, data={"note": note[:200]})
             return checkpoint
 
         return await self._db.write(write)
 
     async def remove(self, caller: Caller, plan_ref: str, ref: str, *, force: bool = False, expected: ExpectedETags = None) -> None:
         """
-        Delete a phase with its tasks; those behind it move up, and nothing depends on it any more.
+        Delete a phase with its tasks and all dependencies on them. Later phases move up by one position.
 
         Raises:
-            NotFound, PlanArchived, PreconditionFailed: As `change`.
-            TaskClaimed: Somebody works in it; *force* deletes it all the same.
+            NotFound, PlanArchived, PreconditionFailed: As for `change`.
+            TaskClaimed: A task of the phase is claimed and *force* is not set.
         """
         now = self._clock()
 
@@ -280,49 +282,50 @@ class Phases:
             gone = phases.remove(tx, phase)
             phases.shift(tx, plan.id, phase.position + 1, MAX_PHASES_PER_PLAN + 1, offset=-1)
             data: dict[str, object] = {"name": phase.name, "tasks": gone, "forced": claimed is not None}
-            self._journal.record_phase(tx, phase, "deleted", actor=EventActor.from_caller(caller), at=now, data=data)
+            self._recorder.record_phase(tx, phase, "deleted", actor=EventActor.from_caller(caller), at=now, data=data)
 
         await self._db.write(write)
 
     def _complete_plan_if_done(self, tx: Tx, plan: Plan, *, actor: EventActor, now: datetime) -> None:
-        # Read anew: work that began in this very transaction may have made a draft active.
+        # Read again: a phase that started in this transaction may have activated the draft.
         plan = plans.find_by_ids(tx, [plan.id])[plan.id]
         if plan.status not in {PlanStatus.ACTIVE, PlanStatus.PAUSED}:
             return
         if not any(phase.status in OPEN_PHASE_STATUSES for phase in phases.list_by_plan(tx, plan.id)):
-            complete_plan(tx, plan, self._journal, actor=actor, now=now, data={"with": "the last phase"})
+            complete_plan(tx, plan, self._recorder, actor=actor, now=now, data={"with": "the last phase"})
 
     def _resolve_dependencies(
         self, tx: Tx, plan: Plan, existing_phases: list[Phase], *, phase: Phase, draft: PhaseDraft, new_tasks: list[Task]
     ) -> dict[str, list[str]]:
-        among, here, everywhere = RefIndex(), RefIndex(), RefIndex()
-        for each in existing_phases:
-            among.add(each.id, each.position, [each.name])
-        for of, task in zip(draft.tasks, new_tasks, strict=True):
-            here.add(task.id, task.position, [of.key, of.name])
+        phase_index, task_index, plan_task_index = RefIndex(), RefIndex(), RefIndex()
+        for existing in existing_phases:
+            phase_index.add(existing.id, existing.position, [existing.name])
+        for task_draft, task in zip(draft.tasks, new_tasks, strict=True):
+            task_index.add(task.id, task.position, [task_draft.key, task_draft.name])
         depends = dict[str, list[str]]()
         if draft.depends_on:
-            depends[phase.id] = resolve_refs(draft.depends_on, among, field="depends_on")
-        if any(of.depends_on for of in draft.tasks):
+            depends[phase.id] = resolve_refs(draft.depends_on, phase_index, field="depends_on")
+        if any(task_draft.depends_on for task_draft in draft.tasks):
             known = tasks.list_positions(tx, plan.id)
             for id, _, name, _ in known:
-                everywhere.add(id, -1, [name])
-            for number, (of, task) in enumerate(zip(draft.tasks, new_tasks, strict=True)):
-                if of.depends_on:
-                    depends[task.id] = resolve_refs(of.depends_on, here, everywhere, field=f"tasks.{number}.depends_on")
+                plan_task_index.add(id, -1, [name])
+            for number, (task_draft, task) in enumerate(zip(draft.tasks, new_tasks, strict=True)):
+                if task_draft.depends_on:
+                    field = f"tasks.{number}.depends_on"
+                    depends[task.id] = resolve_refs(task_draft.depends_on, task_index, plan_task_index, field=field)
         if depends:
             require_still_acyclic(tx, plan, depends, phase=phase, new_tasks=new_tasks)
         return depends
 
     def _replace_dependencies(self, tx: Tx, plan: Plan, phase: Phase, refs: tuple[str | int, ...]) -> bool:
-        among = RefIndex()
-        for each in phases.list_by_plan(tx, plan.id):
-            among.add(each.id, each.position, [each.name])
-        wanted = resolve_refs(refs, among, field="depends_on")
-        if set(wanted) == set(dependencies.list_by_items(tx, [phase.id]).get(phase.id, [])):
+        phase_index = RefIndex()
+        for existing in phases.list_by_plan(tx, plan.id):
+            phase_index.add(existing.id, existing.position, [existing.name])
+        depends_on_ids = resolve_refs(refs, phase_index, field="depends_on")
+        if set(depends_on_ids) == set(dependencies.list_by_items(tx, [phase.id]).get(phase.id, [])):
             return False
-        require_still_acyclic(tx, plan, {phase.id: wanted})
-        dependencies.replace(tx, plan.workspace_id, plan.id, phase.id, wanted)
+        require_still_acyclic(tx, plan, {phase.id: depends_on_ids})
+        dependencies.replace(tx, plan.workspace_id, plan.id, phase.id, depends_on_ids)
         return True
 
 
@@ -330,41 +333,48 @@ def require_still_acyclic(
     tx: Tx, plan: Plan, changed: dict[str, list[str]], *, phase: Phase | None = None, new_tasks: list[Task] | None = None
 ) -> None:
     """
-    Do nothing if the plan could still be done in some order, with *changed* instead of what these items depended on.
+    Check that the dependencies of the plan, updated by *changed*, have no cycle.
 
     Args:
-        phase: One that is new, with *new_tasks*, its tasks; or tasks that are new in one that is there.
+        changed: The new dependencies of each changed phase or task.
+        phase: A phase that is not stored yet.
+        new_tasks: Tasks that are not stored yet, of *phase* or of a stored phase.
 
     Raises:
-        ValidationFailed: It could not.
+        ValidationFailed: There is a cycle.
     """
-    shown = {each.id: each.name for each in phases.list_by_plan(tx, plan.id)}
-    of_phase = dict[str, str]()
+    names = {each.id: each.name for each in phases.list_by_plan(tx, plan.id)}
+    phase_ids = dict[str, str]()
     for id, phase_id, name, _ in tasks.list_positions(tx, plan.id):
-        shown[id], of_phase[id] = name, phase_id
+        names[id], phase_ids[id] = name, phase_id
     if phase is not None:
-        shown[phase.id] = phase.name
+        names[phase.id] = phase.name
     for task in new_tasks or ():
-        shown[task.id], of_phase[task.id] = task.name, task.phase_id
-    require_acyclic(shown, of_phase, {**dependencies.list_by_plan(tx, plan.id), **changed}, field="depends_on")
+        names[task.id], phase_ids[task.id] = task.name, task.phase_id
+    require_acyclic(names, phase_ids, {**dependencies.list_by_plan(tx, plan.id), **changed}, field="depends_on")
 
 
 def _require_startable(tx: Tx, phase: Phase, change: PhaseStatusChange) -> dict[str, object]:
-    """Return what is to be recorded of force, if it was needed."""
+    """
+    Check that the phase can start or be completed. Return the event data about the use of force, empty if it was not needed.
+
+    Raises:
+        PhaseBlocked, PhaseHasOpenTasks: The change needs force.
+    """
     depends = dependencies.list_by_items(tx, [phase.id]).get(phase.id, [])
     waiting = sorted(dependencies.filter_unfinished_phases(tx, depends))
     if waiting and not change.force:
         raise PhaseBlocked(phase.name, waiting)
     forced: dict[str, object] = {"forced": True, "blocked_by": waiting} if waiting else {}
     if change.status is PhaseStatus.COMPLETED:
-        still = [task for task in tasks.list_by_phase(tx, phase.id) if task.status in OPEN_TASK_STATUSES]
-        told: list[dict[str, object]] = [
-            {"id": task.id, "name": task.name, "status": task.status.value} for task in still[:_MAX_LISTED_TASKS]
+        open_tasks = [task for task in tasks.list_by_phase(tx, phase.id) if task.status in OPEN_TASK_STATUSES]
+        listed: list[dict[str, object]] = [
+            {"id": task.id, "name": task.name, "status": task.status.value} for task in open_tasks[:_MAX_LISTED_TASKS]
         ]
-        if still and not change.force:
-            raise PhaseHasOpenTasks(phase.name, told, len(still))
-        if still:
-            forced |= {"forced": True, "open_tasks": [each["id"] for each in told]}
+        if open_tasks and not change.force:
+            raise PhaseHasOpenTasks(phase.name, listed, len(open_tasks))
+        if open_tasks:
+            forced |= {"forced": True, "open_tasks": [each["id"] for each in listed]}
     return forced
 
 

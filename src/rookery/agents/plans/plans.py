@@ -1,4 +1,4 @@
-"""Plans: made whole, read, changed, archived and restored (D-60)."""
+"""Plans: create, read, update, archive and restore them (D-60)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from rookery.agents.errors import PlanHasOpenPhases
 from rookery.agents.models.drafts import PlanChange, PlanDraft, PlanFilter
 from rookery.agents.models.plans import OPEN_PHASE_STATUSES, EventActor, Plan, PlanAccessFilter, PlanEvent, PlanStatus
 from rookery.agents.models.views import PlanView
-from rookery.agents.plans.diff import diff_fields
-from rookery.agents.plans.event_log import PlanEventRecorder
+from rookery.agents.plans.event_log import PlanEventRecorder, diff_fields
 from rookery.agents.plans.factory import create_plan, validate_size
 from rookery.agents.plans.locking import activate_plan, get_plan, lock_plan, lock_writable_plan, require_plan_access
 from rookery.agents.plans.transitions import PLAN_TRANSITIONS, require_transition
@@ -23,38 +22,38 @@ from rookery.kernel.ids import IdFactory
 from rookery.kernel.preconditions import ExpectedETags, require_match
 
 _MAX_LISTED_PHASES = 100
-"""So many open phases are named when a plan cannot be completed."""
+"""Open phases listed in the error when a plan cannot be completed."""
 
 
 class Plans:
-    """What may be done with a plan; one that the caller may not see is not there."""
+    """Operations on plans. A plan that the caller has no access to is not found."""
 
     def __init__(self, *, db: Database, recorder: PlanEventRecorder, clock: Clock, ids: IdFactory) -> None:
         self._db = db
-        self._journal = recorder
+        self._recorder = recorder
         self._clock = clock
         self._ids = ids
 
     async def create(self, caller: Caller, draft: PlanDraft) -> PlanView:
         """
-        Store a plan with all that is in it.
+        Store a plan with its phases and tasks.
 
         Raises:
-            ValidationFailed, SlugTaken, PermissionDenied: As `making.create_plan`.
+            ValidationFailed, SlugTaken, PermissionDenied: As for `factory.create_plan` and `factory.validate_size`.
         """
         validate_size(draft)
         return await self._db.write(lambda tx: self.create_in_transaction(tx, caller, draft))
 
     def create_in_transaction(self, tx: Tx, caller: Caller, draft: PlanDraft) -> PlanView:
-        """Do as `create`, as a part of the transaction *tx*; *draft* must fit (`making.validate_size`)."""
-        return create_plan(tx, caller, draft, recorder=self._journal, ids=self._ids, now=self._clock())
+        """Store a plan as `create` does, within the transaction *tx*. *draft* must have passed `factory.validate_size`."""
+        return create_plan(tx, caller, draft, recorder=self._recorder, ids=self._ids, now=self._clock())
 
     async def list_page(self, caller: Caller, filters: PlanFilter, *, limit: int, offset: int) -> tuple[list[PlanView], int]:
         """
-        Return a stretch of the plans, newest first, and how many there are in all.
+        Return a page of the plans, newest first, and the total count.
 
         Raises:
-            NotInList: The filter names an org or a project that the key's lists leave out.
+            NotInAllowList: The filter names an org or project that is not in the allow-lists of the key.
         """
         caller.require_in_allow_lists(org=filters.org, project=filters.project)
 
@@ -66,10 +65,10 @@ class Plans:
 
     async def get(self, caller: Caller, ref: str, *, with_phases: bool = True, with_tasks: bool = True) -> PlanView:
         """
-        Return a plan, an archived one too.
+        Return a plan, including an archived one.
 
         Raises:
-            NotFound: There is none.
+            NotFound: The plan does not exist.
         """
         now = self._clock()
         return await self._db.read(
@@ -80,10 +79,10 @@ class Plans:
 
     async def list_events(self, caller: Caller, ref: str, *, after: int, limit: int, offset: int) -> tuple[list[PlanEvent], int]:
         """
-        Return a stretch of what was done with a plan past the event *after*, oldest first, and how many there are past it.
+        Return a page of the events of a plan with a seq greater than *after*, oldest first, and their total count.
 
         Raises:
-            NotFound: There is no such plan.
+            NotFound: The plan does not exist.
         """
         return await self._db.read(
             lambda tx: plans.list_events(
@@ -93,11 +92,13 @@ class Plans:
 
     async def change(self, caller: Caller, ref: str, change: PlanChange, *, expected: ExpectedETags = None) -> PlanView:
         """
-        Change what *change* gives; what changes nothing writes nothing.
+        Update the fields of a plan that *change* sets. Values that are already stored write nothing.
 
         Raises:
-            NotFound, PlanArchived, PreconditionFailed: It is not there, read-only, or another than the caller knows.
-            PermissionDenied: It would leave the key's orgs and projects.
+            NotFound: The plan does not exist.
+            PlanArchived: The plan is read-only.
+            PreconditionFailed: *expected* does not match the version of the plan.
+            PermissionDenied: The new org or project is not in the allow-lists of the key.
         """
         now = self._clock()
 
@@ -117,7 +118,7 @@ class Plans:
                 require_plan_access(caller, changed)
                 changed = replace(changed, updated_at=now, version=plan.version + 1)
                 plans.change(tx, changed)
-                self._journal.record_plan(tx, changed, "updated", actor=EventActor.from_caller(caller), at=now, data={"changed": fields})
+                self._recorder.record_plan(tx, changed, "updated", actor=EventActor.from_caller(caller), at=now, data={"changed": fields})
             return _build_view(tx, changed, now)
 
         return await self._db.write(write)
@@ -133,15 +134,15 @@ class Plans:
         expected: ExpectedETags = None,
     ) -> PlanView:
         """
-        Bring a plan into the status *status*; if it is there already, nothing happens.
+        Change the status of a plan. A plan that already has the status stays unchanged.
 
         Args:
-            force: Complete it whatever is open in it; recorded.
+            force: Complete the plan although phases are open. The event records it.
 
         Raises:
-            NotFound, PlanArchived, PreconditionFailed: As `change`.
-            WrongTransition: There is no way.
-            PlanHasOpenPhases: It cannot be completed yet.
+            NotFound, PlanArchived, PreconditionFailed: As for `change`.
+            WrongTransition: The current status does not allow the new one.
+            PlanHasOpenPhases: The plan has open phases and *force* is not set.
         """
         if status is PlanStatus.ARCHIVED:
             return await self.archive(caller, ref, reason=reason, expected=expected)
@@ -154,33 +155,33 @@ class Plans:
                 return _build_view(tx, plan, now)
             require_transition("plan", plan.slug, plan.status, status, PLAN_TRANSITIONS[plan.status])
             if status is PlanStatus.ACTIVE:
-                return _build_view(tx, activate_plan(tx, plan, self._journal, actor=by, now=now), now)
+                return _build_view(tx, activate_plan(tx, plan, self._recorder, actor=by, now=now), now)
             data: dict[str, object] = {} if reason is None else {"reason": reason}
             if status is PlanStatus.COMPLETED:
                 open_phases = [phase for phase in phases.list_by_plan(tx, plan.id) if phase.status in OPEN_PHASE_STATUSES]
-                told: list[dict[str, object]] = [
+                listed: list[dict[str, object]] = [
                     {"id": phase.id, "position": phase.position, "name": phase.name, "status": phase.status.value}
                     for phase in open_phases[:_MAX_LISTED_PHASES]
                 ]
                 if open_phases and not force:
-                    raise PlanHasOpenPhases(plan.slug, told)
+                    raise PlanHasOpenPhases(plan.slug, listed)
                 if open_phases:
-                    data |= {"forced": True, "open_phases": [each["id"] for each in told]}
-                changed = complete_plan(tx, plan, self._journal, actor=by, now=now, data=data)
+                    data |= {"forced": True, "open_phases": [each["id"] for each in listed]}
+                changed = complete_plan(tx, plan, self._recorder, actor=by, now=now, data=data)
             else:
                 changed = replace(plan, status=status, updated_at=now, version=plan.version + 1)
                 plans.change(tx, changed)
-                self._journal.record_plan(tx, changed, "paused", actor=by, at=now, data=data)
+                self._recorder.record_plan(tx, changed, "paused", actor=by, at=now, data=data)
             return _build_view(tx, changed, now)
 
         return await self._db.write(write)
 
     async def archive(self, caller: Caller, ref: str, *, reason: str | None = None, expected: ExpectedETags = None) -> PlanView:
         """
-        Archive a plan, which makes it read-only; an archived one only gets the reason, if it is another one.
+        Archive a plan, which makes it read-only. If it is already archived, only a new reason is stored.
 
         Raises:
-            NotFound, PreconditionFailed: As `change`.
+            NotFound, PreconditionFailed: As for `change`.
         """
         now = self._clock()
 
@@ -198,24 +199,24 @@ class Plans:
                     version=plan.version + 1,
                 )
                 plans.change(tx, plan)
-                self._journal.record_plan(
+                self._recorder.record_plan(
                     tx, plan, "archived", actor=EventActor.from_caller(caller), at=now, data={} if reason is None else {"reason": reason}
                 )
             elif reason not in {None, plan.archive_reason}:
                 changes = diff_fields(plan, replace(plan, archive_reason=reason), "archive_reason")
                 plan = replace(plan, archive_reason=reason, updated_at=now, version=plan.version + 1)
                 plans.change(tx, plan)
-                self._journal.record_plan(tx, plan, "updated", actor=EventActor.from_caller(caller), at=now, data={"changed": changes})
+                self._recorder.record_plan(tx, plan, "updated", actor=EventActor.from_caller(caller), at=now, data={"changed": changes})
             return _build_view(tx, plan, now)
 
         return await self._db.write(write)
 
     async def restore(self, caller: Caller, ref: str, *, expected: ExpectedETags = None) -> PlanView:
         """
-        Bring an archived plan back to the status that it had; one that is not archived stays as it is.
+        Restore an archived plan to its previous status. A plan that is not archived stays unchanged.
 
         Raises:
-            NotFound, PreconditionFailed: As `change`.
+            NotFound, PreconditionFailed: As for `change`.
         """
         now = self._clock()
 
@@ -233,7 +234,7 @@ class Plans:
                     version=plan.version + 1,
                 )
                 plans.change(tx, plan)
-                self._journal.record_plan(
+                self._recorder.record_plan(
                     tx, plan, "restored", actor=EventActor.from_caller(caller), at=now, data={"status": plan.status.value}
                 )
             return _build_view(tx, plan, now)
@@ -242,7 +243,7 @@ class Plans:
 
 
 def complete_plan(tx: Tx, plan: Plan, recorder: PlanEventRecorder, *, actor: EventActor, now: datetime, data: dict[str, object]) -> Plan:
-    """Make *record_plan*, which is held, completed."""
+    """Set *plan*, which must be locked, to completed and return it."""
     completed = replace(plan, status=PlanStatus.COMPLETED, completed_at=now, updated_at=now, version=plan.version + 1)
     plans.change(tx, completed)
     recorder.record_plan(tx, completed, "completed", actor=actor, at=now, data=data)

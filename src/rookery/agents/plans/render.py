@@ -1,4 +1,4 @@
-"""A plan as text: Markdown to read, Mermaid to draw (D-65). Pure."""
+"""Rendering of a plan as Markdown and as a Mermaid flowchart (D-65). Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CHECKBOX_MARKS = {
 
 
 def render_markdown(view: PlanView) -> str:
-    """Return the plan as a page; names and texts of its authors are no markup in titles, and stay what they are below them."""
+    """Return the plan as a Markdown page. Names and one-line texts are escaped; descriptions keep their own Markdown."""
     plan, progress = view.plan, view.progress
     lines = [f"# {_escape_inline(plan.title)}", ""]
     facts = [f"`{plan.slug}`", plan.status.value, f"{progress.completed} of {progress.total} done ({progress.percentage} %)"]
@@ -37,7 +37,7 @@ def render_markdown(view: PlanView) -> str:
 
 
 def render_mermaid(view: PlanView) -> str:
-    """Return the plan as a flowchart: a box around the tasks of each phase, an arrow from what must be done first."""
+    """Return the plan as a flowchart, with a box around the tasks of each phase and an arrow from each dependency."""
     ids = dict[str, str]()
     lines, arrows = ["flowchart LR"], list[str]()
     for number, phase in enumerate(view.phases or (), 1):
@@ -59,27 +59,27 @@ def render_mermaid(view: PlanView) -> str:
 
 
 def _render_phase(phase: PhaseView, view: PlanView) -> Iterator[str]:
-    of, progress = phase.phase, phase.progress
-    yield f"## {of.position}. {_escape_inline(of.name)}"
+    item, progress = phase.phase, phase.progress
+    yield f"## {item.position}. {_escape_inline(item.name)}"
     yield ""
-    facts = [of.status.value, f"{progress.completed} of {progress.total} done"]
-    if of.hold_reason:
-        facts.append(_escape_inline(of.hold_reason))
+    facts = [item.status.value, f"{progress.completed} of {progress.total} done"]
+    if item.hold_reason:
+        facts.append(_escape_inline(item.hold_reason))
     if phase.blocked_by:
         facts.append("waits for " + ", ".join(_list_phase_labels(phase.blocked_by, view)))
     yield " · ".join(facts)
     yield ""
-    if of.description:
-        yield of.description.strip()
+    if item.description:
+        yield item.description.strip()
         yield ""
     for each in phase.tasks or ():
         yield from _render_task(each)
     if phase.tasks:
         yield ""
-    if of.acceptance_criteria:
+    if item.acceptance_criteria:
         yield "Accepted when:"
         yield ""
-        yield from _render_criteria(of.acceptance_criteria, "")
+        yield from _render_criteria(item.acceptance_criteria, "")
         yield ""
     for checkpoint in phase.checkpoints:
         yield f"> {format_iso(checkpoint.created_at)} {_escape_inline(checkpoint.note)}"
@@ -113,6 +113,6 @@ def _escape_inline(text: str) -> str:
 
 
 def _escape_label(text: str) -> str:
-    """Return *text* for a label in quotes, in which Mermaid knows entities, and nothing else that is special."""
+    """Return *text* for a quoted label, cut to 80 characters, with special characters as entities. Labels have no other escapes."""
     flat = _LINE_BREAKS.sub(" ", text.strip())[:80]
     return "".join(f"#{ord(char)};" if char in _MERMAID_SPECIAL else char for char in flat)

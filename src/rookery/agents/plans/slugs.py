@@ -1,4 +1,4 @@
-"""What authors write where something is named: slugs out of titles, and dependencies by whatever name is at hand. Pure."""
+"""Slugs made from titles, and resolution of references by id, key, name or position. Pure."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from rookery.kernel.ids import is_uuid
 MAX_SLUG_LENGTH = 80
 
 ANY_PLAN = "any"
-"""What stands for any active plan where a plan may be named; no slug that is made of a title is this word."""
+"""The value that stands for any active plan in a request. A slug made from a title is never this word."""
 
 _SEPARATORS = re.compile(r"[^a-z0-9]+")
 
 
 def slugify(title: str, *, fallback: str = "plan") -> str:
-    """Return a slug for *title*: its letters and digits without accents, other scripts left out."""
+    """Return a slug for *title*: ASCII letters and digits without accents, at most 80 characters. Other scripts are dropped."""
     folded = unicodedata.normalize("NFKD", title.casefold()).encode("ascii", "ignore").decode()
     slug = _SEPARATORS.sub("-", folded).strip("-")[:MAX_SLUG_LENGTH].rstrip("-")
-    # An address takes both a slug and an id, so that no slug may look like an id.
+    # A URL takes a slug or an id, so a slug must not look like an id.
     return fallback if not slug else f"{fallback}-{slug}" if is_uuid(slug) else slug
 
 
 def make_unique_slug(slug: str, taken_slugs: Collection[str]) -> str:
-    """Return *slug*, or it with the first number from 2 that makes it free."""
+    """Return *slug* if it is free, else the slug with the lowest free suffix from -2 on."""
     number, found = 1, slug
     while found in taken_slugs:
         number += 1
@@ -35,7 +35,7 @@ def make_unique_slug(slug: str, taken_slugs: Collection[str]) -> str:
 
 
 class RefIndex:
-    """Things that may be named: each by its id, its position, its name or its key."""
+    """An index that resolves a reference by id, position, name or key."""
 
     def __init__(self) -> None:
         self._ids: set[str] = set()
@@ -43,14 +43,14 @@ class RefIndex:
         self._ids_by_name: dict[str, list[str]] = defaultdict(list)
 
     def add(self, id: str, position: int, names: Sequence[str | None]) -> None:
-        """Let *id* be found; a name that several have finds none of them."""
+        """Add an item. A name shared by several items is ambiguous and finds none of them."""
         self._ids.add(id)
         self._ids_by_position[position] = id
         for name in {each for each in names if each}:
             self._ids_by_name[name].append(id)
 
     def find(self, ref: str | int) -> str | None:
-        """Return the id of what *ref* names; None: nothing does, or more than one thing."""
+        """Return the id of the item that *ref* names, or None if it is unknown or ambiguous."""
         if isinstance(ref, int):
             return self._ids_by_position.get(ref)
         if ref in self._ids:

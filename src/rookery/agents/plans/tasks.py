@@ -1,4 +1,4 @@
-"""Tasks of a plan: added, listed, changed, moved, deleted (D-60, D-65). Who works on them is `claims`' business."""
+"""Tasks of a plan: create, read, update, move and delete them (D-60, D-65). The module `claims` handles leases."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from rookery.agents.errors import PhaseClosed, TaskClaimed, TooManyItems
 from rookery.agents.models.drafts import TaskChange, TaskDraft, TaskFilter
 from rookery.agents.models.plans import MAX_TASKS_PER_PLAN, EventActor, PhaseStatus, Plan, PlanAccessFilter, Task, TaskStatus
 from rookery.agents.models.views import TaskView
-from rookery.agents.plans.diff import diff_fields
-from rookery.agents.plans.event_log import PlanEventRecorder
+from rookery.agents.plans.event_log import PlanEventRecorder, diff_fields
 from rookery.agents.plans.factory import build_task, resolve_refs
 from rookery.agents.plans.locking import (
     get_phase,
@@ -47,20 +46,20 @@ _DIFF_FIELDS = ("name", "description", "notes", "priority", "position", "accepta
 
 
 class Tasks:
-    """What may be done with a task by who plans."""
+    """Operations of a planner on tasks."""
 
     def __init__(self, *, db: Database, recorder: PlanEventRecorder, clock: Clock, ids: IdFactory) -> None:
         self._db = db
-        self._journal = recorder
+        self._recorder = recorder
         self._clock = clock
         self._ids = ids
 
     async def list_page(self, caller: Caller, query: TaskFilter, *, limit: int, offset: int) -> tuple[list[TaskView], int]:
         """
-        Return a stretch of the tasks asked for, and how many there are in all.
+        Return a page of the tasks that match *query*, and the total count.
 
         Raises:
-            NotFound: There is no such plan, or no such phase in it.
+            NotFound: The plan or the phase does not exist.
         """
         now, within = self._clock(), PlanAccessFilter.from_caller(caller)
 
@@ -87,21 +86,21 @@ class Tasks:
         Return a task.
 
         Raises:
-            NotFound: There is none.
+            NotFound: The task does not exist.
         """
         now = self._clock()
         return await self._db.read(lambda tx: load_task_view(tx, get_task(tx, PlanAccessFilter.from_caller(caller), task_id)[1], now))
 
     async def add(self, caller: Caller, plan_ref: str, phase_ref: str, draft: TaskDraft, *, expected: ExpectedETags = None) -> TaskView:
         """
-        Add a task to a phase: at its position, else at the end.
+        Add a task to a phase, at its position or at the end.
 
         Raises:
-            NotFound, PlanArchived, PlanNotActive: There is no such plan or phase, or the plan is archived or completed.
+            NotFound, PlanArchived, PlanNotActive: The plan or phase does not exist, or the plan is archived or completed.
             PhaseClosed: The phase is completed or skipped.
-            PreconditionFailed: *expected* names another version of the phase.
-            TooMany: The plan has as many tasks as it may.
-            ValidationFailed: A dependency names nothing, or would wait for itself; or there is no such position.
+            PreconditionFailed: *expected* does not match the version of the phase.
+            TooManyItems: The plan has `MAX_TASKS_PER_PLAN` tasks.
+            ValidationFailed: A dependency is unknown, ambiguous or part of a cycle, or the position is too high.
         """
         now = self._clock()
 
@@ -125,25 +124,29 @@ class Tasks:
             tasks.add(tx, [task])
             dependencies.add(tx, plan.workspace_id, plan.id, [(task.id, other) for other in depends])
             data: dict[str, object] = {"name": task.name, "position": position}
-            self._journal.record_task(tx, task, "created", actor=EventActor.from_caller(caller), at=now, data=data)
+            self._recorder.record_task(tx, task, "created", actor=EventActor.from_caller(caller), at=now, data=data)
             return load_task_view(tx, task, now)
 
         return await self._db.write(write)
 
     async def change(self, caller: Caller, task_id: str, change: TaskChange, *, expected: ExpectedETags = None) -> TaskView:
         """
-        Change what *change* gives; what changes nothing writes nothing. A status that is set here arms no lease (D-61).
+        Update the fields of a task that *change* sets. Values that are already stored write nothing.
+
+        A task set to in_progress here gets no lease (D-61).
 
         Raises:
-            NotFound, PlanArchived, PreconditionFailed: It is not there, read-only, or another than the caller knows.
-            ValidationFailed: As `add`.
-            WrongTransition, PlanNotActive, PhaseClosed, TaskBlocked: The status cannot be that one now.
-            TaskClaimed: Its status is the holder's of its lease to change.
+            NotFound: The task does not exist.
+            PlanArchived: The plan is read-only.
+            PreconditionFailed: *expected* does not match the version of the task.
+            ValidationFailed: As for `add`.
+            WrongTransition, PlanNotActive, PhaseClosed, TaskBlocked: The task cannot get the status now.
+            TaskClaimed: The status of a claimed task can only be changed with its token or by force.
         """
         now, by = self._clock(), EventActor.from_caller(caller)
 
         def write(tx: Tx) -> TaskView:
-            plan, task = lock_writable_task(tx, PlanAccessFilter.from_caller(caller), task_id, self._journal, now)
+            plan, task = lock_writable_task(tx, PlanAccessFilter.from_caller(caller), task_id, self._recorder, now)
             require_match("task", task.version, expected)
             changed = _apply_reason(_apply_change(task, change), change)
             if "position" in change.fields_set:
@@ -157,27 +160,27 @@ class Tasks:
                 tasks.change(tx, changed)
                 data = {**forced, **({"reason": change.reason} if change.reason else {}), **({"changed": fields} if fields else {})}
                 name = "reopened" if task.status is TaskStatus.COMPLETED else _EVENT_NAMES[change.status]
-                self._journal.record_task(tx, changed, name, actor=by, at=now, data=data)
+                self._recorder.record_task(tx, changed, name, actor=by, at=now, data=data)
             elif fields:
                 changed = replace(changed, version=task.version + 1, updated_at=now)
                 tasks.change(tx, changed)
-                self._journal.record_task(tx, changed, "updated", actor=by, at=now, data={"changed": fields})
+                self._recorder.record_task(tx, changed, "updated", actor=by, at=now, data={"changed": fields})
             return load_task_view(tx, changed, now)
 
         return await self._db.write(write)
 
     async def remove(self, caller: Caller, task_id: str, *, force: bool = False, expected: ExpectedETags = None) -> None:
         """
-        Delete a task; those behind it move up, and nothing depends on it any more.
+        Delete a task and all dependencies on it. Later tasks of the phase move up by one position.
 
         Raises:
-            NotFound, PlanArchived, PreconditionFailed: As `change`.
-            TaskClaimed: Somebody works on it; *force* deletes it all the same.
+            NotFound, PlanArchived, PreconditionFailed: As for `change`.
+            TaskClaimed: The task is claimed and *force* is not set.
         """
         now = self._clock()
 
         def write(tx: Tx) -> None:
-            _, task = lock_writable_task(tx, PlanAccessFilter.from_caller(caller), task_id, self._journal, now)
+            _, task = lock_writable_task(tx, PlanAccessFilter.from_caller(caller), task_id, self._recorder, now)
             require_match("task", task.version, expected)
             if task.claim is not None and not force:
                 raise TaskClaimed(task.name, task.claim.holder(), task.claim.expires_at)
@@ -185,47 +188,47 @@ class Tasks:
             tasks.remove(tx, task)
             tasks.shift(tx, task.phase_id, task.position + 1, MAX_TASKS_PER_PLAN + 1, offset=-1)
             data: dict[str, object] = {"name": task.name, "forced": task.claim is not None}
-            self._journal.record_task(tx, task, "deleted", actor=EventActor.from_caller(caller), at=now, data=data)
+            self._recorder.record_task(tx, task, "deleted", actor=EventActor.from_caller(caller), at=now, data=data)
 
         await self._db.write(write)
 
     def _change_status(
         self, tx: Tx, plan: Plan, task: Task, change: TaskChange, *, actor: EventActor, now: datetime
     ) -> tuple[Task, Mapping[str, object]]:
-        """Return *record_task* in the status asked for, and what is to be recorded of force."""
-        wanted, forced = change.status, dict[str, object]()
-        require_transition("task", task.name, task.status, wanted, TASK_TRANSITIONS[task.status])
+        """Return *task* with the new status, and the event data about the use of force."""
+        new_status, forced = change.status, dict[str, object]()
+        require_transition("task", task.name, task.status, new_status, TASK_TRANSITIONS[task.status])
         if task.claim is not None and change.claim_token != task.claim.token:
             if not change.force:
                 raise TaskClaimed(task.name, task.claim.holder(), task.claim.expires_at)
             forced = {"forced": True, "holder": task.claim.holder()}
-        if task.status is TaskStatus.PENDING and wanted in {TaskStatus.IN_PROGRESS, TaskStatus.COMPLETED}:
+        if task.status is TaskStatus.PENDING and new_status in {TaskStatus.IN_PROGRESS, TaskStatus.COMPLETED}:
             if change.force:
                 forced["forced"] = True
             else:
                 require_unblocked(tx, task)
             phase = phases.find(tx, plan.id, task.phase_id)
             if phase is not None:
-                start_phase(tx, plan, phase, self._journal, actor=actor, now=now)
-        is_closed = wanted in {TaskStatus.COMPLETED, TaskStatus.SKIPPED, TaskStatus.FAILED}
-        turned = replace(
+                start_phase(tx, plan, phase, self._recorder, actor=actor, now=now)
+        is_closed = new_status in {TaskStatus.COMPLETED, TaskStatus.SKIPPED, TaskStatus.FAILED}
+        changed = replace(
             task,
-            status=wanted,
+            status=new_status,
             claim=None,
-            hold_reason=change.reason if wanted is TaskStatus.ON_HOLD else None,
-            error=change.reason if wanted is TaskStatus.FAILED else None,
-            attempts=task.attempts + 1 if wanted is TaskStatus.FAILED else task.attempts,
-            started_at=task.started_at or (now if wanted is TaskStatus.IN_PROGRESS else None),
+            hold_reason=change.reason if new_status is TaskStatus.ON_HOLD else None,
+            error=change.reason if new_status is TaskStatus.FAILED else None,
+            attempts=task.attempts + 1 if new_status is TaskStatus.FAILED else task.attempts,
+            started_at=task.started_at or (now if new_status is TaskStatus.IN_PROGRESS else None),
             completed_at=now if is_closed else None,
         )
-        return turned, forced
+        return changed, forced
 
     def _replace_dependencies(self, tx: Tx, plan: Plan, task: Task, refs: tuple[str | int, ...]) -> bool:
-        wanted = resolve_refs(refs, *_build_ref_indexes(tx, plan, task.phase_id), field="depends_on")
-        if set(wanted) == set(dependencies.list_by_items(tx, [task.id]).get(task.id, [])):
+        depends_on_ids = resolve_refs(refs, *_build_ref_indexes(tx, plan, task.phase_id), field="depends_on")
+        if set(depends_on_ids) == set(dependencies.list_by_items(tx, [task.id]).get(task.id, [])):
             return False
-        require_still_acyclic(tx, plan, {task.id: wanted})
-        dependencies.replace(tx, plan.workspace_id, plan.id, task.id, wanted)
+        require_still_acyclic(tx, plan, {task.id: depends_on_ids})
+        dependencies.replace(tx, plan.workspace_id, plan.id, task.id, depends_on_ids)
         return True
 
 
@@ -244,7 +247,7 @@ def _apply_change(task: Task, change: TaskChange) -> Task:
 
 
 def _apply_reason(task: Task, change: TaskChange) -> Task:
-    """Return *record_task* with the reason of *change*, if it is in the status already that the reason is of."""
+    """Return *task* with the reason of *change*, if the task already has the status on_hold or failed that the reason explains."""
     if change.reason is None or ("status" in change.fields_set and change.status is not task.status):
         return task
     match task.status:
@@ -257,13 +260,13 @@ def _apply_reason(task: Task, change: TaskChange) -> Task:
 
 
 def _build_ref_indexes(tx: Tx, plan: Plan, phase_id: str) -> Sequence[RefIndex]:
-    """Return where the dependencies of a task of the phase are looked for: in its phase, then in the whole plan."""
-    here, everywhere = RefIndex(), RefIndex()
-    for id, of, name, position in tasks.list_positions(tx, plan.id):
-        if of == phase_id:
-            here.add(id, position, [name])
-        everywhere.add(id, -1, [name])
-    return here, everywhere
+    """Return the indexes that resolve the dependencies of a task: first the tasks of its phase, then those of the whole plan."""
+    phase_index, plan_index = RefIndex(), RefIndex()
+    for id, task_phase_id, name, position in tasks.list_positions(tx, plan.id):
+        if task_phase_id == phase_id:
+            phase_index.add(id, position, [name])
+        plan_index.add(id, -1, [name])
+    return phase_index, plan_index
 
 
 def _move(tx: Tx, task: Task, new_position: int) -> Task:

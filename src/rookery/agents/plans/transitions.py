@@ -1,8 +1,8 @@
 """
-Which status may follow which: three tables, and nothing else decides it (D-60). Pure.
+The allowed status transitions of plans, phases and tasks (D-60). Pure.
 
-A status that is asked for and is there already is no transition: nothing happens. An archived plan has no way out but
-being restored, which brings back the status that it had.
+Setting the current status again is not a transition and changes nothing. The only way out of an archived plan is to restore it,
+which brings its previous status back.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PLAN_TRANSITIONS: Mapping[PlanStatus, frozenset[PlanStatus]] = MappingProxyType(
         PlanStatus.ARCHIVED: frozenset(),
     }
 )
-"""By the verb of change; restoring an archived plan is a verb of its own."""
+"""Transitions by a change of the status. Restoring an archived plan is a separate operation."""
 
 PHASE_TRANSITIONS: Mapping[PhaseStatus, frozenset[PhaseStatus]] = MappingProxyType(
     {
@@ -52,7 +52,7 @@ TASK_TRANSITIONS: Mapping[TaskStatus, frozenset[TaskStatus]] = MappingProxyType(
 
 
 class LeaseAction(StrEnum):
-    """What is done to a task by who works on it (D-61)."""
+    """An operation on the lease of a task (D-61)."""
 
     CLAIM = "claim"
     HEARTBEAT = "heartbeat"
@@ -70,7 +70,7 @@ LEASE_TRANSITIONS: Mapping[LeaseAction, Mapping[TaskStatus, TaskStatus]] = Mappi
         LeaseAction.FAIL: {TaskStatus.IN_PROGRESS: TaskStatus.FAILED},
     }
 )
-"""Which status each verb takes to which; any other refuses it."""
+"""The old and the new status for each operation. Any other status rejects the operation."""
 
 FORCED_LEASE_TRANSITIONS: Mapping[LeaseAction, Mapping[TaskStatus, TaskStatus]] = MappingProxyType(
     {
@@ -79,12 +79,12 @@ FORCED_LEASE_TRANSITIONS: Mapping[LeaseAction, Mapping[TaskStatus, TaskStatus]] 
         LeaseAction.FAIL: {TaskStatus.PENDING: TaskStatus.FAILED, TaskStatus.IN_PROGRESS: TaskStatus.FAILED},
     }
 )
-"""The same by force, which needs no lease: so also of a task that nobody claimed."""
+"""The same for operations by force, which need no lease and so also apply to tasks without a claim."""
 
 
 def require_transition(kind: str, name: str, current: StrEnum, target: StrEnum, allowed: frozenset[StrEnum]) -> None:
     """
-    Do nothing if *target* is among what may follow.
+    Check that *target* is one of *allowed*.
 
     Raises:
         WrongTransition: It is not.

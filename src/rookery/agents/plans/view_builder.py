@@ -1,4 +1,4 @@
-"""From rows to what is shown: what is derived of a plan, a phase or a task is derived here, in one place (D-60)."""
+"""Views of plans, phases and tasks: the stored rows with all derived fields, such as progress and blocked_by (D-60)."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from rookery.agents.store import dependencies, phases, tasks
 from rookery.kernel.db import Tx
 
 StatusCounts = Mapping[str, int]
-"""How many tasks there are in each status."""
+"""The number of tasks in each status."""
 
 _WORKABLE_STATUSES = frozenset({PhaseStatus.PENDING, PhaseStatus.IN_PROGRESS})
 _NO_COUNTS: StatusCounts = {}
 
 
 def load_plan_view(tx: Tx, plan: Plan, now: datetime, *, with_phases: bool, with_tasks: bool) -> PlanView:
-    """Return *plan* as it is shown."""
-    listed = phases.list_by_plan(tx, plan.id)
+    """Return the view of *plan*."""
+    plan_phases = phases.list_by_plan(tx, plan.id)
     counts = dependencies.count_tasks_by_status(tx, [plan.id]).get(plan.id, {})
     if not with_phases:
-        return _build_plan_view(plan, listed, counts, None)
-    inside = tasks.list_by_plan(tx, plan.id) if with_tasks else None
+        return _build_plan_view(plan, plan_phases, counts, None)
+    plan_tasks = tasks.list_by_plan(tx, plan.id) if with_tasks else None
     return build_plan_view(
         plan,
-        listed,
+        plan_phases,
         counts,
         now,
         depends_on=dependencies.list_by_plan(tx, plan.id),
-        tasks_by_phase=inside,
+        tasks_by_phase=plan_tasks,
         checkpoints=phases.list_checkpoints(tx, plan.id),
     )
 
@@ -56,87 +56,90 @@ def build_plan_view(
     checkpoints: Mapping[str, tuple[Checkpoint, ...]],
 ) -> PlanView:
     """
-    Return *plan* as it is shown, out of all that is in it.
+    Return the view of *plan* from data that is already loaded.
 
     Args:
-        counts: Of each phase that has tasks, how many in each status; *tasks_by_phase*: the tasks themselves, if they are to be shown.
-        depends_on: Of tasks and phases.
+        counts: The number of tasks in each status, for each phase id. Phases without tasks may be missing.
+        depends_on: The dependencies of tasks and phases.
+        tasks_by_phase: The tasks of each phase id. None leaves them out of the view.
     """
-    undone = {phase.id for phase in plan_phases if not is_finished(phase, counts.get(phase.id, _NO_COUNTS))}
-    going = {phase.id for phase in plan_phases if phase.status in OPEN_PHASE_STATUSES}
-    open_tasks = {task.id for phase_id in going for task in (tasks_by_phase or {}).get(phase_id, ()) if task.status in OPEN_TASK_STATUSES}
-    shown = list[PhaseView]()
+    unfinished = {phase.id for phase in plan_phases if not is_finished(phase, counts.get(phase.id, _NO_COUNTS))}
+    open_phases = {phase.id for phase in plan_phases if phase.status in OPEN_PHASE_STATUSES}
+    open_tasks = {
+        task.id for phase_id in open_phases for task in (tasks_by_phase or {}).get(phase_id, ()) if task.status in OPEN_TASK_STATUSES
+    }
+    phase_views = list[PhaseView]()
     for phase in plan_phases:
-        blocked_by = _filter_ids(depends_on.get(phase.id, ()), undone)
-        within = None
+        blocked_by = _filter_ids(depends_on.get(phase.id, ()), unfinished)
+        task_views = None
         if tasks_by_phase is not None:
-            within = tuple(
+            task_views = tuple(
                 _build_task_view(task.as_of(now), phase, depends_on.get(task.id, ()), open_tasks, blocked_by)
                 for task in tasks_by_phase.get(phase.id, ())
             )
-        shown.append(
+        phase_views.append(
             _build_phase_view(
                 phase,
                 depends_on.get(phase.id, ()),
                 blocked_by,
                 counts.get(phase.id, _NO_COUNTS),
                 checkpoints=checkpoints.get(phase.id, ()),
-                tasks=within,
+                tasks=task_views,
             )
         )
-    return _build_plan_view(plan, plan_phases, counts, tuple(shown))
+    return _build_plan_view(plan, plan_phases, counts, tuple(phase_views))
 
 
 def load_plan_views(tx: Tx, plans: Sequence[Plan]) -> list[PlanView]:
-    """Return *plans* as a list shows them: without their phases."""
+    """Return the views of *plans* without their phases."""
     ids = [plan.id for plan in plans]
     listed, counts = phases.list_by_plans(tx, ids), dependencies.count_tasks_by_status(tx, ids)
     return [_build_plan_view(plan, listed[plan.id], counts.get(plan.id, {}), None) for plan in plans]
 
 
 def load_phase_view(tx: Tx, phase: Phase, now: datetime, *, with_tasks: bool) -> PhaseView:
-    """Return *phase* as it is shown by itself."""
+    """Return the view of one phase."""
     depends = dependencies.list_by_items(tx, [phase.id]).get(phase.id, [])
     blocked_by = _filter_ids(depends, dependencies.filter_unfinished_phases(tx, depends))
-    within = tuple(load_task_views(tx, tasks.list_by_phase(tx, phase.id), now)) if with_tasks else None
+    task_views = tuple(load_task_views(tx, tasks.list_by_phase(tx, phase.id), now)) if with_tasks else None
     checkpoints = phases.list_checkpoints(tx, phase.plan_id).get(phase.id, ())
     return _build_phase_view(
-        phase, depends, blocked_by, dependencies.count_phase_tasks_by_status(tx, phase.id), checkpoints=checkpoints, tasks=within
+        phase, depends, blocked_by, dependencies.count_phase_tasks_by_status(tx, phase.id), checkpoints=checkpoints, tasks=task_views
     )
 
 
 def load_task_view(tx: Tx, task: Task, now: datetime) -> TaskView:
-    """Return *task* as it is shown by itself."""
+    """Return the view of one task."""
     return load_task_views(tx, [task], now)[0]
 
 
 def load_task_views(tx: Tx, plan_tasks: Sequence[Task], now: datetime) -> list[TaskView]:
-    """Return *plan_tasks*, of whatever plans, as they are shown."""
-    theirs = phases.find_by_ids(tx, sorted({task.phase_id for task in plan_tasks}))
+    """Return the views of *plan_tasks*, which may belong to several plans."""
+    task_phases = phases.find_by_ids(tx, sorted({task.phase_id for task in plan_tasks}))
     depends = dependencies.list_by_items(tx, [*(task.id for task in plan_tasks), *sorted({task.phase_id for task in plan_tasks})])
-    ahead = {other for task in plan_tasks for other in depends.get(task.id, ())}
-    open_tasks = dependencies.filter_open_tasks(tx, sorted(ahead))
-    before = {other for task in plan_tasks for other in depends.get(task.phase_id, ())}
-    undone = dependencies.filter_unfinished_phases(tx, sorted(before))
+    required_tasks = {other for task in plan_tasks for other in depends.get(task.id, ())}
+    open_tasks = dependencies.filter_open_tasks(tx, sorted(required_tasks))
+    required_phases = {other for task in plan_tasks for other in depends.get(task.phase_id, ())}
+    unfinished = dependencies.filter_unfinished_phases(tx, sorted(required_phases))
     return [
         _build_task_view(
             task.as_of(now),
-            theirs[task.phase_id],
+            task_phases[task.phase_id],
             depends.get(task.id, ()),
             open_tasks,
-            _filter_ids(depends.get(task.phase_id, ()), undone),
+            _filter_ids(depends.get(task.phase_id, ()), unfinished),
         )
         for task in plan_tasks
     ]
 
 
 def is_finished(phase: Phase, counts: StatusCounts) -> bool:
-    """Tell whether those that depend on *phase* may go on: it is closed, or has tasks and all of them are (`needs.is_undone` in SQL)."""
+    """Return True if *phase* no longer blocks others: it is closed, or has tasks and all are closed (`is_unfinished` in SQL)."""
     return phase.status not in OPEN_PHASE_STATUSES or (bool(counts) and not _count_open(counts))
 
 
 def is_completable(phase: Phase, counts: StatusCounts) -> bool:
-    """Tell whether *phase* is open, and nothing in it is; one without tasks is only done when somebody says so."""
+    """Return True if *phase* is open and has tasks, all of them closed. A phase without tasks must be completed by its status."""
     return phase.status in OPEN_PHASE_STATUSES and bool(counts) and not _count_open(counts)
 
 
@@ -148,7 +151,7 @@ def _build_plan_view(
     plan: Plan, plan_phases: Sequence[Phase], counts: Mapping[str, StatusCounts], phase_views: tuple[PhaseView, ...] | None
 ) -> PlanView:
     parts = [_compute_progress(phase, counts.get(phase.id, _NO_COUNTS)) for phase in plan_phases]
-    total, completed = sum(each.total for each in parts), sum(each.completed for each in parts)
+    total, completed = sum(part.total for part in parts), sum(part.completed for part in parts)
     return PlanView(
         plan=plan,
         progress=Progress(total=total, completed=completed),
@@ -159,13 +162,13 @@ def _build_plan_view(
 
 
 def _find_current_phase(plan_phases: Sequence[Phase], counts: Mapping[str, StatusCounts]) -> Phase | None:
-    """Return the phase that work is in: the first that has begun and is not done, else the first that is not done."""
-    undone = [phase for phase in plan_phases if not is_finished(phase, counts.get(phase.id, _NO_COUNTS))]
-    return next((phase for phase in undone if phase.status is PhaseStatus.IN_PROGRESS), undone[0] if undone else None)
+    """Return the current phase: the first unfinished one in progress, else the first unfinished one."""
+    unfinished = [phase for phase in plan_phases if not is_finished(phase, counts.get(phase.id, _NO_COUNTS))]
+    return next((phase for phase in unfinished if phase.status is PhaseStatus.IN_PROGRESS), unfinished[0] if unfinished else None)
 
 
 def _compute_progress(phase: Phase, counts: StatusCounts) -> Progress:
-    """Return the progress of *phase*: of its tasks, without those that are skipped; without tasks it counts as one itself."""
+    """Return the progress of *phase*. Skipped tasks do not count; a phase without tasks counts as one item."""
     if phase.status is PhaseStatus.SKIPPED:
         return Progress()
     if not counts:
@@ -209,4 +212,4 @@ def _build_task_view(
 
 
 def _filter_ids(ids: Sequence[str], allowed: set[str]) -> tuple[str, ...]:
-    return tuple(sorted(each for each in ids if each in allowed))
+    return tuple(sorted(id for id in ids if id in allowed))

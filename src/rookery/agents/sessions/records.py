@@ -26,7 +26,7 @@ from rookery.agents.ports import ToolCallCounter
 from rookery.agents.sessions.end import lock_session, require_open_session, touch_session, write_handoff
 from rookery.agents.sessions.errors import NoHandoffOffered, SessionEnded, SessionFull
 from rookery.agents.sessions.permissions import can_read_session
-from rookery.agents.store import completed_tasks, handoffs, plans, session_events
+from rookery.agents.store import handoffs, plans, session_events
 from rookery.agents.store import sessions as store
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
@@ -220,7 +220,7 @@ class SessionRecords:
         workspace_id, ids = found[0].workspace_id, [session.id for session in found]
         written = handoffs.find_by_sessions(tx, workspace_id, ids)
         calls = self._tool_calls.count_by_session(tx, workspace_id, ids)
-        completed = completed_tasks.count_completed_tasks(tx, workspace_id, ids)
+        completed = plans.count_completed_tasks(tx, workspace_id, ids)
         worked_on = plans.find_by_ids(tx, sorted({session.plan_id for session in found if session.plan_id is not None}))
         slugs = {plan.id: plan.slug for plan in worked_on.values()}
         return [

@@ -1,1 +1,1 @@
-"""The tables of agent work and their queries: the only SQL."""
+"""The tables of agent work and their queries. All SQL of this domain is here."""

@@ -1,4 +1,4 @@
-"""Leases of tasks: which task is next, who has which, whose time is over."""
+"""Queries for task leases: the next task, claims and renewals, expired leases."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rookery.kernel.db import Statement, Tx, Value
 _c = tasks.c
 _ADVISORY_LOCK = select(func.pg_advisory_xact_lock(bindparam("number", type_=BigInteger())))
 _CLAIM_LOCK_PREFIX = 0x726F6F6B << 32
-"""Sets these locks apart from others of PostgreSQL's, which are numbers too."""
+"""Namespace of these advisory locks, which PostgreSQL identifies by number."""
 
 _PENDING = TaskStatus.PENDING.value
 _BY_POSITION = select(tasks).where(_c.phase_id == bindparam("phase"), _c.status == _PENDING, _c.position == bindparam("place"))
@@ -57,7 +57,7 @@ _EXPIRED = (
     .order_by(_c.claim_expires_at)
     .limit(bindparam("most"))
 )
-# The workspace as a condition that no index serves: there are few leases, and they have an index of their own.
+# `+ 0` keeps the planner away from the workspace index: there are few leases, and the partial index on them is better.
 _EXPIRED_IN_WORKSPACE = _EXPIRED.where(_c.workspace_id + 0 == bindparam("workspace"))
 _BY_SESSION = (
     select(_c.id, _c.plan_id)
@@ -74,12 +74,13 @@ _BY_TOKEN = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenTaskStats:
     """
-    What is there where nothing can be had.
+    Counts that explain why no task can be claimed.
 
     Attributes:
-        open_count: Tasks of active plans that are not done. *claimed_count*: those of them that somebody works on.
-        next_lease_end: When the first of their leases ends.
-        has_paused_plan: There is a paused plan.
+        open_count: Open tasks of active plans.
+        claimed_count: Those of them that are in progress.
+        next_lease_end: The end of the first lease to expire, or None.
+        has_paused_plan: True if there is a paused plan.
     """
 
     open_count: int
@@ -89,13 +90,13 @@ class OpenTaskStats:
 
 
 def lock_workspace(tx: Tx, workspace_id: int) -> None:
-    """Let nobody else in the workspace look for a task until this transaction ends; on SQLite only one writes anyway."""
+    """Lock the search for tasks in the workspace until this transaction ends. SQLite needs no lock: it has one writer at a time."""
     if tx.dialect == "postgresql":
         tx.fetch_one(_ADVISORY_LOCK, {"number": _CLAIM_LOCK_PREFIX | (workspace_id & 0xFFFFFFFF)})
 
 
 def find_best(tx: Tx, access_filter: PlanAccessFilter, plan_id: str | None) -> Task | None:
-    """Return the task to be done next: the most urgent, then of the oldest plan, then the first in it; None: none is ready."""
+    """Return the best ready task (the most urgent, then of the oldest plan, then the first in it), or None if no task is ready."""
     chosen = {
         "has_plan": plan_id is not None,
         "has_orgs": access_filter.orgs is not None,
@@ -118,10 +119,10 @@ def find_best(tx: Tx, access_filter: PlanAccessFilter, plan_id: str | None) -> T
 @lru_cache
 def _best_statements(*, has_plan: bool, has_orgs: bool, has_projects: bool) -> tuple[Statement, Statement]:
     """
-    Return what finds the next less urgent priority that a pending task has, and the first ready task of a priority.
+    Return two statements: one finds the next less urgent priority with a pending task, the other the first ready task of a priority.
 
-    An index gives plans in their order, so that the second stops at the first plan that has one; all are looked through only where
-    all tasks of the priority wait for others.
+    The second reads plans in index order and stops at the first one with a ready task. It scans all plans only if every task of the
+    priority is blocked.
     """
     scope = _scope_conditions(has_plan=has_plan, has_orgs=has_orgs, has_projects=has_projects)
     is_active = plans.c.status == PlanStatus.ACTIVE.value
@@ -150,7 +151,7 @@ def _best_statements(*, has_plan: bool, has_orgs: bool, has_projects: bool) -> t
 
 
 def get_open_task_stats(tx: Tx, access_filter: PlanAccessFilter, plan_id: str | None) -> OpenTaskStats:
-    """Return why there is nothing to be had of the plan, or of all that *access_filter* sees."""
+    """Return the counts for one plan, or for all plans that *access_filter* includes."""
     chosen = {
         "has_plan": plan_id is not None,
         "has_orgs": access_filter.orgs is not None,
@@ -186,7 +187,7 @@ def _open_task_statements(*, has_plan: bool, has_orgs: bool, has_projects: bool)
 
 
 def find_oldest_draft(tx: Tx, access_filter: PlanAccessFilter) -> str | None:
-    """Return the slug of the oldest draft that has a task to be done; None: there is none."""
+    """Return the slug of the oldest draft plan with a pending task, or None."""
     row = tx.fetch_one(
         _oldest_draft_statement(has_orgs=access_filter.orgs is not None, has_projects=access_filter.projects is not None),
         _params(access_filter, None),
@@ -224,7 +225,7 @@ def _params(access_filter: PlanAccessFilter, plan_id: str | None) -> Mapping[str
 
 
 def claim(tx: Tx, task_id: str, claim: TaskClaim) -> bool:
-    """Let *claim* have the task, if it is pending: in one statement, so that of many who try one succeeds (D-61)."""
+    """Store *claim* if the task is pending, and return True on success. One atomic statement, so one of several clients wins (D-61)."""
     params: dict[str, Value] = {
         "task": task_id,
         "token": claim.token,
@@ -238,19 +239,19 @@ def claim(tx: Tx, task_id: str, claim: TaskClaim) -> bool:
 
 
 def renew(tx: Tx, workspace_id: int, task_id: str, token: str, *, now: datetime, expires_at: datetime) -> bool:
-    """Let the lease of *token* last until *expires_at*, if it has not ended."""
+    """Extend the lease of *token* to *expires_at* and return True, or return False if the lease has ended."""
     params = {"workspace": workspace_id, "task": task_id, "token": token, "now": to_micros(now), "until": to_micros(expires_at)}
     return tx.execute(_RENEW, params) == 1
 
 
 def find_by_token(tx: Tx, workspace_id: int, token: str) -> tuple[str, str] | None:
-    """Return the id and the name of the task whose claim has the token; None: no claim has it."""
+    """Return the id and the name of the task whose claim has the token, or None."""
     row = tx.fetch_one(_BY_TOKEN, {"token": token, "workspace": workspace_id})
     return None if row is None else (row.text("id"), row.text("name"))
 
 
 def list_expired(tx: Tx, now: datetime, *, workspace_id: int | None, limit: int) -> list[tuple[str, str, int]]:
-    """Return of tasks whose lease has ended their id, plan and workspace; archived plans stand still."""
+    """Return (task id, plan id, workspace id) of tasks with an expired lease, except in archived plans."""
     params: dict[str, Value] = {"now": to_micros(now), "most": limit}
     rows = (
         tx.fetch_all(_EXPIRED, params)
@@ -261,6 +262,6 @@ def list_expired(tx: Tx, now: datetime, *, workspace_id: int | None, limit: int)
 
 
 def list_by_session(tx: Tx, workspace_id: int, session_id: str) -> list[tuple[str, str]]:
-    """Return of the tasks that the session has leases of their id and plan."""
+    """Return (task id, plan id) of the tasks claimed in the session."""
     rows = tx.fetch_all(_BY_SESSION, {"workspace": workspace_id, "session": session_id})
     return [(row.text("id"), row.text("plan_id")) for row in rows]

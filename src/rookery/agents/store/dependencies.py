@@ -1,4 +1,4 @@
-"""What depends on what, and what of it is not done yet; and how much of each phase is."""
+"""Queries for dependencies between tasks and between phases, unfinished dependencies, and task counts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _other_phases = phases.alias("other")
 
 
 def is_unfinished(phase: ColumnElement[str], status: ColumnElement[str]) -> ColumnElement[bool]:
-    """Return the condition under which a phase still blocks others: it is open, and has a task that is, or none at all (D-60)."""
+    """Return the SQL condition that a phase blocks its dependents: it is open, and has an open task or no tasks (D-60)."""
     any_task = exists().where(tasks.c.phase_id == phase)
     open_task = exists().where(tasks.c.phase_id == phase, tasks.c.status.in_(OPEN_TASK_STATUS_VALUES))
     return status.not_in(CLOSED_PHASE_STATUS_VALUES) & or_(~any_task, open_task)
@@ -56,29 +56,29 @@ _TASK_COUNTS_OF_PHASE = (
 )
 
 _MAX_IDS_PER_STATEMENT = 500
-"""SQLite takes 32,766 parameters, PostgreSQL 65,535; this many read as quickly one statement as another."""
+"""Ids in one statement. SQLite allows 32,766 parameters, PostgreSQL 65,535; larger batches are not faster."""
 
 
 def add(tx: Tx, workspace_id: int, plan_id: str, pairs: Iterable[tuple[str, str]]) -> None:
-    """Store that the first of each of *pairs* depends on the second; they are new."""
+    """Store new dependencies. The first id of each pair depends on the second."""
     rows = [{"item_id": item, "needs_id": other, "workspace_id": workspace_id, "plan_id": plan_id} for item, other in pairs]
     tx.execute_many(_ADD, rows)
 
 
 def replace(tx: Tx, workspace_id: int, plan_id: str, item_id: str, depends_on_ids: Collection[str]) -> None:
-    """Let *item_id* depend on *depends_on_ids* and nothing else."""
+    """Replace the dependencies of *item_id* by *depends_on_ids*."""
     tx.execute(_DELETE_OF_ITEM, {"item": item_id})
     add(tx, workspace_id, plan_id, [(item_id, other) for other in depends_on_ids])
 
 
 def remove_items(tx: Tx, items: Sequence[str]) -> None:
-    """Delete every dependency of *items* and on them."""
+    """Delete all dependencies of *items* and on *items*."""
     for start in range(0, len(items), _MAX_IDS_PER_STATEMENT):
         tx.execute(_DELETE_WITH_ITEMS, {"items": items[start : start + _MAX_IDS_PER_STATEMENT]})
 
 
 def list_by_items(tx: Tx, items: Sequence[str]) -> Mapping[str, list[str]]:
-    """Return on what each of *items* depends; one that depends on nothing is left out."""
+    """Return the dependencies of each of *items*. Items without dependencies are left out."""
     found: dict[str, list[str]] = defaultdict(list)
     for start in range(0, len(items), _MAX_IDS_PER_STATEMENT):
         for row in tx.fetch_all(_BY_ITEMS, {"items": items[start : start + _MAX_IDS_PER_STATEMENT]}):
@@ -87,7 +87,7 @@ def list_by_items(tx: Tx, items: Sequence[str]) -> Mapping[str, list[str]]:
 
 
 def list_by_plan(tx: Tx, plan_id: str) -> Mapping[str, list[str]]:
-    """Return every dependency of the plan: of tasks on tasks, of phases on phases."""
+    """Return all dependencies of the plan: of tasks on tasks and of phases on phases."""
     found: dict[str, list[str]] = defaultdict(list)
     for row in tx.fetch_all(_BY_PLAN, {"plan": plan_id}):
         found[row.text("item_id")].append(row.text("needs_id"))
@@ -95,7 +95,7 @@ def list_by_plan(tx: Tx, plan_id: str) -> Mapping[str, list[str]]:
 
 
 def filter_open_tasks(tx: Tx, ids: Sequence[str]) -> set[str]:
-    """Return those of *ids* that are tasks not done, in phases that are not closed."""
+    """Return those of *ids* that are open tasks in open phases."""
     found = set[str]()
     for start in range(0, len(ids), _MAX_IDS_PER_STATEMENT):
         found |= {row.text("id") for row in tx.fetch_all(_OPEN_TASKS, {"ids": ids[start : start + _MAX_IDS_PER_STATEMENT]})}
@@ -103,12 +103,12 @@ def filter_open_tasks(tx: Tx, ids: Sequence[str]) -> set[str]:
 
 
 def filter_unfinished_phases(tx: Tx, ids: Sequence[str]) -> set[str]:
-    """Return those of *ids* that are phases not done."""
+    """Return those of *ids* that are unfinished phases."""
     return {row.text("id") for row in tx.fetch_all(_UNFINISHED_PHASES, {"ids": ids})} if ids else set()
 
 
 def count_tasks_by_status(tx: Tx, plan_ids: Sequence[str]) -> Mapping[str, Mapping[str, Mapping[str, int]]]:
-    """Return how many tasks each phase of each plan has in each status; a phase without tasks is left out."""
+    """Return the number of tasks by plan id, phase id and status. Phases without tasks are left out."""
     found: dict[str, dict[str, dict[str, int]]] = defaultdict(lambda: defaultdict(dict))
     for row in tx.fetch_all(_TASK_COUNTS, {"plans": plan_ids}):
         found[row.text("plan_id")][row.text("phase_id")][row.text("status")] = row.integer("found")
@@ -116,5 +116,5 @@ def count_tasks_by_status(tx: Tx, plan_ids: Sequence[str]) -> Mapping[str, Mappi
 
 
 def count_phase_tasks_by_status(tx: Tx, phase_id: str) -> Mapping[str, int]:
-    """Return how many tasks the phase has in each status."""
+    """Return the number of tasks of the phase in each status."""
     return {row.text("status"): row.integer("found") for row in tx.fetch_all(_TASK_COUNTS_OF_PHASE, {"phase": phase_id})}

@@ -1,4 +1,4 @@
-"""Hand-offs: one a session, offered until somebody takes it."""
+"""Queries for hand-offs. A session has at most one, which is offered until another session takes it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TAKE = (
 
 
 def save(tx: Tx, handoff: Handoff) -> None:
-    """Store *handoff* instead of what its session wrote before."""
+    """Store *handoff*, replacing an earlier one of its session."""
     row: dict[str, Value] = {
         "session_id": handoff.session_id,
         "workspace_id": handoff.workspace_id,
@@ -49,25 +49,25 @@ def save(tx: Tx, handoff: Handoff) -> None:
 
 
 def find_by_session(tx: Tx, workspace_id: int, session_id: str) -> Handoff | None:
-    """Return what a session wrote."""
+    """Return the hand-off of a session, or None."""
     row = tx.fetch_one(_BY_SESSION, {"workspace": workspace_id, "session": session_id})
     return None if row is None else _from_row(row)
 
 
 def find_by_sessions(tx: Tx, workspace_id: int, ids: Sequence[str]) -> dict[str, Handoff]:
-    """Return what those of *ids* wrote that wrote something."""
+    """Return the hand-offs of sessions by session id. Sessions without one are left out."""
     found = tx.fetch_all(_BY_SESSIONS, {"workspace": workspace_id, "ids": ids}) if ids else []
     return {row.text("session_id"): _from_row(row) for row in found}
 
 
 def find_pending(tx: Tx, workspace_id: int, plan_id: str) -> Handoff | None:
-    """Return the newest hand-off of a plan's sessions that nobody has taken."""
+    """Return the newest hand-off on a plan that no session has taken, or None."""
     row = tx.fetch_one(_PENDING, {"workspace": workspace_id, "plan": plan_id})
     return None if row is None else _from_row(row)
 
 
 def mark_taken(tx: Tx, workspace_id: int, session_id: str, *, taken_by: str, outcome: HandoffOutcome, at: datetime) -> bool:
-    """Offer the hand-off of *session_id* no more, for the session *taken_by* has it; False: somebody had taken it before."""
+    """Mark the hand-off of *session_id* as taken by the session *taken_by*. Return False if it was already taken."""
     params: dict[str, Value] = {"workspace": workspace_id, "session": session_id, "by": taken_by, "at": to_micros(at), "how": outcome.value}
     return tx.execute(_TAKE, params) > 0
 

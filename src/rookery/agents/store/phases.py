@@ -1,4 +1,4 @@
-"""Phases and their checkpoints: stored, found, changed, put in order."""
+"""Queries for phases and their checkpoints."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ _CHECKPOINT_COUNT = (
 
 
 def add(tx: Tx, new_phases: Sequence[Phase]) -> None:
-    """Store *new_phases*, each at its position."""
+    """Store *new_phases*. Their positions must be free."""
     tx.execute_many(_ADD, [phase_to_row(phase) for phase in new_phases])
 
 
 def list_by_plan(tx: Tx, plan_id: str) -> list[Phase]:
-    """Return the plan's phases in their order."""
+    """Return the phases of the plan, ordered by position."""
     return [phase_from_row(row) for row in tx.fetch_all(_BY_PLAN, {"plan": plan_id})]
 
 
 def list_by_plans(tx: Tx, plan_ids: Sequence[str]) -> dict[str, list[Phase]]:
-    """Return the phases of each plan in their order."""
+    """Return the phases of each plan, ordered by position."""
     found: dict[str, list[Phase]] = {plan_id: [] for plan_id in plan_ids}
     for row in tx.fetch_all(_BY_PLANS, {"plans": plan_ids}):
         found[row.text("plan_id")].append(phase_from_row(row))
@@ -65,12 +65,12 @@ def list_by_plans(tx: Tx, plan_ids: Sequence[str]) -> dict[str, list[Phase]]:
 
 
 def find_by_ids(tx: Tx, ids: Sequence[str]) -> dict[str, Phase]:
-    """Return phases by their ids."""
+    """Return the phases with the given ids, by id."""
     return {row.text("id"): phase_from_row(row) for row in tx.fetch_all(_BY_IDS, {"ids": ids})}
 
 
 def find(tx: Tx, plan_id: str, ref: str) -> Phase | None:
-    """Return the phase of the plan that *ref*, an id or a position, names."""
+    """Return the phase of the plan with the id or position *ref*, or None."""
     if ref.isascii() and ref.isdigit() and len(ref) < 10:
         row = tx.fetch_one(_BY_POSITION, {"plan": plan_id, "place": int(ref)})
     else:
@@ -79,24 +79,24 @@ def find(tx: Tx, plan_id: str, ref: str) -> Phase | None:
 
 
 def count(tx: Tx, plan_id: str) -> int:
-    """Return how many phases the plan has."""
+    """Return the number of phases of the plan."""
     row = tx.fetch_one(_COUNT, {"plan": plan_id})
     return 0 if row is None else row.integer("found")
 
 
 def shift(tx: Tx, plan_id: str, first: int, last: int, *, offset: int) -> None:
-    """Move the phases at *first* to *last* by *offset* places."""
+    """Add *offset* to the positions from *first* to *last*."""
     tx.execute(_SHIFT, {"plan": plan_id, "first": first, "last": last, "by": offset})
 
 
 def change(tx: Tx, phase: Phase) -> None:
-    """Write what *phase* is now."""
+    """Store the changeable columns of *phase*."""
     row = phase_to_row(phase)
     tx.execute(_CHANGE, {"phase": phase.id} | {f"new_{name}": row[name] for name in _CHANGEABLE_COLUMNS})
 
 
 def remove(tx: Tx, phase: Phase) -> int:
-    """Delete *phase* with its tasks and checkpoints; return how many tasks went."""
+    """Delete *phase* with its tasks and checkpoints. Return the number of deleted tasks."""
     tx.execute(_DELETE_CHECKPOINTS, {"plan": phase.plan_id, "phase": phase.id})
     gone = tx.execute(_DELETE_TASKS, {"phase": phase.id})
     tx.execute(_DELETE, {"phase": phase.id})
@@ -109,13 +109,13 @@ def add_checkpoint(tx: Tx, checkpoint: Checkpoint) -> None:
 
 
 def count_checkpoints(tx: Tx, phase: Phase) -> int:
-    """Return how many checkpoints *phase* has."""
+    """Return the number of checkpoints of *phase*."""
     row = tx.fetch_one(_CHECKPOINT_COUNT, {"plan": phase.plan_id, "phase": phase.id})
     return 0 if row is None else row.integer("found")
 
 
 def list_checkpoints(tx: Tx, plan_id: str) -> Mapping[str, tuple[Checkpoint, ...]]:
-    """Return the checkpoints of the plan's phases, oldest first."""
+    """Return the checkpoints of the plan by phase id, oldest first."""
     found: dict[str, tuple[Checkpoint, ...]] = {}
     for row in tx.fetch_all(_CHECKPOINTS, {"plan": plan_id}):
         checkpoint = checkpoint_from_row(row)

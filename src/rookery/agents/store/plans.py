@@ -1,4 +1,4 @@
-"""Plans: stored, found, listed, changed; and their events."""
+"""Queries for plans and their events."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NEXT_SEQ = update(plans).where(_c.id == bindparam("plan")).values(event_seq=_c.
 _ADD_EVENT = insert(plan_events)
 _ADVISORY_LOCK = select(func.pg_advisory_xact_lock(bindparam("number", type_=BigInteger())))
 _SLUG_LOCK_PREFIX = 0x736C7567 << 32
-"""Sets these locks apart from others of PostgreSQL's, which are numbers too."""
+"""Namespace of these advisory locks, which PostgreSQL identifies by number."""
 
 _e = plan_events.c
 _EVENTS = (
@@ -45,19 +45,29 @@ _EVENTS = (
 _EVENT_COUNT = (
     select(func.count().label("found")).select_from(plan_events).where(_e.plan_id == bindparam("plan"), _e.seq > bindparam("after"))
 )
+_COMPLETED_TASK_EVENT = "task.completed"
+_COMPLETED_TASK_COUNTS = (
+    select(_e.session_id, func.count().label("number"))
+    .where(
+        _e.session_id.in_(bindparam("ids", expanding=True)),
+        _e.workspace_id + 0 == bindparam("workspace"),
+        _e.type == _COMPLETED_TASK_EVENT,
+    )
+    .group_by(_e.session_id)
+)
 
 
 def add(tx: Tx, plan: Plan) -> None:
-    """Store *plan*, whose slug must be free."""
+    """Store *plan*. Its slug must be free."""
     tx.execute(_ADD, plan_to_row(plan))
 
 
 def find(tx: Tx, access_filter: PlanAccessFilter, ref: str, *, lock: bool = False) -> Plan | None:
     """
-    Return the plan that *ref*, a slug or an id, names; None: there is none that *access_filter* sees.
+    Return the plan with the slug or id *ref*, or None if it does not exist or *access_filter* excludes it.
 
     Args:
-        lock: Let nobody else change it, or anything in it, until this transaction ends: a plan's row is the lock of all of it.
+        lock: Lock the plan with everything in it until this transaction ends.
     """
     free, locked = (_BY_ID, _BY_ID_LOCKED) if is_uuid(ref) else (_BY_SLUG, _BY_SLUG_LOCKED)
     row = tx.fetch_one(locked if lock else free, {"ref": ref, "workspace": access_filter.workspace_id})
@@ -66,15 +76,15 @@ def find(tx: Tx, access_filter: PlanAccessFilter, ref: str, *, lock: bool = Fals
 
 
 def find_by_ids(tx: Tx, ids: Sequence[str]) -> dict[str, Plan]:
-    """Return plans by their ids."""
+    """Return the plans with the given ids, by id."""
     return {row.text("id"): plan_from_row(row) for row in tx.fetch_all(_BY_IDS, {"ids": ids})}
 
 
 def lock_similar_slugs(tx: Tx, workspace_id: int, slug: str) -> set[str]:
     """
-    Return those slugs of the workspace that are *slug*, or it with something behind a hyphen.
+    Return the slugs of the workspace that are *slug*, or start with *slug* and a hyphen.
 
-    Nobody else chooses a slug there until this transaction ends; on SQLite only one writes anyway.
+    Lock the choice of slugs in the workspace until this transaction ends. SQLite needs no lock: it has one writer at a time.
     """
     if tx.dialect == "postgresql":
         tx.fetch_one(_ADVISORY_LOCK, {"number": _SLUG_LOCK_PREFIX | (workspace_id & 0xFFFFFFFF)})
@@ -83,13 +93,13 @@ def lock_similar_slugs(tx: Tx, workspace_id: int, slug: str) -> set[str]:
 
 
 def change(tx: Tx, plan: Plan) -> None:
-    """Write what *plan*, held by this transaction, is now."""
+    """Store the changeable columns of *plan*, which this transaction must have locked."""
     row = plan_to_row(plan)
     tx.execute(_CHANGE, {"plan": plan.id} | {f"new_{name}": row[name] for name in _CHANGEABLE_COLUMNS})
 
 
 def list_page(tx: Tx, access_filter: PlanAccessFilter, filters: PlanFilter, *, limit: int, offset: int) -> tuple[list[Plan], int]:
-    """Return a stretch of the plans that *access_filter* sees, newest first, and how many there are in all."""
+    """Return a page of the plans that *access_filter* and *filters* include, newest first, and the total count."""
     condition = and_(access_condition(access_filter), *_filter_conditions(filters))
     found = tx.fetch_all(select(plans).where(condition).order_by(_c.created_at.desc(), _c.id.desc()).limit(limit).offset(offset))
     total = tx.fetch_one(select(func.count().label("found")).select_from(plans).where(condition))
@@ -97,7 +107,7 @@ def list_page(tx: Tx, access_filter: PlanAccessFilter, filters: PlanFilter, *, l
 
 
 def access_condition(access_filter: PlanAccessFilter) -> ColumnElement[bool]:
-    """Return the condition under which *access_filter* sees a row of `plans`; it is `Within.allows`."""
+    """Return the SQL condition that *access_filter* includes a row of `plans`. It equals `PlanAccessFilter.allows`."""
     conditions: list[ColumnElement[bool]] = [_c.workspace_id == access_filter.workspace_id]
     if access_filter.orgs is not None:
         conditions.append(_c.org.in_(sorted(access_filter.orgs)) if access_filter.orgs else false())
@@ -107,8 +117,8 @@ def access_condition(access_filter: PlanAccessFilter) -> ColumnElement[bool]:
 
 
 def _filter_conditions(filters: PlanFilter) -> list[ColumnElement[bool]]:
-    wanted = filters.status
-    conditions = [_c.status != PlanStatus.ARCHIVED.value if wanted is None else _c.status == wanted.value]
+    status = filters.status
+    conditions = [_c.status != PlanStatus.ARCHIVED.value if status is None else _c.status == status.value]
     if filters.org is not None:
         conditions.append(_c.org == filters.org)
     if filters.project is not None:
@@ -120,7 +130,7 @@ def _filter_conditions(filters: PlanFilter) -> list[ColumnElement[bool]]:
 
 
 def reserve_event_seq(tx: Tx, plan_id: str) -> int:
-    """Return the number of the plan's next event, and hold the plan."""
+    """Return the seq of the next event of the plan. This locks the plan."""
     row = tx.fetch_one(_NEXT_SEQ, {"plan": plan_id})
     return 0 if row is None else row.integer("event_seq")
 
@@ -131,7 +141,13 @@ def add_event(tx: Tx, event: PlanEvent) -> None:
 
 
 def list_events(tx: Tx, plan_id: str, *, after: int, limit: int, offset: int) -> tuple[list[PlanEvent], int]:
-    """Return a stretch of the plan's events past *after*, oldest first, and how many there are past it."""
+    """Return a page of the events with a seq greater than *after*, oldest first, and their total count."""
     found = tx.fetch_all(_EVENTS, {"plan": plan_id, "after": after, "most": limit, "skip": offset})
     total = tx.fetch_one(_EVENT_COUNT, {"plan": plan_id, "after": after})
     return [event_from_row(row) for row in found], 0 if total is None else total.integer("found")
+
+
+def count_completed_tasks(tx: Tx, workspace_id: int, session_ids: Sequence[str]) -> dict[str, int]:
+    """Return the number of tasks completed in each session. Sessions without completed tasks are left out."""
+    found = tx.fetch_all(_COMPLETED_TASK_COUNTS, {"workspace": workspace_id, "ids": session_ids}) if session_ids else []
+    return {row.text("session_id"): row.integer("number") for row in found}

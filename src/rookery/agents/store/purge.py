@@ -1,4 +1,4 @@
-"""Deleting all agent work of a workspace."""
+"""Deletion of all plans and sessions of a workspace."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ _DELETES = [
 
 
 def purge(tx: Tx, workspace_id: int) -> int:
-    """Delete every plan and session of *workspace_id* with all that is in it; return how many rows there were."""
+    """Delete all plans and sessions of the workspace with their contents. Return the number of deleted rows."""
     return sum(tx.execute(statement, {"of_workspace": workspace_id}) for statement in _DELETES)

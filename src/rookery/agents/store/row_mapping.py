@@ -1,4 +1,4 @@
-"""Between the nouns of plans and their rows."""
+"""Conversion between the models of plans and database rows."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def plan_to_row(plan: Plan) -> dict[str, Value]:
 
 
 def plan_from_row(row: Row) -> Plan:
-    """Return the plan of a row with all its columns."""
+    """Return the plan of a complete row."""
     archived_from, variables = row.maybe_text("archived_from"), row.maybe_text("variables")
     return Plan(
         id=row.text("id"),
@@ -92,7 +92,7 @@ def phase_to_row(phase: Phase) -> dict[str, Value]:
 
 
 def phase_from_row(row: Row) -> Phase:
-    """Return the phase of a row with all its columns."""
+    """Return the phase of a complete row."""
     return Phase(
         id=row.text("id"),
         workspace_id=row.integer("workspace_id"),
@@ -147,7 +147,7 @@ def task_to_row(task: Task) -> dict[str, Value]:
 
 
 def task_from_row(row: Row) -> Task:
-    """Return the task of a row with all its columns."""
+    """Return the task of a complete row."""
     result = row.maybe_text("result")
     return Task(
         id=row.text("id"),
@@ -240,22 +240,22 @@ def event_from_row(row: Row) -> PlanEvent:
 
 
 def to_json_text(value: object) -> str:
-    """Return *value*, which came as JSON, as text."""
+    """Return the JSON text of *value*."""
     return orjson.dumps(value).decode()
 
 
 def parse_json_object(text: str) -> Mapping[str, object]:
-    """Return the JSON object of a column."""
+    """Return the JSON object of a text column."""
     return cast("Mapping[str, object]", orjson.loads(text))
 
 
 def to_optional_micros(at: datetime | None) -> int | None:
-    """Return a time as its column has it."""
+    """Return a time as the microseconds of its column."""
     return None if at is None else to_micros(at)
 
 
 def get_optional_datetime(row: Row, name: str) -> datetime | None:
-    """Return the time of a column."""
+    """Return the time of a column, or None."""
     count = row.maybe_integer(name)
     return None if count is None else from_micros(count)
 

@@ -1,4 +1,4 @@
-"""What happened in sessions, in order; rows are added and read, never changed."""
+"""Queries for session events. Rows are inserted and read, never updated."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _LAST_PLAN_CHECKPOINT = (
 
 
 def add(tx: Tx, event: SessionEvent) -> None:
-    """Store *event* under the number that `sessions.count_event` gave in this transaction."""
+    """Store *event*. Its seq must come from `sessions.reserve_event` in this transaction."""
     row: dict[str, Value] = {
         "session_id": event.session_id,
         "workspace_id": event.workspace_id,
@@ -66,7 +66,7 @@ def add(tx: Tx, event: SessionEvent) -> None:
 
 
 def list_after(tx: Tx, workspace_id: int, session_id: str, seq: int, *, limit: int, offset: int = 0) -> list[SessionEvent]:
-    """Return at most *limit* events later than *seq*, in order, passing over the first *offset*."""
+    """Return at most *limit* events with a greater seq than *seq*, in order, skipping the first *offset*."""
     params: dict[str, Value] = {"workspace": workspace_id, "session": session_id, "after": seq, "most": limit, "skip": offset}
     return [from_row(row) for row in tx.fetch_all(_AFTER, params)]
 
@@ -74,7 +74,7 @@ def list_after(tx: Tx, workspace_id: int, session_id: str, seq: int, *, limit: i
 def list_page(
     tx: Tx, workspace_id: int, session_id: str, seq: int, kind: SessionEventType | None, *, limit: int, offset: int
 ) -> tuple[list[SessionEvent], int]:
-    """Return a stretch of the events later than *seq*, in order, and how many there are in all; *kind* None: of every type."""
+    """Return a page of the events with a greater seq than *seq*, in order, and their total count. A *kind* of None matches all types."""
     params: dict[str, Value] = {"workspace": workspace_id, "session": session_id, "after": seq}
     if kind is not None:
         params["kind"] = kind.value
@@ -84,19 +84,19 @@ def list_page(
 
 
 def find_last_checkpoint(tx: Tx, workspace_id: int, session_id: str) -> SessionEvent | None:
-    """Return the last checkpoint of a session."""
+    """Return the last checkpoint of a session, or None."""
     row = tx.fetch_one(_LAST_CHECKPOINT, {"workspace": workspace_id, "session": session_id})
     return None if row is None else from_row(row)
 
 
 def find_last_plan_checkpoint(tx: Tx, workspace_id: int, plan_id: str) -> SessionEvent | None:
-    """Return the last checkpoint of any session on a plan."""
+    """Return the last checkpoint of all sessions on a plan, or None."""
     row = tx.fetch_one(_LAST_PLAN_CHECKPOINT, {"workspace": workspace_id, "plan": plan_id})
     return None if row is None else from_row(row)
 
 
 def from_row(row: Row) -> SessionEvent:
-    """Return the event of a row with all its columns."""
+    """Return the event of a complete row."""
     state = row.maybe_text("state")
     return SessionEvent(
         session_id=row.text("session_id"),

@@ -1,4 +1,4 @@
-"""The tables of sessions; `migrations/versions/0012_sessions.py` makes the same."""
+"""The tables of sessions. `migrations/versions/0012_sessions.py` creates the same."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ sessions = Table(
 Index("ix_agent_sessions_newest", sessions.c.workspace_id, sessions.c.started_at, sessions.c.id)
 Index("ix_agent_sessions_plan", sessions.c.plan_id)
 _is_open = sessions.c.ended_at.is_(None)
-# D-62: one open session for each agent and plan, whoever starts the second one at the same moment.
+# At most one open session for each agent and plan, even if two start at the same moment (D-62).
 Index(
     "uq_agent_sessions_open",
     sessions.c.workspace_id,

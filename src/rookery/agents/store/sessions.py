@@ -1,4 +1,4 @@
-"""Sessions: found, started, changed, listed, swept. Statements are constants, compiled once."""
+"""Queries for sessions. Most statements are constants that are compiled once."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _CHANGEABLE_COLUMNS = (
 _CHANGE = update(sessions).where(*_IS_SESSION).values({name: bindparam(f"new_{name}") for name in _CHANGEABLE_COLUMNS})
 _NOW = bindparam("at", type_=BigInteger())
 _LATEST_ACTIVITY = case((_c.last_activity_at > _NOW, _c.last_activity_at), else_=_NOW)
-"""Clocks of several processes differ: the last activity never goes back."""
+"""The later of the stored and the new time, since the clocks of several processes differ."""
 _TOUCH = update(sessions).where(*_IS_SESSION, _c.ended_at.is_(None)).values(last_activity_at=_LATEST_ACTIVITY).returning(*_c)
 _RESERVE_EVENT = (
     update(sessions)
@@ -76,42 +76,47 @@ _SET_MEMORIES_DUE = update(sessions).where(*_IS_SESSION).values(memories_due=bin
 
 
 def add(tx: Tx, session: AgentSession) -> None:
-    """Store *session*; its id must be new, and its agent must have no open one on its plan (`Conflict`)."""
+    """
+    Store a new session.
+
+    Raises:
+        Conflict: The id is in use, or the agent has an open session on the plan.
+    """
     tx.execute(_ADD, _to_row(session))
 
 
 def find(tx: Tx, workspace_id: int, session_id: str) -> AgentSession | None:
-    """Return a session of the workspace."""
+    """Return a session of the workspace, or None."""
     row = tx.fetch_one(_BY_ID, {"workspace": workspace_id, "session": session_id})
     return None if row is None else from_row(row)
 
 
 def find_for_update(tx: Tx, workspace_id: int, session_id: str) -> AgentSession | None:
-    """Do as `find`, and let nobody change it until this transaction ends."""
+    """Return a session as `find` does, and lock it until this transaction ends."""
     row = tx.fetch_one(_BY_ID_LOCKED, {"workspace": workspace_id, "session": session_id})
     return None if row is None else from_row(row)
 
 
 def find_by_ids(tx: Tx, ids: Sequence[str]) -> list[AgentSession]:
-    """Return those of *ids* that there are, of any workspace: for what watches many at once."""
+    """Return the sessions with the given ids, of any workspace. Unknown ids are left out."""
     return [from_row(row) for row in tx.fetch_all(_BY_IDS, {"ids": ids})] if ids else []
 
 
 def find_open_for_update(tx: Tx, workspace_id: int, plan_id: str, agent_id: str) -> AgentSession | None:
-    """Return the open session of an agent on a plan, and let nobody change it until this transaction ends."""
+    """Return the open session of an agent on a plan, or None, and lock it until this transaction ends."""
     row = tx.fetch_one(_OPEN_BY_PLAN_AND_AGENT, {"workspace": workspace_id, "plan": plan_id, "agent": agent_id})
     return None if row is None else from_row(row)
 
 
-def change(tx: Tx, now: AgentSession) -> None:
-    """Write what may change of *now*, which is what `find_for_update` returned in this transaction, changed."""
-    row = _to_row(now)
+def change(tx: Tx, session: AgentSession) -> None:
+    """Store the changeable columns of *session*, which this transaction must have locked."""
+    row = _to_row(session)
     values: dict[str, Value] = {f"new_{name}": row[name] for name in _CHANGEABLE_COLUMNS}
-    tx.execute(_CHANGE, {**values, "workspace": now.workspace_id, "session": now.id})
+    tx.execute(_CHANGE, {**values, "workspace": session.workspace_id, "session": session.id})
 
 
 def touch(tx: Tx, workspace_id: int, session_id: str, *, at: datetime) -> AgentSession | None:
-    """Say that an open session is being worked in, and return it; None: there is no such open one."""
+    """Record activity in an open session and return it, or None if it is not open."""
     row = tx.fetch_one(_TOUCH, {"workspace": workspace_id, "session": session_id, "at": to_micros(at)})
     return None if row is None else from_row(row)
 
@@ -119,7 +124,11 @@ def touch(tx: Tx, workspace_id: int, session_id: str, *, at: datetime) -> AgentS
 def reserve_event(
     tx: Tx, workspace_id: int, session_id: str, *, size: int, tokens_in: int, tokens_out: int, at: datetime
 ) -> AgentSession | None:
-    """Give an open session one event more and return it, its `last_seq` that event's; whoever else counts waits. None: no such open one."""
+    """
+    Add an event to the counts of an open session and return the session, or None if it is not open.
+
+    The new `last_seq` is the seq of the event. The row is locked, so concurrent calls wait.
+    """
     params: dict[str, Value] = {
         "workspace": workspace_id,
         "session": session_id,
@@ -133,7 +142,7 @@ def reserve_event(
 
 
 def list_page(tx: Tx, workspace_id: int, filters: SessionFilter, *, limit: int, offset: int) -> tuple[list[AgentSession], int]:
-    """Return a stretch of the sessions asked for, newest first, and how many there are in all."""
+    """Return a page of the sessions that match *filters*, newest first, and the total count."""
     condition = and_(_c.workspace_id == workspace_id, *_filter_conditions(filters))
     newest = (_c.started_at.desc(), _c.id.desc())
     found = tx.fetch_all(select(sessions).where(condition).order_by(*newest).limit(limit).offset(offset))
@@ -142,7 +151,7 @@ def list_page(tx: Tx, workspace_id: int, filters: SessionFilter, *, limit: int, 
 
 
 def list_idle(tx: Tx, *, at: datetime, active_timeout: timedelta, paused_timeout: timedelta, limit: int) -> list[AgentSession]:
-    """Return open sessions, of any workspace, in which nothing happened for so long; another process gets others."""
+    """Return and lock open sessions of all workspaces without activity for the time-out. Rows locked by others are skipped."""
     params: dict[str, Value] = {
         "active_before": to_micros(at - active_timeout),
         "paused_before": to_micros(at - paused_timeout),
@@ -152,18 +161,18 @@ def list_idle(tx: Tx, *, at: datetime, active_timeout: timedelta, paused_timeout
 
 
 def list_memories_due(tx: Tx, *, at: datetime, limit: int) -> list[AgentSession]:
-    """Return sessions, of any workspace, whose memories are to be put away now; another process gets others."""
+    """Return and lock sessions of all workspaces whose memories are due for archiving. Rows locked by others are skipped."""
     return [from_row(row) for row in tx.fetch_all(_MEMORIES_DUE, {"at": to_micros(at), "most": limit})]
 
 
 def set_memories_due(tx: Tx, workspace_id: int, session_id: str, moment: datetime | None) -> None:
-    """Say when a session's memories are to be put away; None: they are."""
+    """Set the time to archive the memories of a session. None means that they are archived."""
     due_at = None if moment is None else to_micros(moment)
     tx.execute(_SET_MEMORIES_DUE, {"workspace": workspace_id, "session": session_id, "due": due_at})
 
 
 def from_row(row: Row) -> AgentSession:
-    """Return the session of a row with all its columns."""
+    """Return the session of a complete row."""
     ended_at, memories_due = row.maybe_integer("ended_at"), row.maybe_integer("memories_due")
     return AgentSession(
         id=row.text("id"),

@@ -1,4 +1,4 @@
-"""The tables of plans; `migrations/versions/0011_plans.py` makes the same."""
+"""The tables of plans. `migrations/versions/0011_plans.py` creates the same."""
 
 from __future__ import annotations
 
@@ -88,14 +88,14 @@ tasks = Table(
     Column("started_at", BigInteger),
     Column("completed_at", BigInteger),
 )
-"""The `claim_…` columns are all null, or a lease (D-61)."""
+"""The `claim_…` columns and `claimed_at` hold a lease, or are all null (D-61)."""
 
-# What is next in a phase, and what is still open in it: each the first row of a range.
+# For the next task and the open tasks of a phase: each is the first row of an index range.
 Index("ix_plan_tasks_next", tasks.c.phase_id, tasks.c.status, tasks.c.priority, tasks.c.position)
 Index("ix_plan_tasks_urgent", tasks.c.plan_id, tasks.c.status, tasks.c.priority)
 Index("ix_plan_tasks_counted", tasks.c.plan_id, tasks.c.phase_id, tasks.c.status)
 Index("ix_plan_tasks_newest", tasks.c.workspace_id, tasks.c.created_at, tasks.c.id)
-# Few tasks are claimed at a time.
+# Partial indexes, since few tasks are claimed at a time.
 _expires, _session = tasks.c.claim_expires_at, tasks.c.claim_session_id
 Index("ix_plan_tasks_leases", _expires, sqlite_where=_expires.is_not(None), postgresql_where=_expires.is_not(None))
 Index("ix_plan_tasks_session", _session, sqlite_where=_session.is_not(None), postgresql_where=_session.is_not(None))
@@ -109,7 +109,7 @@ dependencies = Table(
     Column("plan_id", Text, nullable=False),
     sqlite_with_rowid=False,
 )
-"""Which task depends on which task, which phase on which phase: ids tell the two apart, and both ends are of one plan."""
+"""Dependencies of tasks on tasks and of phases on phases, within one plan. Ids are unique across both kinds."""
 
 Index("ix_plan_needs_plan_id", dependencies.c.plan_id)
 Index("ix_plan_needs_needs_id", dependencies.c.needs_id)

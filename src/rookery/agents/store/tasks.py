@@ -1,4 +1,4 @@
-"""Tasks: stored, found, listed, changed, put in order."""
+"""Queries for tasks."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ HAS_OPEN_DEPENDENCY = (
     )
     .correlate(tasks)
 )
-"""Of a row of `tasks`: it depends on a task that is not done, in a phase that is not closed."""
+"""SQL condition on a row of `tasks`: it depends on an open task in an open phase."""
 
 PHASE_IS_BLOCKED = (
     exists()
@@ -63,29 +63,29 @@ PHASE_IS_BLOCKED = (
     )
     .correlate(phases)
 )
-"""Of a row of `phases`: it depends on a phase that is not done."""
+"""SQL condition on a row of `phases`: it depends on an unfinished phase."""
 
 WORKABLE_PHASE_STATUSES = [PhaseStatus.PENDING.value, PhaseStatus.IN_PROGRESS.value]
 
 
 def add(tx: Tx, new_tasks: Sequence[Task]) -> None:
-    """Store *new_tasks*, each at its position."""
+    """Store *new_tasks*. Their positions must be free."""
     tx.execute_many(_ADD, [task_to_row(task) for task in new_tasks])
 
 
 def find(tx: Tx, workspace_id: int, task_id: str, *, lock: bool = False) -> Task | None:
     """
-    Return a task of the workspace; whether its plan may be seen is not asked here.
+    Return a task of the workspace, or None. The caller must check the access to its plan.
 
     Args:
-        lock: It is to be changed: a heartbeat, which does not hold the plan, waits until it is, and is not written over.
+        lock: Lock the row for a change. A heartbeat does not lock the plan, so without this lock its update could be overwritten.
     """
     row = tx.fetch_one(_BY_ID_LOCKED if lock else _BY_ID, {"task": task_id, "workspace": workspace_id})
     return None if row is None else task_from_row(row)
 
 
 def list_by_plan(tx: Tx, plan_id: str) -> dict[str, list[Task]]:
-    """Return the plan's tasks by their phases, in their order."""
+    """Return the tasks of the plan by phase id, ordered by position."""
     found: dict[str, list[Task]] = {}
     for row in tx.fetch_all(_BY_PLAN, {"plan": plan_id}):
         found.setdefault(row.text("phase_id"), []).append(task_from_row(row))
@@ -93,35 +93,35 @@ def list_by_plan(tx: Tx, plan_id: str) -> dict[str, list[Task]]:
 
 
 def list_by_phase(tx: Tx, phase_id: str) -> list[Task]:
-    """Return the tasks of a phase, in their order."""
+    """Return the tasks of a phase, ordered by position."""
     return [task_from_row(row) for row in tx.fetch_all(_BY_PHASE, {"phase": phase_id})]
 
 
 def list_positions(tx: Tx, plan_id: str) -> list[tuple[str, str, str, int]]:
-    """Return of each task of the plan its id, phase, name and position."""
+    """Return (id, phase id, name, position) of each task of the plan."""
     rows = tx.fetch_all(_POSITIONS, {"plan": plan_id})
     return [(row.text("id"), row.text("phase_id"), row.text("name"), row.integer("position")) for row in rows]
 
 
 def count(tx: Tx, plan_id: str) -> int:
-    """Return how many tasks the plan has."""
+    """Return the number of tasks of the plan."""
     row = tx.fetch_one(_COUNT, {"plan": plan_id})
     return 0 if row is None else row.integer("found")
 
 
 def get_last_position(tx: Tx, phase_id: str) -> int:
-    """Return the position of the phase's last task; 0: it has none."""
+    """Return the position of the last task of the phase, or 0 if it has none."""
     row = tx.fetch_one(_LAST_POSITION, {"phase": phase_id})
     return 0 if row is None else row.maybe_integer("last") or 0
 
 
 def shift(tx: Tx, phase_id: str, first: int, last: int, *, offset: int) -> None:
-    """Move the tasks at *first* to *get_last_position* by *offset* places."""
+    """Add *offset* to the positions from *first* to *last*."""
     tx.execute(_SHIFT, {"phase": phase_id, "first": first, "last": last, "by": offset})
 
 
 def change(tx: Tx, task: Task) -> None:
-    """Write what *task*, whose plan this transaction holds, is now."""
+    """Store the changeable columns of *task*, whose plan this transaction must have locked."""
     row = task_to_row(task)
     tx.execute(_CHANGE, {"task": task.id} | {f"new_{name}": row[name] for name in _CHANGEABLE_COLUMNS})
 
@@ -144,9 +144,9 @@ def list_page(
     offset: int,
 ) -> tuple[list[Task], int]:
     """
-    Return a stretch of the tasks in *state*, and how many there are in all; those of archived plans only of a plan that is named.
+    Return a page of the tasks in *state*, and the total count. Tasks of archived plans are left out unless *plan_id* is given.
 
-    Those that may be done come in the order in which they are given out, others as they were made.
+    Ready tasks are in the order of claims, other tasks in the order of their plans, phases and positions.
     """
     conditions = [access_condition(access_filter), *_state_conditions(state, to_micros(at))]
     if plan_id is None:
@@ -169,7 +169,7 @@ def list_page(
 
 
 def _state_conditions(state: TaskState | None, at: int) -> list[ColumnElement[bool]]:
-    """Return the conditions under which a task is in *state*; a lease that has run out is none (`Task.at`)."""
+    """Return the SQL conditions for *state*. An expired lease does not count (`Task.as_of`)."""
     is_lapsed = and_(_c.claim_expires_at.is_not(None), _c.claim_expires_at <= at)
     is_pending = or_(_c.status == TaskStatus.PENDING.value, is_lapsed & (_c.attempts < MAX_TASK_ATTEMPTS))
     is_blocked = or_(HAS_OPEN_DEPENDENCY, PHASE_IS_BLOCKED)

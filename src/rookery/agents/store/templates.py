@@ -1,4 +1,4 @@
-"""The templates that workspaces wrote: which version of each is in use, and every version that is kept (D-63)."""
+"""Queries for the templates of workspaces and their versions (D-63)."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ _PURGE_VERSIONS = delete(plan_template_versions).where(plan_template_versions.c.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateHeader:
-    """What a template is chosen by."""
+    """The fields of a template that lists are filtered by."""
 
     slug: str
     name: str
@@ -102,7 +102,7 @@ class TemplateHeader:
 
 
 def add(tx: Tx, workspace_id: int, stored: StoredTemplate, at: datetime) -> bool:
-    """Keep a new template; false if the workspace has one of its slug."""
+    """Store a new template. Return False if the slug is in use."""
     template = stored.template
     row = tx.fetch_one(
         _ADD,
@@ -124,7 +124,7 @@ def add(tx: Tx, workspace_id: int, stored: StoredTemplate, at: datetime) -> bool
 
 
 def change(tx: Tx, workspace_id: int, stored: StoredTemplate, at: datetime, *, keep_count: int) -> None:
-    """Put another version in use; of those before, *keep_count* stay with it, the latest."""
+    """Make *stored* the current version, and delete earlier versions except the latest *keep_count*."""
     template = stored.template
     tx.execute(
         _CHANGE,
@@ -144,7 +144,7 @@ def change(tx: Tx, workspace_id: int, stored: StoredTemplate, at: datetime, *, k
 
 
 def list_headers(tx: Tx, workspace_id: int) -> list[TemplateHeader]:
-    """Return what all templates of a workspace are chosen by, by slug."""
+    """Return the headers of all templates of a workspace, ordered by slug."""
     return [
         TemplateHeader(slug=row.text("slug"), name=row.text("name"), description=row.text("description"), category=row.text("category"))
         for row in tx.fetch_all(_HEADERS, {"workspace": workspace_id})
@@ -152,13 +152,13 @@ def list_headers(tx: Tx, workspace_id: int) -> list[TemplateHeader]:
 
 
 def count(tx: Tx, workspace_id: int) -> int:
-    """Return how many templates a workspace has."""
+    """Return the number of templates of a workspace."""
     row = tx.fetch_one(_COUNT, {"workspace": workspace_id})
     return 0 if row is None else row.integer("n")
 
 
 def find_by_slugs(tx: Tx, workspace_id: int, slugs: Sequence[str]) -> list[StoredTemplate]:
-    """Return these templates of a workspace, each in the version in use; unknown ones are left out."""
+    """Return the templates with the given slugs, each in its current version. Unknown slugs are left out."""
     return (
         [_from_rows(row, row) for row in tx.fetch_all(_CURRENT_VERSIONS_BY_SLUG, {"workspace": workspace_id, "slugs": slugs})]
         if slugs
@@ -168,33 +168,33 @@ def find_by_slugs(tx: Tx, workspace_id: int, slugs: Sequence[str]) -> list[Store
 
 def find(tx: Tx, workspace_id: int, slug: str, *, version: str | None = None, for_update: bool = False) -> StoredTemplate | None:
     """
-    Return a template of a workspace, in *version* or the one in use; None: there is none, or no such version is kept.
+    Return a template of a workspace, in *version* or the current one, or None if there is no such template or version.
 
     Args:
-        for_update: Nobody else changes it before this transaction ends.
+        for_update: Lock the template until this transaction ends.
     """
     head = tx.fetch_one(_HEADER_LOCKED if for_update else _HEADER, {"workspace": workspace_id, "of_slug": slug})
     if head is None:
         return None
-    wanted = head.text("version") if version is None else version
-    row = tx.fetch_one(_ONE_VERSION, {"workspace": workspace_id, "of_slug": slug, "of_version": wanted})
-    return None if row is None else _from_rows(head, row, version=wanted)
+    chosen_version = head.text("version") if version is None else version
+    row = tx.fetch_one(_ONE_VERSION, {"workspace": workspace_id, "of_slug": slug, "of_version": chosen_version})
+    return None if row is None else _from_rows(head, row, version=chosen_version)
 
 
 def list_versions(tx: Tx, workspace_id: int, slug: str) -> list[TemplateVersion]:
-    """Return all versions that are kept, the one last put in use first."""
+    """Return the stored versions of a template, the latest first."""
     found = tx.fetch_all(_VERSIONS, {"workspace": workspace_id, "of_slug": slug})
     return [TemplateVersion(version=row.text("version"), created_at=from_micros(row.integer("created_at"))) for row in found]
 
 
 def remove(tx: Tx, workspace_id: int, slug: str) -> bool:
-    """Forget a template with all its versions; false if there is none."""
+    """Delete a template with all its versions. Return False if there is none."""
     tx.execute(_DELETE_VERSIONS, {"workspace": workspace_id, "of_slug": slug})
     return tx.execute(_DELETE, {"workspace": workspace_id, "of_slug": slug}) == 1
 
 
 def purge(tx: Tx, workspace_id: int) -> int:
-    """Delete every row of a workspace that is being deleted; return how many."""
+    """Delete all templates of a workspace. Return the number of deleted rows."""
     gone = tx.execute(_PURGE_VERSIONS, {"workspace": workspace_id})
     return gone + tx.execute(_PURGE, {"workspace": workspace_id})
 
