@@ -17,6 +17,7 @@ from tests.conftest import Caller, House
 
 Json = dict[str, object]
 MAX_TOKENS = 6_000
+ANY_VALUES: list[object] = [None, "done", 1.5, True, {"a": [None]}, [["a"], [1]], [True, False], [None]]
 
 
 def _schemas(value: object) -> Iterator[Mapping[str, object]]:
@@ -101,6 +102,26 @@ async def test_a_free_object_may_be_sent_as_json_text(house: House) -> None:
     assert cast("Json", cast("Json", kept["result"])["structuredContent"])["state"] == {"done": ["a"]}
     wrong = await call("session_checkpoint", session_id=session["id"], state="almost done")
     assert "state: must be a JSON object" in str(cast("Json", wrong["result"])["content"])
+
+
+@pytest.mark.parametrize("result", ANY_VALUES)
+@pytest.mark.parametrize("tool", ["task_complete", "task_fail"])
+async def test_a_result_is_any_json_value(house: House, tool: str, result: object) -> None:
+    """Issue 15: the published schema of `result` lists types for model providers, and calls are not restricted by it; D-08, D-92."""
+    published = {str(each["name"]): cast("Json", each["inputSchema"]) for each in catalogue()}
+    field = cast("Json", cast("Json", published[f"agents__{tool}"]["properties"])["result"])
+    assert {str(each["type"]) for each in cast("list[Json]", field["anyOf"])} == {"object", "array", "string", "number", "boolean"}
+
+    async def call(name: str, **arguments: object) -> Json:
+        answer = await house.agent.post("/api/v1/mcp/tools/call", {"server": "agents", "tool": name, "arguments": arguments})
+        assert answer.status_code == 200, answer.text
+        return cast("Json", cast("Json", answer.json()["result"])["structuredContent"])
+
+    await make_plan(house.agent, phase("One", "a"))
+    task = cast("Json", (await call("task_claim_next", plan="move-house"))["task"])
+    error = {"error": "No tea."} if tool == "task_fail" else {}
+    ended = await call(tool, task_id=task["id"], claim_token=task["claim_token"], result=result, **error)
+    assert ended["result"] == result
 
 
 @pytest.mark.parametrize("tool", ["session_start", "plan_show"])

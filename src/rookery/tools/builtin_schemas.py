@@ -15,6 +15,7 @@ a second one, which could differ, and takes a tenth of the catalogue.
 
 
 _RANGE_KEYWORDS = ("minimum", "exclusiveMinimum", "maximum")
+_ALL_TYPES = frozenset({"object", "array", "string", "number", "boolean"})
 _MAX_PUBLISHED_MAXIMUM = 1_000
 """A range beyond this is no choice that a model makes, such as the number of a page."""
 
@@ -40,6 +41,32 @@ def to_published_schema(schema: Mapping[str, object]) -> dict[str, object]:
         else:
             found[name] = _to_published_value(value)
     return found
+
+
+def to_accepted_schema(published: Mapping[str, object]) -> dict[str, object]:
+    """
+    Return the schema that arguments of a built-in tool are validated against.
+
+    It is *published*, except that an argument whose `anyOf` lists every JSON type but null accepts any JSON value. Model providers
+    reject a schema without a type, so such an argument is published with types, but it is not restricted by them (D-08).
+    """
+    properties = published.get("properties")
+    if not isinstance(properties, Mapping):
+        return dict(published)
+    fields = cast("Mapping[str, object]", properties)
+    return {**published, "properties": {name: {} if _lists_all_types(field) else field for name, field in fields.items()}}
+
+
+def _lists_all_types(schema: object) -> bool:
+    if not isinstance(schema, Mapping):
+        return False
+    options = cast("Mapping[str, object]", schema).get("anyOf")
+    if not isinstance(options, Sequence):
+        return False
+    found = {
+        cast("Mapping[str, object]", option).get("type") for option in cast("Sequence[object]", options) if isinstance(option, Mapping)
+    }
+    return found >= _ALL_TYPES
 
 
 def _to_published_value(value: object) -> object:

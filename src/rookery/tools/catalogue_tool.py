@@ -10,6 +10,7 @@ import structlog
 
 from rookery.access.models import Caller
 from rookery.tools.arguments import ArgumentValidator
+from rookery.tools.builtin_schemas import to_accepted_schema
 from rookery.tools.models import JsonObject, Server, ServerFeatures
 
 _log = structlog.stdlib.get_logger("rookery.tools")
@@ -31,7 +32,10 @@ class CatalogueTool:
         """The compiled schema of its arguments."""
         if self._argument_validator is None:
             schema = self.definition.get("inputSchema")
-            self._argument_validator = ArgumentValidator(schema if isinstance(schema, dict) else {})  # pyright: ignore[reportUnknownArgumentType] - an object of JSON
+            accepted = cast("JsonObject", schema) if isinstance(schema, dict) else {}
+            if self.required_scope is not None:  # a built-in tool
+                accepted = to_accepted_schema(accepted)
+            self._argument_validator = ArgumentValidator(accepted)
             if self._argument_validator.fault is not None:
                 _log.warning("tools.schema_unusable", tool=self.name, error=self._argument_validator.fault)
         return self._argument_validator

@@ -1,4 +1,4 @@
-"""Agent work as tools of the built-in MCP server `agents` (D-92): each is its REST twin for an agent's hands."""
+"""The built-in MCP server `agents` (D-92). Each tool does the same as a route of the REST API."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from rookery.agents.templates.library import Templates
 from rookery.kernel.errors import NotFound
 
 TOOLS: Sequence[AgentsTool] = (*SESSION_TOOLS, *TASK_TOOLS, *PLAN_TOOLS)
-"""In the order in which an agent needs them."""
+"""All tools, in the order in which an agent usually needs them."""
 
 _BY_NAME = {tool.name: tool for tool in TOOLS}
 
 
 class AgentToolServices(Protocol):
-    """The verbs of agent work."""
+    """The services that the tools call."""
 
     @property
     def plans(self) -> Plans: ...
@@ -54,7 +54,7 @@ class AgentToolServices(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentsServer:
-    """The built-in server `agents`: it acts as its caller, with the verbs of the REST API."""
+    """The built-in server `agents`. It acts with the permissions of its caller."""
 
     plan_tools: PlanToolHandler
     task_tools: TaskToolHandler
@@ -64,7 +64,7 @@ class AgentsServer:
     tagline: str = "Plans, tasks and sessions that agents share."
     description: str = (
         "Plans with phases and tasks that several agents work on together. Start a session, claim the next ready task, log and "
-        "checkpoint what you do, complete it, and hand off when you stop: whoever comes next goes on from there."
+        "checkpoint what you do, complete it, and hand off when you stop, so that the next session can continue."
     )
 
     @classmethod
@@ -82,22 +82,22 @@ class AgentsServer:
 
     async def call(self, tool: str, arguments: Mapping[str, object], caller: Caller) -> Mapping[str, object]:
         """
-        Run *tool* as *caller* and return the body of its REST twin's answer.
+        Run *tool* as *caller* and return the response body of the corresponding route.
 
         Raises:
-            NotFound: There is no such tool.
-            RookeryError: What the verb raises.
+            NotFound: The tool does not exist.
+            RookeryError: The operation failed.
         """
-        known = _BY_NAME.get(tool)
-        if known is not None:
-            arguments = parse_object_arguments(known, arguments)
-        for part in (self.session_tools, self.task_tools, self.plan_tools):
-            answer = await part.call(tool, arguments, caller)
+        definition = _BY_NAME.get(tool)
+        if definition is not None:
+            arguments = parse_object_arguments(definition, arguments)
+        for handler in (self.session_tools, self.task_tools, self.plan_tools):
+            answer = await handler.call(tool, arguments, caller)
             if answer is not None:
                 return answer
         raise NotFound("tool", tool)
 
     def text(self, tool: str, answer: Mapping[str, object]) -> str:
-        """Return what a model reads of an answer: all of it but null and empty fields."""
+        """Return the text of a result for a model: the JSON without null and empty fields."""
         del tool
         return orjson.dumps(drop_empty(answer)).decode()

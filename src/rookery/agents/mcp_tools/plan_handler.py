@@ -1,4 +1,4 @@
-"""Plans, phases and templates by tool."""
+"""Handler of the tools for plans, phases and templates."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from rookery.agents.templates.library import Templates
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanToolHandler:
-    """Calls one verb a tool."""
+    """Runs each tool by one operation on plans, phases or templates."""
 
     plans: Plans
     phases: Phases
     templates: Templates
 
     async def call(self, tool: str, arguments: Mapping[str, object], caller: Caller) -> ToolOutput | None:
-        """Run *tool*; None: it is not one of these."""
+        """Run *tool*, or return None if this handler does not have it."""
         match tool:
             case "plan_list":
                 query = validate_arguments(PlansQuery, arguments)
@@ -38,8 +38,8 @@ class PlanToolHandler:
                     to_plan_response(caller, await self.plans.create(caller, validate_arguments(PlanBody, arguments).to_draft()))
                 )
             case "plan_status":
-                move = validate_arguments(PlanStatusBody, arguments, "plan")
-                view = await self.plans.set_status(caller, str(arguments["plan"]), move.to_status(), force=move.force, reason=move.reason)
+                body = validate_arguments(PlanStatusBody, arguments, "plan")
+                view = await self.plans.set_status(caller, str(arguments["plan"]), body.to_status(), force=body.force, reason=body.reason)
                 return to_json(to_plan_response(caller, view))
             case "plan_restore":
                 return to_json(to_plan_response(caller, await self.plans.restore(caller, str(arguments["plan"]))))
@@ -60,17 +60,17 @@ class PlanToolHandler:
                 return to_json(to_phase_response(view))
             case "phase_checkpoint":
                 note = validate_arguments(CheckpointBody, arguments, "plan", "phase")
-                kept = await self.phases.add_checkpoint(
+                checkpoint = await self.phases.add_checkpoint(
                     caller, str(arguments["plan"]), str(arguments["phase"]), note=note.note, context=note.context or {}
                 )
-                return to_json(to_checkpoint_response(kept))
+                return to_json(to_checkpoint_response(checkpoint))
             case _:
                 return None
 
     async def _create_from_template(self, arguments: Mapping[str, object], caller: Caller) -> ToolOutput:
         body = validate_arguments(UseBody, arguments, "template")
-        filled = await self.templates.render(caller.workspace_id, str(arguments["template"]), body.variables, version=body.version)
-        return to_json(to_plan_response(caller, await self.plans.create(caller, body.to_draft(filled))))
+        rendered = await self.templates.render(caller.workspace_id, str(arguments["template"]), body.variables, version=body.version)
+        return to_json(to_plan_response(caller, await self.plans.create(caller, body.to_draft(rendered))))
 
     async def _list_templates(self, arguments: Mapping[str, object], caller: Caller) -> ToolOutput:
         query = validate_arguments(TemplatesQuery, arguments)

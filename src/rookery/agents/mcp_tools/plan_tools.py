@@ -1,4 +1,4 @@
-"""The tools of plans, templates and tasks: for the model that chooses among them, so each says when to reach for it."""
+"""Definitions of the tools for plans, templates and tasks. A model reads the descriptions, so each states when to use the tool."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rookery.agents.mcp_tools.tool_schemas import (
     AgentsTool,
     Schema,
+    any_value_schema,
     array_schema,
     boolean_schema,
     closed_object_schema,
@@ -17,7 +18,6 @@ from rookery.agents.mcp_tools.tool_schemas import (
     read_tool,
     text_schema,
     update_tool,
-    value,
 )
 from rookery.agents.schemas.plans import MAX_TTL_S
 
@@ -30,20 +30,20 @@ READ_SCOPE, PLAN_WRITE_SCOPE, WORK_SCOPE, TEMPLATE_READ_SCOPE, TEMPLATE_USE_SCOP
 )
 
 MAX_WAIT_S = 25
-"""A call that waits longer may be cut off by what is between, which takes the task and loses the answer."""
+"""Maximum wait in seconds. A proxy could cut off a longer call after the task was claimed, and the result would be lost."""
 
 _PLAN = text_schema("Slug or id.")
 _PHASE = text_schema("Id, or position from 1.")
 _TASK = text_schema()
 _TOKEN = text_schema("From the claim.")
-_CLAIM_SESSION = text_schema("The session of the claim: enough without claim_token.")
-_SESSION = text_schema("Your session; its tasks are freed when it ends.")
-_TTL = integer_schema(1, MAX_TTL_S, "Lease in seconds; 900 by default.")
+_CLAIM_SESSION = text_schema("Session of the claim; replaces claim_token.")
+_SESSION = text_schema("Your session; its end releases its tasks.")
+_TTL = integer_schema(1, MAX_TTL_S, "Lease in seconds; default 900.")
 _ORG, _PROJECT = text_schema(), text_schema()
 _NAME, _TEXT = text_schema(), text_schema()
-_DEPENDS_ON = array_schema({"anyOf": [{"type": "string"}, {"type": "integer"}]}, "Those that come first.")
+_DEPENDS_ON = array_schema({"anyOf": [{"type": "string"}, {"type": "integer"}]}, "Must be done first.")
 _CRITERIA = array_schema(text_schema())
-_PRIORITY = integer_schema(0, 4, "0 is most urgent; 2 by default.")
+_PRIORITY = integer_schema(0, 4, "0 is most urgent; default 2.")
 _REASON = text_schema()
 _PAGE: Schema = {"page": {"type": "integer"}, "per_page": {"type": "integer"}}
 
@@ -65,51 +65,49 @@ _PHASES = array_schema(
             "key": text_schema(),
             "depends_on": _DEPENDS_ON,
             "acceptance_criteria": _CRITERIA,
-            "tasks": array_schema(
-                {"anyOf": [closed_object_schema(["name"], _TASK_FIELDS), text_schema()]}, "Each as an object, or only its name."
-            ),
+            "tasks": array_schema({"anyOf": [closed_object_schema(["name"], _TASK_FIELDS), text_schema()]}, "Objects or names."),
         },
     ),
-    "key: a short name for depends_on of others.",
+    "key: short name for use in depends_on.",
 )
 
 PLAN_TOOLS: Sequence[AgentsTool] = (
     read_tool(
         "plan_list",
         READ_SCOPE,
-        "List plans, newest first, with their progress. Look here before you make one.",
+        "List plans with their progress, newest first. Check it before plan_create.",
         [],
         {
             "status": enum_schema(["draft", "active", "paused", "completed", "archived"]),
             "org": _ORG,
             "project": _PROJECT,
-            "q": text_schema("Words of title or description."),
+            "q": text_schema("Text in title or description."),
             **_PAGE,
         },
     ),
     read_tool(
         "plan_show",
         READ_SCOPE,
-        "Show a plan with its phases and tasks: done, ready, blocked, and by whom.",
+        "Get a plan with its phases and tasks: status, holder, readiness.",
         ["plan"],
         {"plan": _PLAN},
     ),
     create_tool(
         "plan_create",
         PLAN_WRITE_SCOPE,
-        "Make a plan with phases and tasks. Keep tasks small, with acceptance criteria; without depends_on they run in parallel. "
+        "Create a plan with phases and tasks. Keep tasks small, with acceptance criteria; without depends_on they run in parallel. "
         "If a template fits, use plan_from_template.",
         ["title"],
         {
             "title": _NAME,
             "description": _TEXT,
             "slug": text_schema(),
-            "status": enum_schema(["draft", "active"], "active: work may begin; draft by default."),
+            "status": enum_schema(["draft", "active"], "active: work can start; default draft."),
             "org": _ORG,
             "project": _PROJECT,
             "metadata": object_schema(),
             "phases": _PHASES,
-            "tasks": array_schema({"anyOf": [text_schema(), {"type": "object"}]}, "In place of phases: tasks of a single phase."),
+            "tasks": array_schema({"anyOf": [text_schema(), {"type": "object"}]}, "Instead of phases, for a plan with one phase."),
         },
     ),
     update_tool(
@@ -121,26 +119,26 @@ PLAN_TOOLS: Sequence[AgentsTool] = (
             "plan": _PLAN,
             "status": enum_schema(["draft", "active", "paused", "completed", "archived"]),
             "reason": _REASON,
-            "force": boolean_schema("Complete it with open phases."),
+            "force": boolean_schema("Complete despite open phases."),
         },
     ),
     update_tool("plan_restore", PLAN_WRITE_SCOPE, "Restore an archived plan.", ["plan"], {"plan": _PLAN}),
     read_tool(
         "templates",
         TEMPLATE_READ_SCOPE,
-        "List templates of plans (bug fix, feature, refactor, release and others) with their variables.",
+        "List plan templates (bug fix, feature, refactor, release and others) with their variables.",
         [],
         {"q": text_schema(), "category": text_schema(), **_PAGE},
     ),
-    read_tool("template_show", TEMPLATE_READ_SCOPE, "Show a template with its phases and tasks.", ["slug"], {"slug": text_schema()}),
+    read_tool("template_show", TEMPLATE_READ_SCOPE, "Get a template with its phases and tasks.", ["slug"], {"slug": text_schema()}),
     create_tool(
         "plan_from_template",
         TEMPLATE_USE_SCOPE,
-        "Make a plan from a template, with values for its variables.",
+        "Create a plan from a template with values for its variables.",
         ["template"],
         {
             "template": text_schema("Slug."),
-            "variables": object_schema("Name and value of each."),
+            "variables": object_schema("Values by variable name."),
             "version": text_schema(),
             "title": text_schema(),
             "slug": text_schema(),
@@ -159,13 +157,13 @@ PLAN_TOOLS: Sequence[AgentsTool] = (
             "phase": _PHASE,
             "status": enum_schema(["pending", "in_progress", "completed", "skipped", "on_hold"]),
             "reason": _REASON,
-            "force": boolean_schema("With open tasks or before other phases."),
+            "force": boolean_schema("Despite open tasks or dependencies."),
         },
     ),
     create_tool(
         "phase_checkpoint",
         WORK_SCOPE,
-        "Write a note on the progress of a phase.",
+        "Add a progress note to a phase.",
         ["plan", "phase", "note"],
         {"plan": _PLAN, "phase": _PHASE, "note": text_schema(), "context": object_schema()},
     ),
@@ -179,43 +177,43 @@ TASK_TOOLS: Sequence[AgentsTool] = (
         [],
         {"plan": _PLAN, **_PAGE},
     ),
-    read_tool("task_show", READ_SCOPE, "Show a task: what to do, its criteria, dependencies and holder.", ["task_id"], {"task_id": _TASK}),
+    read_tool("task_show", READ_SCOPE, "Get a task: description, criteria, dependencies and holder.", ["task_id"], {"task_id": _TASK}),
     create_tool(
         "task_claim_next",
         WORK_SCOPE,
-        "Claim the best ready task: the normal way to get work. If there is none, reason says why; plan_done: you are finished.",
+        "Claim the best ready task: the normal way to get work. If task is null, see reason; plan_done: all work is finished.",
         [],
         {
-            "plan": text_schema("By default the session's plan; any: every active plan."),
+            "plan": text_schema("Default: the session's plan; any: all active plans."),
             "session_id": _SESSION,
             "ttl_s": _TTL,
-            "wait_s": integer_schema(0, MAX_WAIT_S, "Wait for one to become ready."),
+            "wait_s": integer_schema(0, MAX_WAIT_S, "Seconds to wait for a task."),
         },
     ),
     create_tool(
         "task_claim",
         WORK_SCOPE,
-        "Claim one particular task.",
+        "Claim a specific task. To get any work, use task_claim_next.",
         ["task_id"],
         {"task_id": _TASK, "session_id": _SESSION, "ttl_s": _TTL},
     ),
     update_tool(
         "task_heartbeat",
         WORK_SCOPE,
-        "Renew the lease of your task before it ends.",
+        "Extend the lease of your task before it expires.",
         ["task_id"],
         {"task_id": _TASK, "claim_token": _TOKEN, "session_id": _CLAIM_SESSION, "ttl_s": _TTL},
     ),
     create_tool(
         "task_complete",
         WORK_SCOPE,
-        "Complete your task, once its acceptance criteria hold; with claim_next you get the next one.",
+        "Complete your task when its acceptance criteria are met. claim_next also claims the next task.",
         ["task_id"],
         {
             "task_id": _TASK,
             "claim_token": _TOKEN,
             "session_id": _CLAIM_SESSION,
-            "result": value(),
+            "result": any_value_schema(),
             "notes": _TEXT,
             "claim_next": boolean_schema(),
         },
@@ -223,34 +221,34 @@ TASK_TOOLS: Sequence[AgentsTool] = (
     create_tool(
         "task_fail",
         WORK_SCOPE,
-        "Report that your task cannot be done. To let somebody else try, use task_release.",
+        "Mark your task as failed. To let another agent try, use task_release.",
         ["task_id", "error"],
         {
             "task_id": _TASK,
             "claim_token": _TOKEN,
             "session_id": _CLAIM_SESSION,
-            "error": text_schema("Why, and what you tried."),
-            "result": value(),
+            "error": text_schema("The reason, and what you tried."),
+            "result": any_value_schema(),
         },
     ),
     create_tool(
         "task_release",
         WORK_SCOPE,
-        "Give your task back for somebody else.",
+        "Release your task unfinished, for another agent.",
         ["task_id"],
         {"task_id": _TASK, "claim_token": _TOKEN, "session_id": _CLAIM_SESSION, "reason": _REASON},
     ),
     create_tool(
         "task_add",
         WORK_SCOPE,
-        "Add a task to a phase, such as work found on the way.",
+        "Add a task to a phase, such as work that you discover.",
         ["plan", "phase", "name"],
         {"plan": _PLAN, "phase": _PHASE, **_TASK_FIELDS, "metadata": object_schema()},
     ),
     update_tool(
         "task_update",
         WORK_SCOPE,
-        "Change a task as its planner. If you hold it, use task_complete, task_fail or task_release.",
+        "Change a task as its planner. To end your own claim, use task_complete, task_fail or task_release.",
         ["task_id"],
         {
             "task_id": _TASK,
@@ -258,7 +256,7 @@ TASK_TOOLS: Sequence[AgentsTool] = (
             "status": enum_schema(["pending", "in_progress", "completed", "skipped", "failed", "on_hold"]),
             "reason": _REASON,
             "claim_token": _TOKEN,
-            "force": boolean_schema("Although somebody works on it."),
+            "force": boolean_schema("Despite another agent's claim."),
             "metadata": object_schema(),
         },
     ),

@@ -1,4 +1,4 @@
-"""Arguments of tools as the bodies of their REST twins, and answers as plain objects."""
+"""Validation of tool arguments by the request models of the REST API, and conversion of responses to JSON."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ ToolOutput = Mapping[str, object]
 
 def validate_arguments(model: type[B], arguments: Mapping[str, object], *excluded: str) -> B:
     """
-    Return *arguments* as the body that the REST twin would be sent, but those that are in its path.
+    Return *arguments* as an instance of *model*, without those in *excluded*, which are path parameters of the route.
 
     Raises:
-        ValidationFailed: By field, as the twin says it.
+        ValidationFailed: An argument is invalid. The errors are those of the route.
     """
     try:
         return model.model_validate({name: value for name, value in arguments.items() if name not in excluded})
@@ -29,20 +29,20 @@ def validate_arguments(model: type[B], arguments: Mapping[str, object], *exclude
 
 
 def to_json(answer: BaseModel) -> ToolOutput:
-    """Return the twin's answer as an object."""
+    """Return a response model as a JSON object."""
     return answer.model_dump(mode="json")
 
 
 def to_json_page(name: str, answers: Sequence[BaseModel], query: PageQuery, total: int) -> ToolOutput:
-    """Return one page of a list under *name*."""
+    """Return a page of a list: the items under *name*, the page number and the total count."""
     return {name: [to_json(each) for each in answers], "page": query.page, "total": total}
 
 
 def drop_empty(content: Mapping[str, object]) -> dict[str, object]:
     """
-    Return *content* for a model to read: without null, and without empty texts, lists and objects.
+    Return *content* without null and without empty texts, lists and objects, so that a model reads less.
 
-    The empty lists of *content* itself stay: "tasks": [] is an answer.
+    Empty lists at the top level stay: `"tasks": []` is a result.
     """
     filled = {name: _drop_empty(value) for name, value in content.items()}
     return {name: each for name, each in filled.items() if isinstance(each, list) or not _is_empty(each)}

@@ -1,4 +1,4 @@
-"""Sessions by tool."""
+"""Handler of the tools for sessions."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from rookery.agents.sessions.session_services import SessionServices
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionToolHandler:
-    """Calls one verb a tool."""
+    """Runs each tool by one operation on sessions."""
 
     sessions: SessionServices
 
     async def call(self, tool: str, arguments: Mapping[str, object], caller: Caller) -> ToolOutput | None:
-        """Run *tool*; None: it is not one of these."""
+        """Run *tool*, or return None if this handler does not have it."""
         match tool:
             case "session_start":
                 return await self._show_started(
                     caller, await self.sessions.starter.start(caller, validate_arguments(StartBody, arguments).to_request())
                 )
             case "session_resume":
-                wanted = validate_arguments(ResumeBody, arguments, "session_id").to_request()
-                return await self._show_started(caller, await self.sessions.starter.resume(caller, _get_session_id(arguments), wanted))
+                request = validate_arguments(ResumeBody, arguments, "session_id").to_request()
+                return await self._show_started(caller, await self.sessions.starter.resume(caller, _get_session_id(arguments), request))
             case "session_list":
                 query = validate_arguments(SessionsQuery, arguments)
                 found, total = await self.sessions.records.list_page(
@@ -47,21 +47,21 @@ class SessionToolHandler:
             case "session_show":
                 return to_json(to_session_response(caller, await self.sessions.records.get(caller, _get_session_id(arguments))))
             case "session_events":
-                which = validate_arguments(SessionEventsQuery, arguments, "session_id")
+                events_query = validate_arguments(SessionEventsQuery, arguments, "session_id")
                 events, total = await self.sessions.records.list_events(
                     caller,
                     _get_session_id(arguments),
-                    after=which.after,
-                    event_type=which.to_event_type(),
-                    limit=which.per_page,
-                    offset=which.offset,
+                    after=events_query.after,
+                    event_type=events_query.to_event_type(),
+                    limit=events_query.per_page,
+                    offset=events_query.offset,
                 )
-                return to_json_page("events", [to_session_event_response(each) for each in events], which, total)
+                return to_json_page("events", [to_session_event_response(each) for each in events], events_query, total)
             case _:
                 return await self._call_session_tool(tool, arguments, caller)
 
     async def _call_session_tool(self, tool: str, arguments: Mapping[str, object], caller: Caller) -> ToolOutput | None:
-        """Do what is done in a session by who has it."""
+        """Run a tool that writes to a session, or return None if this handler does not have it."""
         session_id = str(arguments.get("session_id"))
         match tool:
             case "session_log":
@@ -76,11 +76,11 @@ class SessionToolHandler:
                 change = validate_arguments(SessionPatch, arguments, "session_id").to_change()
                 return await self._show(caller, await self.sessions.records.change(caller, session_id, change))
             case "session_handoff":
-                handing = validate_arguments(EndBody, {**arguments, "status": "handed_off"}, "session_id")
-                return await self._show(caller, await self.sessions.ender.end(caller, session_id, handing.to_request()))
+                handoff = validate_arguments(EndBody, {**arguments, "status": "handed_off"}, "session_id")
+                return await self._show(caller, await self.sessions.ender.end(caller, session_id, handoff.to_request()))
             case "session_end":
-                ending = validate_arguments(EndBody, arguments, "session_id").to_request()
-                return await self._show(caller, await self.sessions.ender.end(caller, session_id, ending))
+                end = validate_arguments(EndBody, arguments, "session_id").to_request()
+                return await self._show(caller, await self.sessions.ender.end(caller, session_id, end))
             case _:
                 return None
 
@@ -91,8 +91,8 @@ class SessionToolHandler:
         return to_json(to_session_response(caller, await self.sessions.records.load_view(session)))
 
     async def _show_started(self, caller: Caller, session: AgentSession) -> ToolOutput:
-        shown, boot = await self.sessions.records.load_view(session), await self.sessions.boot_loader.load(caller, session)
-        return to_json(StartedResponse.model_construct(session=to_session_response(caller, shown), boot=to_boot_response(caller, boot)))
+        view, boot = await self.sessions.records.load_view(session), await self.sessions.boot_loader.load(caller, session)
+        return to_json(StartedResponse.model_construct(session=to_session_response(caller, view), boot=to_boot_response(caller, boot)))
 
 
 def _get_session_id(arguments: Mapping[str, object]) -> str:

@@ -1,4 +1,4 @@
-"""The tools of sessions: for the model that chooses among them, so each says when to reach for it."""
+"""Definitions of the tools for sessions. A model reads the descriptions, so each states when to use the tool."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _LINES = array_schema(text_schema())
 _HANDOFF = closed_object_schema(
     [],
     {
-        "summary": text_schema("How things stand."),
+        "summary": text_schema("Current state of the work."),
         "completed": _LINES,
         "remaining": _LINES,
         "blockers": _LINES,
-        "decisions": array_schema(text_schema(), "And why; also what did not work."),
+        "decisions": array_schema(text_schema(), "With reasons; also failed attempts."),
         "next_steps": _LINES,
         "refs": {"anyOf": [_LINES, {"type": "object"}], "description": "Branch, commit, files."},
     },
 )
 _AGENT_FIELDS: Schema = {
-    "agent_id": text_schema("By default your key's agent."),
+    "agent_id": text_schema("Default: the agent of your key."),
     "goal": text_schema(),
     "context": object_schema("Such as the branch."),
 }
@@ -44,14 +44,14 @@ SESSION_TOOLS: Sequence[AgentsTool] = (
     create_tool(
         "session_start",
         WRITE_SCOPE,
-        "Start working. Call this first: you get the plan, ready tasks, the last hand-off and checkpoint, and memories. "
-        "Then task_claim_next with the session_id.",
+        "Start a session. Call this first: it returns the plan, ready tasks, the last hand-off and checkpoint, and memories. "
+        "Then call task_claim_next with the session_id.",
         [],
         {
             "agent_type": text_schema("Such as claude-code."),
             "plan": text_schema("Slug or id."),
-            "org": text_schema("Without a plan only."),
-            "project": text_schema("Without a plan only."),
+            "org": text_schema("Only without a plan."),
+            "project": text_schema("Only without a plan."),
             **_AGENT_FIELDS,
             "takeover": boolean_schema("End your open session on the plan."),
         },
@@ -59,19 +59,19 @@ SESSION_TOOLS: Sequence[AgentsTool] = (
     create_tool(
         "session_resume",
         WRITE_SCOPE,
-        "Continue an ended, abandoned or paused session in a new one, with its hand-off and checkpoint.",
+        "Continue an ended, abandoned or paused session in a new one, from its hand-off and checkpoint.",
         ["session_id"],
         {
             "session_id": _SESSION,
             "agent_type": text_schema(),
             **_AGENT_FIELDS,
-            "takeover": boolean_schema("End it, if it is still active."),
+            "takeover": boolean_schema("End it first if it is active."),
         },
     ),
     read_tool(
         "session_list",
         READ_SCOPE,
-        "List sessions, newest first: who works on what.",
+        "List sessions, newest first, to see which agent works on which plan.",
         [],
         {
             "status": enum_schema(["active", "paused", "completed", "failed", "handed_off", "abandoned"]),
@@ -83,7 +83,7 @@ SESSION_TOOLS: Sequence[AgentsTool] = (
             "per_page": {"type": "integer"},
         },
     ),
-    read_tool("session_show", READ_SCOPE, "Show a session with its hand-off.", ["session_id"], {"session_id": _SESSION}),
+    read_tool("session_show", READ_SCOPE, "Get a session with its hand-off.", ["session_id"], {"session_id": _SESSION}),
     read_tool(
         "session_events",
         READ_SCOPE,
@@ -91,7 +91,7 @@ SESSION_TOOLS: Sequence[AgentsTool] = (
         ["session_id"],
         {
             "session_id": _SESSION,
-            "after": {"type": "integer", "description": "A seq."},
+            "after": {"type": "integer", "description": "Events after this seq."},
             "type": enum_schema(["note", "action", "decision", "checkpoint", "question", "answer", "artifact", "error"]),
             "per_page": {"type": "integer"},
         },
@@ -99,11 +99,11 @@ SESSION_TOOLS: Sequence[AgentsTool] = (
     create_tool(
         "session_log",
         WRITE_SCOPE,
-        "Log what happened: a decision with its reason, a result, an error, a question.",
+        "Log an event: a decision with its reason, a result, an error, a question.",
         ["session_id", "message"],
         {
             "session_id": _SESSION,
-            "type": enum_schema(["note", "action", "decision", "question", "answer", "artifact", "error"], "note by default."),
+            "type": enum_schema(["note", "action", "decision", "question", "answer", "artifact", "error"], "Default note."),
             "message": text_schema(),
             "data": object_schema(),
             "task_id": text_schema(),
@@ -112,22 +112,26 @@ SESSION_TOOLS: Sequence[AgentsTool] = (
     create_tool(
         "session_checkpoint",
         WRITE_SCOPE,
-        "Save the state of the work after each costly step; the next session on the plan gets it.",
+        "Save the state of your work after each costly step. The next session on the plan gets it.",
         ["session_id", "state"],
         {
             "session_id": _SESSION,
-            "state": object_schema("Done steps, findings, the next step, files."),
+            "state": object_schema("Done steps, findings, next step, files."),
             "message": text_schema(),
             "task_id": text_schema(),
         },
     ),
     update_tool(
-        "session_heartbeat", WRITE_SCOPE, "Keep a session open while you do nothing else in it.", ["session_id"], {"session_id": _SESSION}
+        "session_heartbeat",
+        WRITE_SCOPE,
+        "Keep your session open during long work without other calls.",
+        ["session_id"],
+        {"session_id": _SESSION},
     ),
     update_tool(
         "session_update",
         WRITE_SCOPE,
-        "Pause or continue a session, change its goal, write its hand-off early, or accept the one offered.",
+        "Pause or continue your session, change its goal, write its hand-off early, or acknowledge the one offered.",
         ["session_id"],
         {
             "session_id": _SESSION,
@@ -135,27 +139,27 @@ SESSION_TOOLS: Sequence[AgentsTool] = (
             "goal": text_schema(),
             "summary": text_schema(),
             "context": object_schema(),
-            "handoff": {"anyOf": [{"type": "string"}, {"type": "object"}], "description": "As of session_handoff."},
-            "acknowledge_handoff": enum_schema(["loaded", "ignored_stale"], "It is then offered no more."),
+            "handoff": {"anyOf": [{"type": "string"}, {"type": "object"}], "description": "As in session_handoff."},
+            "acknowledge_handoff": enum_schema(["loaded", "ignored_stale"], "The hand-off is then no longer offered."),
         },
     ),
     update_tool(
         "session_handoff",
         WRITE_SCOPE,
-        "End a session with a hand-off for the next one on the plan. Your tasks are free again.",
+        "End your session with a hand-off for the next session on the plan. This releases your tasks.",
         ["session_id", "handoff"],
         {"session_id": _SESSION, "handoff": _HANDOFF, "summary": text_schema()},
     ),
     update_tool(
         "session_end",
         WRITE_SCOPE,
-        "End a session: its work is done or failed. If somebody is to continue, use session_handoff.",
+        "End your session when its work is done or failed. For unfinished work, use session_handoff.",
         ["session_id"],
         {
             "session_id": _SESSION,
-            "status": enum_schema(["completed", "failed"], "completed by default."),
+            "status": enum_schema(["completed", "failed"], "Default completed."),
             "summary": text_schema(),
-            "promote": boolean_schema("Keep its session memories for the project."),
+            "promote": boolean_schema("Move its session memories to the project."),
         },
     ),
 )

@@ -1,4 +1,4 @@
-"""Tasks and their leases by tool."""
+"""Handler of the tools for tasks and their leases."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from rookery.agents.schemas.queries import TasksQuery
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskToolHandler:
-    """Calls one verb a tool."""
+    """Runs each tool by one operation on tasks."""
 
     tasks: Tasks
     claims: Claims
 
     async def call(self, tool: str, arguments: Mapping[str, object], caller: Caller) -> ToolOutput | None:
-        """Run *tool*; None: it is not one of these."""
+        """Run *tool*, or return None if this handler does not have it."""
         match tool:
             case "task_ready":
                 query = validate_arguments(TasksQuery, {**arguments, "state": "ready"})
@@ -40,45 +40,47 @@ class TaskToolHandler:
             case "task_claim_next":
                 return await self._claim_next(arguments, caller)
             case "task_claim":
-                wish = validate_arguments(ClaimBody, arguments, "task_id").to_lease_request()
-                return to_json(to_claimed_task_response(await self.claims.claim(caller, _get_task_id(arguments), wish)))
+                lease_request = validate_arguments(ClaimBody, arguments, "task_id").to_lease_request()
+                return to_json(to_claimed_task_response(await self.claims.claim(caller, _get_task_id(arguments), lease_request)))
             case _:
                 return await self._call_holder_tool(tool, arguments, caller)
 
     async def _call_holder_tool(self, tool: str, arguments: Mapping[str, object], caller: Caller) -> ToolOutput | None:
-        """Do what its holder does with a task."""
+        """Run a tool of the lease holder, or return None if this handler does not have it."""
         match tool:
             case "task_heartbeat":
-                beat = validate_arguments(HeartbeatBody, arguments, "task_id")
+                heartbeat = validate_arguments(HeartbeatBody, arguments, "task_id")
                 return to_json(
-                    to_task_response(await self.claims.heartbeat(caller, _get_task_id(arguments), beat.to_credential(), ttl_s=beat.ttl_s))
+                    to_task_response(
+                        await self.claims.heartbeat(caller, _get_task_id(arguments), heartbeat.to_credential(), ttl_s=heartbeat.ttl_s)
+                    )
                 )
             case "task_release":
                 body = validate_arguments(ReleaseBody, arguments, "task_id")
                 released = await self.claims.release(caller, _get_task_id(arguments), body.to_credential(), reason=body.reason)
                 return to_json(to_task_response(released.task))
             case "task_fail":
-                failed = validate_arguments(FailBody, arguments, "task_id")
-                given_up = await self.claims.fail(
-                    caller, _get_task_id(arguments), failed.to_credential(), error=failed.error, result=failed.result
+                failure = validate_arguments(FailBody, arguments, "task_id")
+                failed = await self.claims.fail(
+                    caller, _get_task_id(arguments), failure.to_credential(), error=failure.error, result=failure.result
                 )
-                return to_json(to_task_response(given_up.task))
+                return to_json(to_task_response(failed.task))
             case "task_complete":
-                done = validate_arguments(CompleteBody, arguments, "task_id")
-                ended = await self.claims.complete(
+                completion = validate_arguments(CompleteBody, arguments, "task_id")
+                completed = await self.claims.complete(
                     caller,
                     _get_task_id(arguments),
-                    done.to_credential(),
-                    result=done.result,
-                    notes=done.notes,
-                    next_request=done.to_next_request(),
+                    completion.to_credential(),
+                    result=completion.result,
+                    notes=completion.notes,
+                    next_request=completion.to_next_request(),
                 )
-                return to_json(to_completed_task_response(ended))
+                return to_json(to_completed_task_response(completed))
             case _:
                 return None
 
     async def _claim_next(self, arguments: Mapping[str, object], caller: Caller) -> ToolOutput:
-        """Return the task, or why there is none: what the twin says by 204 and its headers."""
+        """Return the claimed task, or null with the reason, which the route sends as 204 with headers."""
         body = validate_arguments(ClaimNextBody, arguments)
         found = await self.claims.claim_next(caller, body.plan_ref, body.to_lease_request(), any_plan=body.any_plan, wait_s=body.wait_s)
         if isinstance(found, NoTaskAvailable):

@@ -1,4 +1,4 @@
-"""How a tool of `agents` and its arguments are described."""
+"""Builders for the definitions of the tools of `agents` and the JSON Schemas of their arguments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Schema = Mapping[str, object]
 _OBJECT_OR_TEXT: Schema = {"anyOf": [{"type": "object"}, {"type": "string"}]}
 
 _SIMPLE: Sequence[Schema] = ({"type": "object"}, {"type": "string"}, {"type": "number"}, {"type": "boolean"})
-_VALUE: Schema = {"anyOf": [*_SIMPLE, {"type": "array", "items": {"anyOf": [*_SIMPLE[:3]]}}]}
+_ANY_VALUE: Schema = {"anyOf": [*_SIMPLE, {"type": "array", "items": {"anyOf": [*_SIMPLE[:3]]}}]}
 
 _READ_HINTS: Schema = {"readOnlyHint": True, "openWorldHint": False}
 _CREATE_HINTS: Schema = {"readOnlyHint": False, "destructiveHint": False, "idempotentHint": False, "openWorldHint": False}
@@ -24,7 +24,7 @@ _UPDATE_HINTS: Schema = {"readOnlyHint": False, "destructiveHint": False, "idemp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentsTool:
-    """One tool, as `tools.ports.BuiltinTool` asks for it."""
+    """A tool definition. It implements `tools.ports.BuiltinTool`."""
 
     name: str
     description: str
@@ -34,61 +34,70 @@ class AgentsTool:
 
 
 def read_tool(name: str, required_scope: str, description: str, required: Sequence[str], properties: Schema) -> AgentsTool:
-    """Return a tool that changes nothing."""
+    """Return the definition of a read-only tool."""
     return _make_tool(name, required_scope, description, required, properties, hints=_READ_HINTS)
 
 
 def create_tool(name: str, required_scope: str, description: str, required: Sequence[str], properties: Schema) -> AgentsTool:
-    """Return a tool of which each call does one thing more."""
+    """Return the definition of a tool that is not idempotent: each call has a further effect."""
     return _make_tool(name, required_scope, description, required, properties, hints=_CREATE_HINTS)
 
 
 def update_tool(name: str, required_scope: str, description: str, required: Sequence[str], properties: Schema) -> AgentsTool:
-    """Return a tool of which the same call twice is as once."""
+    """Return the definition of an idempotent tool that changes data."""
     return _make_tool(name, required_scope, description, required, properties, hints=_UPDATE_HINTS)
 
 
 def text_schema(description: str = "") -> Schema:
-    """Return a text; its length is checked by the twin's model."""
+    """Return the schema of a string. The request model of the route checks its length."""
     return _with_description({"type": "string"}, description)
 
 
 def enum_schema(names: Sequence[str], description: str = "") -> Schema:
-    """Return one of some words."""
+    """Return the schema of a string with a closed set of values."""
     return _with_description({"type": "string", "enum": list(names)}, description)
 
 
 def integer_schema(minimum: int, maximum: int, description: str = "") -> Schema:
-    """Return a whole number within bounds."""
+    """Return the schema of an integer within bounds."""
     return _with_description({"type": "integer", "minimum": minimum, "maximum": maximum}, description)
 
 
 def boolean_schema(description: str = "") -> Schema:
-    """Return a boolean."""
+    """Return the schema of a boolean."""
     return _with_description({"type": "boolean"}, description)
 
 
 def object_schema(description: str = "") -> Schema:
-    """Return an object of the caller's own, or its JSON text: callers whose schemas must be closed can send the text alone."""
+    """
+    Return the schema of an object with any fields, or of its JSON text.
+
+    Some model providers accept only objects with listed fields. Their clients send the text.
+    """
     return _with_description(_OBJECT_OR_TEXT, description)
 
 
-def value(says: str = "") -> Schema:
-    """Return a JSON value: no null, and no list of lists or booleans; clients of some models refuse a schema that names no type."""
-    return _with_description(_VALUE, says)
+def any_value_schema(description: str = "") -> Schema:
+    """
+    Return the schema of any JSON value.
+
+    Some model providers reject a schema without a type, so it lists the types. Calls may send more, such as null and lists of lists:
+    `tools.builtin_schemas.to_accepted_schema` does not restrict them (D-08).
+    """
+    return _with_description(_ANY_VALUE, description)
 
 
 def array_schema(items: Schema, description: str = "") -> Schema:
-    """Return a list."""
+    """Return the schema of a list."""
     return _with_description({"type": "array", "items": items}, description)
 
 
 def parse_object_arguments(tool: AgentsTool, arguments: Mapping[str, object]) -> Mapping[str, object]:
     """
-    Return *arguments* with the JSON text of free objects read.
+    Return *arguments*, with parsed objects in place of the JSON texts of arguments made by `object_schema`.
 
     Raises:
-        ValidationFailed: A text is not that of an object.
+        ValidationFailed: A text is not a JSON object.
     """
     properties = cast("Mapping[str, Schema]", tool.input_schema["properties"])
     texts = {name: value for name, value in arguments.items() if isinstance(value, str) and _is_object_or_text(properties.get(name))}
@@ -96,7 +105,7 @@ def parse_object_arguments(tool: AgentsTool, arguments: Mapping[str, object]) ->
 
 
 def closed_object_schema(required: Sequence[str], properties: Schema) -> Schema:
-    """Return an object of these fields and no others."""
+    """Return the schema of an object with these fields and no others."""
     return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
 
 
@@ -126,5 +135,5 @@ def _parse_object(name: str, value: str) -> object:
     except orjson.JSONDecodeError:
         found = None
     if not isinstance(found, dict):
-        raise ValidationFailed({name: ["must be a JSON object, or the text of one"]})
+        raise ValidationFailed({name: ["must be a JSON object, or a string with the JSON of an object"]})
     return cast("dict[str, object]", found)
