@@ -115,7 +115,7 @@ async def test_a_wrong_token_is_told_from_an_ended_lease(timed: House, clock: Fa
         assert refused(of_other) == refused(unknown) == (409, "lease_lost")
         assert "belongs to the claim of the task 'b'" in of_other.json()["message"]
         assert of_other.json()["token_task_id"] == second["id"]
-        assert "belongs to another claim" in unknown.json()["message"]
+        assert "does not match the current claim" in unknown.json()["message"]
         assert "has ended;" not in of_other.json()["message"] + unknown.json()["message"]
     clock.advance(seconds=601)
     late = await timed.agent.post(f"{path}/complete", {"claim_token": first["claim_token"]})

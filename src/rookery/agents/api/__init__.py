@@ -1,4 +1,4 @@
-"""The API of agent work (D-65): under /api/agent, and the same table once more under /v1."""
+"""The HTTP API of agent work (D-65), with the same routes under /api/agent and under /v1."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rookery.kernel.http import Route
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentsApi:
-    """The tables of all parts, one after the other."""
+    """The routes of plans, phases, tasks, templates, sessions and streams."""
 
     plans: PlanRoutes
     phases: PhaseRoutes
@@ -25,6 +25,6 @@ class AgentsApi:
     streams: SessionStreamRoutes
 
     def routes(self) -> list[Route]:
-        """Return every route, relative to either prefix."""
+        """Return all routes, with paths relative to the prefix."""
         parts = (self.plans, self.phases, self.tasks, self.templates, self.sessions, self.streams)
         return [route for part in parts for route in part.routes()]

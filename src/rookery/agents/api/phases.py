@@ -1,4 +1,4 @@
-"""Phases of plans, and the tasks in them (D-65)."""
+"""Routes of phases, their checkpoints and their tasks (D-65)."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ from rookery.kernel.http.pagination import PageQuery
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseRoutes:
-    """Reads a request, calls one verb, shapes the answer. Decides nothing."""
+    """Handlers that parse a request, call one service method and build the response."""
 
     phases: Phases
     tasks: Tasks
 
     def routes(self) -> list[Route]:
-        """Return one row per endpoint."""
+        """Return the routes."""
         all_, one = "/plans/{plan}/phases", "/plans/{plan}/phases/{phase}"
         return [
             make_route(
@@ -112,8 +112,8 @@ class PhaseRoutes:
     async def get_phases(self, request: Request, plan: str, query: Annotated[PageQuery, Query()]) -> Response:
         """List the phases of a plan without their tasks, in their order."""
         found = await self.phases.list_phases(get_caller(request), plan, with_tasks=False)
-        shown = found[query.offset : query.offset + query.per_page]
-        return page_response(request, [to_phase_response(view) for view in shown], query=query, total=len(found))
+        page = found[query.offset : query.offset + query.per_page]
+        return page_response(request, [to_phase_response(view) for view in page], query=query, total=len(found))
 
     @with_etag
     @by_etag
@@ -125,7 +125,7 @@ class PhaseRoutes:
 
     @with_etag
     async def get_phase(self, request: Request, plan: str, phase: str) -> Response:
-        """Return a phase with its tasks. The path has its id or its position."""
+        """Return a phase with its tasks. The path contains its id or its position."""
         view = await self.phases.get(get_caller(request), plan, phase)
         return tagged(to_phase_response(view), view.phase.version)
 
@@ -148,7 +148,7 @@ class PhaseRoutes:
     @by_etag
     @document_route(errors=(PlanArchived, PlanNotActive, PhaseBlocked, PhaseHasOpenTasks, TaskClaimed, WrongTransition))
     async def patch_status(self, request: Request, plan: str, phase: str, body: PhaseStatusBody) -> Response:
-        """Change the status of a phase. A change that the current status does not allow is 409, with the allowed ones."""
+        """Change the status of a phase. If the current status does not allow the change, the response is 409 with the allowed values."""
         view = await self.phases.set_status(get_caller(request), plan, phase, body.to_change(), expected=expected(request))
         return tagged(to_phase_response(view), view.phase.version)
 

@@ -1,4 +1,4 @@
-"""Plans (D-65)."""
+"""Routes of plans (D-65)."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from rookery.kernel.http.conditional_requests import by_etag, expected, tagged, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRoutes:
-    """Reads a request, calls one verb, shapes the answer. Decides nothing."""
+    """Handlers that parse a request, call one service method and build the response."""
 
     plans: Plans
 
     def routes(self) -> list[Route]:
-        """Return one row per endpoint."""
+        """Return the routes."""
         one = "/plans/{plan}"
         return [
             make_route("GET /plans", self.get_plans, READ_SCOPE, PlansResponse, "list_plans", summary="List plans, newest first"),
@@ -109,7 +109,7 @@ class PlanRoutes:
 
     @with_etag
     async def get_plan(self, request: Request, plan: str, query: Annotated[IncludeQuery, Query()]) -> Response:
-        """Return a plan with its phases and tasks, also if it is archived."""
+        """Return a plan with its phases and tasks, even if it is archived."""
         with_tasks = "tasks" in query.include
         view = await self.plans.get(get_caller(request), plan, with_phases=with_tasks or "phases" in query.include, with_tasks=with_tasks)
         return await self._reply(request, view)
@@ -137,11 +137,11 @@ class PlanRoutes:
     @by_etag
     @document_route(errors=(PlanArchived, PlanHasOpenPhases, WrongTransition))
     async def patch_status(self, request: Request, plan: str, body: PlanStatusBody) -> Response:
-        """Change the status of a plan. A change that the current status does not allow is 409, with the allowed ones."""
-        caller, wanted = get_caller(request), body.to_status()
+        """Change the status of a plan. If the current status does not allow the change, the response is 409 with the allowed values."""
+        caller, status = get_caller(request), body.to_status()
         return await self._reply(
             request,
-            await self.plans.set_status(caller, plan, wanted, force=body.force, reason=body.reason, expected=expected(request)),
+            await self.plans.set_status(caller, plan, status, force=body.force, reason=body.reason, expected=expected(request)),
         )
 
     @with_etag

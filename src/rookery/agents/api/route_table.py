@@ -1,4 +1,4 @@
-"""What the tables of plans, phases and tasks have in common: how a row is written (D-64)."""
+"""Helpers for the routes of agent work (D-64)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,11 @@ T = TypeVar("T")
 READ_SCOPE, WRITE_SCOPE, WORK_SCOPE = "plans.read", "plans.write", "phases.write"
 
 _THREAD_TASK_COUNT = 500
-"""Tasks that take about 30 ms to be shaped; a plan of 10,000 takes half a second, in which nobody else would be served."""
+"""
+Plans with this many tasks are serialised in a thread.
+
+500 tasks take about 30 ms and 10,000 tasks half a second, during which the event loop would serve no other request.
+"""
 
 
 def make_route(
@@ -42,14 +46,14 @@ def make_route(
     tag: str = "Plans",
 ) -> Route:
     """
-    Return one row; *method_and_path* is the method and the path.
+    Return a route. *method_and_path* is such as `GET /plans`.
 
     Raises:
-        ValueError: The row writes, and its handler does not say that it honours If-Match (`by_etag`).
+        ValueError: The route writes, and its handler is not marked with `by_etag`.
     """
     method, path = method_and_path.split()
     if method != "GET" and "If-Match" not in get_route_docs(handler).request_headers:
-        msg = f"{method_and_path} writes, so it must honour If-Match: mark its handler with by_etag (D-64)"
+        msg = f"{method_and_path} writes, so it must support If-Match: mark its handler with by_etag (D-64)"
         raise ValueError(msg)
     return Route(
         method=method,
@@ -71,16 +75,16 @@ def make_route(
 
 def require_unconditional(request: Request) -> None:
     """
-    Do nothing if the request has no If-Match, or `*`: for writes to an address that has no version.
+    Check that the request has no If-Match other than `*`. Used for writes to URLs without a version.
 
     Raises:
-        NoVersion: It names ETags.
+        NotVersioned: If-Match contains ETags.
     """
     if expected(request) is not None:
         raise NotVersioned(request.url.path)
 
 
 async def serialize_view(view: PlanView, serialize: Callable[[], T]) -> T:
-    """Return what *serialize* makes of *view*: of a large plan in a thread, so that others are served meanwhile."""
-    inside = sum(len(phase.tasks or ()) for phase in view.phases or ())
-    return serialize() if inside < _THREAD_TASK_COUNT else await asyncio.to_thread(serialize)
+    """Return the result of *serialize*, which runs in a thread if *view* is large."""
+    task_count = sum(len(phase.tasks or ()) for phase in view.phases or ())
+    return serialize() if task_count < _THREAD_TASK_COUNT else await asyncio.to_thread(serialize)

@@ -1,4 +1,4 @@
-"""Agent sessions (D-62, D-65)."""
+"""Routes of agent sessions (D-62, D-65)."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ _make_route = partial(make_route, tag="Sessions")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRoutes:
-    """Reads a request, calls one verb, shapes the answer. Decides nothing."""
+    """Handlers that parse a request, call one service method and build the response."""
 
     sessions: SessionServices
 
     def routes(self) -> list[Route]:
-        """Return one row per endpoint."""
+        """Return the routes."""
         one = "/sessions/{session_id}"
         return [
             _make_route(
@@ -131,7 +131,7 @@ class SessionRoutes:
 
     @document_route(errors=(NotFound,))
     async def get_sessions(self, request: Request, query: Annotated[SessionsQuery, Query()]) -> Response:
-        """List the sessions that the key may see, newest first."""
+        """List the sessions that the key has access to, newest first."""
         caller = get_caller(request)
         found, total = await self.sessions.records.list_page(
             caller, query.to_filter(), plan=query.plan, limit=query.per_page, offset=query.offset
@@ -145,7 +145,7 @@ class SessionRoutes:
         """
         Start a session of an agent.
 
-        `boot` in the answer has what the agent starts with: plan, phase, tasks, hand-off, checkpoint and memories.
+        `boot` in the response is the context of the agent: plan, phase, tasks, hand-off, checkpoint and memories.
         """
         require_unconditional(request)
         caller = get_caller(request)
@@ -201,7 +201,7 @@ class SessionRoutes:
         return _reply(caller, await self.sessions.records.load_view(ended))
 
     async def _rebuild_end(self, request: Request, session_id: str) -> Response:
-        """Return the answer to an end whose process died before the answer was stored."""
+        """Return the response to an end whose process exited before the response was stored."""
         caller = get_caller(request)
         return _reply(caller, await self.sessions.records.get(caller, session_id))
 
@@ -209,7 +209,7 @@ class SessionRoutes:
     @by_etag
     @document_route(errors=(PlanArchived, SessionActive, SessionResumed))
     async def post_resume(self, request: Request, session_id: str, body: ResumeBody) -> Response:
-        """Start a session that continues an ended one. `boot` in the answer has what the agent starts with."""
+        """Start a session that continues an ended or paused one. `boot` in the response is the context of the agent."""
         caller = get_caller(request)
         store_created_id(AgentSession, lambda session: session.id)
         return await self._reply_started(
@@ -217,13 +217,13 @@ class SessionRoutes:
         )
 
     async def _rebuild_start(self, request: Request, session_id: str) -> Response:
-        """Return the answer to a start whose process died before it was stored."""
+        """Return the response to a start whose process exited before the response was stored."""
         caller = get_caller(request)
         return await self._reply_started(caller, (await self.sessions.records.get(caller, session_id)).session)
 
     async def _reply_started(self, caller: Caller, session: AgentSession) -> Response:
-        shown, boot = await self.sessions.records.load_view(session), await self.sessions.boot_loader.load(caller, session)
-        answer = StartedResponse.model_construct(session=to_session_response(caller, shown), boot=to_boot_response(caller, boot))
+        view, boot = await self.sessions.records.load_view(session), await self.sessions.boot_loader.load(caller, session)
+        answer = StartedResponse.model_construct(session=to_session_response(caller, view), boot=to_boot_response(caller, boot))
         return tagged(answer, session.version, status=201)
 
 

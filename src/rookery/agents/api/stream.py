@@ -1,4 +1,4 @@
-"""Following a session as server-sent events (D-62)."""
+"""The route that streams a session as server-sent events (D-62)."""
 
 from __future__ import annotations
 
@@ -21,19 +21,21 @@ from rookery.kernel.http import DocumentedResponse, EventStream, Route, document
 
 READ_SCOPE = "sessions.read"
 
-_STREAM_ENDED = DocumentedResponse(description="The session is over, and a browser that comes back has seen all of it: it stops asking.")
+_STREAM_ENDED = DocumentedResponse(
+    description="The session has ended and the client has received all events. A browser stops reconnecting."
+)
 
 _MAX_SEQ_DIGITS = 18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionStreamRoutes:
-    """Reads a request, follows, shapes each part. Decides nothing."""
+    """The handler of the stream."""
 
     streams: SessionStreams
 
     def routes(self) -> list[Route]:
-        """Return the one row."""
+        """Return the route."""
         return [
             Route(
                 method="GET",
@@ -42,9 +44,9 @@ class SessionStreamRoutes:
                 required_scope=READ_SCOPE,
                 operation_id="stream_session",
                 summary="Follow a session",
-                description="Server-sent events: one for each event of the session, named after its type and numbered by its seq; "
-                "`status` when the session is paused or goes on; `end` when it has ended, after which the stream closes. "
-                "A client that comes back says with `Last-Event-ID` what it has seen.",
+                description="Server-sent events: one for each event of the session, with the type as its name and the seq as its id; "
+                "`status` when the session is paused or continued; `end` when it has ended, after which the stream closes. "
+                "To resume a stream, send the last id in `Last-Event-ID`.",
                 tags=("Sessions",),
             )
         ]
@@ -53,7 +55,7 @@ class SessionStreamRoutes:
         media_types=("text/event-stream",), request_headers=("Last-Event-ID",), responses={204: _STREAM_ENDED}, errors=(TooManyStreams,)
     )
     async def get_stream(self, request: Request, session_id: str, query: Annotated[SessionStreamQuery, Query()]) -> Response:
-        """Send what happened and what happens; 204 to a browser that comes back to a session that is over."""
+        """Send past and new events. If the session has ended and the client has received all events, the response is 204."""
         caller = get_caller(request)
         after = _parse_last_event_id(request, query.after)
         session = await self.streams.open_session(caller, session_id)
@@ -62,17 +64,17 @@ class SessionStreamRoutes:
         return EventStream(self._iter_parts(caller, session, after))
 
     async def _iter_parts(self, caller: Caller, session: AgentSession, after: int) -> AsyncGenerator[bytes]:
-        followed = self.streams.follow(caller, session, after=after, required_scope=READ_SCOPE)
+        updates = self.streams.follow(caller, session, after=after, required_scope=READ_SCOPE)
         try:
-            async for news in followed:
-                for each in news.events:
+            async for update in updates:
+                for each in update.events:
                     answer = to_session_event_response(each)
                     yield encode_event(each.type.value, answer.__pydantic_serializer__.to_json(answer), event_id=each.seq)
-                if news.status is not None:
-                    name = "end" if news.is_ended else "status"
-                    yield encode_event(name, b'{"status":"' + news.status.value.encode() + b'"}')
+                if update.status is not None:
+                    name = "end" if update.is_ended else "status"
+                    yield encode_event(name, b'{"status":"' + update.status.value.encode() + b'"}')
         finally:
-            await followed.aclose()
+            await updates.aclose()
 
 
 def _parse_last_event_id(request: Request, after: int) -> int:
@@ -81,5 +83,11 @@ def _parse_last_event_id(request: Request, after: int) -> int:
         return after
     digits = header.strip()
     if not (digits.isascii() and digits.isdigit() and len(digits) <= _MAX_SEQ_DIGITS):
-        raise ValidationFailed({"Last-Event-ID": [f"must be the id of an event of the stream, a number; it is {header[:50]!r}"]})
+        raise ValidationFailed(
+            {
+                "Last-Event-ID": [
+                    f"must be the id of an event of the stream, a number of at most {_MAX_SEQ_DIGITS} digits; it is {header[:50]!r}"
+                ]
+            }
+        )
     return int(digits)

@@ -1,4 +1,4 @@
-"""Tasks by their ids, and leases of them (D-61, D-65)."""
+"""Routes of tasks and their leases (D-61, D-65)."""
 
 from __future__ import annotations
 
@@ -48,20 +48,20 @@ from rookery.kernel.http.request_body import ClientDisconnected
 T = TypeVar("T")
 
 _NO_TASK = DocumentedResponse(
-    description="There is nothing to claim, and `X-Reason` says why: `all_claimed`, `blocked`, `plan_paused`, `plan_draft` (the draft "
-    "that `X-Plan` names has tasks; set its status to active, or name it) or `plan_done`. `Retry-After` is when to ask again."
+    description="No task can be claimed. `X-Reason` is `all_claimed`, `blocked`, `plan_paused`, `plan_draft` (the draft in `X-Plan` "
+    "has tasks; set its status to active, or send its slug as `plan`) or `plan_done`. `Retry-After` is the seconds until the next try."
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRoutes:
-    """Reads a request, calls one verb, shapes the answer. Decides nothing."""
+    """Handlers that parse a request, call one service method and build the response."""
 
     tasks: Tasks
     claims: Claims
 
     def routes(self) -> list[Route]:
-        """Return one row per endpoint."""
+        """Return the routes."""
         one = "/tasks/{task}"
         return [
             make_route("GET /tasks", self.get_tasks, READ_SCOPE, TasksResponse, "list_tasks", summary="List tasks of all plans"),
@@ -122,7 +122,7 @@ class TaskRoutes:
 
     @document_route(errors=(NotFound,))
     async def get_tasks(self, request: Request, query: Annotated[TasksQuery, Query()]) -> Response:
-        """List tasks of all plans. `status=ready` lists what can be claimed now, the best first."""
+        """List tasks of all plans. `status=ready` lists tasks that can be claimed now, best first."""
         found, total = await self.tasks.list_page(get_caller(request), query.to_filter(), limit=query.per_page, offset=query.offset)
         return page_response(request, [to_task_response(view) for view in found], query=query, total=total)
 
@@ -136,7 +136,7 @@ class TaskRoutes:
     @by_etag
     @document_route(errors=(PlanArchived, PlanNotActive, PhaseBlocked, PhaseClosed, TaskBlocked, TaskClaimed, WrongTransition))
     async def patch_task(self, request: Request, task: str, body: TaskPatch) -> Response:
-        """Change the name, description, priority, position or dependencies of a task, or its status while nobody holds a lease on it."""
+        """Change fields of a task or its status. To change the status of a claimed task, send its `claim_token` or `force`."""
         view = await self.tasks.change(get_caller(request), task, body.to_change(), expected=expected(request))
         return tagged(to_task_response(view), view.task.version)
 
@@ -158,14 +158,14 @@ class TaskRoutes:
         """
         Claim the best ready task and return it with its `claim_token`.
 
-        If there is none, the answer is 204 with the reason in `X-Reason`; `wait_s` waits for one.
+        If there is none, the response is 204 with the reason in `X-Reason`. `wait_s` waits for one.
         """
         require_unconditional(request)
         answer = respond_with(TaskView, _reply_claimed)
-        waiting = self.claims.claim_next(
+        claiming = self.claims.claim_next(
             get_caller(request), body.plan_ref, body.to_lease_request(), any_plan=body.any_plan, wait_s=body.wait_s
         )
-        found = await (waiting if body.wait_s <= 0 else _cancel_on_disconnect(waiting, request.receive))
+        found = await (claiming if body.wait_s <= 0 else _cancel_on_disconnect(claiming, request.receive))
         if isinstance(found, NoTaskAvailable):
             plan = {} if found.plan is None else {"X-Plan": found.plan}
             return Response(status_code=204, headers={"X-Reason": found.reason, "Retry-After": str(found.retry_after_s), **plan})
@@ -177,7 +177,7 @@ class TaskRoutes:
         errors=(PlanArchived, SessionEnded, PlanNotActive, PhaseClosed, PhaseBlocked, TaskBlocked, TaskClaimed, WrongTransition)
     )
     async def post_claim(self, request: Request, task: str, body: ClaimBody) -> Response:
-        """Claim a task: it gets a lease, and the answer has the `claim_token` that the holder needs."""
+        """Claim a task. The response contains the `claim_token` of the lease."""
         answer = respond_with(TaskView, _reply_claimed)
         return answer(await self.claims.claim(get_caller(request), task, body.to_lease_request(), expected=expected(request)))
 
@@ -222,7 +222,7 @@ class TaskRoutes:
     @by_etag
     @document_route(errors=(PlanArchived, LeaseLost, TaskClaimed, WrongTransition))
     async def post_fail(self, request: Request, task: str, body: FailBody) -> Response:
-        """End the lease of a task with the reason why it could not be done."""
+        """Mark a claimed task as failed, with the reason. This ends its lease."""
         answer = respond_with(LeaseEndResult, _reply_released)
         return answer(
             await self.claims.fail(
@@ -241,20 +241,20 @@ def _reply_released(result: LeaseEndResult) -> Response:
 
 async def _cancel_on_disconnect(awaitable: Awaitable[T], receive: Receive) -> T:
     """
-    Return what *awaitable* returns; it is cancelled if the caller leaves first.
+    Return the result of *awaitable*, or cancel it if the client disconnects first.
 
     Raises:
-        ClientLeft: The caller left.
+        ClientDisconnected: The client disconnected.
     """
-    asked, leaving = asyncio.ensure_future(awaitable), asyncio.ensure_future(_wait_for_disconnect(receive))
+    task, disconnect = asyncio.ensure_future(awaitable), asyncio.ensure_future(_wait_for_disconnect(receive))
     try:
-        await asyncio.wait({asked, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if asked.done():
-            return asked.result()
+        await asyncio.wait({task, disconnect}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
         raise ClientDisconnected
     finally:
-        leaving.cancel()
-        asked.cancel()
+        disconnect.cancel()
+        task.cancel()
 
 
 async def _wait_for_disconnect(receive: Receive) -> None:

@@ -1,4 +1,4 @@
-"""Templates of plans (D-63, D-65)."""
+"""Routes of plan templates (D-63, D-65)."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ _make_route = partial(make_route, tag="Templates", max_body_bytes=MAX_TEMPLATE_B
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateRoutes:
-    """Reads a request, calls one verb, shapes the answer. Decides nothing."""
+    """Handlers that parse a request, call one service method and build the response."""
 
     templates: Templates
     plans: Plans
 
     def routes(self) -> list[Route]:
-        """Return one row per endpoint."""
+        """Return the routes."""
         one = "/templates/{slug}"
         return [
             _make_route(
@@ -115,7 +115,7 @@ class TemplateRoutes:
         ]
 
     async def get_templates(self, request: Request, query: Annotated[TemplatesQuery, Query()]) -> Response:
-        """List the templates that come with Rookery and those of the workspace, by slug."""
+        """List the templates shipped with Rookery and those of the workspace, ordered by slug."""
         found, total = await self.templates.list_page(
             get_caller(request).workspace_id, category=query.category, query=query.q, limit=query.per_page, offset=query.offset
         )
@@ -140,7 +140,7 @@ class TemplateRoutes:
     @by_etag
     @document_route(errors=(TemplateReadOnly,))
     async def put_template(self, request: Request, slug: str, body: TemplatePut) -> Response:
-        """Make a new version of a template the current one. The same content again changes nothing."""
+        """Replace a template by a new version. The same content again changes nothing."""
         body.require_slug(slug)
         body.validate_renders()
         return _reply(
@@ -159,21 +159,21 @@ class TemplateRoutes:
     async def get_versions(self, request: Request, slug: str, query: Annotated[PageQuery, Query()]) -> Response:
         """List the versions of a template, the current one first."""
         caller = get_caller(request)
-        kept = await self.templates.get(caller.workspace_id, slug)
-        found = to_version_responses(kept, await self.templates.list_versions(caller.workspace_id, slug))
-        shown = found[query.offset : query.offset + query.per_page]
-        return page_response(request, shown, query=query, total=len(found), aliases={"versions": found, "count": len(found)})
+        stored = await self.templates.get(caller.workspace_id, slug)
+        found = to_version_responses(stored, await self.templates.list_versions(caller.workspace_id, slug))
+        page = found[query.offset : query.offset + query.per_page]
+        return page_response(request, page, query=query, total=len(found), aliases={"versions": found, "count": len(found)})
 
     @with_etag
     @by_etag
     @document_route(errors=(SlugTaken, TooManyItems))
     async def post_copy(self, request: Request, slug: str, body: CopyBody) -> Response:
-        """Copy a template to a new one of the workspace, for example one that comes with Rookery."""
+        """Copy a template, for example one shipped with Rookery, to a new template of the workspace."""
         caller = get_caller(request)
-        kept = await self.templates.get(caller.workspace_id, slug)
-        require_match("template", kept.version, expected(request))
-        named = {} if body.name is None else {"name": body.name}
-        copy = {**kept.template.document, **named}
+        stored = await self.templates.get(caller.workspace_id, slug)
+        require_match("template", stored.version, expected(request))
+        new_name = {} if body.name is None else {"name": body.name}
+        copy = {**stored.template.document, **new_name}
         validate_document(copy)
         answer = respond_with(StoredTemplate, _reply_created)
         return answer(await self.templates.add(TemplateAuthor.from_caller(caller), body.slug, copy))
@@ -181,9 +181,8 @@ class TemplateRoutes:
     @allowed_on_full_disk
     @by_etag
     async def post_preview(self, request: Request, slug: str, body: PreviewBody) -> Response:
-        """Return the plan that a template would create, and store nothing."""
-        filled = await self._render(request, slug, body)
-        return json_response(to_preview_response(filled))
+        """Return the plan that a template would create, without storing it."""
+        return json_response(to_preview_response(await self._render(request, slug, body)))
 
     @with_etag
     @by_etag
@@ -195,14 +194,14 @@ class TemplateRoutes:
         The plan records the template, its version and the variables.
         """
         caller = get_caller(request)
-        filled = await self._render(request, slug, body)
+        rendered = await self._render(request, slug, body)
         answer = respond_with(PlanView, lambda view: tagged(to_plan_response(caller, view), view.plan.version, status=201))
-        return answer(await self.plans.create(caller, body.to_draft(filled)))
+        return answer(await self.plans.create(caller, body.to_draft(rendered)))
 
     async def _render(self, request: Request, slug: str, body: PreviewBody) -> RenderedTemplate:
-        filled = await self.templates.render(get_caller(request).workspace_id, slug, body.variables, version=body.version)
-        require_match("template", filled.stored_template.version, expected(request))
-        return filled
+        rendered = await self.templates.render(get_caller(request).workspace_id, slug, body.variables, version=body.version)
+        require_match("template", rendered.stored_template.version, expected(request))
+        return rendered
 
 
 def _reply_created(stored: StoredTemplate) -> Response:

@@ -1,1 +1,1 @@
-"""What callers send and what they are answered."""
+"""Request and response models of agent work."""

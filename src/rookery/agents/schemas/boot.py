@@ -1,4 +1,4 @@
-"""What a session that starts is answered (D-62)."""
+"""Response models of a session start (D-62)."""
 
 from __future__ import annotations
 
@@ -24,25 +24,27 @@ from rookery.kernel.schema import ResponseModel
 
 
 class AgentsBootResponse(ResponseModel):
-    """What to begin with."""
+    """The context that a new session starts with."""
 
-    plan: Annotated[PlanResponse | None, Field(description="Without its phases.")]
-    phase: Annotated[PhaseResponse | None, Field(description="The one that work is in, without its tasks.")]
-    tasks: Annotated[list[TaskResponse], Field(description="Those that may be claimed now, the next one first; at most ten.")]
-    handoff: Annotated[OfferedResponse | None, Field(description="What the session before left; acknowledge it, or it is offered again.")]
+    plan: Annotated[PlanResponse | None, Field(description="The plan without its phases, or null.")]
+    phase: Annotated[PhaseResponse | None, Field(description="The current phase without its tasks, or null.")]
+    tasks: Annotated[list[TaskResponse], Field(description="Tasks that can be claimed now, best first; at most ten.")]
+    handoff: Annotated[
+        OfferedResponse | None, Field(description="The hand-off of the previous session. It is offered again until a session takes it.")
+    ]
     checkpoint: LastCheckpointResponse | None
-    memories: Annotated[Mapping[str, object] | None, Field(description="As GET /v1/brain/agent/{id}/boot; null without brain:read.")]
+    memories: Annotated[Mapping[str, object] | None, Field(description="As in GET /v1/brain/agent/{id}/boot; null without brain:read.")]
 
 
 class StartedResponse(ResponseModel):
-    """A session that has started."""
+    """A started session and its context."""
 
     session: SessionResponse
     boot: AgentsBootResponse
 
 
 def to_boot_response(caller: Caller, boot: SessionBoot) -> AgentsBootResponse:
-    """Return what to begin with."""
+    """Return the context of a new session."""
     return AgentsBootResponse.model_construct(
         plan=None if boot.plan is None else to_plan_response(caller, boot.plan),
         phase=None if boot.phase is None else to_phase_response(boot.phase),

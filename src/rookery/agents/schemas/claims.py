@@ -1,4 +1,4 @@
-"""What callers send of leases: taking a task, keeping it, giving it back, ending it (D-61)."""
+"""Request models of task leases: claim, heartbeat, release, complete and fail (D-61)."""
 
 from __future__ import annotations
 
@@ -15,62 +15,62 @@ MAX_WAIT_S = 30
 
 
 class ClaimBody(RequestModel):
-    """How a task is to be held."""
+    """The lease of a claim."""
 
     session_id: SessionId | None = None
     ttl_s: Ttl = DEFAULT_TTL_S
 
     def to_lease_request(self) -> LeaseRequest:
-        """Return what is asked for."""
+        """Return the lease request."""
         return LeaseRequest(session_id=self.session_id, ttl_s=self.ttl_s)
 
 
 ClaimSession = Annotated[
     str,
-    Field(min_length=1, max_length=100, description="The session that the task was claimed in: proves the claim in place of claim_token."),
+    Field(min_length=1, max_length=100, description="The session of the claim. It proves the claim instead of claim_token."),
 ]
 
 
 class ClaimNextBody(ClaimBody):
-    """Which task is wanted, and how long to wait for one."""
+    """The plan to claim a task of, and how long to wait for one."""
 
     plan: (
         Annotated[
             PlanRef,
             Field(
-                description="The plan to take a task of, by slug or id; by default that of the session. `any` or null: any active plan, "
-                "which is the default without a session and in a session without a plan."
+                description="The slug or id of the plan. `any` or null: all active plans. Default: the plan of the session, or all "
+                "active plans if there is none."
             ),
         ]
         | None
     ) = None
-    wait_s: Annotated[float, Field(ge=0, le=MAX_WAIT_S, description="Wait so many seconds for a task to become ready.")] = 0
+    wait_s: Annotated[float, Field(ge=0, le=MAX_WAIT_S, description="Seconds to wait for a task to become ready.")] = 0
 
     @property
     def plan_ref(self) -> str | None:
-        """Return the plan that is named."""
+        """The slug or id of the plan, or None."""
         return None if self.plan == ANY_PLAN else self.plan
 
     @property
     def any_plan(self) -> bool:
-        """Return whether tasks of any active plan are asked for, also in a session that has a plan."""
+        """Whether to search all active plans, even in a session that has a plan."""
         return self.plan == ANY_PLAN or (self.plan is None and "plan" in self.model_fields_set)
 
 
 class HeartbeatBody(RequestModel):
-    """A lease that is to last."""
+    """A lease to extend."""
 
     claim_token: Token | None = None
     session_id: ClaimSession | None = None
     ttl_s: Ttl = DEFAULT_TTL_S
 
     def to_credential(self) -> LeaseCredential:
-        """Return what entitles to it."""
+        """Return the proof of the claim."""
         return LeaseCredential(token=self.claim_token, session_id=self.session_id)
 
 
 class ReleaseBody(RequestModel):
-    """A lease that is given back."""
+    """A lease to end without a result."""
 
     claim_token: Token | None = None
     session_id: ClaimSession | None = None
@@ -78,26 +78,26 @@ class ReleaseBody(RequestModel):
     reason: Reason | None = None
 
     def to_credential(self) -> LeaseCredential:
-        """Return what entitles to it."""
+        """Return the proof of the claim."""
         return LeaseCredential(token=self.claim_token, session_id=self.session_id, force=self.force)
 
 
 class CompleteBody(RequestModel):
-    """What came of a task."""
+    """The result of a task."""
 
     claim_token: Token | None = None
     force: Force = False
     result: Result = None
     notes: Text | None = None
-    claim_next: Annotated[bool, Field(description="Take the best ready task of the same plan at the same moment.")] = False
+    claim_next: Annotated[bool, Field(description="Also claim the best ready task of the same plan, in the same transaction.")] = False
     session_id: (
         Annotated[
             str,
             Field(
                 min_length=1,
                 max_length=100,
-                description="The session that the task was claimed in: proves the claim in place of claim_token. The next task is "
-                "claimed in it; by default in that of the task.",
+                description="The session of the claim. It proves the claim instead of claim_token. The next task is claimed in it; "
+                "by default, in the session of the completed task.",
             ),
         ]
         | None
@@ -105,16 +105,16 @@ class CompleteBody(RequestModel):
     ttl_s: Ttl = DEFAULT_TTL_S
 
     def to_credential(self) -> LeaseCredential:
-        """Return what entitles to it."""
+        """Return the proof of the claim."""
         return LeaseCredential(token=self.claim_token, session_id=self.session_id, force=self.force)
 
     def to_next_request(self) -> LeaseRequest | None:
-        """Return how the next task is to be held, if one is wanted."""
+        """Return the lease request for the next task, or None if `claim_next` is false."""
         return LeaseRequest(session_id=self.session_id, ttl_s=self.ttl_s) if self.claim_next else None
 
 
 class FailBody(RequestModel):
-    """Why a task cannot be done."""
+    """The reason why a task cannot be done."""
 
     claim_token: Token | None = None
     session_id: ClaimSession | None = None
@@ -123,5 +123,5 @@ class FailBody(RequestModel):
     result: Result = None
 
     def to_credential(self) -> LeaseCredential:
-        """Return what entitles to it."""
+        """Return the proof of the claim."""
         return LeaseCredential(token=self.claim_token, session_id=self.session_id, force=self.force)

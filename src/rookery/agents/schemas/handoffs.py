@@ -1,4 +1,4 @@
-"""What callers write and are shown of hand-offs (D-62)."""
+"""Request and response models of hand-offs (D-62)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _to_list(value: object) -> object:
 
 
 def _to_refs(value: object) -> object:
-    """Take a list of names for files; an empty list for no refs."""
+    """Convert a list of names to `{"files": […]}`, and an empty list to no refs."""
     if isinstance(value, list):
         return {"files": cast("list[object]", value)} if value else {}
     return value
@@ -32,7 +32,7 @@ def _has_content(value: object) -> bool:
 
 
 def _to_notes(value: object) -> object:
-    """Take a text alone for a hand-off that has nothing but a summary."""
+    """Convert a string to a hand-off with only a summary."""
     return {"summary": value} if isinstance(value, str) else value
 
 
@@ -41,21 +41,21 @@ Lines = Annotated[list[Line], BeforeValidator(_to_list, json_schema_input_type=s
 
 
 class NotesBody(RequestModel):
-    """A hand-off: what the next session must know, in at least one field; a list of one sentence may be given as that sentence."""
+    """A hand-off: the information for the next session, in at least one field. A list of one sentence can be sent as a string."""
 
-    summary: Annotated[str, Field(max_length=50_000, description="How things stand.")] | None = None
-    completed: Annotated[Lines, Field(description="What is done.")] | None = None
-    remaining: Annotated[Lines, Field(description="What is not.")] | None = None
-    blockers: Annotated[Lines, Field(description="What stands in the way.")] | None = None
-    decisions: Annotated[Lines, Field(description="What was decided, and why.")] | None = None
-    next_steps: Annotated[Lines, Field(description="What to do first.")] | None = None
-    refs: Annotated[Object, BeforeValidator(_to_refs), Field(description="Branch, commit, files: what the notes speak of.")] | None = None
+    summary: Annotated[str, Field(max_length=50_000, description="The current state of the work.")] | None = None
+    completed: Annotated[Lines, Field(description="Finished work.")] | None = None
+    remaining: Annotated[Lines, Field(description="Unfinished work.")] | None = None
+    blockers: Annotated[Lines, Field(description="Obstacles.")] | None = None
+    decisions: Annotated[Lines, Field(description="Decisions and their reasons.")] | None = None
+    next_steps: Annotated[Lines, Field(description="What to do next, most important first.")] | None = None
+    refs: Annotated[Object, BeforeValidator(_to_refs), Field(description="References such as branch, commit and files.")] | None = None
 
     @model_validator(mode="after")
     def _has_content(self) -> Self:
         fields = type(self).model_fields
         if not any(_has_content(getattr(self, name)) for name in fields):
-            msg = f"is empty; fill at least one of {', '.join(fields)}"
+            msg = f"must not be empty; fill at least one of {', '.join(fields)}"
             raise ValueError(msg)
         return self
 
@@ -73,11 +73,11 @@ class NotesBody(RequestModel):
 
 
 HandoffNotesInput = Annotated[NotesBody, BeforeValidator(_to_notes, json_schema_input_type=str | NotesBody)]
-"""A hand-off as it is written: an object, or its summary alone."""
+"""A hand-off in a request: an object, or only its summary as a string."""
 
 
 class HandoffResponse(ResponseModel):
-    """A hand-off as written, and whether it was taken."""
+    """A hand-off with its delivery."""
 
     session_id: str
     agent_id: str
@@ -91,25 +91,25 @@ class HandoffResponse(ResponseModel):
     written_at: Timestamp
     delivery: Annotated[
         Literal["pending", "loaded", "ignored_stale", "task_completed", "own_handoff"],
-        Field(description="pending: it is still offered; else how it was taken."),
+        Field(description="pending: it is offered to later sessions; otherwise the reason why it is no longer offered."),
     ]
     taken_by: str | None
     taken_at: Timestamp | None
 
 
 class OfferedResponse(HandoffResponse):
-    """A hand-off as it is offered."""
+    """An offered hand-off with its age."""
 
-    age_s: Annotated[float, Field(description="How long ago it was written, in seconds.")]
+    age_s: Annotated[float, Field(description="Seconds since it was written.")]
 
 
 def to_handoff_response(handoff: Handoff) -> HandoffResponse:
-    """Return a hand-off."""
+    """Return the response for a hand-off."""
     return HandoffResponse.model_construct(None, **_handoff_fields(handoff))
 
 
 def to_offered_handoff_response(previous: PreviousSessionState) -> OfferedResponse | None:
-    """Return the hand-off that is offered."""
+    """Return the response for the offered hand-off, or None."""
     if previous.handoff is None:
         return None
     return OfferedResponse.model_construct(None, **_handoff_fields(previous.handoff), age_s=previous.handoff_age_s)

@@ -1,4 +1,4 @@
-"""JSON objects of a caller's own, within bounds."""
+"""Field types for JSON objects with any fields and a limited size."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import orjson
 from pydantic import AfterValidator, Field
 
 MAX_STATE_BYTES = 256 * 1024
-"""Of a checkpoint (D-62)."""
+"""Maximum size of the state of a checkpoint as JSON, in bytes (D-62)."""
 
 MAX_OBJECT_BYTES = 64 * 1024
-"""Of a context, an event's data, a hand-off's refs."""
+"""Maximum size of a session context, the data of an event and the refs of a hand-off as JSON, in bytes."""
 
 _BYTES_PER_KIB = 1024
 
@@ -19,7 +19,7 @@ _BYTES_PER_KIB = 1024
 def _require_size(max_bytes: int, value: dict[str, object]) -> dict[str, object]:
     size = len(orjson.dumps(value))
     if size > max_bytes:
-        msg = f"takes {size:,} bytes as JSON; at most {max_bytes // _BYTES_PER_KIB} KiB are kept"
+        msg = f"must take at most {max_bytes // _BYTES_PER_KIB} KiB as JSON; it takes {size:,} bytes"
         raise ValueError(msg)
     return value
 
@@ -36,5 +36,5 @@ Object = Annotated[dict[str, object], AfterValidator(_limit_object), Field(descr
 State = Annotated[
     dict[str, object],
     AfterValidator(_limit_state),
-    Field(description="Of a checkpoint: whatever lets the work go on from there, at most 256 KiB."),
+    Field(description="The state of a checkpoint, from which the work can continue: any JSON object, at most 256 KiB."),
 ]

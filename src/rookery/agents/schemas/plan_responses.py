@@ -1,4 +1,4 @@
-"""What is answered of plans, phases and tasks (D-60, D-61)."""
+"""Response models of plans, phases and tasks (D-60, D-61)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rookery.kernel.schema import ResponseModel, Timestamp, enum_schema
 
 
 class ProgressResponse(ResponseModel):
-    """How much is done; skipped tasks do not count, and a phase without tasks counts as one."""
+    """The progress. Skipped tasks do not count; a phase without tasks counts as one item."""
 
     total: int
     completed: int
@@ -24,14 +24,14 @@ class ProgressResponse(ResponseModel):
 
 
 class CriterionResponse(ResponseModel):
-    """One thing that must be true of finished work."""
+    """An acceptance criterion."""
 
     text: str
     checked: bool
 
 
 class CheckpointResponse(ResponseModel):
-    """What somebody noted of a phase."""
+    """A note on the progress of a phase."""
 
     id: str
     note: str
@@ -41,7 +41,7 @@ class CheckpointResponse(ResponseModel):
 
 
 class HolderResponse(ResponseModel):
-    """Who holds a lease."""
+    """The holder of a lease."""
 
     agent_id: str | None
     session_id: str | None
@@ -49,7 +49,7 @@ class HolderResponse(ResponseModel):
 
 
 class ClaimResponse(ResponseModel):
-    """A lease of a task."""
+    """The lease of a task."""
 
     holder: HolderResponse
     claimed_at: Timestamp
@@ -57,7 +57,11 @@ class ClaimResponse(ResponseModel):
 
 
 class TaskResponse(ResponseModel):
-    """A task; *ready*: it may be claimed, if its plan is worked on; *blocked*: it waits for those of *blocked_by*, tasks or phases."""
+    """
+    A task.
+
+    `ready`: it can be claimed if its plan is active. `blocked`: the tasks and phases in `blocked_by` must be done first.
+    """
 
     id: str
     plan_id: str
@@ -86,20 +90,20 @@ class TaskResponse(ResponseModel):
 
 
 class ClaimedResponse(TaskResponse):
-    """A task that was claimed just now, and the token of the lease, which nobody else is shown."""
+    """A newly claimed task with the token of the lease. No other response contains the token."""
 
     claim_token: str
 
 
 class EndedResponse(TaskResponse):
-    """A task that was completed, and the one that was claimed with it, if one was wanted and is there; *reason*: why there is none."""
+    """A completed task, and the next task if `claim_next` was set and one was ready. `reason` explains why there is none."""
 
     next: ClaimedResponse | None
     reason: str | None
 
 
 class PhaseResponse(ResponseModel):
-    """A phase; *completable*: it is open, and nothing in it is."""
+    """A phase. `completable`: it is open and has tasks, all of them closed."""
 
     id: str
     plan_id: str
@@ -116,7 +120,7 @@ class PhaseResponse(ResponseModel):
     acceptance_criteria: list[CriterionResponse]
     checkpoints: list[CheckpointResponse]
     progress: ProgressResponse
-    tasks: Annotated[list[TaskResponse] | None, Field(description="Null where they were not asked for.")]
+    tasks: Annotated[list[TaskResponse] | None, Field(description="Null if they were not requested.")]
     metadata: Mapping[str, object]
     created_at: Timestamp
     updated_at: Timestamp
@@ -125,7 +129,7 @@ class PhaseResponse(ResponseModel):
 
 
 class CurrentPhase(ResponseModel):
-    """The phase that work is in."""
+    """The current phase of a plan."""
 
     id: str
     position: int
@@ -134,14 +138,14 @@ class CurrentPhase(ResponseModel):
 
 
 class TemplateUsed(ResponseModel):
-    """What a plan was made of."""
+    """The template that a plan was created from."""
 
     slug: str
     version: str | None
 
 
 class PlanResponse(ResponseModel):
-    """A plan; *completable*: nothing in it is open any more but the plan itself, and perhaps the phases."""
+    """A plan. `completable`: all phases are finished, that is closed or with all of their tasks closed."""
 
     id: str
     workspace_id: int
@@ -159,7 +163,7 @@ class PlanResponse(ResponseModel):
     metadata: Mapping[str, object]
     created_by: str
     archive_reason: str | None
-    phases: Annotated[list[PhaseResponse] | None, Field(description="Null where they were not asked for.")]
+    phases: Annotated[list[PhaseResponse] | None, Field(description="Null if they were not requested.")]
     created_at: Timestamp
     updated_at: Timestamp
     started_at: Timestamp | None
@@ -176,7 +180,7 @@ class PlansResponse(ResponseModel):
 
 
 class PhasesResponse(ResponseModel):
-    """The phases of a plan, in their order; there are never so many that they need pages, and still it is one (D-12)."""
+    """A page of the phases of a plan, ordered by position (D-12)."""
 
     data: list[PhaseResponse]
     links: Links
@@ -214,7 +218,7 @@ class EventsResponse(ResponseModel):
 
 
 class NodeResponse(ResponseModel):
-    """A phase or a task of a graph."""
+    """A phase or a task in the dependency graph."""
 
     id: str
     kind: str
@@ -224,21 +228,21 @@ class NodeResponse(ResponseModel):
 
 
 class EdgeResponse(ResponseModel):
-    """*source* must be done before *target*."""
+    """A dependency: `source` must be done before `target`."""
 
     source: str
     target: str
 
 
 class BlockedResponse(ResponseModel):
-    """What waits, and for what."""
+    """A blocked phase or task, and the ids of the phases and tasks that block it."""
 
     id: str
     by: Sequence[str]
 
 
 class GraphResponse(ResponseModel):
-    """A plan as a graph."""
+    """The dependency graph of a plan."""
 
     plan_id: str
     nodes: list[NodeResponse]
@@ -248,7 +252,7 @@ class GraphResponse(ResponseModel):
 
 
 def to_plan_response(caller: Caller, view: PlanView) -> PlanResponse:
-    """Return the answer on a plan."""
+    """Return the response for a plan."""
     plan, current = view.plan, view.current_phase
     return PlanResponse.model_construct(
         id=plan.id,
@@ -277,7 +281,7 @@ def to_plan_response(caller: Caller, view: PlanView) -> PlanResponse:
 
 
 def to_phase_response(view: PhaseView) -> PhaseResponse:
-    """Return the answer on a phase."""
+    """Return the response for a phase."""
     phase = view.phase
     return PhaseResponse.model_construct(
         id=phase.id,
@@ -305,26 +309,26 @@ def to_phase_response(view: PhaseView) -> PhaseResponse:
 
 
 def to_task_response(view: TaskView) -> TaskResponse:
-    """Return the answer on a task."""
+    """Return the response for a task."""
     return TaskResponse.model_construct(None, **_task_fields(view))
 
 
 def to_claimed_task_response(view: TaskView) -> ClaimedResponse:
-    """Return the answer on a task that its asker has claimed."""
+    """Return the response for a newly claimed task, with its token."""
     claim = view.task.claim
     return ClaimedResponse.model_construct(None, **_task_fields(view), claim_token="" if claim is None else claim.token)
 
 
 def to_completed_task_response(result: LeaseEndResult) -> EndedResponse:
-    """Return the answer on a task that was completed."""
-    following = None if result.next_task is None else to_claimed_task_response(result.next_task)
+    """Return the response for a completed task."""
+    next_task = None if result.next_task is None else to_claimed_task_response(result.next_task)
     return EndedResponse.model_construct(
-        None, **_task_fields(result.task), next=following, reason=None if result.no_task is None else result.no_task.reason
+        None, **_task_fields(result.task), next=next_task, reason=None if result.no_task is None else result.no_task.reason
     )
 
 
 def to_checkpoint_response(checkpoint: Checkpoint) -> CheckpointResponse:
-    """Return the answer on a checkpoint."""
+    """Return the response for a checkpoint."""
     return CheckpointResponse.model_construct(
         id=checkpoint.id,
         note=checkpoint.note,
@@ -335,7 +339,7 @@ def to_checkpoint_response(checkpoint: Checkpoint) -> CheckpointResponse:
 
 
 def to_plan_event_response(event: PlanEvent) -> EventResponse:
-    """Return the answer on an event."""
+    """Return the response for a plan event."""
     return EventResponse.model_construct(
         seq=event.seq,
         type=event.type,
@@ -350,7 +354,7 @@ def to_plan_event_response(event: PlanEvent) -> EventResponse:
 
 
 def to_graph_response(view: PlanView) -> GraphResponse:
-    """Return a plan as nodes and edges; phases that a task lies in are no edges."""
+    """Return the dependency graph of a plan. The phase of a task is a field of its node, not an edge."""
     nodes, edges, ready, blocked = list[NodeResponse](), list[EdgeResponse](), list[str](), list[BlockedResponse]()
 
     def add(node: NodeResponse, each: PhaseView | TaskView) -> None:
@@ -362,11 +366,11 @@ def to_graph_response(view: PlanView) -> GraphResponse:
             blocked.append(BlockedResponse.model_construct(id=node.id, by=each.blocked_by))
 
     for phase in view.phases or ():
-        of = phase.phase
-        add(NodeResponse.model_construct(id=of.id, kind="phase", name=of.name, status=of.status.value, phase_id=None), phase)
+        item = phase.phase
+        add(NodeResponse.model_construct(id=item.id, kind="phase", name=item.name, status=item.status.value, phase_id=None), phase)
         for each in phase.tasks or ():
             task = each.task
-            add(NodeResponse.model_construct(id=task.id, kind="task", name=task.name, status=task.status.value, phase_id=of.id), each)
+            add(NodeResponse.model_construct(id=task.id, kind="task", name=task.name, status=task.status.value, phase_id=item.id), each)
     return GraphResponse.model_construct(plan_id=view.plan.id, nodes=nodes, edges=edges, ready=ready, blocked=blocked)
 
 

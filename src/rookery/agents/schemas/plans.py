@@ -1,4 +1,8 @@
-"""What callers send of plans, phases and tasks (D-60, D-61, D-65), with its bounds. Null clears in a change; else it is as not given."""
+"""
+Request models of plans, phases and tasks (D-60, D-61, D-65).
+
+In a PATCH, null clears a field. In other requests, null means the default.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +44,7 @@ def _require_not_blank(text: str) -> str:
 def _require_size(max_bytes: int, value: object) -> None:
     size = len(orjson.dumps(value))
     if size > max_bytes:
-        msg = f"takes {size:,} bytes as JSON; at most {max_bytes // _BYTES_PER_KIB} KiB are kept"
+        msg = f"must take at most {max_bytes // _BYTES_PER_KIB} KiB as JSON; it takes {size:,} bytes"
         raise ValueError(msg)
 
 
@@ -55,7 +59,7 @@ def _limit_result(value: object) -> object:
 
 
 def _from_name(value: object) -> object:
-    """Take a text alone for something that has nothing but a name."""
+    """Convert a string to an object with only a name."""
     return {"name": value} if isinstance(value, str) else value
 
 
@@ -69,7 +73,7 @@ Slug = Annotated[
     Field(
         pattern=r"^[a-z0-9](?:[a-z0-9-]*[a-z0-9])?$",
         max_length=MAX_SLUG_LENGTH,
-        description="The plan's name in addresses, unique in the workspace; by default made of the title.",
+        description="The name of the plan in URLs, unique in the workspace. Default: made from the title.",
         examples=["move-to-postgresql"],
     ),
 ]
@@ -78,17 +82,17 @@ Reason = Annotated[str, Field(min_length=1, max_length=2000)]
 Org = Annotated[str, Field(min_length=1, max_length=100, description="The organisation namespace.", examples=["acme"])]
 Project = Annotated[str, Field(min_length=1, max_length=255, description="The project within the org.", examples=["web"])]
 Metadata = Annotated[dict[str, object], AfterValidator(_limit_metadata), Field(description="A JSON object of your own, at most 16 KiB.")]
-Result = Annotated[object, AfterValidator(_limit_result), Field(description="What came of it: any JSON, at most 64 KiB.")]
-Key = Annotated[str, Field(min_length=1, max_length=100, description="A name within this request, for depends_on.")]
+Result = Annotated[object, AfterValidator(_limit_result), Field(description="The result of the work: any JSON, at most 64 KiB.")]
+Key = Annotated[str, Field(min_length=1, max_length=100, description="A short name within this request, for use in depends_on.")]
 Ref = Annotated[str, Field(min_length=1, max_length=255)] | Annotated[int, Field(ge=1, le=MAX_TASKS_PER_PLAN)]
 ErrorText = Annotated[str, Field(min_length=1, max_length=MAX_TEXT_LENGTH), AfterValidator(_require_not_blank)]
-Priority = Annotated[int, Field(ge=0, le=4, description="0 is the most urgent, 4 the least.")]
-Position = Annotated[int, Field(ge=1, le=MAX_TASKS_PER_PLAN, description="Where it stands, from 1; those behind it move.")]
-SessionId = Annotated[str, Field(min_length=1, max_length=100, description="The session that the work is done in.")]
-Token = Annotated[str, Field(min_length=1, max_length=100, description="What the claim returned.")]
-Ttl = Annotated[int, Field(ge=1, le=MAX_TTL_S, description="How many seconds the lease lasts, from now.")]
-Force = Annotated[bool, Field(description="Do it all the same; the event says so.")]
-PlanRef = Annotated[str, Field(min_length=1, max_length=100, description="A plan, by slug or id.")]
+Priority = Annotated[int, Field(ge=0, le=4, description="From 0, the most urgent, to 4, the least urgent.")]
+Position = Annotated[int, Field(ge=1, le=MAX_TASKS_PER_PLAN, description="The position, from 1. Later items move down.")]
+SessionId = Annotated[str, Field(min_length=1, max_length=100, description="The session in which the work is done.")]
+Token = Annotated[str, Field(min_length=1, max_length=100, description="The claim_token that the claim returned.")]
+Ttl = Annotated[int, Field(ge=1, le=MAX_TTL_S, description="The duration of the lease in seconds, from now.")]
+Force = Annotated[bool, Field(description="Skip the checks that would reject the change. The event records it.")]
+PlanRef = Annotated[str, Field(min_length=1, max_length=100, description="The slug or id of a plan.")]
 
 PhaseRefs = Annotated[
     list[Ref],
@@ -100,7 +104,7 @@ TaskRefs = Annotated[
 
 
 class CriterionBody(RequestModel):
-    """One thing that must be true of finished work; a text alone is one that is not checked."""
+    """An acceptance criterion. A string is an unchecked criterion."""
 
     text: Annotated[str, Field(min_length=1, max_length=2000), AfterValidator(_require_not_blank)]
     checked: bool = False
@@ -112,7 +116,7 @@ Criteria = Annotated[
 
 
 class TaskBody(RequestModel):
-    """A task to be; in a list, a text alone is its name."""
+    """A task to create. In a list, a string is the name of a task."""
 
     name: Title
     description: Text | None = None
@@ -124,7 +128,7 @@ class TaskBody(RequestModel):
     metadata: Metadata | None = None
 
     def to_draft(self, position: int | None = None) -> TaskDraft:
-        """Return the draft, with its defaults."""
+        """Return the draft, with defaults filled in."""
         return TaskDraft(
             name=self.name,
             description=self.description or "",
@@ -150,7 +154,7 @@ Tasks = Annotated[
 
 
 class PhaseBody(RequestModel):
-    """A phase to be, with its tasks."""
+    """A phase to create, with its tasks."""
 
     name: Title
     description: Text | None = None
@@ -161,7 +165,7 @@ class PhaseBody(RequestModel):
     tasks: Tasks | None = None
 
     def to_draft(self, position: int | None = None) -> PhaseDraft:
-        """Return the draft, with its defaults."""
+        """Return the draft, with defaults filled in."""
         return PhaseDraft(
             name=self.name,
             description=self.description or "",
@@ -181,16 +185,19 @@ class NewPhaseBody(PhaseBody):
 
 
 DEFAULT_PHASE_NAME = "Tasks"
-"""The name of the phase of a plan that is made of tasks alone."""
+"""The name of the phase of a plan that is created with `tasks` instead of `phases`."""
 
 
 class PlanBody(RequestModel):
-    """A plan to be, with its phases and their tasks, or with tasks alone."""
+    """A plan to create, with phases and tasks, or only with tasks."""
 
     title: Title
     description: Text | None = None
     slug: Slug | None = None
-    status: Annotated[Literal["draft", "active"], Field(description="A draft is worked on only by who names it.")] = "draft"
+    status: Annotated[
+        Literal["draft", "active"],
+        Field(description="Tasks of a draft are claimed only on requests for the plan, one of its tasks or its session."),
+    ] = "draft"
     org: Org | None = None
     project: Project | None = None
     metadata: Metadata | None = None
@@ -201,20 +208,20 @@ class PlanBody(RequestModel):
         ]
         | None
     ) = None
-    tasks: (
-        Annotated[Tasks, Field(description=f"In place of phases: the tasks of one phase, which is called {DEFAULT_PHASE_NAME}.")] | None
-    ) = None
+    tasks: Annotated[Tasks, Field(description=f"Instead of phases: the tasks of one phase with the name {DEFAULT_PHASE_NAME}.")] | None = (
+        None
+    )
 
     @field_validator("tasks")
     @classmethod
     def _require_no_phases(cls, tasks: list[TaskBody] | None, info: ValidationInfo) -> list[TaskBody] | None:
         if tasks and info.data.get("phases"):
-            msg = "must not be given beside phases; put them into one of the phases"
+            msg = "must not be combined with phases; put the tasks into one of the phases"
             raise ValueError(msg)
         return tasks
 
     def to_draft(self) -> PlanDraft:
-        """Return the draft, with its defaults."""
+        """Return the draft, with defaults filled in."""
         phases = tuple(phase.to_draft() for phase in self.phases or ())
         if self.tasks:
             phases = (PhaseDraft(name=DEFAULT_PHASE_NAME, tasks=tuple(task.to_draft() for task in self.tasks)),)
@@ -233,22 +240,22 @@ class PlanBody(RequestModel):
 
 def _require_not_null(value: object) -> object:
     if value is None:
-        msg = "must not be null; leave it out to keep what is there"
+        msg = "must not be null; omit it to keep the current value"
         raise ValueError(msg)
     return value
 
 
 NotNull = BeforeValidator(_require_not_null)
-"""Of a field of a change that the resource always has: left out it stays, and null is refused."""
+"""A validator for fields of a PATCH that a resource always has: an omitted field stays unchanged, null is rejected."""
 
 
 def optional_field() -> Any:  # noqa: ANN401 - the default of a field of any type
-    """Return the default of such a field, which is never read: `model_fields_set` says whether the field was given."""
+    """Return the default of such a field. It is never read: `model_fields_set` contains the fields that were sent."""
     return Field(default_factory=lambda: None)
 
 
 class PlanPatch(RequestModel):
-    """What to change of a plan; what is left out stays, null clears what may be empty."""
+    """A change of a plan. Omitted fields stay unchanged; null clears optional fields."""
 
     title: Annotated[Title, NotNull] = optional_field()
     description: Text | None = None
@@ -269,7 +276,7 @@ class PlanPatch(RequestModel):
 
 
 class PlanStatusBody(RequestModel):
-    """The status that a plan is to have."""
+    """The new status of a plan."""
 
     status: Literal["draft", "active", "paused", "completed", "archived"]
     reason: Reason | None = None
@@ -281,13 +288,13 @@ class PlanStatusBody(RequestModel):
 
 
 class ArchiveBody(RequestModel):
-    """Why a plan is put away."""
+    """The reason for archiving a plan."""
 
     reason: Reason | None = None
 
 
 class PhasePatch(RequestModel):
-    """What to change of a phase; what is left out stays, null clears what may be empty."""
+    """A change of a phase. Omitted fields stay unchanged; null clears optional fields."""
 
     name: Annotated[Title, NotNull] = optional_field()
     description: Text | None = None
@@ -310,19 +317,19 @@ class PhasePatch(RequestModel):
 
 
 class PhaseStatusBody(RequestModel):
-    """The status that a phase is to have."""
+    """The new status of a phase."""
 
     status: Literal["pending", "in_progress", "completed", "skipped", "on_hold"]
     reason: Reason | None = None
     force: Force = False
 
     def to_change(self) -> PhaseStatusChange:
-        """Return what is asked for."""
+        """Return the change."""
         return PhaseStatusChange(status=PhaseStatus(self.status), reason=self.reason, force=self.force)
 
 
 class CheckpointBody(RequestModel):
-    """What to note of a phase."""
+    """A note on the progress of a phase."""
 
     note: Annotated[str, Field(min_length=1, max_length=MAX_TEXT_LENGTH), AfterValidator(_require_not_blank)]
     context: Metadata | None = None
@@ -330,9 +337,9 @@ class CheckpointBody(RequestModel):
 
 class TaskPatch(RequestModel):
     """
-    What to change of a task; what is left out stays, null clears what may be empty.
+    A change of a task. Omitted fields stay unchanged; null clears optional fields.
 
-    The status of a claimed task is changed with its token, or by force.
+    To change the status of a claimed task, send its claim_token or force.
     """
 
     name: Annotated[Title, NotNull] = optional_field()
@@ -370,5 +377,5 @@ class TaskPatch(RequestModel):
 
 
 def to_criteria(bodies: list[CriterionBody] | None) -> tuple[Criterion, ...]:
-    """Return the criteria that were sent."""
+    """Return the criteria of a request."""
     return tuple(Criterion(text=each.text, checked=each.checked) for each in bodies or ())

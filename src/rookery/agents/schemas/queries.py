@@ -1,4 +1,4 @@
-"""What callers ask of plans, phases and tasks: filters of lists, and what to show (D-65, spec 4.6)."""
+"""Query parameters of plans, phases and tasks: filters of lists and the parts to include (D-65, spec 4.6)."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ def _default_include() -> list[Literal["phases", "tasks", "none"]]:
 
 
 class PlansQuery(PageQuery):
-    """Which plans to list; without *status* all but archived ones."""
+    """Filters of the list of plans. Without `status`, archived plans are left out."""
 
     status: Literal["draft", "active", "paused", "completed", "archived"] | None = None
     org: Org | None = None
     project: Project | None = None
-    q: Annotated[str, Field(min_length=1, max_length=200, description="What title, slug or description has in it.")] | None = None
+    q: Annotated[str, Field(min_length=1, max_length=200, description="Text to find in the title, slug or description.")] | None = None
 
     def to_filter(self) -> PlanFilter:
-        """Return the filters."""
+        """Return the filter."""
         return PlanFilter(status=None if self.status is None else PlanStatus(self.status), org=self.org, project=self.project, q=self.q)
 
 
 class IncludeQuery(QueryModel):
-    """What to show of a plan beside itself."""
+    """The parts of a plan to include."""
 
     include: Annotated[
         list[Literal["phases", "tasks", "none"]],
-        Field(max_length=3, description="tasks: phases with their tasks, as without this field; phases: without them; none: neither."),
+        Field(max_length=3, description="tasks: phases with their tasks (default); phases: phases without tasks; none: neither."),
     ] = Field(default_factory=_default_include)
 
 
 class PlanEventsQuery(PageQuery):
-    """Which events of a plan."""
+    """Filters of the list of plan events."""
 
-    after: Annotated[int, Field(ge=0, le=2**53, description="Only events past the one with this number.")] = 0
+    after: Annotated[int, Field(ge=0, le=2**53, description="Only events with a greater seq.")] = 0
 
 
 class TasksQuery(PageQuery):
-    """Which tasks to list; *status* ready: those that may be claimed now, in the order in which they are given out."""
+    """Filters of the list of tasks. `status=ready` lists tasks that can be claimed now, in the order of claims."""
 
     status: Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold", "ready", "blocked"] | None = None
     state: Annotated[
@@ -57,12 +57,12 @@ class TasksQuery(PageQuery):
     session_id: SessionId | None = None
 
     def to_filter(self) -> TaskFilter:
-        """Return what is asked for."""
+        """Return the filter."""
         return TaskFilter(state=_parse_state(self.status, self.state), plan=self.plan, session_id=self.session_id)
 
 
 class PhaseTasksQuery(PageQuery):
-    """Which tasks of a phase to list."""
+    """Filters of the list of tasks of a phase."""
 
     status: Literal["pending", "in_progress", "completed", "skipped", "failed", "on_hold", "ready", "blocked"] | None = None
     state: Annotated[
@@ -71,23 +71,23 @@ class PhaseTasksQuery(PageQuery):
     ] = None
 
     def to_filter(self, plan: str, phase: str) -> TaskFilter:
-        """Return what is asked for."""
+        """Return the filter."""
         return TaskFilter(state=_parse_state(self.status, self.state), plan=plan, phase=phase)
 
 
 def _parse_state(status: str | None, state: str | None) -> TaskState | None:
-    """Return the state to filter by, given under either of its names."""
-    chosen = resolve_alias("status", status, "state", state)
-    return None if chosen is None else TaskState(chosen)
+    """Return the state to filter by, from either of its parameters."""
+    value = resolve_alias("status", status, "state", state)
+    return None if value is None else TaskState(value)
 
 
 class ForceQuery(QueryModel):
-    """Whether to delete what somebody works on."""
+    """Confirmation to delete claimed tasks."""
 
     force: Force = False
 
 
 class GraphQuery(QueryModel):
-    """In which form a graph is wanted."""
+    """The format of a graph."""
 
     format: Literal["json", "mermaid"] = "json"

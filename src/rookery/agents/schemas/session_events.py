@@ -1,4 +1,4 @@
-"""What callers say and are told of what happens in sessions (D-62)."""
+"""Request and response models of session events (D-62)."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ SessionEventName = Literal["note", "action", "decision", "checkpoint", "question
 
 
 class TokensBody(RequestModel):
-    """Tokens that a model took for it."""
+    """The number of model tokens used."""
 
     input: Annotated[int, Field(ge=0, le=1_000_000_000)] = 0
     output: Annotated[int, Field(ge=0, le=1_000_000_000)] = 0
 
 
 class EventBody(RequestModel):
-    """Something that happened."""
+    """An event to append to a session."""
 
-    type: Annotated[SessionEventName, Field(description="What kind of thing.")] = "note"
-    message: Annotated[str, Field(max_length=50_000, description="What happened, in words.")] = ""
-    data: Annotated[Object, Field(description="The same for machines.")] | None = None
+    type: Annotated[SessionEventName, Field(description="The type of the event.")] = "note"
+    message: Annotated[str, Field(max_length=50_000, description="A description in words.")] = ""
+    data: Annotated[Object, Field(description="Structured data of the event: a JSON object, at most 64 KiB.")] | None = None
     state: State | None = None
-    task_id: Annotated[str, Field(min_length=1, max_length=100, description="The task that it is about.")] | None = None
+    task_id: Annotated[str, Field(min_length=1, max_length=100, description="The task that the event is about.")] | None = None
     tokens: TokensBody | None = None
 
     def to_new_event(self) -> NewSessionEvent:
         """
-        Return it.
+        Return the event.
 
         Raises:
-            ValidationFailed: A checkpoint without a state, a state without a checkpoint, or nothing said at all.
+            ValidationFailed: A checkpoint has no state, another type has one, or the event has no message, data or state.
         """
         errors: dict[str, list[str]] = {}
         if self.type == "checkpoint" and self.state is None:
-            errors["state"] = ["is required of a checkpoint"]
+            errors["state"] = ["is required for events of type checkpoint"]
         if self.type != "checkpoint" and self.state is not None:
-            errors["state"] = ["belongs to events of type checkpoint"]
+            errors["state"] = ["is only allowed for events of type checkpoint"]
         if not self.message and not self.data and self.state is None:
-            errors["message"] = ["is required, unless there is data"]
+            errors["message"] = ["is required if there is no data"]
         if errors:
             raise ValidationFailed(errors)
         return NewSessionEvent(
@@ -61,26 +61,26 @@ class EventBody(RequestModel):
 
 
 class SessionEventsQuery(PageQuery):
-    """Which events to list."""
+    """Filters of the list of session events."""
 
-    after: Annotated[int, Field(ge=0, le=2**53, description="Only those with a greater number.")] = 0
+    after: Annotated[int, Field(ge=0, le=2**53, description="Only events with a greater seq.")] = 0
     type: SessionEventName | None = None
 
     def to_event_type(self) -> SessionEventType | None:
-        """Return the type asked for."""
+        """Return the type to filter by, or None."""
         return None if self.type is None else SessionEventType(self.type)
 
 
 class SessionStreamQuery(QueryModel):
-    """From where on to follow."""
+    """The start of a stream."""
 
     after: Annotated[
-        int, Field(ge=0, le=2**53, description="Begin after this event; the header Last-Event-ID says the same, and wins.")
+        int, Field(ge=0, le=2**53, description="Start after the event with this seq. The header Last-Event-ID takes precedence.")
     ] = 0
 
 
 class SessionEventResponse(ResponseModel):
-    """Something that happened."""
+    """An event of a session."""
 
     seq: int
     session_id: str
@@ -94,19 +94,19 @@ class SessionEventResponse(ResponseModel):
 
 
 class LastCheckpointResponse(SessionEventResponse):
-    """The last checkpoint, of whichever session on the plan."""
+    """The last checkpoint of all sessions on the plan, or of the resumed session."""
 
     agent_id: str | None
-    age_s: Annotated[float, Field(description="How long ago it was made, in seconds.")]
+    age_s: Annotated[float, Field(description="Seconds since it was created.")]
 
 
 def to_session_event_response(event: SessionEvent) -> SessionEventResponse:
-    """Return an event."""
+    """Return the response for an event."""
     return SessionEventResponse.model_construct(None, **_event_fields(event))
 
 
 def to_session_checkpoint_response(previous: PreviousSessionState) -> LastCheckpointResponse | None:
-    """Return the checkpoint to go on from."""
+    """Return the response for the checkpoint to continue from, or None."""
     if previous.checkpoint is None:
         return None
     return LastCheckpointResponse.model_construct(

@@ -1,4 +1,4 @@
-"""What callers send and are answered about sessions (D-62)."""
+"""Request and response models of sessions (D-62)."""
 
 from __future__ import annotations
 
@@ -30,37 +30,37 @@ SessionStatusName = Literal["active", "paused", "completed", "failed", "handed_o
 
 def _printable(text: str) -> str:
     if not text.isprintable() or not text.strip():
-        msg = "must be printable text, and not blank"
+        msg = "must be printable and not blank"
         raise ValueError(msg)
     return text
 
 
 PrintableName = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(_printable)]
-AgentType = Annotated[
-    PrintableName, Field(description="What kind of agent works, such as claude-code or reviewer.", examples=["claude-code"])
-]
-AgentId = Annotated[PrintableName, Field(description="The agent that works; by default the key's own, else the agent_type.")]
-PlanReference = Annotated[str, Field(min_length=1, max_length=255, description="The plan to be worked on, by id or slug.")]
-Goal = Annotated[str, Field(max_length=10_000, description="What the session is for.")]
-Summary = Annotated[str, Field(max_length=50_000, description="What came of it.")]
+AgentType = Annotated[PrintableName, Field(description="The kind of agent, such as claude-code or reviewer.", examples=["claude-code"])]
+AgentId = Annotated[PrintableName, Field(description="The agent. Default: the agent of the key, else the agent_type.")]
+PlanReference = Annotated[str, Field(min_length=1, max_length=255, description="The id or slug of the plan.")]
+Goal = Annotated[str, Field(max_length=10_000, description="The goal of the session.")]
+Summary = Annotated[str, Field(max_length=50_000, description="The outcome of the session.")]
 
 
 class StartBody(RequestModel):
     """A session to start."""
 
-    agent_type: (
-        Annotated[AgentType, Field(description="What kind of agent works, such as claude-code; by default its agent_id.")] | None
-    ) = None
+    agent_type: Annotated[AgentType, Field(description="The kind of agent, such as claude-code. Default: its agent_id.")] | None = None
     agent_id: AgentId | None = None
     plan: PlanReference | None = None
-    org: Annotated[str, Field(min_length=1, max_length=100, description="Of a session without a plan.")] | None = None
-    project: Annotated[str, Field(min_length=1, max_length=255, description="Of a session without a plan.")] | None = None
+    org: Annotated[str, Field(min_length=1, max_length=100, description="Only for a session without a plan, which has its own.")] | None = (
+        None
+    )
+    project: (
+        Annotated[str, Field(min_length=1, max_length=255, description="Only for a session without a plan, which has its own.")] | None
+    ) = None
     goal: Goal | None = None
     context: Object | None = None
-    takeover: Annotated[bool, Field(description="End the agent's open session on the plan, and go on from it.")] = False
+    takeover: Annotated[bool, Field(description="End the open session of the agent on the plan, and continue from it.")] = False
 
     def to_request(self) -> NewSession:
-        """Return the session that is asked for."""
+        """Return the request."""
         return NewSession(
             agent_type=self.agent_type,
             agent_id=self.agent_id,
@@ -74,37 +74,38 @@ class StartBody(RequestModel):
 
 
 class ResumeBody(RequestModel):
-    """How the successor of a session differs from it."""
+    """The differences between a resumed session and its predecessor. Omitted fields are copied."""
 
     agent_type: AgentType | None = None
     agent_id: AgentId | None = None
     goal: Goal | None = None
     context: Object | None = None
-    takeover: Annotated[bool, Field(description="Resume a session that is still active: it ends.")] = False
+    takeover: Annotated[bool, Field(description="Resume an active session. It ends.")] = False
 
     def to_request(self) -> SessionResumeRequest:
-        """Return what is asked for."""
+        """Return the request."""
         return SessionResumeRequest(
             agent_type=self.agent_type, agent_id=self.agent_id, goal=self.goal, context=self.context, takeover=self.takeover
         )
 
 
 class SessionPatch(RequestModel):
-    """What changes of an open session; what is left out stays, null empties."""
+    """A change of an open session. Omitted fields stay unchanged; null clears a field."""
 
-    status: Annotated[Literal["active", "paused"], Field(description="paused rests; active goes on.")] = "active"
+    status: Annotated[Literal["active", "paused"], Field(description="Pause the session, or continue it.")] = "active"
     goal: Goal | None = None
     context: Object | None = None
     summary: Summary | None = None
     handoff: Annotated[
-        HandoffNotesInput, NotNull, Field(description="The session's own hand-off, written or written anew; a text alone is its summary.")
+        HandoffNotesInput, NotNull, Field(description="The hand-off of this session, new or replaced. A string is its summary.")
     ] = optional_field()
     acknowledge_handoff: Annotated[
-        Literal["loaded", "ignored_stale"], Field(description="Take the hand-off that was offered at the start: it is offered no more.")
+        Literal["loaded", "ignored_stale"],
+        Field(description="Take the hand-off that was offered at the start. It is then no longer offered."),
     ] = "loaded"
 
     def to_change(self) -> SessionChange:
-        """Return what is to change."""
+        """Return the change."""
         given = set(self.model_fields_set)
         if "acknowledge_handoff" in given:
             given = (given - {"acknowledge_handoff"}) | {"acknowledge"}
@@ -120,24 +121,24 @@ class SessionPatch(RequestModel):
 
 
 class EndBody(RequestModel):
-    """How a session ends."""
+    """The end of a session."""
 
     status: (
         Annotated[
             Literal["completed", "failed", "handed_off"],
-            Field(description="completed by default, and handed_off where a handoff is given."),
+            Field(description="Default: handed_off if there is a handoff, else completed."),
         ]
         | None
     ) = None
     summary: Summary | None = None
-    handoff: Annotated[HandoffNotesInput, Field(description="What the next session must know; a text alone is its summary.")] | None = None
+    handoff: Annotated[HandoffNotesInput, Field(description="The information for the next session. A string is its summary.")] | None = None
     promote: Annotated[
         bool | Annotated[list[str], Field(max_length=500)],
-        Field(description="Which of its session memories become the project's: true, false, or their ids."),
+        Field(description="The session memories to move to the project: true for all, false for none, or their ids."),
     ] = False
 
     def to_request(self) -> SessionEndRequest:
-        """Return how it ends."""
+        """Return the request."""
         default = SessionStatus.COMPLETED if self.handoff is None else SessionStatus.HANDED_OFF
         return SessionEndRequest(
             status=default if self.status is None else SessionStatus(self.status),
@@ -148,7 +149,7 @@ class EndBody(RequestModel):
 
 
 class SessionsQuery(PageQuery):
-    """Which sessions to list."""
+    """Filters of the list of sessions."""
 
     status: SessionStatusName | None = None
     agent_id: Annotated[str, Field(min_length=1, max_length=100)] | None = None
@@ -157,7 +158,7 @@ class SessionsQuery(PageQuery):
     project: Annotated[str, Field(min_length=1, max_length=255)] | None = None
 
     def to_filter(self) -> SessionFilter:
-        """Return the filter; the plan is still to be found."""
+        """Return the filter without the plan, which must be looked up."""
         return SessionFilter(
             status=None if self.status is None else SessionStatus(self.status),
             agent_id=self.agent_id,
@@ -167,7 +168,7 @@ class SessionsQuery(PageQuery):
 
 
 class StatsResponse(ResponseModel):
-    """What was done in a session."""
+    """Statistics of a session."""
 
     events: int
     tool_calls: int
@@ -183,7 +184,7 @@ class SessionResponse(ResponseModel):
     workspace_id: int
     agent_id: str
     agent_type: str
-    plan: Annotated[str | None, Field(description="The slug of the plan; plan_id is its id.")]
+    plan: Annotated[str | None, Field(description="The slug of the plan. Its id is plan_id.")]
     plan_id: str | None
     org: str | None
     project: str | None
@@ -193,7 +194,7 @@ class SessionResponse(ResponseModel):
     started_at: Timestamp
     last_activity_at: Timestamp
     ended_at: Timestamp | None
-    end_reason: Annotated[str | None, Field(description="superseded or resumed, where another session ended it.")]
+    end_reason: Annotated[str | None, Field(description="superseded or resumed if another session ended this one, else null.")]
     summary: str | None
     handoff: HandoffResponse | None
     resumed_from: str | None
@@ -202,7 +203,7 @@ class SessionResponse(ResponseModel):
 
 
 class HeartbeatResponse(ResponseModel):
-    """That a session is open."""
+    """The status of an open session."""
 
     id: str
     status: SessionStatusName
@@ -210,7 +211,7 @@ class HeartbeatResponse(ResponseModel):
 
 
 def to_session_response(caller: Caller, view: SessionView) -> SessionResponse:
-    """Return a session as *caller* is shown it."""
+    """Return the response for a session."""
     session = view.session
     return SessionResponse.model_construct(
         id=session.id,
@@ -243,5 +244,5 @@ def to_session_response(caller: Caller, view: SessionView) -> SessionResponse:
 
 
 def to_heartbeat_response(session: AgentSession) -> HeartbeatResponse:
-    """Return that a session is open."""
+    """Return the response for a heartbeat."""
     return HeartbeatResponse.model_construct(id=session.id, status=session.status.value, last_activity_at=session.last_activity_at)

@@ -1,8 +1,8 @@
 """
-What callers send and are answered about templates (D-63). A template's file is read by `TemplateBody` too.
+Request and response models of templates (D-63). `TemplateBody` also validates template files.
 
-The texts of a template are longer or shorter once they are filled in, so the bounds here are wide, and what comes of them is held
-against those of a new plan: with sample values when a template is written, with the real ones when it is used.
+Filling in placeholders changes the length of texts, so the limits here are wide. The limits of a new plan are checked on the
+rendered plan: with sample values when a template is stored, with the real values when it is used.
 """
 
 from __future__ import annotations
@@ -57,21 +57,28 @@ def _require_reference(value: object) -> object:
 def _require_priority(value: object) -> object:
     if (isinstance(value, str) and value.strip().startswith("{{")) or (isinstance(value, int) and not isinstance(value, bool)):
         return value
-    msg = "must be a number, or a placeholder of one"
+    msg = "must be a number or a placeholder"
     raise ValueError(msg)
 
 
 Slug = Annotated[
-    str, Field(pattern=SLUG_PATTERN, description="Its name in addresses: small letters, digits and dashes.", examples=["hotfix"])
+    str,
+    Field(
+        pattern=SLUG_PATTERN, description="The name of the template in URLs: lower-case letters, digits and hyphens.", examples=["hotfix"]
+    ),
 ]
-Version = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$", description="A version: a hash of what the template says.")]
-Category = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$", description="What it is for, to list by.", examples=["engineering"])]
+Version = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$", description="A version: a hash of the content of the template.")]
+Category = Annotated[
+    str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$", description="The category, a filter of lists.", examples=["engineering"])
+]
 Line = Annotated[str, Field(min_length=1, max_length=_MAX_LINE_LENGTH), AfterValidator(_require_not_blank)]
 Prose = Annotated[str, Field(max_length=_MAX_PROSE_LENGTH)]
 VariableName = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$")]
 Values = Annotated[
     dict[str, object],
-    Field(max_length=200, description="A value for each variable; what has a default may be left out.", examples=[{"summary": "No tea"}]),
+    Field(
+        max_length=200, description="Values by variable name. Variables with a default can be omitted.", examples=[{"summary": "No tea"}]
+    ),
 ]
 
 
@@ -82,37 +89,37 @@ Ignored = Annotated[object, Field(description="Read-only; ignored.")]
 
 
 class VariableBody(RequestModel):
-    """What a template asks whoever uses it; without a default it is required, unless `required` is false."""
+    """A variable of a template. Without a default it is required, unless `required` is false."""
 
-    description: Annotated[str, Field(max_length=_MAX_LINE_LENGTH, description="What to give, for whoever fills it in.")] = ""
-    type: Annotated[Literal["string", "integer", "number", "boolean"], Field(description="What it is.")] = "string"
-    required: Annotated[bool | None, Field(description="Whether it must be given; by default, if it has no default.")] = None
-    default: Annotated[object, Field(description="What stands for it when it is not given.")] = None
-    enum: Annotated[list[object] | None, Field(min_length=1, max_length=100, description="All that it may be.")] = None
+    description: Annotated[str, Field(max_length=_MAX_LINE_LENGTH, description="What value to give, for the user of the template.")] = ""
+    type: Annotated[Literal["string", "integer", "number", "boolean"], Field(description="The type of the value.")] = "string"
+    required: Annotated[bool | None, Field(description="Whether a value is required. Default: true if there is no default.")] = None
+    default: Annotated[object, Field(description="The value if none is given.")] = None
+    enum: Annotated[list[object] | None, Field(min_length=1, max_length=100, description="The allowed values.")] = None
     pattern: (
-        Annotated[str, Field(min_length=1, max_length=MAX_PATTERN_LENGTH, description="What all of a text must match, as RE2 reads it.")]
+        Annotated[str, Field(min_length=1, max_length=MAX_PATTERN_LENGTH, description="An RE2 pattern that the whole string must match.")]
         | None
     ) = None
 
 
 class TemplateCriterion(RequestModel):
-    """Something that must be true of finished work."""
+    """An acceptance criterion."""
 
     text: Line
 
 
 TemplateCriterionInput = Annotated[TemplateCriterion, BeforeValidator(_from_text, json_schema_input_type=str | TemplateCriterion)]
-Criteria = Annotated[list[TemplateCriterionInput], Field(max_length=50, description="What must be true of finished work.")]
+Criteria = Annotated[list[TemplateCriterionInput], Field(max_length=50, description="Conditions that finished work meets.")]
 
 
 class TemplateTask(RequestModel):
-    """A task of a template, as that of a new plan; its texts may have placeholders."""
+    """A task of a template, in the format of a new plan. Its texts can contain placeholders."""
 
     name: Line
-    key: Annotated[Line | None, Field(description="What `depends_on` of others calls it.")] = None
+    key: Annotated[Line | None, Field(description="A short name for use in `depends_on`.")] = None
     description: Prose = ""
     priority: Annotated[
-        object, Field(description="0 is the most urgent, 4 the least; or a placeholder."), AfterValidator(_require_priority)
+        object, Field(description="From 0, the most urgent, to 4, the least urgent; or a placeholder."), AfterValidator(_require_priority)
     ] = 2
     notes: Prose = ""
     depends_on: Annotated[list[Ref], Field(max_length=100)] = Field(default_factory=list[object])
@@ -124,10 +131,10 @@ TemplateTaskInput = Annotated[TemplateTask, BeforeValidator(_from_name, json_sch
 
 
 class TemplatePhase(RequestModel):
-    """A phase of a template, as that of a new plan; its texts may have placeholders. A task may be just its name."""
+    """A phase of a template, in the format of a new plan. Its texts can contain placeholders. A string in `tasks` is a name."""
 
     name: Line
-    key: Annotated[Line | None, Field(description="What `depends_on` of others calls it.")] = None
+    key: Annotated[Line | None, Field(description="A short name for use in `depends_on`.")] = None
     description: Prose = ""
     depends_on: Annotated[list[Ref], Field(max_length=100)] = Field(default_factory=list[object])
     acceptance_criteria: Criteria = Field(default_factory=list[TemplateCriterion])
@@ -136,7 +143,7 @@ class TemplatePhase(RequestModel):
 
 
 class PlanOfTemplate(RequestModel):
-    """What the plan itself is to be; without a title it is called as the template."""
+    """The fields of the new plan. The default title is the name of the template."""
 
     title: Annotated[str, Field(min_length=1, max_length=_MAX_LINE_LENGTH)] | None = None
     description: Prose | None = None
@@ -144,30 +151,30 @@ class PlanOfTemplate(RequestModel):
 
 
 class TemplateFields(RequestModel):
-    """All of a template but its slug. `{{ name }}` in a text of the plan, the guidelines or the phases stands for a variable."""
+    """A template without its slug. `{{ name }}` in the texts of plan, guidelines and phases is replaced by the variable `name`."""
 
-    name: Annotated[Line, Field(description="What it is called.", examples=["Hotfix"])]
+    name: Annotated[Line, Field(description="The name of the template.", examples=["Hotfix"])]
     description: Annotated[str, Field(max_length=2_000, description="When to use it.")] = ""
     category: Category | None = None
-    variables: Annotated[dict[VariableName, VariableBody], Field(max_length=50, description="What is asked of whoever uses it.")] = Field(
+    variables: Annotated[dict[VariableName, VariableBody], Field(max_length=50, description="The variables by name.")] = Field(
         default_factory=dict[str, VariableBody]
     )
-    guidelines: Annotated[list[Line], Field(max_length=50, description="How to work; they go into the plan's description.")] = Field(
-        default_factory=list[str]
-    )
+    guidelines: Annotated[
+        list[Line], Field(max_length=50, description="Rules for the work. They are added to the description of the plan.")
+    ] = Field(default_factory=list[str])
     plan: PlanOfTemplate | None = None
     phases: Annotated[list[TemplatePhase], Field(min_length=1, max_length=100)]
 
     def to_document(self) -> JsonObject:
-        """Return it as it is kept: what was not said is left out, so that the version is of what was."""
+        """Return the document to store. It has only the fields that were sent, and the version is their hash."""
         return self.model_dump(mode="json", exclude_none=True, exclude_unset=True, include=set(TemplateFields.model_fields))
 
     def validate_renders(self) -> None:
         """
-        Do nothing if a plan can be made of it.
+        Check that the template renders to a valid plan.
 
         Raises:
-            ValidationFailed: As `must_work`.
+            ValidationFailed: As for `validate_document`.
         """
         validate_document(self.to_document())
 
@@ -179,7 +186,7 @@ class TemplateBody(TemplateFields):
 
 
 class TemplatePut(TemplateFields):
-    """A template as GET shows it, or without the read-only fields, which are ignored; only the slug must be that of the address."""
+    """A template as GET returns it. Read-only fields are optional and ignored. A slug must equal the one in the URL."""
 
     slug: str | None = None
     source: Ignored = None
@@ -191,21 +198,21 @@ class TemplatePut(TemplateFields):
 
     def require_slug(self, slug: str) -> None:
         """
-        Do nothing if it names no other template than the one of *slug*.
+        Check that the slug of the body is missing or equal to *slug*.
 
         Raises:
-            ValidationFailed: It does.
+            ValidationFailed: The body has another slug.
         """
         if self.slug not in {None, slug}:
-            raise ValidationFailed({"slug": [f"must be {slug!r}, the template of the address, or be left out; a slug never changes"]})
+            raise ValidationFailed({"slug": [f"must be {slug!r} as in the URL, or omitted; the slug of a template cannot be changed"]})
 
 
 def validate_document(document: JsonObject) -> None:
     """
-    Do nothing if a plan can be made of *document*, which has a template's form.
+    Check that *document*, a template, renders to a valid plan.
 
     Raises:
-        ValidationFailed: A variable or a placeholder is not valid, or what comes of sample values is no plan.
+        ValidationFailed: A variable or a placeholder is invalid, or the plan rendered with sample values is.
     """
     template = Template.from_document("", document)
     wrong = find_faults(template)
@@ -216,10 +223,10 @@ def validate_document(document: JsonObject) -> None:
 
 def parse_template(document: JsonObject) -> TemplateBody:
     """
-    Return *document*, of a file, as the template that it is.
+    Return the template of a parsed file.
 
     Raises:
-        ValidationFailed: It is none, by field, or no plan can be made of it.
+        ValidationFailed: A field is invalid, or the template does not render to a valid plan.
     """
     try:
         body = TemplateBody.model_validate(document)
@@ -230,59 +237,62 @@ def parse_template(document: JsonObject) -> TemplateBody:
 
 
 class CopyBody(RequestModel):
-    """What a copy of a template is called."""
+    """The slug and the name of a copy."""
 
     slug: Slug
     name: Line | None = None
 
 
 class PreviewBody(RequestModel):
-    """Values to fill a template in with."""
+    """The values of the variables of a template."""
 
     variables: Values = Field(default_factory=dict[str, object])
     version: Version | None = None
 
 
 class UseBody(PreviewBody):
-    """Values to fill a template in with, and what the plan has that is not the template's to say."""
+    """The values of the variables of a template, and fields of the new plan."""
 
-    title: Annotated[Title, Field(description="Instead of the template's.")] | None = None
-    description: Annotated[PlanText, Field(description="Instead of the template's, guidelines included.")] | None = None
+    title: Annotated[Title, Field(description="Replaces the title of the template.")] | None = None
+    description: Annotated[PlanText, Field(description="Replaces the description of the template, including the guidelines.")] | None = None
     slug: PlanSlug | None = None
-    status: Annotated[Literal["draft", "active"], Field(description="A draft is worked on only by who names it.")] = "draft"
+    status: Annotated[
+        Literal["draft", "active"],
+        Field(description="Tasks of a draft are claimed only on requests for the plan, one of its tasks or its session."),
+    ] = "draft"
     org: Org | None = None
     project: Project | None = None
-    metadata: Annotated[Metadata, Field(description="Beside the template's.")] | None = None
+    metadata: Annotated[Metadata, Field(description="Added to the metadata of the template.")] | None = None
 
     def to_draft(self, rendered: RenderedTemplate) -> PlanDraft:
         """
-        Return the plan that is to be made of *rendered*.
+        Return the draft of the plan.
 
         Raises:
-            ValidationFailed: What came of the values is no plan.
+            ValidationFailed: The rendered plan is invalid.
         """
-        own = self.model_dump(exclude={"variables", "version", "metadata"}, exclude_none=True)
+        fields = self.model_dump(exclude={"variables", "version", "metadata"}, exclude_none=True)
         metadata = {**cast("Mapping[str, object]", rendered.plan.get("metadata") or {}), **(self.metadata or {})}
-        made = _parse_draft({**rendered.plan, **own, "metadata": metadata})
+        draft = _parse_draft({**rendered.plan, **fields, "metadata": metadata})
         template = rendered.stored_template.template.slug
-        return replace(made, template=template, template_version=rendered.stored_template.version, variables=rendered.variables)
+        return replace(draft, template=template, template_version=rendered.stored_template.version, variables=rendered.variables)
 
 
 class TemplatesQuery(PageQuery):
-    """Which templates to list."""
+    """Filters of the list of templates."""
 
     category: Category | None = None
-    q: Annotated[str, Field(max_length=200, description="Words of its slug, name or description.")] = ""
+    q: Annotated[str, Field(max_length=200, description="Words to find in the slug, name or description.")] = ""
 
 
 class TemplateQuery(QueryModel):
-    """Which version to show; by default the one in use."""
+    """The version to return; by default the current one."""
 
     version: Version | None = None
 
 
 class VariableResponse(ResponseModel):
-    """What a template asks."""
+    """A variable of a template."""
 
     description: str
     type: str
@@ -299,18 +309,18 @@ class TemplateSummary(ResponseModel):
     name: str
     description: str
     category: str | None
-    source: Annotated[str, Field(description="shipped with Rookery, and read-only, or the workspace's own.")]
+    source: Annotated[str, Field(description="shipped: comes with Rookery and is read-only; workspace: belongs to the workspace.")]
     version: str
     variables: dict[str, VariableResponse]
-    phases: Annotated[list[str], Field(description="As phase_names.", deprecated=True)]
+    phases: Annotated[list[str], Field(description="The same as phase_names.", deprecated=True)]
     phase_names: list[str]
-    tasks: Annotated[int, Field(description="How many there are.")]
+    tasks: Annotated[int, Field(description="The number of tasks.")]
     created_at: Timestamp | None
     updated_at: Timestamp | None
 
 
 class TemplateResponse(ResponseModel):
-    """A template, whole; it can be sent back with PUT."""
+    """A complete template. It can be sent back with PUT."""
 
     slug: str
     name: str
@@ -323,13 +333,13 @@ class TemplateResponse(ResponseModel):
     plan: dict[str, object]
     phases: list[dict[str, object]]
     phase_names: list[str]
-    tasks: Annotated[int, Field(description="How many there are.")]
+    tasks: Annotated[int, Field(description="The number of tasks.")]
     created_at: Timestamp | None
     updated_at: Timestamp | None
 
 
 class AgentsVersionResponse(ResponseModel):
-    """A version that is kept."""
+    """A stored version of a template."""
 
     version: str
     created_at: Timestamp | None
@@ -337,26 +347,26 @@ class AgentsVersionResponse(ResponseModel):
 
 
 class VersionsResponse(ResponseModel):
-    """A page of the versions that are kept, the one in use first (D-12)."""
+    """A page of the stored versions, the current one first (D-12)."""
 
     data: list[AgentsVersionResponse]
     links: Links
     meta: Meta
-    versions: Annotated[list[AgentsVersionResponse], Field(description="All of them, whatever the page; read data.", deprecated=True)]
-    count: Annotated[int, Field(description="As meta.total.", deprecated=True)]
+    versions: Annotated[list[AgentsVersionResponse], Field(description="All versions, on every page. Use data.", deprecated=True)]
+    count: Annotated[int, Field(description="The same as meta.total.", deprecated=True)]
 
 
 class PreviewResponse(ResponseModel):
-    """What `POST …/plans` would make."""
+    """The plan that `POST …/plans` would create."""
 
     template: str
     version: str
     variables: dict[str, TemplateValue]
-    plan: Annotated[dict[str, object], Field(description="As the body of POST /plans.")]
+    plan: Annotated[dict[str, object], Field(description="The body of the equivalent POST /plans.")]
 
 
 def to_template_summary(stored: StoredTemplate) -> TemplateSummary:
-    """Return a template as lists show it."""
+    """Return the response for a template in a list."""
     template = stored.template
     return TemplateSummary.model_construct(
         slug=template.slug,
@@ -375,7 +385,7 @@ def to_template_summary(stored: StoredTemplate) -> TemplateSummary:
 
 
 def to_template_response(stored: StoredTemplate) -> TemplateResponse:
-    """Return a template, whole."""
+    """Return the response for a complete template."""
     template = stored.template
     return TemplateResponse.model_construct(
         slug=template.slug,
@@ -396,7 +406,7 @@ def to_template_response(stored: StoredTemplate) -> TemplateResponse:
 
 
 def to_version_responses(stored: StoredTemplate, versions: Sequence[TemplateVersion]) -> list[AgentsVersionResponse]:
-    """Return the versions of a template."""
+    """Return the responses for the versions of a template."""
     return [
         AgentsVersionResponse.model_construct(version=each.version, created_at=each.created_at, in_use=each.version == stored.version)
         for each in versions
@@ -405,10 +415,10 @@ def to_version_responses(stored: StoredTemplate, versions: Sequence[TemplateVers
 
 def to_preview_response(rendered: RenderedTemplate) -> PreviewResponse:
     """
-    Return what a filled in template would make.
+    Return the response for a rendered template.
 
     Raises:
-        ValidationFailed: What came of the values is no plan.
+        ValidationFailed: The rendered plan is invalid.
     """
     _parse_draft(rendered.plan)
     return PreviewResponse.model_construct(
@@ -421,10 +431,13 @@ def to_preview_response(rendered: RenderedTemplate) -> PreviewResponse:
 
 def _parse_draft(plan: JsonObject, *, prefix: str = "") -> PlanDraft:
     """
-    Return *plan* as one to be made, held against all that is asked of a new plan.
+    Return the draft of *plan* after all checks of a new plan.
+
+    Args:
+        prefix: A prefix for the names of invalid fields outside of `phases`.
 
     Raises:
-        ValidationFailed: It would be none. *prefix* is put before the fields that a template has in `plan`.
+        ValidationFailed: The plan is invalid.
     """
     try:
         draft = PlanBody.model_validate(plan).to_draft()

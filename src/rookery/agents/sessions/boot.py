@@ -1,4 +1,4 @@
-"""What a session begins with, in one answer: a cold start costs an agent many questions otherwise (D-62)."""
+"""The context of a new session, loaded at once, so that an agent needs no further requests to start (D-62)."""
 
 from __future__ import annotations
 
@@ -18,18 +18,20 @@ from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 
 MAX_BOOT_TASKS = 10
-"""Tasks that a session begins with: the next ones to be done."""
+"""Ready tasks in the context of a new session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionBoot:
     """
-    What a session begins with.
+    The context of a new session.
 
     Attributes:
-        plan: Without its phases; None: the session has none. *phase* is the one that work is in.
-        tasks: Those that may be claimed now, in the order in which they are given out.
-        memories: None: the key may not read any.
+        plan: The plan without its phases, or None if the session has no plan.
+        phase: The current phase of the plan, or None.
+        tasks: Tasks that can be claimed now, in the order of claims.
+        previous: The offered hand-off and the last checkpoint.
+        memories: The memories of the agent, or None if the key may not read memories.
     """
 
     plan: PlanView | None
@@ -40,7 +42,7 @@ class SessionBoot:
 
 
 class BootLoader:
-    """Gathers it."""
+    """Loads the context of a new session."""
 
     def __init__(self, *, db: Database, clock: Clock, memories: SessionMemoryStore, starter: SessionStarter) -> None:
         self._db = db
@@ -49,7 +51,7 @@ class BootLoader:
         self._starter = starter
 
     async def load(self, caller: Caller, session: AgentSession) -> SessionBoot:
-        """Return what *session*, just started by *caller*, begins with."""
+        """Return the context of *session*, which *caller* has just started."""
         within, now = PlanAccessFilter.from_caller(caller), self._clock()
 
         def read(tx: Tx) -> tuple[PlanView | None, PhaseView | None, tuple[TaskView, ...]]:

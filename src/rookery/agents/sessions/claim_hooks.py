@@ -1,4 +1,4 @@
-"""What claiming and completing tasks means to the session in which it is done (D-61, D-62)."""
+"""Effects of task claims and completions on the session in which they are made (D-61, D-62)."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from rookery.kernel.db import Tx
 
 @dataclass(frozen=True, slots=True)
 class ClaimHooks:
-    """Hears of claims, each within its transaction."""
+    """Callbacks of `Claims`, called within the transaction of the claim or completion."""
 
     clock: Clock
 
     def record_activity(self, tx: Tx, caller: Caller, session_id: str) -> str | None:
         """
-        Record that the session is being worked in, and return the id of its plan, if it has one.
+        Record activity in the session and return the id of its plan, or None.
 
         Raises:
-            NotFound: There is none that *caller* may know of.
-            PermissionDenied: It is another agent's.
-            SessionEnded: It is over.
+            NotFound: The session does not exist, or *caller* has no access to it.
+            PermissionDenied: The session belongs to another agent.
+            SessionEnded: The session has ended.
         """
         return touch_session(tx, caller, session_id, at=self.clock()).plan_id
 
     def on_task_completed(self, tx: Tx, task: Task, actor: EventActor, at: datetime) -> None:
-        """Offer the hand-off no more that the session was offered, now that its reader goes on with the work."""
+        """Mark the hand-off offered to the session as taken, since the session has completed a task of the same plan."""
         if actor.session_id is None:
             return
         session = store.find(tx, task.workspace_id, actor.session_id)

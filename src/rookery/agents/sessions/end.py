@@ -1,4 +1,4 @@
-"""How sessions end: by their agent, by another one that takes over, or because nobody came back (D-53, D-62)."""
+"""The end of sessions: by their agent, by a take-over, or by abandonment (D-53, D-62)."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from rookery.kernel.events import AgentSessionEnded, EventBus
 from rookery.kernel.preconditions import ExpectedETags, require_match
 
 MEMORY_GRACE_PERIOD = timedelta(days=7)
-"""How long the session memories of one that did not come to its end wait for a successor to end (D-53)."""
+"""Time that the memories of a handed-off or abandoned session are kept for a successor (D-53)."""
 
 MEMORY_BATCH_SIZE = 200
-"""So many memories are put away in one transaction, so that writers wait a few milliseconds at most; the sweep does the rest."""
+"""Memories archived in one transaction, so that it takes a few milliseconds. The sweeper archives the rest."""
 
 PROMOTE_SCOPE = "brain:write"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionCloser:
-    """Ends a session within a transaction, with all that hangs on it."""
+    """Ends a session within a transaction: releases its tasks, archives its memories and publishes the event."""
 
     memories: SessionMemoryStore
     claims: Claims
@@ -40,7 +40,11 @@ class SessionCloser:
     def close(
         self, tx: Tx, session: AgentSession, *, status: SessionStatus, actor: EventActor, at: datetime, reason: str | None = None
     ) -> AgentSession:
-        """Return *session*, open and held by this transaction, ended: its leases are free, its memories put away or kept for a while."""
+        """
+        End *session* and return it. The session must be open and locked by this transaction.
+
+        The leases of the session are released. Its memories are archived now or, if a successor may follow, later.
+        """
         ended = replace(
             session,
             status=status,
@@ -70,18 +74,18 @@ class SessionCloser:
                 return session.last_activity_at + MEMORY_GRACE_PERIOD
 
     def _schedule_predecessor_memories(self, tx: Tx, ended: AgentSession, at: datetime) -> None:
-        """Have the memories put away of those whose work *ended* went on with."""
+        """Schedule the archiving of the memories of the sessions that *ended* continued."""
         for session_id in {ended.resumed_from, ended.offered_id} - {None, ended.id}:
-            before = store.find_for_update(tx, ended.workspace_id, session_id) if session_id else None
-            if before is None or before.memories_due is None:
+            predecessor = store.find_for_update(tx, ended.workspace_id, session_id) if session_id else None
+            if predecessor is None or predecessor.memories_due is None:
                 continue
-            handed = handoffs.find_by_session(tx, before.workspace_id, before.id)
-            if before.id == ended.resumed_from or (handed is not None and handed.taken_by == ended.id):
-                store.set_memories_due(tx, before.workspace_id, before.id, min(at, before.memories_due))
+            handoff = handoffs.find_by_session(tx, predecessor.workspace_id, predecessor.id)
+            if predecessor.id == ended.resumed_from or (handoff is not None and handoff.taken_by == ended.id):
+                store.set_memories_due(tx, predecessor.workspace_id, predecessor.id, min(at, predecessor.memories_due))
 
 
 class SessionEnder:
-    """Ends sessions for their agents."""
+    """Ends sessions on request of their agents."""
 
     def __init__(self, *, db: Database, clock: Clock, memories: SessionMemoryStore, closer: SessionCloser) -> None:
         self._db = db
@@ -91,14 +95,14 @@ class SessionEnder:
 
     async def end(self, caller: Caller, session_id: str, request: SessionEndRequest, *, expected: ExpectedETags = None) -> AgentSession:
         """
-        End a session and return it; the same once more changes nothing.
+        End a session and return it. The same request again changes nothing.
 
         Raises:
-            NotFound: There is none that *caller* may know of.
-            PermissionDenied: It is another agent's, or *caller* may not write memories and wants some promoted.
-            SessionEnded: It ended with another status, summary or hand-off.
-            PreconditionFailed: *expected* names another version of it.
-            ValidationFailed: What is to be promoted is no memory of the session.
+            NotFound: The session does not exist, or *caller* has no access to it.
+            PermissionDenied: The session belongs to another agent, or memories are to be promoted and *caller* may not write memories.
+            SessionEnded: The session has ended with another status, summary or hand-off.
+            PreconditionFailed: *expected* does not match the version of the session.
+            ValidationFailed: A memory to promote does not belong to the session.
         """
         now = self._clock()
 
@@ -131,12 +135,12 @@ class SessionEnder:
         if ids is not None:
             unknown = self._memories.find_unknown(tx, session.workspace_id, session.id, ids)
             if unknown:
-                raise ValidationFailed({"promote": [f"{each!r} is no session memory of this session" for each in unknown[:10]]})
+                raise ValidationFailed({"promote": [f"{each!r} is not a session memory of this session" for each in unknown[:10]]})
         self._memories.promote(tx, session.workspace_id, session.id, ids=ids, org=session.org, project=session.project, at=at)
 
 
 def _is_same_end(tx: Tx, session: AgentSession, request: SessionEndRequest) -> bool:
-    """Return whether *session* ended just as *request* asks for, so that nothing of it would be lost."""
+    """Return True if *session* has ended as *request* describes, so that nothing in the request would be lost."""
     if session.status is not request.status or session.end_reason is not None:
         return False
     if request.summary is not None and request.summary != session.summary:
@@ -149,11 +153,11 @@ def _is_same_end(tx: Tx, session: AgentSession, request: SessionEndRequest) -> b
 
 def lock_session(tx: Tx, caller: Caller, session_id: str) -> AgentSession:
     """
-    Return a session that *caller* may work in, and let nobody else change it until this transaction ends.
+    Return a session that *caller* may work in, and lock it until this transaction ends.
 
     Raises:
-        NotFound: There is none that *caller* may know of.
-        PermissionDenied: It is another agent's.
+        NotFound: The session does not exist, or *caller* has no access to it.
+        PermissionDenied: The session belongs to another agent.
     """
     session = store.find_for_update(tx, caller.workspace_id, session_id)
     if session is None or not can_read_session(caller, session):
@@ -164,11 +168,14 @@ def lock_session(tx: Tx, caller: Caller, session_id: str) -> AgentSession:
 
 def require_open_session(tx: Tx, caller: Caller, session_id: str, session: AgentSession | None) -> AgentSession:
     """
-    Return *session*, an open one of the workspace, if *caller* may work in it; None: there is no such open one.
+    Return *session* if *caller* may work in it.
+
+    Args:
+        session: The open session with the id *session_id*, or None if there is none.
 
     Raises:
-        NotFound, PermissionDenied: As `lock_session`.
-        SessionEnded: It is over.
+        NotFound, PermissionDenied: As for `lock_session`.
+        SessionEnded: The session has ended.
     """
     if session is None:
         raise SessionEnded(lock_session(tx, caller, session_id))
@@ -180,16 +187,16 @@ def require_open_session(tx: Tx, caller: Caller, session_id: str, session: Agent
 
 def touch_session(tx: Tx, caller: Caller, session_id: str, *, at: datetime) -> AgentSession:
     """
-    Say that an open session is being worked in, and return it.
+    Record activity in an open session and return it.
 
     Raises:
-        NotFound, PermissionDenied, SessionEnded: As `require_open_session`.
+        NotFound, PermissionDenied, SessionEnded: As for `require_open_session`.
     """
     return require_open_session(tx, caller, session_id, store.touch(tx, caller.workspace_id, session_id, at=at))
 
 
 def write_handoff(tx: Tx, session: AgentSession, notes: SessionNotes, *, at: datetime) -> None:
-    """Write the hand-off of *session*, instead of an earlier one; whoever writes one has taken what was offered (D-62)."""
+    """Store the hand-off of *session*, replacing an earlier one. This also takes the hand-off offered to the session (D-62)."""
     handoffs.save(
         tx,
         Handoff(

@@ -1,5 +1,5 @@
 """
-What a session can meet, beyond the errors of agent work (D-62).
+Errors of sessions, in addition to those of `agents.errors` (D-62).
 
     RookeryError
     ├── TooManyStreams          429  too_many_streams
@@ -8,7 +8,7 @@ What a session can meet, beyond the errors of agent work (D-62).
         ├── SessionEnded        409  session_ended
         ├── SessionResumed      409  session_resumed
         ├── SessionFull         409  session_full
-        └── NothingOffered      409  no_handoff_offered
+        └── NoHandoffOffered    409  no_handoff_offered
 """
 
 from __future__ import annotations
@@ -19,28 +19,29 @@ from rookery.kernel.errors import Conflict, RookeryError
 
 
 class SessionActive(Conflict):
-    """The agent has an open session already, on the same plan, or that is to be resumed."""
+    """The agent has an open session on the plan, or the session to resume is active."""
 
     code = "session_active"
 
     def __init__(self, session: AgentSession) -> None:
         super().__init__(
-            f"{session.agent_id!r} has the session {session.id!r}, which is {session.status.value} since its last activity at "
-            f"{format_iso(session.last_activity_at)}; go on in it, or say takeover: true to end it and go on from it.",
+            f"The agent {session.agent_id!r} has the open session {session.id!r} ({session.status.value}, last activity at "
+            f"{format_iso(session.last_activity_at)}). Continue in it, or send takeover: true to end it and continue from it.",
             session_id=session.id,
             status=session.status.value,
         )
 
 
 class SessionEnded(Conflict):
-    """The session is over: nothing in it can be changed, but another one can go on from it."""
+    """The session has ended and is read-only. A new session can continue from it."""
 
     code = "session_ended"
 
     def __init__(self, session: AgentSession) -> None:
         why = f" ({session.end_reason})" if session.end_reason else ""
         super().__init__(
-            f"The session {session.id!r} is {session.status.value}{why}; POST /sessions/{session.id}/resume goes on from it.",
+            f"The session {session.id!r} is {session.status.value}{why} and read-only. "
+            f"POST /sessions/{session.id}/resume starts a session that continues it.",
             session_id=session.id,
             status=session.status.value,
             reason=session.end_reason,
@@ -48,40 +49,40 @@ class SessionEnded(Conflict):
 
 
 class SessionResumed(Conflict):
-    """Another session goes on from this one already."""
+    """The session was already resumed in another one."""
 
     code = "session_resumed"
 
     def __init__(self, session_id: str, resumed_by: str) -> None:
-        super().__init__(f"The session {session_id!r} was resumed already, by {resumed_by!r}; resume that one.", resumed_by=resumed_by)
+        super().__init__(f"The session {session_id!r} was already resumed by {resumed_by!r}; resume that one.", resumed_by=resumed_by)
 
 
 class SessionFull(Conflict):
-    """The session has as many events as it may, or they take as much room as they may."""
+    """The session has reached the limit of the number or the total size of its events."""
 
     code = "session_full"
 
     def __init__(self, session_id: str, limit: str) -> None:
-        super().__init__(f"The session {session_id!r} has {limit} of events, as many as it may; end it and start another.", limit=limit)
+        super().__init__(f"The session {session_id!r} has reached its limit of {limit} of events; end it and start another.", limit=limit)
 
 
 class NoHandoffOffered(Conflict):
-    """There is no hand-off that the session could acknowledge."""
+    """The session was offered no hand-off that it could acknowledge."""
 
     code = "no_handoff_offered"
 
     def __init__(self, session_id: str) -> None:
-        super().__init__(f"The session {session_id!r} was offered no hand-off at its start.")
+        super().__init__(f"No hand-off was offered to the session {session_id!r} at its start, so there is none to acknowledge.")
 
 
 class TooManyStreams(RookeryError):
-    """The workspace follows as many sessions at once as it may."""
+    """The workspace has reached its limit of open session streams."""
 
     status, code = 429, "too_many_streams"
 
     def __init__(self, limit: int, *, retry_after_s: int = 10) -> None:
         super().__init__(
-            f"This workspace has {limit:,} streams open, as many as it may; close one, or try again in {retry_after_s} s.",
+            f"This workspace has reached its limit of {limit:,} open streams; close one, or try again in {retry_after_s} s.",
             headers={"Retry-After": str(retry_after_s)},
             limit=limit,
             retry_after=retry_after_s,

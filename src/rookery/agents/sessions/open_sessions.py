@@ -1,4 +1,4 @@
-"""Which sessions there are, for those who know no more of them: tool calls and memory (D-38, D-53)."""
+"""The check whether a session is open, for tool calls and memory (D-38, D-53)."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database
 
 _ACTIVITY_WRITE_INTERVAL = timedelta(minutes=5)
-"""Being worked in counts as activity, but is written down no oftener than this."""
+"""Minimum time between two writes of the last activity."""
 
 
 class OpenSessionChecker:
-    """Knows which sessions have not ended."""
+    """Checks whether sessions are open."""
 
     def __init__(self, *, db: Database, clock: Clock) -> None:
         self._db = db
         self._clock = clock
 
     async def is_open(self, workspace_id: int, session_id: str) -> bool:
-        """Tell whether the workspace has such a session and it has not ended; being asked counts as activity in it."""
+        """Return True if the workspace has the session and it is open. The call counts as activity in the session."""
         session = await self._db.lookup(lambda tx: store.find(tx, workspace_id, session_id))
         if session is None or not session.is_open:
             return False

@@ -1,4 +1,4 @@
-"""Which sessions a key sees, and for which agent it speaks (D-23, D-43). Pure."""
+"""Access of keys to sessions and to the agents that they may act for (D-23, D-43). Pure."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from rookery.agents.models.sessions import AgentSession
 from rookery.kernel.errors import PermissionDenied
 
 ADMIN_SCOPE = "brain:admin"
-"""What lets a key speak for another agent than its own, in memory as here."""
+"""The scope that lets a key act for other agents than its own, here and in memory."""
 
 
 def can_read_session(caller: Caller, session: AgentSession) -> bool:
-    """Tell whether *caller* may know of *session*: it is of its workspace, and within the key's orgs and projects."""
+    """Return True if *session* is in the workspace of *caller* and in the orgs and projects of its key."""
     return (
         session.workspace_id == caller.workspace_id
         and (caller.orgs is None or session.org in caller.orgs)
@@ -21,21 +21,23 @@ def can_read_session(caller: Caller, session: AgentSession) -> bool:
 
 def require_agent(caller: Caller, agent_id: str) -> None:
     """
-    Do nothing if *caller* may act as the agent.
+    Check that *caller* may act as the agent.
 
     Raises:
-        PermissionDenied: Its key speaks for another one.
+        PermissionDenied: The key belongs to another agent and has no `brain:admin`.
     """
     if caller.agent_id is not None and caller.agent_id != agent_id and not caller.has_scope(ADMIN_SCOPE):
-        raise PermissionDenied(ADMIN_SCOPE, f"This key speaks for the agent {caller.agent_id!r}; acting for another needs {ADMIN_SCOPE!r}.")
+        raise PermissionDenied(
+            ADMIN_SCOPE, f"This key belongs to the agent {caller.agent_id!r}; acting for another agent needs {ADMIN_SCOPE!r}."
+        )
 
 
 def require_org_and_project(caller: Caller, org: str | None, project: str | None) -> None:
     """
-    Do nothing if *caller* may have a session there.
+    Check that the key of *caller* allows a session in the org and project. A key can write only what it can read.
 
     Raises:
-        PermissionDenied: It is outside the key's orgs and projects: a key makes only what it could see.
+        NotInAllowList: The org or project is not in the allow-lists of the key.
     """
     for name, value, allowed in (("orgs", org, caller.orgs), ("projects", project, caller.projects)):
         if allowed is not None and value not in allowed:

@@ -1,4 +1,4 @@
-"""What is done in sessions that there are: look, note, change, say that one is still there (D-62)."""
+"""Operations on existing sessions: read, list, update, heartbeat and events (D-62)."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from rookery.kernel.events import AgentSessionUpdated, EventBus
 from rookery.kernel.preconditions import ExpectedETags, require_match
 
 MAX_EVENTS_PER_SESSION = 100_000
-"""Of one session."""
+"""Maximum number of events in one session."""
 
 MAX_EVENT_BYTES_PER_SESSION = 64 * 1024 * 1024
-"""What the events of one session may take together: checkpoints are up to 256 KiB each."""
+"""Maximum total size of the events of one session. A checkpoint takes up to 256 KiB."""
 
 
 class SessionRecords:
-    """What may be done in a session; one that the caller may not know of is not there."""
+    """Operations on existing sessions. A session that the caller has no access to is not found."""
 
     def __init__(self, *, db: Database, bus: EventBus, clock: Clock, tool_calls: ToolCallCounter) -> None:
         self._db = db
@@ -55,7 +55,7 @@ class SessionRecords:
         Return a session.
 
         Raises:
-            NotFound: There is none that *caller* may know of.
+            NotFound: The session does not exist, or *caller* has no access to it.
         """
         found = await self._db.read(lambda tx: self.find_view(tx, caller, session_id))
         if found is None:
@@ -63,7 +63,7 @@ class SessionRecords:
         return found
 
     def find_view(self, tx: Tx, caller: Caller, session_id: str) -> SessionView | None:
-        """Return a session as it is in *tx*; None: there is none that *caller* may know of."""
+        """Return a session within the transaction *tx*, or None if it does not exist or *caller* has no access to it."""
         session = store.find(tx, caller.workspace_id, session_id)
         return None if session is None or not can_read_session(caller, session) else self._load_views(tx, [session])[0]
 
@@ -71,59 +71,61 @@ class SessionRecords:
         self, caller: Caller, filters: SessionFilter, *, plan: str | None, limit: int, offset: int
     ) -> tuple[list[SessionView], int]:
         """
-        Return a stretch of the sessions asked for that *caller* may know of, newest first, and how many there are in all.
+        Return a page of the sessions that match *filters* and that *caller* has access to, newest first, and the total count.
 
         Args:
-            plan: Only those on it, by id or slug; None: on any or none.
+            plan: The id or slug of a plan. None matches sessions on any plan or without one.
 
         Raises:
-            NotFound: There is no such plan.
+            NotFound: The plan does not exist.
+            NotInAllowList: The filter names an org or project that is not in the allow-lists of the key.
         """
         caller.require_in_allow_lists(org=filters.org, project=filters.project)
         filters = replace(filters, orgs=caller.orgs, projects=caller.projects)
 
         def read(tx: Tx) -> tuple[list[SessionView], int]:
-            of = filters if plan is None else replace(filters, plan_id=get_plan(tx, PlanAccessFilter.from_caller(caller), plan).id)
-            found, total = store.list_page(tx, caller.workspace_id, of, limit=limit, offset=offset)
+            access_filter = PlanAccessFilter.from_caller(caller)
+            in_plan = filters if plan is None else replace(filters, plan_id=get_plan(tx, access_filter, plan).id)
+            found, total = store.list_page(tx, caller.workspace_id, in_plan, limit=limit, offset=offset)
             return self._load_views(tx, found), total
 
         return await self._db.read(read)
 
     async def load_view(self, session: AgentSession) -> SessionView:
-        """Return *session* with what is shown beside it."""
+        """Return the view of *session*."""
         return (await self._db.read(lambda tx: self._load_views(tx, [session])))[0]
 
     async def change(self, caller: Caller, session_id: str, change: SessionChange, *, expected: ExpectedETags = None) -> AgentSession:
         """
-        Change what *change* gives and return the session.
+        Update the fields of a session that *change* sets, and return the session.
 
         Args:
             expected: The ETags of If-Match.
 
         Raises:
-            NotFound: There is none that *caller* may know of.
-            PermissionDenied: It is another agent's.
-            SessionEnded: It is over.
-            PreconditionFailed: It has another version.
-            NothingOffered: There is no hand-off to acknowledge.
+            NotFound: The session does not exist, or *caller* has no access to it.
+            PermissionDenied: The session belongs to another agent.
+            SessionEnded: The session has ended.
+            PreconditionFailed: *expected* does not match the version of the session.
+            NoHandoffOffered: There is no hand-off to acknowledge.
         """
         now = self._clock()
 
         def write(tx: Tx) -> AgentSession:
-            was = lock_session(tx, caller, session_id)
-            require_match("session", was.version, expected)
-            if not was.is_open:
-                raise SessionEnded(was)
-            changed = _apply_change(was, change)
+            session = lock_session(tx, caller, session_id)
+            require_match("session", session.version, expected)
+            if not session.is_open:
+                raise SessionEnded(session)
+            changed = _apply_change(session, change)
             if "handoff" in change.fields_set and change.handoff is not None:
-                write_handoff(tx, was, change.handoff, at=now)
+                write_handoff(tx, session, change.handoff, at=now)
             if "acknowledge" in change.fields_set:
-                if was.offered_id is None:
-                    raise NoHandoffOffered(was.id)
-                handoffs.mark_taken(tx, was.workspace_id, was.offered_id, taken_by=was.id, outcome=change.acknowledge, at=now)
-            changed = replace(changed, last_activity_at=max(now, was.last_activity_at), version=was.version + 1)
+                if session.offered_id is None:
+                    raise NoHandoffOffered(session.id)
+                handoffs.mark_taken(tx, session.workspace_id, session.offered_id, taken_by=session.id, outcome=change.acknowledge, at=now)
+            changed = replace(changed, last_activity_at=max(now, session.last_activity_at), version=session.version + 1)
             store.change(tx, changed)
-            if changed.status is not was.status:
+            if changed.status is not session.status:
                 self._announce(tx, changed, now)
             return changed
 
@@ -131,9 +133,10 @@ class SessionRecords:
 
     async def heartbeat(self, caller: Caller, session_id: str, *, expected: ExpectedETags = None) -> AgentSession:
         """
-        Say that the agent is still there, and return the session.
+        Record activity in the session and return it.
 
-        Raises: as `append`.
+        Raises:
+            NotFound, PermissionDenied, SessionEnded, PreconditionFailed: As for `append`.
         """
         now = self._clock()
 
@@ -146,20 +149,20 @@ class SessionRecords:
 
     async def append(self, caller: Caller, session_id: str, new_event: NewSessionEvent, *, expected: ExpectedETags = None) -> SessionEvent:
         """
-        Write down what happened, under the next number, and return it.
+        Append an event with the next seq and return it.
 
         Raises:
-            NotFound: There is no session that *caller* may know of.
-            PermissionDenied: It is another agent's.
-            SessionEnded: It is over.
-            SessionFull: It has as many events as it may.
-            PreconditionFailed: *expected* names another version of the session.
+            NotFound: The session does not exist, or *caller* has no access to it.
+            PermissionDenied: The session belongs to another agent.
+            SessionEnded: The session has ended.
+            SessionFull: The session has reached the limit of the number or size of its events.
+            PreconditionFailed: *expected* does not match the version of the session.
         """
         now = self._clock()
         size = sum(len(orjson.dumps(each)) for each in (new_event.message, new_event.data, new_event.state))
 
         def write(tx: Tx) -> SessionEvent:
-            counted = store.reserve_event(
+            reserved = store.reserve_event(
                 tx,
                 caller.workspace_id,
                 session_id,
@@ -168,7 +171,7 @@ class SessionRecords:
                 tokens_out=new_event.tokens_out,
                 at=now,
             )
-            session = require_open_session(tx, caller, session_id, counted)
+            session = require_open_session(tx, caller, session_id, reserved)
             require_match("session", session.version, expected)
             if session.last_seq > MAX_EVENTS_PER_SESSION:
                 raise SessionFull(session.id, f"{MAX_EVENTS_PER_SESSION:,}")
@@ -197,10 +200,10 @@ class SessionRecords:
         self, caller: Caller, session_id: str, *, after: int, event_type: SessionEventType | None, limit: int, offset: int
     ) -> tuple[list[SessionEvent], int]:
         """
-        Return a stretch of the events later than *after*, in order, and how many there are in all.
+        Return a page of the events with a seq greater than *after*, in order, and their total count.
 
         Raises:
-            NotFound: There is no session that *caller* may know of.
+            NotFound: The session does not exist, or *caller* has no access to it.
         """
 
         def read(tx: Tx) -> tuple[list[SessionEvent], int] | None:
@@ -221,8 +224,8 @@ class SessionRecords:
         written = handoffs.find_by_sessions(tx, workspace_id, ids)
         calls = self._tool_calls.count_by_session(tx, workspace_id, ids)
         completed = plans.count_completed_tasks(tx, workspace_id, ids)
-        worked_on = plans.find_by_ids(tx, sorted({session.plan_id for session in found if session.plan_id is not None}))
-        slugs = {plan.id: plan.slug for plan in worked_on.values()}
+        session_plans = plans.find_by_ids(tx, sorted({session.plan_id for session in found if session.plan_id is not None}))
+        slugs = {plan.id: plan.slug for plan in session_plans.values()}
         return [
             SessionView(
                 session=session,

@@ -1,4 +1,4 @@
-"""The verbs of sessions, put together."""
+"""Construction of the session services."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rookery.kernel.ids import IdFactory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionServices:
-    """What edges call."""
+    """The session services that routes, tools and periodic tasks call."""
 
     starter: SessionStarter
     boot_loader: BootLoader
@@ -43,10 +43,10 @@ def build_session_services(
     claims: Claims,
 ) -> SessionServices:
     """
-    Put them together; nothing is started.
+    Return the session services. No background task is started.
 
     Args:
-        claims: Of tasks; from now on a session that somebody claims in must be open.
+        claims: The task claims. This registers hooks there, so that a claim in a session requires that the session is open.
     """
     closing = SessionCloser(memories=memories, claims=claims, bus=bus)
     claims.session_hook = ClaimHooks(clock).record_activity

@@ -1,4 +1,4 @@
-"""How sessions start: anew, in place of an open one, or as the successor of one that is over (D-62)."""
+"""The start of sessions: new ones, take-overs of open ones, and successors of ended ones (D-62)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from rookery.kernel.preconditions import ExpectedETags, require_match
 
 
 class SessionStarter:
-    """Starts sessions."""
+    """Starts and resumes sessions."""
 
     def __init__(self, *, db: Database, bus: EventBus, clock: Clock, ids: IdFactory, closer: SessionCloser) -> None:
         self._db = db
@@ -47,23 +47,23 @@ class SessionStarter:
         Start a session and return it.
 
         Raises:
-            NotFound: There is no such plan.
-            PermissionDenied: It is for another agent, org or project than the key's.
-            PlanArchived: It can only be read.
-            SessionActive: The agent has an open session on the plan, and *takeover* was not said.
-            ValidationFailed: org or project are not the plan's.
+            NotFound: The plan does not exist.
+            PermissionDenied: The key may not act for the agent, or does not allow the org or project.
+            PlanArchived: The plan is read-only.
+            SessionActive: The agent has an open session on the plan and `takeover` is not set.
+            ValidationFailed: The org or project differs from that of the plan, or the agent is missing.
         """
         now = self._clock()
 
         def write(tx: Tx) -> AgentSession:
             agent_id = request.agent_id or caller.agent_id or request.agent_type
             if agent_id is None:
-                raise ValidationFailed({"agent_type": ["is required, or an agent_id: this key belongs to no agent"]})
+                raise ValidationFailed({"agent_type": ["is required if there is no agent_id, since this key belongs to no agent"]})
             require_agent(caller, agent_id)
             plan = None if request.plan is None else _get_unarchived_plan(tx, caller, request.plan)
             org, project = (request.org, request.project) if plan is None else _resolve_org_and_project(plan, request)
             require_org_and_project(caller, org, project)
-            before = None if plan is None else self._take_over(tx, caller, plan.id, agent_id, takeover=request.takeover, at=now)
+            predecessor = None if plan is None else self._take_over(tx, caller, plan.id, agent_id, takeover=request.takeover, at=now)
             return self._store_session(
                 tx,
                 AgentSession(
@@ -81,7 +81,7 @@ class SessionStarter:
                     started_at=now,
                     last_activity_at=now,
                 ),
-                before,
+                predecessor,
             )
 
         return await self._write_with_retry(write)
@@ -90,14 +90,15 @@ class SessionStarter:
         self, caller: Caller, session_id: str, request: SessionResumeRequest, *, expected: ExpectedETags = None
     ) -> AgentSession:
         """
-        Start the successor of a session, which is over or is ended by this, and return it.
+        Start the successor of a session and return it. If the session is open, it ends.
 
         Raises:
-            NotFound: There is none that *caller* may know of.
-            PermissionDenied: The successor is for another agent than the key's, or the session is open and another agent's.
-            SessionActive: It is active, and *takeover* was not said; or the agent has another open one on the plan.
-            SessionResumed: It has a successor.
-            PreconditionFailed: *expected* names another version of it.
+            NotFound: The session does not exist, or *caller* has no access to it.
+            PermissionDenied: The key may not act for the agent of the successor, or for that of the open session.
+            PlanArchived: The plan is read-only.
+            SessionActive: The session is active, or the agent has another open session on the plan, and `takeover` is not set.
+            SessionResumed: The session already has a successor.
+            PreconditionFailed: *expected* does not match the version of the session.
         """
         now = self._clock()
 
@@ -145,7 +146,7 @@ class SessionStarter:
         return await self._write_with_retry(write)
 
     async def load_previous_state(self, session: AgentSession) -> PreviousSessionState:
-        """Return what *session*, just started, is told of those before it."""
+        """Return the offered hand-off and the last checkpoint for *session*, which has just started."""
         now = self._clock()
 
         def read(tx: Tx) -> PreviousSessionState:
@@ -172,7 +173,7 @@ class SessionStarter:
         except Conflict as error:
             if type(error) is not Conflict:
                 raise
-        # Two began at the same moment, and the store let one through: now it is there to be told of.
+        # Two sessions started at the same moment and the unique index rejected this one. The second try finds the other session.
         return await self._db.write(write)
 
     def _take_over(self, tx: Tx, caller: Caller, plan_id: str, agent_id: str, *, takeover: bool, at: datetime) -> AgentSession | None:
@@ -218,13 +219,13 @@ def _get_unarchived_plan(tx: Tx, caller: Caller, name: str) -> Plan:
 
 
 def _resolve_org_and_project(plan: Plan, request: NewSession) -> tuple[str | None, str | None]:
-    wrong = {
-        name: [f"is {had!r} on this plan; leave it out"]
-        for name, had, wanted in (("org", plan.org, request.org), ("project", plan.project, request.project))
-        if wanted is not None and wanted != had
+    errors = {
+        name: [f"must be {value!r}, as on the plan, or omitted"]
+        for name, value, requested in (("org", plan.org, request.org), ("project", plan.project, request.project))
+        if requested is not None and requested != value
     }
-    if wrong:
-        raise ValidationFailed(wrong)
+    if errors:
+        raise ValidationFailed(errors)
     return plan.org, plan.project
 
 

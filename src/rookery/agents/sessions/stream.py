@@ -1,9 +1,9 @@
 """
-Following a session as it goes on: its events, in order, each as soon as it is written (D-62).
+Streams of session events, in order and as soon as they are stored (D-62).
 
-What this process writes wakes its followers at once; what others write is found by one look a second at all sessions that
-are followed here. Each event is read once, whoever many follow; a follower that is behind reads for itself, a page at a time,
-so that a slow one costs no memory.
+A write by this process wakes its subscribers at once. Writes by other processes are found by one poll a second over all followed
+sessions. Each event is read once for all subscribers of a session. A subscriber that falls behind reads pages from the database, so
+a slow one costs no memory.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from rookery.kernel.events import AgentSessionEnded, AgentSessionUpdated, EventB
 from rookery.kernel.log_limits import FailureLog
 
 MAX_STREAMS_PER_WORKSPACE = 200
-"""Streams at once, in one process: each is a connection, of which all workspaces together have a thousand."""
+"""Open streams of one workspace in one process. Each uses one of the 1,000 connections that all workspaces share."""
 
 _PAGE_SIZE = 100
 _MAX_BUFFERED_EVENTS = 100
 _MAX_BUFFERED_BYTES = 512 * 1024
 _POLL_INTERVAL_S = 1.0
 _POLLS_PER_KEY_CHECK = 5
-"""So many looks between two at whether the followers' keys are still good."""
+"""Polls between two checks of the keys of subscribers."""
 
 _log = structlog.stdlib.get_logger("rookery.agents")
 
@@ -51,10 +51,11 @@ class _Subscriber:
 @dataclass(slots=True, eq=False)
 class _Channel:
     """
-    Who follows one session, and its newest events, so that they are read once for all.
+    The subscribers of one session and a buffer of its newest events.
 
     Attributes:
-        notify_count: How often there was news; *read_notify_count*: what that was when the last look began.
+        notify_count: The number of notifications.
+        read_notify_count: The value of *notify_count* when the last read started.
     """
 
     workspace_id: int
@@ -67,24 +68,24 @@ class _Channel:
     read_notify_count: int = 0
 
     def notify(self) -> None:
-        """Have every follower look."""
+        """Wake all subscribers."""
         self.notify_count += 1
-        for follower in self.subscribers:
-            follower.wakeup.set()
+        for subscriber in self.subscribers:
+            subscriber.wakeup.set()
 
     def close(self) -> None:
-        """Let every follower go."""
-        for follower in self.subscribers:
-            follower.is_revoked = True
+        """End the streams of all subscribers."""
+        for subscriber in self.subscribers:
+            subscriber.is_revoked = True
         self.notify()
 
     @property
     def last_buffered_seq(self) -> int | None:
-        """The number of the newest event that is kept here."""
+        """The seq of the newest event in the buffer, or None."""
         return self.buffer[-1][1].seq if self.buffer else None
 
     def append(self, events: Sequence[SessionEvent]) -> None:
-        """Keep the newest of *events* for those who are no further behind."""
+        """Add *events* to the buffer, and drop the oldest events beyond its limits."""
         for event in events:
             size = len(event.message) + len(orjson.dumps((event.data, event.state)))
             self.buffer.append((size, event))
@@ -93,19 +94,19 @@ class _Channel:
             self.buffer_bytes -= self.buffer.popleft()[0]
 
     def clear(self) -> None:
-        """Keep none: there is a gap before what comes now."""
+        """Empty the buffer, when the next events do not follow the buffered ones directly."""
         self.buffer.clear()
         self.buffer_bytes = 0
 
     def events_after(self, seq: int) -> list[SessionEvent] | None:
-        """Return the events later than *seq*; None: they are not all kept here."""
+        """Return the events with a greater seq than *seq*, or None if the buffer does not have all of them."""
         if not self.buffer or self.buffer[0][1].seq > seq + 1:
             return None
         return [event for _, event in self.buffer if event.seq > seq]
 
 
 class SessionStreams:
-    """Lets callers follow sessions; `aclose` ends all."""
+    """Streams sessions to subscribers. `aclose` ends all streams."""
 
     def __init__(
         self, *, db: Database, bus: EventBus, keys: SessionKeyVerifier, max_per_workspace: int = MAX_STREAMS_PER_WORKSPACE
@@ -120,13 +121,13 @@ class SessionStreams:
         bus.subscribe(AgentSessionEnded, self._on_event)
 
     def close_streams(self) -> None:
-        """End every stream, and let none begin: the server stops."""
+        """End all streams and reject new ones, because the server is stopping."""
         self._is_closed = True
-        for room in self._channels.values():
-            room.close()
+        for channel in self._channels.values():
+            channel.close()
 
     async def aclose(self) -> None:
-        """End every stream."""
+        """End all streams and the polling task."""
         if self._poll_task is not None:
             self._poll_task.cancel()
             await asyncio.wait({self._poll_task})
@@ -134,68 +135,68 @@ class SessionStreams:
 
     async def open_session(self, caller: Caller, session_id: str) -> AgentSession:
         """
-        Return the session to be followed.
+        Return the session to stream.
 
         Raises:
-            NotFound: There is none that *caller* may know of.
-            TooManyStreams: The workspace follows as many as it may.
+            NotFound: The session does not exist, or *caller* has no access to it.
+            TooManyStreams: The workspace has reached its limit of open streams.
         """
         session = await self._db.lookup(lambda tx: store.find(tx, caller.workspace_id, session_id))
         if session is None or not can_read_session(caller, session):
             raise NotFound("session", session_id)
-        theirs = sum(len(room.subscribers) for room in self._channels.values() if room.workspace_id == caller.workspace_id)
-        if theirs >= self._max_per_workspace:
+        open_streams = sum(len(channel.subscribers) for channel in self._channels.values() if channel.workspace_id == caller.workspace_id)
+        if open_streams >= self._max_per_workspace:
             raise TooManyStreams(self._max_per_workspace)
         return session
 
     async def follow(self, caller: Caller, session: AgentSession, *, after: int, required_scope: str) -> AsyncGenerator[SessionUpdate]:
         """
-        Yield what happens in *open_session* later than the event *after*, until it has ended or the caller's key is not good any more.
+        Yield the updates of *session* with a greater seq than *after*, until it ends or the key of *caller* loses access.
 
         Args:
-            required_scope: The scope that the key must keep.
+            required_scope: The scope that the key must have during the stream.
         """
-        follower = _Subscriber(caller)
-        room = self._channels.setdefault(session.id, _Channel(session.workspace_id, session))
-        room.subscribers.add(follower)
+        subscriber = _Subscriber(caller)
+        channel = self._channels.setdefault(session.id, _Channel(session.workspace_id, session))
+        channel.subscribers.add(subscriber)
         if self._poll_task is None or self._poll_task.done():
             self._poll_task = asyncio.create_task(self._poll(required_scope), name="agents-following")
-        shown: SessionStatus | None = None
+        sent_status: SessionStatus | None = None
         try:
             while True:
-                follower.wakeup.clear()
-                if follower.is_revoked or self._is_closed:
+                subscriber.wakeup.clear()
+                if subscriber.is_revoked or self._is_closed:
                     return
-                events = await self._read_next(room, after)
+                events = await self._read_next(channel, after)
                 if events:
                     after = events[-1].seq
-                now = room.session
-                is_over = not now.is_open and after >= now.last_seq
-                status = now.status if now.status is not shown and after >= now.last_seq else None
-                if events or status is not None or is_over:
-                    shown = status or shown
-                    yield SessionUpdate(events=events, status=status, is_ended=is_over)
-                if is_over:
+                current = channel.session
+                is_ended = not current.is_open and after >= current.last_seq
+                status = current.status if current.status is not sent_status and after >= current.last_seq else None
+                if events or status is not None or is_ended:
+                    sent_status = status or sent_status
+                    yield SessionUpdate(events=events, status=status, is_ended=is_ended)
+                if is_ended:
                     return
                 if not events:
-                    await follower.wakeup.wait()
+                    await subscriber.wakeup.wait()
         finally:
-            room.subscribers.discard(follower)
-            if not room.subscribers:
+            channel.subscribers.discard(subscriber)
+            if not channel.subscribers:
                 self._channels.pop(session.id, None)
 
     async def _read_next(self, channel: _Channel, after: int) -> list[SessionEvent]:
         await self._refresh_channel(channel)
         if after >= channel.session.last_seq:
             return []
-        kept = channel.events_after(after)
-        if kept is not None:
-            return kept
+        buffered = channel.events_after(after)
+        if buffered is not None:
+            return buffered
         workspace_id, session_id = channel.workspace_id, channel.session.id
         return await self._db.read(lambda tx: session_events.list_after(tx, workspace_id, session_id, after, limit=_PAGE_SIZE))
 
     async def _refresh_channel(self, channel: _Channel) -> None:
-        """Read what is new in the session, once for all who were woken by the same news."""
+        """Read the new events of the session, once for all subscribers that the same notification woke."""
         async with channel.read_lock:
             if channel.read_notify_count == channel.notify_count:
                 return
@@ -203,56 +204,56 @@ class SessionStreams:
             workspace_id, session_id = channel.workspace_id, channel.session.id
             session = await self._db.lookup(lambda tx: store.find(tx, workspace_id, session_id))
             if session is None:
-                channel.close()  # its workspace was deleted
+                channel.close()  # The workspace was deleted.
                 return
-            known = channel.session.last_seq if channel.last_buffered_seq is None else channel.last_buffered_seq
-            if session.last_seq - known > _MAX_BUFFERED_EVENTS:
+            last_seq = channel.session.last_seq if channel.last_buffered_seq is None else channel.last_buffered_seq
+            if session.last_seq - last_seq > _MAX_BUFFERED_EVENTS:
                 channel.clear()
-            elif session.last_seq > known:
+            elif session.last_seq > last_seq:
                 channel.append(
                     await self._db.read(
-                        lambda tx: session_events.list_after(tx, workspace_id, session_id, known, limit=_MAX_BUFFERED_EVENTS)
+                        lambda tx: session_events.list_after(tx, workspace_id, session_id, last_seq, limit=_MAX_BUFFERED_EVENTS)
                     )
                 )
             channel.session = session
 
     def _on_event(self, event: AgentSessionUpdated | AgentSessionEnded) -> None:
-        room = self._channels.get(event.session_id)
-        if room is not None:
-            room.notify()
+        channel = self._channels.get(event.session_id)
+        if channel is not None:
+            channel.notify()
 
     async def _poll(self, required_scope: str) -> None:
-        looks = 0
+        polls = 0
         failures = FailureLog(_log, "agents.sessions_not_read")
         while self._channels:
             await asyncio.sleep(_POLL_INTERVAL_S)
-            looks += 1
+            polls += 1
             try:
                 await self._poll_sessions()
-                if looks % _POLLS_PER_KEY_CHECK == 0:
+                if polls % _POLLS_PER_KEY_CHECK == 0:
                     await self._check_keys(required_scope)
-            except Exception as error:  # noqa: BLE001 - the next look is another try, and without any followers would wait for ever
+            except Exception as error:  # noqa: BLE001 - the next poll tries again; without polls, subscribers would wait forever
                 failures.report(error)
 
     async def _poll_sessions(self) -> None:
-        """Wake the followers of sessions in which another process wrote."""
+        """Wake the subscribers of sessions that another process has written to."""
         ids = list(self._channels)
         found = {session.id: session for session in await self._db.lookup(lambda tx: store.find_by_ids(tx, ids))}
         for session_id in ids:
-            room, now = self._channels.get(session_id), found.get(session_id)
-            if room is None:
+            channel, current = self._channels.get(session_id), found.get(session_id)
+            if channel is None:
                 continue
-            was = room.session
-            if now is None or (now.last_seq, now.status) != (was.last_seq, was.status):
-                room.notify()
+            known = channel.session
+            if current is None or (current.last_seq, current.status) != (known.last_seq, known.status):
+                channel.notify()
 
     async def _check_keys(self, required_scope: str) -> None:
-        """End the streams of keys that would not be let in any more, or not see the session."""
-        followers = [(room, follower) for room in self._channels.values() for follower in room.subscribers]
-        callers = {follower.caller.key_id: follower.caller for _, follower in followers}
-        now = {key_id: await self._keys.refresh_caller(caller, required_scope) for key_id, caller in callers.items()}
-        for room, follower in followers:
-            caller = now.get(follower.caller.key_id)
-            if caller is None or not can_read_session(caller, room.session):
-                follower.is_revoked = True
-                follower.wakeup.set()
+        """End the streams of keys that are no longer valid or have lost access to the session."""
+        subscribers = [(channel, subscriber) for channel in self._channels.values() for subscriber in channel.subscribers]
+        callers = {subscriber.caller.key_id: subscriber.caller for _, subscriber in subscribers}
+        refreshed = {key_id: await self._keys.refresh_caller(caller, required_scope) for key_id, caller in callers.items()}
+        for channel, subscriber in subscribers:
+            caller = refreshed.get(subscriber.caller.key_id)
+            if caller is None or not can_read_session(caller, channel.session):
+                subscriber.is_revoked = True
+                subscriber.wakeup.set()

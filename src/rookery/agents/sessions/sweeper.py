@@ -1,4 +1,4 @@
-"""What time does to sessions: those that nobody came back to are abandoned, and memories that were kept for a successor go (D-53, D-62)."""
+"""Periodic clean-up: idle sessions are abandoned, and memories kept for a successor are archived when they are due (D-53, D-62)."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 
 ACTIVE_TIMEOUT = timedelta(hours=24)
+"""Time without activity after which an active session is abandoned."""
 
 PAUSED_TIMEOUT = timedelta(days=7)
-"""A paused session waits for somebody who said so; after a week its memories would go, and it with them (D-53)."""
+"""Time without activity after which a paused session is abandoned. Its memories would be archived then, too (D-53)."""
 
 _SESSION_BATCH_SIZE = 20
 _MAX_BATCHES = 1_000
 
 
 class SessionSweeper:
-    """Sweeps, in every process: what another one swept is not there any more, and what it is at is passed over."""
+    """Abandons idle sessions and archives due memories. It runs in every process; rows locked by another one are skipped."""
 
     def __init__(self, *, db: Database, clock: Clock, memories: SessionMemoryStore, closer: SessionCloser) -> None:
         self._db = db
@@ -32,7 +33,7 @@ class SessionSweeper:
         self._closer = closer
 
     async def sweep(self) -> tuple[int, int]:
-        """Abandon sessions and put memories away; return how many of the one, and of how many sessions the others."""
+        """Abandon idle sessions and archive due memories. Return the numbers of abandoned sessions and of archived batches."""
         return await self._run_batches(self._abandon_batch), await self._run_batches(self._archive_batch)
 
     async def _run_batches(self, work: Callable[[Tx], int]) -> int:
