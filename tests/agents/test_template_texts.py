@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 
 from rookery.agents.models.templates import StoredTemplate, Template, TemplateSource, TemplateValue, TemplateVariable, VariableType
 from rookery.agents.schemas.templates import parse_template
+from rookery.agents.templates.library import compute_version, load_shipped_templates
 from rookery.agents.templates.placeholders import MAX_RENDERED_LENGTH, fill_placeholders, find_placeholder_faults, find_placeholder_names
 from rookery.agents.templates.render import GUIDELINES_HEADING, list_unused_variables, render_template
-from rookery.agents.templates.shipped import load_shipped_templates
 from rookery.agents.templates.template_files import MAX_FILE_BYTES, parse_template_file, render_template_file
 from rookery.agents.templates.variables import MAX_MATCHED_LENGTH, complete_values, find_variable_faults, parse_text
-from rookery.agents.templates.versions import compute_version
 from rookery.kernel.errors import ValidationFailed
 
 EIGHT = ["bug-fix", "dependency-update", "docs-sync", "feature", "incident", "refactor", "release", "test-gaps"]
@@ -235,23 +234,23 @@ def test_yaml_is_read_as_a_person_means_it() -> None:
     ("text", "says"),
     [
         ("a: &x [1]\nb: *x", "line 1: anchors"),
-        ("a: 1\nb: 2\na: 3", "line 3: 'a' is there twice"),
+        ("a: 1\nb: 2\na: 3", "line 3: 'a' occurs twice"),
         ("a: !!python/object/apply:os.system [ls]", "line 1: tags"),
         ("[" * 20_000, "nested"),
         ("a: [", "line 2"),
-        ("1: 2", "name must be a text"),
-        ("- a", "no template"),
-        ("", "no template"),
+        ("1: 2", "must be a text"),
+        ("- a", "not a template"),
+        ("", "not a template"),
         ("a: 1\n---\nb: 2", "line 2"),
-        ("a: \x07", "no YAML"),
+        ("a: \x07", "not valid YAML"),
         ('a: "\\0"', "NUL"),
-        ("a: 1.0e999", "too large"),
-        ("a: 9999999999999999999", "too large"),
-        ('{"a": 18446744073709551615}', "too large"),
-        ('{"a": {"b": 1, "b": 2}}', "'b' is there twice"),
+        ("a: 1.0e999", "not finite"),
+        ("a: 9999999999999999999", "more than 63 bits"),
+        ('{"a": 18446744073709551615}', "more than 63 bits"),
+        ('{"a": {"b": 1, "b": 2}}', "'b' occurs twice"),
         ('{"a": ' * 900 + "1" + "}" * 900, "nested"),
         ("a: \ud800", "surrogate"),
-        ("x" * (MAX_FILE_BYTES + 1), "longer than 256 KiB"),
+        ("x" * (MAX_FILE_BYTES + 1), "at most 256 KiB"),
     ],
 )
 def test_what_no_person_writes_is_refused_with_its_line(text: str, says: str) -> None:

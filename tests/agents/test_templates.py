@@ -299,13 +299,13 @@ def test_files_are_checked_added_and_replaced_by_command(shell: _Shell) -> None:
     """D-63: what ships is saved, changed, checked, tried and added under another slug; again it is another version."""
     file = shell.write("ours.yaml", shell("show", "bug-fix").replace("slug: bug-fix", "slug: ours").replace("name: Bug fix", "name: Ours"))
 
-    assert shell("check", file) == f"{file}: good\n"
+    assert shell("check", file) == f"{file}: valid\n"
     assert "# Fix: No tea" in shell("preview", file, "--var", "summary=No tea", "--var", "component=kitchen")
     assert "Would add ours" in shell("add", file, "--dry-run")
     assert [each["slug"] for each in json.loads(shell("list", "--json"))] == EIGHT
     added = json.loads(shell("add", file, "--json"))
-    assert shell("add", file, says=1).startswith("This workspace has a template 'ours' already")
-    assert shell("add", file, "--dry-run", says=1).startswith("This workspace has a template 'ours' already")
+    assert shell("add", file, says=1).startswith("The workspace already has a template with the slug 'ours'")
+    assert shell("add", file, "--dry-run", says=1).startswith("The workspace already has a template with the slug 'ours'")
     assert "Would add ours" in shell("add", file, "--dry-run", "--replace")
     changed = shell.write("ours.yaml", Path(file).read_text(encoding="utf-8").replace("name: Ours", "name: All of ours"))
     replaced = json.loads(shell("add", changed, "--replace", "--json"))
@@ -324,10 +324,10 @@ def test_a_file_that_cannot_be_used_is_told_by_line_and_field(shell: _Shell) -> 
     told = shell("check", broken, wrong, idle, "--json", says=1)
 
     found = {Path(each["file"]).name: each for each in json.loads(told)}
-    assert found["broken.yaml"]["errors"] == {"file": ["line 2: 'name' is there twice"]}
+    assert found["broken.yaml"]["errors"] == {"file": ["line 2: 'name' occurs twice"]}
     assert list(found["wrong.json"]["errors"]) == ["colour"]
-    assert (found["idle.yaml"]["ok"], found["idle.yaml"]["warnings"]) == (True, ["The variable 'who' is asked for, and stands nowhere."])
-    assert "cannot be read" in shell("check", "nowhere.yaml", says=1)
+    assert (found["idle.yaml"]["ok"], found["idle.yaml"]["warnings"]) == (True, ["The variable 'who' is not used in the template."])
+    assert "Cannot read" in shell("check", "nowhere.yaml", says=1)
 
 
 def test_a_preview_by_command_names_every_wrong_variable(shell: _Shell) -> None:

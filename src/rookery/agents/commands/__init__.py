@@ -1,1 +1,1 @@
-"""The operator's commands of agent work: `templates` (D-63)."""
+"""Commands for agent work: `rookery templates` (D-63)."""

@@ -1,4 +1,4 @@
-"""`rookery templates`: files of templates checked, tried and added; those that there are, listed and shown (D-63)."""
+"""The command `rookery templates`: list, show, check, preview and add plan templates (D-63)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,10 @@ from rookery.access.commands.output import Fields, print_json, print_list, print
 from rookery.agents.errors import SlugTaken, TemplateReadOnly
 from rookery.agents.models.templates import JsonObject, RenderedTemplate, StoredTemplate, Template, TemplateSource
 from rookery.agents.schemas.templates import TemplateBody, parse_template, to_template_response
-from rookery.agents.templates.library import TemplateAuthor, Templates
+from rookery.agents.templates.library import TemplateAuthor, Templates, compute_version, load_shipped_templates
 from rookery.agents.templates.render import list_unused_variables, render_template
-from rookery.agents.templates.shipped import load_shipped_templates
 from rookery.agents.templates.template_files import MAX_FILE_BYTES, parse_template_file, render_template_file
 from rookery.agents.templates.variables import parse_text
-from rookery.agents.templates.versions import compute_version
 from rookery.kernel.errors import NotFound, RookeryError, ValidationFailed
 
 app = typer.Typer(help="Templates of plans.", no_args_is_help=True)
@@ -35,22 +33,22 @@ _MAX_LISTED = 1_000
 
 T = TypeVar("T")
 
-TemplateSourceArgument = Annotated[str, typer.Argument(help="A template's slug, or a YAML or JSON file of one; - is standard input.")]
-TemplateFileArgument = Annotated[str, typer.Argument(help="A YAML or JSON file; - is standard input.")]
+TemplateSourceArgument = Annotated[str, typer.Argument(help="The slug of a template, or a YAML or JSON file; - reads standard input.")]
+TemplateFileArgument = Annotated[str, typer.Argument(help="A YAML or JSON file; - reads standard input.")]
 TemplateSlugOption = Annotated[
-    str | None, typer.Option("--slug", help="Its slug; by default what the file says, or its name.", show_default=False)
+    str | None, typer.Option("--slug", help="The slug; by default the slug in the file, else the file name.", show_default=False)
 ]
 
 
 class AgentCommandServices(Protocol):
-    """Agent work."""
+    """The agent services that the commands use."""
 
     @property
     def templates(self) -> Templates: ...
 
 
 class AgentPlatform(Protocol):
-    """The platform, opened for one command."""
+    """The application, opened for one command."""
 
     @property
     def access(self) -> AccessServices: ...
@@ -60,20 +58,20 @@ class AgentPlatform(Protocol):
 
 
 class AgentCommandContext(Protocol):
-    """What the command line hands every command as `typer.Context.obj`."""
+    """The object that commands get as `typer.Context.obj`."""
 
     def open(self) -> AbstractAsyncContextManager[AgentPlatform]:
-        """Open the platform on its store."""
+        """Open the application with its store."""
         ...
 
 
 class _CommandFailed(RookeryError):
-    """The command cannot be done; exit code 1."""
+    """The command failed; exit code 1."""
 
 
 @app.command("list")
 def list_(context: typer.Context, *, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
-    """List the templates that come with Rookery, and a workspace's own."""
+    """List the templates shipped with Rookery and those of a workspace."""
 
     async def work(opened: AgentPlatform) -> Sequence[StoredTemplate]:
         owner = await resolve_workspace(opened.access, workspace)
@@ -89,7 +87,7 @@ def list_(context: typer.Context, *, workspace: WorkspaceOption = None, as_json:
 
 @app.command()
 def show(context: typer.Context, source: TemplateSourceArgument, *, workspace: WorkspaceOption = None, as_json: JsonOption = False) -> None:
-    """Show a template as the file that it would be; saved under another slug, it can be changed and added."""
+    """Show a template as a YAML file. To make your own, save it, change the slug and add it."""
     kept = _load_template(context, source, workspace)
     if as_json:
         print_json(to_template_response(kept).model_dump(mode="json"))
@@ -99,15 +97,15 @@ def show(context: typer.Context, source: TemplateSourceArgument, *, workspace: W
 
 @app.command()
 def check(
-    files: Annotated[list[str], typer.Argument(help="YAML or JSON files; - is standard input.")], *, as_json: JsonOption = False
+    files: Annotated[list[str], typer.Argument(help="YAML or JSON files; - reads standard input.")], *, as_json: JsonOption = False
 ) -> None:
-    """Say what is wrong with files of templates; exit code 1 if one cannot be used. Nothing is opened."""
+    """Check template files without a server. Exit code 1 if one is invalid."""
     found = [_check_file(each) for each in files]
     if as_json:
         print_json(found)
     else:
         for each in found:
-            print(f"{each['file']}: {'good' if each['ok'] else 'cannot be used'}")  # noqa: T201 - the command's answer
+            print(f"{each['file']}: {'valid' if each['ok'] else 'invalid'}")  # noqa: T201 - the command's answer
             for field, texts in cast("Mapping[str, Sequence[str]]", each["errors"]).items():
                 for text in texts:
                     print(f"  {field}: {text}")  # noqa: T201 - as above
@@ -126,7 +124,7 @@ def preview(
     workspace: WorkspaceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the plan that a template would make; nothing is kept."""
+    """Show the plan that a template would create, without storing it."""
     kept = _load_template(context, source, workspace)
     variables = kept.template.variables
     given = {name: parse_text(variables[name], text) if name in variables else text for name, text in _parse_pairs(var or [])}
@@ -147,12 +145,12 @@ def add(
     file: TemplateFileArgument,
     *,
     slug: TemplateSlugOption = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Put it in the place of one of that slug, as another version.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace an existing template by a new version.")] = False,
     workspace: WorkspaceOption = None,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Add a file's template to a workspace; everybody there sees it at once."""
+    """Add the template of a file to a workspace."""
     body = _parse_file(file, slug)
 
     async def work(opened: AgentPlatform) -> StoredTemplate:
@@ -179,7 +177,7 @@ def add(
 
 
 async def _preview_add(templates: Templates, workspace_id: int, body: TemplateBody, *, replace: bool) -> StoredTemplate:
-    """Return what would be kept, or refuse as it would be refused."""
+    """Return the template that would be stored, or raise the error that adding it would raise."""
     document = body.to_document()
     if body.slug in load_shipped_templates() and replace:
         raise TemplateReadOnly(body.slug)
@@ -193,7 +191,7 @@ async def _preview_add(templates: Templates, workspace_id: int, body: TemplateBo
 
 
 def _load_template(context: typer.Context, source: str, workspace: str | None) -> StoredTemplate:
-    """Return the template of a file, or of a slug; one that comes with Rookery without opening anything."""
+    """Return the template of a file or of a slug. Files and shipped templates need no open store."""
     if source == "-" or Path(source).suffix in {".yaml", ".yml", ".json"}:
         body = _parse_file(source, None)
         document = body.to_document()
@@ -211,10 +209,10 @@ def _load_template(context: typer.Context, source: str, workspace: str | None) -
 
 
 def _parse_file(file: str, slug: str | None) -> TemplateBody:
-    """Return the template of *file*, which can be used."""
+    """Return the valid template of *file*."""
     document = parse_template_file(_read_file(file))
-    named = slug or document.get("slug") or Path(file).stem.lower().replace("_", "-")
-    return parse_template({**document, "slug": named})
+    chosen_slug = slug or document.get("slug") or Path(file).stem.lower().replace("_", "-")
+    return parse_template({**document, "slug": chosen_slug})
 
 
 def _read_file(file: str) -> str:
@@ -224,7 +222,7 @@ def _read_file(file: str) -> str:
         with Path(file).expanduser().open("rb") as opened:
             return opened.read(MAX_FILE_BYTES + 1).decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise _CommandFailed(f"{file} cannot be read: {error}") from None
+        raise _CommandFailed(f"Cannot read {file}: {error}") from None
 
 
 def _check_file(file: str) -> Fields:
@@ -243,7 +241,7 @@ def _warn(template: Template) -> None:
 
 
 def _list_warnings(template: Template) -> list[str]:
-    return [f"The variable {name!r} is asked for, and stands nowhere." for name in list_unused_variables(template)]
+    return [f"The variable {name!r} is not used in the template." for name in list_unused_variables(template)]
 
 
 def _parse_pairs(texts: Sequence[str]) -> list[tuple[str, str]]:
@@ -271,7 +269,7 @@ def _to_row(kept: StoredTemplate) -> Fields:
 
 
 def _render_markdown(made: RenderedTemplate) -> str:
-    """Return the plan as a person reads it."""
+    """Return the rendered plan as Markdown."""
     lines = [f"# {made.plan['title']}", "", str(made.plan["description"])]
     for phase in cast("Sequence[JsonObject]", made.plan["phases"]):
         lines += ["", f"## {phase['name']}"]
@@ -282,7 +280,7 @@ def _render_markdown(made: RenderedTemplate) -> str:
 
 
 def _run(context: typer.Context, work: Callable[[AgentPlatform], Awaitable[T]]) -> T:
-    """Open the platform, do *work*, close it."""
+    """Run *work* with the opened application, and close it."""
 
     async def inside() -> T:
         async with cast("AgentCommandContext", context.obj).open() as opened:

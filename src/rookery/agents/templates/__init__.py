@@ -1,1 +1,1 @@
-"""Templates of plans (D-63): how one is read, filled in and kept."""
+"""Plan templates (D-63): parsing, rendering and storage."""

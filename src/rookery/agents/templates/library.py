@@ -1,9 +1,16 @@
-"""The templates that a workspace sees: those that come with Rookery, and its own (D-63)."""
+"""The templates of a workspace and those shipped with Rookery (D-63)."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from types import MappingProxyType
+from typing import cast
+
+import orjson
 
 from rookery.access.audit_log import AuditLog, AuditSubject
 from rookery.access.models import LIVE, TEST, Actor, Caller
@@ -13,25 +20,26 @@ from rookery.agents.models.templates import JsonObject, RenderedTemplate, Stored
 from rookery.agents.store import templates as store
 from rookery.agents.store.templates import TemplateHeader
 from rookery.agents.templates.render import find_faults, render_template
-from rookery.agents.templates.shipped import load_shipped_templates
-from rookery.agents.templates.versions import compute_version
+from rookery.agents.templates.template_files import parse_template_file
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import NotFound, ValidationFailed
 from rookery.kernel.preconditions import ExpectedETags, require_match
 
 MAX_TEMPLATES_PER_WORKSPACE = 200
-"""Of one workspace."""
+"""Maximum number of templates in one workspace."""
 
 MAX_VERSIONS_PER_TEMPLATE = 50
-"""Of one template, the one in use included; the oldest go."""
+"""Maximum number of stored versions of one template, including the current one. The oldest are deleted."""
 
 _MAX_QUERY_WORDS = 8
+_SHIPPED_FOLDER_NAME = "shipped"
+_VERSION_LENGTH = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateAuthor:
-    """Who writes templates, and whose: those of *workspace_id*, a test key's being its twin's."""
+    """The author of a template change. For a test key, *workspace_id* is the sandbox of *shown_workspace_id*."""
 
     workspace_id: int
     shown_workspace_id: int
@@ -39,12 +47,12 @@ class TemplateAuthor:
 
     @classmethod
     def from_caller(cls, caller: Caller) -> TemplateAuthor:
-        """Return *caller* as an author."""
+        """Return the author for *caller*."""
         return cls(workspace_id=caller.workspace_id, shown_workspace_id=caller.public_workspace_id, actor=Actor.from_caller(caller))
 
 
 class Templates:
-    """Reads and changes them."""
+    """Reads and changes templates."""
 
     def __init__(self, db: Database, audit: AuditLog, clock: Clock) -> None:
         self._db = db
@@ -55,37 +63,39 @@ class Templates:
         self, workspace_id: int, *, category: str | None = None, query: str = "", limit: int, offset: int
     ) -> tuple[Sequence[StoredTemplate], int]:
         """
-        Return so many templates by slug, each in the version in use, and how many there are.
+        Return a page of templates, ordered by slug and each in its current version, and the total count.
 
         Args:
-            query: All of them must be in a template's slug, name or description.
+            query: Words that must all occur in the slug, name or description. Only the first 8 count.
         """
         heads = await self._db.read(lambda tx: store.list_headers(tx, workspace_id))
-        ours = [
-            TemplateHeader(slug=slug, name=it.name, description=it.description, category=it.category)
-            for slug, it in _list_shipped_templates()
+        shipped = [
+            TemplateHeader(slug=slug, name=template.name, description=template.description, category=template.category)
+            for slug, template in _list_shipped_templates()
         ]
-        asked = query.lower().split()[:_MAX_QUERY_WORDS]
-        found = sorted(each.slug for each in (*heads, *ours) if (category is None or each.category == category) and _matches(each, asked))
-        wanted = found[offset : offset + limit]
+        words = query.lower().split()[:_MAX_QUERY_WORDS]
+        found = sorted(
+            each.slug for each in (*heads, *shipped) if (category is None or each.category == category) and _matches(each, words)
+        )
+        page = found[offset : offset + limit]
         own = await self._db.read(
-            lambda tx: store.find_by_slugs(tx, workspace_id, [slug for slug in wanted if slug not in load_shipped_templates()])
+            lambda tx: store.find_by_slugs(tx, workspace_id, [slug for slug in page if slug not in load_shipped_templates()])
         )
         by_slug = {**load_shipped_templates(), **{each.template.slug: each for each in own}}
-        return [by_slug[slug] for slug in wanted if slug in by_slug], len(found)
+        return [by_slug[slug] for slug in page if slug in by_slug], len(found)
 
     async def get(self, workspace_id: int, slug: str, *, version: str | None = None) -> StoredTemplate:
         """
-        Return a template, in the version in use or another one that is kept.
+        Return a template in its current version, or in the stored version *version*.
 
         Raises:
-            NotFound: There is none of that slug, or no such version of it.
+            NotFound: The template or the version does not exist.
         """
-        ours = load_shipped_templates().get(slug)
-        if ours is not None and version in {None, ours.version}:
-            return ours
+        shipped = load_shipped_templates().get(slug)
+        if shipped is not None and version in {None, shipped.version}:
+            return shipped
         found = None
-        if ours is None:
+        if shipped is None:
             found = await self._db.read(lambda tx: store.find(tx, workspace_id, slug, version=version))
         if found is None:
             raise NotFound("template", slug if version is None else f"{slug}@{version}")
@@ -93,14 +103,14 @@ class Templates:
 
     async def list_versions(self, workspace_id: int, slug: str) -> Sequence[TemplateVersion]:
         """
-        Return the versions of a template that are kept, the one in use first.
+        Return the stored versions of a template, the current one first.
 
         Raises:
-            NotFound: There is none of that slug.
+            NotFound: The template does not exist.
         """
-        ours = load_shipped_templates().get(slug)
-        if ours is not None:
-            return [TemplateVersion(version=ours.version, created_at=None)]
+        shipped = load_shipped_templates().get(slug)
+        if shipped is not None:
+            return [TemplateVersion(version=shipped.version, created_at=None)]
         found = await self._db.read(lambda tx: store.list_versions(tx, workspace_id, slug))
         if not found:
             raise NotFound("template", slug)
@@ -108,14 +118,14 @@ class Templates:
 
     async def add(self, author: TemplateAuthor, slug: str, document: JsonObject) -> StoredTemplate:
         """
-        Keep a new template of the workspace's own; *document* has a template's form.
+        Store a new template in the workspace. *document* must have the structure of a template.
 
         Raises:
-            ValidationFailed: A variable or a placeholder is not valid.
-            SlugTaken: There is one of that slug, or we ship one.
-            TooMany: The workspace has as many as it may.
+            ValidationFailed: A variable or a placeholder is invalid.
+            SlugTaken: The slug is in use in the workspace or by a shipped template.
+            TooManyItems: The workspace has `MAX_TEMPLATES_PER_WORKSPACE` templates.
         """
-        kept = _build_template(slug, document)
+        new = _build_template(slug, document)
         if slug in load_shipped_templates():
             raise SlugTaken("template", slug)
         now = self._clock()
@@ -124,57 +134,59 @@ class Templates:
             require_workspace(tx, author.shown_workspace_id)
             if store.count(tx, author.workspace_id) >= MAX_TEMPLATES_PER_WORKSPACE:
                 raise TooManyItems("templates", MAX_TEMPLATES_PER_WORKSPACE)
-            if not store.add(tx, author.workspace_id, kept, now):
+            if not store.add(tx, author.workspace_id, new, now):
                 raise SlugTaken("template", slug)
-            self._audit_change(tx, author, "template.created", before=None, after=kept)
+            self._audit_change(tx, author, "template.created", before=None, after=new)
             return _require_found(store.find(tx, author.workspace_id, slug), slug)
 
         return await self._db.write(work)
 
     async def replace(self, author: TemplateAuthor, slug: str, document: JsonObject, *, expected: ExpectedETags = None) -> StoredTemplate:
         """
-        Put another version of a template in use; the same again changes nothing.
+        Replace a template by a new version. The same content again changes nothing.
 
         Args:
-            expected: The ETags of If-Match; None: any will do.
+            expected: The ETags of If-Match. None matches any version.
 
         Raises:
-            ValidationFailed: As for `add`. NotFound: There is none of that slug.
-            TemplateReadOnly: It is one that we ship.
-            PreconditionFailed: Another version is in use.
+            ValidationFailed: As for `add`.
+            NotFound: The template does not exist.
+            TemplateReadOnly: The template is a shipped one.
+            PreconditionFailed: *expected* does not match the current version.
         """
         _require_writable(slug)
-        kept = _build_template(slug, document)
+        new = _build_template(slug, document)
         now = self._clock()
 
         def work(tx: Tx) -> StoredTemplate:
             require_workspace(tx, author.shown_workspace_id)
-            was = _require_found(store.find(tx, author.workspace_id, slug, for_update=True), slug)
-            require_match("template", was.version, expected)
-            if was.version == kept.version or was.template.is_equivalent_to(kept.template):
-                return was
-            store.change(tx, author.workspace_id, kept, now, keep_count=MAX_VERSIONS_PER_TEMPLATE - 1)
-            self._audit_change(tx, author, "template.changed", before=was, after=kept)
+            current = _require_found(store.find(tx, author.workspace_id, slug, for_update=True), slug)
+            require_match("template", current.version, expected)
+            if current.version == new.version or current.template.is_equivalent_to(new.template):
+                return current
+            store.change(tx, author.workspace_id, new, now, keep_count=MAX_VERSIONS_PER_TEMPLATE - 1)
+            self._audit_change(tx, author, "template.changed", before=current, after=new)
             return _require_found(store.find(tx, author.workspace_id, slug), slug)
 
         return await self._db.write(work)
 
     async def remove(self, author: TemplateAuthor, slug: str, *, expected: ExpectedETags = None) -> None:
         """
-        Forget a template with all its versions; the plans made of it stay.
+        Delete a template with all its versions. Plans that were created from it stay.
 
         Raises:
-            NotFound: There is none of that slug. TemplateReadOnly: It is one that we ship.
-            PreconditionFailed: Another version is in use.
+            NotFound: The template does not exist.
+            TemplateReadOnly: The template is a shipped one.
+            PreconditionFailed: *expected* does not match the current version.
         """
         _require_writable(slug)
 
         def work(tx: Tx) -> None:
             require_workspace(tx, author.shown_workspace_id)
-            was = _require_found(store.find(tx, author.workspace_id, slug, for_update=True), slug)
-            require_match("template", was.version, expected)
+            current = _require_found(store.find(tx, author.workspace_id, slug, for_update=True), slug)
+            require_match("template", current.version, expected)
             store.remove(tx, author.workspace_id, slug)
-            self._audit_change(tx, author, "template.deleted", before=was, after=None)
+            self._audit_change(tx, author, "template.deleted", before=current, after=None)
 
         await self._db.write(work)
 
@@ -182,23 +194,46 @@ class Templates:
         self, workspace_id: int, slug: str, variables: Mapping[str, object], *, version: str | None = None
     ) -> RenderedTemplate:
         """
-        Return what a new plan would be made of; nothing is kept.
+        Return the template with its variables filled in, without storing anything.
 
         Raises:
             NotFound: As for `get`.
-            ValidationFailed: A variable is unknown, missing, or not what it may be; or the whole would be too long.
+            ValidationFailed: A variable is unknown, missing or invalid, or the rendered template is too long.
         """
         return render_template(await self.get(workspace_id, slug, version=version), variables)
 
     def _audit_change(
         self, tx: Tx, author: TemplateAuthor, action: str, *, before: StoredTemplate | None, after: StoredTemplate | None
     ) -> None:
-        about = after or before
-        if about is not None:
+        stored = after or before
+        if stored is not None:
             environment = LIVE if author.workspace_id == author.shown_workspace_id else TEST
-            subject = AuditSubject(kind="template", id=about.template.slug, name=about.template.name, environment=environment)
-            told = [None if each is None else _to_audit_fields(each) for each in (before, after)]
-            self._audit.record(tx, author.actor, author.shown_workspace_id, action, subject, before=told[0], after=told[1])
+            subject = AuditSubject(kind="template", id=stored.template.slug, name=stored.template.name, environment=environment)
+            fields = [None if each is None else _to_audit_fields(each) for each in (before, after)]
+            self._audit.record(tx, author.actor, author.shown_workspace_id, action, subject, before=fields[0], after=fields[1])
+
+
+@cache
+def load_shipped_templates() -> Mapping[str, StoredTemplate]:
+    """Return the templates shipped with Rookery by slug, in alphabetical order. The files are read on the first call."""
+    folder = resources.files("rookery.agents") / _SHIPPED_FOLDER_NAME
+    files = sorted((each for each in folder.iterdir() if each.name.endswith(".yaml")), key=lambda each: each.name)
+    found = [
+        (each.name.removesuffix(".yaml"), _normalize_criteria(parse_template_file(each.read_text(encoding="utf-8")))) for each in files
+    ]
+    return MappingProxyType(
+        {
+            slug: StoredTemplate(
+                template=Template.from_document(slug, document), version=compute_version(document), source=TemplateSource.SHIPPED
+            )
+            for slug, document in found
+        }
+    )
+
+
+def compute_version(document: JsonObject) -> str:
+    """Return the version of a template: the first 16 hexadecimal digits of the SHA-256 of its document with sorted keys."""
+    return hashlib.sha256(orjson.dumps(document, option=orjson.OPT_SORT_KEYS)).hexdigest()[:_VERSION_LENGTH]
 
 
 def _build_template(slug: str, document: JsonObject) -> StoredTemplate:
@@ -221,7 +256,7 @@ def _require_found(stored: StoredTemplate | None, slug: str) -> StoredTemplate:
 
 
 def _list_shipped_templates() -> list[tuple[str, Template]]:
-    return [(slug, kept.template) for slug, kept in load_shipped_templates().items()]
+    return [(slug, stored.template) for slug, stored in load_shipped_templates().items()]
 
 
 def _matches(header: TemplateHeader, query_words: Sequence[str]) -> bool:
@@ -232,3 +267,19 @@ def _matches(header: TemplateHeader, query_words: Sequence[str]) -> bool:
 def _to_audit_fields(stored: StoredTemplate) -> Mapping[str, object]:
     template = stored.template
     return {"name": template.name, "category": template.category, "version": stored.version}
+
+
+def _normalize_criteria(document: JsonObject) -> JsonObject:
+    """Return *document* with each criterion as an object, as workspaces store them, so that a copy gets the same version."""
+    return cast("JsonObject", _expand_criteria(document))
+
+
+def _expand_criteria(value: object, field: str = "") -> object:
+    if isinstance(value, dict):
+        return {name: _expand_criteria(each, name) for name, each in cast("dict[str, object]", value).items()}
+    if isinstance(value, list):
+        items = cast("list[object]", value)
+        if field == "acceptance_criteria":
+            return [{"text": each} for each in items]
+        return [_expand_criteria(each) for each in items]
+    return value

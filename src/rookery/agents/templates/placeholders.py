@@ -1,8 +1,8 @@
 r"""
-How values come into a template's texts (D-63). Pure: no I/O, no settings.
+Placeholders in the texts of a template (D-63). Pure: no I/O, no settings.
 
-`{{ name }}` is all there is: no expressions, no conditions. A value is inserted once and never read again, so that one that
-has braces itself stays what it is. `\{{` stands for two braces that mean nothing.
+`{{ name }}` is the only syntax: there are no expressions and no conditions. Each placeholder is replaced once, and inserted values
+are not scanned again, so a value may contain braces. `\{{` stands for two literal braces.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from rookery.kernel.errors import ValidationFailed
 NAME_PATTERN = r"[a-z][a-z0-9_]{0,63}"
 
 MAX_RENDERED_LENGTH = 1024 * 1024
-"""Characters of all texts of a template that is filled in: a body's own bound. Placeholders of ten kilobytes could fill gigabytes."""
+"""Maximum characters of all texts of a rendered template, as for a request body. Long values in many places could take gigabytes."""
 
 _PLACEHOLDER = re.compile(r"(\\\{\{)|\{\{[ \t]{0,8}(" + NAME_PATTERN + r")[ \t]{0,8}\}\}|(\{\{)")
 _MAX_QUOTED_LENGTH = 40
 _TYPED_FIELDS = frozenset({"priority"})
-"""Fields that are no texts: a placeholder that is all of one leaves the value the number that it is."""
+"""Fields with a number. If a placeholder is the whole value, it is replaced by the number itself and not by its text."""
 
-_ADVICE = r"is no {{ name }}: a small letter, then small letters, digits and _; \{{ stands for two braces that mean nothing"
+_ADVICE = r"is not a valid {{ name }}; a name is a lower-case letter, then lower-case letters, digits and _. For literal braces, write \{{"
 
 
 def find_placeholder_names(value: object) -> set[str]:
@@ -36,40 +36,40 @@ def find_placeholder_names(value: object) -> set[str]:
 
 
 def find_placeholder_faults(value: object, known: Mapping[str, object], *, field: str = "") -> dict[str, list[str]]:
-    """Return what is wrong with the placeholders in the texts of *value*, by the field that has them: not of that form, or unknown."""
+    """Return the malformed and unknown placeholders in the texts of *value*, as messages by field."""
     faults: dict[str, list[str]] = {}
     for place, text in _iter_texts(value, field):
         for match in _PLACEHOLDER.finditer(text):
             if match[3] is not None:
-                said = text[match.start() : match.start() + _MAX_QUOTED_LENGTH].split("\n", 1)[0]
-                faults.setdefault(place, []).append(f"{said!r} {_ADVICE}")
+                quoted = text[match.start() : match.start() + _MAX_QUOTED_LENGTH].split("\n", 1)[0]
+                faults.setdefault(place, []).append(f"{quoted!r} {_ADVICE}")
             elif match[2] is not None and match[2] not in known:
-                faults.setdefault(place, []).append(f"{{{{ {match[2]} }}}} is none of the template's variables")
+                faults.setdefault(place, []).append(f"{{{{ {match[2]} }}}} is not a variable of the template")
     return faults
 
 
 def fill_placeholders(value: object, values: Mapping[str, TemplateValue | None]) -> object:
     """
-    Return *value*, a JSON value, with its placeholders filled in from *values*, which has them all; None is the empty text.
+    Return *value*, a JSON value, with its placeholders replaced. *values* must have all names; None becomes the empty text.
 
     Raises:
-        ValidationFailed: It would be longer than `MAX_RENDERED_LENGTH`.
+        ValidationFailed: The texts would be longer than `MAX_RENDERED_LENGTH`.
     """
-    shown = {name: to_text(each) for name, each in values.items()}
+    texts = {name: to_text(each) for name, each in values.items()}
     left = MAX_RENDERED_LENGTH
 
     def insert(text: str) -> str:
         nonlocal left
-        left -= len(text) + sum(len(shown[match[2]]) for match in _PLACEHOLDER.finditer(text) if match[2] is not None)
+        left -= len(text) + sum(len(texts[match[2]]) for match in _PLACEHOLDER.finditer(text) if match[2] is not None)
         if left < 0:
-            raise ValidationFailed({"variables": [f"filled in, the template is longer than {MAX_RENDERED_LENGTH:,} characters"]})
-        return _PLACEHOLDER.sub(lambda match: "{{" if match[2] is None else shown[match[2]], text)
+            raise ValidationFailed({"variables": [f"make the rendered template longer than {MAX_RENDERED_LENGTH:,} characters"]})
+        return _PLACEHOLDER.sub(lambda match: "{{" if match[2] is None else texts[match[2]], text)
 
     return _fill(value, insert, values)
 
 
 def to_text(value: TemplateValue | None) -> str:
-    """Return how a value stands in a text."""
+    """Return the text that a value is inserted as."""
     if value is None:
         return ""
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -88,7 +88,7 @@ def _fill(value: object, insert: Callable[[str], str], values: Mapping[str, Temp
 
 
 def _iter_texts(value: object, at: str) -> list[tuple[str, str]]:
-    """Return the texts of *value*, each with where it is, as in an error's field."""
+    """Return the texts of *value* with their field names, as errors use them."""
     if isinstance(value, str):
         return [(at or "body", value)]
     dot = f"{at}." if at else ""

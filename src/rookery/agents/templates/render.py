@@ -1,4 +1,4 @@
-"""From a template and values to what a new plan is made of (D-63). Pure: no I/O, no settings."""
+"""Rendering of a template with values to the fields of a new plan (D-63). Pure: no I/O, no settings."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from rookery.agents.templates.placeholders import fill_placeholders, find_placeh
 from rookery.agents.templates.variables import complete_values, find_variable_faults, make_sample_values
 
 GUIDELINES_HEADING = "## Guidelines"
-"""The heading in a plan's description under which those of its template stand: whoever opens the plan reads them there."""
+"""The heading of the template's guidelines in the description of the plan."""
 
 
 def render_template(stored: StoredTemplate, given_values: Mapping[str, object]) -> RenderedTemplate:
     """
-    Return the template with its variables filled in: checked values, once inserted; what came of it is not judged here.
+    Return the template with its variables filled in. The values are validated, the rendered plan is not.
 
     Raises:
-        ValidationFailed: A variable is unknown, missing, or not what it may be; or the whole would be too long.
+        ValidationFailed: A variable is unknown, missing or invalid, or the rendered template is too long.
     """
     values = complete_values(stored.template.variables, given_values)
     return RenderedTemplate(
@@ -29,12 +29,12 @@ def render_template(stored: StoredTemplate, given_values: Mapping[str, object]) 
 
 
 def render_sample_plan(template: Template) -> JsonObject:
-    """Return what a new plan would be made of with sample values, to see whether a template can work at all."""
+    """Return the plan fields rendered with sample values, to check that the template can produce a valid plan."""
     return _render_plan(template, make_sample_values(template.variables))
 
 
 def find_faults(template: Template) -> dict[str, list[str]]:
-    """Return what is wrong with a template's variables and placeholders, by field; empty: nothing."""
+    """Return the errors in the variables and placeholders of a template by field, empty if it has none."""
     found = {f"variables.{name}": wrong for name, each in template.variables.items() if (wrong := find_variable_faults(each))}
     for field, value in _collect_texts(template).items():
         found |= find_placeholder_faults(value, template.variables, field=field)
@@ -42,7 +42,7 @@ def find_faults(template: Template) -> dict[str, list[str]]:
 
 
 def list_unused_variables(template: Template) -> list[str]:
-    """Return the variables that stand nowhere in a template: asked for, and of no effect."""
+    """Return the variables that no placeholder uses."""
     used = find_placeholder_names(_collect_texts(template))
     return [name for name in template.variables if name not in used]
 
@@ -50,12 +50,12 @@ def list_unused_variables(template: Template) -> list[str]:
 def _render_plan(template: Template, values: Mapping[str, TemplateValue | None]) -> JsonObject:
     parts = cast("Mapping[str, JsonObject]", fill_placeholders(_collect_texts(template), values))
     plan, guidelines = parts["plan"], cast("list[str]", parts["guidelines"])
-    about = [str(plan["description"])] if plan.get("description") else []
+    paragraphs = [str(plan["description"])] if plan.get("description") else []
     if guidelines:
-        about.append("\n".join((GUIDELINES_HEADING, "", *(f"- {each}" for each in guidelines))))
-    return {"title": parts["name"], **plan, "description": "\n\n".join(about), "phases": parts["phases"]}
+        paragraphs.append("\n".join((GUIDELINES_HEADING, "", *(f"- {each}" for each in guidelines))))
+    return {"title": parts["name"], **plan, "description": "\n\n".join(paragraphs), "phases": parts["phases"]}
 
 
 def _collect_texts(template: Template) -> JsonObject:
-    """Return all that may have placeholders: what plans are made of, its name too, which is the title of those that get no other."""
+    """Return the parts of a template that can contain placeholders. The name is one of them, since it is the default title."""
     return {"name": template.name, "plan": template.plan, "guidelines": template.guidelines, "phases": template.phases}

@@ -1,4 +1,4 @@
-"""What the variables of a template may be, and what is wrong with values that were given for them (D-63). Pure: no I/O, no settings."""
+"""Validation of template variables and of the values given for them (D-63). Pure: no I/O, no settings."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ MAX_VALUE_LENGTH = 10_000
 MAX_PATTERN_LENGTH = 500
 
 MAX_MATCHED_LENGTH = 500
-"""Characters of a value that a pattern is held against: linear is not little, it is length times the size of the pattern's machine."""
+"""Maximum characters of a value with a pattern. Matching takes time proportional to the length times the size of the automaton."""
 
 _MAX_REGEX_BYTES = 256 * 1024
-"""Bytes of a compiled pattern: `a{1000}{1000}` is no pattern but an attack, and so is `[ab]*a[ab]{8000}`, for fifty variables."""
+"""Maximum size of a compiled pattern in bytes. It rejects attacks such as `a{1000}{1000}` or `[ab]*a[ab]{8000}` for 50 variables."""
 
 _MAX_SUGGESTIONS = 10
 _MAX_INTEGER = 2**53
@@ -28,20 +28,20 @@ _TYPE_NAMES: Mapping[VariableType, str] = {"string": "a text", "integer": "an in
 
 
 def find_variable_faults(variable: TemplateVariable) -> list[str]:
-    """Return what is wrong with a variable itself."""
+    """Return the errors in the definition of a variable."""
     faults: list[str] = []
     if variable.required and variable.default is not None:
-        faults.append("has a default, so it is not required; leave one of them out")
+        faults.append("has a default and is required; omit one of them")
     if variable.pattern is not None:
         if variable.type != "string":
-            faults.append(f"pattern: is for a text, not for {_TYPE_NAMES[variable.type]}")
+            faults.append(f"pattern: is only allowed for a text, not for {_TYPE_NAMES[variable.type]}")
         elif not _is_pattern(variable.pattern):
-            faults.append("pattern: is no regular expression as RE2 reads them (no look-around, no back references), or too large")
+            faults.append("pattern: must be a regular expression in RE2 syntax (no look-around, no back references) of limited size")
             return faults
     enum = variable.enum or ()
     faults += [f"enum: {_quote(each)} is not {_TYPE_NAMES[variable.type]}" for each in enum if not _has_type(variable.type, each)]
     if not faults and len(set(enum)) < len(enum):
-        faults.append("enum: has a value twice")
+        faults.append("enum: must not contain a value twice")
     if variable.default is not None and not faults:
         faults += [f"default: {fault}" for fault in _find_misfits(variable, variable.default)]
     return faults
@@ -49,10 +49,10 @@ def find_variable_faults(variable: TemplateVariable) -> list[str]:
 
 def complete_values(variables: Mapping[str, TemplateVariable], given_values: Mapping[str, object]) -> dict[str, TemplateValue | None]:
     """
-    Return a value for each of *variables*: what is *given_values*, else its default, else None. Null is as not given.
+    Return a value for each of *variables*: the given value, else the default, else None. A null counts as not given.
 
     Raises:
-        ValidationFailed: With all that is wrong, by `variables.{name}`: unknown, missing, or not what it may be.
+        ValidationFailed: Variables are unknown, missing or invalid. The errors are listed by `variables.{name}`.
     """
     errors: dict[str, list[str]] = {}
     for number, name in enumerate(name for name in given_values if name not in variables):
@@ -76,7 +76,7 @@ def complete_values(variables: Mapping[str, TemplateVariable], given_values: Map
 
 
 def parse_text(variable: TemplateVariable, text: str) -> object:
-    """Return what *text*, of a command line, means for *variable*; the text itself if it means nothing, which is told then as a misfit."""
+    """Return *text*, a command-line value, converted to the type of *variable*. A text that cannot be converted is returned as it is."""
     try:
         match variable.type:
             case "integer":
@@ -92,7 +92,7 @@ def parse_text(variable: TemplateVariable, text: str) -> object:
 
 
 def make_sample_values(variables: Mapping[str, TemplateVariable]) -> dict[str, TemplateValue | None]:
-    """Return values with which a template can be tried: a default, a choice, or anything of the type."""
+    """Return sample values of the variables: the default, the first allowed value, or any value of the type."""
     return {name: _make_sample_value(variable) for name, variable in variables.items()}
 
 
@@ -144,7 +144,7 @@ def _anchor(pattern: str) -> str:
 
 
 def _compile(pattern: str) -> jsonschema_rs.Validator | None:
-    """Return what matches *pattern* in linear time, whatever the text: Python's own `re` takes for ever over `(a+)+$`."""
+    """Return a matcher for *pattern* that takes linear time, or None if it is invalid. Python's `re` can take exponential time."""
     bounds = jsonschema_rs.RegexOptions(size_limit=_MAX_REGEX_BYTES, dfa_size_limit=_MAX_REGEX_BYTES)
     try:
         return jsonschema_rs.Draft202012Validator({"type": "string", "pattern": pattern}, pattern_options=bounds)
