@@ -22,9 +22,8 @@ from rookery.tools.calling.tool_runner import ToolRunner
 from rookery.tools.catalogue import Catalogue
 from rookery.tools.discovery.documents import Discovery
 from rookery.tools.discovery.tool_search import ToolSearch
-from rookery.tools.gateway.key_verifier import GatewayKeyVerifier
 from rookery.tools.gateway.lazy_app import Gateway
-from rookery.tools.ports import AgentSessionChecker, BuiltinServer, ToolCallLimiter
+from rookery.tools.ports import AgentSessionChecker, BuiltinServer, GatewayKeyVerifier, ToolCallLimiter
 from rookery.tools.resources import ResourceReader
 from rookery.tools.servers.kill_switch import KillSwitch
 from rookery.tools.servers.logins import Logins

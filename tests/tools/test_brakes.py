@@ -17,8 +17,8 @@ from rookery.kernel.clock import utc_now
 from rookery.kernel.config import Settings
 from rookery.kernel.db import Database
 from rookery.tools.errors import ToolDisabled
-from rookery.tools.models import ToolStop
-from rookery.tools.servers.kill_switch import ALL_WORKSPACES, KillSwitch
+from rookery.tools.models import ALL_WORKSPACES, ToolStop
+from rookery.tools.servers.kill_switch import KillSwitch
 from tests.conftest import OPERATOR, Caller, House, eventually, open_house
 from tests.tools.makers import entry, make_caller
 

@@ -14,8 +14,7 @@ from rookery.kernel.clock import utc_now
 from rookery.kernel.db import Database
 from rookery.kernel.errors import NotFound
 from rookery.tools.errors import PromptFailed, PromptNotFound, ResourceFailed, ServerUnavailable
-from rookery.tools.features import MAX_FEATURES_PER_KIND
-from rookery.tools.models import CallRecord, FeatureSnapshot, HealthStatus, ServerFeatures
+from rookery.tools.models import MAX_FEATURES_PER_KIND, CallRecord, FeatureSnapshot, HealthStatus, ServerFeatures
 from rookery.tools.store import calls as stored_calls
 from rookery.tools.store import catalogue as store
 from rookery.tools.supervision.upstream_session import SupervisionTimeouts

@@ -22,8 +22,8 @@ from rookery.kernel.errors import NotInAllowList, RookeryError
 from rookery.kernel.log_limits import FailureLog
 from rookery.tools.catalogue_tool import CatalogueTool, index_by_name, is_tool_allowed, is_tool_disabled
 from rookery.tools.errors import ConnectFailed, ConnectionLost, ServerNotFound, ToolDisabled, UpstreamError
-from rookery.tools.features import MAX_FEATURES_PER_KIND, count_dropped_features, has_workspace_sessions, limit_features
 from rookery.tools.models import (
+    MAX_FEATURES_PER_KIND,
     CommandTarget,
     FeatureSnapshot,
     HealthStatus,
@@ -33,6 +33,9 @@ from rookery.tools.models import (
     ServerFeatures,
     ServerStatus,
     SessionIsolation,
+    count_dropped_features,
+    has_workspace_sessions,
+    limit_features,
 )
 from rookery.tools.ports import UpstreamConnection
 from rookery.tools.servers.registry import ServerRegistry, ServersFileState, is_server_allowed, is_visible_to

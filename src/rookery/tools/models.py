@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, Literal, TypeAlias
@@ -20,6 +20,9 @@ BUILTIN_IDS = frozenset({"brain", "agents", "tools"})
 
 DEPRECATION_PERIOD = timedelta(days=184)
 """Six months, in which a deprecated server still works (D-08)."""
+
+MAX_FEATURES_PER_KIND = 5000
+"""Tools, resources, templates, prompts of one server; each costs everybody: memory here, and a look at its words by the embedder."""
 
 
 class ServerStatus(StrEnum):
@@ -454,3 +457,30 @@ class CallOutcome:
     cache: Literal["hit", "miss"] | None = None
     age_s: float = 0.0
     protocol_error: UpstreamProtocolError | None = None
+
+
+def has_workspace_sessions(server: Server) -> bool:
+    """
+    Tell whether several workspaces use *server* without sharing a session.
+
+    What its resources are called there, notes or documents, is then each workspace's own business.
+    """
+    return server.owner is None and server.isolation is not SessionIsolation.SHARED and server.kind != "builtin"
+
+
+def limit_features(features: ServerFeatures) -> ServerFeatures:
+    """Return as much of *features* as is kept."""
+    return replace(
+        features,
+        tools=features.tools[:MAX_FEATURES_PER_KIND],
+        resources=features.resources[:MAX_FEATURES_PER_KIND],
+        templates=features.templates[:MAX_FEATURES_PER_KIND],
+        prompts=features.prompts[:MAX_FEATURES_PER_KIND],
+    )
+
+
+def count_dropped_features(features: ServerFeatures) -> int:
+    """Return how many things of *features* are too many."""
+    return sum(
+        max(len(each) - MAX_FEATURES_PER_KIND, 0) for each in (features.tools, features.resources, features.templates, features.prompts)
+    )

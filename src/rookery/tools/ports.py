@@ -283,3 +283,11 @@ class TextSimilarity(Protocol):
     async def preload(self, texts: Iterable[str]) -> None:
         """Return once the vectors of *texts* are there."""
         ...
+
+
+class GatewayKeyVerifier(Protocol):
+    """Who knows the keys as they are now."""
+
+    async def refresh_caller(self, caller: Caller, required_scope: str) -> Caller | None:
+        """Return *caller* as its key is now; None: it would not be let in any more, for what needs that scope."""
+        ...

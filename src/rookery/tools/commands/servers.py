@@ -6,21 +6,24 @@ import asyncio
 import json
 import os
 import shlex
+import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 from urllib.parse import urlsplit
 
+import orjson
 import typer
 
 from rookery.access.commands.command_context import DryRunOption, JsonOption, YesOption, confirm, get_operator, resolve_workspace
 from rookery.access.commands.options import raise_usage_error
 from rookery.access.commands.output import Fields, print_json, print_list, print_notice
 from rookery.kernel.errors import RookeryError
+from rookery.kernel.running_server import find_server
 from rookery.tools.commands import login
 from rookery.tools.commands.command_context import ToolPlatform, get_settings, run_with_platform
-from rookery.tools.commands.live_health import fetch_health
 from rookery.tools.models import JsonObject, Server
 from rookery.tools.servers.entries import RESERVED_IDS, SERVER_ID_PATTERN
 from rookery.tools.servers.entry_import import (
@@ -41,6 +44,8 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Tool servers.", no_args_is_help=True)
 
 _MAX_CONCURRENT_CHECKS = 4
+_HEALTH_TIMEOUT_S = 3.0
+_MAX_HEALTH_BYTES = 4 * 1024 * 1024
 _DOCUMENT_SUFFIXES = frozenset({".json", ".jsonc", ".json5", ".toml", ".yaml", ".yml"})
 _MOST_PROJECTS = 5
 _MAX_FILE_BYTES = 4 * 1024 * 1024
@@ -408,3 +413,31 @@ def _print_checked(checked: Sequence[ServerCheckResult], *, verbose: bool) -> No
 
 
 login.register(app)
+
+
+def fetch_health(folder: Path) -> dict[str, str]:
+    """
+    Return the health of each tool server, by id, that the Rookery on a data folder shows without a key.
+
+    Empty if none runs, or if it asks for a key, as production does. No key is sent: the address comes from a note in the folder,
+    and another program may listen there by now. Over HTTPS the certificate must be valid for that address.
+    """
+    running = find_server(folder)
+    if running is None:
+        return {}
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    request = urllib.request.Request(f"{running.url}/servers", headers={"Accept": "application/json"})  # noqa: S310 - it spoke HTTP to find_server
+    try:
+        with opener.open(request, timeout=_HEALTH_TIMEOUT_S) as answer:
+            document = cast("object", orjson.loads(answer.read(_MAX_HEALTH_BYTES)))
+    except (OSError, ValueError, HTTPException):
+        return {}
+    listed = cast("dict[str, object]", document).get("servers") if isinstance(document, dict) else None
+    servers = cast("list[object]", listed) if isinstance(listed, list) else []
+    health: dict[str, str] = {}
+    for each in servers:
+        fields = cast("dict[str, object]", each) if isinstance(each, dict) else {}
+        name, shown = fields.get("id"), fields.get("health")
+        if isinstance(name, str) and isinstance(shown, str):
+            health[name] = shown
+    return health

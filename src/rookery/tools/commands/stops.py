@@ -16,8 +16,7 @@ from rookery.kernel.clock import format_iso
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.suggestions import find_nearest
 from rookery.tools.commands.command_context import ToolPlatform, get_settings, run_with_platform
-from rookery.tools.models import BUILTIN_IDS, ToolStop
-from rookery.tools.servers.kill_switch import ALL_WORKSPACES
+from rookery.tools.models import ALL_WORKSPACES, BUILTIN_IDS, ToolStop
 from rookery.tools.servers.servers_file import InvalidServersFile, read_servers_file
 
 app = typer.Typer(help="Stop tools at once, and let them go on.", no_args_is_help=True)

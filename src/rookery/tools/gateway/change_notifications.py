@@ -18,10 +18,10 @@ from rookery.kernel.errors import RookeryError
 from rookery.kernel.log_limits import FailureLog
 from rookery.tools.catalogue import Catalogue
 from rookery.tools.gateway.catalogue_views import GatewayView
-from rookery.tools.gateway.key_verifier import GatewayKeyVerifier
 from rookery.tools.gateway.mcp_requests import HandlerContext, McpRequest, get_client_connection, get_mcp_request
 from rookery.tools.gateway.subscriptions import ResourceSubscription, ResourceSubscriptions, require_capacity
 from rookery.tools.models import Server, ServerFeatures
+from rookery.tools.ports import GatewayKeyVerifier
 
 _log = structlog.stdlib.get_logger("rookery.tools")
 

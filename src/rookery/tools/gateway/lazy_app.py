@@ -14,7 +14,7 @@ from rookery.tools.calling.tool_runner import ToolRunner
 from rookery.tools.catalogue import Catalogue
 from rookery.tools.discovery.tool_search import ToolSearch
 from rookery.tools.gateway.catalogue_views import CatalogueViews
-from rookery.tools.gateway.key_verifier import GatewayKeyVerifier
+from rookery.tools.ports import GatewayKeyVerifier
 from rookery.tools.resources import ResourceReader
 
 _CLOSE_TIMEOUT_S = 5.0

@@ -10,10 +10,14 @@ from typing import TypeVar, cast
 
 import mcp_types as types
 from mcp import MCPError
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, AuthorizationContext
+from mcp.server.auth.provider import AccessToken
 from mcp.server.caching import CacheableMethod, CacheHint
 from mcp.server.context import CallNext, HandlerResult
 from mcp.server.lowlevel import Server
 from mcp.server.lowlevel.server import NotificationOptions
+from mcp.server.streamable_http import StreamableHTTPServerTransport
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types import methods
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -25,9 +29,9 @@ from rookery.kernel.errors import RookeryError
 from rookery.kernel.request_context import CURRENT_REQUEST
 from rookery.tools.calling.tool_call import CallOptions
 from rookery.tools.calling.tool_runner import ToolRunner
+from rookery.tools.errors import TooManySessions
 from rookery.tools.gateway.catalogue_views import VIEW_STATE_KEY, CatalogueViews, GatewayView
 from rookery.tools.gateway.change_notifications import ChangeNotifier
-from rookery.tools.gateway.client_sessions import MAX_SESSIONS, ClientSessionManager, build_user
 from rookery.tools.gateway.input_requests import InputRequestBroker
 from rookery.tools.gateway.mcp_requests import HandlerContext, McpRequest, get_mcp_request
 from rookery.tools.gateway.protocol_results import raise_protocol_error, rewrite_result_uris, rewrite_uri, to_error_result, to_tool_result
@@ -38,6 +42,9 @@ from rookery.tools.resources import ResourceReader
 P = TypeVar("P", bound=BaseModel)
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
+MAX_SESSIONS = 1000
+MAX_SESSIONS_PER_KEY = 100
+MAX_SESSIONS_PER_WORKSPACE = 250
 _IDLE_TIMEOUT_S = 1800.0
 _LIST_TTL_MS = 5000
 _LIST_METHODS: tuple[CacheableMethod, ...] = ("tools/list", "prompts/list", "resources/list", "resources/templates/list")
@@ -328,3 +335,36 @@ def _is_known_to_version(method: str, field: str, item: JsonObject, version: str
 
 _LIST_RESULT_FIELDS: JsonObject = {"ttlMs": 0, "cacheScope": "private", "resultType": "complete"}
 """What the later era wants in each list; the SDK adds it."""
+
+
+class ClientSessionManager(StreamableHTTPSessionManager):
+    """
+    Binds a session to its key and address, and leaves room for others'.
+
+    Here and not where `initialize` is handled: by then the SDK has a session, and keeps it for half an hour though it was refused.
+    """
+
+    async def end_session(self, session_id: str) -> None:
+        """End a session whose key is no longer good."""
+        transport = self._server_instances.get(session_id)
+        if transport is not None:
+            await self._discard_session(session_id, transport)
+
+    def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport | None:
+        if requestor is not None:
+            workspace, _, key = requestor["client_id"].partition("/")
+            owners = [each["client_id"].partition("/") for each in self._session_owners.values()]
+            if sum(owner[2] == key for owner in owners) >= MAX_SESSIONS_PER_KEY:
+                raise TooManySessions(f"This key has {MAX_SESSIONS_PER_KEY} MCP sessions open; end some (DELETE), or let them idle out.")
+            if sum(owner[0] == workspace for owner in owners) >= MAX_SESSIONS_PER_WORKSPACE:
+                raise TooManySessions(f"The keys of this workspace have {MAX_SESSIONS_PER_WORKSPACE} MCP sessions open; end some (DELETE).")
+        transport = super()._admit_session(requestor)
+        if transport is None:
+            raise TooManySessions("Too many MCP sessions are open here; try again later.")
+        return transport
+
+
+def build_user(caller: Caller, view: GatewayView) -> AuthenticatedUser:
+    """Return by what a session is bound to the key that opened it, and to the address: to any other it is not there."""
+    owner = f"{caller.public_workspace_id}/{caller.key_id}"
+    return AuthenticatedUser(AccessToken(token=caller.key_id, client_id=owner, scopes=[], subject=str(view)))

@@ -16,11 +16,8 @@ from rookery.access.models import Actor, Caller
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.tools.errors import ToolDisabled
-from rookery.tools.models import ToolStop
+from rookery.tools.models import ALL_WORKSPACES, ToolStop
 from rookery.tools.store import servers as store
-
-ALL_WORKSPACES = 0
-"""The number that no workspace has: a stop of it is one of all."""
 
 
 class KillSwitch:

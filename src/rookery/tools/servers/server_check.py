@@ -13,8 +13,16 @@ from rookery.kernel.errors import RookeryError
 from rookery.tools.arguments import ArgumentValidator
 from rookery.tools.catalogue_tool import requires_task
 from rookery.tools.errors import ConnectFailed, ServerBusy, UpstreamError
-from rookery.tools.features import MAX_FEATURES_PER_KIND, count_dropped_features
-from rookery.tools.models import CommandTarget, ConnectionInfo, JsonObject, Server, ServerFeatures, ServerKind
+from rookery.tools.models import (
+    MAX_FEATURES_PER_KIND,
+    CommandTarget,
+    ConnectionInfo,
+    JsonObject,
+    Server,
+    ServerFeatures,
+    ServerKind,
+    count_dropped_features,
+)
 from rookery.tools.ports import Connector
 from rookery.tools.supervision.upstream_session import MAX_STDERR_LINES
 
