@@ -1,4 +1,4 @@
-"""Arguments against a tool's inputSchema: JSON Schema 2020-12, compiled once for each tool (D-34). Pure: fetches nothing."""
+"""Validation of arguments against a tool's inputSchema: JSON Schema 2020-12, compiled once per tool (D-34). No I/O."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class ArgumentValidator:
     """
     A compiled inputSchema.
 
-    One that cannot be compiled lets everything pass, with the reason in `fault`: its own server is the judge then. A $ref to
-    another document is never fetched (an upstream could make us read addresses and files of its choice), so it is such a case.
+    A schema that cannot be compiled accepts everything, with the reason in `fault`; the upstream then validates the arguments.
+    A $ref to another document is such a case. It is never fetched, because an upstream could make us read URLs and files of its choice.
     """
 
     def __init__(self, schema: Mapping[str, object]) -> None:
@@ -36,10 +36,10 @@ class ArgumentValidator:
 
     def validate(self, arguments: Mapping[str, object]) -> None:
         """
-        Do nothing if *arguments* fit.
+        Validate *arguments* against the schema.
 
         Raises:
-            ArgumentsInvalid: With every misfit by JSON pointer, at most 50.
+            ArgumentsInvalid: With all errors by JSON pointer, at most 50.
         """
         if self._validator is None or self._validator.is_valid(arguments):
             return
@@ -51,19 +51,19 @@ class ArgumentValidator:
         raise ArgumentsInvalid(errors)
 
     def _describe_error(self, error: jsonschema_rs.ValidationError, arguments: Mapping[str, object]) -> str:
-        """Return what is wrong; unknown arguments are named, each with the nearest known one."""
+        """Return the error message. Unknown arguments are named, each with the nearest known name."""
         unknown = [name for name in arguments if name not in self._names]
         if error.instance_path or error.schema_path != ["additionalProperties"] or not unknown:
             return error.message
         near = {name: found for name in unknown if (found := find_nearest(name, self._names))}
         if not near:
-            return f"{error.message}. It takes {', '.join(self._names) or 'none'}."
+            return f"{error.message}. Allowed: {', '.join(self._names) or 'none'}."
         meant = ", ".join(f"{found!r} instead of {name!r}" for name, found in near.items())
         return f"{error.message}. Did you mean {meant}?"
 
 
 def _to_json_pointer(path: list[str | int]) -> str:
-    """Return the JSON pointer (RFC 6901) of *path*; empty for the whole."""
+    """Return the JSON pointer (RFC 6901) of *path*; empty for the root."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
 
 

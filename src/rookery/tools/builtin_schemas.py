@@ -1,4 +1,4 @@
-"""The input schemas of the built-in tools as `tools/list` publishes them: what a model needs to fill them in, and no more. Pure."""
+"""Published input schemas of the built-in tools for `tools/list`: reduced to what a model needs to fill them in. No I/O."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ from typing import cast
 
 _OMITTED_KEYWORDS = frozenset({"minLength", "maxLength", "minItems", "maxItems", "pattern", "format", "title"})
 """
-Keywords that are left out.
+Keywords that are omitted.
 
-The tool checks its arguments with the models of its HTTP route, whose errors name the field and the limit. A published bound would be
-a second one, which could differ, and takes a tenth of the catalogue.
+The tool validates its arguments with the models of its HTTP route, whose errors name the field and the limit. Published
+bounds would duplicate these, could diverge from them, and take a tenth of the catalogue's size.
 """
 
 
 _RANGE_KEYWORDS = ("minimum", "exclusiveMinimum", "maximum")
 _ALL_TYPES = frozenset({"object", "array", "string", "number", "boolean"})
 _MAX_PUBLISHED_MAXIMUM = 1_000
-"""A range beyond this is no choice that a model makes, such as the number of a page."""
+"""A larger maximum, such as that of a page number, is technical and does not help a model."""
 
 
 def to_published_schema(schema: Mapping[str, object]) -> dict[str, object]:
     """
-    Return *schema* without bounds of length, without `additionalProperties: false`, and with unions as `anyOf`.
+    Return *schema* without length bounds, without `additionalProperties: false`, and with type unions as `anyOf`.
 
-    Unknown names are refused by the tool too, which knows the nearest known one.
+    The tool itself rejects unknown names and suggests the nearest known one.
     """
     found: dict[str, object] = {}
-    most = schema.get("maximum")
-    left_out = _RANGE_KEYWORDS if not isinstance(most, (int, float)) or most > _MAX_PUBLISHED_MAXIMUM else ()
+    maximum = schema.get("maximum")
+    omitted = _RANGE_KEYWORDS if not isinstance(maximum, (int, float)) or maximum > _MAX_PUBLISHED_MAXIMUM else ()
     for name, value in schema.items():
         if name in _OMITTED_KEYWORDS or (name == "additionalProperties" and value is False) or (name == "required" and not value):
             continue
-        if name in left_out:
+        if name in omitted:
             continue
         if name == "type" and isinstance(value, list):
             found["anyOf"] = [{"type": each} for each in cast("Sequence[str]", value)]
         elif name == "properties":
-            found[name] = {field: _to_published_value(of) for field, of in cast("Mapping[str, object]", value).items()}
+            found[name] = {field: _to_published_value(subschema) for field, subschema in cast("Mapping[str, object]", value).items()}
         else:
             found[name] = _to_published_value(value)
     return found

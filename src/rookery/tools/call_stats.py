@@ -1,4 +1,4 @@
-"""The nouns of figures: which calls are asked for, and how they went (D-38). No I/O."""
+"""Models of call statistics: the filter of calls and their aggregated figures (D-38). No I/O."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from rookery.tools.models import CallRecord
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCallFilter:
     """
-    Which rows of calls are asked for; None: whatever it is.
+    A filter of call records. A field that is None does not filter.
 
     Attributes:
-        until: Not included.
-        servers: One of these; so too *names*, each "server/tool".
+        until: Exclusive.
+        servers: Matches calls of any of these server ids.
+        names: Matches calls of any of these tools, each "server/tool".
     """
 
     workspace_id: int
@@ -35,12 +36,12 @@ class ToolCallFilter:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallStats:
     """
-    How some calls went: those of what is named here, None being all.
+    Aggregated figures of a group of calls. The identifying fields are those of the group; None means all.
 
     Attributes:
-        errors: Calls that failed or were refused.
+        errors: Calls that failed or were rejected.
         cached: Calls that were answered from the cache.
-        p50_ms: Of the calls that reached their tool; None: none did. So too the others.
+        p50_ms: Median duration of the calls that reached their tool; None if none did. The other durations likewise.
     """
 
     server_id: str | None = None
@@ -61,5 +62,5 @@ class CallStats:
 
     @property
     def error_rate(self) -> float:
-        """Errors by calls, 0 to 1."""
+        """The share of errors among the calls, 0 to 1."""
         return self.errors / self.calls if self.calls else 0.0

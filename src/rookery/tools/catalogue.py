@@ -1,4 +1,4 @@
-"""Which servers, tools and resources there are, kept in the store and answered from memory: a list never waits (D-30 to D-33)."""
+"""The catalogue of servers, tools and resources: stored, and served from memory, so that lists never wait (D-30 to D-33)."""
 
 from __future__ import annotations
 
@@ -46,28 +46,28 @@ from rookery.tools.supervision.upstream_session import UpstreamSession
 _log = structlog.stdlib.get_logger("rookery.tools")
 
 FIRST_LIST_TIMEOUT_S = 5.0
-"""How long the first list of one server may wait (D-32)."""
+"""Time that a request waits for the first list of one server (D-32)."""
 
 _WATCH_INTERVAL_S = 0.5
-"""An edit of the file, and what another process added, is seen so soon."""
+"""Seconds between checks for an edited file and for servers that another process added."""
 _FEATURES_TTL_S = 600.0
 _UNKNOWN_TOOL_INTERVAL_S = 10.0
-"""A name that is not listed makes us look again, at most so often."""
+"""Minimum seconds between refreshes of one server that a call of an unlisted tool triggers."""
 _RETRY_DELAYS_S = (5.0, 30.0, 120.0, 600.0)
-"""How long until a server that could not be listed is tried again, after the first failure, the second, …; the last one repeats."""
+"""Delays before a server that could not be listed is retried, after the first failure, the second, and so on. The last one repeats."""
 _DEMAND_INTERVAL_S = 10.0
-"""A client that lists tools has such a server tried at once, at most so often."""
+"""Minimum seconds between attempts for such a server that clients trigger by listing tools."""
 _STORE_POLL_INTERVAL_S = 2.0
-"""How often the store is read for what another process has listed."""
+"""Seconds between reads of the store for features that another process listed."""
 _CLOSE_TIMEOUT_S = 5.0
 _MAX_WORKSPACE_RESOURCE_LISTS = 1000
-"""Of so many workspaces and servers the workspace's own resources are kept; the longest unseen are those of nobody again."""
+"""Limit on cached resource lists of single workspaces. Beyond it, the least recently updated list is dropped."""
 _CHANGE_INTERVAL_S = 1.0
-"""A server that tells of changes without end is asked what they are so often, and no more."""
+"""Minimum seconds between refreshes of one server that sends change notifications."""
 
 
 _RefreshKey: TypeAlias = tuple[str, int | None]
-"""A server's key, and the workspace whose session it is about; None: everybody's, or nobody's yet."""
+"""A server's key, and the workspace whose session is listed. None: shared by all workspaces, or not yet assigned to one."""
 
 
 @dataclass(slots=True)
@@ -80,7 +80,7 @@ class _CatalogueEntry:
 
 @dataclass(slots=True)
 class _Retry:
-    """When a server that was never listed is tried again; times are of the loop's clock."""
+    """The next retry of a server that was never listed. Times are of the monotonic clock."""
 
     failures: int
     tried_at: float
@@ -88,7 +88,7 @@ class _Retry:
 
 
 class Catalogue:
-    """Every server and what it offers; `start` before use, `aclose` after."""
+    """All servers and their features. Call `start` before use and `aclose` afterwards."""
 
     def __init__(
         self,
@@ -108,15 +108,15 @@ class Catalogue:
         self._refresh_added = refresh_added
         self._is_lagging = False
         self.listeners: list[Callable[[Server, ServerFeatures | None, ServerFeatures | None], None]] = []
-        """Who hears that a server's offer is another: what it was and what it is, None of one that came, went or is shown otherwise."""
+        """Called when a server's features change, with the old and the new ones. None: the server was added, removed or edited."""
         self._entries: dict[str, _CatalogueEntry] = {}
         self._workspace_resources: dict[_RefreshKey, tuple[JsonObject, ...]] = {}
         self._without_shared_resources: set[str] = set()
-        """Servers whose resources are known of workspaces only."""
+        """Keys of servers whose resources are known only per workspace."""
         self._refreshing: dict[_RefreshKey, asyncio.Task[None]] = {}
         self._change_seen_at: dict[_RefreshKey, float] = {}
         self._retries: dict[str, _Retry] = {}
-        """By key, of servers that were tried and never listed."""
+        """Retries by server key, for servers that were tried and never listed."""
         self._next_store_poll_at = 0.0
         self._deprecated_at: dict[str, datetime] = {}
         self._has_noted_deprecations = False
@@ -125,12 +125,12 @@ class Catalogue:
         self._stopping = asyncio.Event()
 
     async def start(self) -> None:
-        """Read the file and what is stored; look at every server once, in the background."""
-        kept = await self._db.read(store.list_snapshots)
+        """Read the file and the stored snapshots, and start to list every server of the file in the background."""
+        snapshots = await self._db.read(store.list_snapshots)
         self._registry.load()
         if self._refresh_added is not None:
             await self._refresh_added()
-        for snapshot in kept:
+        for snapshot in snapshots:
             server = self._registry.servers.get(snapshot.server_key)
             if server is not None and snapshot.fingerprint == fingerprint(server):
                 self._entries[server.key] = _CatalogueEntry(snapshot, index_by_name(snapshot.features, {}), 0.0, snapshot.seen_at)
@@ -146,7 +146,7 @@ class Catalogue:
                 self._refresh(server)
 
     async def aclose(self) -> None:
-        """Stop watching and looking."""
+        """Stop the watcher and all refreshes."""
         self._stopping.set()
         for task in self._refreshing.values():
             task.cancel()
@@ -156,28 +156,28 @@ class Catalogue:
 
     @property
     def file_state(self) -> ServersFileState:
-        """How the file does."""
+        """The state of the servers file."""
         return self._registry.file_state
 
-    # What operators may see.
+    # For operators.
 
     def list_shared_servers(self) -> list[Server]:
-        """Return every server of all that is switched on; those of workspaces are nobody else's business."""
+        """Return the enabled servers that no single workspace owns."""
         return [server for server in self._registry.servers.values() if server.enabled and server.owner is None]
 
     def is_listed(self, server_id: str, tool: str) -> bool:
-        """Tell whether a server of all was seen to have such a tool: what callers ask for may be any word."""
-        listed = self._entries.get(server_id)
-        return listed is not None and tool in listed.tools
+        """Return whether a server without an owner has listed this tool. Callers may pass arbitrary names."""
+        entry = self._entries.get(server_id)
+        return entry is not None and tool in entry.tools
 
-    # What callers may see.
+    # For callers.
 
     def list_servers(self, caller: Caller) -> list[Server]:
-        """Return the servers that *caller* sees, in the order of the file, the built-in ones first."""
+        """Return the servers that *caller* sees, in the order of the file, built-in servers first."""
         return [server for server in self._registry.list_for(caller) if server.enabled and is_server_allowed(caller, server.id)]
 
     def is_visible_to(self, caller: Caller, server: Server) -> bool:
-        """Tell whether *caller* sees a server, which may be gone meanwhile."""
+        """Return whether *caller* sees a server, even if the server was removed since."""
         return is_server_allowed(caller, server.id) and is_visible_to(caller, server)
 
     def get_server(self, caller: Caller, server_id: str) -> Server:
@@ -185,75 +185,75 @@ class Catalogue:
         Return one server for *caller*.
 
         Raises:
-            ServerNotFound: There is none, or not in this workspace.
-            NotInList: The key's allow-lists leave it out.
-            Disabled: It is switched off.
+            ServerNotFound: It does not exist, or not in this workspace.
+            NotInAllowList: The key's allow-list excludes it.
+            ToolDisabled: It is disabled.
         """
         server = self._registry.find(server_id, caller)
         if server is None:
             raise ServerNotFound(server_id)
         if not is_server_allowed(caller, server.id):
-            raise NotInAllowList("servers", server_id, f"This key is limited to some servers; {server_id!r} is not one of them.")
+            raise NotInAllowList("servers", server_id, f"This key may only use some servers; {server_id!r} is not among them.")
         if not server.enabled:
-            raise ToolDisabled(f"The server {server_id!r} is switched off.")
+            raise ToolDisabled(f"The server {server_id!r} is disabled by the operator.")
         return server
 
     def find_server(self, caller: Caller, server_id: str) -> Server | None:
-        """Return a server of the caller's workspace, also one that the key does not reach, or that is switched off."""
+        """Return a server of the caller's workspace, including disabled servers and those that the key may not use."""
         return self._registry.find(server_id, caller)
 
     def list_tools(self, caller: Caller, server: Server) -> list[CatalogueTool]:
         """Return the tools of *server* that *caller* sees."""
-        listed = self._entries.get(server.key)
-        return [] if listed is None else [tool for tool in listed.tools.values() if self.can_see_tool(caller, server, tool)]
+        entry = self._entries.get(server.key)
+        return [] if entry is None else [tool for tool in entry.tools.values() if self.can_see_tool(caller, server, tool)]
 
     def list_task_tool_names(self, caller: Caller, server: Server) -> list[str]:
         """Return the names of the tools that *caller* would see if Rookery could run them as tasks."""
-        listed = self._entries.get(server.key)
+        entry = self._entries.get(server.key)
         return (
             []
-            if listed is None
-            else [name for name, tool in listed.tools.items() if tool.needs_task and is_tool_allowed(caller, server, name)]
+            if entry is None
+            else [name for name, tool in entry.tools.items() if tool.needs_task and is_tool_allowed(caller, server, name)]
         )
 
     def get_features(self, server: Server, caller: Caller | None = None) -> ServerFeatures:
         """
-        Return what *server* offered when last seen; nothing if it never was.
+        Return the features of *server* as last listed; empty if it was never listed.
 
-        The resources are those of *caller*'s workspace, where workspaces have sessions of their own; without a caller, or before
-        the workspace had one, they are what a session shows that nobody has used.
+        If workspaces have sessions of their own, the resources are those of *caller*'s workspace. Without a caller, or before the
+        workspace has a session, they are those of an unused session.
         """
-        listed = self._entries.get(server.key)
-        if listed is None:
+        entry = self._entries.get(server.key)
+        if entry is None:
             return ServerFeatures()
         own = None if caller is None else self._workspace_resources.get((server.key, caller.workspace_id))
-        return listed.snapshot.features if own is None else replace(listed.snapshot.features, resources=own)
+        return entry.snapshot.features if own is None else replace(entry.snapshot.features, resources=own)
 
     def seen_at(self, server: Server) -> datetime | None:
-        """Return when *server* was last seen; None if it never was."""
-        listed = self._entries.get(server.key)
-        return None if listed is None else listed.snapshot.seen_at
+        """Return when *server* was last listed, or None if it never was."""
+        entry = self._entries.get(server.key)
+        return None if entry is None else entry.snapshot.seen_at
 
     def changed_at(self, server: Server) -> datetime | None:
-        """Return when what *server* offers was last seen to be another than before; it does not move with who uses it."""
-        listed = self._entries.get(server.key)
-        return None if listed is None else listed.changed_at
+        """Return when the features of *server* last changed. Uses of the server do not affect it."""
+        entry = self._entries.get(server.key)
+        return None if entry is None else entry.changed_at
 
     def deprecated_at(self, server: Server) -> datetime:
-        """Return since when a deprecated server is."""
+        """Return since when a deprecated server has been deprecated."""
         return server.deprecated_at or self._deprecated_at.get(server.key) or self._clock()
 
     def is_known(self, server: Server) -> bool:
-        """Tell whether *server* was ever seen."""
+        """Return whether *server* was ever listed."""
         return server.key in self._entries
 
     def find_tool(self, server: Server, name: str) -> CatalogueTool | None:
-        """Return a tool by its name, for whoever asks."""
-        listed = self._entries.get(server.key)
-        return None if listed is None else listed.tools.get(name)
+        """Return a tool by name, without access checks."""
+        entry = self._entries.get(server.key)
+        return None if entry is None else entry.tools.get(name)
 
     def can_see_tool(self, caller: Caller, server: Server, tool: CatalogueTool) -> bool:
-        """Tell whether *tool* is listed for *caller*."""
+        """Return whether *tool* is listed for *caller*."""
         if (
             tool.needs_task
             or is_tool_disabled(server, tool.name)
@@ -262,19 +262,19 @@ class Catalogue:
             return False
         return is_tool_allowed(caller, server, tool.name)
 
-    # How fresh it is.
+    # Refreshes.
 
     async def wait_listed(self, server: Server, caller: Caller | None = None) -> None:
         """
-        Wait, 5 seconds at most, until a server that was never seen was looked at; refresh one that was, if it is due.
+        Wait at most 5 seconds for the first list of a server; refresh a list that is due, in the background.
 
         Args:
-            caller: Who wants to know of its resources too.
+            caller: Waits for the resources of this caller's workspace too.
         """
-        listed = self._entries.get(server.key)
-        if listed is None:
+        entry = self._entries.get(server.key)
+        if entry is None:
             await self._refresh_and_wait(server)
-        elif time.monotonic() - listed.refreshed_at > self._ttl_s:
+        elif time.monotonic() - entry.refreshed_at > self._ttl_s:
             self._refresh(server)
         if (
             caller is not None
@@ -284,7 +284,7 @@ class Catalogue:
             await self._list_for_workspace(server, caller)
 
     async def _list_for_workspace(self, server: Server, caller: Caller) -> None:
-        """Look through the caller's own session: the only ones open so far were other workspaces', whose resources are theirs."""
+        """List through the caller's own session. So far, only sessions of other workspaces with private resources were open."""
         with contextlib.suppress(UpstreamError, RookeryError, TimeoutError):
             async with asyncio.timeout(FIRST_LIST_TIMEOUT_S):
                 session = self._sessions.get_session(server, caller, None)
@@ -293,15 +293,15 @@ class Catalogue:
                     await asyncio.wait({task})
 
     def find_by_key(self, key: str) -> Server | None:
-        """Return the server of that key, as it is now."""
+        """Return the current server with this key."""
         return self._registry.servers.get(key)
 
     def refresh_in_background(self, server: Server) -> None:
-        """Look at a server that was just added or changed, in the background."""
+        """List a server that was just added or changed, in the background."""
         self._refresh(server)
 
     def list_missing(self, caller: Caller) -> None:
-        """Try to list, in the background, the servers of *caller* that were never listed, unless that was tried a moment ago."""
+        """Retry, in the background, the caller's servers that were never listed, unless a retry ran within the last 10 seconds."""
         now = time.monotonic()
         for server in self.list_servers(caller):
             if server.key in self._entries:
@@ -311,7 +311,7 @@ class Catalogue:
                 self._refresh(server)
 
     async def store_checked(self, server: Server, features: ServerFeatures) -> None:
-        """Keep what a check listed, for a server that was never listed; every process takes it from the store."""
+        """Store the features that a check listed, if the server was never listed. Every process reads them from the store."""
         if server.key in self._entries:
             return
         if server.auth is not None and has_workspace_sessions(server):
@@ -320,21 +320,21 @@ class Catalogue:
             server_key=server.key, fingerprint=fingerprint(server), features=limit_features(features), seen_at=self._clock()
         )
 
-        def keep(tx: Tx) -> None:
-            kept = store.find_snapshot(tx, server.key)
-            if kept is None or kept.fingerprint != checked.fingerprint:
+        def save_if_new(tx: Tx) -> None:
+            stored = store.find_snapshot(tx, server.key)
+            if stored is None or stored.fingerprint != checked.fingerprint:
                 store.save_snapshot(tx, checked)
 
-        await self._db.write(keep)
+        await self._db.write(save_if_new)
 
     def is_offline(self, server: Server, caller: Caller) -> bool:
-        """Return whether *server* could not be reached when it was last tried for the caller's workspace."""
+        """Return whether *server* was unreachable at the last attempt for the caller's workspace."""
         return self._sessions.get_health_state(server, caller.workspace_id).health in {HealthStatus.OFFLINE, HealthStatus.NEEDS_LOGIN}
 
     async def refresh_for_unknown_tool(self, server: Server) -> None:
-        """Ask *server* anew what it offers, for a name that it did not list; not more often than every 10 seconds."""
-        listed = self._entries.get(server.key)
-        if listed is None or time.monotonic() - listed.refreshed_at > _UNKNOWN_TOOL_INTERVAL_S:
+        """List *server* again because a call named an unlisted tool; at most every 10 seconds."""
+        entry = self._entries.get(server.key)
+        if entry is None or time.monotonic() - entry.refreshed_at > _UNKNOWN_TOOL_INTERVAL_S:
             await self._refresh_and_wait(server)
 
     async def _refresh_and_wait(self, server: Server) -> None:
@@ -346,29 +346,29 @@ class Catalogue:
         self._refresh(session.server, (session, connection))
 
     def _on_changed(self, session: UpstreamSession) -> None:
-        """Look again, soon after the last time; a look that is under way may have been too early, so another follows it."""
-        whose = session.server.key, _workspace_of(session)
-        last = self._change_seen_at.get(whose, -math.inf)
-        if last != math.inf:  # else one is to come, and will see this change too
-            self._change_seen_at[whose] = math.inf
+        """Schedule a refresh, at least 1 second after the last one. A running refresh may miss the change, so another follows it."""
+        refresh_key = session.server.key, _workspace_of(session)
+        last = self._change_seen_at.get(refresh_key, -math.inf)
+        if last != math.inf:  # else a refresh is already scheduled and includes this change
+            self._change_seen_at[refresh_key] = math.inf
             loop = asyncio.get_running_loop()
             loop.call_at(max(last + _CHANGE_INTERVAL_S, loop.time()), self._refresh_after_change, session)
 
     def _refresh_after_change(self, session: UpstreamSession) -> None:
-        server, whose = session.server, (session.server.key, _workspace_of(session))
-        running = self._refreshing.get(whose)
+        server, refresh_key = session.server, (session.server.key, _workspace_of(session))
+        running = self._refreshing.get(refresh_key)
         if running is not None:
             running.add_done_callback(lambda _: self._refresh_after_change(session))
             return
-        self._change_seen_at[whose] = asyncio.get_running_loop().time()
+        self._change_seen_at[refresh_key] = asyncio.get_running_loop().time()
         opened = session.current_connection
         self._refresh(server, None if opened is None else (session, opened))
 
     def _refresh(
         self, server: Server, session_and_connection: tuple[UpstreamSession, UpstreamConnection] | None = None
     ) -> asyncio.Task[None] | None:
-        whose = server.key, None if session_and_connection is None else _workspace_of(session_and_connection[0])
-        running = self._refreshing.get(whose)
+        refresh_key = server.key, None if session_and_connection is None else _workspace_of(session_and_connection[0])
+        running = self._refreshing.get(refresh_key)
         if running is not None:
             return running
         if self._tasks is None or self._stopping.is_set() or self._registry.servers.get(server.key) is not server:
@@ -376,11 +376,11 @@ class Catalogue:
         if server.fault is not None or not server.enabled:
             return None
         task = self._tasks.create_task(self._list_features(server, session_and_connection), name=f"tools-look-{server.key}")
-        self._refreshing[whose] = task
+        self._refreshing[refresh_key] = task
 
         def done(_: asyncio.Task[None]) -> None:
-            if self._refreshing.get(whose) is task:
-                del self._refreshing[whose]
+            if self._refreshing.get(refresh_key) is task:
+                del self._refreshing[refresh_key]
 
         task.add_done_callback(done)
         return task
@@ -389,18 +389,18 @@ class Catalogue:
         spare = None
         try:
             if session_and_connection is None:
-                open_ones = [each for each in self._sessions.list_sessions(server.key) if each.is_open and not each.is_stopping]
-                session = open_ones[0] if open_ones else self._sessions.get_spare(server)
-                spare = None if open_ones else session
+                open_sessions = [each for each in self._sessions.list_sessions(server.key) if each.is_open and not each.is_stopping]
+                session = open_sessions[0] if open_sessions else self._sessions.get_spare(server)
+                spare = None if open_sessions else session
                 session_and_connection = (session, await session.get_connection())
             session, connection = session_and_connection
             with session.keep_open():
-                offer = await connection.list_features()
-            await self._store(server, limit_features(offer), _workspace_of(session))
-            if too_many := count_dropped_features(offer):
-                _log.warning("tools.offer_cut", server=server.id, most=MAX_FEATURES_PER_KIND, passed_over=too_many)
+                features = await connection.list_features()
+            await self._store(server, limit_features(features), _workspace_of(session))
+            if dropped := count_dropped_features(features):
+                _log.warning("tools.offer_cut", server=server.id, most=MAX_FEATURES_PER_KIND, passed_over=dropped)
         except UpstreamError as error:
-            # A session that broke is noted where it is supervised; and what it said is the business of those whom it serves.
+            # A broken session is recorded by its supervisor. The error text is shown only to the workspaces that the session serves.
             if (
                 not isinstance(error, ConnectFailed | ConnectionLost)
                 and self._sessions.get_health_state(server).health is HealthStatus.ONLINE
@@ -412,7 +412,7 @@ class Catalogue:
         except RookeryError as error:
             self._schedule_retry(server)
             _log.warning("tools.not_kept", server=server.id, error=error.message)
-        except Exception:  # noqa: BLE001 - one upstream, whatever it does, must not end the platform
+        except Exception:  # noqa: BLE001 - no upstream may stop the platform
             self._schedule_retry(server)
             _log.exception("tools.look_failed", server=server.id)
         finally:
@@ -420,16 +420,16 @@ class Catalogue:
                 self._sessions.release_spare(server)
 
     async def _record_deprecations(self) -> None:
-        """Keep since when servers of the file are deprecated: another edit of the file must not move the date."""
-        found = {
+        """Store when servers of the file became deprecated, so that later edits of the file do not move the date."""
+        deprecated = {
             server.key
             for server in self._registry.servers.values()
             if server.owner is None and server.status is ServerStatus.DEPRECATED and server.deprecated_at is None
         }
-        if found != self._deprecated_at.keys() or not self._has_noted_deprecations:
+        if deprecated != self._deprecated_at.keys() or not self._has_noted_deprecations:
             now = self._clock()
-            with contextlib.suppress(RookeryError):  # the store is down: the next time will do
-                self._deprecated_at = await self._db.write(lambda tx: store.update_deprecations(tx, found, now))
+            with contextlib.suppress(RookeryError):  # the store is down; the next round retries
+                self._deprecated_at = await self._db.write(lambda tx: store.update_deprecations(tx, deprecated, now))
                 self._has_noted_deprecations = True
 
     def _schedule_retry(self, server: Server) -> None:
@@ -441,7 +441,7 @@ class Catalogue:
         self._retries[server.key] = _Retry(failures + 1, now, now + delay_s)
 
     async def _retry_missing(self) -> None:
-        """List what could not be listed before and is due, and take over what another process has listed."""
+        """List the servers whose retry is due, and take over lists that other processes stored."""
         now = time.monotonic()
         for key, retry in list(self._retries.items()):
             server = self._registry.servers.get(key)
@@ -452,7 +452,7 @@ class Catalogue:
         if self._retries and now >= self._next_store_poll_at:
             self._next_store_poll_at = now + _STORE_POLL_INTERVAL_S
             missing = tuple(self._retries)
-            with contextlib.suppress(RookeryError):  # the store is down: the next time will do
+            with contextlib.suppress(RookeryError):  # the store is down; the next round retries
                 for snapshot in await self._db.read(lambda tx: [store.find_snapshot(tx, key) for key in missing]):
                     if snapshot is not None:
                         self._use_stored_snapshot(snapshot)
@@ -466,7 +466,7 @@ class Catalogue:
         self._refresh(server)
 
     async def _store(self, server: Server, features: ServerFeatures, workspace_id: int | None) -> None:
-        """Keep *features*, of a session of everybody's or of one workspace's: then its resources are for that workspace alone."""
+        """Store *features*. Resources listed in a session of one workspace are stored for that workspace alone."""
         if self._registry.servers.get(server.key) is not server:
             return
         if workspace_id is not None:
@@ -477,7 +477,7 @@ class Catalogue:
                 self._without_shared_resources.add(server.key)
             features = replace(features, resources=before.resources)
         elif server.auth is not None and has_workspace_sessions(server):
-            # Any login will do to see what tools there are, so these resources are the account's of whoever logged in.
+            # Tools can be listed with any login, but these resources belong to the account of that login.
             self._without_shared_resources.add(server.key)
             features = replace(features, resources=())
         else:
@@ -495,20 +495,20 @@ class Catalogue:
             await self._db.write(lambda tx: store.save_snapshot(tx, snapshot))
 
     def _store_workspace_resources(self, server: Server, workspace_id: int, resources: tuple[JsonObject, ...]) -> None:
-        whose = server.key, workspace_id
-        before = self._workspace_resources.pop(whose, ())
-        self._workspace_resources[whose] = resources
+        refresh_key = server.key, workspace_id
+        before = self._workspace_resources.pop(refresh_key, ())
+        self._workspace_resources[refresh_key] = resources
         while len(self._workspace_resources) > _MAX_WORKSPACE_RESOURCE_LISTS:
             self._workspace_resources.pop(next(iter(self._workspace_resources)))
         if before != resources:
-            offer = self.get_features(server)
-            self._notify_listeners(server, replace(offer, resources=before), replace(offer, resources=resources))
+            features = self.get_features(server)
+            self._notify_listeners(server, replace(features, resources=before), replace(features, resources=resources))
 
     def _notify_listeners(self, server: Server, before: ServerFeatures | None, after: ServerFeatures | None) -> None:
         for listener in self.listeners:
             listener(server, before, after)
 
-    # The file.
+    # Background tasks.
 
     async def _run_tasks(self, started: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as self._tasks:
@@ -523,11 +523,11 @@ class Catalogue:
                 await asyncio.wait_for(self._stopping.wait(), _WATCH_INTERVAL_S)
             try:
                 await self._refresh_all()
-            except Exception as error:  # noqa: BLE001 - the next second is another try
+            except Exception as error:  # noqa: BLE001 - the next round retries
                 failures.report(error)
 
     async def _refresh_all(self) -> None:
-        """Follow the file and what workspaces added, and look again at open servers that are due."""
+        """Reload the file and the servers that workspaces added, and refresh open servers that are due."""
         self._registry.reload_if_changed()
         await self._record_deprecations()
         if self._refresh_added is not None:
@@ -540,38 +540,38 @@ class Catalogue:
                 self._is_lagging = True
         await self._retry_missing()
         due = time.monotonic() - self._ttl_s
-        for server_id, listed in list(self._entries.items()):
+        for server_id, entry in list(self._entries.items()):
             server = self._registry.servers.get(server_id)
             if (
                 server is not None
-                and 0 < listed.refreshed_at < due
+                and 0 < entry.refreshed_at < due
                 and any(session.is_open for session in self._sessions.list_sessions(server.key))
             ):
                 self._refresh(server)
 
     def _on_registry_change(self, before: Mapping[str, Server]) -> None:
-        """Let go of what the roster has no more, and look at what is new in it."""
+        """Drop the state of removed and changed servers, and list the new ones."""
         servers = self._registry.servers
         for key, old in before.items():
             if servers.get(key) is not old:
-                for whose in [each for each in (*self._change_seen_at, *self._workspace_resources) if each[0] == key]:
-                    self._change_seen_at.pop(whose, None)
-                    self._workspace_resources.pop(whose, None)
+                for refresh_key in [each for each in (*self._change_seen_at, *self._workspace_resources) if each[0] == key]:
+                    self._change_seen_at.pop(refresh_key, None)
+                    self._workspace_resources.pop(refresh_key, None)
                 self._without_shared_resources.discard(key)
                 self._retries.pop(key, None)
                 self._sessions.drain(key)
                 self._notify_listeners(servers.get(key, old), self.get_features(old), None)
-        for key, listed in list(self._entries.items()):
-            if key not in servers or listed.snapshot.fingerprint != fingerprint(servers[key]):
+        for key, entry in list(self._entries.items()):
+            if key not in servers or entry.snapshot.fingerprint != fingerprint(servers[key]):
                 del self._entries[key]
         for key, server in servers.items():
-            # Every process hears of a server that a workspace added; it is looked at by the one that is asked for it first.
+            # Every process reads servers that workspaces added. The first process that receives a request for one lists it.
             if before.get(key) is not server and server.owner is None:
                 self._refresh(server)
 
 
 def fingerprint(server: Server) -> str:
-    """Return a digest of where a server is reached: what was seen elsewhere is not its offer. No secret goes into it."""
+    """Return a digest of a server's target. Features of another target are not reused. Secrets are excluded."""
     target = server.target
     match target:
         case CommandTarget():
@@ -590,5 +590,5 @@ def _redact_secrets(secrets: Iterable[str], text: str) -> str:
 
 
 def _workspace_of(session: UpstreamSession) -> int | None:
-    """Return whose session it is, if what it lists is that workspace's own business."""
+    """Return the workspace of a session whose features are private to it, else None."""
     return session.workspace_id if has_workspace_sessions(session.server) else None

@@ -1,4 +1,4 @@
-"""One tool as its server tells of it, and who may use it."""
+"""One tool of the catalogue, with the checks of who may use it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _log = structlog.stdlib.get_logger("rookery.tools")
 
 
 class CatalogueTool:
-    """One tool as its server tells of it, its schema compiled at its first call."""
+    """One tool as its server lists it. The input schema is compiled at the first call."""
 
     __slots__ = ("_argument_validator", "definition", "name", "required_scope")
 
@@ -29,7 +29,7 @@ class CatalogueTool:
 
     @property
     def argument_validator(self) -> ArgumentValidator:
-        """The compiled schema of its arguments."""
+        """The compiled schema of the arguments."""
         if self._argument_validator is None:
             schema = self.definition.get("inputSchema")
             accepted = cast("JsonObject", schema) if isinstance(schema, dict) else {}
@@ -42,30 +42,30 @@ class CatalogueTool:
 
     @property
     def is_read_only(self) -> bool:
-        """Whether its server says that it changes nothing."""
+        """Whether the server annotates the tool as read-only."""
         annotations = self.definition.get("annotations")
         return isinstance(annotations, dict) and annotations.get("readOnlyHint") is True  # pyright: ignore[reportUnknownMemberType] - an object of JSON
 
     @property
     def is_destructive(self) -> bool:
-        """Whether its server says that it deletes, and does not add."""
+        """Whether the server annotates the tool as destructive."""
         annotations = self.definition.get("annotations")
         return isinstance(annotations, dict) and annotations.get("destructiveHint") is True  # pyright: ignore[reportUnknownMemberType] - as above
 
     @property
     def needs_task(self) -> bool:
-        """Whether its server runs it only as a task (2025-11-25), which Rookery does not."""
+        """Whether the server runs the tool only as a task (2025-11-25). Rookery does not support tasks."""
         return requires_task(self.definition)
 
 
 def requires_task(definition: JsonObject) -> bool:
-    """Return whether a tool's definition requires that a call asks for a task."""
+    """Return whether a tool's definition requires calls to run as tasks."""
     execution = definition.get("execution")
     return isinstance(execution, dict) and cast("JsonObject", execution).get("taskSupport") == "required"
 
 
 def is_tool_disabled(server: Server, tool: str) -> bool:
-    """Tell whether the operator left a tool out (D-33)."""
+    """Return whether the operator's rules exclude the tool (D-33)."""
     rules = server.rules
     if rules.allow is not None and not any(fnmatchcase(tool, glob) for glob in rules.allow):
         return True
@@ -73,18 +73,20 @@ def is_tool_disabled(server: Server, tool: str) -> bool:
 
 
 def is_tool_allowed(caller: Caller, server: Server, tool: str) -> bool:
-    """Tell whether the key's own list of tools has this one (D-23)."""
+    """Return whether the key's allow-list of tools contains this one (D-23)."""
     return caller.tools is None or any(fnmatchcase(f"{server.id}/{tool}", glob) for glob in caller.tools)
 
 
 def index_by_name(features: ServerFeatures, known: Mapping[str, CatalogueTool]) -> dict[str, CatalogueTool]:
-    """Return the tools by name; one that did not change stays the same object, its schema compiled."""
+    """Return the tools by name. Unchanged tools keep their *known* object with its compiled schema."""
     found: dict[str, CatalogueTool] = {}
     for definition in features.tools:
         name = str(definition.get("name", ""))
         old = known.get(name)
-        needs = features.required_scopes.get(name)
+        required_scope = features.required_scopes.get(name)
         found[name] = (
-            old if old is not None and old.definition == definition and old.required_scope == needs else CatalogueTool(definition, needs)
+            old
+            if old is not None and old.definition == definition and old.required_scope == required_scope
+            else CatalogueTool(definition, required_scope)
         )
     return found

@@ -1,5 +1,5 @@
 """
-What can go wrong with tool servers.
+Errors of the tools domain.
 
     RookeryError
     ├── CallInvalid             400  invalid_request
@@ -7,7 +7,7 @@ What can go wrong with tool servers.
     ├── ServerNotFound          404  server_not_found
     ├── ToolNotFound            404  tool_not_found
     ├── PromptNotFound          404  prompt_not_found
-    ├── Disabled                403  disabled
+    ├── ToolDisabled            403  disabled
     ├── TestKeyRefused          403  test_key_refused
     ├── SessionNotOpen          422  session_not_open
     ├── ServerBusy              429  server_busy
@@ -16,15 +16,15 @@ What can go wrong with tool servers.
     ├── ServerUnavailable       500  server_unavailable
     ├── PromptFailed            500  prompt_error
     ├── LoginFailed             422  login_failed
-    │   └── LoginOver                the login is no longer good, or was never made
-    └── NoLogin                 409  no_login, the server asks for none
+    │   └── LoginExpired             the login expired or was never made
+    └── LoginNotSupported       409  no_login, the server requires no login
 
-    UpstreamError               what connectors raise; verbs turn it into one of the above or an `Outcome`
+    UpstreamError               raised by connectors; converted to one of the above or to a `CallOutcome`
     ├── ConnectFailed           no session could be opened
-    ├── ConnectionLost          it broke; `was_handled` tells whether the upstream may have acted
-    ├── UpstreamRefused         the upstream answered with a protocol error
-    ├── ResultInvalid           the upstream answered with something that is no result
-    └── ResultTooLarge          more than 10 MiB
+    ├── ConnectionLost          the session broke; `was_handled` is true if the upstream may have acted
+    ├── UpstreamErrorResponse   the upstream returned a JSON-RPC error
+    ├── InvalidResult           the upstream returned an invalid result
+    └── ResultTooLarge          the result is larger than 10 MiB
 """
 
 from __future__ import annotations
@@ -35,33 +35,33 @@ from rookery.kernel.errors import RookeryError
 
 
 class CallInvalid(RookeryError):
-    """The body of a call is not of the form asked for (D-34)."""
+    """The body of a call has an invalid form (D-34)."""
 
     status, code = 400, "invalid_request"
 
 
 class ArgumentsInvalid(RookeryError):
-    """The arguments do not fit the tool's inputSchema; `errors` tells by JSON pointer what is wrong (D-34)."""
+    """The arguments do not match the tool's inputSchema; `errors` lists the problems by JSON pointer (D-34)."""
 
     status, code = 400, "invalid_arguments"
 
     def __init__(self, errors: Mapping[str, Sequence[str]]) -> None:
         pointer, texts = next(iter(errors.items()), ("", ["not valid"]))
         shown = {key: list(value) for key, value in errors.items()}
-        super().__init__(f"The arguments do not fit the tool: {pointer or 'the arguments'}: {texts[0]}", errors=shown)
+        super().__init__(f"The arguments do not match the tool's inputSchema: {pointer or 'the arguments'}: {texts[0]}", errors=shown)
 
 
 class ServerNotFound(RookeryError):
-    """There is no such server, for this workspace at least."""
+    """The server does not exist or is not visible to this workspace."""
 
     status, code = 404, "server_not_found"
 
     def __init__(self, server_id: str) -> None:
-        super().__init__(f"There is no server {server_id!r}.", server=server_id)
+        super().__init__(f"The server {server_id!r} does not exist.", server=server_id)
 
 
 class ToolNotFound(RookeryError):
-    """The server has no such tool."""
+    """The server has no tool of this name."""
 
     status, code = 404, "tool_not_found"
 
@@ -70,7 +70,7 @@ class ToolNotFound(RookeryError):
 
 
 class PromptNotFound(RookeryError):
-    """The server has no such prompt."""
+    """The server has no prompt of this name."""
 
     status, code = 404, "prompt_not_found"
 
@@ -79,35 +79,35 @@ class PromptNotFound(RookeryError):
 
 
 class ToolDisabled(RookeryError):
-    """The operator switched the server or the tool off (D-33)."""
+    """The operator disabled the server or the tool (D-33)."""
 
     status, code = 403, "disabled"
 
 
 class TestKeyRefused(RookeryError):
-    """A test key may call read-only tools, and servers marked as a sandbox (D-25)."""
+    """A test key called a tool that is neither read-only nor on a sandbox server (D-25)."""
 
     __test__ = False
     status, code = 403, "test_key_refused"
 
 
 class SessionNotOpen(RookeryError):
-    """The header X-Session-ID names no agent session that calls can be part of (D-38)."""
+    """The header X-Session-ID does not name an open agent session (D-38)."""
 
     status, code = 422, "session_not_open"
 
     def __init__(self, session_id: str) -> None:
-        super().__init__(f"X-Session-ID: {session_id[:100]!r} is no open agent session of this workspace.", session_id=session_id[:100])
+        super().__init__(f"X-Session-ID: {session_id[:100]!r} is not an open agent session of this workspace.", session_id=session_id[:100])
 
 
 class ServerBusy(RookeryError):
-    """As many calls as the server takes are running, and as many as may wait are waiting (D-34)."""
+    """The server has reached its limits on concurrent and on queued calls (D-34)."""
 
     status, code = 429, "server_busy"
 
     def __init__(self, server_id: str, *, retry_after_s: int = 1) -> None:
         super().__init__(
-            f"The server {server_id!r} is busy; try again in a moment.",
+            f"The server {server_id!r} is busy: its queue of calls is full. Try again in {retry_after_s} s.",
             headers={"Retry-After": str(retry_after_s)},
             server=server_id,
             retry_after=retry_after_s,
@@ -115,7 +115,7 @@ class ServerBusy(RookeryError):
 
 
 class TooManySessions(RookeryError):
-    """So many sessions of MCP clients are open that no other may be (D-36)."""
+    """The number of open MCP client sessions has reached its limit (D-36)."""
 
     status, code = 429, "too_many_sessions"
 
@@ -124,48 +124,48 @@ class TooManySessions(RookeryError):
 
 
 class ResourceFailed(RookeryError):
-    """The upstream could not give a resource it was asked for (D-30)."""
+    """The upstream could not return a resource (D-30)."""
 
     status, code = 500, "resource_error"
     is_upstream = True
 
 
 class PromptFailed(RookeryError):
-    """The upstream could not give a prompt it was asked for."""
+    """The upstream could not return a prompt."""
 
     status, code = 500, "prompt_error"
     is_upstream = True
 
 
 class ServerUnavailable(RookeryError):
-    """No session with the upstream could be had in time (D-32)."""
+    """No session with the upstream could be opened in time (D-32)."""
 
     status, code = 500, "server_unavailable"
     is_upstream = True
 
 
 class LoginFailed(RookeryError):
-    """A login at an upstream's authorisation server came to nothing; the words say what to mend (D-31)."""
+    """A login at an upstream's authorisation server failed. The message says what to correct (D-31)."""
 
     status, code = 422, "login_failed"
 
 
 class LoginExpired(LoginFailed):
-    """What we hold of a login is no longer taken: somebody has to log in again."""
+    """The stored login is no longer accepted. A user must log in again."""
 
 
 class LoginNotSupported(RookeryError):
-    """The server's entry does not say that it asks for a login."""
+    """The server's entry has no OAuth settings, so it accepts no login."""
 
     status, code = 409, "no_login"
 
 
 class UpstreamError(Exception):
-    """The root of what connectors and connections raise; its text may be shown to callers."""
+    """The base class of errors that connectors and connections raise. The message may be shown to callers."""
 
 
 class ConnectFailed(UpstreamError):
-    """No session could be opened; nothing was asked of the upstream. `needs_login`: it wants a login or another key."""
+    """No session could be opened, and no request was sent. `needs_login`: the upstream requires a login or another key."""
 
     def __init__(self, message: str, *, needs_login: bool = False) -> None:
         super().__init__(message)
@@ -174,10 +174,10 @@ class ConnectFailed(UpstreamError):
 
 class ConnectionLost(UpstreamError):
     """
-    The session broke.
+    The session broke during a request.
 
     Attributes:
-        was_handled: False when the upstream surely did not act on the request, so that it may be asked again.
+        was_handled: False if the upstream certainly did not act on the request, so that a retry is safe.
     """
 
     def __init__(self, message: str, *, was_handled: bool) -> None:
@@ -186,7 +186,7 @@ class ConnectionLost(UpstreamError):
 
 
 class UpstreamErrorResponse(UpstreamError):
-    """The upstream answered with a JSON-RPC error: its number, its text, and what else it says of it."""
+    """The upstream returned a JSON-RPC error with a code, a message and optional data."""
 
     def __init__(self, number: int, message: str, data: object = None) -> None:
         super().__init__(message)
@@ -195,8 +195,8 @@ class UpstreamErrorResponse(UpstreamError):
 
 
 class InvalidResult(UpstreamError):
-    """The upstream answered with something that the protocol does not know as a result."""
+    """The upstream returned something that is not a valid protocol result."""
 
 
 class ResultTooLarge(UpstreamError):
-    """The upstream answered with more than we pass on; it was thrown away unread."""
+    """The upstream's result exceeds the size limit and was discarded unread."""

@@ -1,8 +1,8 @@
 """
-What tools and prompts are called at /mcp, where those of all servers stand side by side (D-30). Pure.
+Names of tools and prompts at /mcp, where all servers share one namespace (D-30). No I/O.
 
-`get_current_time` of the server `time` is `time__get_current_time`. Model APIs take 64 characters of `[A-Za-z0-9_-]`, so other
-characters become `_`, and what is longer is cut, with a piece of its digest in the place of the rest.
+`get_current_time` of the server `time` is `time__get_current_time`. Model APIs accept 64 characters of `[A-Za-z0-9_-]`. Other
+characters are replaced by `_`, and longer names are truncated and end in part of a digest.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SEPARATOR = "__"
 
 
 def to_gateway_name(server_id: str, name: str) -> str:
-    """Return what is called *name* at its own server."""
+    """Return the gateway name of a tool or prompt *name* of a server."""
     full = server_id + _SEPARATOR + name
     plain = _FORBIDDEN.sub("_", full)
     return plain if len(plain) <= MAX_NAME_LENGTH else _with_digest(full)
@@ -26,9 +26,9 @@ def to_gateway_name(server_id: str, name: str) -> str:
 
 def map_gateway_names(server_id: str, names: Iterable[str]) -> dict[str, str]:
     """
-    Return the names of one server's things by what they are called at /mcp, in their order.
+    Return the original names of one server's tools or prompts by their gateway names, in their order.
 
-    Where two would be called the same (`a.b` and `a_b`), one that needed no change keeps the name; the others are marked.
+    If two names map to the same gateway name (`a.b` and `a_b`), a name that needed no change keeps it. The others get a digest.
     """
     known = list(dict.fromkeys(names))
     unchanged = {name for name in known if to_gateway_name(server_id, name) == server_id + _SEPARATOR + name}
@@ -44,7 +44,7 @@ def map_gateway_names(server_id: str, names: Iterable[str]) -> dict[str, str]:
 
 
 def split_gateway_name(gateway_name: str) -> tuple[str, str] | None:
-    """Return the server and the name that *gateway_name* stands for, if it was neither cut nor changed; ids have no `_`."""
+    """Return the server id and the original name, if *gateway_name* was neither truncated nor altered. Ids contain no `_`."""
     server_id, between, name = gateway_name.partition(_SEPARATOR)
     return (server_id, name) if between and server_id and name else None
 

@@ -1,4 +1,4 @@
-"""The nouns of tool servers: what a file says of one, what it offers, what a call of it came to. No I/O."""
+"""Domain models of tool servers: server entries, server features, logins, call records and call outcomes. No I/O."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from rookery.kernel.clock import to_micros
 from rookery.kernel.preconditions import version_of
 
 JsonObject: TypeAlias = dict[str, object]
-"""An object of JSON as it came over the wire; passed through unchanged."""
+"""A JSON object as received over the wire, passed through unchanged."""
 
 BUILTIN_IDS = frozenset({"brain", "agents", "tools"})
-"""Ids no file may give to a server (D-31)."""
+"""Server ids that are reserved for built-in servers (D-31)."""
 
 
 DEPRECATION_PERIOD = timedelta(days=184)
-"""Six months, in which a deprecated server still works (D-08)."""
+"""Time for which a deprecated server keeps working: six months (D-08)."""
 
 MAX_FEATURES_PER_KIND = 5000
-"""Tools, resources, templates, prompts of one server; each costs everybody: memory here, and a look at its words by the embedder."""
+"""Limit on the tools, resources, templates and prompts of one server, each. Every feature costs memory and an embedding."""
 
 
 class ServerStatus(StrEnum):
-    """The operator's word on a server (spec 3.1); any may follow any (D-33)."""
+    """The status that the operator gives a server (spec 3.1). Any status may follow any other (D-33)."""
 
     AVAILABLE = "available"
     BETA = "beta"
@@ -34,7 +34,7 @@ class ServerStatus(StrEnum):
 
 
 class HealthStatus(StrEnum):
-    """How a server does, as we see it (D-33)."""
+    """The observed health of a server (D-33)."""
 
     ONLINE = "online"
     OFFLINE = "offline"
@@ -44,11 +44,11 @@ class HealthStatus(StrEnum):
 
 
 ALL_WORKSPACES = 0
-"""Stands for all workspaces where a workspace's number is expected; no workspace has it."""
+"""A reserved workspace number that stands for all workspaces. No workspace has it."""
 
 
 class SessionIsolation(StrEnum):
-    """Who shares one session with an upstream (D-32)."""
+    """The scope within which callers share one upstream session (D-32)."""
 
     PER_WORKSPACE = "per_workspace"
     SHARED = "shared"
@@ -57,7 +57,7 @@ class SessionIsolation(StrEnum):
 
 
 class SessionLifecycle(StrEnum):
-    """Whether a session opens with its first call or with the platform."""
+    """The time at which a session is opened: at its first call (lazy) or at start-up (eager)."""
 
     LAZY = "lazy"
     EAGER = "eager"
@@ -66,11 +66,11 @@ class SessionLifecycle(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandTarget:
     """
-    A server that we start, and speak with over its pipes.
+    A server that runs as a child process and speaks MCP over stdio.
 
     Attributes:
-        env: Beside the few variables that every child gets.
-        secrets: What the entry was filled in with from our environment; never shown, wherever it stands.
+        env: Added to the few variables that every child process gets.
+        secrets: Values from our environment that were substituted into the entry. They are redacted from all output.
     """
 
     command: str
@@ -81,7 +81,7 @@ class CommandTarget:
 
     @property
     def is_downloader(self) -> bool:
-        """Whether the program is one that may download the server before it starts it."""
+        """Whether the command may download the server before it starts it."""
         program = self.command.replace("\\", "/").rpartition("/")[2].lower()
         return program.removesuffix(".cmd").removesuffix(".exe") in _DOWNLOADERS
 
@@ -93,10 +93,10 @@ _DOWNLOADERS = frozenset("npx npm pnpm pnpx yarn bun bunx deno uv uvx pipx docke
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpTarget:
     """
-    A server that runs elsewhere: Streamable HTTP, or the older HTTP with SSE.
+    A remote server, reached by Streamable HTTP or by the older HTTP with SSE.
 
     Attributes:
-        secrets: As of a `CommandTarget`.
+        secrets: See `CommandTarget.secrets`.
     """
 
     url: str
@@ -108,12 +108,12 @@ class HttpTarget:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OAuthConfig:
     """
-    That a server asks for a login by OAuth, and what was agreed with its authorisation server beforehand (D-31).
+    The OAuth settings of a server that requires a login (D-31).
 
     Attributes:
-        client_id: Of a client that somebody registered by hand; None: we register ourselves when somebody logs in.
-        client_secret: Of that client; None: it is a public one.
-        scope: What to ask for, words with spaces between; None: what the server says it needs.
+        client_id: The id of a client that was registered by hand. None: Rookery registers itself at the first login.
+        client_secret: The secret of that client. None: the client is public.
+        scope: The scopes to request, separated by spaces. None: the scopes that the server advertises.
     """
 
     client_id: str | None = None
@@ -124,13 +124,14 @@ class OAuthConfig:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OAuthRegistration:
     """
-    With which authorisation server we deal, and as which client of it.
+    An authorisation server and the client that Rookery is registered as.
 
     Attributes:
-        server_url: The upstream's address then: at another one nothing of this is shown.
-        issuer: Its name for itself; with *token_url*, where tokens come from.
-        resource: What a token is for (RFC 8707); None: the server says nothing of it, as before 2025-06.
-        client_auth: How the client proves itself: none, client_secret_basic, client_secret_post.
+        server_url: The upstream's URL at registration. The login is not sent to any other URL.
+        issuer: The issuer identifier of the authorisation server.
+        token_url: The token endpoint.
+        resource: The resource that tokens are requested for (RFC 8707). None: the server announces none, as before 2025-06.
+        client_auth: The client authentication method: none, client_secret_basic or client_secret_post.
     """
 
     server_url: str
@@ -145,12 +146,12 @@ class OAuthRegistration:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorizationRequest:
     """
-    A login that somebody is to give their consent to.
+    A started login that waits for the user's consent.
 
     Attributes:
-        url: Where they do; it shows no secret of ours but the mark of this start, *state*.
-        verifier: What the challenge in *url* was made of (PKCE); never shown.
-        tells_issuer: The answer must say from which authorisation server it comes (RFC 9207).
+        url: The consent page. It contains no secret except *state*.
+        verifier: The PKCE code verifier for the challenge in *url*. Never shown.
+        tells_issuer: The response must name its issuer (RFC 9207).
     """
 
     party: OAuthRegistration
@@ -165,11 +166,11 @@ class AuthorizationRequest:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
     """
-    What a login gave us.
+    The tokens of a finished login.
 
     Attributes:
-        refresh_token: What renews it; None: nothing does, once the access token is over.
-        expires_at: When that is, in seconds since 1970; None: nobody said.
+        refresh_token: None: the login cannot be renewed after the access token expires.
+        expires_at: Expiry of the access token in seconds since 1970. None: unknown.
     """
 
     party: OAuthRegistration
@@ -181,7 +182,7 @@ class Login:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltinTarget:
-    """A server that is part of this process."""
+    """A server that runs inside this process."""
 
 
 ServerTarget: TypeAlias = CommandTarget | HttpTarget | BuiltinTarget
@@ -189,14 +190,14 @@ ServerTarget: TypeAlias = CommandTarget | HttpTarget | BuiltinTarget
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Root:
-    """A folder that a server may work in, as the protocol's `roots/list` gives it."""
+    """A folder that a server may work in, in the form of the protocol's `roots/list`."""
 
     uri: str
     name: str | None = None
 
 
 CALLER_ROOTS: Final = "caller"
-"""In the place of a list of roots: those of the caller's own client."""
+"""A value for `Server.roots` that forwards the roots of the caller's own MCP client."""
 
 Roots: TypeAlias = tuple[Root, ...] | Literal["caller"]
 
@@ -205,7 +206,7 @@ ServerKind: TypeAlias = Literal["stdio", "http", "sse", "builtin"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolRules:
-    """What the operator says of a server's tools; patterns are globs of tool names."""
+    """The operator's rules for a server's tools. Patterns are globs of tool names."""
 
     allow: tuple[str, ...] | None = None
     deny: tuple[str, ...] = ()
@@ -216,25 +217,25 @@ class ToolRules:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
     """
-    One tool server as its entry describes it (D-31).
+    One tool server, as its entry describes it (D-31).
 
     Attributes:
-        id: By D-30; for a file's id outside that form its slug.
-        use_when: For agents: when to reach for this server.
-        private: Left out of what is shown without a key (D-35); keys see it.
+        id: An id in the form of D-30. An id of the file in any other form is replaced by its slug.
+        use_when: Advice for agents on when to use this server.
+        private: Hidden from requests without a key (D-35). Keys see it.
         sandbox: Test keys may call all its tools (D-25).
-        workspaces: Who may see it; None means all.
-        idle_s: A session unused for so long is closed; None means never.
-        timeout_s: Of one call, reset by its progress.
-        max_concurrency: Calls at once in one session; more queue.
-        forward_headers: Of the caller's headers, which go on to it; see `headers.forwarded`.
-        auth: That we log in at it, and how; None: whatever its headers say is enough.
-        roots: The folders announced to it; none by default, because a session that keys share must not take one key's.
-        start_timeout_s: How long a start may take; None: the default of its kind.
-        deprecated_at: Since when it is deprecated, if its entry says so; else it is noted when the entry changes.
-        sunset_at: When it is to be removed, by its entry.
-        fault: Why it cannot be reached at all, for example a variable that is not set.
-        owner: The workspace that added it over HTTP, which alone sees it; None: it is of the file or built in.
+        workspaces: The workspaces that see it. None: all.
+        idle_s: Idle seconds after which a session is closed. None: never.
+        timeout_s: Time-out of one call. Progress notifications reset it.
+        max_concurrency: Maximum concurrent calls in one session. Further calls queue.
+        forward_headers: Names of the caller's headers that are forwarded to it; see `select_forwarded_headers`.
+        auth: OAuth settings. None: no login is needed beyond the entry's headers.
+        roots: The folders announced to it. Empty by default, because keys that share a session must not expose their roots.
+        start_timeout_s: Time-out of a start. None: the default for its kind.
+        deprecated_at: The date of deprecation from its entry. If absent, the date on which the entry changed is recorded.
+        sunset_at: The planned date of removal, from its entry.
+        fault: The reason why it cannot be reached at all, for example an unset variable.
+        owner: The workspace that added it over HTTP; only that workspace sees it. None: it comes from the file or is built in.
     """
 
     id: str
@@ -268,19 +269,19 @@ class Server:
 
     @property
     def key(self) -> str:
-        """Its name among the servers of all workspaces: two workspaces may each have added one of the same id."""
+        """The server's unique key. Ids alone are unique only within one workspace."""
         return self.id if self.owner is None else f"{self.owner}/{self.id}"
 
     @property
     def effective_start_timeout_s(self) -> float | None:
-        """How many seconds a start may take; None: as long as supervision allows any server."""
+        """Seconds that a start may take. None: the supervisor's default."""
         if self.start_timeout_s is not None:
             return self.start_timeout_s
         return _DOWNLOAD_START_TIMEOUT_S if isinstance(self.target, CommandTarget) and self.target.is_downloader else None
 
     @property
     def kind(self) -> ServerKind:
-        """By which connector it is reached."""
+        """The kind of connector that reaches the server."""
         match self.target:
             case CommandTarget():
                 return "stdio"
@@ -293,12 +294,12 @@ class Server:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredServer:
     """
-    One server that a workspace added over HTTP, as the store keeps it.
+    A server that a workspace added over HTTP, as stored.
 
     Attributes:
-        workspace_id: Whose it is: a twin's, if a test key added it (D-25).
-        entry: What was sent, in the form of a file's entry, `${NAME}` not filled in.
-        sealed: What `${NAME}` stands for, as JSON; None: nothing, or it was lost with its key.
+        workspace_id: The owner. If a test key added the server, this is the sandbox workspace (D-25).
+        entry: The entry as received, in the form of the file; `${NAME}` is not substituted.
+        sealed: The encrypted values for `${NAME}`, as JSON. None: there are none, or the encryption key was lost.
     """
 
     row_id: str
@@ -311,19 +312,19 @@ class StoredServer:
 
     @property
     def version(self) -> str:
-        """The version of its settings and secrets. Its health and what it offers are no part of it."""
+        """The version of its settings and secrets. Health and features do not change it."""
         return version_of(self.row_id, to_micros(self.updated_at))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolStop:
     """
-    What an operator stopped (D-33): a tool of a server, a server, or all servers, for one workspace or for all.
+    An operator's stop of a tool, a server or all servers, for one workspace or for all (D-33).
 
     Attributes:
-        workspace_id: 0 stands for every workspace.
-        server_id: Empty: every server.
-        tool: Empty: every tool of the server.
+        workspace_id: 0 means every workspace.
+        server_id: Empty means every server.
+        tool: Empty means every tool of the server.
     """
 
     workspace_id: int
@@ -336,11 +337,11 @@ class ToolStop:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFeatures:
     """
-    What a server offers, each thing in the upstream's own words.
+    The features of a server, as the upstream returned them.
 
     Attributes:
-        required_scopes: Of built-in servers: the scope that each tool asks of its caller, by the tool's name (D-92).
-        instructions: The upstream's own text on how it is used.
+        required_scopes: The scope that each tool requires, by tool name. Only for built-in servers (D-92).
+        instructions: The upstream's own usage instructions.
     """
 
     tools: tuple[JsonObject, ...] = ()
@@ -354,13 +355,13 @@ class ServerFeatures:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionInfo:
     """
-    What is known of one open session with an upstream.
+    The metadata of one open upstream session.
 
     Attributes:
-        protocol_version: The protocol revision spoken, for example "2026-07-28"; None of a built-in server.
-        pid: Of the process that we started for it; None of any other.
-        software: Its own name and version, as it says them.
-        capabilities: The protocol's object of what the upstream can do, as it came.
+        protocol_version: The negotiated protocol revision, for example "2026-07-28". None for a built-in server.
+        pid: The id of the child process. None for servers that are not started by Rookery.
+        software: The upstream's own name and version.
+        capabilities: The upstream's capabilities object, unchanged.
     """
 
     protocol_version: str | None = None
@@ -372,11 +373,11 @@ class ConnectionInfo:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureSnapshot:
     """
-    The last good offer of a server, as the store keeps it.
+    The last features that a server listed successfully, as stored.
 
     Attributes:
         server_key: `Server.key`.
-        fingerprint: Of where the server is reached; another one makes the snapshot another server's.
+        fingerprint: A digest of the server's target. A snapshot with another fingerprint belongs to another server.
     """
 
     server_key: str
@@ -388,20 +389,20 @@ class FeatureSnapshot:
 FailureCode: TypeAlias = Literal["tool_execution_error", "tool_timeout", "server_unavailable", "result_too_large"]
 
 OutcomeCode: TypeAlias = FailureCode | Literal["input_required"]
-"""Why a call is not done: it failed, or the tool asks its caller something first (D-34)."""
+"""The reason why a call has no final result: it failed, or the tool needs input from its caller first (D-34)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRecord:
     """
-    What is kept of one call (D-38): never its result; of results and arguments the sizes in bytes.
+    The record of one call (D-38). It holds the sizes of arguments and result in bytes, never the result.
 
     Attributes:
-        success: False also of `input_required`, which is no failure.
-        code: None on success; else an `OutcomeCode`, the code of the refusal, or `client_left`.
-        cached: It was answered from the cache; the upstream was not asked.
-        error: The text of a failure of the tool, cut and without secrets of ours.
-        arguments: As JSON, cut and without secrets of ours; only where the operator wants them kept.
+        success: False for `input_required` too, although that is not a failure.
+        code: None on success; else an `OutcomeCode`, the code of the rejection, or `client_left`.
+        cached: The result came from the cache, without an upstream call.
+        error: The tool's error message, truncated and with secrets redacted.
+        arguments: JSON, truncated and with secrets redacted. Stored only if the operator enables it.
     """
 
     id: str
@@ -426,7 +427,7 @@ class CallRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpstreamProtocolError:
-    """A JSON-RPC error: its number, its text, and what else was said."""
+    """A JSON-RPC error: code, message and optional data."""
 
     number: int
     message: str
@@ -436,16 +437,16 @@ class UpstreamProtocolError:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallOutcome:
     """
-    What a call that reached its tool came to; a failure of the tool is an outcome, not an exception (D-34).
+    The outcome of a call that reached its tool. A failure of the tool is an outcome, not an exception (D-34).
 
     Attributes:
-        result: The protocol's whole tool result as JSON; also of a failure, when the tool gave one. Of `input_required`
-            {inputRequests, requestState?}.
-        error: The text of a failure, else None.
+        result: The protocol's complete tool result as JSON. A failed call has one if the tool returned one. For
+            `input_required` it is {inputRequests, requestState?}.
+        error: The error message of a failed call.
         code: None on success.
-        cache: None: such a result is never kept; else whether it was taken from there.
-        age_s: How long ago the upstream gave it; 0 unless it was kept.
-        protocol_error: By which error of the protocol the upstream refused, if that is what it did; callers over MCP get it as it is.
+        cache: "hit" or "miss". None: the result is not cacheable.
+        age_s: Age of a cached result in seconds; 0 for a fresh one.
+        protocol_error: The upstream's protocol error, if it returned one. MCP callers receive it unchanged.
     """
 
     server: Server
@@ -461,15 +462,15 @@ class CallOutcome:
 
 def has_workspace_sessions(server: Server) -> bool:
     """
-    Tell whether several workspaces use *server* without sharing a session.
+    Return whether several workspaces use *server*, each with its own session.
 
-    What its resources are called there, notes or documents, is then each workspace's own business.
+    The names of such a server's resources are private to each workspace.
     """
     return server.owner is None and server.isolation is not SessionIsolation.SHARED and server.kind != "builtin"
 
 
 def limit_features(features: ServerFeatures) -> ServerFeatures:
-    """Return as much of *features* as is kept."""
+    """Return *features* with each kind truncated to `MAX_FEATURES_PER_KIND`."""
     return replace(
         features,
         tools=features.tools[:MAX_FEATURES_PER_KIND],
@@ -480,7 +481,7 @@ def limit_features(features: ServerFeatures) -> ServerFeatures:
 
 
 def count_dropped_features(features: ServerFeatures) -> int:
-    """Return how many things of *features* are too many."""
+    """Return the number of features beyond `MAX_FEATURES_PER_KIND`."""
     return sum(
         max(len(each) - MAX_FEATURES_PER_KIND, 0) for each in (features.tools, features.resources, features.templates, features.prompts)
     )

@@ -1,9 +1,9 @@
 """
-What tool servers are to this domain, whatever engine reaches them.
+Interfaces between the tools domain and the engines that connect to tool servers.
 
-`BuiltinServer` is for other domains: one that has tools of its own (memory has remember, recall, search, forget) writes an
-object of this shape in its `mcp_tools.py`, with plain classes of its own and without importing this module; `wiring` passes
-it to `engines/upstreams/inprocess.py`. See the example in its docstring.
+Other domains implement `BuiltinServer` to offer tools of their own. For example, memory defines remember, recall, search and
+forget in its `mcp_tools.py`, with plain classes and without importing this module. `wiring` passes the server to
+`engines/upstreams/inprocess.py`. The docstring of `BuiltinServer` has an example.
 """
 
 from __future__ import annotations
@@ -17,37 +17,37 @@ from rookery.access.models import Caller
 from rookery.tools.models import AuthorizationRequest, ConnectionInfo, JsonObject, Login, Server, ServerFeatures
 
 OnProgress: TypeAlias = Callable[[float, float | None, str | None], Awaitable[None]]
-"""Takes one progress notice of a running call: done, total, message."""
+"""Receives one progress notification of a running call: progress, total, message."""
 
 OnLog: TypeAlias = Callable[[JsonObject], Awaitable[None]]
-"""Takes one log notice of a running call, the protocol's params {level, logger?, data}."""
+"""Receives one log notification of a running call: the protocol's params {level, logger?, data}."""
 
 OnRequest: TypeAlias = Callable[[str, JsonObject], Awaitable[JsonObject]]
 """
-Answers one request of the upstream's own (elicitation/create, sampling/createMessage, roots/list) in the caller's name.
+Answers a request from the upstream (elicitation/create, sampling/createMessage, roots/list) on behalf of the caller.
 
-Takes its method and params, returns the protocol's result; raises `UpstreamRefused` with the error that the upstream is to get.
+Takes the method and params, and returns the protocol's result. Raises `UpstreamErrorResponse` to return an error to the upstream.
 """
 
 OnUpdate: TypeAlias = Callable[[str | None], None]
-"""Hears, in the loop, the uri of a resource that changed; None: the session is over, and nothing is heard any more."""
+"""Receives, in the event loop, the URI of a resource that changed. None: the session closed and no further updates follow."""
 
 UpstreamMethod: TypeAlias = Literal[
     "tools/call", "resources/read", "prompts/get", "completion/complete", "resources/subscribe", "resources/unsubscribe"
 ]
-"""What may be asked of an upstream; its params are those of the protocol's method of that name."""
+"""Methods of an upstream request. The params are those of the protocol's method of the same name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestOptions:
     """
-    Who asks an upstream, and how; what goes with one request beside its params.
+    The caller and the options of one upstream request, in addition to its params.
 
     Attributes:
-        headers: The caller's headers that this server's `forward_headers` names, lower-case; only HTTP upstreams get them.
-        capabilities: Of the caller's own MCP client, as the protocol has them; None: the caller speaks HTTP.
-        on_request: Who answers what the upstream asks meanwhile; None: nobody, and it is told so.
-        on_update: Of resources/subscribe and its opposite: who hears of the resource, and is to hear of it no more.
+        headers: The caller's headers that the server's `forward_headers` names, in lower case. Only HTTP upstreams receive them.
+        capabilities: The capabilities object of the caller's MCP client. None: the caller uses the HTTP API.
+        on_request: Answers requests of the upstream during the call. None: they are rejected.
+        on_update: The listener that resources/subscribe adds and resources/unsubscribe removes.
     """
 
     caller: Caller
@@ -61,17 +61,17 @@ class RequestOptions:
 
 class BuiltinTool(Protocol):
     """
-    One tool of a built-in server; a frozen dataclass with these fields will do.
+    One tool of a built-in server. A frozen dataclass with these fields is sufficient.
 
     Attributes:
-        name: 1 to 128 of `[A-Za-z0-9_-]`.
-        description: For the model that chooses: what it does, when to use it.
-        input_schema: JSON Schema 2020-12 of the arguments, "type": "object" at its top; arguments are validated
-            by it before `call`, so say "additionalProperties": false and every bound there.
+        name: 1 to 128 characters of `[A-Za-z0-9_-]`.
+        description: Text for the model that selects a tool: what it does and when to use it.
+        input_schema: JSON Schema 2020-12 of the arguments, with "type": "object" at the top level. Arguments are validated
+            against it before `call`, so set "additionalProperties": false and every bound in it.
         annotations: MCP's hints, {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True,
-            "title": …}; readOnlyHint decides whether test keys may call and whether a lost call is repeated.
-        needs: The scope of its REST twin, for example "brain:write". A key without it is not shown the tool, and a
-            call is 403 (D-92): both are done here, before `call`.
+            "title": …}. readOnlyHint decides whether test keys may call the tool and whether a lost call is retried.
+        required_scope: The scope of the equivalent REST route, for example "brain:write". Keys without it do not see the tool,
+            and their calls fail with 403 (D-92). Both checks run before `call`.
     """
 
     @property
@@ -92,7 +92,7 @@ class BuiltinTool(Protocol):
 
 class BuiltinServer(Protocol):
     """
-    A tool server that is part of this process and acts as its caller.
+    A tool server that runs inside this process, with the rights of its caller.
 
     For example (in memory/mcp_tools.py)::
 
@@ -102,7 +102,7 @@ class BuiltinServer(Protocol):
             description: str
             input_schema: Mapping[str, object]
             annotations: Mapping[str, object]
-            needs: str
+            required_scope: str
 
 
         class BrainServer:
@@ -128,60 +128,61 @@ class BuiltinServer(Protocol):
     def description(self) -> str: ...
 
     def tools(self) -> Sequence[BuiltinTool]:
-        """Return all tools, always the same ones; who sees which is decided from `required_scope`."""
+        """Return all tools. The list is constant; `required_scope` decides which callers see a tool."""
         ...
 
     async def call(self, tool: str, arguments: Mapping[str, object], caller: Caller) -> Mapping[str, object]:
         """
-        Run *tool* as *caller* and return its result as a JSON-ready object, the body of the REST twin's answer.
+        Run *tool* as *caller* and return its result as a JSON-ready object, equal to the body of the REST response.
 
-        It becomes the structuredContent of the protocol's result, and `text` makes the content of it. *arguments* fit the
-        tool's input_schema. A `RookeryError` of status 403 or 429 is the caller's answer as it is; any other becomes
-        the tool's own failure, its message the text. What else is raised is an internal error.
+        The result becomes the structuredContent of the protocol's result, and `text` renders the content from it. *arguments*
+        have been validated against the tool's input_schema. A `RookeryError` with status 403 or 429 is returned to the caller
+        as an HTTP error. Any other `RookeryError` becomes a failure of the tool with its message as the text. Other exceptions
+        are internal errors.
         """
         ...
 
     def text(self, tool: str, answer: Mapping[str, object]) -> str:
-        """Return what a model reads of an *answer* of `call`: JSON, from which fields that tell it nothing may be left out."""
+        """Return the text that a model reads for an *answer* of `call`: JSON, without fields that carry no information."""
         ...
 
 
 class UpstreamConnection(Protocol):
     """
-    One open session with an upstream, in the hands of the task that opened it; its methods may be awaited by any task.
+    One open session with an upstream, owned by the task that opened it. Any task may await its methods.
 
-    Every method raises `UpstreamError` (errors.py) and no vendor's error. A caller that is cancelled cancels the request
-    upstream, and the session stays usable.
+    Every method raises `UpstreamError` (errors.py) and no vendor exceptions. If a caller is cancelled, its request is cancelled
+    upstream and the session stays usable.
     """
 
     @property
     def info(self) -> ConnectionInfo:
-        """What is known of it; constant while it is open."""
+        """The metadata of the session, constant while it is open."""
         ...
 
     async def request(self, method: UpstreamMethod, params: JsonObject, options: RequestOptions) -> JsonObject:
         """
-        Return the protocol's whole result, at most 10 MiB of it.
+        Send one request and return the protocol's complete result, at most 10 MiB.
 
-        One that asks for input ("resultType": "input_required") is returned as it is; the answer to it goes into *params*,
-        as `inputResponses` and `requestState`.
+        A result that asks for input ("resultType": "input_required") is returned unchanged. The response to it goes into
+        *params*, as `inputResponses` and `requestState`.
 
         Raises:
-            RookeryError: Only by built-in servers, which may refuse the caller.
+            RookeryError: Raised by built-in servers only, which may reject the caller.
         """
         ...
 
     async def list_features(self) -> ServerFeatures:
-        """Return everything the upstream lists, all pages; a kind of thing that it does not know is empty."""
+        """Return all pages of every list. A kind of feature that the upstream does not support is empty."""
         ...
 
     async def wait_closed(self) -> str:
-        """Return, once the session is of no use any more, why."""
+        """Wait until the session is no longer usable, and return the reason."""
         ...
 
 
 class Connector(Protocol):
-    """Opens sessions with one kind of upstream: a command, an address, a part of this process."""
+    """Opens sessions with one kind of upstream: a command, a URL or a built-in server."""
 
     def connect(
         self,
@@ -192,68 +193,68 @@ class Connector(Protocol):
         on_stderr: Callable[[str], None] | None = None,
     ) -> AbstractAsyncContextManager[UpstreamConnection]:
         """
-        Return a session to enter and leave in one task; its caller bounds the time of entering.
+        Return a session to enter and leave in the same task. The caller limits the time of entering.
 
-        *workspace_id* is whose login at the server is used, of a server that asks for one; None: the one for all workspaces.
+        *workspace_id* selects the login to use, for a server that requires one. None: the login for all workspaces.
 
-        Leaving it takes 5 seconds at most and leaves no process behind. *on_changed* is called, in the loop, whenever
-        the upstream says that what it offers changed. *on_stderr* is called with each line that a process of ours writes to
-        its standard error, without the values of secrets. Entering raises `ConnectFailed`.
+        Leaving takes at most 5 seconds and leaves no process behind. *on_changed* is called, in the event loop, whenever the
+        upstream notifies that its features changed. *on_stderr* is called with each line that a child process writes to its
+        standard error, with secrets redacted. Entering raises `ConnectFailed`.
         """
         ...
 
 
 class TokenProvider(Protocol):
-    """The access tokens of logins at upstreams, kept fresh (D-31)."""
+    """A provider of access tokens for logins at upstreams, which refreshes expired tokens (D-31)."""
 
     async def get_token(self, server: Server, workspace_id: int | None, *, rejected_token: str | None = None) -> str:
         """
-        Return a token for *server* that should be good.
+        Return an access token for *server* that is expected to be valid.
 
         Args:
-            server: One with `auth`.
-            workspace_id: Whose; see `Connector.connect`.
-            rejected_token: A token that the upstream has just turned down: never that one.
+            server: A server with `auth`.
+            workspace_id: The workspace of the login; see `Connector.connect`.
+            rejected_token: A token that the upstream has just rejected. It is not returned again.
 
         Raises:
-            ConnectFailed: Nobody has logged in, or the login is over (`needs_login`); or the authorisation server is down.
+            ConnectFailed: There is no login, the login expired (`needs_login`), or the authorisation server is unavailable.
         """
         ...
 
 
 class AuthorizationServers(Protocol):
     """
-    The authorisation servers of upstreams (OAuth 2.1, RFC 9728, 8414, 7591).
+    A client of the authorisation servers of upstreams (OAuth 2.1, RFC 9728, 8414, 7591).
 
-    Every method raises `LoginFailed` with what is wrong in words, and `LoginOver` where only a new login helps.
+    Every method raises `LoginFailed` with a description of the problem, and `LoginExpired` if only a new login helps.
     """
 
     async def begin(self, server: Server, *, redirect_uri: str, document: str | None) -> AuthorizationRequest:
         """
-        Find the authorisation server of *server*, become its client, and return where consent is to be given.
+        Discover the authorisation server of *server*, register as its client, and return the consent request.
 
         Args:
-            server: One with `auth`.
-            redirect_uri: Where the answer is to come.
-            document: The public https address of what describes us as a client; None: there is none.
+            server: A server with `auth`.
+            redirect_uri: The URI that receives the authorisation response.
+            document: The public https URL of the client metadata document. None: there is none.
         """
         ...
 
     async def finish(self, server: Server, start: AuthorizationRequest, *, code: str, issuer: str | None) -> Login:
-        """Exchange the *code* of the answer to *start*; *issuer* is who the answer says it is from."""
+        """Exchange the *code* of the authorisation response for tokens; *issuer* is the issuer that the response names."""
         ...
 
     async def renew(self, server: Server, login: Login) -> Login:
-        """Return *login* renewed; what it was is worth nothing then."""
+        """Return *login* with new tokens. The old tokens become invalid."""
         ...
 
 
 class ToolCallLimiter(Protocol):
-    """The caller's own limits per tool (D-38); access's guard is one."""
+    """Checks the caller's rate limits per tool (D-38). Implemented by the guard of the access domain."""
 
     async def spend_tool_limit(self, caller: Caller, server: str, tool: str) -> None:
         """
-        Count one call against whatever limits the caller's key has for it.
+        Count one call against the limits that the caller's key has for the tool.
 
         Raises:
             RookeryError: 429 rate_limited.
@@ -262,32 +263,32 @@ class ToolCallLimiter(Protocol):
 
 
 class AgentSessionChecker(Protocol):
-    """Which agent sessions there are (D-38); wiring fills it with those of agent work."""
+    """Checks whether an agent session exists (D-38). `wiring` passes the implementation of the agents domain."""
 
     async def is_open(self, workspace_id: int, session_id: str) -> bool:
-        """Tell whether the workspace has such a session, and it has not ended."""
+        """Return whether the workspace has an agent session with this id that has not ended."""
         ...
 
 
 class TextSimilarity(Protocol):
     """
-    How near texts are in meaning; wiring fills it with memory's embedder. Raises `EngineUnavailable` and no other engine error.
+    Semantic similarity of texts, implemented with memory's embedder. Raises `EngineUnavailable` and no other engine error.
 
-    The vectors of texts are kept: a text costs something once.
+    Vectors are cached, so each text is embedded once.
     """
 
     async def compare(self, question: str, texts: Sequence[str]) -> list[float | None]:
-        """Return the cosine of *question* with each of *texts*; None for those whose vectors take longer than a question may wait."""
+        """Return the cosine similarity of *question* with each text; None for texts whose vectors are not ready in time."""
         ...
 
     async def preload(self, texts: Iterable[str]) -> None:
-        """Return once the vectors of *texts* are there."""
+        """Compute and cache the vectors of *texts*."""
         ...
 
 
 class GatewayKeyVerifier(Protocol):
-    """Who knows the keys as they are now."""
+    """Checks whether a key is still valid. Gateway streams outlive the authentication of their request."""
 
     async def refresh_caller(self, caller: Caller, required_scope: str) -> Caller | None:
-        """Return *caller* as its key is now; None: it would not be let in any more, for what needs that scope."""
+        """Return *caller* with the current rights of its key. None: the key is no longer valid for *required_scope*."""
         ...

@@ -1,4 +1,4 @@
-"""The wire shapes of tool servers: the names of spec 2.1, and ours beside them (D-08)."""
+"""Request and response models of the tools API: the field names of spec 2.1, and additional ones (D-08)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class ToolCallRequest(RequestModel):
     A call of one tool.
 
     Attributes:
-        input_responses: The answers to what an earlier call asked by `input_required`, by the names of its `inputRequests`.
-        request_state: The `requestState` of that answer, unchanged.
+        input_responses: The responses to an earlier `input_required` result, by the names in its `inputRequests`.
+        request_state: The `requestState` of that result, unchanged.
     """
 
     server: str = Field(min_length=1, max_length=64)
@@ -41,7 +41,7 @@ class ToolCallRequest(RequestModel):
 
 
 class ToolArguments(RootModel[dict[str, object]]):
-    """The bare arguments of a call whose server and tool the path names."""
+    """The arguments of a call whose server and tool are in the path."""
 
 
 class PromptRequest(RequestModel):
@@ -52,7 +52,7 @@ class PromptRequest(RequestModel):
 
 class Tool(ResponseModel):
     """
-    A tool, as its server tells of it: with whatever else the protocol has, such as title, outputSchema and annotations.
+    A tool as its server lists it. Other protocol fields, such as title, outputSchema and annotations, are included.
 
     Attributes:
         inputSchema: The JSON Schema of its arguments.
@@ -67,10 +67,10 @@ class Tool(ResponseModel):
 
 class Resource(ResponseModel):
     """
-    A resource, as its server tells of it.
+    A resource as its server lists it.
 
     Attributes:
-        uri: `server://path`, under which we read it out.
+        uri: The URI `server://path`, with which the resource can be read.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow")
@@ -90,9 +90,9 @@ class ServerSummary(ResponseModel):
     One server in a list.
 
     Attributes:
-        status: What the operator says of it.
-        health: What we see of it.
-        use_when: When to use it, in the operator's words.
+        status: The status that the operator gives it.
+        health: The health that Rookery observes.
+        use_when: The operator's advice on when to use it.
     """
 
     id: str
@@ -108,14 +108,14 @@ class ServerSummary(ResponseModel):
 
 
 class ServerList(ResponseModel):
-    """Every server that the key sees."""
+    """All servers that the key can see."""
 
     servers: list[ServerSummary]
     count: int
 
 
 class SessionShown(ResponseModel):
-    """One session with a server: what the gateway's supervision knows of it."""
+    """The state of one session with a server."""
 
     state: Literal["open", "opening", "waiting", "closed"]
     pid: int | None = None
@@ -132,7 +132,7 @@ class SessionShown(ResponseModel):
 
 
 class StandingShown(ResponseModel):
-    """How a server does for this workspace: its own sessions, and those that all workspaces share."""
+    """The state of a server for this workspace: its own sessions and those that all workspaces share."""
 
     state: Literal["open", "opening", "waiting", "closed"]
     restarts: int
@@ -144,14 +144,14 @@ class StandingShown(ResponseModel):
 
 
 class HiddenTool(ResponseModel):
-    """A tool that the server offers and that Rookery does not."""
+    """A tool that the server offers but Rookery does not list."""
 
     name: str
     reason: str
 
 
 class ServerResponse(ServerSummary):
-    """One server with what it offers; last_error, stderr, standing and hidden_tools to keys with servers:read (D-12)."""
+    """One server with its features. last_error, stderr, standing and hidden_tools require the scope servers:read (D-12)."""
 
     description: str
     instructions: str | None = None
@@ -181,7 +181,7 @@ class ResourceList(ResponseModel):
 
 
 class TemplateList(ResponseModel):
-    """The templates of resources of one server."""
+    """The resource templates of one server."""
 
     server: str
     resource_templates: list[dict[str, object]]
@@ -197,7 +197,7 @@ class PromptList(ResponseModel):
 
 
 class PromptResponse(ResponseModel):
-    """One prompt, filled in."""
+    """One prompt with its arguments filled in."""
 
     server: str
     prompt: str
@@ -207,13 +207,13 @@ class PromptResponse(ResponseModel):
 
 class ToolCallResponse(ResponseModel):
     """
-    What a call came to.
+    The result of a call.
 
     Attributes:
-        error: Of a failed call: the text of the tool, or why it could not be called.
-        code: Of a failed call: tool_execution_error, tool_timeout, server_unavailable or result_too_large. `input_required`: the tool
-            asks for something first, in `result`.
-        message: Of a failed call: a sentence that says what failed and what to do.
+        error: For a failed call: the tool's error text, or the reason why it could not be called.
+        code: For a failed call: tool_execution_error, tool_timeout, server_unavailable or result_too_large. `input_required`: the
+            tool needs input first; see `result`.
+        message: For a failed call: a sentence that explains the failure and what to do.
     """
 
     success: bool
@@ -228,22 +228,22 @@ class ToolCallResponse(ResponseModel):
 
 
 class ResourceResponse(ResponseModel):
-    """One resource's content: {contents: [{uri, mimeType, text or blob}]}."""
+    """The content of one resource: {contents: [{uri, mimeType, text or blob}]}."""
 
     uri: str
     content: dict[str, object]
 
 
 class ToolSearchQuery(QueryModel):
-    """What tools are looked for."""
+    """A search for tools."""
 
     q: str = Field(min_length=1, max_length=2000, description="A need in plain language, words, or a tool's name.")
-    limit: Annotated[int, Field(ge=1, le=50, description="At most so many.")] = 10
+    limit: Annotated[int, Field(ge=1, le=50, description="Maximum number of tools.")] = 10
     server: str | None = Field(default=None, min_length=1, max_length=64, description="Only tools of this server.")
 
 
 class FoundTools(ResponseModel):
-    """The tools that fit, the best first: each as its server tells of it, with `server` and `score` beside."""
+    """The matching tools, best first: each as its server lists it, with `server` and `score` added."""
 
     query: str
     tools: list[dict[str, object]]
@@ -252,18 +252,18 @@ class FoundTools(ResponseModel):
 
 
 class OpenApi(RootModel[dict[str, object]]):
-    """An OpenAPI 3.1 document; the schemas in it are others', so integers of any length."""
+    """An OpenAPI 3.1 document. Its schemas come from upstreams, so integers may have any length."""
 
 
 class ConnectQuery(QueryModel):
-    """For what a client is to be set up."""
+    """The options of a client set-up."""
 
-    server: str | None = Field(default=None, min_length=1, max_length=64, description="One server; without it, all at once.")
-    mode: Literal["search"] | None = Field(default=None, description="search: two tools that find and call all others.")
+    server: str | None = Field(default=None, min_length=1, max_length=64, description="Only this server; without it, all servers.")
+    mode: Literal["search"] | None = Field(default=None, description="search: serve two tools that find and call all others.")
 
 
 class ClientSetup(ResponseModel):
-    """One client's set-up, ready to paste."""
+    """The set-up of one client, ready to paste."""
 
     client: str
     name: str
@@ -276,11 +276,11 @@ class ClientSetup(ResponseModel):
 
 class ConnectResponse(ResponseModel):
     """
-    How clients are set up.
+    Set-up instructions for MCP clients.
 
     Attributes:
-        search_url: The same with two tools that find and call all others, for catalogues too large for a context window.
-        key_commands: Commands that make a key and put it into the variable.
+        search_url: The URL of search mode, where two tools find and call all others. For catalogues too large for a context window.
+        key_commands: Commands that create a key and store it in the environment variable.
     """
 
     name: str
@@ -294,62 +294,62 @@ class ConnectResponse(ResponseModel):
 
 
 class RegistryQuery(QueryModel):
-    """A page of the registry's list, in its own words."""
+    """A page of the registry's server list, with the registry API's parameter names."""
 
-    cursor: str | None = Field(default=None, max_length=300, description="From nextCursor of the page before.")
-    limit: Annotated[int, Field(ge=1, le=100, description="At most so many.")] = 30
+    cursor: str | None = Field(default=None, max_length=300, description="The nextCursor of the previous page.")
+    limit: Annotated[int, Field(ge=1, le=100, description="Maximum number of servers.")] = 30
     search: str | None = Field(default=None, max_length=200, description="Part of a name or title.")
-    updated_since: Timestamp | None = Field(default=None, description="Seen anew since then.")
+    updated_since: Timestamp | None = Field(default=None, description="Updated at or after this time.")
     version: str | None = Field(default=None, max_length=255, description="latest, or an exact version.")
 
 
 class RegistryList(ResponseModel):
-    """Servers in the shape of the official registry's API, v0.1."""
+    """Servers in the format of the official MCP registry API, v0.1."""
 
     servers: list[dict[str, object]]
     metadata: dict[str, object]
 
 
 class CallRangeQuery(QueryModel):
-    """Which calls, whatever was called."""
+    """A filter of calls by time, key, session and agent."""
 
-    since: Timestamp | None = Field(default=None, description="Calls from this moment on.")
-    until: Timestamp | None = Field(default=None, description="Calls before this moment.")
+    since: Timestamp | None = Field(default=None, description="Calls at or after this time.")
+    until: Timestamp | None = Field(default=None, description="Calls before this time.")
     key_id: str | None = Field(default=None, max_length=100, description="Calls by this key.")
     session_id: str | None = Field(default=None, max_length=100, description="Calls of this agent session.")
     agent_id: str | None = Field(default=None, max_length=200, description="Calls by keys of this agent.")
 
 
 class ToolCallsQuery(CallRangeQuery):
-    """Which calls."""
+    """A filter of calls."""
 
     server: str | None = Field(default=None, max_length=64, description="Calls of this server.")
     tool: str | None = Field(default=None, max_length=128, description="Calls of tools of this name.")
 
 
 class ToolCallListQuery(PageQuery, ToolCallsQuery):
-    """A page of calls, the latest first."""
+    """A page of calls, latest first."""
 
-    success: bool | None = Field(default=None, description="Whether they went well.")
+    success: bool | None = Field(default=None, description="true: successful calls; false: failed or rejected calls.")
     code: str | None = Field(default=None, max_length=64, description="Calls that ended with this code.")
 
 
 class ToolAnalyticsQuery(CallRangeQuery):
-    """Which calls of a tool, in which groups."""
+    """A filter of one tool's calls, and the grouping of their figures."""
 
-    by: Literal["key", "session", "day"] = Field(default="day", description="What the groups have in common.")
-    limit: Annotated[int, Field(ge=1, le=1000, description="At most so many groups.")] = 100
+    by: Literal["key", "session", "day"] = Field(default="day", description="The field to group by.")
+    limit: Annotated[int, Field(ge=1, le=1000, description="Maximum number of groups.")] = 100
 
 
 class AnalyticsQuery(ToolCallsQuery):
-    """Which calls, in which groups."""
+    """A filter of calls, and the grouping of their figures."""
 
-    by: Literal["tool", "server", "key", "session", "day"] = Field(default="tool", description="What the groups have in common.")
-    limit: Annotated[int, Field(ge=1, le=1000, description="At most so many groups.")] = 100
+    by: Literal["tool", "server", "key", "session", "day"] = Field(default="tool", description="The field to group by.")
+    limit: Annotated[int, Field(ge=1, le=1000, description="Maximum number of groups.")] = 100
 
 
 class LastError(ResponseModel):
-    """The latest of some failures."""
+    """The latest failure of a group of calls."""
 
     code: str
     message: str | None
@@ -361,11 +361,11 @@ class LastError(ResponseModel):
 
 class CallStatsResponse(ResponseModel):
     """
-    How calls went; durations in milliseconds, null where no call reached its tool.
+    Figures of calls. Durations are in milliseconds, null if no call reached its tool.
 
     Attributes:
-        errors: Calls that failed or were refused; `error_rate` is their share.
-        cached: Calls answered from the cache, which no duration counts.
+        errors: Calls that failed or were rejected; `error_rate` is their share.
+        cached: Calls answered from the cache. Durations exclude them.
     """
 
     calls: int
@@ -381,7 +381,7 @@ class CallStatsResponse(ResponseModel):
 
 
 class FigureGroup(CallStatsResponse):
-    """The figures of one group, and what its calls have in common; the rest is absent."""
+    """The figures of one group. Only the fields that identify the group are present."""
 
     server: str | None = None
     tool: str | None = None
@@ -393,11 +393,11 @@ class FigureGroup(CallStatsResponse):
 
 class AnalyticsResponse(CallStatsResponse):
     """
-    The figures of all chosen calls together, then of each group.
+    The figures of all matching calls, and of each group.
 
     Attributes:
-        data: Those of the most calls first; days in their order, the latest ones if there are more than asked for.
-        group_count: How many groups there are.
+        data: The groups with the most calls first. Days are in chronological order; the limit keeps the latest ones.
+        group_count: The number of groups, including those beyond the limit.
     """
 
     since: Timestamp | None
@@ -410,7 +410,7 @@ class AnalyticsResponse(CallStatsResponse):
 
 
 class CallShown(ResponseModel):
-    """One call that was made; of its arguments and its result the sizes, and the arguments where the operator keeps them."""
+    """The record of one call: sizes of arguments and result, and the arguments themselves if the operator stores them."""
 
     id: str
     server: str

@@ -1,4 +1,4 @@
-"""Servers and calls as they are shown: to callers by HTTP, and to the outside when they change (D-81)."""
+"""Serializers of servers and calls, for HTTP responses and webhook events (D-81)."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from rookery.tools.supervision.session_pool import SessionPool
 
 @dataclass(frozen=True, slots=True)
 class ServerSerializer:
-    """What is known of a server, as one caller may see it; no upstream is asked."""
+    """A serializer of servers as one caller may see them. It sends no upstream requests."""
 
     catalogue: Catalogue
     sessions: SessionPool
     resources: ResourceReader
 
     def serialize_summary(self, caller: Caller, server: Server, known: Collection[str]) -> ServerSummary:
-        """Show a server; of those that it names, the ones that are *known* to the caller."""
+        """Return the summary of a server. Related servers are limited to the ids in *known*."""
         return ServerSummary(
             id=server.id,
             name=server.name,
@@ -42,15 +42,15 @@ class ServerSerializer:
         )
 
     def serialize_server(self, caller: Caller, server: Server, *, with_health: bool) -> ServerResponse:
-        """Show a server with what it offers; *with_health*: and how its sessions do, which names processes."""
-        condition, offer = self.sessions.get_health_state(server, caller.workspace_id), self.catalogue.get_features(server)
+        """Return a server with its features. *with_health* adds the state of its sessions, including process ids."""
+        health_state, features = self.sessions.get_health_state(server, caller.workspace_id), self.catalogue.get_features(server)
         known = {each.id for each in self.catalogue.list_servers(caller)}
         return ServerResponse(
             **self.serialize_summary(caller, server, known).model_dump(),
             description=server.description,
-            instructions=offer.instructions,
-            last_error=(condition.last_error or None) if with_health else None,
-            stderr=(list(condition.stderr) or None) if with_health else None,
+            instructions=features.instructions,
+            last_error=(health_state.last_error or None) if with_health else None,
+            stderr=(list(health_state.stderr) or None) if with_health else None,
             standing=_to_health_response(self.sessions.get_server_health(server, caller.workspace_id)) if with_health else None,
             hidden_tools=[
                 HiddenTool(name=name, reason="It runs only as a task (execution.taskSupport is required), which Rookery does not support.")
@@ -64,19 +64,19 @@ class ServerSerializer:
         )
 
     def serialize_health_event(self, viewer: Caller, server_key: str, health: str) -> Mapping[str, object] | None:
-        """Return a server as it was when its *health* changed: it may be up again already. None: *viewer* does not see it."""
+        """Return a server with the *health* of the event, which may differ from its current health. None if *viewer* may not see it."""
         server = next((each for each in self.catalogue.list_servers(viewer) if each.key == server_key), None)
         return None if server is None else {**to_json(self.serialize_server(viewer, server, with_health=False)), "health": health}
 
 
 def serialize_call(tx: Tx, workspace_id: int, call_id: str) -> Mapping[str, object]:
-    """Return a call as the list of calls shows it; of one whose row is gone, its id."""
+    """Return a call as the list of calls returns it, or only its id if the record no longer exists."""
     row = calls.find_call(tx, workspace_id, call_id)
     return {"id": call_id} if row is None else to_json(to_call_response(row))
 
 
 def to_call_response(row: CallRecord) -> CallShown:
-    """Show a call."""
+    """Return the response model of a call record."""
     return CallShown(
         id=row.id,
         server=row.server_id,
@@ -100,7 +100,7 @@ def to_call_response(row: CallRecord) -> CallShown:
 
 
 def list_definitions(tools: list[CatalogueTool]) -> list[JsonObject]:
-    """Return what tools say of themselves."""
+    """Return the definitions of the tools, as their servers list them."""
     return [tool.definition for tool in tools]
 
 

@@ -60,7 +60,7 @@ class CallAnalytics:
             return await self._db.read(read)
 
     async def was_called(self, caller: Caller, server: str, tool: str) -> bool:
-        """Tell whether any row is left of a tool that the key reaches."""
+        """Return whether any row is left of a tool that the key reaches."""
         chosen = ToolCallFilter(workspace_id=caller.workspace_id, server=server, tool=tool)
         return bool((await self.list_calls(caller, chosen, limit=1, offset=0))[0])
 

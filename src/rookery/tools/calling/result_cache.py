@@ -136,7 +136,7 @@ class ResultCache:
 
 
 def _is_shareable(result: ToolResult) -> bool:
-    """Tell whether others who ask the same may have it."""
+    """Return whether others who ask the same may have it."""
     return not result.requires_input and not result.is_personal
 
 
@@ -148,7 +148,7 @@ def get_ttl_s(server: Server, tool: CatalogueTool) -> float:
 
 
 def is_cacheable(call: ToolCall, tool: CatalogueTool) -> bool:
-    """Tell whether the call's result may be kept and taken from what is kept; one that answers the tool's questions may not."""
+    """Return whether the call's result may be kept and taken from what is kept; one that answers the tool's questions may not."""
     is_first = call.options.input_responses is None and call.options.request_state is None
     return is_first and get_ttl_s(call.server, tool) > 0
 

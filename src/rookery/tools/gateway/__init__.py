@@ -1,1 +1,1 @@
-"""Rookery as one MCP server: /mcp, /mcp/{server} and ?mode=search, in both eras of the protocol (D-36)."""
+"""The MCP server of Rookery: /mcp, /mcp/{server} and ?mode=search, in both protocol eras (D-36)."""

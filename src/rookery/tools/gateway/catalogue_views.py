@@ -1,4 +1,4 @@
-"""What one caller finds at /mcp, at /mcp/{server}, and there in search mode."""
+"""The part of the catalogue that one caller sees at /mcp or /mcp/{server}, with or without search mode."""
 
 from __future__ import annotations
 
@@ -15,57 +15,57 @@ from rookery.tools.models import JsonObject, Server
 from rookery.tools.resources import ResourceReader
 
 VIEW_STATE_KEY = "view"
-"""Where the request's state has its `GatewayView`."""
+"""The key of the `GatewayView` in the request's state."""
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayView:
     """
-    One address of the gateway.
+    One path of the gateway.
 
     Attributes:
-        server_id: The one server that it serves, by the server's own names and uris; None: all, by the gateway's.
-        is_search: find_tool and call_tool stand for all tools.
+        server_id: Serve this server alone, with its own names and URIs. None: serve all servers with gateway names.
+        is_search: Serve find_tool and call_tool in place of all tools.
     """
 
     server_id: str | None = None
     is_search: bool = False
 
     def __str__(self) -> str:
-        """Return it as a session remembers it."""
+        """Return the view in the form that sessions are bound to."""
         return f"{self.server_id or '*'}{'?search' if self.is_search else ''}"
 
 
 class ServerItem(NamedTuple):
-    """A thing of a server by its own name."""
+    """A tool or prompt of a server, by its original name."""
 
     server: Server
     name: str
 
 
 class CatalogueViews:
-    """Lists and finds what callers see; the names of each address are made here."""
+    """Lists and resolves what callers see, with the names of each view."""
 
     def __init__(self, catalogue: Catalogue, resources: ResourceReader) -> None:
         self._catalogue = catalogue
         self._resources = resources
 
     async def wait_listed(self, caller: Caller, view: GatewayView) -> None:
-        """Wait, 5 seconds at most, for a single server that was never seen; all of them are never waited for (D-32)."""
+        """Wait at most 5 seconds for the first list of a single server. A view of all servers never waits (D-32)."""
         if view.server_id is not None:
             await self._catalogue.wait_listed(self._catalogue.get_server(caller, view.server_id), caller)
 
     def list_missing(self, caller: Caller, view: GatewayView) -> None:
-        """Have servers tried again that could not be listed yet, without waiting for them."""
+        """Retry servers that could not be listed, in the background."""
         if view.server_id is None:
             self._catalogue.list_missing(caller)
 
     def list_servers(self, caller: Caller, view: GatewayView) -> list[Server]:
         """
-        Return the servers behind *view* that the caller sees.
+        Return the servers of *view* that the caller sees.
 
         Raises:
-            RookeryError: The one that it names is not there, not for this key, or switched off.
+            RookeryError: The view's server does not exist, is disabled, or is excluded for this key.
         """
         if view.server_id is not None:
             return [self._catalogue.get_server(caller, view.server_id)]
@@ -74,7 +74,7 @@ class CatalogueViews:
     # Tools.
 
     def list_tools(self, caller: Caller, view: GatewayView) -> list[JsonObject]:
-        """Return the definitions of the tools, each by its name here."""
+        """Return the definitions of the tools, with their names in this view."""
         found: list[JsonObject] = []
         for server in self.list_servers(caller, view):
             tools = {tool.name: tool for tool in self._catalogue.list_tools(caller, server)}
@@ -84,10 +84,10 @@ class CatalogueViews:
 
     def resolve_tool(self, caller: Caller, view: GatewayView, gateway_name: str) -> ServerItem:
         """
-        Return the tool that is called *gateway_name* here; whether there is one is for `Calls` to say, where that can only be its server's.
+        Return the server and original name of a tool of this view. The tool itself may not exist; `ToolRunner` checks that.
 
         Raises:
-            NotFound: No server's tool can be called so.
+            NotFound: No server has a tool that maps to this name.
         """
         if view.server_id is not None:
             return ServerItem(self._catalogue.get_server(caller, view.server_id), gateway_name)
@@ -105,16 +105,16 @@ class CatalogueViews:
         return direct
 
     def get_input_schema(self, caller: Caller, view: GatewayView, gateway_name: str) -> JsonObject | None:
-        """Return the inputSchema of a tool that the caller sees."""
-        named = self.resolve_tool(caller, view, gateway_name)
-        tool = self._catalogue.find_tool(named.server, named.name)
-        if tool is None or not self._catalogue.can_see_tool(caller, named.server, tool):
+        """Return the inputSchema of a tool that the caller sees, else None."""
+        item = self.resolve_tool(caller, view, gateway_name)
+        tool = self._catalogue.find_tool(item.server, item.name)
+        if tool is None or not self._catalogue.can_see_tool(caller, item.server, tool):
             return None
         schema = tool.definition.get("inputSchema")
         return schema if isinstance(schema, dict) else None  # pyright: ignore[reportUnknownVariableType] - an object of JSON
 
     def get_gateway_name(self, view: GatewayView, server: Server, name: str) -> str:
-        """Return what a tool that was found is called here."""
+        """Return the name of a tool in this view."""
         if view.server_id is not None:
             return name
         names = map_gateway_names(server.id, [str(each.get("name", "")) for each in self._catalogue.get_features(server).tools])
@@ -132,7 +132,7 @@ class CatalogueViews:
     # Prompts.
 
     def list_prompts(self, caller: Caller, view: GatewayView) -> list[JsonObject]:
-        """Return the prompts, each by its name here."""
+        """Return the prompts, with their names in this view."""
         found: list[JsonObject] = []
         for server in self.list_servers(caller, view):
             prompts = {str(each.get("name", "")): each for each in self._catalogue.get_features(server).prompts}
@@ -142,10 +142,10 @@ class CatalogueViews:
 
     def resolve_prompt(self, caller: Caller, view: GatewayView, gateway_name: str) -> ServerItem:
         """
-        Return the prompt that is called *gateway_name* here.
+        Return the server and original name of a prompt of this view. The prompt itself may not exist.
 
         Raises:
-            NotFound: No server's prompt can be called so.
+            NotFound: No server has a prompt that maps to this name.
         """
         if view.server_id is not None:
             return ServerItem(self._catalogue.get_server(caller, view.server_id), gateway_name)
@@ -163,7 +163,7 @@ class CatalogueViews:
     # Resources.
 
     def iter_resources(self, caller: Caller, view: GatewayView) -> Iterator[JsonObject]:
-        """Yield the resources, by the gateway's uris or the server's own."""
+        """Yield the resources, with gateway URIs or, for a view of one server, with its own URIs."""
         for server in self.list_servers(caller, view):
             yield from (
                 self._resources.list_resources(server, caller)
@@ -172,49 +172,49 @@ class CatalogueViews:
             )
 
     def iter_templates(self, caller: Caller, view: GatewayView) -> Iterator[JsonObject]:
-        """Yield the templates of resources, as `iter_resources`."""
+        """Yield the resource templates, with URIs as in `iter_resources`."""
         for server in self.list_servers(caller, view):
             yield from self._resources.list_templates(server) if view.server_id is None else self._catalogue.get_features(server).templates
 
-    # In words.
+    # Explanations.
 
     def explain_empty(self, caller: Caller, view: GatewayView) -> str | None:
-        """Return what to say to a key that sees no tool although there are some, None if it is not so (D-36)."""
+        """Return an explanation if the key sees no tool although servers have some, else None (D-36)."""
         servers = self.list_servers(caller, view)
         if not servers:
             return (
-                "This key reaches no tool server: its list of servers or tools leaves out every one there is. "
-                "Ask whoever made the key to add some (`rookery keys`), and list again."
+                "This key cannot use any tool server: its allow-lists exclude all of them. "
+                "Ask the operator to extend the key (`rookery keys`), then list the tools again."
             )
         if any(self._catalogue.list_tools(caller, server) for server in servers):
             return None
         scopes = sorted(
             {
-                tool
+                scope
                 for server in servers
-                for tool in self._catalogue.get_features(server).required_scopes.values()
-                if not caller.has_scope(tool)
+                for scope in self._catalogue.get_features(server).required_scopes.values()
+                if not caller.has_scope(scope)
             }
         )
         if not any(self._catalogue.get_features(server).tools for server in servers):
             return None
-        which = f"the server {view.server_id!r}" if view.server_id is not None else "any server"
-        missing = f" It lacks the scopes {', '.join(scopes)}, which the built-in tools ask for." if scopes else ""
-        return f"This key may see no tool of {which}.{missing} Ask whoever made the key to widen it, and list again."
+        servers_text = f"the server {view.server_id!r}" if view.server_id is not None else "any server"
+        missing = f" It lacks the scopes {', '.join(scopes)}, which the built-in tools require." if scopes else ""
+        return f"This key may not see any tool of {servers_text}.{missing} Ask the operator to extend the key, then list the tools again."
 
     def build_instructions(self, caller: Caller, view: GatewayView) -> str:
-        """Return what a model is told of this address."""
+        """Return the instructions of this view for a model."""
         servers = self.list_servers(caller, view)
-        nothing = self.explain_empty(caller, view)
-        if nothing is not None:
-            return nothing
+        explanation = self.explain_empty(caller, view)
+        if explanation is not None:
+            return explanation
         if view.server_id is not None and not view.is_search:
             return self._catalogue.get_features(servers[0]).instructions or servers[0].description or servers[0].tagline
-        how = (
-            "find_tool finds tools by what you need; call_tool calls one by the name that find_tool gave."
+        usage = (
+            "find_tool searches tools by a description of your need. call_tool calls one by the name that find_tool returned."
             if view.is_search
-            else "Tools of several servers; a tool's name begins with its server's."
+            else "Tools of several servers. Each tool's name begins with the id of its server."
         )
         offline = [server.id for server in servers if self._catalogue.is_offline(server, caller)]
         lines = [f"- {server.id}: {server.use_when or server.tagline or server.name}" for server in servers if server.id not in offline]
-        return "\n".join([how, *lines, *([f"Offline now, not usable: {', '.join(offline)}."] if offline else [])])
+        return "\n".join([usage, *lines, *([f"Offline now, not usable: {', '.join(offline)}."] if offline else [])])

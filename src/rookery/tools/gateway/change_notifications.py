@@ -1,4 +1,4 @@
-"""Who wants to hear that what they see changed: sessions of the older era, and streams of the later one."""
+"""Change notifications for sessions of legacy clients and for streams of modern ones."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ MAX_STREAMS_PER_WORKSPACE = 250
 _REQUIRED_SCOPE = "mcp:read"
 _SEND_TIMEOUT_S = 5.0
 _KEY_CHECK_INTERVAL_S = 3.0
-"""So often it is asked whether the keys of all who hear are still good."""
+"""Seconds between checks that the keys of all listeners are still valid."""
 
 
 @dataclass(slots=True, eq=False)
 class _LegacySession:
     """
-    A session of the older era; it is told on its own stream.
+    A session of a legacy client. Notifications go to its standing stream.
 
     Attributes:
-        pending_events: What it is still to be told, each thing once: all of it says no more than "look again".
+        pending_events: Unsent events, without duplicates. An event only signals that the client should list again.
     """
 
     caller: Caller
@@ -52,7 +52,7 @@ class _LegacySession:
 
 
 class _EventStream:
-    """What one stream of the later era may hear, as the SDK's handler, its `end`, subscribes to it."""
+    """The events of one stream of a modern client. The SDK's `ListenHandler` subscribes to it."""
 
     def __init__(self, caller: Caller, view: GatewayView) -> None:
         self.caller = caller
@@ -61,26 +61,26 @@ class _EventStream:
         self._listeners: list[Callable[[ServerEvent], None]] = []
 
     async def publish(self, event: ServerEvent) -> None:
-        """Tell the stream."""
+        """Send an event to the stream."""
         self.send(event)
 
     def send(self, event: ServerEvent) -> None:
-        """Tell the stream; it is filtered by what the client asked for."""
+        """Send an event to the stream. The handler drops events that the client did not subscribe to."""
         for listener in self._listeners:
             listener(event)
 
     def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
-        """Take the stream's own end."""
+        """Add the stream's listener, and return a function that removes it."""
         self._listeners.append(listener)
         return self._listeners.clear
 
 
 class ChangeNotifier:
     """
-    Tells of changed lists.
+    Notifies MCP clients of changed lists and resources.
 
     Attributes:
-        end_session: Ends a session of the older era, by its id.
+        end_session: Ends a legacy session by its id.
     """
 
     def __init__(self, catalogue: Catalogue, subscriptions: ResourceSubscriptions, keys: GatewayKeyVerifier) -> None:
@@ -94,17 +94,17 @@ class ChangeNotifier:
         self._send_tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Begin to hear of changes."""
+        """Start to listen for changes of the catalogue."""
         self._catalogue.listeners.append(self._on_change)
         self._key_check_task = asyncio.create_task(self._run_key_checks(), name="gateway-keys")
 
     def close_streams(self) -> None:
-        """End every stream as the protocol has it, so that its client knows that it was meant."""
+        """End every stream with the protocol's final message, so that clients can distinguish it from a lost connection."""
         for stream in self._streams:
             stream.handler.close()
 
     def close(self) -> None:
-        """Hear no more."""
+        """Stop listening, end the streams and cancel the running tasks."""
         self._catalogue.listeners.remove(self._on_change)
         self.close_streams()
         if self._key_check_task is not None:
@@ -113,29 +113,29 @@ class ChangeNotifier:
             task.cancel()
 
     def add_session(self, ctx: HandlerContext) -> None:
-        """Take note of a session that begins, until it ends."""
-        visit = get_mcp_request(ctx)
-        session = _LegacySession(visit.caller, visit.view, get_client_connection(ctx))
+        """Register a new session until it ends."""
+        mcp_request = get_mcp_request(ctx)
+        session = _LegacySession(mcp_request.caller, mcp_request.view, get_client_connection(ctx))
         self._sessions.add(session)
         session.connection.exit_stack.push_async_callback(self._on_session_end, session)
 
     async def subscribe(self, mcp_request: McpRequest, uri: str) -> None:
         """
-        Tell a session of a resource's changes from now on.
+        Subscribe a session to a resource.
 
         Raises:
-            RookeryError: There is no such resource, or its server does not tell of it.
+            RookeryError: The resource does not exist, or its server does not support subscriptions.
         """
         session = self._get_session(mcp_request)
-        async with session.subscription_lock:  # one after another, or many at once would all find room
+        async with session.subscription_lock:  # concurrent requests must not exceed the limit
             if uri not in session.subscriptions:
                 require_capacity(len(session.subscriptions))
                 session.subscriptions[uri] = await self._subscriptions.subscribe(
-                    mcp_request, uri, lambda shown: self._queue_events(session, [ResourceUpdated(shown)])
+                    mcp_request, uri, lambda updated_uri: self._queue_events(session, [ResourceUpdated(updated_uri)])
                 )
 
     async def unsubscribe(self, mcp_request: McpRequest, uri: str) -> None:
-        """Tell it no more."""
+        """Cancel a session's subscription to a resource. No effect if there is none."""
         watch = self._get_session(mcp_request).subscriptions.pop(uri, None)
         if watch is not None:
             await self._subscriptions.unsubscribe(watch)
@@ -144,7 +144,7 @@ class ChangeNotifier:
         connection = get_client_connection(mcp_request.ctx)
         found = next((each for each in self._sessions if each.connection is connection), None)
         if found is None:
-            raise MCPError(types.INVALID_REQUEST, "Subscriptions belong to a session, which begins with initialize.")
+            raise MCPError(types.INVALID_REQUEST, "Subscriptions require a session. Send initialize first.")
         return found
 
     async def _on_session_end(self, session: _LegacySession) -> None:
@@ -153,19 +153,24 @@ class ChangeNotifier:
             await self._subscriptions.unsubscribe(watch)
 
     async def listen(self, ctx: HandlerContext, params: types.SubscriptionsListenRequestParams) -> types.SubscriptionsListenResult:
-        """Serve a stream of the later era until its client leaves."""
-        visit = get_mcp_request(ctx)
-        if sum(each.caller.key_id == visit.caller.key_id for each in self._streams) >= MAX_STREAMS_PER_KEY:
-            raise MCPError(types.INTERNAL_ERROR, f"This key listens on {MAX_STREAMS_PER_KEY} streams already.")
-        if sum(each.caller.public_workspace_id == visit.caller.public_workspace_id for each in self._streams) >= MAX_STREAMS_PER_WORKSPACE:
-            raise MCPError(types.INTERNAL_ERROR, f"The keys of this workspace listen on {MAX_STREAMS_PER_WORKSPACE} streams already.")
-        stream = _EventStream(visit.caller, visit.view)
+        """Serve a stream of a modern client until it disconnects."""
+        mcp_request = get_mcp_request(ctx)
+        if sum(each.caller.key_id == mcp_request.caller.key_id for each in self._streams) >= MAX_STREAMS_PER_KEY:
+            raise MCPError(types.INTERNAL_ERROR, f"This key has {MAX_STREAMS_PER_KEY} open streams, the maximum.")
+        if (
+            sum(each.caller.public_workspace_id == mcp_request.caller.public_workspace_id for each in self._streams)
+            >= MAX_STREAMS_PER_WORKSPACE
+        ):
+            raise MCPError(types.INTERNAL_ERROR, f"The keys of this workspace have {MAX_STREAMS_PER_WORKSPACE} open streams, the maximum.")
+        stream = _EventStream(mcp_request.caller, mcp_request.view)
         self._streams.add(stream)
         watches: list[ResourceSubscription] = []
         try:
             for uri in dict.fromkeys(params.notifications.resource_subscriptions or ()):
                 require_capacity(len(watches))
-                watches.append(await self._subscriptions.subscribe(visit, uri, lambda shown: stream.send(ResourceUpdated(shown))))
+                watches.append(
+                    await self._subscriptions.subscribe(mcp_request, uri, lambda updated_uri: stream.send(ResourceUpdated(updated_uri)))
+                )
             return await stream.handler(ctx, params)
         except RookeryError as error:
             raise MCPError(types.INVALID_PARAMS, error.message, error.body()) from error
@@ -202,17 +207,17 @@ class ChangeNotifier:
             await asyncio.sleep(_KEY_CHECK_INTERVAL_S)
             try:
                 await self._check_keys()
-            except Exception as error:  # noqa: BLE001 - the next round is another try, and without any a revoked key would hear for ever
+            except Exception as error:  # noqa: BLE001 - the next round retries; without it a revoked key would keep its streams
                 failures.report(error)
 
     async def _check_keys(self) -> None:
-        """End what belongs to a key that would not be let in any more; a key that reaches other things now hears of those."""
+        """End the sessions and streams of revoked keys, and apply changed rights to the others."""
         callers = {each.caller.key_id: each.caller for each in (*self._streams, *self._sessions)}
         now = {key_id: await self._keys.refresh_caller(caller, _REQUIRED_SCOPE) for key_id, caller in callers.items()}
         for stream in tuple(self._streams):
             caller = now.get(stream.caller.key_id, stream.caller)
             if caller is None or (caller.servers, caller.tools) != (stream.caller.servers, stream.caller.tools):
-                stream.handler.close()  # its client listens again, if it may, and to what it may
+                stream.handler.close()  # the client listens again with its new rights, if it still may
         for session in tuple(self._sessions):
             caller = now.get(session.caller.key_id, session.caller)
             if caller is None:
@@ -232,14 +237,14 @@ class ChangeNotifier:
 
     def _is_concerned(self, caller: Caller, view: GatewayView, server: Server) -> bool:
         if view.is_search:
-            return False  # its two tools stay what they are
+            return False  # the two tools of search mode never change
         if view.server_id not in {None, server.id}:
             return False
         return self._catalogue.is_visible_to(caller, server)
 
 
 async def _send_events(session: _LegacySession) -> None:
-    """Send it on the session's standing stream; a client that has none, or reads none, misses it."""
+    """Send the pending events on the session's standing stream. Without a stream or a reader they are lost."""
     connection = session.connection
     try:
         async with asyncio.timeout(_SEND_TIMEOUT_S):

@@ -1,11 +1,11 @@
 """
-Requests that come back with questions: what an upstream asks of the caller's client, in whichever era each of them speaks.
+Requests for input that an upstream sends to the caller's client, translated between the protocol eras.
 
     client   upstream
-    older    older     the upstream's request is sent on to the client, and its answer back
-    older    later     a result that asks for input: the client is asked, and the call made again with its answers
-    later    later     such a result passes as it is; the client makes the call again
-    later    older     the upstream's request becomes such a result, and the call waits for the client to come again
+    legacy   legacy    the upstream's request is forwarded to the client, and its response back
+    legacy   modern    for a result that requires input, the client is asked, and the call is repeated with the responses
+    modern   modern    such a result is returned unchanged; the client repeats the call
+    modern   legacy    the upstream's request becomes such a result, and the call waits for the client's next request
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from rookery.tools.models import JsonObject
 from rookery.tools.ports import OnRequest
 
 SendRequest = Callable[[CallOptions], Coroutine[object, object, JsonObject]]
-"""Asks once, and returns the protocol's whole result."""
+"""Sends the request once and returns the protocol's complete result."""
 
 _STATE_PREFIX = "rookery:"
 _MAX_INPUT_REQUESTS = 10
-"""How often one call may ask for more input."""
+"""Limit on rounds of input for one call."""
 _INPUT_TIMEOUT_S = 300.0
-"""How long a call waits for its client's answers: of the later era to come again with them, of the older one to send them."""
+"""Time that a call waits for the client's input: for its next request (modern) or its response (legacy)."""
 _MAX_WAITING_CALLS = 1000
 _MAX_WAITING_CALLS_PER_KEY = 32
 
@@ -47,7 +47,7 @@ _REQUIRED_CAPABILITIES = {"elicitation/create": "elicitation", "sampling/createM
 
 
 class _ClientAnswer(RootModel[dict[str, object]]):
-    """A client's answer as it came; the SDK has checked it."""
+    """A client's response, unchanged. The SDK has validated it."""
 
 
 class _InputRequest(NamedTuple):
@@ -59,7 +59,7 @@ class _InputRequest(NamedTuple):
 
 @dataclass(slots=True)
 class _WaitingCall:
-    """A call of a client of the later era, and what its upstream asked so far."""
+    """A call of a modern client, with the requests that its upstream has sent so far."""
 
     mcp_request: McpRequest
     task: asyncio.Task[JsonObject] | None = None
@@ -70,18 +70,18 @@ class _WaitingCall:
 
 
 class InputRequestBroker:
-    """All requests that are under way; each runs in a task of its own, so that a client that leaves cancels it once, and it can end."""
+    """Runs calls that may request input. Each call runs in its own task, so that a disconnect cancels it exactly once."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[JsonObject]] = set()
         self._waiting: dict[str, _WaitingCall] = {}
 
     async def run(self, mcp_request: McpRequest, send: SendRequest) -> JsonObject:
-        """Ask, and return a result that the client's era knows."""
+        """Send a request, and return a result in the form of the client's era."""
         return await (self._run_modern(mcp_request, send) if mcp_request.is_modern else self._run_legacy(mcp_request, send))
 
     async def aclose(self) -> None:
-        """Cancel what is under way."""
+        """Cancel all running calls."""
         for waiting in self._waiting.values():
             if waiting.expiry is not None:
                 waiting.expiry.cancel()
@@ -91,8 +91,8 @@ class InputRequestBroker:
         if tasks:
             await asyncio.wait(tasks, timeout=5)
 
-    def _start(self, asking: Coroutine[object, object, JsonObject]) -> asyncio.Task[JsonObject]:
-        task = asyncio.create_task(asking)
+    def _start(self, coroutine: Coroutine[object, object, JsonObject]) -> asyncio.Task[JsonObject]:
+        task = asyncio.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._on_done)
         return task
@@ -100,93 +100,93 @@ class InputRequestBroker:
     def _on_done(self, task: asyncio.Task[JsonObject]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # seen here, also where the client has left
+            task.exception()  # retrieve it, so that asyncio does not log it if the client has left
 
-    # The older era: the client is asked.
+    # Legacy clients: requests are forwarded.
 
     async def _run_legacy(self, mcp_request: McpRequest, send: SendRequest) -> JsonObject:
         on_request = _forward_to_client(mcp_request)
-        manner = replace(mcp_request.to_call_options(), on_request=on_request)
+        options = replace(mcp_request.to_call_options(), on_request=on_request)
         for _ in range(_MAX_INPUT_REQUESTS):
-            task = self._start(send(manner))
+            task = self._start(send(options))
             try:
                 await asyncio.wait({task})
             finally:
-                task.cancel()  # nothing, once it is done
+                task.cancel()  # no effect on a finished task
             result = task.result()
             if result.get("resultType") != "input_required":
                 return result
-            wanted = cast("dict[str, JsonObject]", result.get("inputRequests") or {})
+            requests = cast("dict[str, JsonObject]", result.get("inputRequests") or {})
             responses: JsonObject = {}
             try:
                 async with asyncio.timeout(_INPUT_TIMEOUT_S):
-                    for name, request in wanted.items():
+                    for name, request in requests.items():
                         responses[name] = await _request_answer(on_request, request)
             except TimeoutError:
                 raise MCPError(
-                    types.REQUEST_TIMEOUT, f"The client did not answer within {_INPUT_TIMEOUT_S:g} s what it was asked."
+                    types.REQUEST_TIMEOUT, f"The client did not answer the request for input within {_INPUT_TIMEOUT_S:g} s."
                 ) from None
             state = result.get("requestState")
-            manner = replace(manner, input_responses=responses, request_state=state if isinstance(state, str) else None)
-        raise MCPError(types.INTERNAL_ERROR, f"The server asked for input {_MAX_INPUT_REQUESTS} times, and was given up.")
+            options = replace(options, input_responses=responses, request_state=state if isinstance(state, str) else None)
+        raise MCPError(types.INTERNAL_ERROR, f"The server requested input {_MAX_INPUT_REQUESTS} times, the maximum.")
 
-    # The later era: the client comes again.
+    # Modern clients: the call waits for their next request.
 
     async def _run_modern(self, mcp_request: McpRequest, send: SendRequest) -> JsonObject:
-        manner = mcp_request.to_call_options()
-        if manner.request_state is not None and manner.request_state.startswith(_STATE_PREFIX):
-            waiting = self._resume(mcp_request, manner)
+        options = mcp_request.to_call_options()
+        if options.request_state is not None and options.request_state.startswith(_STATE_PREFIX):
+            waiting = self._resume(mcp_request, options)
         else:
             waiting = _WaitingCall(mcp_request)
 
             async def on_request(method: str, params: JsonObject) -> JsonObject:
                 return await self._request_input(waiting, method, params)
 
-            waiting.task = self._start(send(replace(manner, on_request=on_request)))
+            waiting.task = self._start(send(replace(options, on_request=on_request)))
         return await self._wait_next(waiting)
 
     async def _wait_next(self, waiting_call: _WaitingCall) -> JsonObject:
-        """Wait for the result, or for what is asked before it."""
-        task, question = waiting_call.task, asyncio.ensure_future(waiting_call.requests.get())
-        assert task is not None  # noqa: S101 - it is started before anybody waits for it
+        """Wait for the result or for the next request for input."""
+        task, input_request = waiting_call.task, asyncio.ensure_future(waiting_call.requests.get())
+        assert task is not None  # noqa: S101 - the task is started before any wait
         try:
-            await asyncio.wait({task, question}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({task, input_request}, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             task.cancel()
             raise
         finally:
-            question.cancel()
+            input_request.cancel()
         if task.done():
             return task.result()
-        return self._build_input_required(waiting_call, question.result())
+        return self._build_input_required(waiting_call, input_request.result())
 
     def _build_input_required(self, waiting_call: _WaitingCall, first: _InputRequest) -> JsonObject:
         waiting_call.open_requests[first.name] = first
         while not waiting_call.requests.empty():
-            question = waiting_call.requests.get_nowait()
-            waiting_call.open_requests[question.name] = question
+            input_request = waiting_call.requests.get_nowait()
+            waiting_call.open_requests[input_request.name] = input_request
         state = _STATE_PREFIX + secrets.token_urlsafe(24)
         self._waiting[state] = waiting_call
         waiting_call.expiry = asyncio.get_running_loop().call_later(_INPUT_TIMEOUT_S, self._expire, state)
-        wanted = {name: {"method": each.method, "params": each.params} for name, each in waiting_call.open_requests.items()}
-        return {"resultType": "input_required", "inputRequests": wanted, "requestState": state}
+        requests = {name: {"method": each.method, "params": each.params} for name, each in waiting_call.open_requests.items()}
+        return {"resultType": "input_required", "inputRequests": requests, "requestState": state}
 
     async def _request_input(self, waiting_call: _WaitingCall, method: str, params: JsonObject) -> JsonObject:
         _require_capability(waiting_call.mcp_request, method)
-        mine = sum(each.mcp_request.caller.key_id == waiting_call.mcp_request.caller.key_id for each in self._waiting.values())
+        own_count = sum(each.mcp_request.caller.key_id == waiting_call.mcp_request.caller.key_id for each in self._waiting.values())
         if (
             len(self._waiting) >= _MAX_WAITING_CALLS
-            or mine >= _MAX_WAITING_CALLS_PER_KEY
+            or own_count >= _MAX_WAITING_CALLS_PER_KEY
             or waiting_call.request_count >= _MAX_INPUT_REQUESTS
         ):
-            raise UpstreamErrorResponse(types.INTERNAL_ERROR, "Too many calls wait for their clients' input.")
+            raise UpstreamErrorResponse(types.INTERNAL_ERROR, "Too many calls wait for input from their clients.")
         waiting_call.request_count += 1
-        question = _InputRequest(f"request-{waiting_call.request_count}", method, params, asyncio.get_running_loop().create_future())
-        waiting_call.requests.put_nowait(question)
-        return await question.answer
+        input_request = _InputRequest(f"request-{waiting_call.request_count}", method, params, asyncio.get_running_loop().create_future())
+        waiting_call.requests.put_nowait(input_request)
+        return await input_request.answer
 
     def _resume(self, mcp_request: McpRequest, options: CallOptions) -> _WaitingCall:
-        """Give the client's answers to the call that waits for them; it is the same key's, or there is none."""
+        """Pass the client's responses to the waiting call. The call must belong to the same key and view."""
         state = cast("str", options.request_state)
         waiting = self._waiting.get(state)
         if (
@@ -194,7 +194,9 @@ class InputRequestBroker:
             or waiting.mcp_request.caller.key_id != mcp_request.caller.key_id
             or str(waiting.mcp_request.view) != str(mcp_request.view)
         ):
-            raise MCPError(types.INVALID_PARAMS, "No call waits for this requestState; it may have waited too long. Call again without it.")
+            raise MCPError(
+                types.INVALID_PARAMS, "No call waits for this requestState: it is unknown or expired. Repeat the call without requestState."
+            )
         responses = options.input_responses or {}
         missing = sorted(waiting.open_requests.keys() - responses.keys())
         if missing:
@@ -203,10 +205,10 @@ class InputRequestBroker:
         if waiting.expiry is not None:
             waiting.expiry.cancel()
         waiting.mcp_request.ctx = mcp_request.ctx
-        for name, question in waiting.open_requests.items():
+        for name, input_request in waiting.open_requests.items():
             answer = responses[name]
-            if not question.answer.done():
-                question.answer.set_result(cast("JsonObject", answer) if isinstance(answer, dict) else {})
+            if not input_request.answer.done():
+                input_request.answer.set_result(cast("JsonObject", answer) if isinstance(answer, dict) else {})
         waiting.open_requests.clear()
         return waiting
 
@@ -219,13 +221,13 @@ class InputRequestBroker:
 def _require_capability(mcp_request: McpRequest, method: str) -> None:
     needed = _REQUIRED_CAPABILITIES.get(method)
     if needed is None:
-        raise UpstreamErrorResponse(types.METHOD_NOT_FOUND, f"{method} is not passed on to clients.")
+        raise UpstreamErrorResponse(types.METHOD_NOT_FOUND, f"{method} requests are not forwarded to clients.")
     if needed not in mcp_request.capabilities:
         raise UpstreamErrorResponse(types.INVALID_REQUEST, f"The caller's client does not support {needed}.")
 
 
 def _forward_to_client(mcp_request: McpRequest) -> OnRequest:
-    """Return what sends an upstream's request on to a client of the older era, on the stream of the call that it belongs to."""
+    """Return a function that forwards an upstream's request to a legacy client, on the stream of the call it belongs to."""
 
     async def send(method: str, params: JsonObject) -> JsonObject:
         _require_capability(mcp_request, method)
@@ -236,7 +238,9 @@ def _forward_to_client(mcp_request: McpRequest) -> OnRequest:
         except MCPError as error:
             raise UpstreamErrorResponse(error.code, error.message, error.data) from error
         except ValidationError as error:
-            raise UpstreamErrorResponse(types.INVALID_PARAMS, f"{method}: the request or its answer is not of the protocol.") from error
+            raise UpstreamErrorResponse(
+                types.INVALID_PARAMS, f"{method}: the request or its response does not conform to the protocol."
+            ) from error
 
     return send
 

@@ -1,7 +1,7 @@
 """
-The errors of `POST /mcp` before the protocol's own server sees a message: D-10's body inside a JSON-RPC error.
+Errors of `POST /mcp` before the MCP server processes a message: the body of D-10 inside a JSON-RPC error.
 
-MCP clients read the body of a refused request only if it is JSON-RPC, and show the sentence in it.
+MCP clients parse the body of a rejected request only if it is JSON-RPC, and show its message.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from rookery.kernel.errors import RookeryError
 from rookery.kernel.http.responses import ErrorFormat, RequestState
 
 PARSE_ERROR, INVALID_REQUEST, INTERNAL_ERROR = -32700, -32600, -32603
-"""JSON-RPC 2.0, section 5.1. The numbers -32000 and -32001 mean a closed connection and a time-out to the SDKs."""
+"""Error codes of JSON-RPC 2.0, section 5.1. SDKs use -32000 for a closed connection and -32001 for a time-out."""
 
 _MESSAGE_ID_KEY = "json_rpc_id"
 _FIRST_SERVER_ERROR = 500
 
 
 def store_message_id(state: MutableMapping[str, object], message: object) -> None:
-    """Store the id of *message* in the request's state, so that an error answers it."""
+    """Store the id of *message* in the request's state, for use in error responses."""
     found = cast("Mapping[str, object]", message).get("id") if isinstance(message, dict) else None
     if isinstance(found, (str, int)) and not isinstance(found, bool):
         state[_MESSAGE_ID_KEY] = found
@@ -46,12 +46,12 @@ JSON_RPC_ERRORS = ErrorFormat(
     schema={
         "title": "JsonRpcError",
         "type": "object",
-        "description": "An error as MCP clients read it (JSON-RPC 2.0, section 5.1). The body of any other route is its `data`.",
+        "description": "A JSON-RPC error (JSON-RPC 2.0, section 5.1). Its `data` is the error body of the other routes.",
         "required": ["jsonrpc", "id", "error"],
         "properties": {
             "jsonrpc": {"type": "string", "enum": ["2.0"]},
             "id": {
-                "description": "The id of the refused message; null if the request was refused before its body was read.",
+                "description": "The id of the rejected message; null if the request was rejected before its body was read.",
                 "anyOf": [{"type": "string", "nullable": True}, {"type": "integer"}],
             },
             "error": {

@@ -1,4 +1,4 @@
-"""The gateway as the platform holds it: loaded when somebody first comes, for the protocol's SDK is half of what a start would import."""
+"""The gateway's ASGI app. It imports the MCP SDK at the first request, because that import is half of all start-up imports."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ _CLOSE_TIMEOUT_S = 5.0
 
 
 class ProtocolApp(Shape):
-    """The protocol's own server, which cannot be named before it is loaded."""
+    """The interface of `ProtocolServer`, which is imported lazily."""
 
     def run(self) -> AbstractAsyncContextManager[None]:
-        """Serve until the block ends; entered and left by one task."""
+        """Serve until the block ends. Enter and leave it in the same task."""
         ...
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one HTTP request that the guard let in; its state has the caller and the view."""
+        """Serve one authenticated HTTP request. Its state holds the caller and the view."""
         ...
 
     def close_streams(self) -> None:
-        """End the streams that would never end by themselves."""
+        """Close the streams that would otherwise stay open."""
         ...
 
 
 class Gateway:
-    """Serves MCP clients; `aclose` when the platform ends."""
+    """Serves MCP clients. Call `aclose` at shutdown."""
 
     def __init__(
         self, *, catalogue: Catalogue, calls: ToolRunner, resources: ResourceReader, search: ToolSearch, keys: GatewayKeyVerifier
@@ -53,7 +53,7 @@ class Gateway:
         self._stopping = asyncio.Event()
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one HTTP request that the guard let in; the first of all waits for the import."""
+        """Serve one authenticated HTTP request. The first request waits for the import."""
         if self._protocol is None:
             self._protocol = asyncio.get_running_loop().create_future()
             self._owner = asyncio.create_task(self._run_protocol(self._protocol), name="tools-gateway")
@@ -61,7 +61,7 @@ class Gateway:
         await protocol.serve(scope, receive, send)
 
     def close_streams(self) -> None:
-        """End the streams that clients listen on: the server stops, and waits for what is in work. From any thread or signal."""
+        """Close listening streams, so that shutdown waits only for running calls. Safe from any thread or signal handler."""
         if self._owner is not None:
             self._owner.get_loop().call_soon_threadsafe(self._close_streams)
 
@@ -70,14 +70,14 @@ class Gateway:
             self._protocol.result().close_streams()
 
     async def aclose(self) -> None:
-        """End every session and stream."""
+        """End all sessions and streams."""
         self._stopping.set()
         if self._owner is not None:
             with contextlib.suppress(TimeoutError, asyncio.CancelledError):
                 await asyncio.wait_for(self._owner, _CLOSE_TIMEOUT_S)
 
     async def _run_protocol(self, ready: asyncio.Future[ProtocolApp]) -> None:
-        """Own the SDK's tasks: they must be begun and ended by one task."""
+        """Own the SDK's tasks, which must be entered and left in the same task."""
         try:
             protocol = await import_in_thread(self._load)
             async with protocol.run():

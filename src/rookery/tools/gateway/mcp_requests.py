@@ -1,4 +1,4 @@
-"""One message of an MCP client: who sent it, to which address of the gateway, and the line back to it."""
+"""One message of an MCP client: its caller, its view of the gateway and the connection back to the client."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ HandlerContext: TypeAlias = ServerRequestContext[None, Request]
 _LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 _LOG_LEVEL_KEY = "rookery.level"
 _MAX_UNREAD_BYTES = 256 * 1024
-"""Bytes of notices of one call that wait for a slow client; what comes then is left out."""
+"""Limit on notification bytes of one call that wait for a slow client. Further notifications are dropped."""
 _NOTICE_OVERHEAD_BYTES = 1024
-"""Of a notice that waits, beside its text."""
+"""Bytes that a waiting notification takes in addition to its text."""
 _PROTOCOL_META_PREFIX = "io.modelcontextprotocol/"
-"""Prefix of the `_meta` keys that are between two neighbours alone: revision, software, capabilities."""
+"""Prefix of the `_meta` keys that apply to one connection only: revision, software, capabilities."""
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class McpRequest:
     One request.
 
     Attributes:
-        ctx: The line back; of a request that goes on after input was given, that of the latest one.
+        ctx: The SDK's context, used to reach the client. For a request that resumed after input, that of the latest message.
     """
 
     caller: Caller
@@ -46,17 +46,17 @@ class McpRequest:
 
     @property
     def is_modern(self) -> bool:
-        """Whether the client speaks the stateless era, where nobody can ask it anything."""
+        """Whether the client uses the stateless era, in which servers cannot send requests."""
         return self.ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     @property
     def capabilities(self) -> JsonObject:
-        """What the client says it can do."""
+        """The capabilities that the client declares."""
         declared = self.ctx.session.client_capabilities
         return {} if declared is None else declared.model_dump(mode="json", by_alias=True, exclude_none=True)
 
     def to_call_options(self) -> CallOptions:
-        """Return how what is asked in this request is to be asked."""
+        """Return the call options that the request contains."""
         request, params = _get_http_request(self.ctx), self.ctx.params or {}
         meta = cast("Mapping[str, object]", params.get("_meta") or {})
         passed = {name: value for name, value in meta.items() if not name.startswith(_PROTOCOL_META_PREFIX) and name != "progressToken"}
@@ -76,11 +76,11 @@ class McpRequest:
         )
 
     async def send_progress(self, done: float, total: float | None, message: str | None) -> None:
-        """Pass on a notice of progress."""
+        """Forward a progress notification."""
         await self._send(len(message or ""), lambda: self.ctx.session.report_progress(done, total, message))
 
     async def send_log(self, notice: JsonObject) -> None:
-        """Pass on a log notice, if the client wants it."""
+        """Forward a log notification, if its level is high enough for the client."""
         level = self._get_log_level(cast("Mapping[str, object]", (self.ctx.params or {}).get("_meta") or {}))
         if level is None or notice.get("level") not in _LOG_LEVELS[_LOG_LEVELS.index(level) :]:
             return
@@ -90,7 +90,7 @@ class McpRequest:
         )
 
     async def _send(self, size: int, send: Callable[[], Awaitable[None]]) -> None:
-        """Tell, unless too much waits for a client that does not read: each notice waits in a task, and the upstream for none."""
+        """Send a notification, unless too many bytes wait for a slow client. The upstream never waits for the client."""
         size += _NOTICE_OVERHEAD_BYTES
         if self._unread_bytes + size > _MAX_UNREAD_BYTES and self._unread_bytes:
             return
@@ -101,29 +101,29 @@ class McpRequest:
             self._unread_bytes -= size
 
     def set_log_level(self, level: str) -> None:
-        """Keep from which level on a client of the older era wants log notices."""
+        """Store the minimum log level of a legacy client's session."""
         get_client_connection(self.ctx).state[_LOG_LEVEL_KEY] = level
 
     def _get_log_level(self, meta: Mapping[str, object]) -> str | None:
-        """Return from which level on log notices are wanted: what this request asks for, or the session; None: not at all."""
+        """Return the minimum log level of this request or its session. None: no log notifications."""
         found = meta.get(types.LOG_LEVEL_META_KEY) if self.is_modern else get_client_connection(self.ctx).state.get(_LOG_LEVEL_KEY, "info")
         return found if isinstance(found, str) and found in _LOG_LEVELS else None
 
 
 def get_mcp_request(ctx: HandlerContext) -> McpRequest:
-    """Return what the guard and the route kept of the request that *ctx* is of."""
+    """Return the request of *ctx*, with the caller and view that the guard and the route stored."""
     request = _get_http_request(ctx)
     view = cast("Mapping[str, object]", request.scope["state"]).get(VIEW_STATE_KEY)
     return McpRequest(caller=get_caller(request), view=view if isinstance(view, GatewayView) else GatewayView(), ctx=ctx)
 
 
 def get_client_connection(ctx: HandlerContext) -> Connection:
-    """Return the client's connection: in the older era it is a session, of which the SDK shows a handler no more than one request."""
+    """Return the client's connection. In the legacy era it is a session; the SDK exposes only one request of it to a handler."""
     return ctx.session._connection  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
 def _get_http_request(ctx: HandlerContext) -> Request:
     if ctx.request is None:
-        msg = "every message of the gateway comes by an HTTP request"
+        msg = "every gateway message must arrive in an HTTP request"
         raise LookupError(msg)
     return ctx.request

@@ -1,4 +1,4 @@
-"""The protocol's own server behind /mcp: its handlers read a request, call one verb, shape the answer."""
+"""The MCP server behind /mcp: its handlers parse a request, call one service and build the result."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _WRITE_SCOPE = "mcp:write"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayServices:
-    """What the gateway stands in front of."""
+    """The services behind the gateway."""
 
     calls: ToolRunner
     resources: ResourceReader
@@ -63,7 +63,7 @@ class GatewayServices:
 
 
 class ProtocolServer:
-    """One server for every address and key: what is served depends on the request alone."""
+    """One MCP server for all paths and keys. The request alone determines what is served."""
 
     def __init__(self, services: GatewayServices) -> None:
         self._services = services
@@ -75,13 +75,13 @@ class ProtocolServer:
             session_idle_timeout=_IDLE_TIMEOUT_S,
             max_sessions=MAX_SESSIONS,
             max_request_body_size=MAX_BODY_BYTES,
-            # Hosts are the shell's business, origins the route's.
+            # The edge middleware checks hosts; the route checks origins.
             security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         )
 
     @contextlib.asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:
-        """Serve until the block ends; entered and left by one task."""
+        """Serve until the block ends. Enter and leave it in the same task."""
         self._services.notifier.end_session = self._clients.end_session
         self._services.notifier.start()
         try:
@@ -92,14 +92,14 @@ class ProtocolServer:
             await self._input_requests.aclose()
 
     def close_streams(self) -> None:
-        """End the streams that would never end by themselves."""
+        """Close the streams that would otherwise stay open."""
         self._services.notifier.close_streams()
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one HTTP request that the guard let in; its state has the caller and the view."""
+        """Serve one authenticated HTTP request. Its state holds the caller and the view."""
         state = cast("Mapping[str, object]", scope["state"])
         caller = cast("Caller", state["caller"])
-        # Whitespace around a value is none of it (RFC 9110, 5.5); the parser leaves some at the end.
+        # Whitespace around a header value is not part of it (RFC 9110, section 5.5). The parser leaves trailing whitespace.
         headers = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
         user = build_user(caller, cast("GatewayView", state[VIEW_STATE_KEY]))
         await self._clients.handle_request({**scope, "headers": headers, "user": user}, receive, send)
@@ -134,7 +134,7 @@ class ProtocolServer:
     def _add_handler(
         self, server: Server[None], method: str, params: type[P], handler: Callable[[HandlerContext, P], Awaitable[JsonObject]]
     ) -> None:
-        """Add a handler whose result may come from a server of the older era, which does not say that it is complete."""
+        """Add a handler. Results of legacy servers lack `resultType`, which modern clients require."""
 
         async def complete(ctx: HandlerContext, typed: P) -> HandlerResult:
             result = await handler(ctx, typed)
@@ -142,103 +142,111 @@ class ProtocolServer:
 
         server.add_request_handler(method, params, complete)
 
-    # What there is.
+    # Lists.
 
     async def _list_tools(self, ctx: HandlerContext, params: types.PaginatedRequestParams) -> JsonObject:
         del params
-        visit = await self._get_request(ctx)
-        self._views.list_missing(visit.caller, visit.view)
-        nothing = self._views.explain_empty(visit.caller, visit.view)
-        if nothing is not None:
-            raise MCPError(types.INVALID_REQUEST, nothing)
-        tools = SEARCH_MODE_TOOLS if visit.view.is_search else self._views.list_tools(visit.caller, visit.view)
+        mcp_request = await self._get_request(ctx)
+        self._views.list_missing(mcp_request.caller, mcp_request.view)
+        explanation = self._views.explain_empty(mcp_request.caller, mcp_request.view)
+        if explanation is not None:
+            raise MCPError(types.INVALID_REQUEST, explanation)
+        tools = SEARCH_MODE_TOOLS if mcp_request.view.is_search else self._views.list_tools(mcp_request.caller, mcp_request.view)
         return _to_list_result("tools/list", "tools", tools, ctx.protocol_version)
 
     async def _list_resources(self, ctx: HandlerContext, params: types.PaginatedRequestParams) -> JsonObject:
         del params
-        visit = await self._get_request(ctx)
-        return _to_list_result("resources/list", "resources", self._views.iter_resources(visit.caller, visit.view), ctx.protocol_version)
+        mcp_request = await self._get_request(ctx)
+        return _to_list_result(
+            "resources/list", "resources", self._views.iter_resources(mcp_request.caller, mcp_request.view), ctx.protocol_version
+        )
 
     async def _list_templates(self, ctx: HandlerContext, params: types.PaginatedRequestParams) -> JsonObject:
         del params
-        visit = await self._get_request(ctx)
-        found = self._views.iter_templates(visit.caller, visit.view)
+        mcp_request = await self._get_request(ctx)
+        found = self._views.iter_templates(mcp_request.caller, mcp_request.view)
         return _to_list_result("resources/templates/list", "resourceTemplates", found, ctx.protocol_version)
 
     async def _list_prompts(self, ctx: HandlerContext, params: types.PaginatedRequestParams) -> JsonObject:
         del params
-        visit = await self._get_request(ctx)
-        return _to_list_result("prompts/list", "prompts", self._views.list_prompts(visit.caller, visit.view), ctx.protocol_version)
+        mcp_request = await self._get_request(ctx)
+        return _to_list_result(
+            "prompts/list", "prompts", self._views.list_prompts(mcp_request.caller, mcp_request.view), ctx.protocol_version
+        )
 
     async def _discover(self, ctx: HandlerContext, params: types.RequestParams) -> HandlerResult:
         del params
-        visit = await self._get_request(ctx)
+        mcp_request = await self._get_request(ctx)
         return types.DiscoverResult(
             supported_versions=list(MODERN_PROTOCOL_VERSIONS),
             capabilities=self._server.get_capabilities(protocol_version=ctx.protocol_version),
-            instructions=self._views.build_instructions(visit.caller, visit.view) or None,
+            instructions=self._views.build_instructions(mcp_request.caller, mcp_request.view) or None,
         )
 
     async def _handle_initialize(self, ctx: HandlerContext, call_next: CallNext) -> HandlerResult:
-        """Tell a client of the older era, in the answer to its first message, what its key sees."""
+        """Add the caller's capabilities and instructions to the `initialize` result of a legacy client."""
         if ctx.method != "initialize":
             return await call_next(ctx)
-        visit = await self._get_request(ctx)
+        mcp_request = await self._get_request(ctx)
         self._services.notifier.add_session(ctx)
         result = await call_next(ctx)
         if not isinstance(result, dict):
             return result
-        told = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True)
-        capabilities = self._server.get_capabilities(told).model_dump(mode="json", by_alias=True, exclude_none=True)
-        return {**result, "capabilities": capabilities, "instructions": self._views.build_instructions(visit.caller, visit.view)}
+        options = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True)
+        capabilities = self._server.get_capabilities(options).model_dump(mode="json", by_alias=True, exclude_none=True)
+        return {
+            **result,
+            "capabilities": capabilities,
+            "instructions": self._views.build_instructions(mcp_request.caller, mcp_request.view),
+        }
 
-    # What is asked of servers.
+    # Requests to servers.
 
     async def _call_tool(self, ctx: HandlerContext, params: types.CallToolRequestParams) -> JsonObject:
-        visit = await self._get_request(ctx)
+        mcp_request = await self._get_request(ctx)
         name, arguments = params.name, dict(params.arguments or {})
         try:
-            if visit.view.is_search and name == FIND_TOOL:
-                return await self._services.search_mode.find_tools(visit, arguments)
-            visit.caller.require_scope(_WRITE_SCOPE)
-            if visit.view.is_search:
+            if mcp_request.view.is_search and name == FIND_TOOL:
+                return await self._services.search_mode.find_tools(mcp_request, arguments)
+            mcp_request.caller.require_scope(_WRITE_SCOPE)
+            if mcp_request.view.is_search:
                 if name != CALL_TOOL:
                     raise MCPError(
                         types.INVALID_PARAMS,
-                        f"Unknown tool: there are {FIND_TOOL} and {CALL_TOOL} here; {name!r} may be called by {CALL_TOOL}.",
+                        f"Unknown tool {name!r}. Search mode has {FIND_TOOL} and {CALL_TOOL}; call {name!r} through {CALL_TOOL}.",
                     )
                 name, arguments = parse_call(arguments)
-            view = GatewayView(server_id=visit.view.server_id)
-            named = self._views.resolve_tool(visit.caller, view, name)
+            view = GatewayView(server_id=mcp_request.view.server_id)
+            item = self._views.resolve_tool(mcp_request.caller, view, name)
 
-            async def ask(manner: CallOptions) -> JsonObject:
-                outcome = await self._services.calls.call(visit.caller, named.server.id, named.name, arguments, options=manner)
+            async def send(options: CallOptions) -> JsonObject:
+                outcome = await self._services.calls.call(mcp_request.caller, item.server.id, item.name, arguments, options=options)
                 return to_tool_result(outcome, rewrite_links=view.server_id is None)
 
-            return await self._input_requests.run(visit, ask)
+            return await self._input_requests.run(mcp_request, send)
         except RookeryError as error:
             return to_error_result(error)
 
     async def _read_resource(self, ctx: HandlerContext, params: types.ReadResourceRequestParams) -> JsonObject:
-        visit, uri, resources = await self._get_request(ctx), str(params.uri), self._services.resources
+        mcp_request, uri, resources = await self._get_request(ctx), str(params.uri), self._services.resources
 
-        async def ask(manner: CallOptions) -> JsonObject:
-            if visit.view.server_id is not None:
+        async def send(options: CallOptions) -> JsonObject:
+            if mcp_request.view.server_id is not None:
                 return await resources.read_from_server(
-                    visit.caller, self._views.list_servers(visit.caller, visit.view)[0], uri, options=manner
+                    mcp_request.caller, self._views.list_servers(mcp_request.caller, mcp_request.view)[0], uri, options=options
                 )
-            server = resources.find_server_by_uri(visit.caller, uri)
-            result = await resources.read_from_server(visit.caller, server, uri, options=manner)
+            server = resources.find_server_by_uri(mcp_request.caller, uri)
+            result = await resources.read_from_server(mcp_request.caller, server, uri, options=options)
             contents = cast("list[JsonObject] | None", result.get("contents"))
             return result if contents is None else {**result, "contents": [rewrite_uri(server.id, each) for each in contents]}
 
-        with _map_errors(visit, uri):
-            return await self._input_requests.run(visit, ask)
+        with _map_errors(mcp_request, uri):
+            return await self._input_requests.run(mcp_request, send)
 
     async def _subscribe(self, ctx: HandlerContext, params: types.SubscribeRequestParams) -> JsonObject:
-        visit, uri = await self._get_request(ctx), str(params.uri)
-        with _map_errors(visit, uri):
-            await self._services.notifier.subscribe(visit, uri)
+        mcp_request, uri = await self._get_request(ctx), str(params.uri)
+        with _map_errors(mcp_request, uri):
+            await self._services.notifier.subscribe(mcp_request, uri)
         return {}
 
     async def _unsubscribe(self, ctx: HandlerContext, params: types.UnsubscribeRequestParams) -> JsonObject:
@@ -246,52 +254,52 @@ class ProtocolServer:
         return {}
 
     async def _get_prompt(self, ctx: HandlerContext, params: types.GetPromptRequestParams) -> JsonObject:
-        visit = await self._get_request(ctx)
+        mcp_request = await self._get_request(ctx)
 
-        async def ask(manner: CallOptions) -> JsonObject:
-            server, name = self._views.resolve_prompt(visit.caller, visit.view, params.name)
-            result = await self._services.resources.get_prompt(visit.caller, server, name, params.arguments or {}, options=manner)
-            return rewrite_result_uris(server.id, result) if visit.view.server_id is None else result
+        async def send(options: CallOptions) -> JsonObject:
+            server, name = self._views.resolve_prompt(mcp_request.caller, mcp_request.view, params.name)
+            result = await self._services.resources.get_prompt(mcp_request.caller, server, name, params.arguments or {}, options=options)
+            return rewrite_result_uris(server.id, result) if mcp_request.view.server_id is None else result
 
-        with _map_errors(visit):
-            return await self._input_requests.run(visit, ask)
+        with _map_errors(mcp_request):
+            return await self._input_requests.run(mcp_request, send)
 
     async def _complete(self, ctx: HandlerContext, params: types.CompleteRequestParams) -> JsonObject:
-        visit, raw, resources = await self._get_request(ctx), dict(ctx.params or {}), self._services.resources
+        mcp_request, raw, resources = await self._get_request(ctx), dict(ctx.params or {}), self._services.resources
 
-        async def ask(manner: CallOptions) -> JsonObject:
+        async def send(options: CallOptions) -> JsonObject:
             reference = params.ref
             if isinstance(reference, types.PromptReference):
-                server, name = self._views.resolve_prompt(visit.caller, visit.view, reference.name)
+                server, name = self._views.resolve_prompt(mcp_request.caller, mcp_request.view, reference.name)
                 ref: JsonObject = {"type": "ref/prompt", "name": name}
-            elif visit.view.server_id is None:
-                server = resources.find_server_by_uri(visit.caller, reference.uri)
+            elif mcp_request.view.server_id is None:
+                server = resources.find_server_by_uri(mcp_request.caller, reference.uri)
                 ref = {"type": "ref/resource", "uri": resources.to_upstream_template(server, reference.uri)}
             else:
-                server = self._views.list_servers(visit.caller, visit.view)[0]
+                server = self._views.list_servers(mcp_request.caller, mcp_request.view)[0]
                 ref = {"type": "ref/resource", "uri": reference.uri}
-            asked = {name: value for name, value in raw.items() if name in {"argument", "context"}}
-            return await resources.complete_argument(visit.caller, server, {**asked, "ref": ref}, options=manner)
+            params_to_send = {name: value for name, value in raw.items() if name in {"argument", "context"}}
+            return await resources.complete_argument(mcp_request.caller, server, {**params_to_send, "ref": ref}, options=options)
 
-        with _map_errors(visit):
-            return await self._input_requests.run(visit, ask)
+        with _map_errors(mcp_request):
+            return await self._input_requests.run(mcp_request, send)
 
     async def _set_level(self, ctx: HandlerContext, params: types.SetLevelRequestParams) -> JsonObject:
         get_mcp_request(ctx).set_log_level(params.level)
         return {}
 
     async def _get_request(self, ctx: HandlerContext) -> McpRequest:
-        visit = get_mcp_request(ctx)
-        with _map_errors(visit):
-            await self._views.wait_listed(visit.caller, visit.view)
-        return visit
+        mcp_request = get_mcp_request(ctx)
+        with _map_errors(mcp_request):
+            await self._views.wait_listed(mcp_request.caller, mcp_request.view)
+        return mcp_request
 
     def _get_input_schema(self, gateway_name: str) -> JsonObject | None:
-        """Return a tool's schema: in the later era some arguments stand in headers too, and both must say the same."""
-        serving = CURRENT_REQUEST.get()
-        if serving is None:
+        """Return a tool's input schema. The SDK compares arguments that modern clients repeat in headers."""
+        request_context = CURRENT_REQUEST.get()
+        if request_context is None:
             return None
-        caller, view = serving.state.get("caller"), serving.state.get(VIEW_STATE_KEY)
+        caller, view = request_context.state.get("caller"), request_context.state.get(VIEW_STATE_KEY)
         if not isinstance(caller, Caller) or not isinstance(view, GatewayView):
             return None
         if view.is_search:
@@ -299,7 +307,7 @@ class ProtocolServer:
         try:
             return self._views.get_input_schema(caller, view, gateway_name)
         except RookeryError:
-            return None  # the call itself will be told
+            return None  # the call itself reports the error
 
 
 @contextlib.asynccontextmanager
@@ -316,7 +324,7 @@ def _map_errors(mcp_request: McpRequest, uri: str | None = None) -> Generator[No
 
 
 def _to_list_result(method: str, field: str, items: Iterable[JsonObject], version: str) -> JsonObject:
-    """Return a list in one page; what the client's revision of the protocol does not know as such a thing is left out."""
+    """Return a list as one page, without items that the client's protocol revision does not support."""
     found = list(items)
     try:
         methods.serialize_server_result(method, version, {field: found, **_LIST_RESULT_FIELDS})
@@ -334,18 +342,19 @@ def _is_known_to_version(method: str, field: str, item: JsonObject, version: str
 
 
 _LIST_RESULT_FIELDS: JsonObject = {"ttlMs": 0, "cacheScope": "private", "resultType": "complete"}
-"""What the later era wants in each list; the SDK adds it."""
+"""List fields that the modern era requires. The SDK adds them to the result."""
 
 
 class ClientSessionManager(StreamableHTTPSessionManager):
     """
-    Binds a session to its key and address, and leaves room for others'.
+    A session manager that binds sessions to their key and path, and limits sessions per key and workspace.
 
-    Here and not where `initialize` is handled: by then the SDK has a session, and keeps it for half an hour though it was refused.
+    The limits are checked here and not in the `initialize` handler. By then the SDK has stored a session, and keeps it for
+    half an hour even if the request is rejected.
     """
 
     async def end_session(self, session_id: str) -> None:
-        """End a session whose key is no longer good."""
+        """End a session whose key is no longer valid."""
         transport = self._server_instances.get(session_id)
         if transport is not None:
             await self._discard_session(session_id, transport)
@@ -355,16 +364,20 @@ class ClientSessionManager(StreamableHTTPSessionManager):
             workspace, _, key = requestor["client_id"].partition("/")
             owners = [each["client_id"].partition("/") for each in self._session_owners.values()]
             if sum(owner[2] == key for owner in owners) >= MAX_SESSIONS_PER_KEY:
-                raise TooManySessions(f"This key has {MAX_SESSIONS_PER_KEY} MCP sessions open; end some (DELETE), or let them idle out.")
+                raise TooManySessions(
+                    f"This key has {MAX_SESSIONS_PER_KEY} open MCP sessions, the maximum. End one (DELETE) or let it idle out."
+                )
             if sum(owner[0] == workspace for owner in owners) >= MAX_SESSIONS_PER_WORKSPACE:
-                raise TooManySessions(f"The keys of this workspace have {MAX_SESSIONS_PER_WORKSPACE} MCP sessions open; end some (DELETE).")
+                raise TooManySessions(
+                    f"The keys of this workspace have {MAX_SESSIONS_PER_WORKSPACE} open MCP sessions, the maximum. End some (DELETE)."
+                )
         transport = super()._admit_session(requestor)
         if transport is None:
-            raise TooManySessions("Too many MCP sessions are open here; try again later.")
+            raise TooManySessions(f"Rookery has {MAX_SESSIONS} open MCP sessions, the maximum. Try again in 60 s.")
         return transport
 
 
 def build_user(caller: Caller, view: GatewayView) -> AuthenticatedUser:
-    """Return by what a session is bound to the key that opened it, and to the address: to any other it is not there."""
+    """Return the identity that binds a session to its key and path. Requests of other identities do not find the session."""
     owner = f"{caller.public_workspace_id}/{caller.key_id}"
     return AuthenticatedUser(AccessToken(token=caller.key_id, client_id=owner, scopes=[], subject=str(view)))

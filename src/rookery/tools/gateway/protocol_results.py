@@ -1,4 +1,4 @@
-"""What verbs return and raise, as the protocol says it."""
+"""Conversion of outcomes and errors into MCP results and errors."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from rookery.tools.gateway_uris import to_gateway_uri
 from rookery.tools.models import CallOutcome, JsonObject
 
 _RESOURCE_NOT_FOUND = -32002
-"""Of the older era; the later one says invalid params."""
+"""The error code of the legacy era. The modern era uses "invalid params"."""
 
 _ERROR_META_KEY = "rookery/error"
-"""Where a refused call has the platform's own words for it, for programs."""
+"""The `_meta` key that holds the HTTP API's error body of a rejected call, for programs."""
 
 
 def to_tool_result(outcome: CallOutcome, *, rewrite_links: bool) -> JsonObject:
     """
-    Return the tool's result, a failure as one that the model reads.
+    Return an outcome as a tool result. A failure becomes an error result that the model reads.
 
     Args:
-        rewrite_links: Whether the uris in it are to be the gateway's.
+        rewrite_links: Replace the URIs in it by gateway URIs.
 
     Raises:
-        MCPError: The upstream answered with a JSON-RPC error, which is the caller's too.
+        MCPError: The upstream returned a JSON-RPC error, which is forwarded.
     """
     if outcome.protocol_error is not None:
         raise MCPError(outcome.protocol_error.number, outcome.protocol_error.message, outcome.protocol_error.data)
@@ -38,15 +38,15 @@ def to_tool_result(outcome: CallOutcome, *, rewrite_links: bool) -> JsonObject:
         if outcome.code == "input_required":
             return {**result, "resultType": "input_required"}
         return rewrite_result_uris(outcome.server.id, result) if rewrite_links else result
-    return build_failure_result(outcome.error or "The tool failed without a word.", {"error": outcome.code})
+    return build_failure_result(outcome.error or "The tool failed without an error message.", {"error": outcome.code})
 
 
 def to_error_result(error: RookeryError) -> JsonObject:
     """
-    Return the refusal of a call as a result, so that the model learns what to do; its words are meant for callers.
+    Return a rejected call as an error result, so that the model reads what to do.
 
     Raises:
-        MCPError: There is no such tool.
+        MCPError: The tool does not exist.
     """
     if isinstance(error, (NotFound, ToolNotFound, ServerNotFound)):
         raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {error.message}", error.body()) from error
@@ -54,12 +54,12 @@ def to_error_result(error: RookeryError) -> JsonObject:
 
 
 def build_failure_result(text: str, detail: JsonObject) -> JsonObject:
-    """Return a failure without a result of the tool's own."""
+    """Return an error result with *text*, for a failure without a result of the tool."""
     return {"content": [{"type": "text", "text": text}], "isError": True, "_meta": {_ERROR_META_KEY: detail}}
 
 
 def raise_protocol_error(error: RookeryError, *, is_modern: bool, uri: str | None = None) -> NoReturn:
-    """Raise what is not about a tool as an error of the protocol; *uri*: of the resource that was asked for."""
+    """Raise *error* as a protocol error, for requests other than tool calls. *uri*: the requested resource."""
     if isinstance(error.__cause__, UpstreamErrorResponse):
         refused = error.__cause__
         raise MCPError(refused.number, str(refused), refused.data) from error
@@ -72,7 +72,7 @@ def raise_protocol_error(error: RookeryError, *, is_modern: bool, uri: str | Non
 
 
 def rewrite_result_uris(server_id: str, result: JsonObject) -> JsonObject:
-    """Return a result of a tool or a prompt with the gateway's uris, so that the caller can read what it links to."""
+    """Return a tool or prompt result with gateway URIs, so that the caller can read linked resources."""
     found = dict(result)
     if isinstance(found.get("content"), list):
         found["content"] = [_rewrite_block(server_id, each) for each in cast("list[object]", found["content"])]
@@ -96,7 +96,7 @@ def _rewrite_block(server_id: str, block: object) -> object:
 
 
 def rewrite_uri(server_id: str, item: JsonObject) -> JsonObject:
-    """Return *item* with the gateway's uri."""
+    """Return *item* with its URI replaced by the gateway URI."""
     uri = item.get("uri")
     return {**item, "uri": to_gateway_uri(server_id, uri)} if isinstance(uri, str) else item
 

@@ -1,4 +1,4 @@
-"""The addresses of the gateway: what is checked before the protocol's own server sees a request (D-36)."""
+"""The gateway's routes: the checks before the MCP server receives a request (D-36)."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ MAX_BODY_BYTES = 4 * 1024 * 1024
 _READ_SCOPE = "mcp:read"
 _TAGS = ("MCP",)
 _ERRORS_DESCRIPTION = (
-    "The address with a slash at its end is the same. Every error before the protocol answers its HTTP status and headers with a JSON-RPC "
+    "A trailing slash in the path is accepted. Errors before the protocol layer keep their HTTP status and headers, with a JSON-RPC "
     "error as the body: `error.message` is the sentence, `error.data` is the error body of the other routes (`error`, `message`, …)."
 )
 
-_PROTOCOL_ERROR = DocumentedResponse(description="The protocol's own refusal, in JSON-RPC's words.", media_types=("application/json",))
+_PROTOCOL_ERROR = DocumentedResponse(description="A protocol error, as a JSON-RPC error object.", media_types=("application/json",))
 _PROTOCOL_ERRORS: dict[int, DocumentedResponse] = dict.fromkeys((400, 404, 406), _PROTOCOL_ERROR)
-_ACCEPTED = DocumentedResponse(description="Taken: a notification or an answer of the client's, to which nothing is said.")
+_ACCEPTED = DocumentedResponse(description="Accepted: a notification or a response of the client. The response has no body.")
 _describes_post = document_route(
     media_types=("application/json", "text/event-stream"),
     responses={**_PROTOCOL_ERRORS, 202: _ACCEPTED},
@@ -53,21 +53,21 @@ _describes_server = document_route(errors=(PermissionDenied, ToolDisabled, Serve
 
 
 class GatewayModeQuery(QueryModel):
-    """How the tools are served."""
+    """The mode in which tools are served."""
 
     mode: Literal["search"] | None = None
-    """`search`: find_tool and call_tool in the place of all tools."""
+    """`search`: serve find_tool and call_tool in place of all tools."""
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayRoutes:
-    """Hands requests on to the protocol's server."""
+    """The routes that forward requests to the MCP server."""
 
     gateway: Gateway
     origins: Collection[str]
 
     def routes(self) -> list[Route]:
-        """Return the table: a message, the standing stream of a session, and its end, for all servers and for one."""
+        """Return the routes for messages, the session's event stream and its end, for all servers and for one."""
         return [
             Route(
                 method="POST",
@@ -182,7 +182,7 @@ class GatewayRoutes:
 
 
 def _is_local(origin: str) -> bool:
-    """Tell whether a page comes from this machine by its own name, at whatever port: no rebound name does."""
+    """Return whether a page comes from this machine by its own name, at whatever port: no rebound name does."""
     try:
         return urlsplit(origin).hostname in {"localhost", "127.0.0.1", "::1"}
     except ValueError:

@@ -75,7 +75,7 @@ def find_forwarding_fault(name: str) -> str | None:
 
 
 def is_hop_by_hop(name: str) -> bool:
-    """Tell whether a header says how a request is carried, or to whom: none that somebody else may write for us."""
+    """Return whether a header says how a request is carried, or to whom: none that somebody else may write for us."""
     return name.lower() in _HOP_BY_HOP
 
 

@@ -208,7 +208,7 @@ class Logins:
         return is_gone
 
     async def has_login(self, server: Server, workspace_id: int) -> bool:
-        """Tell whether a workspace's calls to *server* have a login, good or not: its own or that of all."""
+        """Return whether a workspace's calls to *server* have a login, good or not: its own or that of all."""
         return await self._db.read(lambda tx: _find_stored_login(tx, server, workspace_id)) is not None
 
     # Following the store.

@@ -140,14 +140,14 @@ class ServerRegistry:
 
 
 def is_visible_to(caller: Caller, server: Server) -> bool:
-    """Tell whether the caller's workspace may see *server*."""
+    """Return whether the caller's workspace may see *server*."""
     if server.owner is not None:
         return server.owner == caller.workspace_id
     return server.workspaces is None or caller.public_workspace_id in server.workspaces
 
 
 def is_server_allowed(caller: Caller, server_id: str) -> bool:
-    """Tell whether the key's own lists of servers and tools let it know a server of that id (D-23)."""
+    """Return whether the key's own lists of servers and tools let it know a server of that id (D-23)."""
     if caller.servers is not None and server_id not in caller.servers:
         return False
     return caller.tools is None or any(fnmatchcase(server_id, glob.partition("/")[0]) for glob in caller.tools)

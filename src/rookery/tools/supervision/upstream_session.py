@@ -93,17 +93,17 @@ class UpstreamSession:
 
     @property
     def is_open(self) -> bool:
-        """Tell whether a call would find it ready."""
+        """Return whether a call would find it ready."""
         return self._connection is not None
 
     @property
     def is_stopping(self) -> bool:
-        """Tell whether it takes no more calls; those that it has taken may still be running."""
+        """Return whether it takes no more calls; those that it has taken may still be running."""
         return self._stopping.is_set() or self._draining is not None
 
     @property
     def is_idle(self) -> bool:
-        """Tell whether nothing runs in it, or waits to."""
+        """Return whether nothing runs in it, or waits to."""
         return self.in_flight == self._hold_count == 0 and self._pending_open is None
 
     @property
