@@ -1,4 +1,4 @@
-"""Read resources, fill in prompts and complete arguments: what upstreams have beside tools (D-30, D-36)."""
+"""Resources, prompts and argument completion: the features of upstreams other than tools (D-30, D-36)."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from rookery.tools.servers.kill_switch import KillSwitch
 from rookery.tools.supervision.session_pool import SessionPool
 
 _NOT_FOUND_CODES = frozenset({-32002, -32602, -32601})
-"""How upstreams say that they have no such resource or prompt: not found, invalid params, and method not found."""
+"""Error codes by which upstreams report an unknown resource or prompt: not found, invalid params and method not found."""
 
 _METHOD_NOT_FOUND = -32601
 _EMPTY_COMPLETION: JsonObject = {"completion": {"values": [], "hasMore": False}}
 
 
 class ResourceReader:
-    """Reads what is not a tool."""
+    """Reads resources, prompts and completions."""
 
     def __init__(self, catalogue: Catalogue, sessions: SessionPool, kill_switch: KillSwitch | None = None) -> None:
         self._catalogue = catalogue
@@ -44,49 +44,49 @@ class ResourceReader:
         self._kill_switch = kill_switch
 
     def list_resources(self, server: Server, caller: Caller) -> list[JsonObject]:
-        """Return the resources of *get_server* by the gateway's uris, as far as they are *caller*'s business."""
+        """Return the resources of *server* that *caller* may see, with gateway URIs."""
         return [_with_gateway_uri(server, each, "uri") for each in self._catalogue.get_features(server, caller).resources]
 
     def list_templates(self, server: Server) -> list[JsonObject]:
-        """Return the templates of resources of *get_server* by the gateway's uris."""
+        """Return the resource templates of *server*, with gateway URIs."""
         return [_with_gateway_uri(server, each, "uriTemplate") for each in self._catalogue.get_features(server).templates]
 
     def to_upstream_template(self, server: Server, uri: str) -> str:
-        """Return the server's own name for a template of resources that it may have listed as *uri*."""
+        """Return the server's own form of a resource template *uri*."""
         own = _list_texts(self._catalogue.get_features(server).templates, "uriTemplate")
         return next((each for each in own if to_gateway_uri(server.id, each) == uri), uri)
 
     async def read(self, caller: Caller, uri: str, *, options: CallOptions = DEFAULT_CALL_OPTIONS) -> JsonObject:
         """
-        Return {contents: […]} of the resource that the gateway's *uri* names, each content by the gateway's uri too.
+        Return {contents: […]} of the resource with the gateway *uri*. The contents have gateway URIs too.
 
         Raises:
-            NotFound: No server, or a server without such a resource.
-            ResourceFailed: The server has it but could not give it, or asks for input first.
+            NotFound: The server or the resource does not exist.
+            ResourceFailed: The server could not return the resource, or requires input first.
             ServerUnavailable: The server could not be reached.
         """
         server = self.find_server_by_uri(caller, uri)
         result = await self.read_from_server(caller, server, uri, options=options)
         contents = result.get("contents")
         if not isinstance(contents, list):
-            raise ResourceFailed(f"{server.id} asks for input before it gives {uri!r}.", server=server.id, uri=uri)
-        return {"contents": [_with_gateway_uri(server, piece, "uri") for piece in cast("list[object]", contents)]}
+            raise ResourceFailed(f"{server.id} requires input before it returns {uri!r}.", server=server.id, uri=uri)
+        return {"contents": [_with_gateway_uri(server, content, "uri") for content in cast("list[object]", contents)]}
 
     def get_server(self, caller: Caller, server_id: str) -> Server:
         """
-        Return a server that the caller knows.
+        Return a server that the caller may use.
 
         Raises:
-            RookeryError: There is none, or not for this key.
+            RookeryError: The server does not exist, is disabled, or is not allowed for this key.
         """
         return self._catalogue.get_server(caller, server_id)
 
     def find_server_by_uri(self, caller: Caller, uri: str) -> Server:
         """
-        Return the server that the gateway's *uri* is of.
+        Return the server of a gateway *uri*.
 
         Raises:
-            NotFound: It names none that the caller knows.
+            NotFound: The URI names no server that the caller sees.
         """
         server_id = parse_server_id(uri)
         if server_id is None:
@@ -100,16 +100,16 @@ class ResourceReader:
         self, caller: Caller, server: Server, uri: str, *, options: CallOptions = DEFAULT_CALL_OPTIONS
     ) -> JsonObject:
         """
-        Return the protocol's whole result of reading *uri*, the gateway's or the server's own, with the server's own uris in it.
+        Return the protocol's complete result of reading *uri*, a gateway URI or the server's own. The result has the server's own URIs.
 
         Raises:
-            RookeryError: As `read`.
+            RookeryError: See `read`.
         """
         await self._catalogue.wait_listed(server, caller)
-        offer = self._catalogue.get_features(server, caller)
-        listed = _list_texts(offer.resources, "uri")
+        features = self._catalogue.get_features(server, caller)
+        listed = _list_texts(features.resources, "uri")
         candidates = (
-            [uri] if uri in listed else list_upstream_candidates(server.id, uri, listed, _list_texts(offer.templates, "uriTemplate"))
+            [uri] if uri in listed else list_upstream_candidates(server.id, uri, listed, _list_texts(features.templates, "uriTemplate"))
         )
         for candidate in candidates:
             try:
@@ -117,20 +117,20 @@ class ResourceReader:
             except UpstreamErrorResponse as refused:
                 if refused.number in _NOT_FOUND_CODES or candidate not in listed:
                     continue
-                raise ResourceFailed(f"{server.id} could not give {uri!r}: {refused}", server=server.id, uri=uri) from refused
+                raise ResourceFailed(f"{server.id} could not return {uri!r}: {refused}", server=server.id, uri=uri) from refused
             except UpstreamError as error:
-                raise ResourceFailed(f"{server.id} could not give {uri!r}: {error}", server=server.id, uri=uri) from error
+                raise ResourceFailed(f"{server.id} could not return {uri!r}: {error}", server=server.id, uri=uri) from error
         raise NotFound("resource", uri)
 
     async def get_prompt(
         self, caller: Caller, server: Server, name: str, arguments: Mapping[str, str], *, options: CallOptions = DEFAULT_CALL_OPTIONS
     ) -> JsonObject:
         """
-        Return the protocol's whole result: {description?, messages: […]}, or what it asks for first.
+        Return the protocol's complete result: {description?, messages: […]}, or a request for input.
 
         Raises:
-            PromptNotFound: The server has none of that name.
-            PromptFailed: The server could not give it, for example because an argument is missing.
+            PromptNotFound: The server has no prompt of this name.
+            PromptFailed: The server could not return the prompt, for example because an argument is missing.
             ServerUnavailable: The server could not be reached.
         """
         await self._catalogue.wait_listed(server)
@@ -139,19 +139,19 @@ class ResourceReader:
         try:
             return await self._request(server, caller, options, "prompts/get", {"name": name, "arguments": dict(arguments)})
         except UpstreamError as error:
-            raise PromptFailed(f"{server.id} could not give the prompt {name!r}: {error}", server=server.id, prompt=name) from error
+            raise PromptFailed(f"{server.id} could not return the prompt {name!r}: {error}", server=server.id, prompt=name) from error
 
     async def complete_argument(
         self, caller: Caller, server: Server, params: JsonObject, *, options: CallOptions = DEFAULT_CALL_OPTIONS
     ) -> JsonObject:
         """
-        Return {completion: {values: […]}} for an argument of a prompt or a template; none of a server that completes nothing.
+        Return {completion: {values: […]}} for an argument of a prompt or a template. Empty if the server has no completion.
 
         Args:
-            params: The protocol's {ref, argument, context?}, by the server's own names and uris.
+            params: The protocol's {ref, argument, context?}, with the server's own names and URIs.
 
         Raises:
-            PromptFailed: The server could not tell.
+            PromptFailed: The server returned an error.
             ServerUnavailable: The server could not be reached.
         """
         try:
@@ -169,26 +169,26 @@ class ResourceReader:
 
     async def subscribe(self, caller: Caller, server: Server, uri: str, on_update: OnUpdate, *, is_on: bool = True) -> None:
         """
-        Have *on_update* told when the resource changes, until its session is over; or, with *is_on* false, no more.
+        Subscribe *on_update* to changes of a resource until the session ends, or unsubscribe it if *is_on* is false.
 
         Args:
-            uri: The server's own.
+            uri: The server's own URI.
 
         Raises:
-            ResourceFailed: The server does not tell of it.
+            ResourceFailed: The server does not support subscriptions to it.
             ServerUnavailable: The server could not be reached.
         """
         method: UpstreamMethod = "resources/subscribe" if is_on else "resources/unsubscribe"
         try:
             await self._request(server, caller, DEFAULT_CALL_OPTIONS, method, {"uri": uri}, on_update=on_update)
         except UpstreamError as error:
-            raise ResourceFailed(f"{server.id} does not tell of changes of {uri!r}: {error}", server=server.id, uri=uri) from error
+            raise ResourceFailed(f"{server.id} cannot subscribe to {uri!r}: {error}", server=server.id, uri=uri) from error
 
     def to_upstream_uri(self, server: Server, uri: str, caller: Caller) -> str:
-        """Return the server's own name for a resource, from the gateway's."""
-        offer = self._catalogue.get_features(server, caller)
-        listed = _list_texts(offer.resources, "uri")
-        return uri if uri in listed else list_upstream_candidates(server.id, uri, listed, _list_texts(offer.templates, "uriTemplate"))[0]
+        """Return the server's own URI for a gateway *uri*."""
+        features = self._catalogue.get_features(server, caller)
+        listed = _list_texts(features.resources, "uri")
+        return uri if uri in listed else list_upstream_candidates(server.id, uri, listed, _list_texts(features.templates, "uriTemplate"))[0]
 
     async def _request(
         self,
@@ -200,9 +200,9 @@ class ResourceReader:
         *,
         on_update: OnUpdate | None = None,
     ) -> JsonObject:
-        """Ask the caller's session, a second time if it broke: reading changes nothing."""
+        """Send a request in the caller's session. Retry once if the session breaks, because reads change nothing."""
         await self._require_usable(caller, server)
-        session, asking, params = (
+        session, request_options, params = (
             self._sessions.get_session(server, caller, options.session_id),
             _to_request_options(server, caller, options, on_update),
             dict(params),
@@ -220,7 +220,7 @@ class ResourceReader:
                     connection = await session.get_connection()
                     try:
                         async with asyncio.timeout(server.timeout_s):
-                            return await connection.request(method, params, asking)
+                            return await connection.request(method, params, request_options)
                     except ConnectionLost as lost:
                         session.mark_failed(connection)
                         if is_last:
@@ -245,11 +245,11 @@ def _to_request_options(server: Server, caller: Caller, options: CallOptions, on
 
 
 def _with_gateway_uri(server: Server, item: object, field: str) -> JsonObject:
-    """Return *item* with the gateway's uri in the place of the upstream's."""
+    """Return *item* with its URI replaced by the gateway URI."""
     content = cast("JsonObject", item) if isinstance(item, dict) else JsonObject()
     uri = content.get(field)
     return {**content, field: to_gateway_uri(server.id, uri)} if isinstance(uri, str) else dict(content)
 
 
 def _list_texts(items: tuple[JsonObject, ...], field: str) -> list[str]:
-    return [value for thing in items if isinstance(value := thing.get(field), str)]
+    return [value for item in items if isinstance(value := item.get(field), str)]

@@ -1,1 +1,1 @@
-"""A call from its arguments to its row: run, kept, streamed, counted (D-34, D-38)."""
+"""Tool calls: execution, result cache, streaming, records and statistics (D-34, D-38)."""

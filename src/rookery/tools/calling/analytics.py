@@ -1,4 +1,4 @@
-"""How often, how fast, how wrong: figures over the rows that calls leave (D-38)."""
+"""Figures over call records: numbers of calls, durations and error rates (D-38)."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from rookery.tools.store.call_stats import CallGroupBy
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallReport:
     """
-    Figures of all chosen calls together, and of each group.
+    The figures of all matching calls, and of each group.
 
     Attributes:
-        group_count: How many groups there are; the report has the first of them.
+        group_count: The total number of groups. `groups` has the first ones, up to the limit.
     """
 
     total: CallStats
@@ -31,11 +31,11 @@ class CallReport:
 
 
 _MAX_CONCURRENT_REPORTS = 2
-"""Reports that are being read: over many rows one takes seconds, and what calls and lists read must not wait behind them all."""
+"""Limit on concurrent reports. A report over many rows takes seconds, and must not delay the reads of calls and lists."""
 
 
 class CallAnalytics:
-    """Reads rows; those that this process has not written yet are written first. A workspace's reports come one after another."""
+    """Reads call records. Buffered records are written first. The reports of one workspace run one after another."""
 
     def __init__(self, db: Database, buffer: CallBuffer) -> None:
         self._db = db
@@ -43,35 +43,35 @@ class CallAnalytics:
         self._slots = asyncio.Semaphore(_MAX_CONCURRENT_REPORTS)
         self._workspace_locks: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
 
-    async def load_report(self, caller: Caller, filters: ToolCallFilter, actor: CallGroupBy, *, limit: int) -> CallReport:
-        """Return the figures of the calls of *filters* that are the caller's business: of servers and tools that its key reaches."""
+    async def load_report(self, caller: Caller, filters: ToolCallFilter, group_by: CallGroupBy, *, limit: int) -> CallReport:
+        """Return the figures of the matching calls, limited to the servers and tools that the caller's key may use."""
         await self._buffer.flush()
 
         def read(tx: Tx) -> CallReport:
             allowed = _restrict_to_caller(tx, caller, filters)
             total = next(iter(store.compute_stats(tx, allowed, None)), CallStats())
-            groups = store.compute_stats(tx, allowed, actor, limit=limit)
-            count = len(groups) if len(groups) < limit else store.count_groups(tx, allowed, actor)
+            groups = store.compute_stats(tx, allowed, group_by, limit=limit)
+            count = len(groups) if len(groups) < limit else store.count_groups(tx, allowed, group_by)
             return CallReport(total=total, groups=groups, group_count=count)
 
-        # Its workspace's turn first: whoever asks for a hundred at once waits for them alone.
-        turn = self._workspace_locks.setdefault(caller.workspace_id, asyncio.Lock())
-        async with turn, self._slots:
+        # The workspace's lock comes first, so that many requests of one workspace delay only that workspace.
+        workspace_lock = self._workspace_locks.setdefault(caller.workspace_id, asyncio.Lock())
+        async with workspace_lock, self._slots:
             return await self._db.read(read)
 
     async def was_called(self, caller: Caller, server: str, tool: str) -> bool:
-        """Return whether any row is left of a tool that the key reaches."""
+        """Return whether a call record of this tool exists that the key may see."""
         chosen = ToolCallFilter(workspace_id=caller.workspace_id, server=server, tool=tool)
         return bool((await self.list_calls(caller, chosen, limit=1, offset=0))[0])
 
     async def list_calls(self, caller: Caller, filters: ToolCallFilter, *, limit: int, offset: int) -> tuple[list[CallRecord], int]:
-        """Return one page of such calls, the latest first, and how many there are in all."""
+        """Return one page of matching calls, latest first, and the total number of matches."""
         await self._buffer.flush()
         return await self._db.read(lambda tx: store.list_calls(tx, _restrict_to_caller(tx, caller, filters), limit=limit, offset=offset))
 
 
 def _restrict_to_caller(tx: Tx, caller: Caller, filters: ToolCallFilter) -> ToolCallFilter:
-    """Return *filters* without what the key's allow-lists leave out (D-23)."""
+    """Return *filters* restricted to the key's allow-lists (D-23)."""
     filters = replace(filters, servers=caller.servers)
     globs = caller.tools
     if globs is None:

@@ -1,8 +1,8 @@
 """
-The rows of calls, written many at once right after the answers (D-38).
+A buffer of call records, written in batches right after the responses (D-38).
 
-A commit for each call would cost more than the call: at 16 callers the rows of one moment share a transaction. A row is on
-the disk some 20 ms after its answer; only a process that is killed loses what was answered in that time.
+A commit per call would cost more than the call. At 16 callers, the records of one moment share a transaction. A record is on
+disk about 20 ms after its response. Records are lost only if the process is killed within that time.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from rookery.tools.store import calls as store
 
 _WRITE_DELAY_S = 0.02
 _RETRY_DELAY_S = 1.0
-"""After a write that failed."""
+"""Delay after a failed write."""
 _MAX_BUFFERED_CALLS = 10_000
-"""So many unwritten rows are held; then the next call waits for a write, and is refused if that fails."""
+"""Limit on buffered records. At the limit, a call first waits for a write, and is rejected if the write fails."""
 _BATCH_SIZE = 1_000
 
 _log = structlog.stdlib.get_logger("rookery.tools")
 
 
 class CallBuffer:
-    """The rows of this process that are not written yet. `aclose` writes the last ones."""
+    """The call records of this process that are not yet written. `aclose` writes the last ones."""
 
     def __init__(self, db: Database, *, bus: EventBus | None = None, max_calls: int = _MAX_BUFFERED_CALLS) -> None:
         self._db = db
@@ -41,40 +41,40 @@ class CallBuffer:
         self._write_warning = LimitedWarning(_log, "tools.calls_not_written")
         self._writing: asyncio.Task[None] | None = None
         self.lost = 0
-        """How many rows were given up since the start; for metrics."""
+        """Records dropped since the start, for metrics."""
 
     @property
     def unwritten(self) -> int:
-        """How many rows wait for the record store."""
+        """The number of buffered records."""
         return len(self._calls)
 
     def add(self, row: CallRecord) -> None:
-        """Keep *row*; `ToolCalled` is published once it is committed."""
+        """Buffer *row*. `ToolCalled` is published once the record is committed."""
         self._calls.append(row)
         if self._writing is None:
             self._writing = asyncio.create_task(self._write_soon(), name="tools-journal")
 
     async def require_capacity(self) -> None:
         """
-        Do nothing unless very many rows are unwritten; then write them first.
+        Write the buffer first if it is full.
 
         Raises:
-            EngineUnavailable: They cannot be written. A call that would leave no row is not made.
+            EngineUnavailable: The write failed. A call that cannot be recorded is not made.
         """
         if len(self._calls) >= self._max_calls:
             await self.flush()
 
     async def flush(self) -> None:
-        """Write what is held; what cannot be written is still held, and the reason raised."""
+        """Write all buffered records. If a write fails, the records stay buffered and the error is raised."""
         async with self._flushing:
             while self._calls:
-                batch = [self._calls[place] for place in range(min(_BATCH_SIZE, len(self._calls)))]
+                batch = [self._calls[index] for index in range(min(_BATCH_SIZE, len(self._calls)))]
                 await self._write(batch)
                 for _ in batch:
                     self._calls.popleft()
 
     async def aclose(self) -> None:
-        """Write the last rows."""
+        """Write the last records."""
         try:
             await self.flush()
         except RookeryError as error:
@@ -96,12 +96,12 @@ class CallBuffer:
         self._writing = None
 
     async def _write(self, batch: list[CallRecord]) -> None:
-        """Write *batch*. A row that the store does not take must not hold up all others for ever: it is left out, and logged."""
+        """Write *batch*. A record that the store rejects is dropped and logged, so that it does not block all others."""
         try:
             await self._db.write(lambda tx: self._insert(tx, batch))
         except RookeryError:
             raise
-        except Exception:  # noqa: BLE001 - whatever the driver says of a row; the last one is logged with it
+        except Exception:  # noqa: BLE001 - the driver's error for a single record is logged with it
             if len(batch) == 1:
                 self.lost += 1
                 _log.exception("tools.call_not_kept", server=batch[0].server_id, request_id=batch[0].request_id)

@@ -1,4 +1,4 @@
-"""One call on its way to the upstream and back: a place, a session, a time limit, a second try where that is safe (D-32, D-34)."""
+"""Execution of one call: queue slot, session, time-out, and one retry if that is safe (D-32, D-34)."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from rookery.tools.servers.header_forwarding import select_forwarded_headers
 from rookery.tools.supervision.upstream_session import UpstreamSession
 
 _MAX_CALL_S = 600.0
-"""The longest call, progress or not (D-34)."""
+"""Maximum duration of a call in seconds, with or without progress (D-34)."""
 
 
 async def execute(session: UpstreamSession, call: ToolCall, *, is_read_only: bool) -> JsonObject:
     """
-    Return the protocol's whole result.
+    Return the protocol's complete result.
 
     Args:
-        is_read_only: The tool changes nothing, so that a call whose fate is unknown may be made again.
+        is_read_only: The tool changes nothing, so a call with an unknown outcome may be retried.
 
     Raises:
-        Failed: The tool failed, or could not be reached.
-        ServerBusy: No place came free.
+        ToolCallFailed: The tool failed or could not be reached.
+        ServerBusy: No slot became free in time.
     """
     async with session.slot():
         result = await _call_with_retry(session, call, is_read_only=is_read_only)
@@ -37,7 +37,7 @@ async def execute(session: UpstreamSession, call: ToolCall, *, is_read_only: boo
 
 
 async def _call_with_retry(session: UpstreamSession, call: ToolCall, *, is_read_only: bool) -> JsonObject:
-    """Return the tool's result; asks again once what surely was not done, or what changes nothing (D-32)."""
+    """Return the tool's result. Retry once if the call was certainly not executed or is read-only (D-32)."""
     is_last = False
     while True:
         try:
@@ -62,7 +62,7 @@ async def _call_with_retry(session: UpstreamSession, call: ToolCall, *, is_read_
 
 
 async def _call_with_timeout(connection: UpstreamConnection, call: ToolCall) -> JsonObject:
-    """Ask, and wait as long as the tool may take: anew with each notice of progress, ten minutes at most (D-34)."""
+    """Send the call and wait for its result. Progress restarts the time-out; ten minutes is the maximum (D-34)."""
     server, name, on_progress = call.server, call.tool, call.options.on_progress
     limit_s = get_timeout_s(server, name)
     loop = asyncio.get_running_loop()
@@ -71,7 +71,7 @@ async def _call_with_timeout(connection: UpstreamConnection, call: ToolCall) -> 
         async with asyncio.timeout(limit_s) as clock:
 
             async def forward(done: float, total: float | None, message: str | None) -> None:
-                with contextlib.suppress(RuntimeError):  # a notice that comes after the result
+                with contextlib.suppress(RuntimeError):  # the notification arrived after the result
                     clock.reschedule(min(loop.time() + limit_s, last))
                 if on_progress is not None:
                     await on_progress(done, total, message)
@@ -79,11 +79,11 @@ async def _call_with_timeout(connection: UpstreamConnection, call: ToolCall) -> 
             with start_span("tool call", is_remote=True, **{"rookery.server": server.id, "rookery.tool": name}):
                 return await connection.request("tools/call", _to_params(call), _to_request_options(call, forward))
     except TimeoutError as error:
-        raise ToolCallFailed("tool_timeout", f"The tool did not finish, nor report progress, within {limit_s:g} s.") from error
+        raise ToolCallFailed("tool_timeout", f"The tool neither finished nor reported progress within {limit_s:g} s.") from error
 
 
 def get_timeout_s(server: Server, tool: str) -> float:
-    """Return the seconds that a tool may take without a sign of progress: its own, or its server's."""
+    """Return the tool's time-out in seconds: its own, or that of its server. Progress restarts it."""
     own = next((limit for glob, limit in server.rules.timeouts_s.items() if fnmatchcase(tool, glob)), server.timeout_s)
     return min(own, _MAX_CALL_S)
 

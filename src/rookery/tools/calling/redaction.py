@@ -1,4 +1,4 @@
-"""What of a call's texts may stand in its row: without secrets, short, of characters that every store takes (D-38). Pure."""
+"""Redaction of texts for call records: no secrets, limited length, and only characters that every store accepts (D-38)."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ _SECRET_NAME = re.compile(
     r"|cookie|dsn|connection[-_ ]?string|^(?:pin|otp|cvv|cvc)$",
     re.IGNORECASE,
 )
-"""Names of arguments whose values are nobody's business, whatever they look like."""
+"""Argument names whose values are always redacted."""
 
 
 def redact_error(text: str) -> str:
-    """Return what is kept of a failure's text."""
+    """Return a failure's error message in the form in which it is stored."""
     return redact_text(text, _MAX_ERROR_LENGTH)
 
 
 def redact_arguments(arguments: dict[str, object]) -> str:
-    """Return what is kept of a call's arguments: JSON, cut at its end if it is long."""
+    """Return a call's arguments as stored: JSON, truncated at the end if it is long."""
     return redact_text(to_json(cast("dict[str, object]", _redact_values(arguments))).decode(), _MAX_ARGUMENTS_LENGTH)
 
 
 def redact_text(text: str, max_length: int) -> str:
-    """Return *text* without keys, at most *max_length* characters of it."""
-    # Cut after redacting: half of a key would not be known for one.
+    """Return *text* with secrets redacted, truncated to *max_length* characters."""
+    # Truncate after redacting: half a key would not be recognised.
     shown = redact(text)[:max_length]
     return shown.encode("utf-8", "replace").decode().replace("\x00", "\N{REPLACEMENT CHARACTER}")
 

@@ -1,4 +1,4 @@
-"""Results of read-only tools, kept for as long as the operator says (`cache_s`, D-34)."""
+"""Cached results of read-only tools, with the time to live that the operator sets (`cache_s`, D-34)."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from rookery.tools.models import BuiltinTarget, Server, SessionIsolation
 from rookery.tools.servers.header_forwarding import select_forwarded_headers
 
 _MAX_CACHE_BYTES = 64 * 1024 * 1024
-"""Of all results together."""
+"""Limit on the size of all cached results together."""
 _MAX_RESULT_BYTES = 1024 * 1024
-"""A larger result is not kept: a few of them would push out all others."""
+"""Limit on one cached result. A few larger ones would evict all others."""
 _IGNORED_META_KEYS = frozenset({"traceparent", "tracestate", "baggage", "io.modelcontextprotocol/logLevel"})
-"""What in a message's `_meta` says nothing about its result."""
+"""Keys of a message's `_meta` that do not affect its result."""
 _ENTRY_OVERHEAD_BYTES = 500
-"""Bytes that an entry takes beside its result."""
+"""Memory of an entry in addition to its result, in bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheLookup:
-    """A result, and how many seconds ago the upstream gave it."""
+    """A result and its age in seconds."""
 
     result: ToolResult
     age_s: float
@@ -48,7 +48,7 @@ class _CacheEntry:
 
 
 class ResultCache:
-    """The results of this process; those not asked for the longest go first. Who asks at the same moment asks once."""
+    """An LRU cache of the results of this process. Concurrent identical calls share one upstream call."""
 
     def __init__(
         self,
@@ -66,29 +66,29 @@ class ResultCache:
 
     @property
     def size(self) -> int:
-        """How many bytes are kept."""
+        """The size of all entries in bytes."""
         return self._bytes
 
     async def get_or_fetch(self, call: ToolCall, tool: CatalogueTool, fetch: Callable[[], Awaitable[ToolResult]]) -> CacheLookup:
         """
-        Return the result of a call that `get_ttl_s` lets keep: the kept one, that of the same call under way, or by *fetch*.
+        Return the result of a cacheable call: cached, from an identical call in progress, or from *fetch*.
 
         Raises:
-            Failed: What *fetch* raised, for us or for whom we waited; a failure is never kept.
+            ToolCallFailed: *fetch* or the identical call failed. Failures are never cached.
         """
         key, ttl_s = _to_cache_key(call), get_ttl_s(call.server, tool)
         if not call.options.no_cache:
-            kept = self._find(key, tool, ttl_s)
-            if kept is not None:
-                return kept
-            under_way = self._pending.get(key)
-            if under_way is not None:
-                outcome = await asyncio.shield(under_way)
+            cached = self._find(key, tool, ttl_s)
+            if cached is not None:
+                return cached
+            pending = self._pending.get(key)
+            if pending is not None:
+                outcome = await asyncio.shield(pending)
                 if isinstance(outcome, ToolCallFailed):
                     raise ToolCallFailed(outcome.code, outcome.error, outcome.result)
                 if outcome is not None:
                     return CacheLookup(result=outcome, age_s=0.0, is_hit=True)
-                # Whoever asked was refused, or left: that is no answer for us.
+                # The other call was rejected or cancelled, or its result cannot be shared. Make this call separately.
         return CacheLookup(result=await self._fetch(key, call.server, tool, fetch), age_s=0.0, is_hit=False)
 
     async def _fetch(self, key: Hashable, server: Server, tool: CatalogueTool, fetch: Callable[[], Awaitable[ToolResult]]) -> ToolResult:
@@ -114,7 +114,7 @@ class ResultCache:
         if entry is None:
             return None
         age_s = self._monotonic() - entry.stored_at
-        if entry.tool is not tool or age_s >= ttl_s:  # the tool is another one since: its server told so, or its entry changed
+        if entry.tool is not tool or age_s >= ttl_s:  # another tool object means that its definition or the server's entry changed
             self._drop(key)
             return None
         self._entries.move_to_end(key)
@@ -136,39 +136,39 @@ class ResultCache:
 
 
 def _is_shareable(result: ToolResult) -> bool:
-    """Return whether others who ask the same may have it."""
+    """Return whether other callers with the same request may share the result."""
     return not result.requires_input and not result.is_personal
 
 
 def get_ttl_s(server: Server, tool: CatalogueTool) -> float:
-    """Return for how many seconds the tool's results may be kept; 0: not at all, as of every tool that changes something."""
+    """Return the time to live of the tool's results in seconds. 0: not cacheable, as for every tool that changes something."""
     if not server.rules.cache_s or not tool.is_read_only or isinstance(server.target, BuiltinTarget):
         return 0.0
     return next((ttl for glob, ttl in server.rules.cache_s.items() if fnmatchcase(tool.name, glob)), 0.0)
 
 
 def is_cacheable(call: ToolCall, tool: CatalogueTool) -> bool:
-    """Return whether the call's result may be kept and taken from what is kept; one that answers the tool's questions may not."""
+    """Return whether the call's result may be cached. A call that responds to a request for input is not cacheable."""
     is_first = call.options.input_responses is None and call.options.request_state is None
     return is_first and get_ttl_s(call.server, tool) > 0
 
 
 def _to_cache_key(call: ToolCall) -> Hashable:
     """
-    Return what makes two calls the same: also who asks, as far as the upstream could tell them apart.
+    Return the key that identical calls share. It includes the caller, as far as the upstream can distinguish callers.
 
-    An entry of the file that changed is another server: entries hold on to theirs, so that no other can have its id.
+    A changed entry of the file is a new `Server` object. Cache entries hold a reference to theirs, so that its id() is not reused.
     """
     server, caller = call.server, call.caller
     match server.isolation:
         case SessionIsolation.SHARED:
-            who: Hashable = None
+            session_scope: Hashable = None
         case SessionIsolation.PER_WORKSPACE:
-            who = caller.workspace_id
+            session_scope = caller.workspace_id
         case SessionIsolation.PER_KEY:
-            who = caller.key_id
+            session_scope = caller.key_id
         case SessionIsolation.PER_SESSION:
-            who = (caller.workspace_id, caller.key_id, call.options.session_id)
+            session_scope = (caller.workspace_id, caller.key_id, call.options.session_id)
     headers = tuple(sorted(select_forwarded_headers(server, call.options.headers).items()))
     meta = {name: value for name, value in (call.options.meta or {}).items() if name not in _IGNORED_META_KEYS}
-    return server.key, id(server), who, headers, call.tool, json.dumps([call.arguments, meta], sort_keys=True, default=dict)
+    return server.key, id(server), session_scope, headers, call.tool, json.dumps([call.arguments, meta], sort_keys=True, default=dict)

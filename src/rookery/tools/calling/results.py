@@ -1,4 +1,4 @@
-"""What a tool answered, as we answer it: the result in full, or why it is none (D-34). Pure."""
+"""Conversion of an upstream's result into the API's result or failure (D-34). No I/O."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import orjson
 from rookery.tools.models import FailureCode, JsonObject
 
 MAX_RESULT_BYTES = 10 * 1024 * 1024
-"""D-34."""
+"""Limit on the size of a result in bytes (D-34)."""
 
 _PROTOCOL_FIELDS = frozenset({"resultType", "_meta", "ttlMs", "cacheScope"})
-"""Fields of the wire, not of the tool; _meta would name the upstream's software."""
+"""Fields of the protocol, not of the tool. `_meta` would reveal the upstream's software."""
 
-_DEFAULT_ERROR = "The tool failed without a word."
+_DEFAULT_ERROR = "The tool failed without an error message."
 
 
 class ToolCallFailed(Exception):
-    """The call came to a failure of the tool, or of reaching it."""
+    """The tool failed or could not be reached."""
 
     def __init__(self, code: FailureCode, error: str, result: bytes | None = None) -> None:
         super().__init__(error)
@@ -32,11 +32,11 @@ class ToolCallFailed(Exception):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
     """
-    What a tool answered, as JSON.
+    The result of a tool, as JSON.
 
     Attributes:
-        requires_input: It is no result yet: {inputRequests, requestState?}, to be answered in another call.
-        is_personal: The tool asked its caller for something on the way, so that it is nobody else's.
+        requires_input: The content is {inputRequests, requestState?}, to be answered in another call.
+        is_personal: The tool requested input from its caller, so other callers may not share the result.
     """
 
     content: bytes
@@ -45,23 +45,23 @@ class ToolResult:
 
 
 def describe_failure(code: str, server_id: str, tool: str, error: str) -> str:
-    """Return the sentence for a failed call: what failed, and what the caller can do."""
+    """Return the message of a failed call: what failed and what the caller can do."""
     name = f"{server_id}/{tool}"
     if code == "tool_timeout":
-        return f"{error} {name} may still have acted: look before you call it again."
+        return f"{error} {name} may still have acted: check before you call it again."
     if code == "server_unavailable":
-        return f"The server {server_id!r} could not be reached, or ended during the call: {error}"
+        return f"The server {server_id!r} could not be reached, or exited during the call: {error}"
     if code == "result_too_large":
-        return f"{error} Ask {name} for less."
-    return f"The tool {name} answered with an error; `error` is its text. Change the arguments before you call it again."
+        return f"{error} Request less from {name}."
+    return f"The tool {name} returned an error; `error` is its text. Change the arguments before you call it again."
 
 
 def parse_result(result: JsonObject) -> ToolResult:
     """
-    Return what the upstream answered, without the wire's own fields.
+    Return the upstream's result without the protocol's own fields.
 
     Raises:
-        Failed: It says that the tool failed, or is larger than we pass on.
+        ToolCallFailed: The result reports a failure, has an unknown type, or is too large.
     """
     kind = result.get("resultType", "complete")
     shown = {name: value for name, value in result.items() if name not in _PROTOCOL_FIELDS}
@@ -69,7 +69,7 @@ def parse_result(result: JsonObject) -> ToolResult:
         shown.setdefault("inputRequests", dict[str, object]())
         return ToolResult(content=_to_limited_json(shown), requires_input=True)
     if kind != "complete":
-        raise ToolCallFailed("tool_execution_error", f"The server answered with a result of an unknown kind: {str(kind)[:100]}.")
+        raise ToolCallFailed("tool_execution_error", f"The server returned a result of an unknown type: {str(kind)[:100]}.")
     shown.setdefault("content", list[object]())
     shown.setdefault("isError", False)
     content = _to_limited_json(shown)
@@ -80,10 +80,10 @@ def parse_result(result: JsonObject) -> ToolResult:
 
 def to_json(value: JsonObject) -> bytes:
     """
-    Return *value* as JSON; what orjson does not take (integers past 64 bits, lone surrogates) the slower way.
+    Return *value* as JSON. Values that orjson rejects (integers beyond 64 bits, lone surrogates) use the slower json module.
 
     Raises:
-        Failed: It has something in it that no JSON can say.
+        ToolCallFailed: *value* cannot be represented as JSON.
     """
     try:
         return orjson.dumps(value)
@@ -91,7 +91,7 @@ def to_json(value: JsonObject) -> bytes:
         try:
             return json.dumps(value, allow_nan=False).encode()
         except (TypeError, ValueError) as error:
-            raise ToolCallFailed("tool_execution_error", f"The result is no JSON: {error}") from error
+            raise ToolCallFailed("tool_execution_error", f"The result cannot be represented as JSON: {error}") from error
 
 
 def _to_limited_json(value: JsonObject) -> bytes:

@@ -1,4 +1,4 @@
-"""A call that is told of piece by piece: its progress and its log while it runs, then what it came to (D-34)."""
+"""Streamed calls: progress and log notifications during the call, then its outcome (D-34)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from rookery.tools.models import CallOutcome, JsonObject
 from rookery.tools.ports import OnLog, OnProgress
 
 _START_WAIT_S = 1.0
-"""How long to wait for a refusal before the caller is told that the call runs."""
+"""Time to wait for an early rejection before the response starts."""
 _MAX_PENDING_BYTES = 1024 * 1024
-"""Of notices that wait for a slow reader. The upstream does not wait for it: it has other callers."""
+"""Limit on notifications that wait for a slow reader. The upstream does not wait for it, because it serves other callers."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallNotice:
-    """One thing that a tool told of its work, as JSON; `dropped_count`: so many were before it that nobody read in time."""
+    """One notification of a tool, as JSON. `dropped_count`: the notifications dropped before it because the reader was slow."""
 
     kind: Literal["progress", "log"]
     content: bytes
@@ -30,10 +30,10 @@ class CallNotice:
 
 class RunningCall:
     """
-    One call in a task of its own; `stop` it in the end.
+    One call in its own task. Call `stop` at the end.
 
     Args:
-        call: Makes the call, given who takes its notices.
+        call: Makes the call, with the handlers of its notifications.
     """
 
     def __init__(self, call: Callable[[OnProgress, OnLog], Awaitable[CallOutcome]]) -> None:
@@ -46,10 +46,10 @@ class RunningCall:
 
     async def wait_started(self) -> None:
         """
-        Return once there is something to tell, or the call has been running for a second.
+        Wait for the first notification or the outcome, at most one second.
 
         Raises:
-            RookeryError: It was refused before anything could be told.
+            RookeryError: The call was rejected before any notification.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_START_WAIT_S):
@@ -58,14 +58,14 @@ class RunningCall:
             self._task.result()
 
     def get_early_failure(self) -> CallOutcome | None:
-        """Return the outcome of a call that has failed already, with nothing to be told before; None: it has not."""
+        """Return the outcome of a call that has already failed without notifications, else None."""
         if not self._task.done() or self._notices or self._dropped_count:
             return None
         outcome = self._task.result()
         return outcome if outcome.error is not None else None
 
     async def iter_notices(self) -> AsyncGenerator[CallNotice]:
-        """Yield each notice when it comes, until the call is over."""
+        """Yield each notification as it arrives, until the call ends."""
         while True:
             await self._has_news.wait()
             self._has_news.clear()
@@ -79,27 +79,27 @@ class RunningCall:
 
     async def wait_outcome(self) -> CallOutcome:
         """
-        Return what it came to.
+        Return the outcome of the call.
 
         Raises:
-            RookeryError: It was refused.
+            RookeryError: The call was rejected.
         """
         return await self._task
 
     async def stop(self) -> None:
-        """Cancel the call, also upstream, unless it is over."""
+        """Cancel the call, also upstream, unless it has ended."""
         self._task.cancel()
         await asyncio.wait({self._task})
         if not self._task.cancelled():
-            self._task.exception()  # somebody has looked at it
+            self._task.exception()  # retrieve it, so that asyncio does not log it
 
     async def _on_progress(self, done: float, total: float | None, message: str | None) -> None:
-        told: JsonObject = {"progress": done}
+        progress: JsonObject = {"progress": done}
         if total is not None:
-            told["total"] = total
+            progress["total"] = total
         if message is not None:
-            told["message"] = message
-        self._add_notice("progress", told)
+            progress["message"] = message
+        self._add_notice("progress", progress)
 
     async def _on_log(self, params: JsonObject) -> None:
         self._add_notice("log", {name: value for name, value in params.items() if name != "_meta"})

@@ -1,4 +1,4 @@
-"""One call of a tool as it was asked for."""
+"""One call of a tool, with its options."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from rookery.tools.ports import OnLog, OnProgress, OnRequest
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallOptions:
     """
-    What goes with a call beside its arguments.
+    The options of a call, in addition to its arguments.
 
     Attributes:
-        session_id: The agent session that the call is part of (`X-Session-ID`).
-        headers: All of the caller's, by lower-case name; those that the server's `forward_headers` names go on.
-        capabilities: Of the caller's own MCP client; None: the caller speaks HTTP.
-        on_request: Who answers what the upstream asks while the tool runs; None: nobody.
-        input_responses: The caller's answers to an earlier outcome "input_required", by the names of its `inputRequests`.
-        request_state: The `requestState` of that outcome, as it came.
-        meta: What the caller's own protocol message has in `_meta`; for the upstream.
-        no_cache: No kept result will do.
+        session_id: The agent session that the call belongs to (`X-Session-ID`).
+        headers: All request headers, by lower-case name. Those in the server's `forward_headers` are forwarded.
+        capabilities: The capabilities of the caller's MCP client. None: the caller uses the HTTP API.
+        on_request: Answers the upstream's requests during the call. None: they are rejected.
+        input_responses: The caller's responses to an earlier outcome "input_required", by the names in its `inputRequests`.
+        request_state: The `requestState` of that outcome, unchanged.
+        meta: The `_meta` of the caller's protocol message, for the upstream.
+        no_cache: Bypass cached results.
     """
 
     session_id: str | None = None
@@ -41,16 +41,16 @@ class CallOptions:
 
 
 DEFAULT_CALL_OPTIONS = CallOptions()
-"""No session, nobody who hears of progress."""
+"""Default options: no session and no notifications."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
     """
-    One call.
+    One call of a tool.
 
     Attributes:
-        started: By `time.perf_counter`.
+        started: Start time of the clock `time.perf_counter`.
     """
 
     caller: Caller
@@ -62,5 +62,5 @@ class ToolCall:
     started: float
 
     def get_elapsed_ms(self) -> float:
-        """Return how long it has taken so far."""
+        """Return the milliseconds since the start of the call."""
         return (time.perf_counter() - self.started) * 1000

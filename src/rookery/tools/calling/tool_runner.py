@@ -1,4 +1,4 @@
-"""Run one tool: may this key, do the arguments fit, is a result kept, ask the upstream, keep a row, answer (D-34, D-38)."""
+"""The pipeline of one call: access checks, validation, cache, execution and record (D-34, D-38)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from rookery.tools.supervision.session_pool import SessionPool
 
 _MAX_ERROR_LENGTH = 4000
 _MAX_TOOL_NAME_LENGTH = 128
-"""Of a tool (D-30); what is longer and not listed is not worth asking a server for."""
+"""Limit on a tool's name (D-30). Longer unlisted names are rejected without an upstream request."""
 _MAX_SESSION_ID_LENGTH = 100
 
 
@@ -60,12 +60,12 @@ class ToolRunner:
         ids: IdFactory = uuid7,
     ) -> None:
         """
-        Make it.
+        Create the runner.
 
         Args:
-            agent_sessions: None: any session id is taken, and kept with the row.
-            keep_arguments: Rows have the arguments too, redacted.
-            disk_space: Refuses the built-in tools that write while the disk is nearly full (D-17).
+            agent_sessions: None: every session id is accepted and recorded.
+            keep_arguments: Store redacted arguments in call records.
+            disk_space: Rejects built-in tools that write while the disk is nearly full (D-17).
         """
         self._catalogue = catalogue
         self._sessions = sessions
@@ -89,18 +89,18 @@ class ToolRunner:
         options: CallOptions = DEFAULT_CALL_OPTIONS,
     ) -> CallOutcome:
         """
-        Run a tool as *caller*; the row of the call is in the journal when this returns or raises.
+        Run a tool as *caller*. The call record is in the buffer when this method returns or raises.
 
-        A caller that is cancelled cancels the tool upstream. What the tool itself did wrong is in the outcome.
+        If the caller is cancelled, the upstream call is cancelled too. A failure of the tool is in the outcome.
 
         Raises:
-            RookeryError: The call was refused: no such server or tool (404), not for this key (403), arguments that do
-                not fit (400), no such session (422), too many calls (429). A tool that is not known to exist leaves no row.
+            RookeryError: The call was rejected: unknown server or tool (404), not allowed for this key (403), invalid arguments
+                (400), unknown session (422), too many calls (429). A call of an unknown tool leaves no record.
         """
         server = self._catalogue.find_server(caller, server_id)
         if server is None:
             raise ServerNotFound(server_id)
-        asked = ToolCall(
+        call = ToolCall(
             caller=caller,
             server=server,
             tool=tool_name,
@@ -111,13 +111,13 @@ class ToolRunner:
         )
         await self._buffer.require_capacity()
         try:
-            self._catalogue.get_server(caller, server_id)  # or it is not for this key, or switched off
-            outcome = await self._execute(asked)
+            self._catalogue.get_server(caller, server_id)  # raises if the server is disabled or not allowed for this key
+            outcome = await self._execute(call)
         except BaseException as error:
             if self._catalogue.find_tool(server, tool_name) is not None:
-                self._record(asked, code=_get_error_code(error))
+                self._record(call, code=_get_error_code(error))
             raise
-        self._record(asked, outcome, code=outcome.code)
+        self._record(call, outcome, code=outcome.code)
         return outcome
 
     async def _execute(self, call: ToolCall) -> CallOutcome:
@@ -137,8 +137,8 @@ class ToolRunner:
             await self._limits.spend_tool_limit(call.caller, call.server.id, tool.name)
             if not is_cacheable(call, tool):
                 return _to_outcome(call, await self._run(call, tool), None)
-            kept = await self._cache.get_or_fetch(call, tool, lambda: self._run(call, tool))
-            return _to_outcome(call, kept.result, kept)
+            lookup = await self._cache.get_or_fetch(call, tool, lambda: self._run(call, tool))
+            return _to_outcome(call, lookup.result, lookup)
         except ToolCallFailed as failed:
             return CallOutcome(
                 server=call.server,
@@ -155,20 +155,20 @@ class ToolRunner:
         if server.fault is not None:
             raise ToolCallFailed("server_unavailable", server.fault)
         session = self._sessions.get_session(server, call.caller, call.options.session_id)
-        on_request, was_asked = call.options.on_request, False
+        on_request, requested_input = call.options.on_request, False
 
         async def answer(method: str, params: JsonObject) -> JsonObject:
-            nonlocal was_asked
-            was_asked = True
-            assert on_request is not None  # noqa: S101 - or nobody is asked
+            nonlocal requested_input
+            requested_input = True
+            assert on_request is not None  # noqa: S101 - set only if there is a handler
             return await on_request(method, params)
 
-        told = call if on_request is None else replace(call, options=replace(call.options, on_request=answer))
-        result = parse_result(await execute(session, told, is_read_only=tool.is_read_only))
-        return replace(result, is_personal=True) if was_asked else result
+        call_to_send = call if on_request is None else replace(call, options=replace(call.options, on_request=answer))
+        result = parse_result(await execute(session, call_to_send, is_read_only=tool.is_read_only))
+        return replace(result, is_personal=True) if requested_input else result
 
     async def _find_unlisted_tool(self, call: ToolCall) -> CatalogueTool:
-        """Return a tool that is not listed: of a server never seen before, or one that came since the last look."""
+        """Return an unlisted tool, of a server that was never listed or that added the tool since the last list."""
         server, name = call.server, call.tool
         if len(name) > _MAX_TOOL_NAME_LENGTH:
             raise ToolNotFound(server.id, name[:_MAX_TOOL_NAME_LENGTH])
@@ -184,8 +184,8 @@ class ToolRunner:
         if tool is not None:
             return tool
         if not self._catalogue.is_known(server):
-            condition = self._sessions.get_health_state(server, call.caller.workspace_id)
-            raise ToolCallFailed("server_unavailable", condition.last_error or "The server does not tell what tools it has.")
+            health_state = self._sessions.get_health_state(server, call.caller.workspace_id)
+            raise ToolCallFailed("server_unavailable", health_state.last_error or "The server did not list its tools.")
         _require_allowed(call)
         raise ToolNotFound(server.id, name)
 
@@ -220,7 +220,7 @@ class ToolRunner:
                 called_at=call.at,
                 cached=outcome is not None and outcome.cache == "hit",
                 error=None if error is None else redact_error(error),
-                # What the built-in servers take is kept where it belongs, and forgotten there; a copy here would outlive it.
+                # Built-in servers store their arguments and can delete them there. A copy in the record would outlive the deletion.
                 arguments=redact_arguments(arguments) if self._keep_arguments and call.server.kind != "builtin" else None,
             )
         )
@@ -257,16 +257,16 @@ def _require_allowed(call: ToolCall) -> None:
     if not is_tool_allowed(call.caller, call.server, call.tool):
         name = f"{call.server.id}/{call.tool}"
         if not is_server_allowed(call.caller, call.server.id):
-            raise NotInAllowList("servers", call.server.id, f"This key is limited to some servers; {call.server.id!r} is not one of them.")
-        raise NotInAllowList("tools", name, f"This key is limited to some tools; {name!r} is not one of them.")
+            raise NotInAllowList("servers", call.server.id, f"This key may only use some servers; {call.server.id!r} is not among them.")
+        raise NotInAllowList("tools", name, f"This key may only use some tools; {name!r} is not among them.")
 
 
 def _require_callable(call: ToolCall, tool: CatalogueTool) -> None:
-    """Raise the first reason why this key may not call *tool* (D-23, D-33, D-92, D-25)."""
+    """Raise the first reason why this key may not call *tool* (D-23, D-25, D-33, D-92)."""
     _require_allowed(call)
     server = call.server
     if is_tool_disabled(server, tool.name):
-        raise ToolDisabled(f"The tool {tool.name!r} of {server.id!r} is switched off.")
+        raise ToolDisabled(f"The tool {tool.name!r} of {server.id!r} is disabled by the operator.")
     if tool.needs_task:
         raise ToolDisabled(
             f"{server.id}/{tool.name} runs only as a task (execution.taskSupport is required), which Rookery does not support."
@@ -274,4 +274,4 @@ def _require_callable(call: ToolCall, tool: CatalogueTool) -> None:
     if tool.required_scope is not None:
         call.caller.require_scope(tool.required_scope)
     if call.caller.environment == TEST and not server.sandbox and not tool.is_read_only:
-        raise TestKeyRefused(f"A test key may not call {server.id}/{tool.name}: neither is it read-only, nor its server a sandbox.")
+        raise TestKeyRefused(f"A test key may not call {server.id}/{tool.name}: the tool is not read-only and its server is not a sandbox.")

@@ -1,1 +1,1 @@
-"""How servers and tools are found: by search, by what is published, by clients' set-ups (D-35, D-37)."""
+"""Discovery of servers and tools: search, published documents and client set-ups (D-35, D-37)."""

@@ -1,4 +1,4 @@
-"""The files in which clients keep their servers, with ours added and all else kept (D-35). Pure but for `write_client_file`."""
+"""Edits of clients' configuration files: add Rookery and keep everything else (D-35). Only two functions do I/O."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ CLIENT_FILES: dict[Client, str] = {
     "windsurf": "~/.codeium/windsurf/mcp_config.json",
     "gemini": "~/.gemini/settings.json",
 }
-"""The files that can be written, where each client looks for them: in the project's folder, or at home. None needs the key itself."""
+"""Files that can be written, by client: in the project's folder or in the home folder. None of them contains the key itself."""
 
 
 class ClientFileBroken(Exception):
-    """A client's file cannot be added to, so it is left as it is; the text says why."""
+    """A client's file cannot be edited and is left unchanged. The message states the reason."""
 
 
 def add_entry(client: Client, text: str, target: SetupTarget) -> str:
     """
-    Return a client's file with *target* in it; an entry of that name is replaced, everything else stays.
+    Return a client's file with *target* added. An entry of the same name is replaced; everything else stays.
 
     Args:
-        text: What the file has now; empty if there is none.
+        text: The current content; empty if the file does not exist.
 
     Raises:
-        ClientFileBroken: It is not of the form that this client reads.
+        ClientFileBroken: The content is not in the form that this client reads.
     """
     return _add_to_toml(text, target) if client == "codex" else _add_to_json(client, text, target)
 
 
 def write_client_file(path: Path, text: str) -> None:
     """
-    Put *text* in the place of the file at *path*, whole: its client never reads half of it.
+    Replace the file at *path* by *text* atomically, so that the client never reads half of it.
 
     Raises:
-        ClientFileBroken: It cannot be written.
+        ClientFileBroken: The file cannot be written.
     """
-    real = Path(os.path.realpath(path))  # a link stays one
+    real = Path(os.path.realpath(path))  # keep a symbolic link
     new = real.with_name(f".{real.name}.{os.getpid()}")
     try:
         real.parent.mkdir(parents=True, exist_ok=True)
@@ -65,10 +65,10 @@ def write_client_file(path: Path, text: str) -> None:
 
 def read_client_file(path: Path) -> str:
     """
-    Return the file at *path*; nothing if there is none.
+    Return the content of the file at *path*; empty if it does not exist.
 
     Raises:
-        ClientFileBroken: It cannot be read.
+        ClientFileBroken: The file cannot be read.
     """
     try:
         return path.read_text(encoding="utf-8")
@@ -84,17 +84,17 @@ def _add_to_json(client: Client, text: str, target: SetupTarget) -> str:
     try:
         document: object = json.loads(text) if text.strip() else {}
     except ValueError as error:
-        # VS Code takes comments, which would be lost.
+        # VS Code accepts comments, which would be lost.
         raise ClientFileBroken(f"It is not plain JSON ({error}), so add the entry by hand.") from error
     if not isinstance(document, dict):
-        raise ClientFileBroken("It is no JSON object, so add the entry by hand.")
+        raise ClientFileBroken("It is not a JSON object, so add the entry by hand.")
     content = cast("JsonObject", document)
     key = "servers" if client == "vscode" else "mcpServers"
     _get_section(content, key)[target.name] = build_client_entry(client, target)
     if client == "vscode":
         inputs = content.setdefault("inputs", [])
         if not isinstance(inputs, list):
-            raise ClientFileBroken('Its "inputs" are no list, so add the entry by hand.')
+            raise ClientFileBroken('Its "inputs" is not a list, so add the entry by hand.')
         listed = cast("list[object]", inputs)
         if not any(isinstance(each, dict) and cast("JsonObject", each).get("id") == VSCODE_INPUT["id"] for each in listed):
             listed.append(VSCODE_INPUT)
@@ -104,24 +104,24 @@ def _add_to_json(client: Client, text: str, target: SetupTarget) -> str:
 def _get_section(document: JsonObject, key: str) -> JsonObject:
     fields = document.setdefault(key, {})
     if not isinstance(fields, dict):
-        raise ClientFileBroken(f'Its "{key}" are no object, so add the entry by hand.')
+        raise ClientFileBroken(f'Its "{key}" is not an object, so add the entry by hand.')
     return cast("JsonObject", fields)
 
 
 def _add_to_toml(text: str, target: SetupTarget) -> str:
-    """Return the file with our table at its end; tables are found by their heads, so that comments and order stay."""
+    """Return the file with our table at its end. Tables are found by their header lines, so that comments and order stay."""
     _require_toml(text)
     kept: list[str] = []
     is_ours = False
     for line in text.splitlines():
-        head = line.strip()
-        if head.startswith("["):
-            is_ours = head.partition("#")[0].strip() == f"[mcp_servers.{target.name}]"
+        header = line.strip()
+        if header.startswith("["):
+            is_ours = header.partition("#")[0].strip() == f"[mcp_servers.{target.name}]"
         if not is_ours:
             kept.append(line)
     before = "\n".join(kept).rstrip()
     joined = (f"{before}\n\n" if before else "") + build_codex_table(target)
-    # An entry that is written in another way (dotted keys, quotes) would now be there twice.
+    # If the entry already exists in another notation (dotted keys, quotes), it would now be defined twice.
     _require_toml(joined)
     return joined
 
@@ -130,4 +130,4 @@ def _require_toml(text: str) -> None:
     try:
         tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ClientFileBroken(f"It is no TOML that the entry can be added to ({error}), so add it by hand.") from error
+        raise ClientFileBroken(f"The entry cannot be added to this TOML file ({error}), so add it by hand.") from error

@@ -1,4 +1,4 @@
-"""How each client is set up for us, ready to paste: with the name of a variable in it, never with a key (D-35). Pure."""
+"""Set-up instructions for each client, ready to paste. They name the key's variable and never contain a key (D-35). No I/O."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ from typing import Literal, TypeAlias, get_args
 from rookery.tools.models import JsonObject
 
 KEY_VARIABLE = "ROOKERY_KEY"
-"""Where every set-up looks for the key."""
+"""The environment variable from which every set-up reads the key."""
 
 KEY_PLACEHOLDER = "YOUR_KEY"
-"""Stands for the key where a client reads it from its own file alone."""
+"""Placeholder for the key, for clients that read it only from their own file."""
 
 KEY_COMMANDS = (
     "# an agent's key: tools, memory, plans and sessions\n"
     "rookery agent-keys create --name my-agent --preset agent\n\n"
     "# or an API key that calls tools and uses memory\n"
     "rookery keys create --name my-client --scope=mcp:read,mcp:write,brain:read,brain:write\n\n"
-    "# in the shell that starts your client: paste the key, unseen\n"
+    "# in the shell that starts your client: paste the key; it is not shown\n"
     f"read -rs {KEY_VARIABLE} && export {KEY_VARIABLE}\n"
 )
-"""How an operator makes a key for a client, and how it gets into the variable without a trace in the shell's history."""
+"""Commands that create a key and read it into the variable without a trace in the shell's history."""
 
 ClientId: TypeAlias = Literal[
     "claude-code", "cursor", "vscode", "codex", "claude-desktop", "windsurf", "gemini", "zed", "curl", "python", "javascript"
 ]
 
 CLIENTS: tuple[ClientId, ...] = get_args(ClientId)
-"""Every client that has a set-up, in the order in which they are shown."""
+"""All clients with a set-up, in display order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetupGuide:
     """
-    One client's set-up.
+    The set-up of one client.
 
     Attributes:
-        file: Where it goes, from the project's folder or from the home folder (`~/`); None: it is run, not kept.
-        note: What to do with it, in a sentence or two.
-        command: A command of the client's own that does the same; None if it has none.
+        file: The file to add it to, relative to the project's folder or in the home folder (`~/`). None: it is run, not stored.
+        note: Instructions in one or two sentences.
+        command: A command of the client that does the same, or None.
     """
 
     client: ClientId
@@ -56,13 +56,13 @@ class SetupGuide:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetupTarget:
     """
-    What a client is set up for.
+    The endpoint that a client is set up for.
 
     Attributes:
-        name: Under which the client lists it.
-        url: Of the MCP endpoint.
-        api: Of the tool-server API over HTTP, its prefix included.
-        server: The one server that is meant; None: all.
+        name: The name under which the client lists it.
+        url: The URL of the MCP endpoint.
+        api: The base URL of the HTTP API, with its prefix.
+        server: The only server to use. None: all servers.
     """
 
     name: str
@@ -82,16 +82,16 @@ _HTTP_ENTRIES: Mapping[ClientId, tuple[str, str, JsonObject]] = {
     "gemini": ("httpUrl", _BEARER, {}),
     "zed": ("url", f"Bearer {KEY_PLACEHOLDER}", {}),
 }
-"""By client: the field of the address, the header with the key as that client reads it from elsewhere, and what comes before."""
+"""By client: the field of the URL, the authorization header in the client's variable syntax, and the preceding fields."""
 
 
 def build_client_entry(client: ClientId, target: SetupTarget) -> JsonObject:
-    """Return the entry of *target* in the JSON file of a client."""
+    """Return the entry for *target* in the client's JSON file."""
     if client == "claude-desktop":
-        # Its file takes programs alone. A space in an argument is lost on Windows, so the word Bearer is in the variable.
+        # Its file supports only commands. Windows loses a space in an argument, so the word Bearer is in the variable.
         arguments = ["-y", "mcp-remote", target.url, "--header", "Authorization:${ROOKERY_AUTH}"]
-        plain = ["--allow-http"] if target.url.startswith("http://") else []
-        return {"command": "npx", "args": [*arguments, *plain], "env": {"ROOKERY_AUTH": f"Bearer {KEY_PLACEHOLDER}"}}
+        http_flag = ["--allow-http"] if target.url.startswith("http://") else []
+        return {"command": "npx", "args": [*arguments, *http_flag], "env": {"ROOKERY_AUTH": f"Bearer {KEY_PLACEHOLDER}"}}
     if client not in _HTTP_ENTRIES:
         msg = f"{client} has no JSON file"
         raise ValueError(msg)
@@ -100,16 +100,16 @@ def build_client_entry(client: ClientId, target: SetupTarget) -> JsonObject:
 
 
 VSCODE_INPUT: JsonObject = {"type": "promptString", "id": "rookery-key", "description": "A key of Rookery", "password": True}
-"""VS Code asks for the key once, and keeps it in the system's own store of secrets."""
+"""VS Code prompts for the key once and stores it in the system's secret store."""
 
 
 def build_codex_table(target: SetupTarget) -> str:
-    """Return the table of *target* in Codex's file."""
+    """Return the table for *target* in Codex's file."""
     return f'[mcp_servers.{target.name}]\nurl = {json.dumps(target.url)}\nbearer_token_env_var = "{KEY_VARIABLE}"\n'
 
 
 def list_setups(target: SetupTarget) -> list[SetupGuide]:
-    """Return the set-up of every client that we know."""
+    """Return the set-up of every supported client."""
     return [
         SetupGuide(
             client=each.client,
@@ -142,14 +142,14 @@ def _render_python(target: SetupTarget) -> str:
         return (
             f'{head}request = urllib.request.Request(\n    "{target.api}/servers/{target.server}/tools",\n'
             f'    headers={{"Authorization": f"Bearer {{os.environ[\'{KEY_VARIABLE}\']}}"}},\n)\n'
-            "with urllib.request.urlopen(request) as answer:\n"
-            '    for tool in json.load(answer)["tools"]:\n        print(tool["name"], "-", tool.get("description", ""))\n'
+            "with urllib.request.urlopen(request) as response:\n"
+            '    for tool in json.load(response)["tools"]:\n        print(tool["name"], "-", tool.get("description", ""))\n'
         )
     return (
         f'{head}call = {{"server": "brain", "tool": "recall", "arguments": {{"query": "How do we deploy?"}}}}\n'
         f'request = urllib.request.Request(\n    "{target.api}/tools/call",\n    data=json.dumps(call).encode(),\n'
         f'    headers={{"Authorization": f"Bearer {{os.environ[\'{KEY_VARIABLE}\']}}", "Content-Type": "application/json"}},\n)\n'
-        'with urllib.request.urlopen(request) as answer:\n    print(json.load(answer)["result"])\n'
+        'with urllib.request.urlopen(request) as response:\n    print(json.load(response)["result"])\n'
     )
 
 
@@ -157,21 +157,21 @@ def _render_javascript(target: SetupTarget) -> str:
     authorization = f"Authorization: `Bearer ${{process.env.{KEY_VARIABLE}}}`"
     if target.server is not None:
         return (
-            f'const answer = await fetch("{target.api}/servers/{target.server}/tools", {{\n  headers: {{ {authorization} }},\n}});\n'
-            "if (!answer.ok) throw new Error(await answer.text());\n"
-            'for (const tool of (await answer.json()).tools) console.log(tool.name, "-", tool.description ?? "");\n'
+            f'const response = await fetch("{target.api}/servers/{target.server}/tools", {{\n  headers: {{ {authorization} }},\n}});\n'
+            "if (!response.ok) throw new Error(await response.text());\n"
+            'for (const tool of (await response.json()).tools) console.log(tool.name, "-", tool.description ?? "");\n'
         )
     return (
-        f'const answer = await fetch("{target.api}/tools/call", {{\n  method: "POST",\n'
+        f'const response = await fetch("{target.api}/tools/call", {{\n  method: "POST",\n'
         f'  headers: {{ {authorization}, "Content-Type": "application/json" }},\n'
         '  body: JSON.stringify({ server: "brain", tool: "recall", arguments: { query: "How do we deploy?" } }),\n});\n'
-        "if (!answer.ok) throw new Error(await answer.text());\nconsole.log((await answer.json()).result);\n"
+        "if (!response.ok) throw new Error(await response.text());\nconsole.log((await response.json()).result);\n"
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Client:
-    """A row of the table of clients: what `SetupGuide` has, with its texts still to be made for a target."""
+    """A row of the client table: the fields of `SetupGuide`, with functions that render its texts for a target."""
 
     client: ClientId
     name: str
@@ -183,7 +183,7 @@ class _Client:
 
 
 def _file_of(client: ClientId, *, section: str = "mcpServers", before: JsonObject | None = None) -> Callable[[SetupTarget], str]:
-    """Return what makes the JSON file of a client, with its entry in *section*, after *before*."""
+    """Return a function that renders the client's JSON file, with its entry in *section*, after *before*."""
     return lambda target: _to_json({**(before or {}), section: {target.name: build_client_entry(client, target)}})
 
 
@@ -191,8 +191,8 @@ def _claude_command(target: SetupTarget) -> str:
     return f"claude mcp add --transport http --scope project {target.name} '{target.url}' --header 'Authorization: {_BEARER}'\n"
 
 
-_EXPORT = f"The key comes from {KEY_VARIABLE}: set it in the shell that starts the client."
-_PLAIN_TEXT = "the file keeps it in plain text, so let nobody else read it."
+_EXPORT = f"The client reads the key from {KEY_VARIABLE}: set it in the shell that starts the client."
+_PLAIN_TEXT = "the file stores it in plain text, so restrict who can read the file."
 _PLAIN_HTTP = "Plain HTTP, without MCP;"
 
 _CLIENTS = (
@@ -219,7 +219,7 @@ _CLIENTS = (
         ".vscode/mcp.json",
         "json",
         _file_of("vscode", section="servers", before={"inputs": [VSCODE_INPUT]}),
-        "In the workspace's folder. VS Code asks for the key the first time, and keeps it where it keeps secrets.",
+        "In the workspace's folder. VS Code asks for the key at first use and stores it in the system's secret store.",
     ),
     _Client("codex", "Codex", "~/.codex/config.toml", "toml", build_codex_table, _EXPORT),
     _Client(
@@ -254,7 +254,7 @@ _CLIENTS = (
         None,
         "sh",
         _render_curl,
-        f"Plain HTTP, without MCP. The key comes from {KEY_VARIABLE} through a pipe, so that no list of processes shows it.",
+        f"Plain HTTP, without MCP. The key comes from {KEY_VARIABLE} through a pipe, so that process lists do not show it.",
     ),
     _Client(
         "python", "Python", None, "python", _render_python, f"{_PLAIN_HTTP} the standard library alone. The key comes from {KEY_VARIABLE}."
@@ -268,4 +268,4 @@ _CLIENTS = (
         f"{_PLAIN_HTTP} Node.js 18 or newer, in a file that ends in .mjs. The key comes from {KEY_VARIABLE}.",
     ),
 )
-"""Every client that has a set-up, in the order in which they are shown."""
+"""All clients with a set-up, in display order."""

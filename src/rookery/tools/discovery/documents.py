@@ -1,4 +1,4 @@
-"""What others are told of our tool servers: catalogues and cards, each with our own addresses alone (D-35)."""
+"""Published discovery documents: registries, catalogues and server cards, with Rookery's own URLs only (D-35)."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from rookery.tools.supervision.session_pool import SessionPool
 
 REGISTRY_VERSION = "1.0"
 PROTOCOL_VERSIONS = ("2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26")
-"""The revisions that `/mcp` speaks, the newest first."""
+"""The protocol revisions that `/mcp` supports, newest first."""
 
 _CARD_SCHEMA_URL = "https://static.modelcontextprotocol.io/schemas/v2/server-card.schema.json"
 _ENTRY_SCHEMA_URL = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
 _REGISTRY_META = "io.modelcontextprotocol.registry/official"
 _NO_WORKSPACE = 0
-"""No workspace has this number: how a server does for one of them is nobody else's business."""
+"""No workspace has this number. It selects the health that is not specific to a workspace."""
 _MAX_SHORT_LENGTH = 100
-"""What both schemas allow a title and a description."""
+"""Maximum length of titles and descriptions in both schemas."""
 _NEVER_SEEN_AT = datetime.fromisoformat("2026-01-01T00:00:00Z")
-"""Stands for when a server was seen that never was: the registry's shape wants a time."""
+"""The time for servers that were never listed. The registry's schema requires one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerListing:
     """
-    One server as somebody may see it, with how much it offers him.
+    One server as a caller may see it, with the number of its features.
 
     Attributes:
-        related: Those of the servers that its entry names which he sees too.
+        related: The related servers of its entry that the caller sees too.
     """
 
     server: Server
@@ -51,24 +51,24 @@ class ServerListing:
 
     @property
     def capabilities(self) -> list[str]:
-        """What kinds of things it offers."""
+        """The kinds of features that the server offers."""
         counts = {"tools": self.tool_count, "resources": self.resource_count, "prompts": self.prompt_count}
         return [name for name, count in counts.items() if count]
 
 
 class Discovery:
     """
-    Writes every document of discovery from one list of servers.
+    Builds every discovery document from one list of servers.
 
-    Nobody in particular sees the built-in servers and those of the file that are neither private nor for some workspaces only.
+    Without a key, the list has the built-in servers and those of the file that are neither private nor limited to some workspaces.
     """
 
     def __init__(self, catalogue: Catalogue, sessions: SessionPool, *, mcp_address: str, organization: str) -> None:
         """
-        Do nothing yet.
+        Create the builder.
 
         Args:
-            mcp_address: Scheme and host under which `/mcp` is reached, never from a request.
+            mcp_address: Scheme and host of `/mcp`. It never comes from a request.
         """
         self._catalogue = catalogue
         self._sessions = sessions
@@ -76,18 +76,18 @@ class Discovery:
         self.organization = organization
 
     def list_servers(self, caller: Caller | None) -> list[ServerListing]:
-        """Return the servers that *caller* sees; None is nobody in particular."""
+        """Return the servers that *caller* sees. None: a request without a key."""
         visible = self._list_visible(caller)
         known = {server.id for server in visible}
         return [self._to_listing(caller, server, known) for server in visible]
 
     def get_server(self, caller: Caller | None, server_id: str) -> ServerListing:
         """
-        Return one of those.
+        Return one server that *caller* sees.
 
         Raises:
-            ServerNotFound: It is none of them.
-            RookeryError: The key does not reach it, or it is switched off.
+            ServerNotFound: The server does not exist or is not visible.
+            RookeryError: The server is disabled or not allowed for this key.
         """
         if caller is not None:
             self._catalogue.get_server(caller, server_id)
@@ -97,11 +97,11 @@ class Discovery:
         raise ServerNotFound(server_id)
 
     def get_mcp_url(self, server_id: str | None = None) -> str:
-        """Return where an MCP client connects: to one server, or to all at once."""
+        """Return the MCP URL of one server, or of all servers together."""
         return f"{self._address}/mcp" if server_id is None else f"{self._address}/mcp/{server_id}"
 
     def build_registry(self, listed: Sequence[ServerListing]) -> JsonObject:
-        """Return `/.well-known/mcp-servers.json`, a shape of our own: no standard has this path."""
+        """Return `/.well-known/mcp-servers.json`. Its format is Rookery's own; no standard defines this path."""
         return {
             "registry_version": REGISTRY_VERSION,
             "organization": self.organization,
@@ -123,7 +123,7 @@ class Discovery:
         }
 
     def build_ai_catalog(self, listed: Sequence[ServerListing]) -> JsonObject:
-        """Return `/.well-known/ai-catalog.json`: the AI Catalog 1.0, each entry the address of a server's card."""
+        """Return `/.well-known/ai-catalog.json` in the format AI Catalog 1.0. Each entry links to a server's card."""
         host = urlsplit(self._address).hostname or "localhost"
         return {
             "specVersion": "1.0",
@@ -142,19 +142,19 @@ class Discovery:
         }
 
     def build_card(self, listing: ServerListing) -> JsonObject:
-        """Return a server's card (SEP-2127): who it is and where; deliberately not its tools."""
+        """Return a server's card (SEP-2127): identity and URL. It deliberately omits the tools."""
         return {
             **self._build_identity(listing.server.id, listing.server.name, _shorten_description(listing.server)),
             "remotes": [self._build_remote(listing.server.id)],
         }
 
     def build_gateway_card(self) -> JsonObject:
-        """Return the card of `/mcp`: all servers that a key sees behind one address."""
-        about = f"Every tool server of {self.organization} behind one address."
+        """Return the card of `/mcp`, which serves all servers that a key sees."""
+        about = f"All tool servers of {self.organization} at one URL."
         return {**self._build_identity("rookery", self.organization, about), "remotes": [self._build_remote(None)]}
 
     def build_registry_entry(self, listing: ServerListing) -> JsonObject:
-        """Return a server as the official registry's API answers it: its server.json, and what the registry knows of it."""
+        """Return a server in the format of the official registry's API: its server.json and the registry's metadata."""
         server = listing.server
         changed = format_iso(listing.changed_at or _NEVER_SEEN_AT)
         content: JsonObject = {
@@ -172,7 +172,7 @@ class Discovery:
         }
 
     def get_registry_name(self, server_id: str) -> str:
-        """Return a server's name in the registry's form: our host the other way round, and the server's id."""
+        """Return a server's name in the registry's form: the reversed host name and the server's id."""
         host = urlsplit(self._address).hostname or "localhost"
         try:
             ipaddress.ip_address(host)
@@ -191,7 +191,7 @@ class Discovery:
         }
 
     def _build_remote(self, server_id: str | None) -> JsonObject:
-        key: JsonObject = {"description": "A key of this platform.", "isRequired": True, "isSecret": True}
+        key: JsonObject = {"description": "A Rookery API key.", "isRequired": True, "isSecret": True}
         return {
             "type": "streamable-http",
             "url": self.get_mcp_url(server_id),
@@ -205,9 +205,9 @@ class Discovery:
         return [server for server in self._catalogue.list_shared_servers() if not server.private and server.workspaces is None]
 
     def _to_listing(self, caller: Caller | None, server: Server, known: Collection[str]) -> ServerListing:
-        offer = self._catalogue.get_features(server, caller)
+        features = self._catalogue.get_features(server, caller)
         if caller is None:
-            tool_count = sum(not is_tool_disabled(server, str(tool.get("name", ""))) for tool in offer.tools)
+            tool_count = sum(not is_tool_disabled(server, str(tool.get("name", ""))) for tool in features.tools)
         else:
             tool_count = len(self._catalogue.list_tools(caller, server))
         return ServerListing(
@@ -215,19 +215,19 @@ class Discovery:
             related=tuple(each for each in server.related_servers if each in known),
             health=self._sessions.get_health_state(server, _NO_WORKSPACE if caller is None else caller.workspace_id).health,
             tool_count=tool_count,
-            resource_count=len(offer.resources),
-            prompt_count=len(offer.prompts),
+            resource_count=len(features.resources),
+            prompt_count=len(features.prompts),
             changed_at=self._catalogue.changed_at(server),
         )
 
 
 def get_version() -> str:
-    """Return the version that servers have here: ours, since it is we who answer for them."""
+    """Return the version published for all servers: that of Rookery, which serves them."""
     return metadata.version("rookery")
 
 
 def _shorten_description(server: Server) -> str:
-    """Return a description of 1 to 100 characters, cut between words."""
+    """Return a description of 1 to 100 characters, truncated between words."""
     text = " ".join((server.tagline or server.description or server.name).split())
     if len(text) <= _MAX_SHORT_LENGTH:
         return text

@@ -1,4 +1,4 @@
-"""Tools by their words: what a tool is called and told to do, against what is looked for. Pure."""
+"""Lexical scoring of tools: the words of a query against the names and descriptions of tools. No I/O."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from rookery.kernel.tokenization import STOP_WORDS, stem
 from rookery.tools.models import JsonObject, Server
 
 MAX_QUERY_WORDS = 32
-"""So many different words of a question count."""
+"""Limit on the distinct words of a query."""
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\dA-Za-z_]+")
-"""Names join words by `_`, `-`, capitals and digits: get_currentTime2 is get current time 2."""
+"""A word. Names join words by `_`, `-`, capitals and digits: get_currentTime2 is get current time 2."""
 
 _FIELD_WEIGHTS = {"name": 3.0, "title": 3.0, "description": 1.5, "arguments": 0.1, "server": 0.2}
-"""How much a word counts where it stands; tuned on the first half of benchmarks/tool_search, as are the two below."""
+"""Weight of a word by field. Tuned on the first half of benchmarks/tool_search, as are the two constants below."""
 _BM25_K1 = 2.0
 _BM25_B = 0.4
 _AVERAGE_LENGTH = 25.0
 
 _MAX_EMBEDDED_LENGTH = 400
-"""About one chunk of the embedder, 128 tokens; what a tool is for stands at the beginning of its description."""
+"""About one chunk of the embedder, 128 tokens. The purpose of a tool is at the start of its description."""
 _MAX_FIELD_LENGTH = 8_000
 _MAX_ARGUMENTS = 64
 
@@ -34,12 +34,12 @@ _MAX_ARGUMENTS = 64
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolDocument:
     """
-    What is compared of one tool.
+    The searchable form of one tool.
 
     Attributes:
-        weights: Of each stem, how much of this tool it is.
-        embedded_text: The text that is compared by meaning.
-        names: What the tool is called, spelled in every way that somebody may write.
+        weights: The weight of each stem.
+        embedded_text: The text for the semantic comparison.
+        names: All accepted spellings of the tool's name.
     """
 
     weights: Mapping[str, float]
@@ -48,7 +48,7 @@ class ToolDocument:
 
 
 def build_tool_document(server: Server, definition: JsonObject) -> ToolDocument:
-    """Return what is compared of a tool, from its own definition and what the operator says of its server."""
+    """Return the searchable form of a tool, from its definition and the entry of its server."""
     name = _to_text(definition.get("name"))
     annotations = definition.get("annotations")
     hints = cast("JsonObject", annotations if isinstance(annotations, dict) else {})
@@ -60,51 +60,51 @@ def build_tool_document(server: Server, definition: JsonObject) -> ToolDocument:
         "name": name,
         "title": title,
         "description": description,
-        "arguments": " ".join(f"{called} {text}" for called, text in arguments)[:_MAX_FIELD_LENGTH],
+        "arguments": " ".join(f"{argument} {text}" for argument, text in arguments)[:_MAX_FIELD_LENGTH],
         "server": about,
     }
     weights: defaultdict[str, float] = defaultdict(float)
-    for called, text in fields.items():
+    for field, text in fields.items():
         stems = _stem_text(text)
-        # A word of a long description says less of its tool.
-        scale = _FIELD_WEIGHTS[called] / (1 - _BM25_B + _BM25_B * max(1.0, len(stems) / _AVERAGE_LENGTH))
+        # A word of a long description is less specific to the tool.
+        scale = _FIELD_WEIGHTS[field] / (1 - _BM25_B + _BM25_B * max(1.0, len(stems) / _AVERAGE_LENGTH))
         for each in stems:
             weights[each] += scale
-    spoken = " ".join(_WORD.findall(name)).lower()
-    told = "; ".join(text for _, text in arguments if text)
-    meaning = f"{title or spoken}. {description[:_MAX_EMBEDDED_LENGTH]}. {told}"[: _MAX_EMBEDDED_LENGTH + 100]
+    spaced_name = " ".join(_WORD.findall(name)).lower()
+    argument_texts = "; ".join(text for _, text in arguments if text)
+    meaning = f"{title or spaced_name}. {description[:_MAX_EMBEDDED_LENGTH]}. {argument_texts}"[: _MAX_EMBEDDED_LENGTH + 100]
     folded = name.casefold()
-    calls = frozenset({folded, spoken, f"{server.id}/{name}".casefold(), f"{server.id}__{name}".casefold()})
-    return ToolDocument(weights=dict(weights), embedded_text=meaning, names=calls)
+    spellings = frozenset({folded, spaced_name, f"{server.id}/{name}".casefold(), f"{server.id}__{name}".casefold()})
+    return ToolDocument(weights=dict(weights), embedded_text=meaning, names=spellings)
 
 
 def score_by_words(query: str, documents: Sequence[ToolDocument]) -> list[float]:
     """
-    Return for each of *documents* how much of *query* it has, 0 to 1: rare words count for more (BM25 over weighted fields).
+    Return a score from 0 to 1 for each of *documents*: BM25 over weighted fields, in which rare words count more.
 
-    How rare a word is, is counted among *documents* alone: nobody's answer tells of tools that he may not see.
+    Word frequencies are counted among *documents* alone, so that no result reveals tools that the caller may not see.
     """
-    weights, count, most = [one.weights for one in documents], len(documents), 0.0
+    weights, count, max_score = [document.weights for document in documents], len(documents), 0.0
     scores = [0.0] * count
     for each in _stem_query(query):
-        found = [(at, weight) for at, of_card in enumerate(weights) if (weight := of_card.get(each))]
-        rare = math.log(1 + (count - len(found) + 0.5) / (len(found) + 0.5))
-        # Words that no tool has count here too: one incidental word of six says little.
-        most += rare
-        for at, weight in found:
-            scores[at] += rare * weight / (_BM25_K1 + weight)
-    return [score / most for score in scores] if most else scores
+        matches = [(index, weight) for index, stems in enumerate(weights) if (weight := stems.get(each))]
+        rarity = math.log(1 + (count - len(matches) + 0.5) / (len(matches) + 0.5))
+        # Words that no tool contains count here too: a match of one word in six says little.
+        max_score += rarity
+        for index, weight in matches:
+            scores[index] += rarity * weight / (_BM25_K1 + weight)
+    return [score / max_score for score in scores] if max_score else scores
 
 
 def normalize_name(query: str) -> str:
-    """Return *query* as the names in `Card.names` are spelled."""
+    """Return *query* in the spelling of `ToolDocument.names`."""
     return query.strip().casefold()
 
 
 def _stem_query(query: str) -> list[str]:
     words = [word.lower() for word in _WORD.findall(query)]
-    telling = [word for word in words if word not in STOP_WORDS] or words
-    return list(dict.fromkeys(stem(word) for word in telling))[:MAX_QUERY_WORDS]
+    significant = [word for word in words if word not in STOP_WORDS] or words
+    return list(dict.fromkeys(stem(word) for word in significant))[:MAX_QUERY_WORDS]
 
 
 @lru_cache(maxsize=4096)
@@ -113,7 +113,7 @@ def _stem_text(text: str) -> tuple[str, ...]:
 
 
 def _iter_arguments(schema: object) -> Iterable[tuple[str, str]]:
-    """Yield the names of a tool's arguments with what is said of them."""
+    """Yield the names of a tool's arguments with their descriptions."""
     if not isinstance(schema, dict):
         return
     properties = cast("JsonObject", schema).get("properties")

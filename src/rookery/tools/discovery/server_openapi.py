@@ -1,4 +1,4 @@
-"""One server's tools as an OpenAPI 3.1 document, for clients that know HTTP and not MCP (D-37). Pure."""
+"""An OpenAPI 3.1 document of one server's tools, for clients that use HTTP and not MCP (D-37). No I/O."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rookery.tools.gateway_names import map_gateway_names
 from rookery.tools.models import JsonObject, Server
 
 _DATA_KEYWORDS = frozenset({"const", "default", "enum", "example", "examples"})
-"""Keywords whose values are data: what looks like a reference there is none."""
+"""Keywords whose values are data, so that "$ref" in them is not a reference."""
 
 _ERROR_SCHEMA: JsonObject = {
     "type": "object",
@@ -19,7 +19,7 @@ _ERROR_SCHEMA: JsonObject = {
         "success": {"const": False},
         "server": {"type": "string"},
         "tool": {"type": "string"},
-        "error": {"type": "string", "description": "The code of a refusal."},
+        "error": {"type": "string", "description": "The error code."},
         "message": {"type": "string"},
     },
 }
@@ -30,7 +30,7 @@ _FAILURE_SCHEMA: JsonObject = {
         "success": {"const": False},
         "server": {"type": "string"},
         "tool": {"type": "string"},
-        "error": {"type": "string", "description": "The text of the failure."},
+        "error": {"type": "string", "description": "The tool's error text."},
         "code": {"enum": ["tool_execution_error", "tool_timeout", "server_unavailable", "result_too_large"]},
         "duration_ms": {"type": "integer"},
         "result": {"type": "object"},
@@ -38,28 +38,28 @@ _FAILURE_SCHEMA: JsonObject = {
 }
 _STRUCTURED_CONTENT_PATH = ("properties", "result", "properties", "structuredContent")
 _ERROR_DESCRIPTIONS = {
-    "400": "The arguments do not fit the tool's schema, or the body is no JSON.",
-    "401": "No key, or none that is valid.",
-    "403": "The key may not call this tool, or it is switched off.",
-    "404": "There is no such server or tool.",
-    "429": "The key's limit is used up, or the server is busy.",
+    "400": "The arguments do not match the tool's schema, or the body is not JSON.",
+    "401": "The key is missing or invalid.",
+    "403": "The key may not call this tool, or the tool is disabled.",
+    "404": "The server or the tool does not exist.",
+    "429": "The key's rate limit is exceeded, or the server is busy.",
 }
 
 
 def build_openapi(server: Server, tools: Sequence[JsonObject], *, address: str, version: str) -> JsonObject:
     """
-    Return the document of *server* with an operation for each of *tools*.
+    Return the document of *server*, with one operation for each of *tools*.
 
     Args:
-        address: Of the tool-server API, its prefix included.
-        version: Of this API.
+        address: The base URL of the HTTP API, with its prefix.
+        version: The version of this API.
     """
     paths: JsonObject = {}
     by_name = {str(tool.get("name", "")): tool for tool in tools}
-    for shown, name in map_gateway_names(server.id, by_name).items():
-        # Braces in a path would be a parameter of it.
+    for gateway_name, name in map_gateway_names(server.id, by_name).items():
+        # Braces in a path would be parsed as a parameter.
         path = f"/servers/{server.id}/tools/{quote(name, safe='')}"
-        paths[path] = {"post": _build_operation(server, by_name[name], path, shown)}
+        paths[path] = {"post": _build_operation(server, by_name[name], path, gateway_name)}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -82,23 +82,23 @@ def build_openapi(server: Server, tools: Sequence[JsonObject], *, address: str, 
     }
 
 
-def _build_operation(server: Server, tool: JsonObject, path: str, shown: str) -> JsonObject:
+def _build_operation(server: Server, tool: JsonObject, path: str, gateway_name: str) -> JsonObject:
     annotations = tool.get("annotations")
     hints = cast("JsonObject", annotations if isinstance(annotations, dict) else {})
     title = tool.get("title") or hints.get("title")
     description, name = tool.get("description"), str(tool.get("name", ""))
-    taken = _embed_schema(
+    input_schema = _embed_schema(
         tool.get("inputSchema"), at=_to_json_pointer("paths", path, "post", "requestBody", "content", "application/json", "schema")
     )
     operation: JsonObject = {
-        "operationId": shown,
+        "operationId": gateway_name,
         "tags": [server.id],
         "summary": title if isinstance(title, str) else name,
         "description": description if isinstance(description, str) else "",
-        "requestBody": {"required": True, "content": {"application/json": {"schema": taken}}},
+        "requestBody": {"required": True, "content": {"application/json": {"schema": input_schema}}},
         "responses": {
             "200": {
-                "description": "What the tool answered.",
+                "description": "The tool's result.",
                 "content": {"application/json": {"schema": _build_response_schema(tool, path)}},
             },
             **{status: _build_error_response(text, "Refusal") for status, text in _ERROR_DESCRIPTIONS.items()},
@@ -113,7 +113,7 @@ def _build_operation(server: Server, tool: JsonObject, path: str, shown: str) ->
 
 
 def _build_response_schema(tool: JsonObject, path: str) -> JsonObject:
-    place = ("paths", path, "post", "responses", "200", "content", "application/json", "schema", *_STRUCTURED_CONTENT_PATH)
+    location = ("paths", path, "post", "responses", "200", "content", "application/json", "schema", *_STRUCTURED_CONTENT_PATH)
     result: JsonObject = {
         "type": "object",
         "properties": {
@@ -122,7 +122,7 @@ def _build_response_schema(tool: JsonObject, path: str) -> JsonObject:
         },
     }
     if isinstance(tool.get("outputSchema"), dict):
-        cast("JsonObject", result["properties"])["structuredContent"] = _embed_schema(tool["outputSchema"], at=_to_json_pointer(*place))
+        cast("JsonObject", result["properties"])["structuredContent"] = _embed_schema(tool["outputSchema"], at=_to_json_pointer(*location))
     return {
         "type": "object",
         "required": ["success", "server", "tool", "duration_ms"],
@@ -142,13 +142,13 @@ def _build_error_response(text: str, name: str) -> JsonObject:
 
 def _embed_schema(schema: object, *, at: str) -> JsonObject:
     """
-    Return a tool's schema as it is, but for references into itself: they are lengthened by where it stands in the document.
+    Return a tool's schema unchanged, except that local references are prefixed with its location in the document.
 
-    The standard would let a name beside it (`$id`) do that, and leave the schema untouched; the validators and generators
-    that people use pass over such names, and look for `#/$defs/…` at the document's own top.
+    The standard would allow an `$id` instead, which leaves the schema unchanged. Common validators and generators ignore it
+    and resolve `#/$defs/…` from the root of the document.
 
     Args:
-        at: The JSON pointer of its place.
+        at: The JSON pointer of its location.
     """
     if not isinstance(schema, dict):
         return {"type": "object"}
@@ -180,5 +180,5 @@ def _is_local_reference(reference: object) -> bool:
 
 
 def _to_json_pointer(*names: str) -> str:
-    """Return a JSON pointer as the fragment of an address (RFC 6901, section 6)."""
+    """Return a JSON pointer as a URI fragment (RFC 6901, section 6)."""
     return "".join("/" + quote(name.replace("~", "~0").replace("/", "~1"), safe="~$") for name in names)

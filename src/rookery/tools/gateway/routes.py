@@ -152,29 +152,29 @@ class GatewayRoutes:
 
     async def _handle_post(self, request: Request, view: GatewayView) -> Response:
         """
-        Read the message as strictly as any body, and pass it on.
+        Validate the message as strictly as any request body, and forward it.
 
         Raises:
-            RookeryError: It is no message of JSON-RPC; `_forward`'s.
+            RookeryError: The body is not a JSON-RPC message; see also `_forward`.
         """
         raw = await read_body(request.receive, limit=MAX_BODY_BYTES)
         message = parse_json(raw)
         store_message_id(cast("MutableMapping[str, object]", request.scope["state"]), message)
         if not isinstance(message, dict) or cast("dict[str, object]", message).get("jsonrpc") != "2.0":
-            raise BadRequest('The body is not one message of JSON-RPC: an object with "jsonrpc": "2.0". Batches are not taken.')
+            raise BadRequest('The body must be one JSON-RPC message, an object with "jsonrpc": "2.0". Batches are not supported.')
         return self._forward(request, view, raw)
 
     def _forward(self, request: Request, view: GatewayView, body: bytes | None) -> Response:
         """
-        Return what lets the protocol's server answer.
+        Return a response that the MCP server writes.
 
         Raises:
-            CrossSite: A page of another site asks (the protocol wants it so, against DNS rebinding).
-            RookeryError: There is no such server, or not for this key.
+            CrossSiteCredentials: The request comes from a page of another site. The protocol requires this check against DNS rebinding.
+            RookeryError: The server does not exist, is disabled, or is not allowed for this key.
         """
         origin = request.headers.get("origin")
         if origin is not None and origin.lower() not in self.origins and not _is_local(origin):
-            raise CrossSiteCredentials(f"The origin {origin[:100]!r} is not this server's; see ROOKERY_CORS_ORIGINS.")
+            raise CrossSiteCredentials(f"The origin {origin[:100]!r} is not allowed. Add it to ROOKERY_CORS_ORIGINS.")
         if view.server_id is not None:
             self.gateway.catalogue.get_server(get_caller(request), view.server_id)
         cast("MutableMapping[str, object]", request.scope["state"])[VIEW_STATE_KEY] = view
@@ -182,7 +182,7 @@ class GatewayRoutes:
 
 
 def _is_local(origin: str) -> bool:
-    """Return whether a page comes from this machine by its own name, at whatever port: no rebound name does."""
+    """Return whether a page comes from this machine by a loopback name, on any port. A rebound DNS name never does."""
     try:
         return urlsplit(origin).hostname in {"localhost", "127.0.0.1", "::1"}
     except ValueError:
@@ -190,7 +190,7 @@ def _is_local(origin: str) -> bool:
 
 
 class _ForwardedResponse(Response):
-    """An answer that the protocol's server sends itself; the status is known once it did."""
+    """A response that the MCP server sends itself. The status is known once it starts."""
 
     def __init__(self, gateway: Gateway, body: bytes | None) -> None:
         super().__init__()
@@ -200,7 +200,7 @@ class _ForwardedResponse(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         body, has_begun, has_ended = self._body, False, False
 
-        async def once_more() -> Message:
+        async def receive_buffered() -> Message:
             nonlocal body
             if body is None:
                 return await receive()
@@ -208,7 +208,7 @@ class _ForwardedResponse(Response):
             body = None
             return message
 
-        async def noting(message: Message) -> None:
+        async def send_and_track(message: Message) -> None:
             nonlocal has_begun, has_ended
             if message["type"] == "http.response.start":
                 has_begun, self.status_code = True, cast("int", message["status"])
@@ -217,14 +217,14 @@ class _ForwardedResponse(Response):
             await send(message)
 
         try:
-            await self._gateway.serve(scope, once_more, noting)
-            if has_begun and not has_ended:  # the SDK leaves streams that it breaks off without their end
+            await self._gateway.serve(scope, receive_buffered, send_and_track)
+            if has_begun and not has_ended:  # the SDK does not complete the streams that it aborts
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
         except Exception as error:
             if has_begun:
                 raise
             if not isinstance(error, RookeryError):
                 _log.exception("gateway.failed")
-                error = InternalError("Something went wrong on our side; the log has more under this request id.")
+                error = InternalError("Internal error. The server log has the details under this request id.")
             self.status_code = error.status
             await error_response(error)(scope, receive, send)

@@ -1,4 +1,4 @@
-"""Search mode: two tools in the place of all, for catalogues too large for a context window (D-36)."""
+"""Search mode: two tools in place of all, for catalogues too large for a context window (D-36)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ FIND_TOOL, CALL_TOOL = "find_tool", "call_tool"
 _FIND_SCHEMA: JsonObject = {
     "type": "object",
     "properties": {
-        "query": {"type": "string", "minLength": 1, "maxLength": 2000, "description": "What you need, in your own words."},
-        "limit": {"type": "integer", "minimum": 1, "maximum": 20, "description": "By default 5."},
+        "query": {"type": "string", "minLength": 1, "maxLength": 2000, "description": "A description of what you need."},
+        "limit": {"type": "integer", "minimum": 1, "maximum": 20, "description": "Maximum number of tools; default 5."},
         "server": {"type": "string", "minLength": 1, "maxLength": 64, "description": "Only tools of this server."},
     },
     "required": ["query"],
@@ -28,8 +28,8 @@ _FIND_SCHEMA: JsonObject = {
 _CALL_SCHEMA: JsonObject = {
     "type": "object",
     "properties": {
-        "name": {"type": "string", "minLength": 1, "maxLength": 256, "description": "The tool's name, as find_tool gave it."},
-        "arguments": {"type": "object", "description": "By the tool's own inputSchema; none by default."},
+        "name": {"type": "string", "minLength": 1, "maxLength": 256, "description": "The tool's name, as returned by find_tool."},
+        "arguments": {"type": "object", "description": "The tool's arguments, as its inputSchema describes. Default: none."},
     },
     "required": ["name"],
     "additionalProperties": False,
@@ -40,21 +40,21 @@ SEARCH_MODE_TOOLS: tuple[JsonObject, ...] = (
     {
         "name": FIND_TOOL,
         "title": "Find a tool",
-        "description": "Find the tools that fit a need, the best first, each with its inputSchema. Call them with call_tool.",
+        "description": "Find tools for a need, best first, each with its inputSchema. Call them with call_tool.",
         "inputSchema": to_published_schema(_FIND_SCHEMA),
         "annotations": {"readOnlyHint": True},
     },
     {
         "name": CALL_TOOL,
         "title": "Call a tool",
-        "description": "Call a tool that find_tool found, by its name, with arguments by its inputSchema; its result is returned as it is.",
+        "description": "Call a tool returned by find_tool. Its result is returned unchanged.",
         "inputSchema": to_published_schema(_CALL_SCHEMA),
     },
 )
 
 
 class SearchModeTools:
-    """The first of the two; the second is the ordinary call by another name."""
+    """The implementation of find_tool. call_tool is an ordinary call of another tool."""
 
     def __init__(self, views: CatalogueViews, search: ToolSearch) -> None:
         self._views = views
@@ -62,18 +62,18 @@ class SearchModeTools:
 
     async def find_tools(self, mcp_request: McpRequest, arguments: JsonObject) -> JsonObject:
         """
-        Return the tools that fit, as a tool's result.
+        Return the matching tools as a tool result.
 
         Raises:
-            ArgumentsInvalid: They do not fit find_tool.
+            ArgumentsInvalid: The arguments do not match find_tool's schema.
         """
         ArgumentValidator(_FIND_SCHEMA).validate(arguments)
-        plain = GatewayView(server_id=mcp_request.view.server_id)
+        view = GatewayView(server_id=mcp_request.view.server_id)
         server = mcp_request.view.server_id or cast("str | None", arguments.get("server"))
         limit = cast("int", arguments.get("limit", 5))
         found = await self._search.find(mcp_request.caller, cast("str", arguments["query"]), limit, server)
         tools = [
-            {**each.tool.definition, "name": self._views.get_gateway_name(plain, each.server, each.tool.name), "server": each.server.id}
+            {**each.tool.definition, "name": self._views.get_gateway_name(view, each.server, each.tool.name), "server": each.server.id}
             for each in found
         ]
         content: JsonObject = {"tools": tools}
@@ -82,10 +82,10 @@ class SearchModeTools:
 
 def parse_call(arguments: JsonObject) -> tuple[str, JsonObject]:
     """
-    Return which tool call_tool is to call, and with what.
+    Return the name and the arguments of the tool that call_tool is to call.
 
     Raises:
-        ArgumentsInvalid: They do not fit call_tool.
+        ArgumentsInvalid: The arguments do not match call_tool's schema.
     """
     ArgumentValidator(_CALL_SCHEMA).validate(arguments)
     return cast("str", arguments["name"]), cast("JsonObject", arguments.get("arguments") or {})

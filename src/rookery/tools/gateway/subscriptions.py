@@ -1,4 +1,4 @@
-"""Resources whose changes clients hear of: subscriptions of the older era's sessions, and of the later era's streams."""
+"""Resource subscriptions of MCP clients: of legacy sessions and of modern streams."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _log = structlog.stdlib.get_logger("rookery.tools")
 
 MAX_SUBSCRIPTIONS_PER_CLIENT = 100
 _RETRY_DELAYS_S = (1.0, 5.0, 30.0)
-"""After a server's session ended: how long until it is asked again; then given up."""
+"""Delays before attempts to subscribe again after an upstream session ended. After the last one, the subscription is given up."""
 
 
 @dataclass(slots=True, eq=False)
 class ResourceSubscription:
     """
-    One resource that one client hears of.
+    One client's subscription to one resource.
 
     Attributes:
-        client_uri: Its uri as the client knows it.
-        upstream_uri: The server's own uri.
+        client_uri: The URI in the client's view.
+        upstream_uri: The server's own URI.
     """
 
     mcp_request: McpRequest
@@ -42,37 +42,37 @@ class ResourceSubscription:
 
 
 class ResourceSubscriptions:
-    """Asks servers to tell of resources; a server whose session ended is asked again."""
+    """Subscribes to resources of upstreams, and subscribes again if an upstream session ends."""
 
     def __init__(self, resources: ResourceReader) -> None:
         self._resources = resources
 
     async def subscribe(self, mcp_request: McpRequest, uri: str, notify: Callable[[str], None]) -> ResourceSubscription:
         """
-        Have *notify* called with *uri* whenever the resource changes.
+        Call *notify* with *uri* whenever the resource changes.
 
         Raises:
-            RookeryError: There is no such server for this key, or it does not tell of the resource.
+            RookeryError: The server does not exist for this key, or does not support the subscription.
         """
         resources, view = self._resources, mcp_request.view
         if view.server_id is not None:
             server = resources.get_server(mcp_request.caller, view.server_id)
-            own = uri
+            upstream_uri = uri
         else:
             server = resources.find_server_by_uri(mcp_request.caller, uri)
-            own = resources.to_upstream_uri(server, uri, mcp_request.caller)
+            upstream_uri = resources.to_upstream_uri(server, uri, mcp_request.caller)
 
-        def heard(updated: str | None) -> None:
-            notify(uri)  # also when the session ended: what changed until it is open again would be missed
+        def on_update(updated: str | None) -> None:
+            notify(uri)  # also at the end of the session, because changes until the next subscription would be missed
             if updated is None:
                 watch.retry_task = asyncio.create_task(self._resubscribe(watch))
 
-        watch = ResourceSubscription(mcp_request, server, uri, own, heard)
-        await resources.subscribe(mcp_request.caller, server, own, heard)
+        watch = ResourceSubscription(mcp_request, server, uri, upstream_uri, on_update)
+        await resources.subscribe(mcp_request.caller, server, upstream_uri, on_update)
         return watch
 
     async def unsubscribe(self, watch: ResourceSubscription) -> None:
-        """Hear of it no more."""
+        """End the subscription. A failure is logged."""
         if watch.retry_task is not None:
             watch.retry_task.cancel()
         try:
@@ -93,10 +93,12 @@ class ResourceSubscriptions:
 
 def require_capacity(count: int) -> None:
     """
-    Do nothing if a client that hears of *count* resources may hear of another.
+    Raise an error if a client with *count* subscriptions has reached the limit.
 
     Raises:
-        MCPError: It may not.
+        MCPError: The limit is reached.
     """
     if count >= MAX_SUBSCRIPTIONS_PER_CLIENT:
-        raise MCPError(types.INVALID_REQUEST, f"A client may subscribe to {MAX_SUBSCRIPTIONS_PER_CLIENT} resources at once.")
+        raise MCPError(
+            types.INVALID_REQUEST, f"A client may have at most {MAX_SUBSCRIPTIONS_PER_CLIENT} subscriptions; unsubscribe from one first."
+        )

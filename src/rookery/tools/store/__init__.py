@@ -1,1 +1,1 @@
-"""The tables of tool servers and every query on them: the only SQL of the domain."""
+"""The tables of the tools domain and all queries on them: the only SQL of the domain."""

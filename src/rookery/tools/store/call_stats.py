@@ -1,4 +1,4 @@
-"""Figures over the rows of calls: counts, exact percentiles, the latest failures (D-38)."""
+"""Figures over call records: counts, exact percentiles and the latest failures (D-38)."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _GROUP_COLUMNS: dict[CallGroupBy, tuple[ColumnElement[Any], ...]] = {
 }
 _IS_FAILED = and_(_c.success == 0, or_(_c.code.is_(None), _c.code != "input_required"))
 _IS_TIMED = and_(_c.cached == 0, or_(_c.success == 1, _c.code.in_(get_args(FailureCode))))
-"""Calls that took as long as their tool does: a refusal, or a result that was kept, would flatter it."""
+"""Calls whose duration counts. Rejected calls and cached results would make the tool look faster than it is."""
 _PERCENTILES = (50, 95, 99)
 
 
-def compute_stats(tx: Tx, filters: ToolCallFilter, actor: CallGroupBy | None, *, limit: int = 1) -> list[CallStats]:
-    """Return the figures of each group, those of the most calls first, days in their order; without *actor* one of all."""
-    groups = () if actor is None else _GROUP_COLUMNS[actor]
+def compute_stats(tx: Tx, filters: ToolCallFilter, group_by: CallGroupBy | None, *, limit: int = 1) -> list[CallStats]:
+    """Return the figures of each group, most calls first, days in chronological order. Without *group_by*, one group of all calls."""
+    groups = () if group_by is None else _GROUP_COLUMNS[group_by]
     where = _filter_conditions(filters)
-    if actor == "session":
+    if group_by == "session":
         where.append(_c.session_id.is_not(None))
     counts = select(
         *groups,
@@ -45,34 +45,34 @@ def compute_stats(tx: Tx, filters: ToolCallFilter, actor: CallGroupBy | None, *,
         func.max(case((_IS_FAILED, _c.id))).label("last_failed"),
     ).where(*where)
     if groups:
-        first = groups[0].desc() if actor == "day" else func.count().desc()
+        first = groups[0].desc() if group_by == "day" else func.count().desc()
         counts = counts.group_by(*groups).order_by(first, *groups).limit(limit)
     counted = [row for row in tx.fetch_all(counts) if row.integer("calls")]
     times = _compute_percentiles(tx, groups, where)
     failed = _find_by_ids(tx, [each for row in counted if (each := row.maybe_text("last_failed")) is not None])
     names = [group.name for group in groups]
     found = [_to_stats(row, times.get(_get_group_key(row, names)), failed) for row in counted]
-    return found[::-1] if actor == "day" else found
+    return found[::-1] if group_by == "day" else found
 
 
 def list_called_tools(tx: Tx, filters: ToolCallFilter) -> list[tuple[str, str]]:
-    """Return which tools were called: server and tool."""
+    """Return the called tools as (server, tool) pairs."""
     rows = tx.fetch_all(select(_c.server_id, _c.tool).where(*_filter_conditions(filters)).distinct())
     return [(row.text("server_id"), row.text("tool")) for row in rows]
 
 
 def list_calls(tx: Tx, filters: ToolCallFilter, *, limit: int, offset: int) -> tuple[list[CallRecord], int]:
-    """Return one page of calls, the latest first, and how many there are in all."""
+    """Return one page of calls, latest first, and the total number."""
     where = _filter_conditions(filters)
     counted = tx.fetch_one(select(func.count().label("calls")).where(*where))
     rows = tx.fetch_all(select(tool_calls).where(*where).order_by(_c.called_at.desc(), _c.id.desc()).limit(limit).offset(offset))
     return [from_row(row) for row in rows], 0 if counted is None else counted.integer("calls")
 
 
-def count_groups(tx: Tx, filters: ToolCallFilter, actor: CallGroupBy) -> int:
-    """Return how many groups there are."""
-    groups, where = _GROUP_COLUMNS[actor], _filter_conditions(filters)
-    if actor == "session":
+def count_groups(tx: Tx, filters: ToolCallFilter, group_by: CallGroupBy) -> int:
+    """Return the number of groups."""
+    groups, where = _GROUP_COLUMNS[group_by], _filter_conditions(filters)
+    if group_by == "session":
         where.append(_c.session_id.is_not(None))
     inner = select(*groups).where(*where).distinct().subquery()
     row = tx.fetch_one(select(func.count().label("groups")).select_from(inner))
@@ -82,24 +82,24 @@ def count_groups(tx: Tx, filters: ToolCallFilter, actor: CallGroupBy) -> int:
 def _compute_percentiles(
     tx: Tx, groups: Sequence[ColumnElement[Any]], where: Sequence[ColumnElement[bool]]
 ) -> dict[tuple[object, ...], Row]:
-    """Return p50, p95, p99 and max of each group: the smallest duration that at least so many percent do not exceed."""
+    """Return p50, p95, p99 and max of each group: the smallest duration that at least that percentage does not exceed."""
     partition = groups or None
-    placed = (
+    ranked = (
         select(
             *groups,
-            _c.duration_ms.label("took"),
-            func.row_number().over(partition_by=partition, order_by=_c.duration_ms).label("place"),
-            func.count().over(partition_by=partition).label("many"),
+            _c.duration_ms.label("duration"),
+            func.row_number().over(partition_by=partition, order_by=_c.duration_ms).label("position"),
+            func.count().over(partition_by=partition).label("total"),
         )
         .where(*where, _IS_TIMED)
         .subquery()
     )
-    own = [placed.c[group.name] for group in groups]
+    own = [ranked.c[group.name] for group in groups]
     ranks = [
-        func.max(case((placed.c.place == (placed.c.many * percent + 99) // 100, placed.c.took))).label(f"p{percent}")
+        func.max(case((ranked.c.position == (ranked.c.total * percent + 99) // 100, ranked.c.duration))).label(f"p{percent}")
         for percent in _PERCENTILES
     ]
-    rows = tx.fetch_all(select(*own, *ranks, func.max(placed.c.took).label("most")).group_by(*own))
+    rows = tx.fetch_all(select(*own, *ranks, func.max(ranked.c.duration).label("longest")).group_by(*own))
     return {_get_group_key(row, [group.name for group in groups]): row for row in rows}
 
 
@@ -115,27 +115,27 @@ def _get_group_key(row: Row, names: Sequence[str]) -> tuple[object, ...]:
 
 
 def _to_stats(row: Row, times: Row | None, failed: dict[str, CallRecord]) -> CallStats:
-    def named(name: str) -> str | None:
+    def text(name: str) -> str | None:
         return row.maybe_text(name) if name in row.index else None
 
-    def took(name: str) -> float | None:
+    def duration(name: str) -> float | None:
         return None if times is None or times.values[times.index[name]] is None else times.number(name)
 
     failure = failed.get(row.maybe_text("last_failed") or "")
     return CallStats(
-        server_id=named("server_id"),
-        tool=named("tool"),
-        key_id=named("key_id"),
-        key_kind=named("key_kind"),
-        session_id=named("session_id"),
+        server_id=text("server_id"),
+        tool=text("tool"),
+        key_id=text("key_id"),
+        key_kind=text("key_kind"),
+        session_id=text("session_id"),
         day=from_micros(row.integer("day") * _MICROS_PER_DAY).date() if "day" in row.index else None,
         calls=row.integer("calls"),
         errors=row.integer("errors"),
         cached=row.integer("cached"),
-        p50_ms=took("p50"),
-        p95_ms=took("p95"),
-        p99_ms=took("p99"),
-        max_ms=took("most"),
+        p50_ms=duration("p50"),
+        p95_ms=duration("p95"),
+        p99_ms=duration("p99"),
+        max_ms=duration("longest"),
         last_called_at=from_micros(row.integer("last_called_at")),
         last_failure=failure,
     )

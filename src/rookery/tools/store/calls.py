@@ -1,4 +1,4 @@
-"""One row for every call (D-38)."""
+"""The table of call records, one row per call (D-38)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _in_session = tool_calls.c.session_id.is_not(None)
 Index("ix_tool_calls_session_id", tool_calls.c.session_id, sqlite_where=_in_session, postgresql_where=_in_session)
 
 _ADD = upsert(tool_calls, index_elements=["id"])
-"""A commit whose answer was lost is made again."""
+"""Inserts are idempotent, so that a commit with a lost response can be repeated."""
 _CALLS = (
     select(tool_calls)
     .where(tool_calls.c.workspace_id == bindparam("workspace_id"))
@@ -56,29 +56,29 @@ _COUNTS_BY_SESSION = (
 
 
 def insert_calls(tx: Tx, rows: Sequence[CallRecord]) -> None:
-    """Keep that calls were made; of one that is kept already nothing changes."""
+    """Insert call records. Existing ids are left unchanged."""
     tx.execute_many(_ADD, [_to_row(row) for row in rows])
 
 
 def list_latest_calls(tx: Tx, *, workspace_id: int, limit: int) -> list[CallRecord]:
-    """Return at most *limit* calls of a workspace, the latest first."""
+    """Return at most *limit* calls of a workspace, latest first."""
     return [from_row(row) for row in tx.fetch_all(_CALLS, {"workspace_id": workspace_id, "limit": limit})]
 
 
 def find_call(tx: Tx, workspace_id: int, call_id: str) -> CallRecord | None:
-    """Return one call of a workspace."""
+    """Return one call of a workspace, or None."""
     row = tx.fetch_one(_CALL, {"id": call_id, "workspace_id": workspace_id})
     return None if row is None else from_row(row)
 
 
 def count_by_session(tx: Tx, workspace_id: int, ids: Sequence[str]) -> Mapping[str, int]:
-    """Return how many calls were made in those agent sessions of *ids* in which any was."""
+    """Return the number of calls per agent session of *ids*. Sessions without calls are omitted."""
     found = tx.fetch_all(_COUNTS_BY_SESSION, {"of_workspace": workspace_id, "ids": ids}) if ids else []
     return {row.text("session_id"): row.integer("number") for row in found}
 
 
 def from_row(row: Row) -> CallRecord:
-    """Return a row of the table."""
+    """Return the call record of a row."""
     return CallRecord(
         id=row.text("id"),
         workspace_id=row.integer("workspace_id"),
@@ -129,10 +129,10 @@ _PURGE = delete(tool_calls).where(tool_calls.c.workspace_id == bindparam("of_wor
 
 
 def delete_calls(tx: Tx, *, called_before: datetime) -> int:
-    """Delete the rows of calls made before *called_before* (D-17); return how many."""
+    """Delete the records of calls made before *called_before* (D-17); return the number."""
     return tx.execute(_DELETE_BEFORE, {"before": to_micros(called_before)})
 
 
 def purge(tx: Tx, workspace_id: int) -> int:
-    """Delete every row of a workspace that is being deleted; return how many."""
+    """Delete all records of a deleted workspace; return the number."""
     return tx.execute(_PURGE, {"of_workspace": workspace_id})

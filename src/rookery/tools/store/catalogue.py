@@ -1,4 +1,4 @@
-"""What each server offered when last seen."""
+"""The last listed features of each server."""
 
 from __future__ import annotations
 
@@ -44,45 +44,45 @@ _SNAPSHOT = select(tool_catalogue).where(tool_catalogue.c.server_id == bindparam
 
 
 def save_snapshot(tx: Tx, snapshot: FeatureSnapshot) -> None:
-    """Keep what a server offers, in the place of what it offered before."""
-    offer = snapshot.features
+    """Insert or replace the features of a server."""
+    features = snapshot.features
     content = {
-        "tools": offer.tools,
-        "resources": offer.resources,
-        "templates": offer.templates,
-        "prompts": offer.prompts,
-        "needs": offer.required_scopes,
-        "instructions": offer.instructions,
+        "tools": features.tools,
+        "resources": features.resources,
+        "templates": features.templates,
+        "prompts": features.prompts,
+        "needs": features.required_scopes,
+        "instructions": features.instructions,
     }
     tx.execute(
         _SAVE,
         {
             "server_id": snapshot.server_key,
             "fingerprint": snapshot.fingerprint,
-            "offer": json.dumps(content),  # not orjson: schemas may have integers past 64 bits
+            "offer": json.dumps(content),  # not orjson, because schemas may contain integers beyond 64 bits
             "seen_at": to_micros(snapshot.seen_at),
         },
     )
 
 
 def delete_snapshot(tx: Tx, workspace_id: int, server_key: str) -> int:
-    """Forget what a server offered that a workspace had added; return how many snapshots that was."""
-    del workspace_id  # the key has it
+    """Delete the features of a server that a workspace added; return the number of rows."""
+    del workspace_id  # the key contains it
     return tx.execute(_DELETE, {"of_key": server_key})
 
 
 def purge(tx: Tx, workspace_id: int) -> int:
-    """Forget what the servers of a workspace offered that is being deleted; return how many snapshots that was."""
+    """Delete the features of a deleted workspace's servers; return the number of rows."""
     return tx.execute(_PURGE, {"of_keys": f"{workspace_id}/%"})
 
 
 def list_snapshots(tx: Tx) -> list[FeatureSnapshot]:
-    """Return what every server offered when it was last seen."""
+    """Return the stored features of all servers."""
     return [_from_row(row) for row in tx.fetch_all(_ALL_SNAPSHOTS)]
 
 
 def update_deprecations(tx: Tx, server_ids: Collection[str], now: datetime) -> dict[str, datetime]:
-    """Make *server_ids* the deprecated servers of the file; return since when each is, which is *now* for new ones."""
+    """Set the deprecated servers of the file. Return the deprecation date of each, which is *now* for new ones."""
     known = {row.text("server_id"): from_micros(row.integer("deprecated_at")) for row in tx.fetch_all(_DEPRECATIONS)}
     for server_id in server_ids:
         if server_id not in known:
@@ -93,7 +93,7 @@ def update_deprecations(tx: Tx, server_ids: Collection[str], now: datetime) -> d
 
 
 def find_snapshot(tx: Tx, server_key: str) -> FeatureSnapshot | None:
-    """Return what one server offered when it was last seen; None if it never was."""
+    """Return the stored features of one server, or None if it was never listed."""
     row = tx.fetch_one(_SNAPSHOT, {"of_key": server_key})
     return None if row is None else _from_row(row)
 
@@ -101,17 +101,17 @@ def find_snapshot(tx: Tx, server_key: str) -> FeatureSnapshot | None:
 def _from_row(row: Row) -> FeatureSnapshot:
     content = cast("dict[str, object]", json.loads(row.text("offer")))
 
-    def things(name: str) -> tuple[JsonObject, ...]:
+    def list_items(name: str) -> tuple[JsonObject, ...]:
         return tuple(cast("list[JsonObject]", content.get(name) or []))
 
     return FeatureSnapshot(
         server_key=row.text("server_id"),
         fingerprint=row.text("fingerprint"),
         features=ServerFeatures(
-            tools=things("tools"),
-            resources=things("resources"),
-            templates=things("templates"),
-            prompts=things("prompts"),
+            tools=list_items("tools"),
+            resources=list_items("resources"),
+            templates=list_items("templates"),
+            prompts=list_items("prompts"),
             required_scopes=cast("dict[str, str]", content.get("needs") or {}),
             instructions=cast("str | None", content.get("instructions")),
         ),

@@ -1,8 +1,8 @@
 """
-Logins at upstreams, and those that somebody has begun (D-31); all of it sealed.
+Logins at upstreams and started logins (D-31), all encrypted.
 
-A row's id says which of the two it is, and is what its text is sealed for. Of a login there is one for each server and workspace,
-`ALL_WORKSPACES` standing for all of them. `busy_until` is the lease of the process that renews it.
+The prefix of a row's id distinguishes the two, and the id is part of the encryption context. There is one login per server and
+workspace; `ALL_WORKSPACES` stands for all workspaces. `busy_until` is the lease of the process that renews the login.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ tool_logins = Table(
 )
 SEALED_PURPOSE = "login at a tool server"
 SEALED_COLUMN = SealedColumn(tool_logins, "sealed", purpose=SEALED_PURPOSE)
-"""Forgotten with a lost key, it is as if nobody had logged in."""
+"""The encrypted column. If its rows are cleared because the encryption key was lost, users must log in again."""
 
 _BY_ID = tool_logins.c.id == bindparam("of_id")
 _SAVE = upsert(
@@ -76,7 +76,7 @@ _PURGE = delete(tool_logins).where(tool_logins.c.workspace_id == bindparam("work
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredLogin:
-    """A row as it is kept; *changed_at* moves with each login, not when one is renewed."""
+    """A stored row. A new login changes *changed_at*; a renewal does not."""
 
     place: SealContext
     server_key: str
@@ -85,42 +85,42 @@ class StoredLogin:
 
 
 def get_login_place(server_key: str, workspace_id: int) -> SealContext:
-    """Return where the login of a workspace at a server is kept."""
+    """Return the encryption context of a workspace's login at a server."""
     return SealContext(SEALED_PURPOSE, workspace_id, f"{_LOGIN_PREFIX}{workspace_id} {server_key}")
 
 
 def get_pending_place(state: str, workspace_id: int) -> SealContext:
-    """Return where a login that was begun is kept; its mark is as good as a password, so its digest is its id."""
+    """Return the encryption context of a started login. Its state is as sensitive as a password, so its id is a digest of it."""
     return SealContext(SEALED_PURPOSE, workspace_id, _PENDING_PREFIX + hashlib.sha256(state.encode("utf-8", "surrogatepass")).hexdigest())
 
 
 def save(tx: Tx, place: SealContext, server_key: str, sealed: bytes, *, at: int) -> None:
-    """Keep a text in the place of what was there."""
+    """Insert or replace a row."""
     row = {"id": place.id, "workspace_id": place.workspace_id, "server_key": server_key}
     tx.execute(_SAVE, {**row, "sealed": sealed, "busy_until": None, "changed_at": at})
 
 
 def find(tx: Tx, place: SealContext) -> StoredLogin | None:
-    """Return what is kept at *place*."""
+    """Return the row with this encryption context."""
     row = tx.fetch_one(_FIND, {"of_id": place.id})
     return None if row is None else _from_row(row)
 
 
 def find_any(tx: Tx, server_key: str) -> StoredLogin | None:
-    """Return a login at a server, that of all workspaces if there is one."""
+    """Return a login at a server, preferably the one for all workspaces."""
     row = tx.fetch_one(_BY_SERVER, {"of_key": server_key})
     return None if row is None else _from_row(row)
 
 
 def claim_renewal(tx: Tx, place: SealContext, *, now: int, expires_at: int) -> StoredLogin | None:
-    """Take the right to renew what is at *place* until then, and return it as it is now; None: somebody else has it, or it is gone."""
+    """Acquire the renewal lease of a login until *expires_at*. Return the current row. None: it is leased already or was deleted."""
     if tx.execute(_CLAIM, {"of_id": place.id, "now": now, "lease_end": expires_at}) != 1:
         return None
     return find(tx, place)
 
 
 def save_renewed(tx: Tx, claimed: StoredLogin, sealed: bytes, *, lease_expires_at: int) -> bool:
-    """Keep what was renewed under *lease_expires_at*; false if somebody has logged in anew meanwhile, or the lease is somebody else's."""
+    """Save a login renewed under a lease. Return False if a user logged in again meanwhile, or the lease was lost."""
     return (
         tx.execute(_SAVE_RENEWED, {"of_id": claimed.place.id, "lease": lease_expires_at, "of_change": claimed.changed_at, "text": sealed})
         == 1
@@ -128,17 +128,17 @@ def save_renewed(tx: Tx, claimed: StoredLogin, sealed: bytes, *, lease_expires_a
 
 
 def release_renewal(tx: Tx, place: SealContext, *, lease_expires_at: int) -> None:
-    """Give the right to renew back."""
+    """Release the renewal lease."""
     tx.execute(_RELEASE, {"of_id": place.id, "lease": lease_expires_at})
 
 
 def list_change_times(tx: Tx) -> dict[tuple[str, int], int]:
-    """Return when somebody last logged in, by server and workspace."""
+    """Return the time of the last login, by server and workspace."""
     return {(row.text("server_key"), row.integer("workspace_id")): row.integer("changed_at") for row in tx.fetch_all(_STAMPS)}
 
 
 def consume_pending(tx: Tx, state: str, *, since: int) -> StoredLogin | None:
-    """Return a login that was begun, no longer ago than *since*, and forget it: its answer counts once."""
+    """Return and delete a started login not older than *since*, so that its response counts only once."""
     place = get_pending_place(state, ALL_WORKSPACES)
     row = tx.fetch_one(_FIND_LOCKED, {"of_id": place.id})
     if row is None:
@@ -148,23 +148,23 @@ def consume_pending(tx: Tx, state: str, *, since: int) -> StoredLogin | None:
 
 
 def find_pending(tx: Tx, state: str, *, since: int) -> StoredLogin | None:
-    """Return a login that was begun, no longer ago than *since*."""
+    """Return a started login not older than *since*."""
     found = find(tx, get_pending_place(state, ALL_WORKSPACES))
     return found if found is not None and found.changed_at >= since else None
 
 
 def delete_logins(tx: Tx, workspace_id: int, server_key: str) -> int:
-    """Forget a workspace's login at a server; return how many rows. Those begun, which are kept as everybody's, it leaves alone."""
+    """Delete a workspace's login at a server; return the number of rows. Started logins, stored for all workspaces, are kept."""
     return tx.execute(_DELETE_LOGINS, {"workspace": workspace_id, "of_key": server_key})
 
 
 def delete_expired_pending(tx: Tx, *, before: int) -> int:
-    """Forget the logins that nobody finished."""
+    """Delete the started logins that were never finished."""
     return tx.execute(_DELETE_EXPIRED_PENDING, {"before": before})
 
 
 def purge(tx: Tx, workspace_id: int) -> int:
-    """Delete every login of a workspace; return how many."""
+    """Delete all logins of a workspace; return the number."""
     return tx.execute(_PURGE, {"workspace": workspace_id})
 
 

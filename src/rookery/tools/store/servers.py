@@ -1,4 +1,4 @@
-"""The servers that workspaces added, and which of all servers are stopped (D-31, D-33)."""
+"""The servers that workspaces added, and the stops of servers and tools (D-31, D-33)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ tool_servers = Table(
 )
 SEALED_PURPOSE = "tool server's secrets"
 SEALED_COLUMN = SealedColumn(tool_servers, "secrets", purpose=SEALED_PURPOSE)
-"""Forgotten with a lost key, a server stays, and says that its secrets must be given again."""
+"""The encrypted column. If it is cleared because the encryption key was lost, the server stays and reports missing secrets."""
 
 tool_stops = Table(
     "tool_stops",
@@ -85,18 +85,18 @@ _PURGE_STOPS = delete(tool_stops).where(tool_stops.c.workspace_id == bindparam("
 
 
 def get_revision(tx: Tx, name: str) -> int:
-    """Return how often what *name* stands for was changed; it tells another process that it was."""
+    """Return the revision of a table. Processes compare it to detect changes of other processes."""
     row = tx.fetch_one(_REVISION, {"of_name": name})
     return 0 if row is None else row.integer("revision")
 
 
 def increment_revision(tx: Tx, name: str) -> None:
-    """Tell all processes that what *name* stands for has changed, once this transaction is committed."""
+    """Increment the revision of a table, which other processes see once this transaction is committed."""
     tx.execute(_INCREMENT_REVISION, {"name": name, "revision": 1})
 
 
 def add(tx: Tx, stored: StoredServer, sealed: bytes | None) -> bool:
-    """Keep a new server; false if the workspace has one of its id."""
+    """Insert a new server. Return False if the workspace already has one with this id."""
     row = tx.fetch_one(
         _ADD,
         {
@@ -113,48 +113,48 @@ def add(tx: Tx, stored: StoredServer, sealed: bytes | None) -> bool:
 
 
 def count(tx: Tx, workspace_id: int) -> int:
-    """Return how many servers a workspace has added."""
+    """Return the number of servers that a workspace added."""
     row = tx.fetch_one(_COUNT, {"workspace": workspace_id})
     return 0 if row is None else row.integer("n")
 
 
 def list_change_times(tx: Tx) -> dict[str, int]:
-    """Return when each server of all workspaces was last changed, by the id of its row."""
+    """Return the time of the last change of every server, by row id."""
     return {row.text("id"): row.integer("updated_at") for row in tx.fetch_all(_STAMPS)}
 
 
 def find_by_ids(tx: Tx, ids: Sequence[str]) -> list[StoredServer]:
-    """Return the servers of these rows."""
+    """Return the servers with these row ids."""
     found: list[StoredServer] = []
-    for first in range(0, len(ids), _MAX_IDS_PER_STATEMENT):
-        found += [_from_row(row) for row in tx.fetch_all(_BY_IDS, {"ids": ids[first : first + _MAX_IDS_PER_STATEMENT]})]
+    for start in range(0, len(ids), _MAX_IDS_PER_STATEMENT):
+        found += [_from_row(row) for row in tx.fetch_all(_BY_IDS, {"ids": ids[start : start + _MAX_IDS_PER_STATEMENT]})]
     return found
 
 
 def list_by_workspace(tx: Tx, workspace_id: int) -> list[StoredServer]:
-    """Return the servers of a workspace, by id."""
+    """Return the servers of a workspace, ordered by id."""
     return [_from_row(row) for row in tx.fetch_all(_BY_WORKSPACE, {"workspace": workspace_id})]
 
 
 def find(tx: Tx, workspace_id: int, server_id: str, *, for_update: bool = False) -> StoredServer | None:
-    """Return a server of a workspace; *for_update*: nobody else changes it before this transaction ends."""
+    """Return a server of a workspace. *for_update* locks the row until the transaction ends."""
     row = tx.fetch_one(_FIND_LOCKED if for_update else _FIND, {"workspace": workspace_id, "server": server_id})
     return None if row is None else _from_row(row)
 
 
 def change(tx: Tx, stored: StoredServer, sealed: bytes | None) -> None:
-    """Keep what a server is now."""
+    """Save the changed entry and secrets of a server."""
     entry = orjson.dumps(stored.entry).decode()
     tx.execute(_CHANGE, {"of_id": stored.row_id, "written": entry, "sealed": sealed, "at": to_micros(stored.updated_at)})
 
 
 def remove(tx: Tx, workspace_id: int, server_id: str) -> bool:
-    """Forget a server; false if there is none."""
+    """Delete a server. Return False if it does not exist."""
     return tx.execute(_REMOVE, {"workspace": workspace_id, "server": server_id}) == 1
 
 
 def list_stops(tx: Tx) -> list[ToolStop]:
-    """Return all that is stopped, everywhere."""
+    """Return all stops of all workspaces."""
     return [
         ToolStop(
             workspace_id=row.integer("workspace_id"),
@@ -168,7 +168,7 @@ def list_stops(tx: Tx) -> list[ToolStop]:
 
 
 def save_stop(tx: Tx, stop: ToolStop) -> None:
-    """Keep that something is stopped; what already was gets the new reason."""
+    """Save a stop. An existing stop gets the new reason."""
     tx.execute(
         _SAVE_STOP,
         {
@@ -182,19 +182,19 @@ def save_stop(tx: Tx, stop: ToolStop) -> None:
 
 
 def delete_stop(tx: Tx, stop: ToolStop) -> bool:
-    """Forget that something is stopped; false if it was not."""
+    """Delete a stop. Return False if it does not exist."""
     return tx.execute(_DELETE_STOP, {"workspace": stop.workspace_id, "server": stop.server_id, "of_tool": stop.tool}) == 1
 
 
 def purge(tx: Tx, workspace_id: int) -> int:
-    """Delete every row of a workspace that is being deleted; return how many."""
-    gone = tx.execute(_PURGE, {"workspace": workspace_id})
+    """Delete all rows of a deleted workspace; return the number."""
+    removed = tx.execute(_PURGE, {"workspace": workspace_id})
     stopped = tx.execute(_PURGE_STOPS, {"workspace": workspace_id})
-    if gone:
+    if removed:
         increment_revision(tx, SERVERS_REVISION)
     if stopped:
         increment_revision(tx, STOPS_REVISION)
-    return gone + stopped
+    return removed + stopped
 
 
 def _from_row(row: Row) -> StoredServer:

@@ -1,1 +1,1 @@
-"""Sessions with upstreams: opened, watched, opened again, closed (D-32)."""
+"""Supervision of upstream sessions: open, monitor, reopen and close (D-32)."""

@@ -1,4 +1,4 @@
-"""When what keeps falling may be opened again: a back-off, and a breaker for what falls over and over (D-32)."""
+"""Back-off and circuit breaker for sessions that fail repeatedly (D-32)."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupervisionTimeouts:
     """
-    How patient supervision is; seconds.
+    Timing of supervision, in seconds.
 
     Attributes:
-        connect_timeout_s: One attempt to open a session, the start of a process included.
-        probe_timeout_s: A server in which a call has waited in vain must answer anything at all within so long.
-        initial_backoff_s: Back-off after the second failure in a row, doubled by each further one; the first costs none.
-        max_backoff_s: Where the doubling stops.
-        queue_timeout_s: A call may wait in line for a place.
-        max_caller_wait_s: A caller waits out a back-off that is no longer; else it is told at once.
-        stable_after_s: A session that lived so long, or answered a call, ends a row of failures.
-        max_failures: So many failures within `failure_window_s`, answered calls in between or not, open the breaker.
-        failure_window_s: A session that lived so long makes the breaker forget.
-        open_duration_s: How long the breaker stays open the first time, doubled each time that the one probe after it fails too.
-        max_open_duration_s: Where that doubling stops.
+        connect_timeout_s: Time-out of one attempt to open a session, including the start of a process.
+        probe_timeout_s: Time within which a server must answer a probe after a call timed out.
+        initial_backoff_s: Back-off after the second consecutive failure, doubled by each further one. The first has none.
+        max_backoff_s: Maximum of the doubled back-off.
+        queue_timeout_s: Maximum time that a call waits for a slot.
+        max_caller_wait_s: The longest back-off that a caller waits for. A longer one is returned as an error at once.
+        stable_after_s: A session open for this long, or an answered call, ends a series of failures.
+        max_failures: Failures within `failure_window_s` that open the breaker, regardless of answered calls in between.
+        failure_window_s: A session open for this long resets the breaker.
+        open_duration_s: Time for which the breaker stays open, doubled each time that the probe after it fails too.
+        max_open_duration_s: Maximum of the doubled open duration.
     """
 
     connect_timeout_s: float = 30.0
@@ -40,13 +40,13 @@ class SupervisionTimeouts:
 
 class CircuitBreaker:
     """
-    The falls of one holder's sessions with one server; times are those of a monotonic clock, given by the caller.
+    The back-off and circuit breaker of one holder's sessions with one server. The caller passes times of a monotonic clock.
 
-    One holder's, not the server's: a workspace that makes its own session crash must not take the server from the others.
+    It is per holder, so that a workspace that crashes its own session does not block the server for others.
 
     Attributes:
-        not_before: When it may be opened again.
-        trips: How often in a row the breaker opened; 0: it is closed.
+        not_before: The earliest time of the next attempt.
+        trip_count: The number of consecutive trips of the breaker; 0: it is closed.
     """
 
     __slots__ = ("_consecutive_failures", "_failures", "_timeouts", "not_before", "trip_count")
@@ -59,11 +59,11 @@ class CircuitBreaker:
         self._failures: deque[float] = deque(maxlen=max(timeouts.max_failures, 1))
 
     def record_success(self) -> None:
-        """Note an answered call, which ends a row of failures; the breaker it does not close: some crash after each answer."""
+        """Record an answered call, which ends a series of failures. It does not close the breaker: some servers crash after each answer."""
         self._consecutive_failures = 0
 
     def record_failure(self, now: float, open_for_s: float | None) -> float:
-        """Note a failure, of a session that had been open for *open_for_s* (None: it never was); return how long to wait."""
+        """Record a failure of a session that was open for *open_for_s* (None: never opened). Return the seconds until the next attempt."""
         timing = self._timeouts
         if open_for_s is not None and open_for_s >= timing.stable_after_s:
             self._consecutive_failures = 0
@@ -87,6 +87,6 @@ class CircuitBreaker:
         return min(timing.initial_backoff_s * 2.0 ** min(self._consecutive_failures - 2, 16), timing.max_backoff_s)
 
     def describe_retry(self, now: float) -> str:
-        """Return when it is tried again, as a caller is told."""
-        left = f"it is tried again in {max(self.not_before - now, 1):.0f} s."
-        return f"It keeps failing and is left alone for now: {left}" if self.trip_count else left.capitalize()
+        """Return a sentence with the time until the next attempt, for error messages."""
+        retry = f"the next attempt is in {max(self.not_before - now, 1):.0f} s."
+        return f"It keeps failing, so attempts are paused: {retry}" if self.trip_count else retry.capitalize()

@@ -1,4 +1,4 @@
-"""How servers and their sessions do: what is kept of it, for whom, and how it is told (D-12, D-33)."""
+"""Health of servers and sessions, per workspace (D-12, D-33)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rookery.kernel.clock import Clock
 from rookery.tools.models import HealthStatus, Server
 
 SessionState: TypeAlias = Literal["open", "opening", "waiting", "closed"]
-"""Of a session: ready; being opened; left alone after a failure; not open, until a call wants it."""
+"""The state of a session. open: ready; opening; waiting: in back-off after a failure; closed: not open until a call needs it."""
 
 _STATES_BY_PREFERENCE: tuple[SessionState, ...] = ("open", "opening", "waiting", "closed")
 
@@ -20,14 +20,14 @@ _STATES_BY_PREFERENCE: tuple[SessionState, ...] = ("open", "opening", "waiting",
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionHealth:
     """
-    How one session does.
+    The health of one session.
 
     Attributes:
-        pid: Of the server's process; None of one that we did not start.
-        protocol_version: The revision of the protocol that is spoken.
-        restarts: How often it was opened again after it had fallen.
-        retry_s: In how many seconds it may be opened again, while it is waiting.
-        durations_ms: How long its last calls took.
+        pid: The id of the server's process. None if Rookery did not start it.
+        protocol_version: The negotiated protocol revision.
+        restarts: The number of times it was reopened after a failure.
+        retry_s: Seconds until the next attempt, while it is waiting.
+        durations_ms: Durations of its last calls.
     """
 
     state: SessionState
@@ -45,13 +45,13 @@ class SessionHealth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerHealth:
-    """How one server does for one workspace: its own sessions, and those that all share."""
+    """The health of one server for one workspace: its own sessions and those that all workspaces share."""
 
     sessions: tuple[SessionHealth, ...] = ()
 
     @property
     def state(self) -> SessionState:
-        """The best of its sessions' states: what the next call finds."""
+        """The best state among its sessions, which the next call uses."""
         for state in _STATES_BY_PREFERENCE:
             if any(each.state == state for each in self.sessions):
                 return state
@@ -59,33 +59,33 @@ class ServerHealth:
 
     @property
     def restarts(self) -> int:
-        """Of all its sessions."""
+        """The restarts of all its sessions."""
         return sum(each.restarts for each in self.sessions)
 
     @property
     def in_flight(self) -> int:
-        """Calls that run now."""
+        """The number of running calls."""
         return sum(each.in_flight for each in self.sessions)
 
     @property
     def queued(self) -> int:
-        """Calls that wait in line."""
+        """The number of queued calls."""
         return sum(each.queued for each in self.sessions)
 
     def percentile_ms(self, fraction: float) -> float | None:
-        """Return how long *fraction* of the last calls took at most; None if there were none."""
-        return percentile((took for each in self.sessions for took in each.durations_ms), fraction)
+        """Return the duration that *fraction* of the last calls did not exceed, or None if there were none."""
+        return percentile((duration for each in self.sessions for duration in each.durations_ms), fraction)
 
 
 def percentile(values: Iterable[float], fraction: float) -> float | None:
-    """Return the smallest of *values* that *fraction* of them do not exceed."""
+    """Return the smallest of *values* that *fraction* of them do not exceed, or None if there are none."""
     ordered = sorted(values)
     return ordered[max(math.ceil(fraction * len(ordered)) - 1, 0)] if ordered else None
 
 
 @dataclass(slots=True, kw_only=True)
 class HealthState:
-    """How a server did lately; `sequence` orders what was noted of one server."""
+    """The last recorded health of a server. `sequence` orders the records of one server."""
 
     health: HealthStatus = HealthStatus.UNKNOWN
     last_error: str = ""
@@ -94,7 +94,7 @@ class HealthState:
     sequence: int = 0
 
     def update(self, health: HealthStatus, error: str, clock: Clock, stderr: tuple[str, ...] = ()) -> bool:
-        """Note it; return whether its health changed."""
+        """Record a health; return whether it changed."""
         has_changed = self.health is not health
         self.health, self.last_error, self.stderr = health, error, stderr
         if has_changed:
@@ -104,7 +104,7 @@ class HealthState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthTransition:
-    """Somebody to whom a server's health is another word than before: a workspace, or all (None) *except_workspaces* some."""
+    """A workspace for which a server's health changed. None: all workspaces except *except_workspaces*."""
 
     workspace_id: int | None
     except_workspaces: frozenset[int]
@@ -119,9 +119,9 @@ class _ServerHealthRecord:
 
 class HealthTracker:
     """
-    How each server did lately: for the operator, and for each workspace by its own sessions and those of nobody in particular.
+    The last health of each server: for the operator, and for each workspace from its own and shared sessions.
 
-    Apart, because the last words of a process that serves one workspace may hold its data.
+    The health is kept per workspace, because the last output of a process that serves one workspace may contain its data.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -129,13 +129,13 @@ class HealthTracker:
         self._records: dict[str, _ServerHealthRecord] = {}
 
     def get_state(self, server: Server, workspace_id: int | None) -> HealthState:
-        """Return how *server* does for a workspace; for the operator (None) over all."""
-        kept = self._records.get(server.key)
-        if kept is None:
+        """Return the health of *server* for a workspace, or overall for the operator (None)."""
+        record = self._records.get(server.key)
+        if record is None:
             return HealthState()
         if workspace_id is None:
-            return kept.overall
-        views = [view for view in (kept.by_workspace.get(None), kept.by_workspace.get(workspace_id)) if view is not None]
+            return record.overall
+        views = [view for view in (record.by_workspace.get(None), record.by_workspace.get(workspace_id)) if view is not None]
         return max(views, key=lambda view: view.sequence, default=HealthState())
 
     def record(
@@ -148,23 +148,23 @@ class HealthTracker:
         overall: HealthStatus,
         stderr: tuple[str, ...] = (),
     ) -> list[HealthTransition]:
-        """Note how a session of a workspace (None: of nobody in particular) did; return for whom the server does otherwise now."""
-        kept = self._records.setdefault(server.key, _ServerHealthRecord())
-        kept.record_count += 1
-        kept.overall.update(overall, error, self._clock, stderr)
-        with_own = [each for each in kept.by_workspace if each is not None]
-        seen_by = [workspace_id] if workspace_id is not None else with_own
-        turned = [
+        """Record the health of a session of a workspace (None: shared). Return the workspaces for which the server's health changed."""
+        record = self._records.setdefault(server.key, _ServerHealthRecord())
+        record.record_count += 1
+        record.overall.update(overall, error, self._clock, stderr)
+        own_workspaces = [each for each in record.by_workspace if each is not None]
+        affected = [workspace_id] if workspace_id is not None else own_workspaces
+        transitions = [
             HealthTransition(workspace_id=each, except_workspaces=frozenset())
-            for each in seen_by
+            for each in affected
             if self.get_state(server, each).health is not health
         ]
-        view = kept.by_workspace.setdefault(workspace_id, HealthState())
+        view = record.by_workspace.setdefault(workspace_id, HealthState())
         if view.update(health, error, self._clock, stderr) and workspace_id is None:
-            turned.append(HealthTransition(workspace_id=None, except_workspaces=frozenset(with_own)))
-        view.sequence = kept.record_count
-        return turned
+            transitions.append(HealthTransition(workspace_id=None, except_workspaces=frozenset(own_workspaces)))
+        view.sequence = record.record_count
+        return transitions
 
     def forget(self, server_key: str) -> None:
-        """Forget a server whose entry changed or went."""
+        """Drop the health of a server whose entry changed or was removed."""
         self._records.pop(server_key, None)

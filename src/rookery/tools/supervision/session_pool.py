@@ -1,4 +1,4 @@
-"""All sessions with upstreams: which caller gets which, and how each server does (D-32, D-33)."""
+"""The pool of upstream sessions: assigns sessions to callers and tracks the health of servers (D-32, D-33)."""
 
 from __future__ import annotations
 
@@ -21,23 +21,24 @@ from rookery.tools.supervision.upstream_session import UpstreamSession
 
 _CLOSE_TIMEOUT_S = 5.0
 _SPARE_HOLDER = "spare"
-"""Who holds a session that no caller has used yet: a probe's. The first caller to need one takes it over."""
+"""The holder of a session that no caller has used yet, opened to list features. The first caller that needs one takes it over."""
 
 
 MAX_SESSIONS_PER_WORKSPACE_AND_SERVER = 64
 """
-Sessions with one server that one workspace may hold at once, each of which may be a process of the server's.
+Limit on one workspace's sessions with one server, each of which may be a process.
 
-Past that the one unused for longest is closed; if all are in use the server is busy. Only `per_key` and `per_session` come near it.
+At the limit, the least recently used idle session is closed. If none is idle, the server is busy. Only the isolations
+`per_key` and `per_session` come near the limit.
 """
 
 MAX_SESSIONS_WITH_OWN_SERVERS = 256
-"""Sessions with all servers that one workspace added: each is a descriptor at least, of which all workspaces have so many together."""
+"""Limit on sessions with all servers that one workspace added. Each uses a file descriptor, which all workspaces share."""
 
 
 @dataclass(slots=True)
 class _SessionGroup:
-    """The sessions of one holder with one server: as many as its entry has `replicas`, opened as they are needed."""
+    """The sessions of one holder with one server: up to the entry's `replicas`, opened as needed."""
 
     breaker: CircuitBreaker
     workspace_id: int | None
@@ -46,7 +47,7 @@ class _SessionGroup:
 
 @dataclass(frozen=True, slots=True)
 class SessionListeners:
-    """Who hears of openings and of changed lists; each is called in the loop and must not wait."""
+    """Callbacks for opened sessions and changed features. They run in the event loop and must not block."""
 
     opened: list[Callable[[UpstreamSession, UpstreamConnection], None]] = field(
         default_factory=list[Callable[[UpstreamSession, UpstreamConnection], None]]
@@ -55,7 +56,7 @@ class SessionListeners:
 
 
 class SessionPool:
-    """Every session, each in a task of its own under one group; `start` before use, `aclose` after."""
+    """All sessions, each in its own task. Call `start` before use and `aclose` afterwards."""
 
     def __init__(
         self,
@@ -69,7 +70,7 @@ class SessionPool:
     ) -> None:
         self.listeners = SessionListeners()
         self.failure_counts = Counter[str]()
-        """How often a session fell or could not be opened, since the start, by the server's id."""
+        """Failed sessions and failed attempts to open one since the start, by server id."""
         self._connectors = connectors
         self._timeouts = timeouts or SupervisionTimeouts()
         self._bus = bus or EventBus()
@@ -84,13 +85,13 @@ class SessionPool:
         self._stopping = asyncio.Event()
 
     async def start(self) -> None:
-        """Make ready to open sessions."""
+        """Start the task that owns all sessions."""
         started = asyncio.Event()
         self._owner = asyncio.create_task(self._run_tasks(started), name="tools-sessions")
         await started.wait()
 
     async def aclose(self) -> None:
-        """Close every session, within 5 seconds; no process of theirs is left."""
+        """Close all sessions within 5 seconds. No child process is left."""
         self._stopping.set()
         for session in (*(each for key in self._groups for each in self.list_sessions(key)), *self._draining):
             session.stop()
@@ -100,23 +101,23 @@ class SessionPool:
 
     def get_session(self, server: Server, caller: Caller, session_id: str | None) -> UpstreamSession:
         """
-        Return the session that *caller* has with *server* by the server's isolation; it need not be open yet.
+        Return the session of *caller* with *server* under the server's isolation. It may not be open yet.
 
-        Of several replicas it is the one with the least to do; another one is opened when all have something to do.
+        Among several replicas, the one with the lowest load is returned. If all have load, another one is opened.
 
         Raises:
-            ServerBusy: The workspace holds as many sessions with the server as it may, and uses them all.
+            ServerBusy: The workspace has reached its limit of sessions with the server, and all are in use.
         """
         holder = _get_holder(server, caller, session_id)
-        held = self._groups.get(server.key, {}).get(holder)
-        if held is not None and server.replicas == 1 and held.replicas:
-            (session,) = held.replicas
+        group = self._groups.get(server.key, {}).get(holder)
+        if group is not None and server.replicas == 1 and group.replicas:
+            (session,) = group.replicas
             if session.server is server and not session.is_stopping:
                 return session
         return self._choose_session(server, holder, _get_login_workspace(server, caller))
 
     def get_spare(self, server: Server) -> UpstreamSession:
-        """Return a session to look at the server with, for no caller: one that there is, or one still to be given to somebody."""
+        """Return a session to list the server's features with: an existing one, or a spare one without a holder."""
         if server.auth is None:
             for session in self.list_sessions(server.key):
                 if _accepts_calls(session, server) and not session.last_error:
@@ -124,45 +125,45 @@ class SessionPool:
         return self._choose_session(server, "" if server.isolation is SessionIsolation.SHARED else _SPARE_HOLDER, server.owner)
 
     def release_spare(self, server: Server) -> None:
-        """Close what `get_spare` gave, unless a caller took it over meanwhile or the server is kept warm."""
-        held = self._groups.get(server.key, {}).get(_SPARE_HOLDER)
-        if held is not None and server.lifecycle is SessionLifecycle.LAZY:
-            for session in held.replicas:
+        """Close the session of `get_spare`, unless a caller took it over or the server's lifecycle is eager."""
+        group = self._groups.get(server.key, {}).get(_SPARE_HOLDER)
+        if group is not None and server.lifecycle is SessionLifecycle.LAZY:
+            for session in group.replicas:
                 session.stop()
 
     def drain(self, server_key: str) -> None:
-        """Let no new call into the sessions of a server whose entry changed or went; those running may end."""
+        """Reject new calls in the sessions of a server whose entry changed or was removed. Running calls may finish."""
         for session in self.list_sessions(server_key):
             self._drain(session)
         self._health.forget(server_key)
 
     def close_agent_session(self, workspace_id: int, session_id: str) -> None:
-        """Close what was held for one agent session of a workspace (D-38)."""
-        beginning = _session_holder(workspace_id, session_id, "")
+        """Close the sessions of one agent session of a workspace (D-38)."""
+        prefix = _session_holder(workspace_id, session_id, "")
         for by_holder in self._groups.values():
-            for holder, held in by_holder.items():
-                if holder.startswith(beginning):
-                    for session in held.replicas:
+            for holder, group in by_holder.items():
+                if holder.startswith(prefix):
+                    for session in group.replicas:
                         session.stop()
 
     def get_health_state(self, server: Server, workspace_id: int | None = None) -> HealthState:
-        """Return how the server does, by what *workspace_id* may know of it; by everything, if it is None."""
+        """Return the health of the server as *workspace_id* may see it. None: overall."""
         if server.fault is not None:
             return HealthState(health=HealthStatus.OFFLINE, last_error=server.fault)
         return self._health.get_state(server, workspace_id)
 
     def get_server_health(self, server: Server, workspace_id: int) -> ServerHealth:
-        """Return how the sessions do that serve a workspace: its own ones, and those of everybody."""
-        theirs = [each for each in self.list_sessions(server.key) if each.workspace_id in {None, workspace_id} and not each.is_stopping]
-        return ServerHealth(sessions=tuple(session.get_health() for session in theirs))
+        """Return the health of the sessions that serve a workspace: its own and the shared ones."""
+        visible = [each for each in self.list_sessions(server.key) if each.workspace_id in {None, workspace_id} and not each.is_stopping]
+        return ServerHealth(sessions=tuple(session.get_health() for session in visible))
 
     def list_sessions(self, server_key: str) -> list[UpstreamSession]:
-        """Return the sessions there are with a server."""
-        return [session for held in self._groups.get(server_key, {}).values() for session in held.replicas]
+        """Return all sessions with a server."""
+        return [session for group in self._groups.get(server_key, {}).values() for session in group.replicas]
 
     def count_open_breakers(self, server_key: str) -> int:
-        """Return of how many holders the breaker is open: their sessions fell over and over."""
-        return sum(held.breaker.trip_count > 0 for held in self._groups.get(server_key, {}).values())
+        """Return the number of holders whose circuit breaker is open."""
+        return sum(group.breaker.trip_count > 0 for group in self._groups.get(server_key, {}).values())
 
     def record_health(
         self,
@@ -174,8 +175,8 @@ class SessionPool:
         overall: HealthStatus | None = None,
         stderr: tuple[str, ...] = (),
     ) -> None:
-        """Keep how a server did just now, in a session of *workspace_id*; *overall* if other sessions do otherwise."""
-        for turn in self._health.record(server, workspace_id, health, error, overall=overall or health, stderr=stderr):
+        """Record the health of a server as seen in a session of *workspace_id*. *overall*: the health across all sessions, if different."""
+        for transition in self._health.record(server, workspace_id, health, error, overall=overall or health, stderr=stderr):
             self._bus.publish(
                 ServerHealthChanged(
                     server=server.id,
@@ -183,41 +184,41 @@ class SessionPool:
                     health=health.value,
                     reason=error or None,
                     at=self._clock(),
-                    workspace_id=turn.workspace_id,
-                    excluded_workspaces=turn.except_workspaces,
+                    workspace_id=transition.workspace_id,
+                    excluded_workspaces=transition.except_workspaces,
                 )
             )
 
     def _choose_session(self, server: Server, holder: str, workspace_id: int | None) -> UpstreamSession:
-        held = self._get_group(server, holder, workspace_id)
-        wanted = server.replicas if server.lifecycle is SessionLifecycle.EAGER and holder != _SPARE_HOLDER else 1
-        while not held.replicas or (len(held.replicas) < wanted and self._count_free(server, workspace_id) > 0):
-            self._open_another(server, held)
-        if server.replicas == 1 or (held.breaker.trip_count and not any(each.is_open for each in held.replicas)):
-            return held.replicas[0]
-        ready = [each for each in held.replicas if each.is_open]
-        best = min(ready or held.replicas, key=lambda each: each.load)
-        if best.load and not held.breaker.trip_count:
-            # Whoever finds one open does not wait for the new one's start; whoever finds none may as well wait for the new one.
-            idle = next((each for each in held.replicas if not each.is_open and not each.load), None)
-            if idle is None and len(held.replicas) < server.replicas and self._count_free(server, workspace_id) > 0:
-                idle = self._open_another(server, held)
+        group = self._get_group(server, holder, workspace_id)
+        target_count = server.replicas if server.lifecycle is SessionLifecycle.EAGER and holder != _SPARE_HOLDER else 1
+        while not group.replicas or (len(group.replicas) < target_count and self._count_free(server, workspace_id) > 0):
+            self._open_another(server, group)
+        if server.replicas == 1 or (group.breaker.trip_count and not any(each.is_open for each in group.replicas)):
+            return group.replicas[0]
+        ready = [each for each in group.replicas if each.is_open]
+        best = min(ready or group.replicas, key=lambda each: each.load)
+        if best.load and not group.breaker.trip_count:
+            # With an open replica, the caller does not wait for the new one's start. Without one, it may as well wait for the new one.
+            idle = next((each for each in group.replicas if not each.is_open and not each.load), None)
+            if idle is None and len(group.replicas) < server.replicas and self._count_free(server, workspace_id) > 0:
+                idle = self._open_another(server, group)
             if idle is not None:
                 idle.request_open()
                 return best if ready else idle
         return best
 
     def _get_group(self, server: Server, holder: str, workspace_id: int | None) -> _SessionGroup:
-        """Return what a holder has, without what takes no more calls; the spare one becomes the first holder's."""
+        """Return the group of a holder, without sessions that reject calls. The spare group becomes the first holder's."""
         by_holder = self._groups.setdefault(server.key, {})
-        held = by_holder.get(holder)
-        if held is not None:
-            for session in [each for each in held.replicas if each.is_stopping or each.server is not server]:
+        group = by_holder.get(holder)
+        if group is not None:
+            for session in [each for each in group.replicas if each.is_stopping or each.server is not server]:
                 self._drain(session)
-            if by_holder.get(holder) is held:
-                return held
+            if by_holder.get(holder) is group:
+                return group
         spare = by_holder.get(_SPARE_HOLDER)
-        # A session is logged in as whom it was opened for: one that asks for a login is handed on to nobody.
+        # A session uses the login it was opened with, so a session with a login is not handed to another holder.
         if (
             holder != _SPARE_HOLDER
             and spare is not None
@@ -232,22 +233,22 @@ class SessionPool:
             return spare
         if self._count_free(server, workspace_id) <= 0:
             self._evict_idle(server, workspace_id)
-        held = _SessionGroup(CircuitBreaker(self._timeouts), workspace_id)
-        self._groups.setdefault(server.key, {})[holder] = held
-        return held
+        group = _SessionGroup(CircuitBreaker(self._timeouts), workspace_id)
+        self._groups.setdefault(server.key, {})[holder] = group
+        return group
 
     def _count_free(self, server: Server, workspace_id: int | None) -> int:
-        """Return how many more sessions a workspace may have; what serves everybody is bounded by the entry alone."""
+        """Return the number of sessions that a workspace may still open. Only the entry limits shared sessions."""
         if workspace_id is None:
             return 1
-        room = self._max_per_workspace - len(self._list_workspace_sessions(server, workspace_id))
-        return room if server.owner is None else min(room, self._max_with_own_servers - len(self._list_own_server_sessions(server.owner)))
+        free = self._max_per_workspace - len(self._list_workspace_sessions(server, workspace_id))
+        return free if server.owner is None else min(free, self._max_with_own_servers - len(self._list_own_server_sessions(server.owner)))
 
     def _evict_idle(self, server: Server, workspace_id: int | None) -> None:
-        theirs = self._list_workspace_sessions(server, workspace_id)
-        if server.owner is not None and len(theirs) < self._max_per_workspace:
-            theirs = self._list_own_server_sessions(server.owner)
-        idle = [each for each in theirs if each.is_idle]
+        candidates = self._list_workspace_sessions(server, workspace_id)
+        if server.owner is not None and len(candidates) < self._max_per_workspace:
+            candidates = self._list_own_server_sessions(server.owner)
+        idle = [each for each in candidates if each.is_idle]
         if not idle:
             raise ServerBusy(server.id)
         min(idle, key=lambda each: each.used_at).stop()
@@ -256,24 +257,24 @@ class SessionPool:
         return [each for each in self.list_sessions(server.key) if each.workspace_id == workspace_id and not each.is_stopping]
 
     def _list_own_server_sessions(self, owner: int) -> list[UpstreamSession]:
-        """Return the sessions with servers that a workspace added."""
+        """Return the sessions with servers that the workspace *owner* added."""
         keys = [key for key in self._groups if key.startswith(f"{owner}/")]
         return [each for key in keys for each in self.list_sessions(key) if not each.is_stopping]
 
-    def _open_another(self, server: Server, held: _SessionGroup) -> UpstreamSession:
+    def _open_another(self, server: Server, group: _SessionGroup) -> UpstreamSession:
         if self._tasks is None or self._stopping.is_set():
-            raise RuntimeError("sessions are opened between start and aclose")
+            raise RuntimeError("sessions can be opened only between start and aclose")
         session = UpstreamSession(
             server,
             self._connectors[server.kind],
             timeouts=self._timeouts,
-            breaker=held.breaker,
+            breaker=group.breaker,
             on_opened=self._on_opened,
             on_down=self._on_down,
             on_changed=self._on_changed,
-            workspace_id=held.workspace_id,
+            workspace_id=group.workspace_id,
         )
-        held.replicas.append(session)
+        group.replicas.append(session)
         self._tasks.create_task(self._run(session), name=f"tools-session-{server.key}")
         return session
 
@@ -283,12 +284,12 @@ class SessionPool:
         session.drain()
 
     def _remove(self, session: UpstreamSession) -> None:
-        """Find it no more; a holder who has no other is forgotten, so that tables do not grow with callers who left."""
+        """Remove a session from its group, and remove empty groups, so that the tables do not grow with former callers."""
         by_holder = self._groups.get(session.server.key, {})
-        for holder, held in list(by_holder.items()):
-            if session in held.replicas:
-                held.replicas.remove(session)
-                if not held.replicas:
+        for holder, group in list(by_holder.items()):
+            if session in group.replicas:
+                group.replicas.remove(session)
+                if not group.replicas:
                     del by_holder[holder]
         if not by_holder:
             self._groups.pop(session.server.key, None)
@@ -314,13 +315,13 @@ class SessionPool:
 
     def _on_down(self, session: UpstreamSession, failure: ConnectFailed) -> None:
         if session in self._draining:
-            return  # of an entry that is no more: it tells nothing of how the server does now
+            return  # the session belongs to a former entry, so its failure says nothing about the current server
         self.failure_counts[session.server.id] += 1
         others = [each for each in self.list_sessions(session.server.key) if each is not session and each.is_open]
         own = [each for each in others if each.workspace_id in {None, session.workspace_id}]
         down = HealthStatus.NEEDS_LOGIN if failure.needs_login else HealthStatus.OFFLINE
         health, overall = (HealthStatus.DEGRADED if alive and not failure.needs_login else down for alive in (own, others))
-        # Of a session that all workspaces share, the lines may hold what another workspace sent: they are in the log alone.
+        # The output of a session that all workspaces share may contain data of another workspace. It is only in the log.
         stderr = () if session.server.isolation is SessionIsolation.SHARED and session.server.owner is None else tuple(session.stderr)
         self.record_health(session.server, health, str(failure), workspace_id=session.workspace_id, overall=overall, stderr=stderr)
 
@@ -334,7 +335,7 @@ def _accepts_calls(session: UpstreamSession, server: Server) -> bool:
 
 
 def _get_login_workspace(server: Server, caller: Caller) -> int | None:
-    """Return whose login a caller's session uses; None: that of all workspaces."""
+    """Return the workspace whose login a caller's session uses. None: the login for all workspaces."""
     if server.owner is not None or server.isolation is SessionIsolation.SHARED:
         return server.owner
     return caller.workspace_id
@@ -353,6 +354,6 @@ def _get_holder(server: Server, caller: Caller, session_id: str | None) -> str:
 
 
 def _session_holder(workspace_id: int, session_id: str, key_id: str) -> str:
-    # The id is only what the caller sends: neither another tenant nor another key may enter a session by naming it.
-    # JSON, so that no id can contain the beginning of another holder's name.
+    # The id is chosen by the caller: no other tenant or key may enter a session by sending its id.
+    # JSON encoding ensures that no id can contain the prefix of another holder's name.
     return f"workspace:{workspace_id} session:{json.dumps(session_id)} key:{key_id}"

@@ -1,4 +1,4 @@
-"""One session with an upstream, supervised: opened when wanted, watched, opened again, stopped when idle (D-32)."""
+"""One supervised upstream session: opened on demand, monitored, reopened after failures, closed when idle (D-32)."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ __all__ = ["SupervisionTimeouts", "UpstreamSession"]
 _log = structlog.stdlib.get_logger("rookery.tools")
 
 _DRAIN_TIMEOUT_S = 60.0
-"""How long the calls of a session that was retired may still take."""
+"""Time that the running calls of a retired session may still take."""
 _MAX_QUEUED_PER_SLOT = 4
-"""So many calls wait for each that may run; one more is refused (D-34, server_busy)."""
+"""Queued calls per slot. Further calls are rejected (D-34, server_busy)."""
 _MAX_SILENT_PROBES = 2
-"""So often a server that is silent while calls run may merely be busy with them."""
+"""Unanswered probes that are tolerated while calls run, because the server may be busy with them."""
 MAX_STDERR_LINES = 10
-"""The end of a server's standard error, kept to explain a failure."""
+"""Lines of a server's standard error that are kept to explain a failure."""
 _MAX_RECORDED_DURATIONS = 256
-"""Of so many last calls it is kept how long they took."""
+"""The number of last calls whose durations are kept."""
 
 
 class UpstreamSession:
     """
-    One session; `run` is its owner task, everything else may be called by any task of the loop.
+    One session. `run` is its owner task; any task of the event loop may use the other methods.
 
     Attributes:
-        workspace_id: Whose login it uses, and who alone is told how it does; None: nobody in particular, or everybody.
-        breaker: When it may be opened again; the replicas of one holder have one in common.
-        last_error: Why it last failed or ended; empty after an opening.
-        stderr: The last lines that the server's process wrote to its standard error, of the current or the last start.
-        restarts: How often it was opened again after it had fallen.
-        in_flight: Calls running now.
-        used_at: When it was last wanted, by a monotonic clock.
+        workspace_id: The workspace whose login it uses and that may see its health. None: no single workspace.
+        breaker: The back-off and circuit breaker, shared by the replicas of one holder.
+        last_error: The reason of the last failure or end; empty after the session was opened.
+        stderr: The last lines that the server's process wrote to standard error since its last start.
+        restarts: The number of times it was reopened after a failure.
+        in_flight: The number of running calls.
+        used_at: The time of the last use, of a monotonic clock.
     """
 
     def __init__(
@@ -88,62 +88,68 @@ class UpstreamSession:
 
     @property
     def current_connection(self) -> UpstreamConnection | None:
-        """The open connection, if there is one now."""
+        """The open connection, or None."""
         return self._connection
 
     @property
     def is_open(self) -> bool:
-        """Return whether a call would find it ready."""
+        """Whether the session is open."""
         return self._connection is not None
 
     @property
     def is_stopping(self) -> bool:
-        """Return whether it takes no more calls; those that it has taken may still be running."""
+        """Whether it rejects new calls. Accepted calls may still run."""
         return self._stopping.is_set() or self._draining is not None
 
     @property
     def is_idle(self) -> bool:
-        """Return whether nothing runs in it, or waits to."""
+        """Whether no call runs and none waits for the session to open."""
         return self.in_flight == self._hold_count == 0 and self._pending_open is None
 
     @property
     def load(self) -> int:
-        """Calls that run or wait in line."""
+        """The number of running and queued calls."""
         return self.in_flight + len(self._queue)
 
     def get_health(self) -> SessionHealth:
-        """Return how it does."""
+        """Return the health of the session."""
         now = time.monotonic()
-        connection, facts = self._connection, None if self._connection is None else self._connection.info
-        left = self.breaker.not_before - now if self.last_error else 0.0
+        connection, info = self._connection, None if self._connection is None else self._connection.info
+        remaining_s = self.breaker.not_before - now if self.last_error else 0.0
         state: SessionState = (
-            "open" if connection is not None else "opening" if self._connect_timeout is not None else "waiting" if left > 0 else "closed"
+            "open"
+            if connection is not None
+            else "opening"
+            if self._connect_timeout is not None
+            else "waiting"
+            if remaining_s > 0
+            else "closed"
         )
         return SessionHealth(
             state=state,
-            pid=None if facts is None else facts.pid,
-            protocol_version=None if facts is None else facts.protocol_version,
-            software="" if facts is None else facts.software,
+            pid=None if info is None else info.pid,
+            protocol_version=None if info is None else info.protocol_version,
+            software="" if info is None else info.software,
             uptime_s=None if connection is None or self.opened_at is None else now - self.opened_at,
             restarts=self.restarts,
             last_error=self.last_error,
             in_flight=self.in_flight,
             queued=len(self._queue),
-            retry_s=left if state == "waiting" else None,
+            retry_s=remaining_s if state == "waiting" else None,
             durations_ms=tuple(self._durations_ms),
         )
 
     def request_open(self) -> None:
-        """Have it opened soon, for calls to come."""
+        """Request that the session is opened in the background."""
         self.used_at = time.monotonic()
         self._open_requested.set()
 
     async def get_connection(self) -> UpstreamConnection:
         """
-        Return the open connection, opening it first if need be.
+        Return the open connection, opening it first if necessary.
 
         Raises:
-            ConnectFailed: This attempt failed, or the last one did and its back-off is not over.
+            ConnectFailed: This attempt failed, or the session is in back-off after a failed attempt.
         """
         self.used_at = time.monotonic()
         if self._connection is not None:
@@ -164,24 +170,24 @@ class UpstreamSession:
     @contextlib.asynccontextmanager
     async def slot(self) -> AsyncGenerator[None]:
         """
-        Hold one of the server's places for calls, after waiting for it in line.
+        Hold one of the server's call slots; wait in a queue if none is free.
 
         Raises:
-            ServerBusy: The line is as long as it may be, or no place came free in time.
+            ServerBusy: The queue is full, or no slot became free in time.
         """
         if self.in_flight >= self.server.max_concurrency:
             if len(self._queue) >= self.server.max_concurrency * _MAX_QUEUED_PER_SLOT:
                 raise ServerBusy(self.server.id)
-            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._queue.append(turn)
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._queue.append(waiter)
             try:
                 async with asyncio.timeout(self._timeouts.queue_timeout_s):
-                    await turn
+                    await waiter
             except BaseException as error:
-                if turn.done() and not turn.cancelled():
+                if waiter.done() and not waiter.cancelled():
                     self._release_slot()
                 with contextlib.suppress(ValueError):
-                    self._queue.remove(turn)
+                    self._queue.remove(waiter)
                 if isinstance(error, TimeoutError):
                     raise ServerBusy(self.server.id) from None
                 raise
@@ -198,7 +204,7 @@ class UpstreamSession:
 
     @contextlib.contextmanager
     def keep_open(self) -> Generator[None]:
-        """Keep it from being closed as idle, without taking a place from calls."""
+        """Prevent the session from being closed as idle, without taking a call slot."""
         self._hold_count += 1
         try:
             yield
@@ -208,28 +214,28 @@ class UpstreamSession:
             self._stop_if_drained()
 
     def mark_healthy(self) -> None:
-        """Note that it answered a call, which ends a row of failures."""
+        """Record an answered call, which ends a series of failures."""
         self._silent_probes = 0
         self.breaker.record_success()
 
     def mark_suspect(self) -> None:
-        """Have it found out whether the server still answers anything: a call has waited in vain."""
+        """Probe whether the server still answers, because a call timed out."""
         self._is_suspect.set()
 
     def mark_failed(self, connection: UpstreamConnection) -> None:
-        """Give up *get_connection*: calls from now on wait for a new one. Reports about an older one change nothing."""
+        """Discard *connection*; further calls wait for a new one. Reports about an older connection have no effect."""
         if self._connection is connection:
             self._connection = None
             self._reopen_requested.set()
 
     def drain(self) -> None:
-        """Take no new calls, and end once those that were taken are done, in line or running; after a minute at the latest."""
+        """Reject new calls, and stop when the accepted ones have finished, after a minute at the latest."""
         if self._draining is None and not self._stopping.is_set():
             self._draining = asyncio.get_running_loop().call_later(_DRAIN_TIMEOUT_S, self.stop)
             self._stop_if_drained()
 
     def stop(self) -> None:
-        """End soon; `run` returns once everything is closed."""
+        """Request the end of the session. `run` returns once everything is closed."""
         if self._draining is not None:
             self._draining.cancel()
         self._stopping.set()
@@ -238,11 +244,11 @@ class UpstreamSession:
             self._connect_timeout.reschedule(0)
 
     async def run(self) -> None:
-        """Own the session until it is stopped or idle: every opening and closing happens in this one task."""
+        """Own the session until it is stopped or idle. The connection is opened and closed in this task only."""
         if self.server.lifecycle is SessionLifecycle.EAGER:
             self._open_requested.set()
         try:
-            # Asked first: an opening that was stopped at its very end has taken the wish of `stop` for its own.
+            # `stop` is checked first: an attempt stopped at its very end may have cleared the event that `stop` set.
             while not self._stopping.is_set() and await self._wait_wanted():
                 await self._open_and_serve()
         finally:
@@ -254,11 +260,11 @@ class UpstreamSession:
             self.stop()
 
     def _release_slot(self) -> None:
-        """Hand this place to the first in line, or free it."""
+        """Pass the slot to the first waiter, or free it."""
         while self._queue:
-            turn = self._queue.popleft()
-            if not turn.done():
-                turn.set_result(None)
+            waiter = self._queue.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
                 return
         self.in_flight -= 1
 
@@ -268,7 +274,7 @@ class UpstreamSession:
             attempt.set_result(outcome)
 
     async def _wait_wanted(self) -> bool:
-        """Wait for a caller, and for the end of the back-off; False if it is to end instead."""
+        """Wait for a request to open and for the end of the back-off. Return False if the session is to end instead."""
         if self.server.lifecycle is SessionLifecycle.LAZY and not self._open_requested.is_set():
             try:
                 await asyncio.wait_for(self._open_requested.wait(), self.server.idle_s)
@@ -281,7 +287,7 @@ class UpstreamSession:
         return not self._stopping.is_set()
 
     async def _open_and_serve(self) -> None:
-        """Open the connection, keep it while it is of use, close it."""
+        """Open the connection, keep it while it is usable, and close it."""
         started = time.monotonic()
         limit_s = self.server.effective_start_timeout_s or self._timeouts.connect_timeout_s
         self._reopen_requested.clear()
@@ -301,7 +307,7 @@ class UpstreamSession:
                     if self._stopping.is_set():
                         return
                     raise ConnectFailed(
-                        f"The server did not answer within {limit_s:g} s of its start (start_timeout_s of its entry)."
+                        f"The server did not answer within {limit_s:g} s of its start (`start_timeout_s` in its entry)."
                     ) from None
                 finally:
                     self._connect_timeout = None
@@ -311,7 +317,7 @@ class UpstreamSession:
                 self._connection = None
         except UpstreamError as error:
             self._on_failure(error, started)
-        except Exception as error:  # noqa: BLE001 - one upstream, whatever it does, must not end the platform
+        except Exception as error:  # noqa: BLE001 - no upstream may stop the platform
             _log.exception("tools.session_failed", server=self.server.id)
             self._on_failure(ConnectFailed(f"The session failed: {type(error).__name__}."), started)
         else:
@@ -331,36 +337,36 @@ class UpstreamSession:
         self._on_opened(self, connection)
 
     async def _wait_end(self, connection: UpstreamConnection) -> str:
-        """Wait for the end, and return why; empty if it was stopped or idle, which is no failure."""
+        """Wait for the end of the session, and return the reason; empty if it was stopped or idle, which is not a failure."""
         closed = asyncio.ensure_future(connection.wait_closed())
-        renewing = asyncio.ensure_future(self._reopen_requested.wait())
+        reopening = asyncio.ensure_future(self._reopen_requested.wait())
         stopping = asyncio.ensure_future(self._stopping.wait())
         silent = asyncio.ensure_future(self._wait_silent(connection))
         try:
             while True:
                 idle_s = self.server.idle_s
                 left = None if idle_s is None else max(self.used_at + idle_s - time.monotonic(), 0.01)
-                done, _ = await asyncio.wait({closed, renewing, stopping, silent}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+                done, _ = await asyncio.wait({closed, reopening, stopping, silent}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
                 if closed in done:
                     return closed.result()
-                if renewing in done:
-                    return "The session was given up."
+                if reopening in done:
+                    return "The session was closed after a failure."
                 if stopping in done:
                     return ""
                 if silent in done:
-                    return "The server answers nothing any more, so it was given up."
+                    return "The server stopped answering, so its session was closed."
                 if idle_s is not None and self.in_flight == self._hold_count == 0 and time.monotonic() - self.used_at >= idle_s:
                     self.stop()
                     return ""
         finally:
-            for each in (closed, renewing, stopping, silent):
-                each.cancel()
+            for task in (closed, reopening, stopping, silent):
+                task.cancel()
 
     async def _wait_silent(self, connection: UpstreamConnection) -> None:
         """
-        Return once the server gives no answer at all, to a question asked after a call has waited in vain.
+        Return once the server does not answer a probe that follows a timed-out call.
 
-        One that is busy with other calls, and with those alone, is given the benefit of the doubt twice.
+        A server that is busy with other calls is probed up to two more times.
         """
         self._silent_probes = 0
         while True:
@@ -375,7 +381,7 @@ class UpstreamSession:
                 if self.in_flight == 0 or self._silent_probes > _MAX_SILENT_PROBES:
                     return
             except UpstreamError:
-                self._silent_probes = 0  # an answer, or an end of which others tell
+                self._silent_probes = 0  # the server answered, or the session ended and is handled elsewhere
 
     def _on_failure(self, error: UpstreamError, started: float) -> None:
         now, opened = time.monotonic(), self.opened_at is not None
@@ -392,8 +398,8 @@ class UpstreamSession:
         )
         failed = error if isinstance(error, ConnectFailed) else ConnectFailed(self.last_error)
         if not opened or delay > self._timeouts.max_caller_wait_s:
-            # Who asked while it was opening hears of it; who asks for it after a crash gets the next attempt, if that is soon.
+            # Callers that waited for this attempt receive its error. After a crash, callers wait for the next attempt if it is soon.
             self._open_requested.clear()
-            told = f"{self.last_error} {self.breaker.describe_retry(now)}" if opened else self.last_error
-            self._resolve_pending_open(ConnectFailed(told, needs_login=failed.needs_login))
+            message = f"{self.last_error} {self.breaker.describe_retry(now)}" if opened else self.last_error
+            self._resolve_pending_open(ConnectFailed(message, needs_login=failed.needs_login))
         self._on_down(self, failed)
