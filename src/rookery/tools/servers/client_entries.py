@@ -1,8 +1,8 @@
 """
-Servers in the files of other MCP clients, as entries of ours (D-37).
+Conversion of server entries in other MCP clients' files (D-37).
 
-Read are Claude Desktop and Code, Cursor, VS Code, Windsurf, Gemini CLI, Codex, opencode, Zed, Continue, and whatever writes as they do.
-An entry that would lose something, a token for example, is refused with the reason.
+Supported are Claude Desktop and Code, Cursor, VS Code, Windsurf, Gemini CLI, Codex, opencode, Zed, Continue, and clients that use
+the same formats. An entry that would lose information, a token for example, is rejected with the reason.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ import yaml
 from rookery.tools.models import JsonObject
 
 _SECTIONS = ("mcpServers", "servers", "mcp_servers", "context_servers")
-"""Most clients; VS Code; Codex; Zed."""
+"""The sections with servers: of most clients, of VS Code, of Codex and of Zed."""
 
 _ENTRY_FIELDS = ("command", "url", "serverUrl", "httpUrl")
-"""Fields of which an entry has at least one."""
+"""Fields of which every entry has at least one."""
 
 _IGNORED_FIELDS = frozenset("source dev gallery version trust autoApprove alwaysAllow watchPaths oauth_resource".split())
-"""Fields that mean something to their client alone."""
+"""Fields that only their own client uses."""
 
 _VARIABLE_PATTERNS = re.compile(r"\$\{\{\s*(?:secrets|inputs)\.([^}\s]+)\s*\}\}|\$\{env:([^}]+)\}|(?<!\$)\{env:([^}]+)\}")
-"""Continue's secrets; variables of Cursor, VS Code and Windsurf; opencode's."""
+"""Secrets of Continue; variables of Cursor, VS Code and Windsurf; variables of opencode."""
 
 _VSCODE_INPUT = re.compile(r"\$\{input:([^}]+)\}")
-"""What VS Code asks its user for."""
+"""Values for which VS Code prompts its user."""
 
 _BARE_VARIABLE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
-"""Gemini CLI's."""
+"""Variables of Gemini CLI."""
 
 _FILE_CONTENT = re.compile(r"\{file:([^}]*)\}")
 _EDITOR_VARIABLE = re.compile(r"\$\{(workspaceFolder\w*|pathSeparator|/)\}")
@@ -43,7 +43,7 @@ _OUR_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(:-[^}]*)?\}")
 
 
 class UnsupportedConfig(Exception):
-    """What was given is nothing that an entry can be made of; the text says why."""
+    """No entry can be made from the source. The message states the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,9 +52,9 @@ class ClientEntry:
     An entry of a client's file.
 
     Attributes:
-        entry: It, in our form; None: it is refused.
-        reason: Why it is refused.
-        required_variables: Names of variables that must be set for it.
+        entry: The entry in Rookery's form; None: it is rejected.
+        reason: The reason of the rejection.
+        required_variables: Names of variables that must be set.
     """
 
     key: str
@@ -65,10 +65,10 @@ class ClientEntry:
 
 def parse_document(text: str, name: str) -> JsonObject:
     """
-    Parse a file that is called *name*: TOML, YAML, or JSON, also with comments and trailing commas.
+    Parse a file called *name*: TOML, YAML or JSON. JSON may have comments and trailing commas.
 
     Raises:
-        NotUnderstood: It is none of them.
+        UnsupportedConfig: The file is in none of these formats.
     """
     try:
         if name.endswith(".toml"):
@@ -88,10 +88,10 @@ def parse_document(text: str, name: str) -> JsonObject:
 
 def convert_client_entries(document: JsonObject, *, name: str, folder: PurePath | None = None) -> list[ClientEntry] | None:
     """
-    Return the servers of a client's file that is called *name*; None: it has no section of servers.
+    Return the servers of a client's file called *name*. None: it has no section of servers.
 
     Args:
-        folder: Of the project whose own servers are read too, from a file that has some by project (Claude Code's `~/.claude.json`).
+        folder: The project whose servers are read too, from a file with servers by project (Claude Code's `~/.claude.json`).
     """
     found = _find_section(document)
     if projects := _projects(document):
@@ -121,7 +121,7 @@ def _and_parents(folder: PurePath | None) -> list[str]:
 
 
 def is_entry(document: JsonObject) -> bool:
-    """Return whether *document* is one entry, without a section around it."""
+    """Return whether *document* is a single entry without a section around it."""
     return any(field in document for field in _ENTRY_FIELDS)
 
 
@@ -144,11 +144,11 @@ def _find_section(document: JsonObject) -> list[tuple[str, object]] | None:
 
 
 def _name_list_items(entries: list[object]) -> list[tuple[str, object]]:
-    """Return the servers of a list, as Continue has them, by their names."""
+    """Return the servers of a list, as in Continue's files, with their names."""
     found = list[tuple[str, object]]()
-    for place, each in enumerate(entries, 1):
+    for number, each in enumerate(entries, 1):
         name = _to_object(each).get("name")
-        found.append((name if isinstance(name, str) and name else f"server-{place}", each))
+        found.append((name if isinstance(name, str) and name else f"server-{number}", each))
     return found
 
 
@@ -158,19 +158,21 @@ def _convert_entry(key: str, entry: object, *, has_bare_variables: bool) -> Clie
     try:
         text = _dumped(cast("JsonObject", entry))
         _require_self_contained(text, cast("JsonObject", entry))
-        made = _EntryConversion(cast("JsonObject", json.loads(_convert_variables(text, has_bare_variables=has_bare_variables)))).convert()
+        converted = _EntryConversion(
+            cast("JsonObject", json.loads(_convert_variables(text, has_bare_variables=has_bare_variables)))
+        ).convert()
     except UnsupportedConfig as error:
         return ClientEntry(key=key, reason=str(error))
-    needs = [found[1] for found in _OUR_VARIABLE.finditer(json.dumps(made)) if not found[2]]
-    return ClientEntry(key=key, entry=made, required_variables=tuple(dict.fromkeys(needs)))
+    variables = [found[1] for found in _OUR_VARIABLE.finditer(json.dumps(converted)) if not found[2]]
+    return ClientEntry(key=key, entry=converted, required_variables=tuple(dict.fromkeys(variables)))
 
 
 def _dumped(entry: JsonObject) -> str:
     """
-    Return an entry as JSON, with the dates of YAML and TOML as text.
+    Return an entry as JSON, with the dates of YAML and TOML as strings.
 
     Raises:
-        NotUnderstood: It holds a value that JSON does not have, or itself.
+        UnsupportedConfig: It contains a value that JSON cannot represent, or a reference to itself.
     """
     try:
         return json.dumps(entry, default=_date_as_text)
@@ -181,62 +183,62 @@ def _dumped(entry: JsonObject) -> str:
 def _date_as_text(value: object) -> str:
     if isinstance(value, date | time):  # a datetime is a date
         return value.isoformat()
-    raise UnsupportedConfig(f"A value of the type {type(value).__name__} cannot be read. Write it as a text.")
+    raise UnsupportedConfig(f"A value of the type {type(value).__name__} cannot be read. Write it as a string.")
 
 
 def _require_self_contained(text: str, entry: JsonObject) -> None:
     """
-    Do nothing if all of the entry is in its text.
+    Raise an error unless the entry is complete in itself.
 
     Raises:
-        NotUnderstood: A part is in another file, or known to an editor alone.
+        UnsupportedConfig: A part of it is in another file, or known only to an editor.
     """
     if "envFile" in entry:
         raise UnsupportedConfig(
-            "Its variables are in an envFile, which would be lost. Write them as env: ${NAME} is read from the environment."
+            "Its variables are in an envFile, which would be lost. Write them as env; ${NAME} is read from the environment."
         )
     if (found := _FILE_CONTENT.search(text)) is not None:
-        raise UnsupportedConfig(f"A value is read from the file {found[1]!r}. Set it as a variable of the environment and write ${{NAME}}.")
+        raise UnsupportedConfig(f"A value is read from the file {found[1]!r}. Set it as an environment variable and write ${{NAME}}.")
     if (found := _EDITOR_VARIABLE.search(text)) is not None:
-        raise UnsupportedConfig(f"${{{found[1]}}} is known to the editor alone. Write the path itself.")
+        raise UnsupportedConfig(f"${{{found[1]}}} is known only to the editor. Write the path itself.")
     if not is_entry(entry):
-        by = " Its client starts it by an extension." if entry.get("source") == "extension" or "settings" in entry else ""
-        raise UnsupportedConfig(f"The entry has neither a command nor a url.{by}")
+        hint = " An extension of its client starts it." if entry.get("source") == "extension" or "settings" in entry else ""
+        raise UnsupportedConfig(f"The entry has neither a command nor a url.{hint}")
 
 
 def _convert_variables(text: str, *, has_bare_variables: bool) -> str:
-    def named(found: re.Match[str]) -> str:
+    def to_our_variable(found: re.Match[str]) -> str:
         return f"${{{to_variable_name(next(group for group in found.groups() if group))}}}"
 
-    text = _VARIABLE_PATTERNS.sub(named, text).replace("${userHome}", "${HOME}")
+    text = _VARIABLE_PATTERNS.sub(to_our_variable, text).replace("${userHome}", "${HOME}")
     text = _VSCODE_INPUT.sub(lambda found: f"${{{to_variable_name(found[1]).upper()}}}", text)
     return _BARE_VARIABLE.sub(r"${\1}", text) if has_bare_variables else text
 
 
 def to_variable_name(name: str) -> str:
-    """Return *name* as the name of a variable of the environment."""
-    made = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_") or "VALUE"
-    made = made if name == made else made.upper()
-    return made if not made[0].isdigit() else f"V_{made}"
+    """Return *name* as the name of an environment variable."""
+    cleaned = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_") or "VALUE"
+    cleaned = cleaned if name == cleaned else cleaned.upper()
+    return cleaned if not cleaned[0].isdigit() else f"V_{cleaned}"
 
 
 class _EntryConversion:
-    """One entry on its way to our form."""
+    """The conversion of one entry to Rookery's form."""
 
     def __init__(self, fields: JsonObject) -> None:
         self._fields = fields
 
     def convert(self) -> JsonObject:
-        """Return it; what it has beside stays, and is named when the entry is read."""
+        """Return the converted entry. Unknown fields stay, and are reported when the entry is read."""
         self._take_command()
         self._take_address()
         self._take_environment()
         self._take_headers()
         self._take_login()
         self._take_tools()
-        self._move("tool_timeout_sec", "timeout_s")  # Codex's, in seconds as ours
+        self._move("tool_timeout_sec", "timeout_s")  # Codex, also in seconds
         self._move("startup_timeout_sec", "start_timeout_s")
-        if isinstance(self._fields.get("sandbox"), dict):  # VS Code's, about the file system
+        if isinstance(self._fields.get("sandbox"), dict):  # VS Code's file system sandbox
             del self._fields["sandbox"]
         return {name: value for name, value in self._fields.items() if name not in _IGNORED_FIELDS}
 
@@ -257,13 +259,13 @@ class _EntryConversion:
             del self._fields["type"]
 
     def _take_address(self) -> None:
-        for name in ("serverUrl", "httpUrl"):  # Windsurf's; Gemini CLI's, which comes before its url
+        for name in ("serverUrl", "httpUrl"):  # Windsurf; Gemini CLI, which prefers it to its url
             if name in self._fields:
                 self._fields["url"] = self._fields.pop(name)
 
     def _take_environment(self) -> None:
         env = {**self._get_object("env"), **self._get_object("environment", "environment")}
-        for each in self._pop_list("env_vars"):  # Codex: variables that are passed on
+        for each in self._pop_list("env_vars"):  # Codex: variables to pass on
             name = cast("JsonObject", each).get("name") if isinstance(each, dict) else each
             if isinstance(name, str):
                 env.setdefault(name, f"${{{name}}}")
@@ -285,16 +287,16 @@ class _EntryConversion:
             self._fields["headers"] = {name: _to_text(value) for name, value in headers.items()}
 
     def _take_login(self) -> None:
-        """Take what a client knows of a login: opencode, Gemini CLI and Claude Code say `oauth`, Cursor says `auth`, Codex `scopes`."""
+        """Convert OAuth settings: `oauth` of opencode, Gemini CLI and Claude Code, `auth` of Cursor, `scopes` of Codex."""
         scopes = self._fields.pop("scopes", None)
-        told = self._fields.pop("oauth", None)
+        oauth = self._fields.pop("oauth", None)
         auth = self._fields.get("auth")
         if isinstance(auth, dict) and "CLIENT_ID" in auth:
-            told = cast("JsonObject", self._fields.pop("auth"))
-        if told is None and scopes is None:
+            oauth = cast("JsonObject", self._fields.pop("auth"))
+        if oauth is None and scopes is None:
             return
-        inner = _to_object(told)
-        if told is False or inner.get("enabled") is False:
+        inner = _to_object(oauth)
+        if oauth is False or inner.get("enabled") is False:
             return
         scope = next((inner[name] for name in ("scope", "scopes") if inner.get(name)), scopes)
         login: JsonObject = {
@@ -307,10 +309,10 @@ class _EntryConversion:
 
     def _take_tools(self) -> None:
         rules = JsonObject()
-        for ours, names in (("allow", ("includeTools", "enabled_tools")), ("deny", ("excludeTools", "disabled_tools"))):
+        for rule, names in (("allow", ("includeTools", "enabled_tools")), ("deny", ("excludeTools", "disabled_tools"))):
             for name in names:
                 if name in self._fields:
-                    rules[ours] = self._fields.pop(name)
+                    rules[rule] = self._fields.pop(name)
         if rules and not isinstance(self._fields.get("tools"), (list, dict)):
             self._fields["tools"] = rules
 
@@ -340,10 +342,10 @@ def _to_text(value: object) -> str:
 def _read_yaml(text: str) -> object:
     try:
         return yaml.safe_load(text)
-    except yaml.MarkedYAMLError as error:  # its own text quotes the line, which may hold a token
+    except yaml.MarkedYAMLError as error:  # the error's own text quotes the line, which may contain a token
         mark = error.problem_mark
-        where = "" if mark is None else f" in line {mark.line + 1}, column {mark.column + 1}"
-        raise ValueError(f"{error.problem}{where}") from None
+        location = "" if mark is None else f" in line {mark.line + 1}, column {mark.column + 1}"
+        raise ValueError(f"{error.problem}{location}") from None
     except yaml.YAMLError:
         raise ValueError("a character is not allowed in YAML") from None
 
@@ -360,7 +362,7 @@ _TEXT_OR_COMMA = re.compile(r'"(?:\\.|[^"\\])*"|,(?=\s*[}\]])', re.DOTALL)
 
 
 def strip_comments(text: str) -> str:
-    """Return JSON with comments and trailing commas (JSONC) as plain JSON; lines and columns stay as they are."""
+    """Return JSON with comments and trailing commas (JSONC) as plain JSON. Lines and columns do not change."""
 
     def blank(found: re.Match[str]) -> str:
         return found[0] if found[0].startswith('"') else re.sub(r"[^\n]", " ", found[0])

@@ -1,7 +1,7 @@
 """
-One entry of a tool server (D-31), as a client's file has it or as it is sent over HTTP, read field by field.
+Validation of one server entry (D-31), from a client's file or an HTTP request, field by field.
 
-Pure: `${NAME}` is filled in from what is passed in. What other clients' files have beside is noted and passed over.
+No I/O: `${NAME}` is substituted from the passed variables. Fields of other clients' files are reported and ignored.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from rookery.tools.models import (
 from rookery.tools.servers.header_forwarding import find_forwarding_fault
 
 SERVER_ID_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
-"""D-30."""
+"""A valid server id (D-30)."""
 
 RESERVED_IDS = BUILTIN_IDS | {"server-card"}
-"""Ids that no entry gets: the built-in servers', and one that would make a path of ours ambiguous."""
+"""Ids that no entry may have: those of built-in servers, and one that would make a gateway path ambiguous."""
 
 VARIABLE_PATTERN = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _VARIABLE_WITH_DEFAULT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*):-([^}]*)\}")
-"""As Claude Code's files have it."""
+"""A variable with a default, as in Claude Code's files."""
 
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
 _HEADER_VALUE = re.compile(r"[\x21-\x7e]?|[\x21-\x7e][\t\x20-\x7e]*[\x21-\x7e]")
 
 _MAX_TIMEOUT_S = 600.0
-"""The longest call (D-34)."""
+"""Maximum duration of a call in seconds (D-34)."""
 
 _MAX_ROOTS = 64
 
@@ -59,13 +59,13 @@ _AUTH_FIELDS = ["type", "client_id", "client_secret", "scope"]
 _FOREIGN_FIELDS = frozenset(
     "disabled disabledTools autoApprove alwaysAllow transport timeout note notes trust envFile inputs gallery".split()
 )
-"""Fields of other clients' files; they say nothing to us. `disabled` and `transport` we understand."""
+"""Fields of other clients' files, which are ignored without a warning. `disabled` and `transport` are supported."""
 
 T = TypeVar("T")
 
 
 class InvalidServerEntry(Exception):
-    """An entry cannot be used; the text says why, *field* where."""
+    """An entry is invalid. The message states the reason, and *field* the invalid field."""
 
     def __init__(self, message: str, *, field: str) -> None:
         super().__init__(message)
@@ -74,14 +74,14 @@ class InvalidServerEntry(Exception):
 
 class ServerEntry:
     """
-    One entry, field by field; every reader raises `InvalidServerEntry` with the field's name.
+    A reader of one entry. Its methods raise `InvalidServerEntry` with the name of the invalid field.
 
     Args:
-        fields: As they were written.
-        environment: What `${NAME}` stands for.
-        missing_message: What is said of a name that is not in it.
-        allow_defaults: Whether `${NAME:-default}` is filled in too.
-        prefix: What the fields' names begin with when they are told, for example "tools.".
+        fields: The fields as written.
+        environment: The values for `${NAME}`.
+        missing_message: The error message for a `${NAME}` that is not set.
+        allow_defaults: Substitute `${NAME:-default}` too.
+        prefix: Prefix of field names in error messages, for example "tools.".
     """
 
     def __init__(
@@ -101,16 +101,16 @@ class ServerEntry:
         self._substituted_values: set[str] = set()
 
     def list_unknown_fields(self) -> list[str]:
-        """Return what is passed over, naming the nearest field of ours: a slip of the pen should not go unnoticed."""
+        """Return a warning for each unknown field, with the nearest known field. Typing errors are thus reported."""
         found: list[str] = []
         for name in self._fields:
             if name in _KNOWN_FIELDS or name in _FOREIGN_FIELDS:
                 continue
-            found.append(f"unknown field {name!r} is passed over{suggest(name, _KNOWN_FIELDS)}")
+            found.append(f"unknown field {name!r} is ignored{suggest(name, _KNOWN_FIELDS)}")
         return found
 
     def to_server(self, server_id: str, key: str) -> Server:
-        """Return the server of this entry."""
+        """Return the server that the entry describes."""
         default = Server(id=server_id, name=key, target=CommandTarget(command=""))
         status = self._get_text("status")
         workspaces = self._get_list("workspaces")
@@ -163,7 +163,7 @@ class ServerEntry:
         return sunset_at
 
     def _get_isolation(self) -> SessionIsolation:
-        """Return who shares a session; roots of callers demand that no two keys do."""
+        """Return the session isolation. Roots of callers require separate sessions per key."""
         takes_callers_roots = self._fields.get("roots") == CALLER_ROOTS
         if self._get_text("isolation") is None:
             return SessionIsolation.PER_KEY if takes_callers_roots else SessionIsolation.PER_WORKSPACE
@@ -177,7 +177,7 @@ class ServerEntry:
         return isolation
 
     def _get_roots(self) -> Roots:
-        """Return the folders to announce: "caller", or a list of file URIs or {uri, name}."""
+        """Return the folders to announce: "caller", or a list of file URIs or {uri, name} objects."""
         raw = self._fields.get("roots")
         if raw is None or raw == CALLER_ROOTS:
             return () if raw is None else CALLER_ROOTS
@@ -191,14 +191,14 @@ class ServerEntry:
         return tuple(self._parse_root(number, each) for number, each in enumerate(listed))
 
     def _parse_root(self, index: int, raw: object) -> Root:
-        where = f"roots[{index}]"
+        location = f"roots[{index}]"
         fields = cast("dict[str, object]", raw) if isinstance(raw, dict) else {"uri": raw}
         uri, name = fields.get("uri"), fields.get("name")
         if not isinstance(uri, str) or not (name is None or isinstance(name, str)) or not fields.keys() <= {"uri", "name"}:
-            raise InvalidServerEntry(f"{where} must be a file URI or an object of uri and name, not {raw!r}.", field="roots")
-        filled = self._substitute(uri, where)
+            raise InvalidServerEntry(f"{location} must be a file URI or an object with uri and name, not {raw!r}.", field="roots")
+        filled = self._substitute(uri, location)
         if not filled.startswith("file:///") or any(mark.isspace() for mark in filled):
-            raise InvalidServerEntry(f"{where} must be a file URI such as file:///srv/files, not {uri!r}.", field="roots")
+            raise InvalidServerEntry(f"{location} must be a file URI such as file:///srv/files, not {uri!r}.", field="roots")
         return Root(uri=filled, name=name)
 
     def _get_forward_headers(self) -> tuple[str, ...]:
@@ -210,32 +210,32 @@ class ServerEntry:
         return names
 
     def _get_auth(self) -> OAuthConfig | None:
-        """Return how to log in: "oauth", or an object with what was agreed by hand."""
+        """Return the OAuth settings: "oauth", or an object with the settings of a registered client."""
         raw = self._fields.get("auth")
         if raw is None or raw == "oauth":
             return None if raw is None else OAuthConfig()
         if not isinstance(raw, dict):
             raise InvalidServerEntry(
-                f'auth must be "oauth" or an object of type, client_id, client_secret, scope, not {raw!r}.', field="auth"
+                f'auth must be "oauth" or an object with type, client_id, client_secret, scope, not {raw!r}.', field="auth"
             )
         fields = cast("dict[str, object]", raw)
         for name in fields:
             if name not in _AUTH_FIELDS:
-                raise InvalidServerEntry(f"unknown field auth.{name}; it takes {', '.join(_AUTH_FIELDS)}.", field="auth")
-        reading = ServerEntry(fields, self._environment, prefix="auth.")
+                raise InvalidServerEntry(f"unknown field auth.{name}; allowed are {', '.join(_AUTH_FIELDS)}.", field="auth")
+        reader = ServerEntry(fields, self._environment, prefix="auth.")
         if fields.get("type", "oauth") != "oauth":
             raise InvalidServerEntry(f'auth.type must be "oauth", not {fields["type"]!r}.', field="auth")
-        client_id, client_secret = reading._get_text("client_id"), reading._get_text("client_secret")
+        client_id, client_secret = reader._get_text("client_id"), reader._get_text("client_secret")
         if client_secret is not None and client_id is None:
-            raise InvalidServerEntry("auth has a client_secret without its client_id.", field="auth")
+            raise InvalidServerEntry("auth has a client_secret without a client_id.", field="auth")
         return OAuthConfig(
             client_id=None if client_id is None else self._substitute(client_id, "auth.client_id"),
             client_secret=None if client_secret is None else self._substitute(client_secret, "auth.client_secret"),
-            scope=reading._get_text("scope"),
+            scope=reader._get_text("scope"),
         )
 
     def _get_idle_timeout(self, default: float | None) -> float | None:
-        """Return after how long a session is closed; null means never."""
+        """Return the idle seconds after which a session is closed. null means never."""
         if "idle_s" in self._fields and self._fields["idle_s"] is None:
             return None
         return self._get_number("idle_s", default or 0, minimum=0.1, maximum=86400 * 365)
@@ -243,7 +243,7 @@ class ServerEntry:
     def _get_target(self) -> ServerTarget:
         command, url = self._get_text("command"), self._get_text("url")
         if command and url:
-            raise InvalidServerEntry("The entry has both a command and a url; which is it?", field="url")
+            raise InvalidServerEntry("The entry has both a command and a url; only one is allowed.", field="url")
         if command:
             cwd = self._get_text("cwd")
             return CommandTarget(
@@ -257,7 +257,7 @@ class ServerEntry:
             raise InvalidServerEntry("The entry has neither a command nor a url.", field="url")
         address = self._substitute(url, "url")
         if not _is_http_url(address):
-            raise InvalidServerEntry("url must be an http or https address.", field="url")
+            raise InvalidServerEntry("url must be an http or https URL.", field="url")
         kind = (self._get_text("type") or self._get_text("transport") or "http").lower()
         headers = {name: self._parse_header(name, text) for name, text in self._get_mapping("headers").items()}
         return HttpTarget(
@@ -267,7 +267,7 @@ class ServerEntry:
     def _parse_header(self, name: str, text: str) -> str:
         value = self._substitute(text, f"headers.{name}")
         if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
-            raise self._invalid(f"headers.{name}", "is no header: its name is letters, digits and dashes, its value one line of ASCII.")
+            raise self._invalid(f"headers.{name}", "is invalid: a name has letters, digits and dashes, a value one line of ASCII.")
         return value
 
     def _get_rules(self) -> ToolRules:
@@ -275,10 +275,10 @@ class ServerEntry:
         if raw is None:
             return ToolRules(deny=self._get_texts("disabledTools"))
         if isinstance(raw, list):
-            # Another client's form: the tools that may be used.
+            # Another client's form: the list of allowed tools.
             return ToolRules(allow=self._get_texts("tools"), deny=self._get_texts("disabledTools"))
         if not isinstance(raw, dict):
-            raise InvalidServerEntry("tools must be an object of allow, deny, timeouts, cache_s.", field="tools")
+            raise InvalidServerEntry("tools must be an object with allow, deny, timeouts, cache_s.", field="tools")
         rules = ServerEntry(cast("dict[str, object]", raw), self._environment, prefix="tools.")
         for name in cast("dict[str, object]", raw):
             if name not in _TOOL_RULE_FIELDS:
@@ -293,7 +293,7 @@ class ServerEntry:
         )
 
     def _substitute(self, text: str, field: str) -> str:
-        """Return *text* with each `${NAME}` replaced by the variable; it is an error if there is none."""
+        """Return *text* with each `${NAME}` replaced by its value. A missing variable is an error."""
 
         def value(found: re.Match[str]) -> str:
             name = found.group(1)
@@ -341,8 +341,8 @@ class ServerEntry:
 
     def _get_seconds(self, name: str) -> dict[str, float]:
         values = cast("dict[str, object]", self._get_typed(name, dict, "an object") or {})
-        reading = ServerEntry(values, self._environment, prefix=f"{self._prefix}{name}.")
-        return {key: reading._get_number(key, 0, minimum=0, maximum=_MAX_TIMEOUT_S) for key in values}
+        reader = ServerEntry(values, self._environment, prefix=f"{self._prefix}{name}.")
+        return {key: reader._get_number(key, 0, minimum=0, maximum=_MAX_TIMEOUT_S) for key in values}
 
     def _get_number(self, name: str, default: float, *, minimum: float, maximum: float, integer_only: bool = False) -> float:
         value = self._fields.get(name)
@@ -370,7 +370,11 @@ class ServerEntry:
 def _is_http_url(address: str) -> bool:
     try:
         parts = urlsplit(address)
-        _ = parts.port  # read, so that one that cannot be is told here
+        _ = parts.port  # raises ValueError if the port is invalid
     except ValueError:
         return False
-    return parts.scheme in {"http", "https"} and bool(parts.hostname) and not any(mark.isspace() or mark < "!" for mark in address)
+    return (
+        parts.scheme in {"http", "https"}
+        and bool(parts.hostname)
+        and not any(character.isspace() or character < "!" for character in address)
+    )

@@ -1,7 +1,7 @@
 """
-Entries made of what people have: a registry's server.json, another client's file, a command line, an address (D-37). Pure.
+Server entries made from a registry's server.json, another client's file, a command line or a URL (D-37). No I/O.
 
-What a server.json asks its user for becomes `${NAME}`, to be set in our environment: no secret is written into a file.
+Values that a server.json requires from the user become `${NAME}`, to be set in the environment. No secret is written to a file.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _RUNNERS: Mapping[str, Sequence[str]] = {
     "nuget": ("dnx", "--yes"),
 }
 _VERSION_SEPARATORS = {"npm": "@", "pypi": "==", "oci": ":", "nuget": "@"}
-"""How each runner is told a version."""
+"""The separator between package and version, by registry type."""
 
 _TEMPLATE_VARIABLE = re.compile(r"(?<!\$)\{([A-Za-z_][A-Za-z0-9_-]*)\}")
 _GENERIC_AFFIX = re.compile(r"^(?:mcp[-_]server[-_]|server[-_]|mcp[-_])|(?:[-_]mcp[-_]server|[-_]mcp|[-_]server)$")
 _NON_ID_CHARACTERS = re.compile(r"[^A-Za-z0-9]+")
 _GENERIC_HOST_PARTS = frozenset("www mcp api com co org net gov ac".split())
-"""Parts of host names, before the last, that many have."""
+"""Common parts of host names, which do not identify a server."""
 
 _RUNNER_NAMES = frozenset(
     "npx uvx uv bunx pnpm yarn docker podman node deno bun python python3 py sh bash env dnx run dlx tool exec -m".split()
@@ -46,10 +46,10 @@ _RUNNER_NAMES = frozenset(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedEntry:
     """
-    An entry that was made.
+    An entry made from a source.
 
     Attributes:
-        required_variables: Variables that must be set for it, and what each is, in the words of who published the server.
+        required_variables: Variables that must be set, with the descriptions of the server's publisher.
     """
 
     id: str
@@ -58,41 +58,41 @@ class ImportedEntry:
 
 
 def entry_from_url(url: str, *, kind: str | None = None, headers: Mapping[str, str] | None = None) -> ImportedEntry:
-    """Return the entry of a server at *url*, named after its host."""
+    """Return the entry of a server at *url*. Its id comes from the host name."""
     parts = (urlsplit(url).hostname or "").split(".")
-    named = [part for part in parts[:-1] if part not in _GENERIC_HOST_PARTS and not part.isdigit()]
+    specific_parts = [part for part in parts[:-1] if part not in _GENERIC_HOST_PARTS and not part.isdigit()]
     entry: JsonObject = {"url": url}
     if kind is not None:
         entry["type"] = kind
     if headers:
         entry["headers"] = dict(headers)
-    return ImportedEntry(id=_to_server_id("-".join(named[-1:]) or "server"), entry=entry, required_variables={})
+    return ImportedEntry(id=_to_server_id("-".join(specific_parts[-1:]) or "server"), entry=entry, required_variables={})
 
 
 def entry_from_command(command_line: Sequence[str], *, env: Mapping[str, str] | None = None) -> ImportedEntry:
-    """Return the entry of a server that is started by *command_line*, named after its package or script."""
+    """Return the entry of a server that *command_line* starts. Its id comes from the package or script."""
     entry: JsonObject = {"command": command_line[0]}
     if command_line[1:]:
         entry["args"] = list(command_line[1:])
     if env:
         entry["env"] = dict(env)
-    telling = [word for word in command_line if word not in _RUNNER_NAMES and not word.startswith("-")]
-    telling = [word for word in telling if PurePath(word).name not in _RUNNER_NAMES] or [PurePath(command_line[0]).name]
-    return ImportedEntry(id=_to_server_id(_strip_generic_parts(telling[0])), entry=entry, required_variables={})
+    specific_words = [word for word in command_line if word not in _RUNNER_NAMES and not word.startswith("-")]
+    specific_words = [word for word in specific_words if PurePath(word).name not in _RUNNER_NAMES] or [PurePath(command_line[0]).name]
+    return ImportedEntry(id=_to_server_id(_strip_generic_parts(specific_words[0])), entry=entry, required_variables={})
 
 
 def entries_from_document(text: str, *, name: str, folder: PurePath | None = None) -> tuple[list[ImportedEntry], dict[str, str]]:
     """
-    Return the entries of a file that is called *name*, a registry's server.json or any client's file, and why others are refused.
+    Return the entries of a registry's server.json or a client's file called *name*, and the reasons why others were rejected.
 
     Args:
-        folder: Of the project whose own servers count, in a file that has servers by project; `unread_projects` names the others.
+        folder: The project whose servers are read from a file with servers by project; `unread_projects` lists the others.
 
     Raises:
-        NotUnderstood: It is neither.
+        UnsupportedConfig: The file has neither form.
     """
     document = parse_document(text, name)
-    if isinstance(document.get("server"), dict):  # as a registry's API has it
+    if isinstance(document.get("server"), dict):  # the form of a registry's API
         document = cast("JsonObject", document["server"])
     if isinstance(document.get("packages"), list) or isinstance(document.get("remotes"), list):
         return [_entry_from_registry(document)], {}
@@ -100,7 +100,9 @@ def entries_from_document(text: str, *, name: str, folder: PurePath | None = Non
     if entries is None and is_entry(document):
         entries = convert_client_entries({"mcpServers": {PurePath(name).stem: document}}, name=name)
     if entries is None:
-        raise UnsupportedConfig(f"{name} is neither a server.json (packages, remotes) nor a client's file (mcpServers, servers).")
+        raise UnsupportedConfig(
+            f"{name} is neither a server.json (packages, remotes) nor a client's configuration file (mcpServers, servers)."
+        )
     found = [
         ImportedEntry(id=each.key, entry=each.entry, required_variables=dict.fromkeys(each.required_variables, ""))
         for each in entries
@@ -110,24 +112,24 @@ def entries_from_document(text: str, *, name: str, folder: PurePath | None = Non
 
 
 def unread_projects(text: str, *, name: str, folder: PurePath) -> list[str]:
-    """Return the folders of the projects whose servers `entries_from_document` does not read, of a file that it can read."""
+    """Return the folders of the projects whose servers `entries_from_document` does not read."""
     return other_projects(parse_document(text, name), folder=folder)
 
 
 def _entry_from_registry(document: JsonObject) -> ImportedEntry:
-    needs: dict[str, str] = {}
+    required_variables: dict[str, str] = {}
     remotes, packages = _get_objects(document, "remotes"), _get_objects(document, "packages")
     if remotes:
-        entry = _convert_remote(remotes[0], needs)
+        entry = _convert_remote(remotes[0], required_variables)
     elif packages:
-        entry = _convert_package(packages[0], needs)
+        entry = _convert_package(packages[0], required_variables)
     else:
         raise UnsupportedConfig("The server.json has neither packages nor remotes.")
     full = str(document.get("name") or "server")
     entry["name"] = str(document.get("title") or full.rpartition("/")[2])
     if isinstance(document.get("description"), str):
         entry["tagline"] = document["description"]
-    return ImportedEntry(id=_to_server_id(_strip_generic_parts(full)), entry=entry, required_variables=needs)
+    return ImportedEntry(id=_to_server_id(_strip_generic_parts(full)), entry=entry, required_variables=required_variables)
 
 
 def _convert_remote(remote: JsonObject, required_variables: dict[str, str]) -> JsonObject:
@@ -146,9 +148,12 @@ def _convert_package(package: JsonObject, required_variables: dict[str, str]) ->
     identifier, version = str(package.get("identifier") or package.get("name") or ""), package.get("version")
     transport = package.get("transport")
     if isinstance(transport, dict) and cast("JsonObject", transport).get("type") not in {None, "stdio"}:
-        raise UnsupportedConfig(f"Start {identifier} yourself and add its address: it speaks HTTP, and is not started by its clients.")
+        raise UnsupportedConfig(f"Start {identifier} yourself and add its URL: it is an HTTP server, which clients do not start.")
     if kind not in _RUNNERS:
-        raise UnsupportedConfig(f"We do not know how to run a package of {kind!r}; start it yourself, and add its command or address.")
+        raise UnsupportedConfig(
+            f"Packages of type {kind!r} are not supported; allowed are {', '.join(_RUNNERS)}. "
+            "Start the server yourself, and add its command or URL."
+        )
     hint = _get_first(package, "runtimeHint", "runtime_hint")
     runner = [str(hint), *_RUNNERS[kind][1:]] if isinstance(hint, str) and hint else list(_RUNNERS[kind])
     if isinstance(version, str) and version and version != "latest" and _VERSION_SEPARATORS[kind] not in identifier[1:]:
@@ -157,11 +162,11 @@ def _convert_package(package: JsonObject, required_variables: dict[str, str]) ->
         str(each.get("name")): _resolve_value(each, required_variables)
         for each in _get_objects(package, "environmentVariables", "environment_variables")
     }
-    passed = [word for name in env for word in ("-e", name)] if kind == "oci" else []
+    env_flags = [word for name in env for word in ("-e", name)] if kind == "oci" else []
     words = [
         *runner,
         *_convert_arguments(_get_objects(package, "runtimeArguments", "runtime_arguments"), required_variables, skip=runner),
-        *passed,
+        *env_flags,
         identifier,
         *_convert_arguments(_get_objects(package, "packageArguments", "package_arguments"), required_variables),
     ]
@@ -173,18 +178,18 @@ def _convert_arguments(arguments: Sequence[JsonObject], required_variables: dict
     for argument in arguments:
         name, is_named = str(argument.get("name") or ""), argument.get("type") == "named"
         has_value = any(argument.get(field) is not None for field in ("value", "default"))
-        is_wanted = has_value or _get_first(argument, "isRequired", "is_required") is True
+        is_included = has_value or _get_first(argument, "isRequired", "is_required") is True
         if is_named and name in skip:
             continue
-        if is_named and (is_wanted or not _get_first(argument, "valueHint", "value_hint")):
+        if is_named and (is_included or not _get_first(argument, "valueHint", "value_hint")):
             words.append(name)
-        if is_wanted and (not is_named or has_value or _get_first(argument, "valueHint", "value_hint")):
+        if is_included and (not is_named or has_value or _get_first(argument, "valueHint", "value_hint")):
             words.append(_resolve_value(argument, required_variables))
     return words
 
 
 def _resolve_value(definition: JsonObject, required_variables: dict[str, str]) -> str:
-    """Return the value of a header, variable or argument: given, by default, or `${NAME}` of what its user must say."""
+    """Return the value of a header, variable or argument: the given value, the default, or `${NAME}` for a value the user must set."""
     value = definition.get("value")
     if isinstance(value, str):
         return _fill_template(value, _get_variables(definition), required_variables)
@@ -197,11 +202,11 @@ def _resolve_value(definition: JsonObject, required_variables: dict[str, str]) -
 
 
 def _fill_template(text: str, variables: Mapping[str, JsonObject], required_variables: dict[str, str]) -> str:
-    """Return *text* with each `{name}` that is one of *variables* filled in by its default, or made `${NAME}`."""
+    """Return *text* with each `{name}` in *variables* replaced by its value, its default, or `${NAME}`."""
 
     def value(found: re.Match[str]) -> str:
-        told = variables.get(found[1])
-        return found[0] if told is None else _resolve_value({**told, "name": found[1]}, required_variables)
+        definition = variables.get(found[1])
+        return found[0] if definition is None else _resolve_value({**definition, "name": found[1]}, required_variables)
 
     return _TEMPLATE_VARIABLE.sub(value, text)
 
@@ -217,12 +222,12 @@ def _get_objects(document: JsonObject, *names: str) -> list[JsonObject]:
 
 
 def _get_first(document: JsonObject, *names: str) -> object:
-    """Return the first of *names* that is there: the registry's form was in snake case once."""
+    """Return the value of the first of *names* that is present. Older server.json files use snake case."""
     return next((document[name] for name in names if document.get(name) is not None), None)
 
 
 def _strip_generic_parts(name: str) -> str:
-    """Return what tells in a package's name: no scope, no path, no version, no word that all of them have."""
+    """Return the specific part of a package name, without scope, path, version and generic affixes."""
     last = PurePath(name.rstrip("/")).name if not name.startswith("@") else name.rpartition("/")[2]
     last = re.split(r"==|@|:", last.lstrip("@"))[0]
     last = re.sub(r"\.(?:py|js|mjs|ts|sh|exe)$", "", last)
@@ -234,5 +239,5 @@ def _to_server_id(text: str) -> str:
 
 
 def _to_upper_variable_name(name: str) -> str:
-    """Return *name* as the name of a variable of the environment, in capitals."""
+    """Return *name* as the name of an environment variable, in capitals."""
     return to_variable_name(name).upper()

@@ -1,4 +1,4 @@
-"""What of an entry is secret, and where its secrets go. Pure."""
+"""Rules for secrets in server entries: where they may be and where they are sent. No I/O."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _SECRET_NAME = re.compile(
 
 
 def get_secret_destination(entry: JsonObject, secrets: Mapping[str, str]) -> object:
-    """Return what decides where the secrets of *entry* go: of an address its host, of a command all that it is started with."""
+    """Return what determines where an entry's secrets are sent: for a URL its scheme and host, for a command its whole invocation."""
     url = entry.get("url")
     if not isinstance(url, str):
         return [entry.get(name) for name in ("command", "args", "env", "cwd")]
     filled = VARIABLE_PATTERN.sub(lambda found: secrets.get(found[1], found[0]), url)
     try:
         parts = urlsplit(filled)
-    except ValueError:  # no address at all
+    except ValueError:  # not a URL
         return filled
     return parts.scheme, parts.netloc.lower()
 
 
 def find_plaintext_secrets(entry: JsonObject) -> list[str]:
-    """Return the fields that hold a secret as it is, by what they are called: it would be shown to whoever may read the entry."""
+    """Return the names of fields that contain a plaintext secret. It would be visible to everyone who may read the entry."""
     found: list[str] = []
     for field in ("headers", "env"):
         values = cast("dict[str, str]", entry.get(field) or {})
@@ -41,22 +41,22 @@ def find_plaintext_secrets(entry: JsonObject) -> list[str]:
     if isinstance(url, str):
         try:
             parts = urlsplit(url)
-        except ValueError:  # told with its other faults
+        except ValueError:  # reported with the other faults of the entry
             return found
-        named = parse_qsl(parts.query)
+        parameters = parse_qsl(parts.query)
         if _is_plaintext_secret("password", parts.netloc.rpartition("@")[0]) or any(
-            _is_plaintext_secret(name, value) for name, value in named
+            _is_plaintext_secret(name, value) for name, value in parameters
         ):
             found.append("url")
     return found
 
 
 def find_exposed_secrets(entry: JsonObject) -> dict[str, str]:
-    """Return the fields where no secret may be filled in, and why: they are told to whoever asks, so it would be read out."""
+    """Return the fields that must not contain a secret, with the reason. Their values are visible to others."""
     auth = entry.get("auth")
     client_id = cast("dict[str, object]", auth).get("client_id") if isinstance(auth, dict) else None
     if isinstance(client_id, str) and VARIABLE_PATTERN.search(client_id) is not None:
-        return {"auth.client_id": "is in the address where somebody logs in, for all to see: write it as it is, without ${NAME}"}
+        return {"auth.client_id": "is visible in the login URL: write the value itself, without ${NAME}"}
     return {}
 
 

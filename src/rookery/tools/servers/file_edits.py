@@ -1,4 +1,4 @@
-"""Change the file of servers, keeping all that is not changed: whoever reads it meanwhile finds the old or the new, whole."""
+"""Edits of the servers file that keep everything else. Readers see either the old or the new file, never a part of it."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from rookery.tools.models import JsonObject
 from rookery.tools.servers.servers_file import InvalidServersFile
 
 _NEW_FILE_MODE = 0o600
-"""Of a new file: entries may have keys in them."""
+"""Mode of a new file. It is private because entries may contain keys."""
 
 
 def read_entries(path: Path) -> JsonObject:
     """
-    Return the entries of the file by id, as they are written; none if there is no file.
+    Return the entries of the file by id, as written; empty if the file does not exist.
 
     Raises:
-        FileBroken: It cannot be read, or is not of the right form.
+        InvalidServersFile: The file cannot be read or has an invalid form.
     """
     return _get_entries(_read(path))
 
 
 def edit_entries(path: Path, change: Callable[[JsonObject], None]) -> None:
     """
-    Change the entries of the file at *path*, which is made if there is none; two who do so at once wait for each other.
+    Change the entries of the file at *path*, which is created if it does not exist. Concurrent edits wait for each other.
 
     Raises:
-        FileBroken: It cannot be read or written, or is not of the right form: it is left as it is.
+        InvalidServersFile: The file cannot be read or written, or has an invalid form. It is left unchanged.
     """
-    real = Path(os.path.realpath(path))  # a link stays one
+    real = Path(os.path.realpath(path))  # keep a symbolic link
     try:
         real.parent.mkdir(parents=True, exist_ok=True)
         with _lock_folder(real.parent):
@@ -59,9 +59,9 @@ def _read(path: Path) -> JsonObject:
     try:
         document: object = json.loads(text) if text.strip() else {}
     except ValueError as error:
-        raise InvalidServersFile(f"{path} is not valid JSON, so it is left as it is: {error}") from error
+        raise InvalidServersFile(f"{path} is not valid JSON and was left unchanged: {error}") from error
     except RecursionError as error:
-        raise InvalidServersFile(f"{path} is nested too deeply, so it is left as it is.") from error
+        raise InvalidServersFile(f"{path} is nested too deeply and was left unchanged.") from error
     if not isinstance(document, dict):
         raise InvalidServersFile(f'{path} must be an object {{"mcpServers": {{…}}}}.')
     return cast("JsonObject", document)
@@ -87,7 +87,7 @@ def _lock_folder(folder: Path) -> Generator[None]:
 def _replace_file(path: Path, text: str) -> None:
     mode = path.stat().st_mode & 0o777 if path.exists() else _NEW_FILE_MODE
     new = path.with_name(f".{path.name}.new")
-    new.unlink(missing_ok=True)  # of somebody who was killed meanwhile: the lock is ours
+    new.unlink(missing_ok=True)  # left by a process that was killed while it held the lock
     try:
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:

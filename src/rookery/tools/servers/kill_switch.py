@@ -1,8 +1,8 @@
 """
-The brakes (D-33): an operator stops a tool, a server, or all servers, for one workspace or for all.
+The kill switch (D-33): an operator stops a tool, a server or all servers, for one workspace or for all.
 
-What is stopped is known to every process by the next call that it makes: each asks the store, by one read of one row, whether
-anything was stopped or started since it last looked (some microseconds beside SQLite; one round trip on PostgreSQL).
+A stop applies to every process from its next call on. Each call compares the revision of stops by one read of one row (some
+microseconds on SQLite, one round trip on PostgreSQL), and reads the stops again if it changed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rookery.tools.store import servers as store
 
 
 class KillSwitch:
-    """Everything that is stopped."""
+    """All stops of tools and servers."""
 
     def __init__(self, db: Database, audit: AuditLog, clock: Clock) -> None:
         self._db = db
@@ -33,10 +33,10 @@ class KillSwitch:
 
     async def require_enabled(self, caller: Caller, server_id: str, tool: str | None = None) -> None:
         """
-        Do nothing if *caller* may use the server, and *tool* of it.
+        Raise an error if the server, or *tool* of it, is stopped for *caller*.
 
         Raises:
-            Disabled: It, or something that it is part of, is stopped.
+            ToolDisabled: The tool, its server or all tools are stopped.
         """
         if await self._db.lookup(_get_revision) != self._revision:
             await self._read()
@@ -49,7 +49,7 @@ class KillSwitch:
                     raise ToolDisabled(_describe_stop(key[1], key[2], reason), server=server_id)
 
     async def stop(self, stop: ToolStop, *, actor: Actor) -> ToolStop:
-        """Stop *save_stop*, at once; what already was gets the new reason. Calls that run go on."""
+        """Apply a stop at once. An existing stop gets the new reason. Running calls continue."""
         now = replace(stop, stopped_at=self._clock())
 
         def work(tx: Tx) -> ToolStop:
@@ -61,24 +61,24 @@ class KillSwitch:
         return await self._db.write(work)
 
     async def start(self, stop: ToolStop, *, actor: Actor) -> bool:
-        """Let *save_stop* go on; false if it was not stopped, which it still may be as part of something."""
+        """Remove a stop. Return False if there was none. A broader stop may still apply."""
 
         def work(tx: Tx) -> bool:
-            was = store.delete_stop(tx, stop)
-            if was:
+            was_stopped = store.delete_stop(tx, stop)
+            if was_stopped:
                 store.increment_revision(tx, store.STOPS_REVISION)
                 self._audit_change(tx, actor, stop, is_stopped=False)
-            return was
+            return was_stopped
 
         return await self._db.write(work)
 
     async def list_stops(self) -> Sequence[ToolStop]:
-        """Return all that is stopped, by workspace, server, tool."""
+        """Return all stops, ordered by workspace, server and tool."""
         return await self._db.read(store.list_stops)
 
     async def _read(self) -> None:
         async with self._read_lock:
-            # The revision first: a stop that comes between is seen as a change by the next call.
+            # The revision is read first. A stop made meanwhile has a later revision and is read by the next call.
             revision = await self._db.lookup(_get_revision)
             if revision != self._revision:
                 found = await self._db.read(store.list_stops)
@@ -86,12 +86,12 @@ class KillSwitch:
                 self._revision = revision
 
     def _audit_change(self, tx: Tx, actor: Actor, stop: ToolStop, *, is_stopped: bool) -> None:
-        named = "/".join(part for part in (stop.server_id, stop.tool) if part) or "*"
+        name = "/".join(part for part in (stop.server_id, stop.tool) if part) or "*"
         state = {"stopped": is_stopped, "reason": stop.reason} if is_stopped else {"stopped": is_stopped}
         chain = PLATFORM_CHAIN if stop.workspace_id == ALL_WORKSPACES else stop.workspace_id
         action = "tools.stopped" if is_stopped else "tools.started"
         self._audit.record(
-            tx, actor, chain, action, AuditSubject(kind="tools", id=named, name=named), before={"stopped": not is_stopped}, after=state
+            tx, actor, chain, action, AuditSubject(kind="tools", id=name, name=name), before={"stopped": not is_stopped}, after=state
         )
 
 
@@ -100,5 +100,5 @@ def _get_revision(tx: Tx) -> int:
 
 
 def _describe_stop(server_id: str, tool: str, reason: str) -> str:
-    what = f"The tool {tool!r} of {server_id!r} is" if tool else f"The server {server_id!r} is" if server_id else "All tools are"
-    return f"{what} stopped by the operator" + (f": {reason}" if reason else ".")
+    subject = f"The tool {tool!r} of {server_id!r} is" if tool else f"The server {server_id!r} is" if server_id else "All tools are"
+    return f"{subject} stopped by the operator" + (f": {reason}" if reason else ".")

@@ -1,9 +1,9 @@
 """
-Logging in at upstreams, and staying so (D-31).
+Logins at upstreams and their renewal (D-31).
 
-Somebody begins a login, consents at the server's authorisation server, and the answer comes back to us, in this process or in
-another; from then on tokens are renewed by themselves, by one process at a time, since a refresh token often works once. A login is
-one workspace's, or that of all; a workspace's own comes first.
+A user starts a login and consents at the server's authorisation server. The response may arrive in another process. From then
+on, tokens are renewed automatically, by one process at a time, because refresh tokens often work only once. A login belongs to
+one workspace or to all. A workspace's own login takes precedence.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from rookery.tools.store.logins import StoredLogin
 _log = structlog.stdlib.get_logger("rookery.tools")
 
 CONSENT_TIMEOUT = timedelta(minutes=15)
-"""How long somebody may take to consent."""
+"""Time within which the user must consent."""
 
 _EXPIRY_MARGIN_S = 10.0
-"""A token is renewed so long before it is over: it has to get there."""
+"""Seconds before its expiry at which a token is renewed, because it must reach the upstream in time."""
 
 _LEASE_TTL = timedelta(seconds=30)
 _LEASE_POLL_INTERVAL_S = 0.05
@@ -54,8 +54,8 @@ class PendingLogin:
     A login that waits for consent.
 
     Attributes:
-        workspace_id: Whose it will be; `ALL_WORKSPACES`: that of all workspaces.
-        by: Who began it.
+        workspace_id: The workspace that the login is for; `ALL_WORKSPACES` for all.
+        by: The actor who started it.
     """
 
     start: AuthorizationRequest
@@ -67,7 +67,7 @@ class PendingLogin:
 
 
 _TokenKey = tuple[str, str, int | None, bool]
-"""A server, where it is, whose login is asked for, and whether all share it: what else an entry says changes nothing here."""
+"""A server key, its URL, the workspace, and whether all workspaces share the session. Other changes of the entry do not matter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +78,10 @@ class _CachedLogin:
 
 class Logins:
     """
-    All logins; as `Tokens`, what connections are given.
+    All logins at upstreams; implements `TokenProvider`.
 
     Attributes:
-        changed: Told, in the loop, the key of each server at which somebody logged in or out, here or in another process.
+        change_listeners: Called in the event loop with the key of each server whose login changed, in this or another process.
     """
 
     def __init__(self, db: Database, sealer: Sealer, audit: AuditLog, authorization_servers: AuthorizationServers, *, clock: Clock) -> None:
@@ -96,15 +96,15 @@ class Logins:
         self._stamps: dict[tuple[str, int], int] = {}
         self._revision: int | None = None
 
-    # What connections are given.
+    # Tokens for connections.
 
     async def get_token(self, server: Server, workspace_id: int | None, *, rejected_token: str | None = None) -> str:
-        """Return a token; see `Tokens`. Who waits for one may leave: what was begun is finished for the next."""
+        """Return an access token; see `TokenProvider`. If a waiting caller is cancelled, the renewal continues for the next caller."""
         key = _to_token_key(server, workspace_id)
         while True:
-            held = self._cached.get(key)
-            if held is not None and self._is_usable(held.login, rejected_token):
-                return held.login.access_token
+            cached = self._cached.get(key)
+            if cached is not None and self._is_usable(cached.login, rejected_token):
+                return cached.login.access_token
             task = self._fetch_tasks.get(key)
             if task is None:
                 task = asyncio.create_task(self._fetch(server, workspace_id, rejected_token), name=f"tools-login-{server.key}")
@@ -117,47 +117,47 @@ class Logins:
                 return outcome.login.access_token
 
     async def aclose(self) -> None:
-        """Wait for what is being renewed: half of a renewal would be the end of the login."""
+        """Wait for running renewals. An interrupted renewal could lose the login."""
         if self._fetch_tasks:
             await asyncio.wait(self._fetch_tasks.values(), timeout=_CLOSE_TIMEOUT_S)
 
-    # What people do.
+    # Actions of users.
 
     async def begin(
         self, server: Server, workspace_id: int, actor: Actor, *, redirect_uri: str, document: str | None = None
     ) -> PendingLogin:
         """
-        Return where consent to a login is given.
+        Start a login and return its consent request.
 
         Raises:
-            NoLogin: The server asks for none.
-            LoginFailed: Its authorisation server cannot be found, or wants none of us.
+            LoginNotSupported: The server's entry has no OAuth settings.
+            LoginFailed: The authorisation server was not found, or rejects Rookery as a client.
         """
         if server.auth is None or not isinstance(server.target, HttpTarget):
-            raise LoginNotSupported(f'The server {server.id!r} asks for no login: its entry does not say "auth": "oauth".')
+            raise LoginNotSupported(f'The server {server.id!r} needs no login: its entry does not have "auth": "oauth".')
         if server.fault is not None:
             raise LoginFailed(f"The entry of {server.id!r} cannot be used: {server.fault}")
         if workspace_id != ALL_WORKSPACES and server.owner is None and server.isolation is SessionIsolation.SHARED:
-            raise LoginFailed(f"All workspaces share one session with {server.id!r}: its login is the operator's, `rookery servers login`.")
-        await self._sealer.start()  # of a command, nothing is started; and a login that cannot be kept is better not asked for
+            raise LoginFailed(f"All workspaces share {server.id!r}, so only the operator can log in: `rookery servers login`.")
+        await self._sealer.start()  # commands do not start it earlier; do not request a login that cannot be stored
         start = await self._authorization_servers.begin(server, redirect_uri=redirect_uri, document=document)
         return PendingLogin(
             start=start, server_key=server.key, server_id=server.id, server_name=server.name, workspace_id=workspace_id, by=actor
         )
 
     async def save_pending(self, pending: PendingLogin) -> None:
-        """Keep what was begun, for whichever process gets the answer."""
+        """Store a started login, so that any process can finish it."""
         place, now = store.get_pending_place(pending.start.state, ALL_WORKSPACES), to_micros(self._clock())
-        text, old = orjson.dumps(asdict(pending)), to_micros(self._clock() - CONSENT_TIMEOUT)
+        content, cutoff = orjson.dumps(asdict(pending)), to_micros(self._clock() - CONSENT_TIMEOUT)
 
         def work(tx: Tx) -> None:
-            store.delete_expired_pending(tx, before=old)
-            store.save(tx, place, pending.server_key, self._sealer.seal(tx, text, place), at=now)
+            store.delete_expired_pending(tx, before=cutoff)
+            store.save(tx, place, pending.server_key, self._sealer.seal(tx, content, place), at=now)
 
         await self._db.write(work)
 
     async def find_pending(self, state: str, *, consume: bool) -> PendingLogin | None:
-        """Return what was begun under *state*; *consume*: and forget it, so that its answer counts once."""
+        """Return the login started with *state*, or None. *consume* deletes it, so that its response counts only once."""
         since = to_micros(self._clock() - CONSENT_TIMEOUT)
         if consume:
             found = await self._db.write(lambda tx: store.consume_pending(tx, state, since=since))
@@ -167,22 +167,24 @@ class Logins:
 
     async def finish(self, server: Server, pending: PendingLogin, *, code: str, issuer: str | None) -> None:
         """
-        Exchange the answer's code for a login and keep it, in the place of the one before.
+        Exchange the authorisation code for a login and store it, replacing an earlier one.
 
         Raises:
-            LoginFailed: The authorisation server gave none.
+            LoginFailed: The authorisation server rejected the exchange, or the server's entry changed.
             NotFound: The workspace was deleted meanwhile.
         """
         if server.key != pending.server_key or not _matches_server(server, pending.start.party):
-            raise LoginFailed("The server's entry has changed meanwhile; begin again.")
+            raise LoginFailed("The server's entry changed since the login was started. Start the login again.")
         login = await self._authorization_servers.finish(server, pending.start, code=code, issuer=issuer)
         place, at = store.get_login_place(pending.server_key, pending.workspace_id), to_micros(self._clock())
 
         def work(tx: Tx) -> None:
             if pending.workspace_id != ALL_WORKSPACES:
                 require_workspace(tx, pending.workspace_id)
-            was = store.find(tx, place)
-            changed_at = at if was is None else max(at, was.changed_at + 1)  # another time, so that all processes see it
+            previous = store.find(tx, place)
+            changed_at = (
+                at if previous is None else max(at, previous.changed_at + 1)
+            )  # always a new time, so that all processes see the change
             sealed = self._sealer.seal(tx, _login_to_json(login), place)
             store.save(tx, place, pending.server_key, sealed, at=changed_at)
             revisions.increment_revision(tx, _REVISION_NAME)
@@ -194,7 +196,7 @@ class Logins:
         await self.refresh()
 
     async def log_out(self, server: Server, workspace_id: int, actor: Actor) -> bool:
-        """Log out: forget the login; false if there was none."""
+        """Log out: delete the login. Return False if there was none."""
 
         def work(tx: Tx) -> bool:
             if store.delete_logins(tx, workspace_id, server.key) == 0:
@@ -203,25 +205,25 @@ class Logins:
             self._audit_change(tx, actor, "server.logged_out", server, workspace_id, {"logged_in": False})
             return True
 
-        is_gone = await self._db.write(work)
+        was_deleted = await self._db.write(work)
         await self.refresh()
-        return is_gone
+        return was_deleted
 
     async def has_login(self, server: Server, workspace_id: int) -> bool:
-        """Return whether a workspace's calls to *server* have a login, good or not: its own or that of all."""
+        """Return whether calls of a workspace to *server* use a login, valid or not: its own or the one for all."""
         return await self._db.read(lambda tx: _find_stored_login(tx, server, workspace_id)) is not None
 
-    # Following the store.
+    # Synchronisation with the store.
 
     async def run(self) -> None:
-        """Follow what other processes do, until cancelled."""
+        """Apply login changes of other processes until cancelled."""
         while True:
-            with contextlib.suppress(RookeryError):  # the next second is another try
+            with contextlib.suppress(RookeryError):  # the next round retries
                 await self.refresh()
             await asyncio.sleep(_REFRESH_INTERVAL_S)
 
     async def refresh(self) -> None:
-        """Let go of tokens of logins that changed, and tell of them. At no change it costs one read by key."""
+        """Drop cached tokens of changed logins and notify the listeners. Without changes it costs one read by key."""
         revision = await self._db.lookup(lambda tx: revisions.get_revision(tx, _REVISION_NAME))
         if revision == self._revision:
             return
@@ -236,7 +238,7 @@ class Logins:
             for listener in self.change_listeners:
                 listener(server_key)
 
-    # How tokens are had.
+    # Token renewal.
 
     def _is_usable(self, login: Login, rejected_token: str | None) -> bool:
         if login.access_token == rejected_token:
@@ -249,68 +251,70 @@ class Logins:
             found = await self._db.read(lambda tx: _find_stored_login(tx, server, workspace_id))
             if found is None:
                 self._cached.pop(key, None)
-                return _login_required(server, "Nobody has logged in")
+                return _login_required(server, "There is no login")
             login = _login_from_json(self._sealer.open(found.sealed, found.place))
             if not _matches_server(server, login.party):
-                return _login_required(server, "The address is another one than when somebody logged in")
-            held = _CachedLogin(found.place, login)
+                return _login_required(server, "The URL has changed since the login")
+            cached = _CachedLogin(found.place, login)
             if not self._is_usable(login, rejected_token):
-                held = await self._renew_or_wait(server, held)
-            if held.login.access_token == rejected_token:
-                # Asked again, it would give that one again, for as long as somebody calls.
-                raise _login_required(server, "The server refuses the token that its authorisation server has just renewed")
+                cached = await self._renew_or_wait(server, cached)
+            if cached.login.access_token == rejected_token:
+                # Without this check, each further call would fetch the same rejected token again.
+                raise _login_required(server, "The server rejects the token that its authorisation server has just renewed")
         except ConnectFailed as failed:
             self._cached.pop(key, None)
             return failed
         except RookeryError as error:
             return ConnectFailed(f"The login at {server.id!r} cannot be read: {error.message}")
-        self._cached[key] = held
-        return held
+        self._cached[key] = cached
+        return cached
 
     async def _renew_or_wait(self, server: Server, cached_login: _CachedLogin) -> _CachedLogin:
-        """Renew a login, or wait for the process that does."""
-        stale, patience = cached_login.login.access_token, time.monotonic() + _LEASE_TTL.total_seconds()
+        """Renew a login, or wait for the process that is renewing it."""
+        stale_token, deadline = cached_login.login.access_token, time.monotonic() + _LEASE_TTL.total_seconds()
         while True:
             if cached_login.login.refresh_token is None:
-                raise _login_required(server, "The login is over")
+                raise _login_required(server, "The login has expired")
             place, now = cached_login.place, to_micros(self._clock())
             lease = now + _LEASE_TTL // timedelta(microseconds=1)
             claimed = await self._db.write(
                 lambda tx, place=place, lease=lease, now=now: store.claim_renewal(tx, place, now=now, expires_at=lease)
             )
             if claimed is not None:
-                return await self._renew(server, claimed, stale, lease)
-            if time.monotonic() > patience:
-                raise ConnectFailed(f"The login at {server.id!r} is being renewed by another process, for too long.")
+                return await self._renew(server, claimed, stale_token, lease)
+            if time.monotonic() > deadline:
+                raise ConnectFailed(
+                    f"The login at {server.id!r} is being renewed by another process for more than {_LEASE_TTL.total_seconds():g} s."
+                )
             await asyncio.sleep(_LEASE_POLL_INTERVAL_S)
             found = await self._db.read(lambda tx, place=place: store.find(tx, place))
             if found is None:
-                raise _login_required(server, "Somebody has just logged out")
+                raise _login_required(server, "The login has just been deleted")
             cached_login = _CachedLogin(place, _login_from_json(self._sealer.open(found.sealed, place)))
-            if cached_login.login.access_token != stale:
+            if cached_login.login.access_token != stale_token:
                 return cached_login
 
     async def _renew(self, server: Server, claimed_login: StoredLogin, stale_token: str, lease_expires_at: int) -> _CachedLogin:
         place = claimed_login.place
         login = _login_from_json(self._sealer.open(claimed_login.sealed, place))
-        if login.access_token != stale_token:  # somebody was quicker
+        if login.access_token != stale_token:  # another process renewed it first
             await self._db.write(lambda tx: store.release_renewal(tx, place, lease_expires_at=lease_expires_at))
             return _CachedLogin(place, login)
         try:
             renewed = await self._authorization_servers.renew(server, login)
         except LoginExpired as over:
             _log.warning("tools.login_over", server=server.id, error=over.message)
-            ended = replace(login, refresh_token=None)  # so that nobody asks for it again
+            ended = replace(login, refresh_token=None)  # prevents further attempts to renew it
             await self._store_renewed(claimed_login, ended, lease_expires_at)
-            raise _login_required(server, f"The login is over ({over.message})") from over
+            raise _login_required(server, f"The login has expired ({over.message})") from over
         except LoginFailed as failed:
             await self._db.write(lambda tx: store.release_renewal(tx, place, lease_expires_at=lease_expires_at))
             raise ConnectFailed(f"The login at {server.id!r} could not be renewed: {failed.message}") from failed
         if await self._store_renewed(claimed_login, renewed, lease_expires_at):
             return _CachedLogin(place, renewed)
-        found = await self._db.read(lambda tx: store.find(tx, place))  # somebody logged in, or out, while we asked
+        found = await self._db.read(lambda tx: store.find(tx, place))  # a user logged in or out during the renewal
         if found is None:
-            raise _login_required(server, "Somebody has just logged out")
+            raise _login_required(server, "The login has just been deleted")
         return _CachedLogin(place, _login_from_json(self._sealer.open(found.sealed, place)))
 
     async def _store_renewed(self, claimed_login: StoredLogin, login: Login, lease_expires_at: int) -> bool:
@@ -321,7 +325,7 @@ class Logins:
 
         return await self._db.write(work)
 
-    def _audit_change(  # noqa: PLR0917 - in the order of the audit log's own
+    def _audit_change(  # noqa: PLR0917 - same order as the audit log's method
         self, tx: Tx, actor: Actor, action: str, server: Server, workspace_id: int, after: Mapping[str, object]
     ) -> None:
         subject = AuditSubject(kind="server", id=server.id, name=server.name)
@@ -329,18 +333,18 @@ class Logins:
 
 
 def _to_token_key(server: Server, workspace_id: int | None) -> _TokenKey:
-    where = server.target.url if isinstance(server.target, HttpTarget) else ""
-    return server.key, where, workspace_id, server.isolation is SessionIsolation.SHARED
+    url = server.target.url if isinstance(server.target, HttpTarget) else ""
+    return server.key, url, workspace_id, server.isolation is SessionIsolation.SHARED
 
 
 def _find_stored_login(tx: Tx, server: Server, workspace_id: int | None) -> StoredLogin | None:
-    """Return the login that a session of *workspace_id* with *server* uses."""
+    """Return the stored login that a session of *workspace_id* with *server* uses."""
     if workspace_id is not None:
         own = store.find(tx, store.get_login_place(server.key, workspace_id))
         if own is not None or server.owner is not None:
             return own
     elif server.isolation is not SessionIsolation.SHARED:
-        # A look at what the server offers, in a session that no caller will have.
+        # A session without a caller, used only to list the server's features.
         return store.find_any(tx, server.key)
     return store.find(tx, store.get_login_place(server.key, ALL_WORKSPACES))
 
@@ -350,10 +354,10 @@ def _matches_server(server: Server, party: OAuthRegistration) -> bool:
 
 
 def _login_required(server: Server, reason: str) -> ConnectFailed:
-    how = f"POST /api/v1/servers/{server.id}/login"
+    command = f"POST /api/v1/servers/{server.id}/login"
     if server.owner is None:
-        how = f"`rookery servers login {server.id}`, or by {how}"
-    return ConnectFailed(f"{reason} at {server.id!r}. Log in by {how}.", needs_login=True)
+        command = f"`rookery servers login {server.id}`, or by {command}"
+    return ConnectFailed(f"{reason} at {server.id!r}. Log in by {command}.", needs_login=True)
 
 
 def _login_to_json(login: Login) -> bytes:
@@ -372,9 +376,9 @@ def _registration_from_json(fields: dict[str, object]) -> OAuthRegistration:
 def _pending_from_json(text: bytes) -> PendingLogin:
     fields = cast("dict[str, object]", orjson.loads(text))
     start = cast("dict[str, object]", fields["start"])
-    whole = {
+    pending = {
         **fields,
         "start": AuthorizationRequest(**{**start, "party": _registration_from_json(start)}),  # pyright: ignore[reportArgumentType] - as `save_pending` wrote them
         "by": Actor(**cast("dict[str, str]", fields["by"])),  # pyright: ignore[reportArgumentType] - as above
     }
-    return PendingLogin(**whole)  # pyright: ignore[reportArgumentType] - as above
+    return PendingLogin(**pending)  # pyright: ignore[reportArgumentType] - as above

@@ -1,4 +1,4 @@
-"""Which servers there are: built in, of the file that is watched, added by workspaces over HTTP (D-31)."""
+"""The registry of servers: built in, from the watched file, and added by workspaces over HTTP (D-31)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _log = structlog.stdlib.get_logger("rookery.tools")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServersFileState:
-    """How the file of servers does, for readiness and the log: *error* while the last edit could not be read."""
+    """The state of the servers file, for readiness and the log. *error* is set while the last edit cannot be read."""
 
     path: str | None
     error: str | None
@@ -29,9 +29,10 @@ class ServersFileState:
 
 class ServerRegistry:
     """
-    Every server by its key; an entry that says what it said before stays the same object, so that its sessions live on.
+    All servers by key. A server with an unchanged entry stays the same object, so that its sessions stay open.
 
-    A broken edit of the file keeps what was read before it. Each of *listeners* is told, in the loop, what there was before a change.
+    If an edit of the file is invalid, the servers read before stay. Each listener is called in the event loop with the servers
+    before a change.
     """
 
     def __init__(
@@ -57,33 +58,33 @@ class ServerRegistry:
 
     @property
     def file_state(self) -> ServersFileState:
-        """How the file does."""
+        """The state of the servers file."""
         return self._state
 
     @property
     def servers(self) -> Mapping[str, Server]:
-        """Every server by key: the built-in ones, those of the file in its order, those of workspaces."""
+        """All servers by key: built-in servers, those of the file in its order, those of workspaces."""
         return self._servers
 
     def find(self, server_id: str, caller: Caller) -> Server | None:
-        """Return what *server_id* means to *caller*: a server of all, if it is for their workspace, before one of its own."""
+        """Return the server with this id that *caller* sees. Servers of the file take precedence over the workspace's own."""
         server = self._shared_servers.get(server_id)
         if server is not None and is_visible_to(caller, server):
             return server
         return self._workspace_servers.get(f"{caller.workspace_id}/{server_id}")
 
     def list_for(self, caller: Caller) -> list[Server]:
-        """Return every server that `find` finds for *caller*: those of all, in the file's order, before their workspace's own."""
-        ours = {server.id: server for server in self._shared_servers.values() if is_visible_to(caller, server)}
-        return [*ours.values(), *(server for server in self._by_owner.get(caller.workspace_id, ()) if server.id not in ours)]
+        """Return all servers that *caller* sees: those of all workspaces in the file's order, then the workspace's own."""
+        shared = {server.id: server for server in self._shared_servers.values() if is_visible_to(caller, server)}
+        return [*shared.values(), *(server for server in self._by_owner.get(caller.workspace_id, ()) if server.id not in shared)]
 
     def load(self) -> None:
-        """Read the file for the first time."""
+        """Read the file at start-up."""
         self._stamp = self._get_file_stamp()
         self._set_file_servers(self._read_file())
 
     def reload_if_changed(self) -> bool:
-        """Apply an edit of the file, if there was one; tell whether anything changed."""
+        """Reload the file if it was edited. Return whether any server changed."""
         stamp = self._get_file_stamp()
         if stamp == self._stamp:
             return False
@@ -93,7 +94,7 @@ class ServerRegistry:
         return self._servers is not before
 
     def set_workspace_servers(self, servers: Iterable[Server]) -> None:
-        """Make *servers* all that workspaces have added."""
+        """Replace the servers added by workspaces."""
         self._workspace_servers = self._keep_unchanged(servers, self._workspace_servers)
         self._by_owner = {}
         for server in sorted(self._workspace_servers.values(), key=lambda each: each.id):
@@ -123,7 +124,7 @@ class ServerRegistry:
         return None if stat is None else (stat.st_mtime_ns, stat.st_size, stat.st_ino)
 
     def _read_file(self) -> ServersFile | None:
-        """Return what the file says; None, and why in the state, while it cannot be read."""
+        """Return the content of the file. None: it cannot be read, and the state has the error."""
         if self._path is None:
             return ServersFile()
         at = self._clock().timestamp()
@@ -147,7 +148,7 @@ def is_visible_to(caller: Caller, server: Server) -> bool:
 
 
 def is_server_allowed(caller: Caller, server_id: str) -> bool:
-    """Return whether the key's own lists of servers and tools let it know a server of that id (D-23)."""
+    """Return whether the key's allow-lists of servers and tools permit this server id (D-23)."""
     if caller.servers is not None and server_id not in caller.servers:
         return False
     return caller.tools is None or any(fnmatchcase(server_id, glob.partition("/")[0]) for glob in caller.tools)

@@ -1,4 +1,4 @@
-"""Reach one server now, in a session of its own, and say in words what is wrong with it."""
+"""Connection checks of servers, each in a session of its own, with a description of what is wrong."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from rookery.tools.ports import Connector
 from rookery.tools.supervision.upstream_session import MAX_STDERR_LINES
 
 CHECK_TIMEOUT_S = 30.0
-"""For all of it, unless the entry or its kind of program gives the start longer."""
+"""Time-out of a whole check, unless the entry or the kind of program allows a longer start."""
 
 MAX_CONCURRENT_CHECKS = 4
-"""Checks of one workspace's servers."""
+"""Limit on concurrent checks of one workspace's servers."""
 
 _MAX_TOOL_NAME_LENGTH = 128
 
@@ -38,13 +38,13 @@ _MAX_TOOL_NAME_LENGTH = 128
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerCheckResult:
     """
-    What became of reaching a server.
+    The result of a check.
 
     Attributes:
-        error: What is wrong, in words; None: it can be used.
-        advice: What to do about it.
-        warnings: What does not stop it from being used.
-        stderr: The last lines that its process wrote to its standard error.
+        error: What is wrong; None: the server can be used.
+        advice: How to correct it.
+        warnings: Problems that do not prevent its use.
+        stderr: The last lines that its process wrote to standard error.
     """
 
     server_id: str
@@ -58,12 +58,12 @@ class ServerCheckResult:
 
     @property
     def tool_names(self) -> list[str]:
-        """The names of its tools."""
+        """The names of the server's tools."""
         return [str(tool.get("name", "")) for tool in self.features.tools]
 
 
 class ServerChecker:
-    """Checks servers, each in a session that is closed again."""
+    """Checks servers. Each check uses its own session, which is closed at the end."""
 
     def __init__(
         self,
@@ -73,10 +73,10 @@ class ServerChecker:
         on_features: Callable[[Server, ServerFeatures], Awaitable[None]] | None = None,
     ) -> None:
         """
-        Make it.
+        Create the checker.
 
         Args:
-            on_features: Takes what a server offers that answered.
+            on_features: Receives the features of each server that was listed successfully.
         """
         self._on_features = on_features
         self._connectors = connectors
@@ -85,17 +85,17 @@ class ServerChecker:
 
     async def check(self, server: Server, *, workspace_id: int | None = None) -> ServerCheckResult:
         """
-        Start or reach *server*, list what it offers, and let go of it; what is wrong with it is in the answer.
+        Start or connect to *server*, list its features, and close the session. Problems are in the result.
 
         Args:
-            server: Which.
-            workspace_id: Whose login is used, of a server that asks for one; see `Connector.connect`.
+            server: The server to check.
+            workspace_id: The workspace whose login is used, for a server that requires one; see `Connector.connect`.
 
         Raises:
-            ServerBusy: So many servers of its owner are being checked; each may be a process, or a connection that hangs.
+            ServerBusy: The owner has reached the limit of concurrent checks. Each check may be a process or a hanging connection.
         """
         if server.fault is not None:
-            return ServerCheckResult(server_id=server.id, error=server.fault, advice="Mend its entry.")
+            return ServerCheckResult(server_id=server.id, error=server.fault, advice="Correct its entry.")
         if self._running[server.owner] >= MAX_CONCURRENT_CHECKS:
             raise ServerBusy(server.id)
         self._running[server.owner] += 1
@@ -105,32 +105,36 @@ class ServerChecker:
             return replace(checked, stderr=tuple(stderr))
         finally:
             self._running[server.owner] -= 1
-            self._running += Counter()  # forgets those at none
+            self._running += Counter()  # drops zero counts
 
     async def _check(self, server: Server, workspace_id: int | None, on_stderr: Callable[[str], None]) -> ServerCheckResult:
         started = time.perf_counter()
-        patience_s = server.effective_start_timeout_s or self._timeout_s
+        timeout_s = server.effective_start_timeout_s or self._timeout_s
         try:
             async with (
-                asyncio.timeout(patience_s),
+                asyncio.timeout(timeout_s),
                 self._connectors[server.kind].connect(
                     server, on_changed=_ignore_change, workspace_id=workspace_id or server.owner, on_stderr=on_stderr
                 ) as connection,
             ):
-                offer = await connection.list_features()
-                facts = connection.info
+                features = await connection.list_features()
+                info = connection.info
         except ConnectFailed as failed:
             return ServerCheckResult(server_id=server.id, error=str(failed), advice=_advise(server, failed), took_ms=_elapsed_ms(started))
         except (UpstreamError, RookeryError) as error:
-            said = f"It was reached, but does not tell what it offers: {error}"
-            return ServerCheckResult(server_id=server.id, error=said, took_ms=_elapsed_ms(started))
+            message = f"It was reached, but its features could not be listed: {error}"
+            return ServerCheckResult(server_id=server.id, error=message, took_ms=_elapsed_ms(started))
         except TimeoutError:
-            said = f"It did not answer within {patience_s:g} s."
-            return ServerCheckResult(server_id=server.id, error=said, advice=_advise(server, None), took_ms=_elapsed_ms(started))
+            message = f"It did not answer within {timeout_s:g} s."
+            return ServerCheckResult(server_id=server.id, error=message, advice=_advise(server, None), took_ms=_elapsed_ms(started))
         if self._on_features is not None:
-            await self._on_features(server, offer)
+            await self._on_features(server, features)
         return ServerCheckResult(
-            server_id=server.id, warnings=tuple(_find_warnings(server, offer)), info=facts, features=offer, took_ms=_elapsed_ms(started)
+            server_id=server.id,
+            warnings=tuple(_find_warnings(server, features)),
+            info=info,
+            features=features,
+            took_ms=_elapsed_ms(started),
         )
 
 
@@ -138,28 +142,28 @@ def _advise(server: Server, failed: ConnectFailed | None) -> str:
     if failed is not None and failed.needs_login:
         if server.auth is not None:
             return f"Log in: rookery servers login {server.id}"
-        return 'Give it a key in its headers, or, if it speaks OAuth, "auth": "oauth" in its entry and: rookery servers login'
+        return 'Add a key to its headers. If it uses OAuth, set "auth": "oauth" in its entry and run: rookery servers login'
     if isinstance(server.target, CommandTarget):
         if shutil.which(server.target.command) is None:
-            return "Install it where Rookery runs, or write its whole path."
-        return "Run its command in a terminal: a server waits silently for input, and writes nothing but protocol to its standard output."
-    return "Look whether the address is right, ends in the right path (often /mcp), and can be reached from this host."
+            return "Install it on Rookery's host, or use its absolute path."
+        return "Run its command in a terminal. A server waits silently for input, and writes only protocol messages to standard output."
+    return "Check that the URL is right, ends in the right path (often /mcp), and can be reached from this host."
 
 
 def _find_warnings(server: Server, features: ServerFeatures) -> list[str]:
     found: list[str] = []
     if not (features.tools or features.resources or features.templates or features.prompts):
-        found.append("it offers nothing at all")
+        found.append("it has no tools, resources, templates or prompts")
     if count_dropped_features(features):
-        found.append(f"it offers more than {MAX_FEATURES_PER_KIND} of one kind; the rest is passed over")
+        found.append(f"it has more than {MAX_FEATURES_PER_KIND} features of one kind; the rest is ignored")
     counted = Counter(str(tool.get("name", "")) for tool in features.tools)
-    found += [f"the tool {name!r} is listed {times} times; the last one counts" for name, times in counted.items() if times > 1]
+    found += [f"the tool {name!r} is listed {times} times; the last one is used" for name, times in counted.items() if times > 1]
     for tool in features.tools:
         found += _find_tool_faults(tool)
     rules = server.rules
-    named = [*(rules.allow or ()), *rules.deny, *rules.timeouts_s, *rules.cache_s]
-    plain = [name for name in named if not any(mark in name for mark in "*?[") and name not in counted]
-    found += [f"its entry names the tool {name!r}, which it does not have" for name in dict.fromkeys(plain)]
+    names = [*(rules.allow or ()), *rules.deny, *rules.timeouts_s, *rules.cache_s]
+    unknown = [name for name in names if not any(mark in name for mark in "*?[") and name not in counted]
+    found += [f"its entry names the tool {name!r}, which does not exist" for name in dict.fromkeys(unknown)]
     return found
 
 
@@ -172,7 +176,7 @@ def _find_tool_faults(tool: JsonObject) -> list[str]:
     if requires_task(tool):
         return [f"the tool {name!r} is hidden: it runs only as a task (execution.taskSupport is required), which Rookery does not support"]
     fault = ArgumentValidator(schema).fault  # pyright: ignore[reportUnknownArgumentType] - an object of JSON
-    return [] if fault is None else [f"the inputSchema of {name!r} is no JSON Schema, so its arguments cannot be checked: {fault}"]
+    return [] if fault is None else [f"the inputSchema of {name!r} is not a valid JSON Schema, so its arguments cannot be checked: {fault}"]
 
 
 def _elapsed_ms(started: float) -> float:
@@ -180,4 +184,4 @@ def _elapsed_ms(started: float) -> float:
 
 
 def _ignore_change() -> None:
-    """Let a change of what it offers pass."""
+    """Ignore a change of the features."""

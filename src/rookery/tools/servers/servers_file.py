@@ -1,7 +1,7 @@
 """
-The file of servers (D-31): the form that every MCP client uses, with our optional fields beside.
+The servers file (D-31): the format of all MCP clients, with optional fields of Rookery.
 
-Reading it is pure but for the file itself; what is wrong with one entry costs that entry alone.
+An invalid entry does not affect the others. The only I/O is reading the file.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _NON_SLUG_CHARACTERS = re.compile(r"[^A-Za-z0-9]+")
 
 
 class InvalidServersFile(Exception):
-    """The file as a whole cannot be used; the text says why."""
+    """The file as a whole is invalid. The message states the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServersFile:
     """
-    What a file says.
+    The content of a servers file.
 
     Attributes:
-        servers: By id. An entry that cannot be used is there all the same, with its `fault`.
-        warnings: What was passed over, one text each.
+        servers: The servers by id. An invalid entry is included, with its `fault`.
+        warnings: Descriptions of what was ignored.
     """
 
     servers: Mapping[str, Server] = field(default_factory=dict[str, Server])
@@ -42,10 +42,10 @@ class ServersFile:
 
 def read_servers_file(path: Path, environment: Mapping[str, str]) -> ServersFile:
     """
-    Return what the file at *path* says; nothing if there is none.
+    Return the content of the file at *path*; empty if it does not exist.
 
     Raises:
-        FileBroken: It cannot be read, or is no JSON of the right form.
+        InvalidServersFile: The file cannot be read, or is not JSON of the right form.
     """
     try:
         raw = read_config_file(path)
@@ -58,10 +58,10 @@ def read_servers_file(path: Path, environment: Mapping[str, str]) -> ServersFile
 
 def parse_servers_file(raw: bytes, environment: Mapping[str, str], *, name: str = "servers.json") -> ServersFile:
     """
-    Return what *raw* says; an empty file says nothing.
+    Return the content of *raw*. An empty file has no servers.
 
     Raises:
-        FileBroken: No JSON, or not {"mcpServers": {id: {…}}}.
+        InvalidServersFile: *raw* is not JSON, or not {"mcpServers": {id: {…}}}.
     """
     if not raw.strip():
         return ServersFile()
@@ -76,7 +76,7 @@ def parse_servers_file(raw: bytes, environment: Mapping[str, str], *, name: str 
     content = cast("dict[str, object]", document)
     entries = content.get("mcpServers", content.get("servers", {}))
     if not isinstance(entries, dict):
-        raise InvalidServersFile(f'"mcpServers" of {name} must be an object of servers by id.')
+        raise InvalidServersFile(f'"mcpServers" of {name} must be an object that maps ids to servers.')
     servers: dict[str, Server] = {}
     warnings: list[str] = []
     for key, entry in cast("dict[str, object]", entries).items():
@@ -90,7 +90,7 @@ def parse_servers_file(raw: bytes, environment: Mapping[str, str], *, name: str 
 
 
 def _choose_server_id(key: str, taken: Mapping[str, Server]) -> str:
-    """Return the id of a file's *key*: itself if it has the form of one, else its slug; one that is taken or ours gets a suffix."""
+    """Return the id for a file's *key*: the key itself if valid, else its slug, with a suffix if the slug is taken or reserved."""
     if SERVER_ID_PATTERN.fullmatch(key) and key not in RESERVED_IDS and key not in taken:
         return key
     slug = _NON_SLUG_CHARACTERS.sub("-", key).strip("-")[:57].rstrip("-") or "server"
@@ -102,11 +102,11 @@ def _choose_server_id(key: str, taken: Mapping[str, Server]) -> str:
 def _parse_server(server_id: str, key: str, entry: object, environment: Mapping[str, str]) -> tuple[Server, list[str]]:
     if not isinstance(entry, dict):
         return Server(id=server_id, name=key, target=CommandTarget(command=""), fault="The entry must be an object."), []
-    reading = ServerEntry(cast("dict[str, object]", entry), environment, allow_defaults=True)
-    warnings = reading.list_unknown_fields()
+    reader = ServerEntry(cast("dict[str, object]", entry), environment, allow_defaults=True)
+    warnings = reader.list_unknown_fields()
     if key in RESERVED_IDS:
         warnings.append(f"the id is reserved for a built-in server; it is served as {server_id!r}")
     try:
-        return reading.to_server(server_id, key), warnings
+        return reader.to_server(server_id, key), warnings
     except InvalidServerEntry as error:
         return Server(id=server_id, name=key, target=CommandTarget(command=""), fault=str(error)), warnings

@@ -1,7 +1,7 @@
 """
-Servers that workspaces add over HTTP (D-31): made, changed, removed; the roster has them all.
+Servers that workspaces add over HTTP (D-31): create, change and remove. The registry lists them.
 
-An entry has the form of the file's. Its `${NAME}` stand for the server's own secrets, which are sealed, and never shown again.
+An entry has the form of the file. Its `${NAME}` refer to the server's own secrets, which are encrypted and never shown again.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ from rookery.tools.store import servers as store
 _log = structlog.stdlib.get_logger("rookery.tools")
 
 MAX_SERVERS_PER_WORKSPACE = 100
-"""Of one workspace."""
+"""Limit on the servers of one workspace."""
 
 MAX_SECRETS_PER_SERVER = 64
-"""Of one server."""
+"""Limit on the secrets of one server."""
 
-_MISSING_SECRET_MESSAGE = "There is no secret {name}: give it in `secrets`."  # noqa: S105 - a message
+_MISSING_SECRET_MESSAGE = "The secret {name} is missing: set it in `secrets`."  # noqa: S105 - a message
 _NULLABLE_FIELDS = frozenset({"idle_s"})
-"""Fields of which null is a value, and not their absence."""
+"""Fields for which null is a value. For other fields, null means absent."""
 
 _AuditFields = Mapping[str, object] | None
 
 RemovalHook = Callable[[Tx, int, str], object]
-"""Forgets, in this transaction, what is kept of a server that is no more or elsewhere now: its workspace's number, its key."""
+"""Deletes, in this transaction, the stored data of a server that was removed or moved. Takes the workspace id and server key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewServer:
-    """A server to be added; *entry* as in a file."""
+    """A server to add. *entry* has the form of the file."""
 
     id: str
     entry: JsonObject
@@ -61,7 +61,7 @@ class NewServer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerChange:
-    """What to change: each field replaces the old one, None removes it; so too each secret."""
+    """Changes of a server. Each field and secret replaces the old value; None removes it."""
 
     entry: JsonObject
     secrets: Mapping[str, str | None]
@@ -69,7 +69,7 @@ class ServerChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkspaceServer:
-    """One server of a workspace, as its owners may see it: of its secrets the names."""
+    """One server of a workspace, as its owners may see it: with the names of its secrets only."""
 
     stored: StoredServer
     server: Server
@@ -77,7 +77,7 @@ class WorkspaceServer:
 
 
 class WorkspaceServers:
-    """All servers that were added; `refresh` follows what other processes did."""
+    """All servers added by workspaces. `refresh` applies changes of other processes."""
 
     def __init__(
         self,
@@ -106,14 +106,14 @@ class WorkspaceServers:
         self._servers: dict[str, Server] = {}
         self._read_lock = asyncio.Lock()
 
-    # Following the store.
+    # Synchronisation with the store.
 
     async def refresh(self) -> bool:
-        """Bring the roster up to the store; tell whether it changed. At no change it costs one read by key."""
+        """Update the registry from the store; return whether it changed. Without changes it costs one read by key."""
         if await self._db.lookup(lambda tx: store.get_revision(tx, store.SERVERS_REVISION)) == self._revision:
             return False
         async with self._read_lock:
-            # The revision is read first: what changes meanwhile has a later one, and is read the next time.
+            # The revision is read first. Changes made meanwhile have a later revision and are read the next time.
             revision = await self._db.lookup(lambda tx: store.get_revision(tx, store.SERVERS_REVISION))
             if revision == self._revision:
                 return False
@@ -127,10 +127,10 @@ class WorkspaceServers:
             self._registry.set_workspace_servers(servers.values())
             return self._registry.servers is not before
 
-    # What its owners do.
+    # Actions of workspaces.
 
     async def list_servers(self, caller: Caller) -> Sequence[WorkspaceServer]:
-        """Return the servers of the caller's workspace that the key reaches, by id."""
+        """Return the servers of the caller's workspace that the key may use, ordered by id."""
         found = await self._db.read(lambda tx: store.list_by_workspace(tx, caller.workspace_id))
         return [self._to_workspace_server(added) for added in found if is_server_allowed(caller, added.server_id)]
 
@@ -139,7 +139,7 @@ class WorkspaceServers:
         Return one server of the caller's workspace.
 
         Raises:
-            NotFound: It has none of that id, or not for this key.
+            NotFound: It does not exist, or is not allowed for this key.
         """
         _require_allowed(caller, server_id)
         added = await self._db.read(lambda tx: store.find(tx, caller.workspace_id, server_id))
@@ -149,22 +149,22 @@ class WorkspaceServers:
 
     async def create(self, caller: Caller, new: NewServer) -> WorkspaceServer:
         """
-        Add a server to the caller's workspace; it may be called from the next request on.
+        Add a server to the caller's workspace. It can be called from the next request on.
 
         Raises:
-            ValidationFailed: The id or a field is not valid, or the address one that we do not connect to (D-82).
-            Conflict: The workspace sees another server of that id, or has as many as it may.
-            NotInList: The key's allow-list leaves the id out.
+            ValidationFailed: The id or a field is invalid, or the URL is not allowed (D-82).
+            Conflict: The workspace sees another server with this id, or has reached its limit.
+            NotInAllowList: The key's allow-list excludes the id.
         """
         if not SERVER_ID_PATTERN.fullmatch(new.id) or new.id in RESERVED_IDS:
             raise ValidationFailed({"id": [_explain_invalid_id(new.id)]})
         if not is_server_allowed(caller, new.id):
-            raise NotInAllowList("servers", new.id, f"This key is limited to some servers; {new.id!r} is not one of them.")
+            raise NotInAllowList("servers", new.id, f"This key may only use some servers; {new.id!r} is not among them.")
         entry = {name: value for name, value in new.entry.items() if value is not None or name in _NULLABLE_FIELDS}
         await self._validate_entry(new.id, entry, new.secrets)
         other = self._registry.find(new.id, caller)
         if other is not None and other.owner is None:
-            raise Conflict(f"There is a server {new.id!r} already; choose another id.")
+            raise Conflict(f"A server with the id {new.id!r} already exists; choose another id.")
         now = self._clock()
         entry = _with_deprecation_date(entry, {}, now)
         added = StoredServer(
@@ -180,40 +180,40 @@ class WorkspaceServers:
         def work(tx: Tx) -> StoredServer:
             require_workspace(tx, caller.public_workspace_id)
             if store.count(tx, caller.workspace_id) >= MAX_SERVERS_PER_WORKSPACE:
-                raise Conflict(f"A workspace may add {MAX_SERVERS_PER_WORKSPACE} servers, and this one has.")
-            whole = replace(added, sealed=self._seal_secrets(tx, added, new.secrets))
-            if not store.add(tx, whole, whole.sealed):
-                raise Conflict(f"There is a server {new.id!r} already; choose another id.")
+                raise Conflict(f"This workspace has {MAX_SERVERS_PER_WORKSPACE} servers, the maximum. Remove one first.")
+            stored = replace(added, sealed=self._seal_secrets(tx, added, new.secrets))
+            if not store.add(tx, stored, stored.sealed):
+                raise Conflict(f"A server with the id {new.id!r} already exists; choose another id.")
             store.increment_revision(tx, store.SERVERS_REVISION)
-            self._audit_change(tx, caller, "server.created", whole, (None, _to_audit_fields(whole, new.secrets)))
-            return whole
+            self._audit_change(tx, caller, "server.created", stored, (None, _to_audit_fields(stored, new.secrets)))
+            return stored
 
-        made = await self._db.write(work)
+        created = await self._db.write(work)
         await self.refresh()
-        return self._to_workspace_server(made)
+        return self._to_workspace_server(created)
 
     async def change(self, caller: Caller, server_id: str, change: ServerChange, *, expected: ExpectedETags = None) -> WorkspaceServer:
         """
-        Change a server; the next call goes by what it is then.
+        Change a server. The next call uses the new settings.
 
-        Who may write but not read what is secret could send it elsewhere: an address at another host, or another command, must
-        come with the secrets given anew.
+        A key that may write but not read secrets could send them elsewhere. Therefore a URL at another host, or another command,
+        requires that all kept secrets are given again.
 
         Raises:
-            ValidationFailed: A field is not valid, the address one that we do not connect to, or secrets must be given.
-            NotFound: There is none of that id.
-            PreconditionFailed: It has another version than *expected*.
+            ValidationFailed: A field is invalid, the URL is not allowed, or secrets must be given again.
+            NotFound: The server does not exist.
+            PreconditionFailed: The server has another version than *expected*.
         """
-        was = (await self.get(caller, server_id)).stored
-        require_match("server", was.version, expected)
-        entry, secrets = _merge(was.entry, change.entry), self._open_secrets_if_possible(was)
+        previous = (await self.get(caller, server_id)).stored
+        require_match("server", previous.version, expected)
+        entry, secrets = _merge(previous.entry, change.entry), self._open_secrets_if_possible(previous)
         kept = {name: value for name, value in secrets.items() if name not in change.secrets}
-        wanted = {**kept, **{name: value for name, value in change.secrets.items() if value is not None}}
-        has_moved = get_secret_destination(was.entry, secrets) != get_secret_destination(entry, wanted)
+        new_secrets = {**kept, **{name: value for name, value in change.secrets.items() if value is not None}}
+        has_moved = get_secret_destination(previous.entry, secrets) != get_secret_destination(entry, new_secrets)
         if has_moved and kept:
-            again = f"the server is elsewhere now: give these again, or null to remove them: {', '.join(sorted(kept))}"
-            raise ValidationFailed({"secrets": [again]})
-        await self._validate_entry(server_id, entry, wanted)
+            message = f"the secrets would be sent elsewhere: give these again, or null to remove them: {', '.join(sorted(kept))}"
+            raise ValidationFailed({"secrets": [message]})
+        await self._validate_entry(server_id, entry, new_secrets)
 
         def work(tx: Tx) -> StoredServer:
             require_workspace(tx, caller.public_workspace_id)
@@ -221,19 +221,19 @@ class WorkspaceServers:
             if old is None:
                 raise NotFound("server", server_id)
             require_match("server", old.version, expected)
-            if old != was:
-                raise Conflict("Somebody else changed the server at this moment; look at it, and try again.")
-            now = max(self._clock(), old.updated_at + timedelta(microseconds=1))  # another time, so that all processes see it
+            if old != previous:
+                raise Conflict("The server was changed by another request meanwhile. Read it again and retry.")
+            now = max(self._clock(), old.updated_at + timedelta(microseconds=1))  # always a new time, so that all processes see the change
             new = replace(old, entry=_with_deprecation_date(entry, old.entry, now), updated_at=now)
-            new = replace(new, sealed=self._seal_secrets(tx, new, wanted))
+            new = replace(new, sealed=self._seal_secrets(tx, new, new_secrets))
             store.change(tx, new, new.sealed)
             if has_moved or old.entry.get("auth") != entry.get("auth"):
                 self._run_removal_hooks(tx, old)
             store.increment_revision(tx, store.SERVERS_REVISION)
-            before, after = _to_audit_fields(old, secrets), _to_audit_fields(new, wanted)
-            gone = dict.fromkeys(before.keys() - after.keys())
-            anew = {"secrets_given": sorted(change.secrets)} if change.secrets else {}
-            self._audit_change(tx, caller, "server.changed", new, (before, {**after, **gone, **anew}))
+            before, after = _to_audit_fields(old, secrets), _to_audit_fields(new, new_secrets)
+            removed_fields = dict.fromkeys(before.keys() - after.keys())
+            given_secrets = {"secrets_given": sorted(change.secrets)} if change.secrets else {}
+            self._audit_change(tx, caller, "server.changed", new, (before, {**after, **removed_fields, **given_secrets}))
             return new
 
         changed = await self._db.write(work)
@@ -242,33 +242,33 @@ class WorkspaceServers:
 
     async def remove(self, caller: Caller, server_id: str, *, expected: ExpectedETags = None) -> None:
         """
-        Remove a server, with its secrets and all that is kept of it but the rows of its calls.
+        Remove a server, with its secrets and all its stored data except call records.
 
         Raises:
-            NotFound: There is none of that id.
-            PreconditionFailed: It has another version than *expected*.
+            NotFound: The server does not exist.
+            PreconditionFailed: The server has another version than *expected*.
         """
         _require_allowed(caller, server_id)
         await self._remove(caller.workspace_id, caller.public_workspace_id, server_id, Actor.from_caller(caller), expected)
 
-    # What operators do.
+    # Actions of operators.
 
     async def remove_for_workspace(self, workspace_id: int, server_id: str, *, actor: Actor) -> None:
-        """Remove a server of a workspace; raises as `remove` does."""
+        """Remove a server of a workspace. Raises the errors of `remove`."""
         await self._remove(workspace_id, workspace_id, server_id, actor, expected=None)
 
     async def list_for_workspace(self, workspace_id: int) -> Sequence[WorkspaceServer]:
-        """Return every server of a workspace, by id."""
+        """Return all servers of a workspace, ordered by id."""
         return [self._to_workspace_server(added) for added in await self._db.read(lambda tx: store.list_by_workspace(tx, workspace_id))]
 
     async def list_faulty(self) -> Sequence[Server]:
-        """Return the servers of all workspaces that cannot be used, with why."""
+        """Return the servers of all workspaces that are unusable, each with its fault."""
         await self.refresh()
         return [server for server in self._servers.values() if server.fault is not None]
 
-    async def _remove(self, workspace_id: int, shown_workspace_id: int, server_id: str, actor: Actor, expected: ExpectedETags) -> None:
+    async def _remove(self, workspace_id: int, public_workspace_id: int, server_id: str, actor: Actor, expected: ExpectedETags) -> None:
         def work(tx: Tx) -> None:
-            require_workspace(tx, shown_workspace_id)
+            require_workspace(tx, public_workspace_id)
             old = store.find(tx, workspace_id, server_id, for_update=True)
             if old is None:
                 raise NotFound("server", server_id)
@@ -277,29 +277,29 @@ class WorkspaceServers:
             self._run_removal_hooks(tx, old)
             store.increment_revision(tx, store.SERVERS_REVISION)
             subject, before = (
-                _to_audit_subject(old, is_test=workspace_id != shown_workspace_id),
+                _to_audit_subject(old, is_test=workspace_id != public_workspace_id),
                 _to_audit_fields(old, self._open_secrets_if_possible(old)),
             )
-            self._audit.record(tx, actor, shown_workspace_id, "server.deleted", subject, before=before, after=None)
+            self._audit.record(tx, actor, public_workspace_id, "server.deleted", subject, before=before, after=None)
 
         await self._db.write(work)
         await self.refresh()
 
-    # How.
+    # Helpers.
 
     async def _validate_entry(self, server_id: str, entry: JsonObject, secrets: Mapping[str, str]) -> None:
         if entry.get("command") is not None and not self._allow_commands:
-            said = "servers that are commands cannot be added here; the operator can allow them by ROOKERY_SERVER_COMMANDS, or add them"
-            raise ValidationFailed({"command": [f"{said} to servers.json"]})
-        lying_open = find_plaintext_secrets(entry)
-        if lying_open:
-            says = "looks like a secret: give it in `secrets`, and write ${NAME} here"
-            raise ValidationFailed({field: [says] for field in lying_open})
+            message = "commands cannot be added here; the operator can set ROOKERY_SERVER_COMMANDS, or add the server to servers.json"
+            raise ValidationFailed({"command": [message]})
+        plaintext_fields = find_plaintext_secrets(entry)
+        if plaintext_fields:
+            message = "looks like a secret: set it in `secrets`, and write ${NAME} here"
+            raise ValidationFailed({field: [message] for field in plaintext_fields})
         if len(secrets) > MAX_SECRETS_PER_SERVER:
-            raise ValidationFailed({"secrets": [f"a server has {MAX_SECRETS_PER_SERVER} at most; null removes one"]})
-        wrong = find_exposed_secrets(entry) | _find_hop_by_hop_headers(entry)
-        if wrong:
-            raise ValidationFailed({field: [says] for field, says in wrong.items()})
+            raise ValidationFailed({"secrets": [f"a server may have at most {MAX_SECRETS_PER_SERVER} secrets; null removes one"]})
+        invalid = find_exposed_secrets(entry) | _find_hop_by_hop_headers(entry)
+        if invalid:
+            raise ValidationFailed({field: [message] for field, message in invalid.items()})
         try:
             ServerEntry(entry, secrets, missing_message=_MISSING_SECRET_MESSAGE).to_server(server_id, server_id)
         except InvalidServerEntry as broken:
@@ -312,7 +312,7 @@ class WorkspaceServers:
                 raise ValidationFailed({"url": [refused.message]}) from None
 
     def _to_server(self, stored: StoredServer) -> Server:
-        """Return the server of a row; one that cannot be used any more has its fault."""
+        """Return the server of a row. An unusable one has its fault set."""
         try:
             server = ServerEntry(dict(stored.entry), self._open_secrets(stored), missing_message=_MISSING_SECRET_MESSAGE).to_server(
                 stored.server_id, stored.server_id
@@ -320,10 +320,10 @@ class WorkspaceServers:
         except (InvalidServerEntry, RookeryError) as error:
             if isinstance(error, RookeryError):
                 _log.error("tools.secrets_unreadable", server=stored.server_id, workspace_id=stored.workspace_id, error=error.message)
-                says = "Its secrets cannot be opened; give them again."
+                fault = "Its secrets cannot be decrypted; set them again."
             else:
-                says = str(error)
-            server = Server(id=stored.server_id, name=stored.server_id, target=CommandTarget(command=""), fault=says)
+                fault = str(error)
+            server = Server(id=stored.server_id, name=stored.server_id, target=CommandTarget(command=""), fault=fault)
         return replace(server, owner=stored.workspace_id, workspaces=None)
 
     def _open_secrets(self, stored: StoredServer) -> Mapping[str, str]:
@@ -335,7 +335,7 @@ class WorkspaceServers:
         return self._sealer.seal(tx, orjson.dumps(dict(secrets)), _to_secret_place(stored)) if secrets else None
 
     def _open_secrets_if_possible(self, stored: StoredServer) -> Mapping[str, str]:
-        """Return its secrets; none that cannot be opened, since they are as good as gone."""
+        """Return the secrets of a server; empty if they cannot be decrypted, because they are lost then."""
         try:
             return self._open_secrets(stored)
         except RookeryError:
@@ -347,8 +347,8 @@ class WorkspaceServers:
         )
 
     def _run_removal_hooks(self, tx: Tx, stored: StoredServer) -> None:
-        for forget in self._removal_hooks:
-            forget(tx, stored.workspace_id, f"{stored.workspace_id}/{stored.server_id}")
+        for hook in self._removal_hooks:
+            hook(tx, stored.workspace_id, f"{stored.workspace_id}/{stored.server_id}")
 
     def _audit_change(self, tx: Tx, caller: Caller, action: str, stored: StoredServer, changes: tuple[_AuditFields, _AuditFields]) -> None:
         before, after = changes
@@ -362,7 +362,7 @@ def _to_audit_subject(stored: StoredServer, *, is_test: bool) -> AuditSubject:
 
 
 def _list_changed(tx: Tx, known: Mapping[str, int]) -> tuple[dict[str, int], list[StoredServer]]:
-    """Return when each row was changed, and the rows that changed since *known*."""
+    """Return the time of the last change of every row, and the rows that changed since *known*."""
     stamps = store.list_change_times(tx)
     return stamps, store.find_by_ids(tx, [row_id for row_id, stamp in stamps.items() if known.get(row_id) != stamp])
 
@@ -372,20 +372,20 @@ def _to_secret_place(stored: StoredServer) -> SealContext:
 
 
 def _require_allowed(caller: Caller, server_id: str) -> None:
-    """Hide what the key's allow-lists leave out: it is not told whether it is there."""
+    """Raise NotFound if the key's allow-lists exclude the server, so that its existence is not revealed."""
     if not is_server_allowed(caller, server_id):
         raise NotFound("server", server_id)
 
 
 def _find_hop_by_hop_headers(entry: JsonObject) -> dict[str, str]:
-    """Return the headers that are not the workspace's to write: by its Host alone a request reaches another site than was judged."""
+    """Return the hop-by-hop headers of an entry with an error. With another Host, a request would bypass the egress check."""
     names = cast("dict[str, str]", entry.get("headers") or {})
-    return {f"headers.{name}": "says how requests are carried, which is for Rookery to say" for name in names if is_hop_by_hop(name)}
+    return {f"headers.{name}": "controls the transport of requests and is set by Rookery" for name in names if is_hop_by_hop(name)}
 
 
 def _explain_invalid_id(server_id: str) -> str:
     if server_id in RESERVED_IDS:
-        return f"{server_id!r} is reserved"
+        return f"{server_id!r} is reserved; choose another id"
     return "must be 1 to 64 letters, digits and dashes, and begin with a letter or digit"
 
 
@@ -399,7 +399,7 @@ def _to_audit_fields(stored: StoredServer, secrets: Mapping[str, str]) -> dict[s
 
 
 def _with_deprecation_date(entry: JsonObject, before: JsonObject, now: datetime) -> JsonObject:
-    """Return *entry* with since when its server is deprecated; without a date that Rookery wrote, if it no longer is."""
+    """Return *entry* with its deprecation date set; without dates if it is no longer deprecated."""
     is_deprecated, was_deprecated = (each.get("status") == ServerStatus.DEPRECATED for each in (entry, before))
     if is_deprecated and not was_deprecated and entry.get("deprecated_at") == before.get("deprecated_at"):
         return {**entry, "deprecated_at": format_iso(now)}
