@@ -1,4 +1,4 @@
-"""The routes of tool servers: spec 4.1 under /api/v1/mcp, and what stands beside it."""
+"""The routes of the tools domain: spec 4.1 under /api/v1/mcp, and additional ones."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from rookery.tools.supervision.session_pool import SessionPool
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolsApi:
     """
-    All of tool servers over HTTP.
+    All routes of the tools domain.
 
     Attributes:
-        api: Absolute address of the routes under {base_url}, for documents that others read elsewhere.
-        is_discovery_public: Whether what D-35 names asks for no key.
-        has_docs: Whether the pages link to the API documentation.
+        api: The absolute URL of the routes under {base_url}, for published documents.
+        is_discovery_public: The routes of D-35 require no key.
+        has_docs: The pages link to the API documentation.
     """
 
     catalogue: Catalogue
@@ -57,17 +57,17 @@ class ToolsApi:
         ]
 
     def agent_routes(self) -> list[Route]:
-        """Return the routes under {mcp_url}'s prefix of agents' work."""
+        """Return the routes under {mcp_url}'s prefix of the agents domain."""
         return AnalyticsRoutes(self.catalogue, self.analytics).routes()
 
     def host_routes(self) -> list[Route]:
-        """Return the routes at the root of {mcp_url}: discovery, and the spec's other path of a call."""
+        """Return the routes at the root of {mcp_url}: discovery, and the spec's second path of a call."""
         calls = ToolCallRoutes(self.catalogue, self.runner, self.resources).routes()
-        again = [replace(route, path=f"/mcp{route.path}") for route in calls if route.path == "/tools/call"]
-        return [*self._discovery().host_routes(), *again, *self.logins.host_routes()]
+        aliases = [replace(route, path=f"/mcp{route.path}") for route in calls if route.path == "/tools/call"]
+        return [*self._discovery().host_routes(), *aliases, *self.logins.host_routes()]
 
     def platform_routes(self) -> list[Route]:
-        """Return the routes under {api_url}'s prefix: the servers that a workspace added."""
+        """Return the routes under {api_url}'s prefix: servers that workspaces added, and logins."""
         return [*WorkspaceServerRoutes(self.workspace_servers, self.catalogue, self.sessions, self.checker).routes(), *self.logins.routes()]
 
     def _discovery(self) -> DiscoveryRoutes:

@@ -1,4 +1,4 @@
-"""Figures over the calls that were made, and the calls themselves (D-38), under /api/agent."""
+"""Routes of call statistics and call records (D-38), under /api/agent."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ READ_SCOPE = "tools.read"
 
 @dataclass(frozen=True, slots=True)
 class AnalyticsRoutes:
-    """Reads rows; a key sees its workspace's calls of the servers and tools that it reaches."""
+    """Reads call records. A key sees its workspace's calls of the servers and tools that it may use."""
 
     catalogue: Catalogue
     analytics: CallAnalytics
 
     def routes(self) -> list[Route]:
-        """Return the table, paths relative to the prefix."""
+        """Return the routes, with paths relative to the prefix."""
         tags = ("Analytics",)
         return [
             Route(
@@ -84,28 +84,28 @@ class AnalyticsRoutes:
         The range is free; the calls are grouped by tool, server, key, session or day.
         """
         caller = get_caller(request)
-        chosen = _to_filter(caller, query, server=query.server, tool=query.tool)
-        report = await self.analytics.load_report(caller, chosen, query.by, limit=query.limit)
-        return json_response(_to_response(report, chosen, query.by))
+        filters = _to_filter(caller, query, server=query.server, tool=query.tool)
+        report = await self.analytics.load_report(caller, filters, query.by, limit=query.limit)
+        return json_response(_to_response(report, filters, query.by))
 
     @document_route(errors=(PermissionDenied, ServerNotFound, ToolNotFound))
     async def get_tool(self, request: Request, server_id: str, tool: str, query: Annotated[ToolAnalyticsQuery, Query()]) -> Response:
         """Return the number of calls, the error rate and the duration percentiles of one tool. A tool that does not exist is 404."""
         caller = get_caller(request)
-        chosen = _to_filter(caller, query, server=server_id, tool=tool)
-        report = await self.analytics.load_report(caller, chosen, query.by, limit=query.limit)
+        filters = _to_filter(caller, query, server=server_id, tool=tool)
+        report = await self.analytics.load_report(caller, filters, query.by, limit=query.limit)
         if not report.total.calls and not await self.analytics.was_called(caller, server_id, tool):
             server = self.catalogue.get_server(caller, server_id)
             known = self.catalogue.find_tool(server, tool)
             if known is None or not self.catalogue.can_see_tool(caller, server, known):
                 raise ToolNotFound(server_id, tool)
-        return json_response(_to_response(report, chosen, query.by))
+        return json_response(_to_response(report, filters, query.by))
 
     async def get_calls(self, request: Request, query: Annotated[ToolCallListQuery, Query()]) -> Response:
         """List the tool calls of the workspace, newest first."""
         caller = get_caller(request)
-        chosen = _to_filter(caller, query, server=query.server, tool=query.tool, code=query.code, success=query.success)
-        rows, total = await self.analytics.list_calls(caller, chosen, limit=query.per_page, offset=query.offset)
+        filters = _to_filter(caller, query, server=query.server, tool=query.tool, code=query.code, success=query.success)
+        rows, total = await self.analytics.list_calls(caller, filters, limit=query.per_page, offset=query.offset)
         return page_response(request, [to_call_response(row) for row in rows], query=query, total=total)
 
 
@@ -139,30 +139,30 @@ def _to_response(report: CallReport, filters: ToolCallFilter, by: str) -> Analyt
     )
 
 
-def _to_group(each: CallStats) -> FigureGroup:
+def _to_group(stats: CallStats) -> FigureGroup:
     return FigureGroup(
-        **dict(_to_stats(each)),
-        server=each.server_id,
-        tool=each.tool,
-        key_id=each.key_id,
-        key_kind=each.key_kind,
-        session_id=each.session_id,
-        day=each.day,
+        **dict(_to_stats(stats)),
+        server=stats.server_id,
+        tool=stats.tool,
+        key_id=stats.key_id,
+        key_kind=stats.key_kind,
+        session_id=stats.session_id,
+        day=stats.day,
     )
 
 
-def _to_stats(each: CallStats) -> CallStatsResponse:
+def _to_stats(stats: CallStats) -> CallStatsResponse:
     return CallStatsResponse(
-        calls=each.calls,
-        errors=each.errors,
-        error_rate=round(each.error_rate, 4),
-        cached=each.cached,
-        p50_ms=_round(each.p50_ms),
-        p95_ms=_round(each.p95_ms),
-        p99_ms=_round(each.p99_ms),
-        max_ms=_round(each.max_ms),
-        last_called_at=each.last_called_at,
-        last_error=_to_last_error(each.last_failure),
+        calls=stats.calls,
+        errors=stats.errors,
+        error_rate=round(stats.error_rate, 4),
+        cached=stats.cached,
+        p50_ms=_round(stats.p50_ms),
+        p95_ms=_round(stats.p95_ms),
+        p99_ms=_round(stats.p99_ms),
+        max_ms=_round(stats.max_ms),
+        last_called_at=stats.last_called_at,
+        last_error=_to_last_error(stats.last_failure),
     )
 
 

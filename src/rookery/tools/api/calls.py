@@ -1,4 +1,4 @@
-"""Calling tools and reading resources: the executing half of spec 4.1, and D-34's beside it."""
+"""Routes that call tools and read resources: the executing half of spec 4.1, and the additions of D-34."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ from rookery.tools.schemas import ResourceResponse, ToolArguments, ToolCallReque
 
 WRITE_SCOPE = "mcp:write"
 _TOOL_ERRORS_PREFERENCE = "tool-errors"
-"""The preference of callers who want the status 200 for a tool's own error."""
+"""A preference for the status 200 for a tool's own error."""
 _DISCONNECT_CHECK_DELAY_S = 0.1
-"""A call that takes longer is watched for its caller leaving; most are over by then, and watching costs a task."""
+"""Delay before a call is watched for a disconnect. Most calls end earlier, and watching costs a task."""
 
 _STREAMS_DESCRIPTION = (
-    "With `Accept: text/event-stream` the answer is a stream of server-sent events: `progress` and `log` while the tool runs, "
-    "then `result` with the same body as the plain answer. A call that is refused, or fails before anything was streamed, "
-    "is a plain answer.\n\n"
+    "With `Accept: text/event-stream` the response is a stream of server-sent events: `progress` and `log` while the tool runs, "
+    "then `result` with the same body as the plain response. A call that is rejected, or fails before any event was sent, "
+    "is a plain response.\n\n"
     "A tool's own error is a 500 with `success: false`. `Prefer: tool-errors=200` asks for a 200 instead, with the same body. "
     "Do not repeat a failed call blindly: the tool may have acted."
 )
@@ -83,19 +83,19 @@ _describes_call = document_route(
         ServerBusy,
     ),
 )
-"""What calls of tools have in common."""
+"""The documentation that all routes of tool calls share."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCallRoutes:
-    """Runs tools, reads resources."""
+    """Calls tools and reads resources."""
 
     catalogue: Catalogue
     runner: ToolRunner
     resources: ResourceReader
 
     def routes(self) -> list[Route]:
-        """Return the table, paths relative to the prefix."""
+        """Return the routes, with paths relative to the prefix."""
         execution = ("Execution",)
         return [
             Route(
@@ -138,9 +138,9 @@ class ToolCallRoutes:
     @allowed_on_full_disk
     @_describes_call
     async def post_call(self, request: Request, body: ToolCallRequest) -> Response:
-        """Call the tool that the body names; `input_responses` and `request_state` answer what it asked before."""
-        manner = replace(_to_call_options(request), input_responses=body.input_responses, request_state=body.request_state)
-        return await self._call(request, body.server, body.tool, body.arguments or {}, manner)
+        """Call the tool that the body names. `input_responses` and `request_state` answer an earlier request for input."""
+        options = replace(_to_call_options(request), input_responses=body.input_responses, request_state=body.request_state)
+        return await self._call(request, body.server, body.tool, body.arguments or {}, options)
 
     @allowed_on_full_disk
     @_describes_call
@@ -169,7 +169,7 @@ class ToolCallRoutes:
         return self._reply(request, outcome)
 
     def _reply(self, request: Request, outcome: CallOutcome) -> Response:
-        """Return the answer that is no stream."""
+        """Return the plain response, without a stream."""
         headers = build_deprecation_headers(self.catalogue, outcome.server) or {}
         if outcome.cache is not None:
             headers["X-Rookery-Cache"] = outcome.cache
@@ -188,8 +188,8 @@ class ToolCallRoutes:
         server = self.catalogue.find_server(caller, server_id)
 
         def call(on_progress: OnProgress, on_log: OnLog) -> Awaitable[CallOutcome]:
-            told = replace(options, on_progress=on_progress, on_log=on_log)
-            return self.runner.call(caller, server_id, tool, arguments, options=told)
+            stream_options = replace(options, on_progress=on_progress, on_log=on_log)
+            return self.runner.call(caller, server_id, tool, arguments, options=stream_options)
 
         running = RunningCall(call)
         try:
@@ -211,7 +211,7 @@ def _is_tool_error(outcome: CallOutcome) -> bool:
 
 
 def _prefers_200(request: Request) -> bool:
-    """Return whether the caller wants a tool's own error with the status 200 (RFC 7240)."""
+    """Return whether the caller prefers the status 200 for a tool's own error (RFC 7240)."""
     return find_preference(request.headers.getlist(PREFER_HEADER), _TOOL_ERRORS_PREFERENCE) == "200"
 
 
@@ -221,11 +221,11 @@ def _to_call_options(request: Request) -> CallOptions:
 
 
 async def _iter_events(running: RunningCall, call_fields: Mapping[str, object]) -> AsyncGenerator[bytes]:
-    """Yield the events of D-34's one form: `progress` and `log` as they come, then `result`, or `error` for a late refusal."""
+    """Yield the events of D-34: `progress` and `log` as they arrive, then `result`, or `error` for a late rejection."""
     try:
         async for notice in running.iter_notices():
             if notice.dropped_count:
-                yield f": {notice.dropped_count} notices were left out\n\n".encode("ascii")
+                yield f": {notice.dropped_count} notifications were dropped\n\n".encode("ascii")
             yield encode_event(notice.kind, notice.content)
         try:
             outcome = await running.wait_outcome()
@@ -238,26 +238,26 @@ async def _iter_events(running: RunningCall, call_fields: Mapping[str, object]) 
 
 
 def _to_json(outcome: CallOutcome) -> JsonObject:
-    shown: JsonObject = {"success": outcome.code is None, "server": outcome.server.id, "tool": outcome.tool}
+    content: JsonObject = {"success": outcome.code is None, "server": outcome.server.id, "tool": outcome.tool}
     if outcome.result is not None:
-        shown["result"] = orjson.Fragment(outcome.result)
-    shown["duration_ms"] = round(outcome.duration_ms)
+        content["result"] = orjson.Fragment(outcome.result)
+    content["duration_ms"] = round(outcome.duration_ms)
     if outcome.cache == "hit":
-        shown["cached"] = True
+        content["cached"] = True
     if outcome.error is not None:
-        shown["error"] = outcome.error
+        content["error"] = outcome.error
     if outcome.code is not None:
-        shown["code"] = outcome.code
+        content["code"] = outcome.code
     if outcome.error is not None:
-        shown["message"] = describe_failure(outcome.code or "", outcome.server.id, outcome.tool, outcome.error)
-    return shown
+        content["message"] = describe_failure(outcome.code or "", outcome.server.id, outcome.tool, outcome.error)
+    return content
 
 
 def _map_call_error(error: RookeryError, body: object, path: Mapping[str, str]) -> RookeryError:
     """
-    Return *error* as D-34 wants it: 400 for a body of the wrong form; `success`, `server` and `tool` beside every error.
+    Return *error* in the form of D-34: 400 for an invalid body; `success`, `server` and `tool` in every error.
 
-    The server and the tool are null when the body was not read (401, 403, 429), or does not name them.
+    The server and the tool are null if the body was not read (401, 403, 429) or does not name them.
     """
     del path
     fields = cast("dict[object, object]", body) if isinstance(body, dict) else {}
@@ -270,20 +270,20 @@ def _map_tool_error(error: RookeryError, body: object, path: Mapping[str, str]) 
 
 
 def _map_resource_error(error: RookeryError, body: object, path: Mapping[str, str]) -> RookeryError:
-    """Return *error*; a query is most likely a part of the uri that was not encoded."""
+    """Return *error*. An unexpected query is probably a part of the URI that was not encoded, so a hint is added."""
     del body
     if not isinstance(error, ValidationFailed) or path["uri"] == "":
         return error
     fields = cast("Mapping[str, Sequence[str]]", error.detail["errors"])
-    hint = "; if it is part of the uri, write '?' as %3F"
+    hint = "; if it is part of the URI, write '?' as %3F"
     return ValidationFailed({name: [text + hint * text.endswith("no query") for text in texts] for name, texts in fields.items()})
 
 
 def _add_call_fields(error: RookeryError, call_fields: Mapping[str, object]) -> RookeryError:
     if isinstance(error, (ValidationFailed, InvalidJson)):
-        refused = CallInvalid(error.message)
-        refused.detail.update(error.detail)
-        error = refused
+        invalid = CallInvalid(error.message)
+        invalid.detail.update(error.detail)
+        error = invalid
     error.detail.update({**call_fields, "success": False, "code": error.code})
     return error
 
@@ -291,12 +291,12 @@ def _add_call_fields(error: RookeryError, call_fields: Mapping[str, object]) -> 
 @contextlib.asynccontextmanager
 async def _cancel_on_disconnect(request: Request) -> AsyncGenerator[None]:
     """
-    Run the body for as long as the caller is there; once it left, the body is cancelled (D-34).
+    Run the body while the caller is connected, and cancel it when the caller disconnects (D-34).
 
     Raises:
-        ClientLeft: In the place of that cancellation.
+        ClientDisconnected: In place of the cancellation.
     """
-    here = asyncio.current_task()
+    task = asyncio.current_task()
     watching: list[asyncio.Task[None]] = []
     has_left = False
 
@@ -305,18 +305,18 @@ async def _cancel_on_disconnect(request: Request) -> AsyncGenerator[None]:
         while (await request.receive())["type"] != "http.disconnect":
             continue
         has_left = True
-        if here is not None:
-            here.cancel()
+        if task is not None:
+            task.cancel()
 
-    later = asyncio.get_running_loop().call_later(_DISCONNECT_CHECK_DELAY_S, lambda: watching.append(asyncio.create_task(watch())))
+    timer = asyncio.get_running_loop().call_later(_DISCONNECT_CHECK_DELAY_S, lambda: watching.append(asyncio.create_task(watch())))
     try:
         yield
     except asyncio.CancelledError:
-        if not has_left or here is None:
+        if not has_left or task is None:
             raise
-        here.uncancel()
+        task.uncancel()
         raise ClientDisconnected from None
     finally:
-        later.cancel()
-        for task in watching:
-            task.cancel()
+        timer.cancel()
+        for watcher in watching:
+            watcher.cancel()

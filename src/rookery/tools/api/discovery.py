@@ -1,4 +1,4 @@
-"""Discovery: what is shown of our tool servers to those who do not know them yet (D-35), search, and OpenAPI (D-37)."""
+"""Routes of discovery: published documents (D-35), tool search and OpenAPI documents (D-37)."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ _TAGS = ("Discovery",)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscoveryRoutes:
     """
-    Tells of tool servers, in every shape that somebody looks for.
+    The routes of discovery, in every supported format.
 
     Attributes:
-        api: Absolute address of the tool-server API, its prefix included, never from a request.
-        is_public: Whether a key is not asked for. One that is sent is checked all the same, and sees what it may see.
+        api: The base URL of the HTTP API, with its prefix. It never comes from a request.
+        is_public: No key is required. A key that is sent is checked nevertheless and decides what is visible.
     """
 
     catalogue: Catalogue
@@ -61,7 +61,7 @@ class DiscoveryRoutes:
     pages: HtmlPages = field(default_factory=HtmlPages)
 
     def api_routes(self) -> list[Route]:
-        """Return the routes under {base_url}'s prefix; they ask for a key always."""
+        """Return the routes under {base_url}'s prefix. They always require a key."""
         return [
             Route(
                 method="GET",
@@ -87,7 +87,7 @@ class DiscoveryRoutes:
 
     def host_routes(self) -> list[Route]:
         """Return the routes at the root of {mcp_url}."""
-        told: list[tuple[str, Handler, str, str, type[BaseModel] | None]] = [
+        definitions: list[tuple[str, Handler, str, str, type[BaseModel] | None]] = [
             (
                 "/.well-known/mcp-servers.json",
                 self.get_registry,
@@ -124,12 +124,12 @@ class DiscoveryRoutes:
                 required_scope=None if self.is_public else READ_SCOPE,
                 public=self.is_public,
                 optional_auth=self.is_public,
-                response_model=answers,
+                response_model=response_model,
                 operation_id=operation_id,
                 summary=summary,
                 tags=_TAGS,
             )
-            for path, handler, operation_id, summary, answers in told
+            for path, handler, operation_id, summary, response_model in definitions
         ]
 
     @document_route(errors=(PermissionDenied, ToolDisabled, ServerNotFound))
@@ -152,8 +152,8 @@ class DiscoveryRoutes:
         server = self.catalogue.get_server(caller, server_id)
         await self.catalogue.wait_listed(server)
         tools = [tool.definition for tool in self.catalogue.list_tools(caller, server)]
-        described = OpenApi(build_openapi(server, tools, address=self.api, version=version_here()))
-        return json_response(described, headers=build_deprecation_headers(self.catalogue, server))
+        document = OpenApi(build_openapi(server, tools, address=self.api, version=version_here()))
+        return json_response(document, headers=build_deprecation_headers(self.catalogue, server))
 
     async def get_registry(self, request: Request) -> Response:
         """Return the tool servers that this key, or a caller without a key, may discover."""
@@ -183,11 +183,13 @@ class DiscoveryRoutes:
         `cursor` continues after the last one.
         """
         caller = find_caller(request)
-        named = sorted(
+        named_listings = sorted(
             ((self.discovery.get_registry_name(each.server.id), each) for each in self.discovery.list_servers(caller)),
             key=lambda pair: pair[0],
         )
-        found = [(name, each) for name, each in named if (query.cursor is None or name > query.cursor) and _matches(name, each, query)]
+        found = [
+            (name, each) for name, each in named_listings if (query.cursor is None or name > query.cursor) and _matches(name, each, query)
+        ]
         page = found[: query.limit]
         metadata: dict[str, object] = {"count": len(page)}
         if len(found) > len(page):
@@ -222,8 +224,8 @@ class DiscoveryRoutes:
                 url=self.discovery.get_mcp_url(),
                 is_known=caller is not None,
             )
-        answer = ServerList(servers=[_to_summary(each) for each in listed], count=len(listed))
-        return json_response(answer, headers=_build_cache_headers(caller))
+        content = ServerList(servers=[_to_summary(each) for each in listed], count=len(listed))
+        return json_response(content, headers=_build_cache_headers(caller))
 
     @document_route(media_types=("text/html",), errors=(ServerNotFound,))
     async def get_connect(self, request: Request, query: Annotated[ConnectQuery, Query()]) -> Response:
@@ -231,14 +233,14 @@ class DiscoveryRoutes:
         caller = find_caller(request)
         listed = None if query.server is None else self.discovery.get_server(caller, query.server)
         target = self._build_target(query)
-        ways = list_setups(target)
+        setups = list_setups(target)
         search_url = f"{self.discovery.get_mcp_url(query.server)}?mode=search"
         if wants_html(request):
             return self.pages.render(
                 "connect.html",
                 organization=self.discovery.organization,
                 target=target,
-                setups=ways,
+                setups=setups,
                 server=None if listed is None else listed.server,
                 servers=[each.server for each in self.discovery.list_servers(caller)],
                 mode=query.mode,
@@ -246,7 +248,7 @@ class DiscoveryRoutes:
                 key_variable=KEY_VARIABLE,
                 key_commands=KEY_COMMANDS,
             )
-        answer = ConnectResponse(
+        content = ConnectResponse(
             name=target.name,
             url=target.url,
             search_url=search_url,
@@ -254,9 +256,9 @@ class DiscoveryRoutes:
             server=target.server,
             key_variable=KEY_VARIABLE,
             key_commands=KEY_COMMANDS,
-            clients=[ClientSetup(**asdict(each)) for each in ways],
+            clients=[ClientSetup(**asdict(each)) for each in setups],
         )
-        return json_response(answer, headers=_build_cache_headers(caller))
+        return json_response(content, headers=_build_cache_headers(caller))
 
     def _build_target(self, query: ConnectQuery) -> SetupTarget:
         url = self.discovery.get_mcp_url(query.server) + ("" if query.mode is None else f"?mode={query.mode}")
@@ -276,7 +278,7 @@ class DiscoveryRoutes:
 
 
 def _build_cache_headers(caller: Caller | None) -> Mapping[str, str]:
-    """Return who may keep an answer; what everybody may see, pages of every site may read."""
+    """Return the cache headers of a response. Public responses may be cached by anyone and read by pages of any site."""
     if caller is not None:
         return {"Cache-Control": "private, no-cache", "Vary": "Accept, Authorization, X-API-Key"}
     return {
@@ -287,7 +289,7 @@ def _build_cache_headers(caller: Caller | None) -> Mapping[str, str]:
 
 
 def _select_fields(definition: JsonObject) -> JsonObject:
-    """Return what a model needs in order to choose and call: what comes back it will see."""
+    """Return the fields that a model needs to select and call a tool. The output schema is omitted."""
     return {name: definition[name] for name in ("name", "title", "description", "inputSchema", "annotations") if name in definition}
 
 
@@ -296,8 +298,8 @@ def _matches(name: str, listing: ServerListing, query: RegistryQuery) -> bool:
         return False
     if query.updated_since is not None and (listing.changed_at is None or listing.changed_at <= query.updated_since):
         return False
-    wanted = (query.search or "").casefold()
-    return wanted in name.casefold() or wanted in listing.server.name.casefold()
+    search = (query.search or "").casefold()
+    return search in name.casefold() or search in listing.server.name.casefold()
 
 
 def _to_summary(listing: ServerListing) -> ServerSummary:

@@ -1,4 +1,4 @@
-"""What tool servers there are and what they offer: the reading half of spec 4.1, under /api/v1/mcp."""
+"""Routes that list tool servers and their features: the reading half of spec 4.1, under /api/v1/mcp."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ _describes_server = document_route(errors=(PermissionDenied, ToolDisabled, Serve
 
 @dataclass(frozen=True, slots=True)
 class ListingRoutes:
-    """Lists servers and what they offer; a list never waits for an upstream."""
+    """Lists servers and their features. A list never waits for an upstream."""
 
     catalogue: Catalogue
     sessions: SessionPool
     resources: ResourceReader
 
     def routes(self) -> list[Route]:
-        """Return the table, paths relative to the prefix."""
+        """Return the routes, with paths relative to the prefix."""
         discovery = ("Discovery",)
         return [
             Route(
@@ -137,8 +137,8 @@ class ListingRoutes:
     async def get_server(self, request: Request, server_id: str) -> Response:
         """Return a tool server with its tools and resources. Waits up to 5 seconds if the server was never listed before."""
         caller, server = await self._wait_listed(request, server_id)
-        answer = self._serializer.serialize_server(caller, server, with_health=caller.has_scope("servers:read"))
-        return json_response(answer, headers=build_deprecation_headers(self.catalogue, server))
+        content = self._serializer.serialize_server(caller, server, with_health=caller.has_scope("servers:read"))
+        return json_response(content, headers=build_deprecation_headers(self.catalogue, server))
 
     @_describes_server
     @document_route(response_headers=("Deprecation", "Sunset"))
@@ -211,7 +211,7 @@ class ListingRoutes:
 
 
 def build_deprecation_headers(catalogue: Catalogue, server: Server) -> dict[str, str] | None:
-    """Return the headers of a deprecated server: since when it is (RFC 9745), and when it may be gone (RFC 8594, D-08)."""
+    """Return the headers of a deprecated server: its date of deprecation (RFC 9745) and of removal (RFC 8594, D-08)."""
     if server.status is not ServerStatus.DEPRECATED:
         return None
     since = catalogue.deprecated_at(server)
@@ -220,5 +220,5 @@ def build_deprecation_headers(catalogue: Catalogue, server: Server) -> dict[str,
 
 
 def get_session_id(request: Request) -> str | None:
-    """Return the agent session that the request belongs to (D-38)."""
+    """Return the agent session of the request (D-38), or None."""
     return request.headers.get("x-session-id") or None

@@ -1,8 +1,8 @@
 """
-Logging in at upstreams without a terminal (D-31): `POST /servers/{id}/login` gives an address, and its answer comes to a page of ours.
+Logins at upstreams without a terminal (D-31): `POST /servers/{id}/login` returns a URL; its redirect opens a page of Rookery.
 
-The page asks once more before it does anything: whoever opens the address gives a workspace the right to act in their name, and a
-link to it may have come from anybody.
+The page asks for confirmation first. The user who opens the URL gives a workspace the right to act in their name, and the link
+may come from an attacker.
 """
 
 from __future__ import annotations
@@ -43,18 +43,16 @@ _MAX_ERROR_LENGTH = 300
 _describes_server = document_route(errors=(ToolDisabled, ServerNotFound))
 _describes_page = document_route(
     media_types=("text/html",),
-    responses={
-        status: DocumentedResponse(description="The login came to nothing.", media_types=("text/html",)) for status in (400, 409, 422, 503)
-    },
+    responses={status: DocumentedResponse(description="The login failed.", media_types=("text/html",)) for status in (400, 409, 422, 503)},
 )
 
 
 class LoginResponse(ResponseModel):
     """
-    How it stands with a login.
+    The state of a login.
 
     Attributes:
-        logged_in: Somebody has logged in, for this workspace or for all; whether it still counts shows the server's health.
+        logged_in: There is a login, of this workspace or for all. The server's health shows whether it is still valid.
     """
 
     server: str
@@ -62,7 +60,7 @@ class LoginResponse(ResponseModel):
 
 
 class LoginBegun(ResponseModel):
-    """Where consent is given, in a browser; until when it may be."""
+    """The consent URL to open in a browser, and its expiry."""
 
     server: str
     authorization_url: str
@@ -70,7 +68,7 @@ class LoginBegun(ResponseModel):
 
 
 class CallbackQuery(QueryModel):
-    """What an authorisation server answers (RFC 6749, 4.1.2; RFC 9207); some add words of their own."""
+    """The parameters of an authorisation response (RFC 6749, 4.1.2; RFC 9207). Others are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -84,10 +82,10 @@ class CallbackQuery(QueryModel):
 @dataclass(frozen=True, slots=True)
 class LoginRoutes:
     """
-    Begins logins, and takes their answers.
+    Starts logins and receives their responses.
 
     Attributes:
-        address: Scheme and host under which others reach us (D-01).
+        address: The public scheme and host of Rookery (D-01).
     """
 
     logins: Logins
@@ -96,7 +94,7 @@ class LoginRoutes:
     address: str
 
     def routes(self) -> list[Route]:
-        """Return those under {api_url}'s prefix."""
+        """Return the routes under {api_url}'s prefix."""
         one, tags = "/servers/{server_id}/login", ("Tool servers",)
         return [
             Route(method="GET", path=one, handler=self.get_login, required_scope=READ_SCOPE, response_model=LoginResponse,
@@ -108,7 +106,7 @@ class LoginRoutes:
         ]  # fmt: skip
 
     def host_routes(self) -> list[Route]:
-        """Return those at the root of {api_url}, which a browser opens and an authorisation server reads: they need no key."""
+        """Return the routes at the root of {api_url}, for browsers and authorisation servers. They need no key."""
         tags = ("Tool servers",)
         return [
             Route(method="GET", path=CALLBACK_PATH, handler=self.get_callback, required_scope=None, public=True,
@@ -143,8 +141,8 @@ class LoginRoutes:
             document=document,
         )
         await self.logins.save_pending(begun)
-        until: datetime = self.clock() + CONSENT_TIMEOUT
-        return json_response(LoginBegun(server=server.id, authorization_url=begun.start.url, expires_at=until))
+        expires_at: datetime = self.clock() + CONSENT_TIMEOUT
+        return json_response(LoginBegun(server=server.id, authorization_url=begun.start.url, expires_at=expires_at))
 
     @_describes_server
     @document_route(errors=(TestKeyRefused,))
@@ -164,16 +162,18 @@ class LoginRoutes:
             return _render_unknown()
         if not query.code:
             await self.logins.find_pending(begun.start.state, consume=True)
-            told = query.error_description or query.error or "it does not say why"
+            reason = query.error_description or query.error or "it gave no reason"
             return _render_page(
-                "Not logged in", f"The authorisation server of {begun.server_name} refused: {told[:_MAX_ERROR_LENGTH]}", status=400
+                "Not logged in",
+                f"The authorisation server of {begun.server_name} rejected the login: {reason[:_MAX_ERROR_LENGTH]}",
+                status=400,
             )
         text = (
-            f"The key {begun.by.name!r} asked for it: with your consent, its workspace on this Rookery will use {begun.server_name} "
-            "in your name. If you did not ask for that, close this page."
+            f"The key {begun.by.name!r} requested this login. With your consent, its workspace on this Rookery uses {begun.server_name} "
+            "in your name. If you did not request it, close this page."
         )
-        kept = {"state": query.state, "code": query.code} | ({} if query.iss is None else {"iss": query.iss})
-        return _render_page(f"Log in at {begun.server_name}?", text, fields=kept)
+        fields = {"state": query.state, "code": query.code} | ({} if query.iss is None else {"iss": query.iss})
+        return _render_page(f"Log in at {begun.server_name}?", text, fields=fields)
 
     @_describes_page
     @document_route(request_media_types=("application/x-www-form-urlencoded",))
@@ -212,7 +212,7 @@ def _get_login_workspace(caller: Caller, server: Server) -> int:
 
 def _require_live_key(caller: Caller) -> Caller:
     if caller.environment == TEST:
-        raise TestKeyRefused("A test key logs in nowhere: a login acts in somebody's name.")
+        raise TestKeyRefused("A test key may not log in at a server, because a login acts in a user's name. Use a live key.")
     return caller
 
 
@@ -224,7 +224,7 @@ def _parse_form(encoded: str) -> dict[str, str]:
 
 
 def _render_unknown() -> Response:
-    return _render_page("Not logged in", "This login is over, or was never begun. Begin it again.", status=400)
+    return _render_page("Not logged in", "This login has expired or is unknown. Start it again.", status=400)
 
 
 def _render_page(title: str, text: str, *, fields: Mapping[str, str] | None = None, status: int = 200) -> Response:

@@ -1,4 +1,4 @@
-"""The servers of a workspace on the wire (D-31): an entry of the file, field by field, with secrets apart."""
+"""Models of workspace servers (D-31): the fields of a file's entry, with secrets in a separate field."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ Seconds = Annotated[dict[Annotated[str, Field(min_length=1, max_length=128)], fl
 SecretName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
 SecretText = Annotated[str, Field(min_length=1, max_length=8000)]
 
-_SECRETS_HINT = "may have ${NAME} for each of `secrets`"
+_SECRETS_HINT = "may refer to each of `secrets` as ${NAME}"
 
 
 class ToolRulesBody(RequestModel):
-    """Which tools may be used, and how; patterns are globs of tool names."""
+    """Rules for the server's tools. Patterns are globs of tool names."""
 
-    allow: Annotated[Lines | None, Field(description="Only these; null: all.")] = None
+    allow: Annotated[Lines | None, Field(description="Allowed tools; null: all.")] = None
     deny: Lines = Field(default_factory=list)
-    timeouts: Annotated[Seconds, Field(description="Seconds by pattern.")] = Field(default_factory=dict)
-    cache_s: Annotated[Seconds, Field(description="How long answers of read-only tools are kept, by pattern.")] = Field(
+    timeouts: Annotated[Seconds, Field(description="Time-outs in seconds, by pattern.")] = Field(default_factory=dict)
+    cache_s: Annotated[Seconds, Field(description="Seconds for which results of read-only tools are cached, by pattern.")] = Field(
         default_factory=dict
     )
 
 
 class OAuthBody(RequestModel):
-    """How to log in by OAuth, where a client was registered by hand."""
+    """OAuth settings of a client that was registered by hand."""
 
     type: Literal["oauth"] = "oauth"
     client_id: Line | None = None
-    client_secret: Annotated[Line | None, Field(description="${NAME} of one of `secrets`.")] = None
+    client_secret: Annotated[Line | None, Field(description="Refers to one of `secrets` as ${NAME}.")] = None
     scope: Line | None = None
 
 
@@ -50,17 +50,17 @@ class RootBody(RequestModel):
 
 
 class _ServerFields(RequestModel):
-    """What an entry has; null is as if it were left out, but for idle_s."""
+    """The fields of an entry. null means absent, except for idle_s."""
 
-    url: Annotated[Line | None, Field(description=f"Where the server is; {_SECRETS_HINT}.", examples=["https://mcp.example.com/mcp"])] = (
+    url: Annotated[Line | None, Field(description=f"The server's URL; {_SECRETS_HINT}.", examples=["https://mcp.example.com/mcp"])] = None
+    type: Annotated[Literal["http", "sse"] | None, Field(description="http: Streamable HTTP (default); sse: the older HTTP with SSE.")] = (
         None
     )
-    type: Annotated[Literal["http", "sse"] | None, Field(description="Streamable HTTP by default, or the older HTTP with SSE.")] = None
     headers: Annotated[
         Texts | None,
-        Field(description=f"Sent with each request; a value {_SECRETS_HINT}.", examples=[{"Authorization": "Bearer ${TOKEN}"}]),
+        Field(description=f"Headers of each request; a value {_SECRETS_HINT}.", examples=[{"Authorization": "Bearer ${TOKEN}"}]),
     ] = None
-    command: Annotated[Line | None, Field(description="A program of this host, where ROOKERY_SERVER_COMMANDS allows it.")] = None
+    command: Annotated[Line | None, Field(description="A program on Rookery's host. Allowed only with ROOKERY_SERVER_COMMANDS.")] = None
     args: Lines | None = None
     env: Texts | None = None
     cwd: Line | None = None
@@ -71,12 +71,12 @@ class _ServerFields(RequestModel):
     status: Literal["available", "beta", "deprecated"] | None = None
     use_when: Text | None = None
     related_servers: Lines | None = None
-    enabled: Annotated[bool | None, Field(description="False: it is not listed, and calls are 403 disabled.")] = None
+    enabled: Annotated[bool | None, Field(description="false: the server is not listed, and calls fail with 403 disabled.")] = None
     sandbox: Annotated[bool | None, Field(description="Whether test keys may call all its tools.")] = None
     isolation: Literal["per_workspace", "shared", "per_key", "per_session"] | None = None
     replicas: Annotated[int | None, Field(ge=1, le=64)] = None
     lifecycle: Literal["lazy", "eager"] | None = None
-    idle_s: Annotated[float | None, Field(ge=0.1, description="A session unused for so long is closed; null: never.")] = None
+    idle_s: Annotated[float | None, Field(ge=0.1, description="Idle seconds after which a session is closed; null: never.")] = None
     timeout_s: Annotated[float | None, Field(ge=0.1, le=600)] = None
     max_concurrency: Annotated[int | None, Field(ge=1, le=10_000)] = None
     forward_headers: Lines | None = None
@@ -84,46 +84,47 @@ class _ServerFields(RequestModel):
     auth: Literal["oauth"] | OAuthBody | None = None
     roots: Annotated[
         Literal["caller"] | Annotated[list[Line | RootBody], Field(max_length=_MAX_ITEMS)] | None,
-        Field(description="Folders announced to it: file URIs, or `caller`, which needs a session per key; null: none."),
+        Field(description="Folders announced to the server: file URIs, or `caller`, which requires a session per key; null: none."),
     ] = None
-    deprecated_at: Annotated[Line | None, Field(description="Since when it is deprecated; null: since its status says so.")] = None
-    sunset_at: Annotated[Line | None, Field(description="When it is to be removed, six months after that at the earliest.")] = None
-    start_timeout_s: Annotated[float | None, Field(ge=1, le=600, description="How long a start may take.")] = None
+    deprecated_at: Annotated[Line | None, Field(description="Date of deprecation; null: the date on which the status changed.")] = None
+    sunset_at: Annotated[Line | None, Field(description="Planned date of removal, at least six months after deprecated_at.")] = None
+    start_timeout_s: Annotated[float | None, Field(ge=1, le=600, description="Time-out of a start in seconds.")] = None
 
     def to_entry(self) -> JsonObject:
-        """Return the fields that were given, as a file would have them."""
+        """Return the given fields, in the form of a file's entry."""
         given = self.model_dump(exclude_unset=True, exclude={"id", "secrets"})
         return cast("JsonObject", given)
 
 
 class NewServerBody(_ServerFields):
-    """A server to be added."""
+    """A server to add."""
 
     id: Annotated[str, Field(min_length=1, max_length=64, description="Letters, digits and dashes.", examples=["tickets"])]
     secrets: Annotated[
         dict[SecretName, SecretText],
-        Field(max_length=_MAX_ITEMS, description="What ${NAME} stands for; never shown again.", examples=[{"TOKEN": "…"}]),
+        Field(max_length=_MAX_ITEMS, description="Values for ${NAME}; never shown again.", examples=[{"TOKEN": "…"}]),
     ] = Field(default_factory=dict)
 
     def to_request(self) -> NewServer:
-        """Return what is to be added."""
+        """Return the request for the domain."""
         return NewServer(id=self.id, entry=self.to_entry(), secrets=dict(self.secrets))
 
 
 class ServerChangeBody(_ServerFields):
-    """What to change of a server: what is left out stays, null removes."""
+    """Changes of a server. Omitted fields keep their value; null removes a field."""
 
     secrets: Annotated[
-        dict[SecretName, SecretText | None], Field(max_length=_MAX_ITEMS, description="Each replaces the old one; null removes it.")
+        dict[SecretName, SecretText | None],
+        Field(max_length=_MAX_ITEMS, description="Each value replaces the old one; null removes the secret."),
     ] = Field(default_factory=dict)
 
     def to_change(self) -> ServerChange:
-        """Return what is to be changed."""
+        """Return the change for the domain."""
         return ServerChange(entry=self.to_entry(), secrets=dict(self.secrets))
 
 
 class AddedServerResponse(ResponseModel):
-    """A server that the workspace added; of its secrets the names."""
+    """A server that the workspace added. Of its secrets, only the names are included."""
 
     id: str
     workspace_id: int
@@ -166,7 +167,7 @@ class AddedServerResponse(ResponseModel):
 
 
 class CheckResponse(ResponseModel):
-    """What became of reaching a server now."""
+    """The result of a connection check."""
 
     id: str
     ok: bool
@@ -177,17 +178,17 @@ class CheckResponse(ResponseModel):
     era: str | None = None
     tools: list[str]
     took_ms: int
-    stderr: Annotated[list[str], Field(description="The last lines that its process wrote to its standard error.")]
+    stderr: Annotated[list[str], Field(description="The last lines that its process wrote to standard error.")]
 
 
 def to_workspace_server_response(
-    workspace_server: WorkspaceServer, shown_workspace_id: int, *, health: str, last_error: str | None, counts: tuple[int, int]
+    workspace_server: WorkspaceServer, public_workspace_id: int, *, health: str, last_error: str | None, counts: tuple[int, int]
 ) -> AddedServerResponse:
-    """Return a server as its owners are shown it: its entry as written, with the defaults of what was left out."""
+    """Return a server for its owners: the entry as written, with defaults for omitted fields."""
     server, entry = workspace_server.server, workspace_server.stored.entry
     return AddedServerResponse(
         id=workspace_server.stored.server_id,
-        workspace_id=shown_workspace_id,
+        workspace_id=public_workspace_id,
         name=server.name,
         url=cast("str | None", entry.get("url")),
         type="stdio" if entry.get("command") else cast("str", entry.get("type") or "http"),

@@ -1,4 +1,4 @@
-"""`/servers`: the servers that a workspace added (D-31), under /api/v1."""
+"""Routes of `/servers`: the servers that a workspace added (D-31), under /api/v1."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ READ_SCOPE, WRITE_SCOPE, DELETE_SCOPE = "servers:read", "servers:write", "server
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceServerRoutes:
-    """Reads a request, calls one verb, shapes the answer. Decides nothing."""
+    """Parses requests, calls one service each and builds the responses."""
 
     workspace_servers: WorkspaceServers
     catalogue: Catalogue
@@ -37,7 +37,7 @@ class WorkspaceServerRoutes:
     checker: ServerChecker
 
     def routes(self) -> list[Route]:
-        """Return the table, one line per endpoint."""
+        """Return the routes, one line per endpoint."""
         base, one, tags = "/servers", "/servers/{id}", ("Tool servers",)
         return [
             Route(method="GET", path=base, handler=self.get_servers, required_scope=READ_SCOPE,
@@ -71,9 +71,9 @@ class WorkspaceServerRoutes:
         """Add a tool server to the workspace. Its tools are listed in the background."""
         caller = get_caller(request)
         store_created_id(StoredServer, lambda added: added.server_id)
-        made = await self.workspace_servers.create(caller, body.to_request())
-        self._refresh(made)
-        return self._tagged(caller, made, status=201)
+        created = await self.workspace_servers.create(caller, body.to_request())
+        self._refresh(created)
+        return self._tagged(caller, created, status=201)
 
     @with_etag
     async def get_server(self, request: Request, id: str) -> Response:
@@ -133,11 +133,14 @@ class WorkspaceServerRoutes:
         return tagged(self._to_response(caller, owned), owned.stored.version, status=status)
 
     def _to_response(self, caller: Caller, workspace_server: WorkspaceServer) -> shapes.AddedServerResponse:
-        condition, offer = self.sessions.get_health_state(workspace_server.server), self.catalogue.get_features(workspace_server.server)
+        health_state, features = (
+            self.sessions.get_health_state(workspace_server.server),
+            self.catalogue.get_features(workspace_server.server),
+        )
         return shapes.to_workspace_server_response(
             workspace_server,
             caller.public_workspace_id,
-            health=condition.health,
-            last_error=condition.last_error or None,
-            counts=(len(offer.tools), len(offer.resources)),
+            health=health_state.health,
+            last_error=health_state.last_error or None,
+            counts=(len(features.tools), len(features.resources)),
         )

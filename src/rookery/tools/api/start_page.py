@@ -1,4 +1,4 @@
-"""`/`, `/favicon.ico`: what a person or a program finds at the bare address."""
+"""The routes `/` and `/favicon.ico`, for visitors of the bare host."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from rookery.kernel.schema import ResponseModel
 from rookery.tools.api.pages import HtmlPages, wants_html
 
 StatusProvider = Callable[[], Awaitable[str]]
-"""Returns how the server is, as `GET /readyz` has it: `ok`, `degraded` or `unavailable`."""
+"""Returns the status of the server, as `GET /readyz` reports it: `ok`, `degraded` or `unavailable`."""
 
 
 class StartResponse(ResponseModel):
-    """What runs here, and where to begin."""
+    """The name, version and status of this server, with links to its routes."""
 
-    name: Annotated[str, Field(description="Who runs this server (`ROOKERY_ORGANIZATION`).")]
+    name: Annotated[str, Field(description="The organization that runs this server (`ROOKERY_ORGANIZATION`).")]
     software: str = "rookery"
     version: Annotated[
-        str | None, Field(description="The version of Rookery; null without a key where discovery needs one, as in production.")
+        str | None, Field(description="The version of Rookery; null without a key if discovery requires one, as in production.")
     ]
-    status: Annotated[str, Field(description="`ok`, `starting`, `degraded` or `unavailable`, as `GET /readyz` has it.")]
-    links: Annotated[dict[str, str], Field(description="Where to go from here, by name.")]
+    status: Annotated[str, Field(description="`ok`, `starting`, `degraded` or `unavailable`, as `GET /readyz` reports it.")]
+    links: Annotated[dict[str, str], Field(description="URLs of this server's routes, by name.")]
 
 
 @tag("Operation")
 @dataclass(frozen=True, slots=True)
 class StartPage:
     """
-    The page at the bare address.
+    The page at `/`.
 
     Attributes:
-        organization: Who runs this.
+        organization: The organization that runs this server.
         version: The version of the package.
-        is_public: Whether the version is shown without a key.
-        has_docs: Whether the API documentation is served.
-        status: How the server is.
-        address: Returns the absolute address of a path.
+        is_public: Show the version without a key.
+        has_docs: The API documentation is served.
+        status: Returns the status of the server.
+        address: Returns the scheme and host for a path.
     """
 
     organization: str
@@ -76,10 +76,10 @@ class StartPage:
                 "start.html", organization=self.organization, version=version, status=status, url=f"{self.address('/mcp')}/mcp"
             )
         absolute = {name: self.address(path) + path for name, path in links.items()}
-        answer = StartResponse(name=self.organization, version=version, status=status, links=absolute)
-        return json_response(answer, headers={"Vary": "Accept, Authorization, X-API-Key"})
+        content = StartResponse(name=self.organization, version=version, status=status, links=absolute)
+        return json_response(content, headers={"Vary": "Accept, Authorization, X-API-Key"})
 
     @document_route(media_types=("image/vnd.microsoft.icon",))
     async def get_icon(self) -> Response:
-        """Return the icon that browsers show beside the title of a page."""
+        """Return the icon of the pages."""
         return Response(self.pages.icon, media_type="image/vnd.microsoft.icon", headers={"Cache-Control": "public, max-age=86400"})

@@ -1,1 +1,1 @@
-"""The operator's commands of tool servers: `servers`, `tools` and `connect` (D-04)."""
+"""The operator's commands for tool servers: `servers`, `tools` and `connect` (D-04)."""

@@ -1,4 +1,4 @@
-"""What the commands of tool servers share: the settings, and the platform opened on its store."""
+"""Shared parts of the commands for tool servers: the settings, and access to the platform's store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 
 from rookery.access.commands.command_context import get_settings
 
-if TYPE_CHECKING:  # a command that opens nothing need not import what it would work with
+if TYPE_CHECKING:  # not imported at run time, to keep commands that open nothing fast
     from rookery.access.commands.command_context import AccessCommandServices as AccessServices
     from rookery.kernel.config import Settings
     from rookery.kernel.db import Database
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class ToolCommandServices(Protocol):
-    """The tool servers, none of them started."""
+    """The services of the tools domain, not started."""
 
     @property
     def workspace_servers(self) -> WorkspaceServers: ...
@@ -55,7 +55,7 @@ class ToolPlatform(Protocol):
 
 
 class ToolCommandContext(Protocol):
-    """What the command line hands every command as `typer.Context.obj`."""
+    """The object that every command receives as `typer.Context.obj`."""
 
     @property
     def settings(self) -> Settings: ...
@@ -66,10 +66,10 @@ class ToolCommandContext(Protocol):
 
 
 def run_with_platform(context: typer.Context, work: Callable[[ToolPlatform], Awaitable[T]]) -> T:
-    """Open the platform, do *work*, close it."""
+    """Open the platform, run *work* and close the platform."""
 
-    async def inside() -> T:
+    async def run() -> T:
         async with cast("ToolCommandContext", context.obj).open() as opened:
             return await work(opened)
 
-    return asyncio.run(inside())
+    return asyncio.run(run())

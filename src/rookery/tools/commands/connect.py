@@ -1,4 +1,4 @@
-"""`rookery connect`: a client's set-up for this server (D-04, D-35)."""
+"""`rookery connect`: set-up of MCP clients for this server (D-04, D-35)."""
 
 from __future__ import annotations
 
@@ -25,34 +25,34 @@ def connect(
     context: typer.Context,
     client: Annotated[str, typer.Argument(help=f"{', '.join(CLIENTS[:-1])} or {CLIENTS[-1]}.")],
     *,
-    server: Annotated[str | None, typer.Option(help="Only this tool server; all at once if left out.", show_default=False)] = None,
-    search: Annotated[bool, typer.Option("--search", help="Two tools that find and call all others.")] = False,
-    to_write: Annotated[bool, typer.Option("--write", help="Add it to the client's file instead of showing it.")] = False,
-    file: Annotated[Path | None, typer.Option(help="The client's file, if it is not where it usually is.", show_default=False)] = None,
+    server: Annotated[str | None, typer.Option(help="Only this tool server; default: all servers.", show_default=False)] = None,
+    search: Annotated[bool, typer.Option("--search", help="Serve two tools that find and call all others.")] = False,
+    to_write: Annotated[bool, typer.Option("--write", help="Write the set-up to the client's file instead of showing it.")] = False,
+    file: Annotated[Path | None, typer.Option(help="The client's file, if it is not in its usual place.", show_default=False)] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show how a client is set up for this server, or write it; the key stays in a variable, and goes into no file and no command."""
+    """Show or write the set-up of a client for this server; the key stays in a variable and is never written."""
     target = _build_target(context, server, search=search)
     setup = next((each for each in list_setups(target) if each.client == client), None)
     if setup is None:
-        raise_usage_error(f"There is no client {client!r}; use {', '.join(each.client for each in list_setups(target))}.")
+        raise_usage_error(f"Unknown client {client!r}; use {', '.join(each.client for each in list_setups(target))}.")
     _warn_if_not_running(get_settings(context), target)
     if not to_write and file is None:
         _show(setup, as_json=as_json)
         return
     known = _WRITABLE_CLIENTS.get(client)
     if known is None:
-        why = "has no file to write to" if setup.file is None else f"keeps the key itself in {setup.file}, which is yours to edit"
-        raise_usage_error(f"{setup.name} {why}; leave out --write and --file.")
+        reason = "has no file to write to" if setup.file is None else f"stores the key itself in {setup.file}, so edit that file yourself"
+        raise_usage_error(f"{setup.name} {reason}; omit --write and --file.")
     path = Path(CLIENT_FILES[known]).expanduser() if file is None else file
     _write(known, path, target, as_json=as_json)
 
 
 def _build_target(context: typer.Context, server: str | None, *, search: bool) -> SetupTarget:
     if server is not None and search:
-        raise_usage_error("Say either --server or --search: the search is over all servers.")
+        raise_usage_error("Use either --server or --search: the search covers all servers.")
     if server is not None and not SERVER_ID_PATTERN.fullmatch(server):
-        raise_usage_error(f"{server!r} is no server's id; see `rookery servers list`.")
+        raise_usage_error(f"{server!r} is not a valid server id; see `rookery servers list`.")
     settings = get_settings(context)
     running = None if settings.has_public_urls else find_server(settings.data_dir)
     if running is not None:
@@ -63,7 +63,7 @@ def _build_target(context: typer.Context, server: str | None, *, search: bool) -
 
 def _warn_if_not_running(settings: Settings, target: SetupTarget) -> None:
     if not settings.has_public_urls and find_server(settings.data_dir) is None:
-        print_notice(f"No server answers on {settings.data_dir}. {target.url} is its address if it is started with these settings.")
+        print_notice(f"No Rookery runs on {settings.data_dir}. Its URL will be {target.url} if it is started with these settings.")
 
 
 def _show(setup: SetupGuide, *, as_json: bool) -> None:
@@ -71,8 +71,8 @@ def _show(setup: SetupGuide, *, as_json: bool) -> None:
         print_json({"client": setup.client, "file": setup.file, "text": setup.text, "note": setup.note, "command": setup.command})
         return
     typer.echo(setup.text, nl=False)
-    where = f"{setup.file}: " if setup.file else ""
-    typer.echo(f"{where}{setup.note}", err=True)
+    location = f"{setup.file}: " if setup.file else ""
+    typer.echo(f"{location}{setup.note}", err=True)
     if setup.command is not None:
         typer.echo(f"Or: {setup.command}", nl=False, err=True)
 

@@ -1,4 +1,4 @@
-"""`rookery servers login` and `logout`: consent to act at a server in somebody's name, given in a browser (D-31)."""
+"""`rookery servers login` and `logout`: OAuth logins at servers, with consent in a browser (D-31)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MAX_WAIT_S = 3600
 
 ServerId = Annotated[str, typer.Argument(help="The server's id.")]
 LoginWorkspaceOption = Annotated[
-    str | None, typer.Option("--workspace", help="For this workspace alone, by name or number; by default for all.", show_default=False)
+    str | None, typer.Option("--workspace", help="Only for this workspace, by name or number; default: for all.", show_default=False)
 ]
 
 
@@ -42,28 +42,28 @@ def login(
     server_id: ServerId,
     *,
     workspace: LoginWorkspaceOption = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port of this host to which the answer comes; 0 takes a free one.")] = 0,
-    wait_s: Annotated[int, typer.Option("--wait", min=1, max=_MAX_WAIT_S, help="Seconds to wait for the consent.")] = 300,
-    no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address.")] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The local port for the redirect; 0 selects a free one.")] = 0,
+    wait_s: Annotated[int, typer.Option("--wait", min=1, max=_MAX_WAIT_S, help="Seconds to wait for your consent.")] = 300,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the URL without opening a browser.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Log in at a server that asks for it: opens its consent page in a browser, and keeps the login sealed."""
+    """Log in at a server that requires it: open its consent page in a browser, and store the login encrypted."""
 
     async def work(opened: ToolPlatform) -> dict[str, object]:
         server, owner = await _find_server(context, opened, server_id, workspace)
         logins = opened.tools.logins
         async with _listen(port) as answers:
             begun = await logins.begin(server, owner, get_operator(), redirect_uri=answers.address)
-            print_notice(f"Consent in a browser, within {wait_s} s:")
-            print(begun.start.url, file=sys.stderr, flush=True)  # noqa: T201 - in one piece, to be copied
+            print_notice(f"Open this URL in a browser and consent within {wait_s} s:")
+            print(begun.start.url, file=sys.stderr, flush=True)  # noqa: T201 - on one line, to be copied
             if sys.stdin.isatty():
-                print_notice("If that browser is on another machine, copy the address at which it ends to here.")
+                print_notice("If the browser is on another machine, paste the URL at which it ends here.")
                 if not no_browser:
                     await asyncio.to_thread(webbrowser.open, begun.start.url)
             fields = await answers.wait(begun.start.state, wait_s)
             if "code" not in fields:
-                told = fields.get("error_description") or fields.get("error") or "it does not say why"
-                raise LoginFailed(f"The authorisation server refused: {told[:300]}")
+                reason = fields.get("error_description") or fields.get("error") or "it gave no reason"
+                raise LoginFailed(f"The authorisation server rejected the login: {reason[:300]}")
             await logins.finish(server, begun, code=fields["code"], issuer=fields.get("iss"))
         checked = await opened.tools.checker.check(server, workspace_id=owner or None)
         return {
@@ -74,16 +74,16 @@ def login(
             "error": checked.error,
         }
 
-    told = run_with_platform(context, work)
-    print_record(told, as_json=as_json)
-    if told["error"] is None:
-        print_notice(f"Logged in at {server_id}: it has {told['tools']} tools.")
+    result = run_with_platform(context, work)
+    print_record(result, as_json=as_json)
+    if result["error"] is None:
+        print_notice(f"Logged in at {server_id}: it has {result['tools']} tools.")
     else:
-        print_notice(f"Logged in at {server_id}, but it cannot be used: {told['error']}")
+        print_notice(f"Logged in at {server_id}, but it cannot be used: {result['error']}")
 
 
 def logout(context: typer.Context, server_id: ServerId, *, workspace: LoginWorkspaceOption = None, as_json: JsonOption = False) -> None:
-    """Forget the login at a server; a running Rookery stops using it within a second."""
+    """Delete the login at a server; a running Rookery stops using it within a second."""
 
     async def work(opened: ToolPlatform) -> dict[str, object]:
         server, owner = await _find_server(context, opened, server_id, workspace)
@@ -95,13 +95,13 @@ def logout(context: typer.Context, server_id: ServerId, *, workspace: LoginWorks
 
 
 def register(app: typer.Typer) -> None:
-    """Add both to the group `servers`."""
+    """Add both commands to the group `servers`."""
     app.command()(login)
     app.command()(logout)
 
 
 async def _find_server(context: typer.Context, opened: ToolPlatform, server_id: str, workspace: str | None) -> tuple[Server, int]:
-    """Return the server of that id, the workspace's own if it added one, and whose login is meant."""
+    """Return the server with this id, preferably the workspace's own, and the workspace of the login."""
     owner = ALL_WORKSPACES
     if workspace is not None:
         owner = (await resolve_workspace(opened.access, workspace)).id
@@ -113,20 +113,20 @@ async def _find_server(context: typer.Context, opened: ToolPlatform, server_id: 
     except InvalidServersFile as broken:
         raise LoginFailed(str(broken)) from broken
     if server is None:
-        where = "" if workspace is not None else "; one that a workspace added is named with --workspace"
-        raise LoginFailed(f"There is no server {server_id!r}{where}. `rookery servers list` shows what there is.")
+        hint = "" if workspace is not None else " For a server that a workspace added, use --workspace."
+        raise LoginFailed(f"The server {server_id!r} does not exist.{hint} `rookery servers list` shows all servers.")
     return server, owner
 
 
 @dataclass(slots=True)
 class _CallbackReceiver:
-    """What came to our port: the answers of authorisation servers, or of anybody who found it."""
+    """The requests to the local port: responses of authorisation servers, or of anyone who found the port."""
 
     address: str
     received: asyncio.Queue[dict[str, str]] = field(default_factory=asyncio.Queue[dict[str, str]])
 
     async def wait(self, state: str, seconds: float) -> dict[str, str]:
-        """Return the answer that has *state*; others are passed over."""
+        """Return the response with *state*. Others are ignored."""
         loop = asyncio.get_running_loop()
         if sys.stdin.isatty():
             loop.add_reader(sys.stdin, lambda: self.add_if_answer(sys.stdin.readline()))
@@ -137,13 +137,13 @@ class _CallbackReceiver:
                     if hmac.compare_digest(fields.get("state", "").encode(), state.encode()):
                         return fields
         except TimeoutError:
-            raise LoginFailed(f"Nobody consented within {seconds:g} s; run the command again.") from None
+            raise LoginFailed(f"There was no consent within {seconds:g} s. Run the command again.") from None
         finally:
             if sys.stdin.isatty():
                 loop.remove_reader(sys.stdin)
 
     def add_if_answer(self, address: str) -> bool:
-        """Keep what the query of *address* says; false if it is no answer."""
+        """Queue the query parameters of *address*. Return False if it is not a response."""
         try:
             parts = urlsplit(address.strip())
             fields = {name: values[0] for name, values in parse_qs(parts.query, max_num_fields=20).items()}
@@ -157,7 +157,7 @@ class _CallbackReceiver:
 
 @asynccontextmanager
 async def _listen(port: int) -> AsyncGenerator[_CallbackReceiver]:
-    """Listen on this host alone, for as long as the block takes."""
+    """Listen on the loopback interface while the block runs."""
     answers = _CallbackReceiver("")
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -167,7 +167,7 @@ async def _listen(port: int) -> AsyncGenerator[_CallbackReceiver]:
                 method, target, *_ = head.split(" ", 2)
                 is_answer = method == "GET" and answers.add_if_answer(target)
                 writer.write(
-                    _render_page("Back to the terminal", "It says how it went. You may close this page.")
+                    _render_page("Back to the terminal", "The terminal shows the result. You may close this page.")
                     if is_answer
                     else _NOT_FOUND_RESPONSE
                 )
@@ -177,7 +177,7 @@ async def _listen(port: int) -> AsyncGenerator[_CallbackReceiver]:
     try:
         server = await asyncio.start_server(serve, _HOST, port, limit=_MAX_HEAD_BYTES)
     except OSError as error:
-        raise LoginFailed(f"Port {port} of {_HOST} cannot be listened on: {error.strerror}") from error
+        raise LoginFailed(f"Cannot listen on {_HOST}:{port}: {error.strerror}") from error
     async with server:
         answers.address = f"http://{_HOST}:{server.sockets[0].getsockname()[1]}{_PATH}"
         yield answers

@@ -1,4 +1,4 @@
-"""`rookery servers`: the file of servers, and those that workspaces added (D-37)."""
+"""`rookery servers`: the servers of the file, and those that workspaces added (D-37)."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ _MAX_CONCURRENT_CHECKS = 4
 _HEALTH_TIMEOUT_S = 3.0
 _MAX_HEALTH_BYTES = 4 * 1024 * 1024
 _DOCUMENT_SUFFIXES = frozenset({".json", ".jsonc", ".json5", ".toml", ".yaml", ".yml"})
-_MOST_PROJECTS = 5
+_MAX_SHOWN_PROJECTS = 5
 _MAX_FILE_BYTES = 4 * 1024 * 1024
 _COLUMNS = ("id", "kind", "status", "health", "where", "workspaces", "says")
 _CHECK_COLUMNS = ("id", "ok", "tools", "took_ms", "says", "advice")
 
 WorkspaceOption = Annotated[
     str | None,
-    typer.Option("--workspace", help="Those that this workspace added, by name or number, instead of the file's.", show_default=False),
+    typer.Option("--workspace", help="Use the servers that this workspace added (name or number) instead of the file.", show_default=False),
 ]
 
 
 class _CommandFailed(RookeryError):
-    """The command cannot be done; exit code 1."""
+    """The command failed. Exit code 1."""
 
 
 @app.command("list")
@@ -67,66 +67,68 @@ def list_(context: typer.Context, *, workspace: WorkspaceOption = None, as_json:
     """
     List the servers of servers.json, or those that a workspace added.
 
-    Nothing is started. `health` is what a running Rookery shows to everybody at /servers.
-    Where it shows nothing, `health` is offline if a server cannot start, and unknown else. `rookery servers check` tries it.
+    No server is started. `health` is what a running Rookery publishes at /servers.
+    Without that, `health` is offline if a server cannot start, and unknown otherwise. `rookery servers check` tests a server.
     """
-    registered = _list_servers(context, workspace)
+    servers = _list_servers(context, workspace)
     live = fetch_health(get_settings(context).data_dir) if workspace is None else {}
-    shown = [_to_fields(each, live.get(each.server.id, "unknown")) for each in registered]
+    shown = [_to_fields(each, live.get(each.server.id, "unknown")) for each in servers]
     for warning in _read_file(get_settings(context).servers_file).warnings if workspace is None else ():
-        if not any(warning == f"{each.key}: {each.server.fault}" for each in registered):  # a fault has a column
+        if not any(warning == f"{each.key}: {each.server.fault}" for each in servers):  # faults are shown in a column
             print_notice(warning)
     if as_json:
         print_json(shown)
     elif shown:
         print_list(shown, _COLUMNS)
     else:
-        print_notice("There are none; `rookery servers add` adds one.")
+        print_notice("There are no servers. Add one with `rookery servers add`.")
 
 
-@app.command(context_settings={"ignore_unknown_options": True})  # they are the command's: `servers add npx -y x`
+@app.command(context_settings={"ignore_unknown_options": True})  # options belong to the server's command: `servers add npx -y x`
 def add(
     context: typer.Context,
     source: Annotated[
         list[str],
-        typer.Argument(help="An address; a server.json or another client's file; or a command with its arguments, best after --."),
+        typer.Argument(help="A URL; a server.json or another client's file; or a command with its arguments, best after --."),
     ],
     *,
-    server_id: Annotated[str | None, typer.Option("--id", help="Its id; by default made of the source.", show_default=False)] = None,
-    env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for a command; may be repeated.", show_default=False)] = None,
-    header: Annotated[
-        list[str] | None, typer.Option(help="'Name: value' for an address; ${NAME} is read from the environment.", show_default=False)
+    server_id: Annotated[
+        str | None, typer.Option("--id", help="The server's id; default: derived from the source.", show_default=False)
     ] = None,
-    sse: Annotated[bool, typer.Option("--sse", help="The address speaks the older HTTP with SSE.")] = False,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace an entry of that id.")] = False,
+    env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for a command; repeatable.", show_default=False)] = None,
+    header: Annotated[
+        list[str] | None, typer.Option(help="'Name: value' for a URL; ${NAME} is read from the environment.", show_default=False)
+    ] = None,
+    sse: Annotated[bool, typer.Option("--sse", help="The URL uses the older HTTP with SSE.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace an existing entry with this id.")] = False,
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """
-    Add servers to servers.json; a running Rookery takes them up within a second.
+    Add servers to servers.json; a running Rookery loads them within a second.
 
-    Of a file with several servers those that can be used are added. The others are named with the reason, and the exit code is 1.
+    From a file with several servers, all usable ones are added. The others are named with the reason, and the exit code is 1.
     """
     path = get_settings(context).servers_file
     found, refused = _parse_source(source, env=env or [], headers=header or [], sse=sse)
     if server_id is not None:
         if len(found) + len(refused) > 1:
-            raise_usage_error(f"--id names one server, and {source[0]} has {len(found) + len(refused)}.")
+            raise_usage_error(f"--id applies to one server, but {source[0]} has {len(found) + len(refused)}.")
         found = [ImportedEntry(id=server_id, entry=each.entry, required_variables=each.required_variables) for each in found]
-    there, good = _read_entries(path), list[ImportedEntry]()
+    existing, accepted = _read_entries(path), list[ImportedEntry]()
     for each in found:
         reason = _find_fault(each)
-        if reason is None and each.id in there and not replace:
-            reason = f"{path.name} has {each.id} already; choose another --id, or say --replace."
+        if reason is None and each.id in existing and not replace:
+            reason = f"{path.name} already has {each.id}; choose another --id, or use --replace."
         if reason is None:
-            good.append(each)
+            accepted.append(each)
         else:
             refused[each.id] = reason
-    if not good:
-        raise _CommandFailed("; ".join(f"{name}: {reason}" for name, reason in refused.items()) or f"{source[0]} has no servers.")
+    if not accepted:
+        raise _CommandFailed("; ".join(f"{name}: {reason}" for name, reason in refused.items()) or f"{source[0]} contains no servers.")
     if not dry_run:
-        _edit_file(path, {each.id: each.entry for each in good})
-    _print_added(good, refused, path, dry_run=dry_run, as_json=as_json)
+        _edit_file(path, {each.id: each.entry for each in accepted})
+    _print_added(accepted, refused, path, dry_run=dry_run, as_json=as_json)
     if refused:
         raise typer.Exit(1)
 
@@ -144,7 +146,7 @@ def remove(
     """Remove a server from servers.json, or one that a workspace added."""
     found = [each for each in _list_servers(context, workspace) if server_id in {each.key, each.server.id}]
     if not found:
-        raise _CommandFailed(f"There is no server {server_id!r}; `rookery servers list` shows what there is.")
+        raise _CommandFailed(f"The server {server_id!r} does not exist. `rookery servers list` shows all servers.")
     if not dry_run:
         confirm(f"Remove the server {server_id!r}?", yes=yes)
         if workspace is None:
@@ -165,30 +167,30 @@ def remove(
 @app.command()
 def check(
     context: typer.Context,
-    ids: Annotated[list[str] | None, typer.Argument(help="Which; by default all.", show_default=False)] = None,
+    ids: Annotated[list[str] | None, typer.Argument(help="Ids of the servers; default: all.", show_default=False)] = None,
     *,
     workspace: WorkspaceOption = None,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Show the last lines that each server wrote to its standard error.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show the last lines that each server wrote to standard error.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Start or reach servers, list their tools, and say what is wrong; exit code 1 if one cannot be used."""
+    """Start or connect to servers, list their tools, and report problems; exit code 1 if one cannot be used."""
     known = _list_servers(context, workspace)
-    wanted = [each for each in known if not ids or each.key in ids or each.server.id in ids]
-    missing = set(ids or ()) - {each.key for each in wanted} - {each.server.id for each in wanted}
+    selected = [each for each in known if not ids or each.key in ids or each.server.id in ids]
+    missing = set(ids or ()) - {each.key for each in selected} - {each.server.id for each in selected}
     if missing:
-        raise _CommandFailed(f"There is no server {', '.join(sorted(missing))}; `rookery servers list` shows what there is.")
-    if not wanted and not as_json:
-        print_notice("There are none; `rookery servers add` adds one.")
-    places = asyncio.Semaphore(_MAX_CONCURRENT_CHECKS)
+        raise _CommandFailed(f"Not found: {', '.join(sorted(missing))}. `rookery servers list` shows all servers.")
+    if not selected and not as_json:
+        print_notice("There are no servers. Add one with `rookery servers add`.")
+    slots = asyncio.Semaphore(_MAX_CONCURRENT_CHECKS)
 
-    async def one(opened: ToolPlatform, server: Server) -> ServerCheckResult:
-        async with places:
+    async def check_one(opened: ToolPlatform, server: Server) -> ServerCheckResult:
+        async with slots:
             return await opened.tools.checker.check(server)
 
     async def work(opened: ToolPlatform) -> list[ServerCheckResult]:
-        return await asyncio.gather(*(one(opened, each.server) for each in wanted))
+        return await asyncio.gather(*(check_one(opened, each.server) for each in selected))
 
-    checked = run_with_platform(context, work) if wanted else []
+    checked = run_with_platform(context, work) if selected else []
     if as_json:
         print_json([_check_to_fields(each) for each in checked])
     else:
@@ -199,7 +201,7 @@ def check(
 
 @dataclass(frozen=True, slots=True)
 class _ListedServer:
-    """One server with its entry as it was written, so that no secret that was filled in is shown; by the file's own key."""
+    """One server by the file's own key, with its entry as written, so that substituted secrets are not shown."""
 
     key: str
     server: Server
@@ -216,11 +218,11 @@ def _list_servers(context: typer.Context, workspace: str | None) -> list[_Listed
 
         return run_with_platform(context, work)
     path = get_settings(context).servers_file
-    read, written = _read_file(path), _read_entries(path)
-    keys = list(written)
+    parsed, entries = _read_file(path), _read_entries(path)
+    keys = list(entries)
     return [
-        _ListedServer(key, server, cast("JsonObject", written[key]) if isinstance(written[key], dict) else {})
-        for key, server in zip(keys, read.servers.values(), strict=True)
+        _ListedServer(key, server, cast("JsonObject", entries[key]) if isinstance(entries[key], dict) else {})
+        for key, server in zip(keys, parsed.servers.values(), strict=True)
     ]
 
 
@@ -255,18 +257,18 @@ def _edit_file(path: Path, changes: Mapping[str, JsonObject | None]) -> None:
 def _parse_source(
     source: Sequence[str], *, env: Sequence[str], headers: Sequence[str], sse: bool
 ) -> tuple[list[ImportedEntry], dict[str, str]]:
-    """Return the servers of what was typed, and why others of the same file are refused."""
+    """Return the servers of the given source, and the reasons why others of the same file were rejected."""
     first = source[0]
     is_address = urlsplit(first).scheme in {"http", "https"}
     if first.startswith("-") or (is_address and len(source) > 1):
-        wrong = first if first.startswith("-") else source[1]
-        raise_usage_error(f"No such option: {wrong}." if wrong.startswith("-") else f"After an address comes nothing: {wrong}.")
+        invalid = first if first.startswith("-") else source[1]
+        raise_usage_error(f"No such option: {invalid}." if invalid.startswith("-") else f"Nothing may follow a URL: {invalid}.")
     if is_address:
         if env:
-            raise_usage_error("--env is for commands.")
+            raise_usage_error("--env applies to commands only.")
         return [entry_from_url(first, kind="sse" if sse else None, headers=_parse_pairs(headers, ":", "--header"))], {}
     if headers or sse:
-        raise_usage_error("--header and --sse are for addresses.")
+        raise_usage_error("--header and --sse apply to URLs only.")
     path = Path(first).expanduser()
     if len(source) == 1 and (path.suffix in _DOCUMENT_SUFFIXES or path.name.startswith(".claude")):
         try:
@@ -274,11 +276,11 @@ def _parse_source(
                 text = file.read(_MAX_FILE_BYTES)
             found = entries_from_document(text, name=path.name, folder=Path.cwd())
             if unread := unread_projects(text, name=path.name, folder=Path.cwd()):
-                named = ", ".join(unread[:_MOST_PROJECTS]) + (
-                    f" and {len(unread) - _MOST_PROJECTS} more" if len(unread) > _MOST_PROJECTS else ""
+                names = ", ".join(unread[:_MAX_SHOWN_PROJECTS]) + (
+                    f" and {len(unread) - _MAX_SHOWN_PROJECTS} more" if len(unread) > _MAX_SHOWN_PROJECTS else ""
                 )
                 print_notice(
-                    f"Not read: the servers of other projects ({named}). Run the command in a project's folder to add its servers."
+                    f"Not read: the servers of other projects ({names}). Run the command in a project's folder to add its servers."
                 )
         except (OSError, UnicodeDecodeError) as error:
             raise _CommandFailed(f"{first} cannot be read: {error}") from None
@@ -289,34 +291,34 @@ def _parse_source(
 
 
 def _split_command(source: Sequence[str]) -> Sequence[str]:
-    """Return the words of a command; one quoted text is taken apart as a shell would, unless it is the path of a program."""
-    if len(source) > 1 or not any(mark.isspace() for mark in source[0]) or Path(source[0]).expanduser().exists():
+    """Return the words of a command. A single quoted text is split as a shell does, unless it is the path of a program."""
+    if len(source) > 1 or not any(character.isspace() for character in source[0]) or Path(source[0]).expanduser().exists():
         return source
     try:
         words = shlex.split(source[0])
     except ValueError as error:
-        raise_usage_error(f"{source[0]!r} is not a command: {error}. Write its words after --, each by itself.")
+        raise_usage_error(f"{source[0]!r} is not a command: {error}. Write its words separately after --.")
     return words or raise_usage_error("The command is empty.")
 
 
-def _parse_pairs(texts: Sequence[str], mark: str, option: str) -> dict[str, str]:
+def _parse_pairs(texts: Sequence[str], separator: str, option: str) -> dict[str, str]:
     pairs: dict[str, str] = {}
     for text in texts:
-        name, found, value = text.partition(mark)
+        name, found, value = text.partition(separator)
         if not found or not name.strip():
-            raise_usage_error(f"{option} takes NAME{mark}VALUE.")
-        pairs[name.strip()] = value.strip() if mark == ":" else value
+            raise_usage_error(f"{option} takes NAME{separator}VALUE.")
+        pairs[name.strip()] = value.strip() if separator == ":" else value
     return pairs
 
 
 def _find_fault(found: ImportedEntry) -> str | None:
-    """Return why the entry could not be used, even if its variables are set; None: it could."""
+    """Return why the entry is unusable even if its variables are set, or None."""
     if found.id in RESERVED_IDS:
-        return f"The id {found.id!r} is reserved; choose another --id."
+        return f"The id {found.id!r} is reserved for a built-in server; choose another --id."
     if not SERVER_ID_PATTERN.fullmatch(found.id):
-        print_notice(f"{found.id!r} is no id, so it will be served under one made of it; --id chooses another.")
-    anything = _AnyEnvironment()
-    document = parse_servers_file(json.dumps({"mcpServers": {found.id: found.entry}}).encode(), anything)
+        print_notice(f"{found.id!r} is not a valid id, so it is served under an id derived from it. Choose another with --id.")
+    environment = _AnyEnvironment()
+    document = parse_servers_file(json.dumps({"mcpServers": {found.id: found.entry}}).encode(), environment)
     for server in document.servers.values():
         if server.fault is not None:
             return server.fault
@@ -326,29 +328,29 @@ def _find_fault(found: ImportedEntry) -> str | None:
 
 
 class _AnyEnvironment(dict[str, str]):
-    """An environment in which everything is set."""
+    """An environment in which every variable is set."""
 
     def __contains__(self, name: object) -> bool:
         return True
 
     def __missing__(self, name: str) -> str:
-        return "https://x"  # good for an address, too
+        return "https://x"  # valid as a URL, too
 
 
 def _print_added(found: Sequence[ImportedEntry], refused: Mapping[str, str], path: Path, *, dry_run: bool, as_json: bool) -> None:
-    unset = {name: says for each in found for name, says in each.required_variables.items() if name not in os.environ}
+    unset = {name: description for each in found for name, description in each.required_variables.items() if name not in os.environ}
     if as_json:
         shown = {"added": {each.id: each.entry for each in found}, "needs": unset, "file": str(path), "dry_run": dry_run}
         print_json({**shown, "refused": dict(refused)} if refused else shown)
         return
     for each in found:
         print(f"{'Would add' if dry_run else 'Added'} {each.id}: {_describe_location(each.entry)}")  # noqa: T201 - the command's answer
-    for name, says in unset.items():
-        print_notice(f"Set the environment variable {name} where Rookery runs" + (f": {says}" if says else "."))
+    for name, description in unset.items():
+        print_notice(f"Set the environment variable {name} where Rookery runs" + (f": {description}" if description else "."))
     for name, reason in refused.items():
         print_notice(f"Not added: {name}: {reason}")
     if not dry_run:
-        print_notice(f"To see whether it works: rookery servers check {' '.join(shlex.quote(each.id) for each in found)}")
+        print_notice(f"Test it with: rookery servers check {' '.join(shlex.quote(each.id) for each in found)}")
 
 
 def _describe_location(entry: Mapping[str, object]) -> str:
@@ -417,10 +419,10 @@ login.register(app)
 
 def fetch_health(folder: Path) -> dict[str, str]:
     """
-    Return the health of each tool server, by id, that the Rookery on a data folder shows without a key.
+    Return the health of each tool server, by id, that the Rookery on a data folder publishes without a key.
 
-    Empty if none runs, or if it asks for a key, as production does. No key is sent: the address comes from a note in the folder,
-    and another program may listen there by now. Over HTTPS the certificate must be valid for that address.
+    Empty if none runs, or if it requires a key, as in production. No key is sent, because the address comes from a file in the
+    folder and another program may listen there now. Over HTTPS the certificate must be valid for that address.
     """
     running = find_server(folder)
     if running is None:
@@ -428,8 +430,8 @@ def fetch_health(folder: Path) -> dict[str, str]:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     request = urllib.request.Request(f"{running.url}/servers", headers={"Accept": "application/json"})  # noqa: S310 - it spoke HTTP to find_server
     try:
-        with opener.open(request, timeout=_HEALTH_TIMEOUT_S) as answer:
-            document = cast("object", orjson.loads(answer.read(_MAX_HEALTH_BYTES)))
+        with opener.open(request, timeout=_HEALTH_TIMEOUT_S) as response:
+            document = cast("object", orjson.loads(response.read(_MAX_HEALTH_BYTES)))
     except (OSError, ValueError, HTTPException):
         return {}
     listed = cast("dict[str, object]", document).get("servers") if isinstance(document, dict) else None
@@ -437,7 +439,7 @@ def fetch_health(folder: Path) -> dict[str, str]:
     health: dict[str, str] = {}
     for each in servers:
         fields = cast("dict[str, object]", each) if isinstance(each, dict) else {}
-        name, shown = fields.get("id"), fields.get("health")
-        if isinstance(name, str) and isinstance(shown, str):
-            health[name] = shown
+        name, state = fields.get("id"), fields.get("health")
+        if isinstance(name, str) and isinstance(state, str):
+            health[name] = state
     return health

@@ -1,4 +1,4 @@
-"""The two pages of discovery as HTML: readable at any width, light and dark, with nothing from another host (D-35)."""
+"""The HTML pages of discovery and logins, for all screen widths, light and dark, without external resources (D-35)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HERE = Path(__file__).parent
 
 
 class HtmlPages:
-    """Fills in the templates beside this file; whatever servers say of themselves is text in them, never markup."""
+    """Renders the templates beside this file. Texts of servers are escaped, never interpreted as markup."""
 
     def __init__(self, *, has_docs: bool = False) -> None:
         self.icon = (_HERE / "favicon.ico").read_bytes()
@@ -23,16 +23,16 @@ class HtmlPages:
         self._templates = Environment(
             loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
         )
-        # What a page does not say for itself: its name, the way from it to the top, and whether there is documentation to link to.
+        # Defaults of variables that a page may not set: its name, the path to the root, and whether the documentation is served.
         self._defaults: dict[str, object] = {"root": "", "page": "", "organization": "Rookery", "has_docs": has_docs}
-        # The one style and the one script are named by their digests: nothing that is smuggled into a page can run.
+        # The only style and script are allowed by their digests, so that injected content cannot run.
         self._policy = (
             f"default-src 'none'; style-src {_to_csp_hash(self._style)}; script-src {_to_csp_hash(self._script)}; img-src 'self' data:; "
             "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
         )
 
     def render(self, name: str, **content: object) -> Response:
-        """Return the page *name* with *content* in it; no cache keeps it, since keys see more than others."""
+        """Return the page *name* rendered with *content*. Shared caches must not store it, because its content depends on the key."""
         text = self._templates.get_template(name).render(style=self._style, script=self._script, **{**self._defaults, **content})
         return Response(
             text,
@@ -48,13 +48,13 @@ class HtmlPages:
 
 
 def wants_html(request: Request) -> bool:
-    """Return True if the client prefers HTML to JSON (RFC 9110, section 12.5.1); one that takes both alike, as curl does, gets JSON."""
+    """Return True if the client prefers HTML to JSON (RFC 9110, section 12.5.1). Without a preference, as with curl, it is False."""
     html, as_json = (_get_quality(request.headers.get("accept", "*/*"), kind) for kind in ("text/html", "application/json"))
     return html > as_json
 
 
 def _get_quality(accept: str, kind: str) -> float:
-    """Return how much *kind* is wanted, 0 to 1, by the most exact range that names it."""
+    """Return the quality of *kind*, 0 to 1, from the most specific media range that matches it."""
     exactness = {"*/*": 1, f"{kind.partition('/')[0]}/*": 2, kind: 3}
     best, quality = 0, 0.0
     for part in accept.split(","):
