@@ -85,7 +85,7 @@ async def test_a_tool_server_that_cannot_start_is_told(settings: Settings) -> No
         told = [each for each in await examine(house.rookery) if each.about == "tool servers"]
 
     assert [each.grade for each in told] == ["warning"]
-    assert "'gone' cannot start: There is no program 'no-such-program-anywhere'" in told[0].says
+    assert "'gone' cannot start: The program 'no-such-program-anywhere' was not found" in told[0].says
 
 
 async def test_keys_that_expire_soon_or_may_do_everything_and_lie_idle_are_told(settings: Settings) -> None:

@@ -47,7 +47,7 @@ def test_commands_find_the_server_and_its_settings_by_the_data_folder(tmp_path: 
     (folder / SERVER_FILE).write_bytes(note)
     left_behind = rookery(folder, "connect", "claude-code")
     assert "http://127.0.0.1:8400/mcp" in left_behind.stdout
-    assert "No server answers" in left_behind.stderr
+    assert "No Rookery runs" in left_behind.stderr
 
 
 def test_a_broken_note_is_no_server(tmp_path: Path) -> None:

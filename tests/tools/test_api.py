@@ -132,7 +132,7 @@ async def test_an_error_of_all_the_arguments_names_them(nest: House) -> None:
     answer = await nest.admin.post(f"{BASE}/tools/call", {"server": "odd", "tool": "echo", "arguments": {}})
 
     assert (answer.status_code, list(answer.json()["errors"])) == (400, [""])
-    assert answer.json()["message"].startswith("The arguments do not fit the tool: the arguments: ")
+    assert answer.json()["message"].startswith("The arguments do not match the tool's inputSchema: the arguments: ")
 
 
 async def test_what_a_tool_does_wrong_is_a_500_with_its_code(nest: House) -> None:
@@ -150,7 +150,7 @@ async def test_what_a_tool_does_wrong_is_a_500_with_its_code(nest: House) -> Non
         "duration_ms": found["duration_ms"],
         "error": "it did not work",
         "code": "tool_execution_error",
-        "message": "The tool odd/error answered with an error; `error` is its text. Change the arguments before you call it again.",
+        "message": "The tool odd/error returned an error; `error` is its text. Change the arguments before you call it again.",
     }
     assert down.json()["code"] == "server_unavailable"
     assert "'gone'" in down.json()["message"]

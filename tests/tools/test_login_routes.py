@@ -284,5 +284,5 @@ def test_a_login_that_nobody_consents_to_ends(tmp_path: Path, there: Guarded) ->
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     unknown = subprocess.run([*command[:-3], "nobody"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
 
-    assert (done.returncode, "Nobody consented within 1 s" in done.stderr) == (1, True), done.stderr
-    assert (unknown.returncode, "There is no server 'nobody'" in unknown.stderr) == (1, True), unknown.stderr
+    assert (done.returncode, "There was no consent within 1 s" in done.stderr) == (1, True), done.stderr
+    assert (unknown.returncode, "The server 'nobody' does not exist" in unknown.stderr) == (1, True), unknown.stderr

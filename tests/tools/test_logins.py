@@ -93,7 +93,7 @@ async def use(logins: Logins, server: Server, workspace_id: int | None = None) -
 async def test_a_login_is_found_registered_consented_to_and_used(logins: Logins, there: Guarded) -> None:
     """D-31: RFC 9728, 8414, 7591, 7636, 8707, 9207, one after the other, without anything but the server's address."""
     server = there.server(auth=OAuthConfig())
-    with pytest.raises(ConnectFailed, match=r"Nobody has logged in.*rookery servers login guarded") as failed:
+    with pytest.raises(ConnectFailed, match=r"There is no login.*rookery servers login guarded") as failed:
         await use(logins, server)
     assert failed.value.needs_login
 
@@ -434,7 +434,7 @@ async def test_a_renewal_that_gives_the_token_that_is_refused_is_not_asked_for_o
     await log_in(logins, server)
     there.control(closed=True)
 
-    with pytest.raises(ConnectFailed, match="refuses the token") as failed:
+    with pytest.raises(ConnectFailed, match="rejects the token") as failed:
         await asyncio.wait_for(use(logins, server), 10)
 
     assert failed.value.needs_login

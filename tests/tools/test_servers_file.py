@@ -84,7 +84,7 @@ def test_other_clients_fields_are_passed_over_and_slips_of_the_pen_are_told() ->
 
     assert found.servers["x"].enabled is False
     assert found.servers["x"].rules.deny == ("b",)
-    assert found.warnings == ("x: unknown field 'taglin' is passed over; did you mean 'tagline'?",)
+    assert found.warnings == ("x: unknown field 'taglin' is ignored; did you mean 'tagline'?",)
 
 
 def test_variables_are_filled_in_from_the_environment() -> None:

@@ -198,7 +198,7 @@ async def test_what_crashes_over_and_over_is_left_alone_and_comes_back_by_one_pr
 
     assert refused.code == "server_unavailable"
     assert "exited with code 7" in str(refused.error)
-    assert "left alone for now: it is tried again in" in str(refused.error)
+    assert "attempts are paused: the next attempt is in" in str(refused.error)
     assert condition.health is HealthStatus.OFFLINE
     assert standing.state == "waiting"
     assert 0 < (standing.sessions[0].retry_s or 0) <= 3

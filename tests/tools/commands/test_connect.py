@@ -103,9 +103,9 @@ def test_it_writes_into_each_clients_file_and_keeps_the_rest(line: Line, project
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (("nope",), 2, "There is no client"),
+        (("nope",), 2, "Unknown client"),
         (("curl", "--write"), 2, "no file"),
-        (("zed", "--write"), 2, "keeps the key itself in ~/.config/zed/settings.json"),
+        (("zed", "--write"), 2, "stores the key itself in ~/.config/zed/settings.json"),
         (("cursor", "--server", "a/b"), 2, "no server's id"),
         (("cursor", "--server", "a", "--search"), 2, "either --server or --search"),
         (("cursor", "--file", "commented.json", "--write"), 1, "by hand"),

@@ -58,7 +58,7 @@ def test_a_brake_on_what_is_not_there_says_so(nest: Line) -> None:
 
     assert {name: result.exit_code for name, result in tried.items()} == {"git": 0, "brain": 0, "gti": 1, "nope/x": 1, "all": 1}
     assert "'git'" in str(tried["gti"].exception)
-    assert "leave the name out" in str(tried["all"].exception)
+    assert "omit the name" in str(tried["all"].exception)
     assert stopped(nest) == [(1, "brain", "all"), (1, "git", "all")]
 
 

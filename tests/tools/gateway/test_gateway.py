@@ -123,7 +123,7 @@ async def test_a_key_that_sees_no_tool_is_told_so(nest: Server, mode: str) -> No
     """D-36: not an empty list, which looks like servers without tools (the complaint of litellm's users)."""
     blind = _made(nest, "mcp:read", "mcp:write", servers=["nothing-like-it"])
     scopeless = _made(nest, "mcp:read", servers=["brain"])
-    for key, said in ((blind, "reaches no tool server"), (scopeless, "brain:read")):
+    for key, said in ((blind, "cannot use any tool server"), (scopeless, "brain:read")):
         async with client(nest, mode=mode, key=key) as mcp:
             with pytest.raises(MCPError, match=said):
                 await mcp.list_tools()

@@ -54,7 +54,7 @@ async def test_the_official_client_shows_why_it_was_refused(nest: Server, mode: 
 
     assert "This key is unknown." in wrong
     assert "mcp:read" in missing
-    assert "There is no server 'nope'." in nowhere
+    assert "The server 'nope' does not exist." in nowhere
     assert nest.client.get("/api/v1/mcp/servers/nope").json()["message"] in nowhere
     assert "limit" in over
 

@@ -1,5 +1,5 @@
 "use strict";
-// Without it the pages say all the same; it only saves the hand some work.
+// The pages work without this script. It adds the copy buttons and the filter.
 for (const button of document.querySelectorAll("button.copy")) {
   if (!navigator.clipboard) break;
   button.hidden = false;
