@@ -11,7 +11,7 @@ from rookery.tools.models import CallRecord
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCallFilter:
     """
-    A filter of call records. A field that is None does not filter.
+    A filter of call records. Fields with the value None are ignored.
 
     Attributes:
         until: Exclusive.

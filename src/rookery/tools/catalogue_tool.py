@@ -42,19 +42,19 @@ class CatalogueTool:
 
     @property
     def is_read_only(self) -> bool:
-        """Whether the server annotates the tool as read-only."""
+        """True if the server annotates the tool as read-only."""
         annotations = self.definition.get("annotations")
         return isinstance(annotations, dict) and annotations.get("readOnlyHint") is True  # pyright: ignore[reportUnknownMemberType] - an object of JSON
 
     @property
     def is_destructive(self) -> bool:
-        """Whether the server annotates the tool as destructive."""
+        """True if the server annotates the tool as destructive."""
         annotations = self.definition.get("annotations")
         return isinstance(annotations, dict) and annotations.get("destructiveHint") is True  # pyright: ignore[reportUnknownMemberType] - as above
 
     @property
     def needs_task(self) -> bool:
-        """Whether the server runs the tool only as a task (2025-11-25). Rookery does not support tasks."""
+        """True if the server runs the tool only as a task (2025-11-25). Rookery does not support tasks."""
         return requires_task(self.definition)
 
 

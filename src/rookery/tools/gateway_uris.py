@@ -23,7 +23,7 @@ def to_gateway_uri(server_id: str, uri: str) -> str:
 
 
 def parse_server_id(uri: str) -> str | None:
-    """Return the server id in a gateway URI, or None if there is none."""
+    """Return the server id in a gateway URI, or None if it names no server."""
     scheme, found, _ = _restore_slashes(uri).partition("://")
     return scheme if found and scheme else None
 

@@ -81,7 +81,7 @@ class CommandTarget:
 
     @property
     def is_downloader(self) -> bool:
-        """Whether the command may download the server before it starts it."""
+        """True if the command may download the server before it starts it."""
         program = self.command.replace("\\", "/").rpartition("/")[2].lower()
         return program.removesuffix(".cmd").removesuffix(".exe") in _DOWNLOADERS
 
@@ -299,7 +299,7 @@ class StoredServer:
     Attributes:
         workspace_id: The owner. If a test key added the server, this is the sandbox workspace (D-25).
         entry: The entry as received, in the form of the file; `${NAME}` is not substituted.
-        sealed: The encrypted values for `${NAME}`, as JSON. None: there are none, or the encryption key was lost.
+        sealed: The encrypted values for `${NAME}`, as JSON. None: no secrets, or the encryption key was lost.
     """
 
     row_id: str

@@ -164,7 +164,7 @@ class UpstreamConnection(Protocol):
         """
         Send one request and return the protocol's complete result, at most 10 MiB.
 
-        A result that asks for input ("resultType": "input_required") is returned unchanged. The response to it goes into
+        A result that requires input ("resultType": "input_required") is returned unchanged. The response to it goes into
         *params*, as `inputResponses` and `requestState`.
 
         Raises:
@@ -236,7 +236,7 @@ class AuthorizationServers(Protocol):
         Args:
             server: A server with `auth`.
             redirect_uri: The URI that receives the authorisation response.
-            document: The public https URL of the client metadata document. None: there is none.
+            document: The public https URL of the client metadata document. None: not available.
         """
         ...
 

@@ -114,7 +114,7 @@ class ServerList(ResponseModel):
     count: int
 
 
-class SessionShown(ResponseModel):
+class SessionHealthResponse(ResponseModel):
     """The state of one session with a server."""
 
     state: Literal["open", "opening", "waiting", "closed"]
@@ -131,7 +131,7 @@ class SessionShown(ResponseModel):
     retry_s: float | None = None
 
 
-class StandingShown(ResponseModel):
+class ServerHealthResponse(ResponseModel):
     """The state of a server for this workspace: its own sessions and those that all workspaces share."""
 
     state: Literal["open", "opening", "waiting", "closed"]
@@ -140,7 +140,7 @@ class StandingShown(ResponseModel):
     queued: int
     p50_ms: float | None = None
     p95_ms: float | None = None
-    sessions: list[SessionShown]
+    sessions: list[SessionHealthResponse]
 
 
 class HiddenTool(ResponseModel):
@@ -157,7 +157,7 @@ class ServerResponse(ServerSummary):
     instructions: str | None = None
     last_error: str | None = None
     stderr: list[str] | None = None
-    standing: StandingShown | None = None
+    standing: ServerHealthResponse | None = None
     hidden_tools: list[HiddenTool] | None = None
     seen_at: Timestamp | None = None
     tools: Tools
@@ -242,7 +242,7 @@ class ToolSearchQuery(QueryModel):
     server: str | None = Field(default=None, min_length=1, max_length=64, description="Only tools of this server.")
 
 
-class FoundTools(ResponseModel):
+class ToolSearchResponse(ResponseModel):
     """The matching tools, best first: each as its server lists it, with `server` and `score` added."""
 
     query: str
@@ -380,7 +380,7 @@ class CallStatsResponse(ResponseModel):
     last_error: LastError | None
 
 
-class FigureGroup(CallStatsResponse):
+class CallStatsGroup(CallStatsResponse):
     """The figures of one group. Only the fields that identify the group are present."""
 
     server: str | None = None
@@ -406,10 +406,10 @@ class AnalyticsResponse(CallStatsResponse):
     tool: str | None
     by: str
     group_count: int
-    data: list[FigureGroup]
+    data: list[CallStatsGroup]
 
 
-class CallShown(ResponseModel):
+class CallRecordResponse(ResponseModel):
     """The record of one call: sizes of arguments and result, and the arguments themselves if the operator stores them."""
 
     id: str
@@ -435,6 +435,6 @@ class CallShown(ResponseModel):
 class CallList(ResponseModel):
     """A page of calls."""
 
-    data: list[CallShown]
+    data: list[CallRecordResponse]
     links: Links
     meta: Meta

@@ -12,7 +12,7 @@ from rookery.tools.catalogue import Catalogue
 from rookery.tools.catalogue_tool import CatalogueTool
 from rookery.tools.models import CallRecord, JsonObject, Server
 from rookery.tools.resources import ResourceReader
-from rookery.tools.schemas import CallShown, HiddenTool, ServerResponse, ServerSummary, SessionShown, StandingShown
+from rookery.tools.schemas import CallRecordResponse, HiddenTool, ServerHealthResponse, ServerResponse, ServerSummary, SessionHealthResponse
 from rookery.tools.store import calls
 from rookery.tools.supervision.health import ServerHealth, SessionHealth, percentile
 from rookery.tools.supervision.session_pool import SessionPool
@@ -75,9 +75,9 @@ def serialize_call(tx: Tx, workspace_id: int, call_id: str) -> Mapping[str, obje
     return {"id": call_id} if row is None else to_json(to_call_response(row))
 
 
-def to_call_response(row: CallRecord) -> CallShown:
+def to_call_response(row: CallRecord) -> CallRecordResponse:
     """Return the response model of a call record."""
-    return CallShown(
+    return CallRecordResponse(
         id=row.id,
         server=row.server_id,
         tool=row.tool,
@@ -104,8 +104,8 @@ def list_definitions(tools: list[CatalogueTool]) -> list[JsonObject]:
     return [tool.definition for tool in tools]
 
 
-def _to_health_response(health: ServerHealth) -> StandingShown:
-    return StandingShown(
+def _to_health_response(health: ServerHealth) -> ServerHealthResponse:
+    return ServerHealthResponse(
         state=health.state,
         restarts=health.restarts,
         in_flight=health.in_flight,
@@ -116,8 +116,8 @@ def _to_health_response(health: ServerHealth) -> StandingShown:
     )
 
 
-def _to_session_response(session: SessionHealth) -> SessionShown:
-    return SessionShown(
+def _to_session_response(session: SessionHealth) -> SessionHealthResponse:
+    return SessionHealthResponse(
         state=session.state,
         pid=session.pid,
         era=session.protocol_version,

@@ -23,8 +23,8 @@ from rookery.tools.schemas import (
     AnalyticsResponse,
     CallList,
     CallRangeQuery,
+    CallStatsGroup,
     CallStatsResponse,
-    FigureGroup,
     LastError,
     ToolAnalyticsQuery,
     ToolCallListQuery,
@@ -139,8 +139,8 @@ def _to_response(report: CallReport, filters: ToolCallFilter, by: str) -> Analyt
     )
 
 
-def _to_group(stats: CallStats) -> FigureGroup:
-    return FigureGroup(
+def _to_group(stats: CallStats) -> CallStatsGroup:
+    return CallStatsGroup(
         **dict(_to_stats(stats)),
         server=stats.server_id,
         tool=stats.tool,

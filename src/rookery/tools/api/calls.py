@@ -60,7 +60,7 @@ _STREAMS_DESCRIPTION = (
     "With `Accept: text/event-stream` the response is a stream of server-sent events: `progress` and `log` while the tool runs, "
     "then `result` with the same body as the plain response. A call that is rejected, or fails before any event was sent, "
     "is a plain response.\n\n"
-    "A tool's own error is a 500 with `success: false`. `Prefer: tool-errors=200` asks for a 200 instead, with the same body. "
+    "A tool's own error is a 500 with `success: false`. `Prefer: tool-errors=200` requests a 200 instead, with the same body. "
     "Do not repeat a failed call blindly: the tool may have acted."
 )
 

@@ -31,12 +31,12 @@ from rookery.tools.schemas import (
     ClientSetup,
     ConnectQuery,
     ConnectResponse,
-    FoundTools,
     OpenApi,
     RegistryQuery,
     ServerList,
     ServerSummary,
     ToolSearchQuery,
+    ToolSearchResponse,
 )
 
 _CARD_MEDIA_TYPE = "application/mcp-server-card+json"
@@ -68,7 +68,7 @@ class DiscoveryRoutes:
                 path="/tools/search",
                 handler=self.get_search,
                 required_scope=READ_SCOPE,
-                response_model=FoundTools,
+                response_model=ToolSearchResponse,
                 operation_id="search_tools",
                 summary="Find tools by meaning and by word",
                 tags=_TAGS,
@@ -139,7 +139,7 @@ class DiscoveryRoutes:
         found = await self.search.find(get_caller(request), query.q, query.limit, query.server)
         tools = [{**_select_fields(each.tool.definition), "server": each.server.id, "score": each.score} for each in found]
         took_ms = round((time.perf_counter() - started) * 1000)
-        return json_response(FoundTools(query=query.q, tools=tools, count=len(tools), took_ms=took_ms))
+        return json_response(ToolSearchResponse(query=query.q, tools=tools, count=len(tools), took_ms=took_ms))
 
     @document_route(errors=(PermissionDenied, ToolDisabled, ServerNotFound), response_headers=("Deprecation", "Sunset"))
     async def get_openapi(self, request: Request, server_id: str) -> Response:

@@ -59,7 +59,7 @@ class LoginResponse(ResponseModel):
     logged_in: bool
 
 
-class LoginBegun(ResponseModel):
+class LoginStartResponse(ResponseModel):
     """The consent URL to open in a browser, and its expiry."""
 
     server: str
@@ -99,7 +99,7 @@ class LoginRoutes:
         return [
             Route(method="GET", path=one, handler=self.get_login, required_scope=READ_SCOPE, response_model=LoginResponse,
                   operation_id="get_server_login", summary="Show whether the workspace is logged in at a tool server", tags=tags),
-            Route(method="POST", path=one, handler=self.post_login, required_scope=WRITE_SCOPE, response_model=LoginBegun,
+            Route(method="POST", path=one, handler=self.post_login, required_scope=WRITE_SCOPE, response_model=LoginStartResponse,
                   operation_id="start_server_login", summary="Start a login at a tool server", tags=tags),
             Route(method="DELETE", path=one, handler=self.delete_login, required_scope=WRITE_SCOPE, status=204,
                   operation_id="delete_server_login", summary="Log out at a tool server", tags=tags),
@@ -142,7 +142,7 @@ class LoginRoutes:
         )
         await self.logins.save_pending(begun)
         expires_at: datetime = self.clock() + CONSENT_TIMEOUT
-        return json_response(LoginBegun(server=server.id, authorization_url=begun.start.url, expires_at=expires_at))
+        return json_response(LoginStartResponse(server=server.id, authorization_url=begun.start.url, expires_at=expires_at))
 
     @_describes_server
     @document_route(errors=(TestKeyRefused,))

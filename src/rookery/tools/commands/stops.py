@@ -70,7 +70,7 @@ def start(
     everywhere: AllWorkspacesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove the stop of the same target; exit code 1 if there is none."""
+    """Remove the stop of the same target; exit code 1 if it was not stopped."""
 
     async def work(opened: ToolPlatform) -> tuple[bool, list[ToolStop]]:
         target_stop = await _parse_target(opened, target, workspace, everywhere=everywhere)

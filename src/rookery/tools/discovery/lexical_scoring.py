@@ -89,7 +89,7 @@ def score_by_words(query: str, documents: Sequence[ToolDocument]) -> list[float]
     for each in _stem_query(query):
         matches = [(index, weight) for index, stems in enumerate(weights) if (weight := stems.get(each))]
         rarity = math.log(1 + (count - len(matches) + 0.5) / (len(matches) + 0.5))
-        # Words that no tool contains count here too: a match of one word in six says little.
+        # Words that no tool contains count here too: a match of one word in six is weak evidence.
         max_score += rarity
         for index, weight in matches:
             scores[index] += rarity * weight / (_BM25_K1 + weight)

@@ -135,7 +135,7 @@ class ChangeNotifier:
                 )
 
     async def unsubscribe(self, mcp_request: McpRequest, uri: str) -> None:
-        """Cancel a session's subscription to a resource. No effect if there is none."""
+        """Cancel a session's subscription to a resource. No effect without a subscription."""
         watch = self._get_session(mcp_request).subscriptions.pop(uri, None)
         if watch is not None:
             await self._subscriptions.unsubscribe(watch)

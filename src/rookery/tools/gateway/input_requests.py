@@ -3,7 +3,7 @@ Requests for input that an upstream sends to the caller's client, translated bet
 
     client   upstream
     legacy   legacy    the upstream's request is forwarded to the client, and its response back
-    legacy   modern    for a result that requires input, the client is asked, and the call is repeated with the responses
+    legacy   modern    for a result that requires input, the request goes to the client, and the call is repeated with the responses
     modern   modern    such a result is returned unchanged; the client repeats the call
     modern   legacy    the upstream's request becomes such a result, and the call waits for the client's next request
 """

@@ -46,7 +46,7 @@ class McpRequest:
 
     @property
     def is_modern(self) -> bool:
-        """Whether the client uses the stateless era, in which servers cannot send requests."""
+        """True if the client uses the stateless era, in which servers cannot send requests."""
         return self.ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     @property

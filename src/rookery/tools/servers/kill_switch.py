@@ -61,7 +61,7 @@ class KillSwitch:
         return await self._db.write(work)
 
     async def start(self, stop: ToolStop, *, actor: Actor) -> bool:
-        """Remove a stop. Return False if there was none. A broader stop may still apply."""
+        """Remove a stop. Return False if it did not exist. A broader stop may still apply."""
 
         def work(tx: Tx) -> bool:
             was_stopped = store.delete_stop(tx, stop)

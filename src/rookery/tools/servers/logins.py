@@ -196,7 +196,7 @@ class Logins:
         await self.refresh()
 
     async def log_out(self, server: Server, workspace_id: int, actor: Actor) -> bool:
-        """Log out: delete the login. Return False if there was none."""
+        """Log out: delete the login. Return False if it did not exist."""
 
         def work(tx: Tx) -> bool:
             if store.delete_logins(tx, workspace_id, server.key) == 0:

@@ -26,7 +26,7 @@ _GROUP_COLUMNS: dict[CallGroupBy, tuple[ColumnElement[Any], ...]] = {
 }
 _IS_FAILED = and_(_c.success == 0, or_(_c.code.is_(None), _c.code != "input_required"))
 _IS_TIMED = and_(_c.cached == 0, or_(_c.success == 1, _c.code.in_(get_args(FailureCode))))
-"""Calls whose duration counts. Rejected calls and cached results would make the tool look faster than it is."""
+"""Calls whose duration counts. Rejected calls and cached results would make the tool appear faster than it is."""
 _PERCENTILES = (50, 95, 99)
 
 

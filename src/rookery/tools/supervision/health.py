@@ -78,7 +78,7 @@ class ServerHealth:
 
 
 def percentile(values: Iterable[float], fraction: float) -> float | None:
-    """Return the smallest of *values* that *fraction* of them do not exceed, or None if there are none."""
+    """Return the smallest of *values* that *fraction* of them do not exceed, or None without values."""
     ordered = sorted(values)
     return ordered[max(math.ceil(fraction * len(ordered)) - 1, 0)] if ordered else None
 

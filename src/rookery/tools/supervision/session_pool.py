@@ -315,7 +315,7 @@ class SessionPool:
 
     def _on_down(self, session: UpstreamSession, failure: ConnectFailed) -> None:
         if session in self._draining:
-            return  # the session belongs to a former entry, so its failure says nothing about the current server
+            return  # the session belongs to a former entry, so its failure does not affect the current server
         self.failure_counts[session.server.id] += 1
         others = [each for each in self.list_sessions(session.server.key) if each is not session and each.is_open]
         own = [each for each in others if each.workspace_id in {None, session.workspace_id}]

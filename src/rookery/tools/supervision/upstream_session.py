@@ -93,17 +93,17 @@ class UpstreamSession:
 
     @property
     def is_open(self) -> bool:
-        """Whether the session is open."""
+        """True if the session is open."""
         return self._connection is not None
 
     @property
     def is_stopping(self) -> bool:
-        """Whether it rejects new calls. Accepted calls may still run."""
+        """True if it rejects new calls. Accepted calls may still run."""
         return self._stopping.is_set() or self._draining is not None
 
     @property
     def is_idle(self) -> bool:
-        """Whether no call runs and none waits for the session to open."""
+        """True if no call runs and none waits for the session to open."""
         return self.in_flight == self._hold_count == 0 and self._pending_open is None
 
     @property
