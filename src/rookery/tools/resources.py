@@ -45,11 +45,11 @@ class ResourceReader:
 
     def list_resources(self, server: Server, caller: Caller) -> list[JsonObject]:
         """Return the resources of *server* that *caller* may see, with gateway URIs."""
-        return [_with_gateway_uri(server, each, "uri") for each in self._catalogue.get_features(server, caller).resources]
+        return [_with_gateway_uri(server, resource, "uri") for resource in self._catalogue.get_features(server, caller).resources]
 
     def list_templates(self, server: Server) -> list[JsonObject]:
         """Return the resource templates of *server*, with gateway URIs."""
-        return [_with_gateway_uri(server, each, "uriTemplate") for each in self._catalogue.get_features(server).templates]
+        return [_with_gateway_uri(server, template, "uriTemplate") for template in self._catalogue.get_features(server).templates]
 
     def to_upstream_template(self, server: Server, uri: str) -> str:
         """Return the server's own form of a resource template *uri*."""

@@ -112,7 +112,7 @@ def _to_health_response(health: ServerHealth) -> ServerHealthResponse:
         queued=health.queued,
         p50_ms=_round(health.percentile_ms(0.5)),
         p95_ms=_round(health.percentile_ms(0.95)),
-        sessions=[_to_session_response(each) for each in health.sessions],
+        sessions=[_to_session_response(session) for session in health.sessions],
     )
 
 

@@ -135,7 +135,7 @@ def _to_response(report: CallReport, filters: ToolCallFilter, by: str) -> Analyt
         tool=filters.tool,
         by=by,
         group_count=report.group_count,
-        data=[_to_group(each) for each in report.groups],
+        data=[_to_group(group) for group in report.groups],
     )
 
 

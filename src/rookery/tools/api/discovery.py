@@ -184,7 +184,7 @@ class DiscoveryRoutes:
         """
         caller = find_caller(request)
         named_listings = sorted(
-            ((self.discovery.get_registry_name(each.server.id), each) for each in self.discovery.list_servers(caller)),
+            ((self.discovery.get_registry_name(listing.server.id), listing) for listing in self.discovery.list_servers(caller)),
             key=lambda pair: pair[0],
         )
         found = [
@@ -242,7 +242,7 @@ class DiscoveryRoutes:
                 target=target,
                 setups=setups,
                 server=None if listed is None else listed.server,
-                servers=[each.server for each in self.discovery.list_servers(caller)],
+                servers=[listing.server for listing in self.discovery.list_servers(caller)],
                 mode=query.mode,
                 search_url=search_url,
                 key_variable=KEY_VARIABLE,
@@ -256,7 +256,7 @@ class DiscoveryRoutes:
             server=target.server,
             key_variable=KEY_VARIABLE,
             key_commands=KEY_COMMANDS,
-            clients=[ClientSetup(**asdict(each)) for each in setups],
+            clients=[ClientSetup(**asdict(setup)) for setup in setups],
         )
         return json_response(content, headers=_build_cache_headers(caller))
 
@@ -265,9 +265,9 @@ class DiscoveryRoutes:
         return SetupTarget(name=query.server or "rookery", url=url, api=self.api, server=query.server)
 
     def _get_by_registry_name(self, caller: Caller | None, name: str) -> ServerListing:
-        for each in self.discovery.list_servers(caller):
-            if self.discovery.get_registry_name(each.server.id) == name:
-                return each
+        for listing in self.discovery.list_servers(caller):
+            if self.discovery.get_registry_name(listing.server.id) == name:
+                return listing
         raise NotFound("server", name)
 
     def _reply(self, caller: Caller | None, content: JsonObject, *, kind: str | None = None) -> Response:

@@ -72,9 +72,9 @@ def list_(context: typer.Context, *, workspace: WorkspaceOption = None, as_json:
     """
     servers = _list_servers(context, workspace)
     live = fetch_health(get_settings(context).data_dir) if workspace is None else {}
-    shown = [_to_fields(each, live.get(each.server.id, "unknown")) for each in servers]
+    shown = [_to_fields(listed, live.get(listed.server.id, "unknown")) for listed in servers]
     for warning in _read_file(get_settings(context).servers_file).warnings if workspace is None else ():
-        if not any(warning == f"{each.key}: {each.server.fault}" for each in servers):  # faults are shown in a column
+        if not any(warning == f"{listed.key}: {listed.server.fault}" for listed in servers):  # faults are shown in a column
             print_notice(warning)
     if as_json:
         print_json(shown)
@@ -144,7 +144,7 @@ def remove(
     as_json: JsonOption = False,
 ) -> None:
     """Remove a server from servers.json, or one that a workspace added."""
-    found = [each for each in _list_servers(context, workspace) if server_id in {each.key, each.server.id}]
+    found = [listed for listed in _list_servers(context, workspace) if server_id in {listed.key, listed.server.id}]
     if not found:
         raise _CommandFailed(f"The server {server_id!r} does not exist. `rookery servers list` shows all servers.")
     if not dry_run:
@@ -437,8 +437,8 @@ def fetch_health(folder: Path) -> dict[str, str]:
     listed = cast("dict[str, object]", document).get("servers") if isinstance(document, dict) else None
     servers = cast("list[object]", listed) if isinstance(listed, list) else []
     health: dict[str, str] = {}
-    for each in servers:
-        fields = cast("dict[str, object]", each) if isinstance(each, dict) else {}
+    for server in servers:
+        fields = cast("dict[str, object]", server) if isinstance(server, dict) else {}
         name, state = fields.get("id"), fields.get("health")
         if isinstance(name, str) and isinstance(state, str):
             health[name] = state

@@ -75,7 +75,7 @@ def start(
     async def work(opened: ToolPlatform) -> tuple[bool, list[ToolStop]]:
         target_stop = await _parse_target(opened, target, workspace, everywhere=everywhere)
         was_stopped = await opened.tools.kill_switch.start(target_stop, actor=get_operator())
-        return was_stopped, [each for each in await opened.tools.kill_switch.list_stops() if _covers(each, target_stop)]
+        return was_stopped, [stop for stop in await opened.tools.kill_switch.list_stops() if _covers(stop, target_stop)]
 
     was_stopped, remaining = run_with_platform(context, work)
     shown = [_to_fields(each) for each in remaining]
@@ -125,7 +125,7 @@ async def _list_known_servers(context: typer.Context, opened: ToolPlatform, targ
     except InvalidServersFile:
         return None
     is_everywhere = target_stop.workspace_id == ALL_WORKSPACES
-    owners = [each.id for each in await opened.access.workspaces.list()] if is_everywhere else [target_stop.workspace_id]
+    owners = [owner.id for owner in await opened.access.workspaces.list()] if is_everywhere else [target_stop.workspace_id]
     workspace_servers = [each.server.id for owner in owners for each in await opened.tools.workspace_servers.list_for_workspace(owner)]
     return frozenset((*BUILTIN_IDS, *file_servers, *workspace_servers))
 

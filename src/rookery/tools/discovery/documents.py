@@ -91,9 +91,9 @@ class Discovery:
         """
         if caller is not None:
             self._catalogue.get_server(caller, server_id)
-        for each in self.list_servers(caller):
-            if each.server.id == server_id:
-                return each
+        for listing in self.list_servers(caller):
+            if listing.server.id == server_id:
+                return listing
         raise ServerNotFound(server_id)
 
     def get_mcp_url(self, server_id: str | None = None) -> str:

@@ -98,7 +98,9 @@ class ToolSearch:
             del self._documents[key]
         if self._similarity is not None:
             with contextlib.suppress(EngineUnavailable):  # the next run retries
-                await self._similarity.preload([each.embedded_text for server in servers for each in self._get_documents(server).values()])
+                await self._similarity.preload(
+                    [document.embedded_text for server in servers for document in self._get_documents(server).values()]
+                )
 
     def _get_documents(self, server: Server) -> dict[str, ToolDocument]:
         features = self._catalogue.get_features(server)
@@ -114,7 +116,7 @@ class ToolSearch:
         if self._similarity is None:
             return [None] * len(documents)
         try:
-            return await self._similarity.compare(query, [each.embedded_text for each in documents])
+            return await self._similarity.compare(query, [document.embedded_text for document in documents])
         except EngineUnavailable:
             return [None] * len(documents)
 

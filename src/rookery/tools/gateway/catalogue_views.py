@@ -95,7 +95,7 @@ class CatalogueViews:
         if direct is not None and self._catalogue.find_tool(direct.server, direct.name) is not None:
             return direct
         for server in self._catalogue.list_servers(caller):
-            name = map_gateway_names(server.id, [str(each.get("name", "")) for each in self._catalogue.get_features(server).tools]).get(
+            name = map_gateway_names(server.id, [str(tool.get("name", "")) for tool in self._catalogue.get_features(server).tools]).get(
                 gateway_name
             )
             if name is not None:
@@ -117,7 +117,7 @@ class CatalogueViews:
         """Return the name of a tool in this view."""
         if view.server_id is not None:
             return name
-        names = map_gateway_names(server.id, [str(each.get("name", "")) for each in self._catalogue.get_features(server).tools])
+        names = map_gateway_names(server.id, [str(tool.get("name", "")) for tool in self._catalogue.get_features(server).tools])
         return next((shown for shown, own in names.items() if own == name), to_gateway_name(server.id, name))
 
     def _resolve_directly(self, caller: Caller, gateway_name: str) -> ServerItem | None:
@@ -135,7 +135,7 @@ class CatalogueViews:
         """Return the prompts, with their names in this view."""
         found: list[JsonObject] = []
         for server in self.list_servers(caller, view):
-            prompts = {str(each.get("name", "")): each for each in self._catalogue.get_features(server).prompts}
+            prompts = {str(prompt.get("name", "")): prompt for prompt in self._catalogue.get_features(server).prompts}
             shown = map_gateway_names(server.id, prompts) if view.server_id is None else dict(zip(prompts, prompts, strict=True))
             found += [{**prompts[name], "name": each} for each, name in shown.items()]
         return found
@@ -150,9 +150,9 @@ class CatalogueViews:
         if view.server_id is not None:
             return ServerItem(self._catalogue.get_server(caller, view.server_id), gateway_name)
         for server in self._catalogue.list_servers(caller):
-            name = map_gateway_names(server.id, [str(each.get("name", "")) for each in self._catalogue.get_features(server).prompts]).get(
-                gateway_name
-            )
+            name = map_gateway_names(
+                server.id, [str(prompt.get("name", "")) for prompt in self._catalogue.get_features(server).prompts]
+            ).get(gateway_name)
             if name is not None:
                 return ServerItem(server, name)
         direct = self._resolve_directly(caller, gateway_name)

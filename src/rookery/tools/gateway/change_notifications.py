@@ -142,7 +142,7 @@ class ChangeNotifier:
 
     def _get_session(self, mcp_request: McpRequest) -> _LegacySession:
         connection = get_client_connection(mcp_request.ctx)
-        found = next((each for each in self._sessions if each.connection is connection), None)
+        found = next((session for session in self._sessions if session.connection is connection), None)
         if found is None:
             raise MCPError(types.INVALID_REQUEST, "Subscriptions require a session. Send initialize first.")
         return found

@@ -238,7 +238,7 @@ class ProtocolServer:
             server = resources.find_server_by_uri(mcp_request.caller, uri)
             result = await resources.read_from_server(mcp_request.caller, server, uri, options=options)
             contents = cast("list[JsonObject] | None", result.get("contents"))
-            return result if contents is None else {**result, "contents": [rewrite_uri(server.id, each) for each in contents]}
+            return result if contents is None else {**result, "contents": [rewrite_uri(server.id, content) for content in contents]}
 
         with _map_errors(mcp_request, uri):
             return await self._input_requests.run(mcp_request, send)

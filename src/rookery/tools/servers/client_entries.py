@@ -265,8 +265,8 @@ class _EntryConversion:
 
     def _take_environment(self) -> None:
         env = {**self._get_object("env"), **self._get_object("environment", "environment")}
-        for each in self._pop_list("env_vars"):  # Codex: variables to pass on
-            name = cast("JsonObject", each).get("name") if isinstance(each, dict) else each
+        for item in self._pop_list("env_vars"):  # Codex: variables to pass on
+            name = cast("JsonObject", item).get("name") if isinstance(item, dict) else item
             if isinstance(name, str):
                 env.setdefault(name, f"${{{name}}}")
         if env:

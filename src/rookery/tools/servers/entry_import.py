@@ -104,11 +104,11 @@ def entries_from_document(text: str, *, name: str, folder: PurePath | None = Non
             f"{name} is neither a server.json (packages, remotes) nor a client's configuration file (mcpServers, servers)."
         )
     found = [
-        ImportedEntry(id=each.key, entry=each.entry, required_variables=dict.fromkeys(each.required_variables, ""))
-        for each in entries
-        if each.entry is not None
+        ImportedEntry(id=entry.key, entry=entry.entry, required_variables=dict.fromkeys(entry.required_variables, ""))
+        for entry in entries
+        if entry.entry is not None
     ]
-    return found, {each.key: each.reason for each in entries if each.entry is None}
+    return found, {entry.key: entry.reason for entry in entries if entry.entry is None}
 
 
 def unread_projects(text: str, *, name: str, folder: PurePath) -> list[str]:
@@ -218,7 +218,9 @@ def _get_variables(definition: JsonObject) -> Mapping[str, JsonObject]:
 
 def _get_objects(document: JsonObject, *names: str) -> list[JsonObject]:
     values = _get_first(document, *names)
-    return [cast("JsonObject", each) for each in cast("list[object]", values) if isinstance(each, dict)] if isinstance(values, list) else []
+    return (
+        [cast("JsonObject", value) for value in cast("list[object]", values) if isinstance(value, dict)] if isinstance(values, list) else []
+    )
 
 
 def _get_first(document: JsonObject, *names: str) -> object:

@@ -53,28 +53,28 @@ class ServerHealth:
     def state(self) -> SessionState:
         """The best state among its sessions, which the next call uses."""
         for state in _STATES_BY_PREFERENCE:
-            if any(each.state == state for each in self.sessions):
+            if any(session.state == state for session in self.sessions):
                 return state
         return "closed"
 
     @property
     def restarts(self) -> int:
         """The restarts of all its sessions."""
-        return sum(each.restarts for each in self.sessions)
+        return sum(session.restarts for session in self.sessions)
 
     @property
     def in_flight(self) -> int:
         """The number of running calls."""
-        return sum(each.in_flight for each in self.sessions)
+        return sum(session.in_flight for session in self.sessions)
 
     @property
     def queued(self) -> int:
         """The number of queued calls."""
-        return sum(each.queued for each in self.sessions)
+        return sum(session.queued for session in self.sessions)
 
     def percentile_ms(self, fraction: float) -> float | None:
         """Return the duration that *fraction* of the last calls did not exceed, or None if there were none."""
-        return percentile((duration for each in self.sessions for duration in each.durations_ms), fraction)
+        return percentile((duration for session in self.sessions for duration in session.durations_ms), fraction)
 
 
 def percentile(values: Iterable[float], fraction: float) -> float | None:

@@ -194,13 +194,13 @@ class SessionPool:
         target_count = server.replicas if server.lifecycle is SessionLifecycle.EAGER and holder != _SPARE_HOLDER else 1
         while not group.replicas or (len(group.replicas) < target_count and self._count_free(server, workspace_id) > 0):
             self._open_another(server, group)
-        if server.replicas == 1 or (group.breaker.trip_count and not any(each.is_open for each in group.replicas)):
+        if server.replicas == 1 or (group.breaker.trip_count and not any(replica.is_open for replica in group.replicas)):
             return group.replicas[0]
-        ready = [each for each in group.replicas if each.is_open]
+        ready = [replica for replica in group.replicas if replica.is_open]
         best = min(ready or group.replicas, key=lambda each: each.load)
         if best.load and not group.breaker.trip_count:
             # With an open replica, the caller does not wait for the new one's start. Without one, it may as well wait for the new one.
-            idle = next((each for each in group.replicas if not each.is_open and not each.load), None)
+            idle = next((replica for replica in group.replicas if not replica.is_open and not replica.load), None)
             if idle is None and len(group.replicas) < server.replicas and self._count_free(server, workspace_id) > 0:
                 idle = self._open_another(server, group)
             if idle is not None:
@@ -213,7 +213,7 @@ class SessionPool:
         by_holder = self._groups.setdefault(server.key, {})
         group = by_holder.get(holder)
         if group is not None:
-            for session in [each for each in group.replicas if each.is_stopping or each.server is not server]:
+            for session in [replica for replica in group.replicas if replica.is_stopping or replica.server is not server]:
                 self._drain(session)
             if by_holder.get(holder) is group:
                 return group
@@ -223,7 +223,7 @@ class SessionPool:
             holder != _SPARE_HOLDER
             and spare is not None
             and server.auth is None
-            and all(_accepts_calls(each, server) for each in spare.replicas)
+            and all(_accepts_calls(replica, server) for replica in spare.replicas)
         ):
             del by_holder[_SPARE_HOLDER]
             spare.workspace_id = workspace_id
@@ -248,18 +248,18 @@ class SessionPool:
         candidates = self._list_workspace_sessions(server, workspace_id)
         if server.owner is not None and len(candidates) < self._max_per_workspace:
             candidates = self._list_own_server_sessions(server.owner)
-        idle = [each for each in candidates if each.is_idle]
+        idle = [candidate for candidate in candidates if candidate.is_idle]
         if not idle:
             raise ServerBusy(server.id)
         min(idle, key=lambda each: each.used_at).stop()
 
     def _list_workspace_sessions(self, server: Server, workspace_id: int | None) -> list[UpstreamSession]:
-        return [each for each in self.list_sessions(server.key) if each.workspace_id == workspace_id and not each.is_stopping]
+        return [session for session in self.list_sessions(server.key) if session.workspace_id == workspace_id and not session.is_stopping]
 
     def _list_own_server_sessions(self, owner: int) -> list[UpstreamSession]:
         """Return the sessions with servers that the workspace *owner* added."""
         keys = [key for key in self._groups if key.startswith(f"{owner}/")]
-        return [each for key in keys for each in self.list_sessions(key) if not each.is_stopping]
+        return [session for key in keys for session in self.list_sessions(key) if not session.is_stopping]
 
     def _open_another(self, server: Server, group: _SessionGroup) -> UpstreamSession:
         if self._tasks is None or self._stopping.is_set():
@@ -318,7 +318,7 @@ class SessionPool:
             return  # the session belongs to a former entry, so its failure does not affect the current server
         self.failure_counts[session.server.id] += 1
         others = [each for each in self.list_sessions(session.server.key) if each is not session and each.is_open]
-        own = [each for each in others if each.workspace_id in {None, session.workspace_id}]
+        own = [other for other in others if other.workspace_id in {None, session.workspace_id}]
         down = HealthStatus.NEEDS_LOGIN if failure.needs_login else HealthStatus.OFFLINE
         health, overall = (HealthStatus.DEGRADED if alive and not failure.needs_login else down for alive in (own, others))
         # The output of a session that all workspaces share may contain data of another workspace. It is only in the log.
