@@ -84,4 +84,4 @@ def test_an_unknown_argument_names_the_nearest_known_one() -> None:
         arguments.validate({"zzzz": 1})
 
     assert "'content' instead of 'contents'" in near.value.message
-    assert "It takes id, content." in far.value.message
+    assert "Allowed: id, content." in far.value.message

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rookery.tools.gateway_uris import list_upstream_candidates, parse_server_id, to_gateway_uri
+from rookery.tools.gateway_names import list_upstream_candidates, parse_server_id, to_gateway_uri
 
 SCHEMES = st.from_regex(r"[a-z][a-z0-9+.-]{0,8}", fullmatch=True)
 RESTS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=30)

@@ -21,7 +21,7 @@ from rookery.tools.errors import (
     UpstreamError,
     UpstreamErrorResponse,
 )
-from rookery.tools.gateway_uris import list_upstream_candidates, parse_server_id, to_gateway_uri
+from rookery.tools.gateway_names import list_upstream_candidates, parse_server_id, to_gateway_uri
 from rookery.tools.models import JsonObject, Server
 from rookery.tools.ports import OnUpdate, RequestOptions, UpstreamMethod
 from rookery.tools.servers.header_forwarding import select_forwarded_headers

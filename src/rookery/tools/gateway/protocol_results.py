@@ -11,7 +11,7 @@ from mcp import MCPError
 
 from rookery.kernel.errors import NotFound, RookeryError
 from rookery.tools.errors import PromptNotFound, ServerNotFound, ToolNotFound, UpstreamErrorResponse
-from rookery.tools.gateway_uris import to_gateway_uri
+from rookery.tools.gateway_names import to_gateway_uri
 from rookery.tools.models import CallOutcome, JsonObject
 
 _RESOURCE_NOT_FOUND = -32002
