@@ -283,7 +283,7 @@ async def test_a_crash_loop_backs_off_and_says_so_at_once(start: Start) -> None:
 
     assert outcome.code == "server_unavailable"
     assert "cannot find my configuration" in str(outcome.error)
-    assert "the next attempt is in" in str(outcome.error)
+    assert "next attempt is in" in str(outcome.error)
     assert time.monotonic() - started < 0.5
 
 

@@ -106,7 +106,7 @@ def test_it_writes_into_each_clients_file_and_keeps_the_rest(line: Line, project
         (("nope",), 2, "Unknown client"),
         (("curl", "--write"), 2, "no file"),
         (("zed", "--write"), 2, "stores the key itself in ~/.config/zed/settings.json"),
-        (("cursor", "--server", "a/b"), 2, "no server's id"),
+        (("cursor", "--server", "a/b"), 2, "is not a valid server id"),
         (("cursor", "--server", "a", "--search"), 2, "either --server or --search"),
         (("cursor", "--file", "commented.json", "--write"), 1, "by hand"),
         (("cursor", "--file", "listed.json", "--write"), 1, "by hand"),

@@ -108,7 +108,7 @@ async def test_failures_are_for_the_model_and_mistakes_for_the_client(nest: Serv
         may_not = await mcp.call_tool("echo", {"text": "hello"})
 
     assert misfit.is_error
-    assert "do not fit" in cast("types.TextContent", misfit.content[0]).text
+    assert "do not match" in cast("types.TextContent", misfit.content[0]).text
     assert failed.is_error
     assert no_tool.value.code == types.INVALID_PARAMS
     assert no_resource.value.code == (-32002 if mode == "legacy" else types.INVALID_PARAMS)
