@@ -74,7 +74,7 @@ class Many:
 
     name, tagline, description = "Many tools", "Tools of every kind", ""
 
-    def list_tools(self) -> list[Tool]:
+    def tools(self) -> list[Tool]:
         """All 64 of the labelled set."""
         return [
             Tool(
