@@ -170,7 +170,7 @@ async def test_routes_without_a_body_refuse_one(house: House, subtests: pytest.S
             status, body = await send(b"{bad")
             assert (status, body["error"]) == (400, "invalid_json")
             status, body = await send(b'{"zz": 1}')
-            assert (status, body["errors"]) == (422, {"zz": ["unknown field; this address takes no body"]})
+            assert (status, body["errors"]) == (422, {"zz": ["unknown field; this path takes no body"]})
             for other in (b"[]", b"7", b'"x"', b"[{}]"):
                 status, body = await send(other)
                 assert (status, list(cast("dict[str, object]", body["errors"]))) == (422, ["body"])

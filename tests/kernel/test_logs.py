@@ -100,7 +100,7 @@ def test_credentials_of_others_are_cut_out_too(text: str, shown: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "Basic credentials are not accepted from a page of another site.",
+        "Basic credentials are not accepted in requests from other sites.",
         "break_time and peak_memory of task_runner, speak_up",
         "send it as `Bearer KEY`",
         "sk_live_KEY",

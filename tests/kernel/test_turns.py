@@ -9,7 +9,7 @@ from functools import partial
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rookery.kernel.http.unauthenticated_queue import UnauthenticatedQueue
+from rookery.kernel.http.connection_limit import UnauthenticatedQueue
 from tests.kernel.clients import GET, connect, serving
 
 

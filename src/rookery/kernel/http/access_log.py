@@ -1,4 +1,4 @@
-"""What passes through the server: counted and timed for each request, and a line of each if the operator wants one."""
+"""Request metrics and the access log: a count and a duration for each request, and a log line if the operator enables it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from rookery.kernel.request_context import RequestCaller
 _log = structlog.stdlib.get_logger("rookery.requests")
 
 UNMATCHED_ROUTE = "unmatched"
-"""The route of a request that no route took: an unknown path or method, a foreign Host. Raw paths would be labels without end."""
+"""The route label of requests that match no route: unknown paths and methods, foreign hosts. It keeps the number of labels bounded."""
 
 STATUS_CLIENT_CLOSED = 499
-"""The status of a request whose caller was gone before the answer, as proxies write it; it is never sent."""
+"""The status of a request whose client disconnected before the response, as proxies log it. It is never sent."""
 
 _KNOWN_METHODS = frozenset("GET HEAD POST PUT PATCH DELETE OPTIONS".split())
 _MAX_PATH_LENGTH = 500
@@ -28,15 +28,15 @@ _FIRST_SERVER_ERROR = 500
 
 class RequestMetrics:
     """
-    The requests of this process.
+    The metrics of the requests to this process.
 
     Args:
-        metrics: Where its figures are shown.
-        access_log: Whether each request leaves a line.
-        client_address: Given a scope, the address of whoever asks, as far as it is known without a key.
+        metrics: The registry that exposes the figures.
+        access_log: Log a line for each request.
+        client_address: Returns the client address of a scope, as far as it is known without a key.
 
     Attributes:
-        in_flight: Requests being served; the shell counts them up and down.
+        in_flight: Requests being served. `EdgeMiddleware` counts them.
     """
 
     def __init__(self, metrics: Metrics, *, access_log: bool = False, client_address: Callable[[Scope], str] | None = None) -> None:
@@ -46,27 +46,27 @@ class RequestMetrics:
         self._statuses: dict[tuple[str, str, int], int] = {}
         self._errors = metrics.add_counter(
             "rookery_http_errors_total",
-            "Requests answered with an error, by its code: refusals (4xx) and failures (5xx), those of tools too.",
+            "Requests answered with an error, by error code: rejected (4xx) and failed (5xx), including failures of tools.",
             "code",
         )
         self._failures = metrics.add_counter(
             "rookery_http_failures_total",
-            "Requests that Rookery failed to serve (5xx), by the code of the error; failures of tools and tool servers are not among them.",
+            "Requests that Rookery failed to serve (5xx), by error code, without failures of tools and tool servers.",
             "route",
             "code",
         )
         self._durations = metrics.add_histogram(
-            "rookery_http_request_duration_seconds", "From the request's head to the end of its answer.", "method", "route"
+            "rookery_http_request_duration_seconds", "Time from the head of a request to the end of its response.", "method", "route"
         )
         metrics.add_source(MetricSource(name="http", metrics=_METRICS, read=self._samples))
 
     def record(self, scope: Scope, status: int, duration_s: float) -> None:
         """
-        Count one request that was answered.
+        Count one finished request.
 
         Args:
-            scope: Its state names the route that took it, and the code of its error, if there is one.
-            status: 0: nothing was sent.
+            scope: Its state holds the matched route and the error code, if any.
+            status: The status sent; 0 if nothing was sent.
         """
         state = cast("Mapping[str, object]", scope["state"])
         method, route, status = (
@@ -117,7 +117,7 @@ _METRICS = (
     MetricDescription(
         name="rookery_http_requests_total",
         kind="counter",
-        help_text="Requests answered; status 499: the caller left before.",
+        help_text="Requests answered; status 499: the client disconnected first.",
         labels=("method", "route", "status"),
     ),
     MetricDescription(name="rookery_http_requests_in_flight", kind="gauge", help_text="Requests being served now."),
@@ -125,7 +125,7 @@ _METRICS = (
 
 
 def _query_field_names(raw_query: bytes) -> list[str]:
-    """Return the names of a query's fields: their values are the caller's own, and may be secret."""
+    """Return the names of the query parameters. The values may be secret and are not logged."""
     try:
         pairs = parse_qsl(raw_query.decode("latin-1"), keep_blank_values=True, max_num_fields=50)
     except ValueError:

@@ -1,14 +1,14 @@
 """
-One connection, bounded where uvicorn leaves it open: how large the head of a request may be, how long each part may take.
+One HTTP connection, with the limits that uvicorn lacks: on the size of a request head and on the time of each part.
 
-All of this is spent before anybody has shown a key, so without bounds anybody could take all our memory or all our connections.
+A connection costs memory before the client has shown a key, so without limits any client could exhaust memory or connections.
 
-    head        30 s and 64 KiB, also of the second request, also drop by drop
-    body        `bodies.read_body`; what nobody reads is dropped, for as long as a connection may be idle and up to the largest body
-    answer      `limiter`: who does not read it, or less than 8 KiB a second, is given up
-    between     75 s (uvicorn's keep-alive), or until somebody else needs the place
-    pipeline    so many requests; more are not answered
-    turn        who has shown a right key before strangers (`unauthenticated_queue`)
+    head        30 s and 64 KiB, for each request, however slowly the bytes arrive
+    body        see `request_body.read_body`; unread bytes are dropped, up to the idle time-out and the largest body size
+    response    see `limiter`: a client that reads less than 8 KiB per second is disconnected
+    idle        75 s (uvicorn's keep-alive), or less if another connection needs the slot
+    pipeline    `MAX_PIPELINED_REQUESTS`; later requests are not answered
+    queue       clients with a valid key are served before others (`UnauthenticatedQueue`)
 """
 
 from __future__ import annotations
@@ -35,51 +35,54 @@ from rookery.kernel.http.responses import BadRequest, error_response
 from rookery.kernel.ids import new_request_id
 
 MAX_HEAD_BYTES = 64 * 1024
+"""Most bytes of a request line with its headers. Checked after each piece that arrives (uvloop reads at most 256 KiB)."""
 _HEADER_OVERHEAD_BYTES = 4
-"""A colon, a space and the end of the line."""
-"""Bytes of a request line and its headers together, looked at after each piece that arrives (uvloop reads 256 KiB at most)."""
+"""A colon, a space and the line break."""
 
 MAX_DISCARDED_BYTES = 10 * 1024 * 1024
-"""Bytes of a body that come after the answer; as many as the largest body has, so that who sends all before reading gets the answer."""
+"""Bytes of a body accepted after the response. As large as the largest body, so that a client that sends first still reads it."""
 
 MAX_PIPELINED_REQUESTS = 32
-"""A read of 256 KiB may hold 8,000 requests, which are 26 MB once parsed."""
+"""Most waiting requests of a connection. One read of 256 KiB may hold 8,000 requests, which take 26 MB once parsed."""
 
 _HEAD_TIMEOUT_S = 30.0
 _LINGER_TIMEOUT_S = 2.0
-"""How long who is refused may still send: a connection closed on unread bytes is reset, and the refusal lost with some systems."""
+"""
+Seconds for which a rejected client may still send. Closing a connection with unread bytes resets it, and some systems then lose
+the error response.
+"""
 
 _MAX_REJECTED_CONNECTIONS = 100
-"""So many newcomers beyond the limit are told so, each for those 2 s; further ones are hung up on."""
+"""Connections over the limit that receive a 503 and are closed after 2 s. Any beyond these are closed without a response."""
 
 _UPGRADE_HEADER = re.compile(rb"\r\n(?:upgrade|http2-settings):[^\r\n]*", re.IGNORECASE)
 _CONNECTION_HEADER = re.compile(rb"\r\nconnection:[^\r\n]*", re.IGNORECASE)
 
 
 class HeadTooLarge(RookeryError):
-    """The request line and the headers are larger than any client of ours sends."""
+    """The request line and the headers exceed the size limit."""
 
     status, code = 431, "headers_too_large"
 
 
 class _ParseState(Enum):
-    """What arrives next."""
+    """The part of the HTTP stream that is expected next."""
 
     HEAD = auto()
     BODY = auto()
     IDLE = auto()
-    """The request is complete, the next has not begun."""
+    """The request is complete, and the next one has not begun."""
     CLOSING = auto()
-    """Nothing that arrives is looked at any more."""
+    """The connection is closing, and arriving bytes are ignored."""
 
 
 class HttpConnection(HttpToolsProtocol):
     """
-    uvicorn's connection; what it refuses by itself has D-10's body too.
+    uvicorn's connection, with limits, and with the error body of D-10 for requests that it rejects itself.
 
     Args:
-        limiter: Who else is there; without one nobody is counted.
-        slot: The one that this connection has already.
+        limiter: The limiter of open connections; by default one of its own.
+        slot: The slot that this connection already has.
     """
 
     def __init__(
@@ -96,12 +99,11 @@ class HttpConnection(HttpToolsProtocol):
         self._limiter = ConnectionLimiter() if limiter is None else limiter
         self._slot = slot
         self._parse_state = _ParseState.HEAD
-        self._framing_bytes = 0  # of the head; in a body, of what came since its last byte of content
+        self._framing_bytes = 0  # in a head: its bytes; in a body: bytes since the last byte of content
         self._head_bytes = 0  # bytes of the request line and the headers of this request
-        self._has_body_data = False
         self._discarded_bytes = 0
         self._head_timer: asyncio.TimerHandle | None = None
-        self._is_authenticated = False  # the last answer went to somebody with a right key
+        self._is_authenticated = False  # True if the last request had a valid key
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
@@ -124,7 +126,7 @@ class HttpConnection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse *data*. uvicorn's own does no more, but logs a line of everything that is no HTTP."""
+        """Parse *data*, as uvicorn does, without its log line for invalid HTTP."""
         stage, parser = self._parse_state, self.parser
         if stage is _ParseState.CLOSING or parser is None:
             return
@@ -133,11 +135,11 @@ class HttpConnection(HttpToolsProtocol):
         self._has_body_data = False
         try:
             parser.feed_data(data)
-        except HttpParserUpgrade:  # of a request that came with another before it; no other protocol is spoken here
+        except HttpParserUpgrade:  # from a pipelined request; other protocols are not supported
             self._stop_reading()
         except HttpParserError:
             if self._parse_state is not _ParseState.CLOSING:
-                self._reject(BadRequest("This is not HTTP."))
+                self._reject(BadRequest("The request is not valid HTTP."))
         self._enforce_size_limit(len(data))
 
     def on_message_begin(self) -> None:
@@ -150,14 +152,13 @@ class HttpConnection(HttpToolsProtocol):
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._parse_state is _ParseState.HEAD:  # else it is a trailer, which nobody reads, after the headers were judged
+        if self._parse_state is _ParseState.HEAD:  # otherwise it is a trailer, which is ignored
             self._head_bytes += len(name) + len(value) + _HEADER_OVERHEAD_BYTES
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        if (
-            self._head_bytes > MAX_HEAD_BYTES
-        ):  # it may have come in one piece with the end of the head, which `_enforce_size_limit` does not see
+        # `_enforce_size_limit` misses a head that arrives in one piece with its end.
+        if self._head_bytes > MAX_HEAD_BYTES:
             self._reject(_head_too_large_error())
             raise _StopParsing
         if len(self.pipeline) >= MAX_PIPELINED_REQUESTS:
@@ -171,7 +172,7 @@ class HttpConnection(HttpToolsProtocol):
         self._start_request()
 
     def _start_request(self) -> None:
-        """Do what uvicorn does once the headers are there, less what we have not: other protocols, and its own limit."""
+        """Start the request as uvicorn does, without support for other protocols and without uvicorn's own limit."""
         parser, scope = cast("httptools.HttpRequestParser", self.parser), self.scope
         http_version = parser.get_http_version()
         scope["method"] = parser.get_method().decode("ascii")
@@ -236,24 +237,24 @@ class HttpConnection(HttpToolsProtocol):
         super().resume_writing()
 
     def unsent_bytes(self) -> int:
-        """Return how many bytes the other end has not taken; over TLS, of those not encrypted yet."""
+        """Return the number of bytes not yet sent to the client; over TLS, of bytes not yet encrypted."""
         return self.transport.get_write_buffer_size()
 
     def abort(self) -> None:
-        """Hang up, whatever is unsent."""
+        """Close the connection at once and drop unsent bytes."""
         self._parse_state = _ParseState.CLOSING
         self.transport.abort()
 
     def _is_idle(self) -> bool:
-        """Tell whether no request is in work; uvicorn's cycle is that of the newest request."""
+        """Return whether no request is in progress. uvicorn's cycle is that of the newest request."""
         return not self.cycle or self.cycle.response_complete
 
-    def _enforce_size_limit(self, arrived: int) -> None:
-        """Bound what arrives beside content: heads, and the framing and the trailers of chunks, which the parser keeps."""
+    def _enforce_size_limit(self, arrived_bytes: int) -> None:
+        """Limit the bytes outside of content: heads, chunk framing and trailers, which the parser keeps in memory."""
         stage = self._parse_state
         if stage is _ParseState.IDLE or stage is _ParseState.CLOSING:
             return
-        self._framing_bytes = 0 if self._has_body_data and stage is _ParseState.BODY else self._framing_bytes + arrived
+        self._framing_bytes = 0 if self._has_body_data and stage is _ParseState.BODY else self._framing_bytes + arrived_bytes
         if self._framing_bytes > MAX_HEAD_BYTES and stage is _ParseState.BODY:
             self._stop_reading()
         elif self._framing_bytes > MAX_HEAD_BYTES:
@@ -276,7 +277,7 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.close()
 
     def _stop_reading(self) -> None:
-        """Answer what is in work, and close."""
+        """Finish the request in progress, then close the connection."""
         self._parse_state = _ParseState.CLOSING
         self._stop_head_timer()
         if self._is_idle():
@@ -285,7 +286,7 @@ class HttpConnection(HttpToolsProtocol):
             self.cycle.keep_alive = False
 
     def _reject(self, error: RookeryError) -> None:
-        """Answer outside of any request, and close; not while a request is in work, or this would be taken for its answer."""
+        """Send *error* and close. During a request this only stops reading, because the client would take the error for its response."""
         if not self._is_idle():
             self._stop_reading()
             return
@@ -308,14 +309,14 @@ def _head_too_large_error() -> HeadTooLarge:
 
 
 class _StopParsing(Exception):
-    """Stops the parser."""
+    """Raised inside a parser callback to stop the parser."""
 
 
 def _strip_upgrade(data: bytes) -> bytes:
     """
-    Return *data*, which begins a request, without its wish for another protocol, which any server may pass over (RFC 9110, 7.8).
+    Return *data*, the start of a request, without its upgrade headers, which any server may ignore (RFC 9110, 7.8).
 
-    Java's HttpClient and `curl --http2` wish for HTTP/2 with each first request; the parser would take its body for that protocol's.
+    Java's HttpClient and `curl --http2` offer HTTP/2 with each first request. The parser would treat its body as HTTP/2.
     """
     head, end, rest = data.partition(b"\r\n\r\n")
     head = _UPGRADE_HEADER.sub(b"", head)

@@ -1,8 +1,10 @@
 """
-How many connections there may be at once, and who goes when one more comes (D-16).
+The limit on open connections, and the eviction of idle ones when it is reached (D-16).
 
-A connection is spent before anybody has shown a key. So when all places are taken a newcomer gets that of the connection
-that has waited longest; one whose request is in work is never sent away. One address has at most half of the places.
+A connection takes a slot before the client has shown a key. When all slots are taken, a new connection gets the slot of the one that
+has been idle longest. A connection with a request in progress is never evicted. One client has at most half of the slots.
+
+Requests of clients without a proven key wait in `UnauthenticatedQueue` until the loop has nothing else to do.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import resource
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -17,51 +20,55 @@ from typing import Protocol
 import structlog
 
 from rookery.kernel.errors import RookeryError
-from rookery.kernel.http.unauthenticated_queue import UnauthenticatedQueue
+
+StartRequest = Callable[[], object]
 
 _log = structlog.stdlib.get_logger("rookery.connections")
 
 MAX_CONNECTIONS = 1000
 
 RESERVED_FILE_DESCRIPTORS = 200
-"""Files that the process has open beside connections: about 35 when idle, then three pipes for each stdio tool server."""
+"""File descriptors for other uses than connections: about 35 when idle, and three pipes for each stdio tool server."""
 
 MIN_BYTES_PER_S = 8 * 1024
-"""Bytes a second, both ways: less is no slow line (64 kbit/s) but somebody who holds a place."""
+"""Slowest transfer rate in both directions. A client below it (64 kbit/s) is treated as one that blocks a slot."""
 
 STALL_TIMEOUT_S = 30.0
-"""How long nobody needs to send or to read anything."""
+"""Seconds without any transfer after which a client is disconnected."""
 
 _SWEEP_INTERVAL_S = 5.0
 _LOG_INTERVAL_S = 60.0
 
 
 class ServerFull(RookeryError):
-    """As many requests are in work as there may be connections, or the caller's address has its share of them."""
+    """All connections have a request in progress, or the client already has its share of them."""
 
     status, code = 503, "server_full"
 
     def __init__(self) -> None:
-        super().__init__("All connections that this server has for you are in use; try again soon.", headers={"Retry-After": "1"})
+        super().__init__(
+            "All connections of this server, or all that your address may have, are in use. Try again soon.",
+            headers={"Retry-After": "1"},
+        )
 
 
 class LimitedConnection(Protocol):
-    """A connection, as the crowd sees it."""
+    """The interface of a connection that the limiter needs."""
 
     def unsent_bytes(self) -> int:
-        """Return how many bytes wait for the other end to read."""
+        """Return the number of bytes that wait for the client to read them."""
         ...
 
     def abort(self) -> None:
-        """Hang up at once, whatever is unsent."""
+        """Close the connection at once and drop unsent bytes."""
         ...
 
 
 class TransferTimeout:
     """
-    A clock that runs out when somebody is too slow: bytes earn the time that they take at the least rate, 30 s at most.
+    A time-out for transfers: transferred bytes earn the time that they take at the lowest rate, up to the time-out.
 
-    So what stalls is given up soon, what trickles no later, and what keeps the rate never, however large it is.
+    A stalled or trickling transfer times out soon. A transfer at the lowest rate or above never does, however large it is.
     """
 
     __slots__ = ("_last_progress_at", "_timeout_s", "remaining_s")
@@ -71,7 +78,7 @@ class TransferTimeout:
         self._last_progress_at = time.monotonic()
 
     def record_progress(self, size: int) -> None:
-        """Count the time since the last call as spent, and *size* bytes as moved in it."""
+        """Subtract the time since the last call, and add the time that *size* bytes earn."""
         now = time.monotonic()
         self.remaining_s = min(self._timeout_s, self.remaining_s - (now - self._last_progress_at) + size / MIN_BYTES_PER_S)
         self._last_progress_at = now
@@ -79,10 +86,10 @@ class TransferTimeout:
 
 class ConnectionSlot:
     """
-    A connection's place; it waits at first.
+    The slot of a connection, idle at first.
 
     Attributes:
-        is_moving: The other end read something since the last look; whoever knows it sets this.
+        has_progress: Set by the connection when the client has read something since the last sweep.
     """
 
     __slots__ = ("_has_served", "_limiter", "_unsent_bytes", "_write_timeout", "connection", "has_progress", "owner")
@@ -97,20 +104,20 @@ class ConnectionSlot:
         self.has_progress = False
 
     def mark_busy(self) -> None:
-        """A request has come: the place is not given to others until it waits again."""
+        """Protect the slot from eviction while a request is in progress."""
         self._limiter.idle_slots(has_served=self._has_served).pop(self, None)
 
     def mark_idle(self) -> None:
-        """No request is in work any more. Who was answered once waits with more right than who never asked anything."""
+        """Allow eviction again. Connections that have served a request are evicted after those that have not."""
         self._has_served = True
         self._limiter.idle_slots(has_served=True)[self] = None
 
     def release(self) -> None:
-        """Give the place back; twice does no harm."""
+        """Release the slot. A second call does nothing."""
         self._limiter.remove(self, has_served=self._has_served)
 
     def is_stalled(self) -> bool:
-        """Tell whether the other end does not read what is meant for it, or too slowly."""
+        """Return whether the client reads its response too slowly or not at all."""
         unsent = self.connection.unsent_bytes()
         if unsent == 0 or self.has_progress or self._write_timeout is None:
             self._write_timeout = TransferTimeout(STALL_TIMEOUT_S) if unsent else None
@@ -122,24 +129,58 @@ class ConnectionSlot:
 
 @dataclass(slots=True)
 class EvictionStats:
-    """How many were turned away, since the start."""
+    """Connections closed or refused since the start."""
 
     closed: int = 0
-    """Because others came while they waited."""
+    """Idle connections closed for new ones."""
     refused: int = 0
-    """On arrival, since nobody waited."""
+    """New connections refused because none was idle."""
     stalled: int = 0
-    """Because they did not read their answer."""
+    """Connections closed because the client did not read its response."""
+
+
+class UnauthenticatedQueue:
+    """
+    A queue that serves requests of clients with a valid key before those of others. It holds at most one request per connection.
+
+    A key is checked while its request is served, so a flood of invalid keys costs as much as its rejections. If all requests started as
+    they arrive, a hundred waiting requests would delay the next valid one. Therefore a connection whose last request had no valid key
+    starts its next request through this queue, which starts one per turn of the event loop. Other ready work runs in between.
+    """
+
+    def __init__(self) -> None:
+        self._queue: deque[StartRequest] = deque()
+        self._has_started = False
+
+    def __len__(self) -> int:
+        """Return the number of waiting requests."""
+        return len(self._queue)
+
+    def start(self, request: StartRequest) -> None:
+        """Start *request*: at once if the queue has started none in this turn of the loop, otherwise after those before it."""
+        if self._has_started:
+            self._queue.append(request)
+            return
+        self._has_started = True
+        asyncio.get_running_loop().call_soon(self._start_next)
+        request()
+
+    def _start_next(self) -> None:
+        if not self._queue:
+            self._has_started = False
+            return
+        asyncio.get_running_loop().call_soon(self._start_next)
+        self._queue.popleft()()
 
 
 class ConnectionLimiter:
     """
-    All connections of this process.
+    The open connections of this process and their limit.
 
     Args:
-        limit: How many there may be.
-        get_owner: Given an address, returns who has it, of whom each may have half of the places (D-20's neighbourhood);
-            None for one that speaks for many, such as a proxy.
+        limit: Most open connections.
+        get_owner: Returns the client that an address belongs to; each client may have half of the slots (D-20, network prefix).
+            None for an address that serves many clients, such as a proxy.
     """
 
     def __init__(self, limit: int = MAX_CONNECTIONS, *, get_owner: Callable[[str], str | None] = lambda _: None) -> None:
@@ -156,31 +197,31 @@ class ConnectionLimiter:
         self._logged_at = -_LOG_INTERVAL_S
 
     def __len__(self) -> int:
-        """Return how many places are taken."""
+        """Return the number of slots in use."""
         return len(self._slots)
 
     def acquire(self, address: str | None, connection: LimitedConnection) -> ConnectionSlot | None:
-        """Return a place for *connection*, somebody else's if need be; None: none can be had."""
+        """Return a slot for *connection*, if necessary that of an idle one; None if no slot is available."""
         owner = None if address is None else self._get_owner(address)
         is_greedy = owner is not None and self._slot_counts.get(owner, 0) >= self.max_per_owner
         if (is_greedy and not self._evict_idle(owner)) or (len(self._slots) >= self.limit and not self._evict_idle(None)):
             self.evictions.refused += 1
             self._log_full()
             return None
-        place = ConnectionSlot(self, connection, owner)
-        self._slots[place] = self._idle_new[place] = None
+        slot = ConnectionSlot(self, connection, owner)
+        self._slots[slot] = self._idle_new[slot] = None
         if owner is not None:
             self._slot_counts[owner] = self._slot_counts.get(owner, 0) + 1
         if self._sweep_timer is None:
             self._sweep_timer = asyncio.get_running_loop().call_later(_SWEEP_INTERVAL_S, self._sweep)
-        return place
+        return slot
 
     def idle_slots(self, *, has_served: bool) -> dict[ConnectionSlot, None]:
-        """Return the places that may be given to others, the one that has waited longest first."""
+        """Return the slots that may be evicted, the longest idle first."""
         return self._idle_served if has_served else self._idle_new
 
     def remove(self, slot: ConnectionSlot, *, has_served: bool) -> None:
-        """Take *slot* out."""
+        """Remove *slot*. Does nothing if it was removed already."""
         if slot not in self._slots:
             return
         del self._slots[slot]
@@ -191,49 +232,48 @@ class ConnectionLimiter:
                 del self._slot_counts[slot.owner]
 
     def _evict_idle(self, owner: str | None) -> bool:
-        """Send away who has waited longest: of *get_owner*, if it is one; strangers before others."""
-        for waiting in (self._idle_new, self._idle_served):
-            for place in waiting:
-                if (owner is None or place.owner == owner) and not place.connection.unsent_bytes():
-                    self._evict(place)
+        """Evict the longest idle connection, of *owner* if given. Connections that never served a request go first."""
+        for idle in (self._idle_new, self._idle_served):
+            for slot in idle:
+                if (owner is None or slot.owner == owner) and not slot.connection.unsent_bytes():
+                    self._evict(slot)
                     self.evictions.closed += 1
                     self._log_full()
                     return True
         return False
 
-    def _evict(self, place: ConnectionSlot) -> None:
-        place.release()
-        place.connection.abort()
+    def _evict(self, slot: ConnectionSlot) -> None:
+        slot.release()
+        slot.connection.abort()
 
     def _sweep(self) -> None:
-        """Give up whoever does not read."""
-        for place in tuple(self._slots):
-            if place.is_stalled():
-                self._evict(place)
+        """Close the connections whose clients do not read."""
+        for slot in tuple(self._slots):
+            if slot.is_stalled():
+                self._evict(slot)
                 self.evictions.stalled += 1
-        again = asyncio.get_running_loop().call_later(_SWEEP_INTERVAL_S, self._sweep) if self._slots else None
-        self._sweep_timer = again
+        self._sweep_timer = asyncio.get_running_loop().call_later(_SWEEP_INTERVAL_S, self._sweep) if self._slots else None
 
     def _log_full(self) -> None:
-        """Tell the operator, at most once a minute: a flood must not fill the log."""
+        """Log a warning at most once per minute, so that a flood does not fill the log."""
         now = time.monotonic()
         if now - self._logged_at >= _LOG_INTERVAL_S:
             self._logged_at = now
-            turned = self.evictions
-            _log.warning("connections.full", limit=self.limit, closed=turned.closed, refused=turned.refused, see="ROOKERY_MAX_CONNECTIONS")
+            stats = self.evictions
+            _log.warning("connections.full", limit=self.limit, closed=stats.closed, refused=stats.refused, see="ROOKERY_MAX_CONNECTIONS")
 
 
 def max_open_connections(limit: int) -> int:
-    """Return how many connections, at most *limit*, the system lets this process have, if it asks for all it may."""
+    """Return the number of connections, at most *limit*, that the hard limit on open files allows."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     return limit if most == resource.RLIM_INFINITY else max(1, min(limit, most - RESERVED_FILE_DESCRIPTORS))
 
 
 def raise_file_limit(limit: int) -> int:
-    """Let this process have files for *limit* connections, as far as the system allows; return for how many there are."""
+    """Raise the soft limit on open files for *limit* connections, as far as the system allows; return the possible number."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     possible = max_open_connections(limit)
     if soft != resource.RLIM_INFINITY and soft < possible + RESERVED_FILE_DESCRIPTORS:
-        wanted = possible + RESERVED_FILE_DESCRIPTORS
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
+        required = possible + RESERVED_FILE_DESCRIPTORS
+        resource.setrlimit(resource.RLIMIT_NOFILE, (required if hard == resource.RLIM_INFINITY else min(required, hard), hard))
     return possible

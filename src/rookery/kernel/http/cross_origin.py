@@ -54,14 +54,14 @@ EXPOSED_HEADERS = (
 
 
 class OriginNotAllowed(RookeryError):
-    """A preflight request of an origin, for a method or with headers that are not allowed."""
+    """A preflight request with an origin, a method or headers that are not allowed."""
 
     status, code = 400, "invalid_request"
 
 
 class CorsMiddleware:
     """
-    Answers preflight requests, and lets pages of the allowed origins read answers; an ASGI application around another.
+    ASGI middleware that answers preflight requests and lets pages of the allowed origins read responses.
 
     Args:
         app: Serves all other requests.
@@ -83,7 +83,7 @@ class CorsMiddleware:
             await self._cors(scope, receive, send)
 
     def _preflight(self, headers: Headers) -> Response:
-        """Return the answer to a preflight request: with a request id, as all, and a refusal in the one error body."""
+        """Return the response to a preflight request, with a request id, and with the usual error body if it is rejected."""
         found = self._cors.preflight_response(headers)
         if found.status_code >= OriginNotAllowed.status:
             found = self._copy_cors_headers(found, error_response(OriginNotAllowed(self._rejection_reason(headers))))
@@ -98,10 +98,10 @@ class CorsMiddleware:
     def _rejection_reason(self, headers: Headers) -> str:
         origin, method = headers["origin"][:200], headers["access-control-request-method"][:40]
         if not self._cors.is_allowed_origin(origin=headers["origin"]):
-            return f"The origin {origin!r} is not allowed; the operator adds it to ROOKERY_CORS_ORIGINS."
+            return f"The origin {origin!r} is not allowed. The operator can add it to ROOKERY_CORS_ORIGINS."
         if method not in ALLOWED_METHODS:
             return f"The method {method!r} is not allowed; allowed are {', '.join(ALLOWED_METHODS)}."
         allowed = {each.lower() for each in (*ALLOWED_HEADERS, "Accept-Language", "Content-Language")}
-        asked = [each.strip() for each in headers.get("access-control-request-headers", "").split(",")]
-        wrong = ", ".join(repr(each[:100]) for each in asked if each.lower() not in allowed)
+        requested = [each.strip() for each in headers.get("access-control-request-headers", "").split(",")]
+        wrong = ", ".join(repr(each[:100]) for each in requested if each.lower() not in allowed)
         return f"These request headers are not allowed: {wrong}; allowed are {', '.join(ALLOWED_HEADERS)}."

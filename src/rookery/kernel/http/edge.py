@@ -1,4 +1,4 @@
-"""The one middleware around every route: request ids, hosts, origins, the headers of each answer (D-09, D-11)."""
+"""The outermost middleware: request ids, hosts, origins, and the headers of each response (D-09, D-11)."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from rookery.kernel.redaction import redact
 from rookery.kernel.request_context import CURRENT_REQUEST, RequestContext
 
 _REQUEST_ID = re.compile(rb"(?!.*(?:(?:sk_(?:live|test)|whsec)_|ak_[A-Za-z0-9]{32}))[A-Za-z0-9._-]{1,128}")
-"""D-11, but for what holds a key: an id is shown, logged and stored."""
+"""The form of a request id (D-11). A value that contains a key is rejected, because the id is returned, logged and stored."""
 
 _FIXED_HEADERS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 _RATE_LIMIT_PREFIX = b"x-ratelimit-"
 _UNROUTED_STATUSES = frozenset({404, 405})
-"""Statuses by which no route answers: who asks has not been admitted then."""
+"""Statuses of requests that match no route, and whose key has therefore not been checked."""
 _MAX_PATH_SEGMENTS = 200
 _MIN_FAILURE_STATUS = 500
-"""From here on it is the server's: only then is a span one that failed (OpenTelemetry's conventions for HTTP)."""
+"""The lowest status that marks a span as failed: the server's own errors (OpenTelemetry's HTTP conventions)."""
 
 Headers = list[tuple[bytes, bytes]]
 
 
 class _EdgeHeaders:
-    """The headers that concern every route, found in one pass."""
+    """The headers that matter to every route, collected in one pass."""
 
     __slots__ = ("dest", "has_basic", "host", "mode", "origin", "request_id", "site")
 
@@ -49,7 +49,7 @@ class _EdgeHeaders:
         self.has_basic = False
 
     def add(self, name: bytes, value: bytes) -> None:
-        """Keep *value* if *name* is one of them; of repeated ones the last."""
+        """Store *value* if *name* is one of these headers. The last of repeated headers wins."""
         if name == b"host":
             self.host = value
         elif name == b"authorization":
@@ -67,27 +67,27 @@ class _EdgeHeaders:
 
     def is_navigation(self, method: str) -> bool:
         """
-        Tell whether a browser opens an address in a window of its own: a link was followed, of whatever site.
+        Return whether a browser opens the URL in a window of its own, because the user followed a link on any site.
 
-        The site that the link is on sees nothing of the answer, and a GET changes nothing. What a page loads or embeds is none, and
-        neither is a form.
+        The linking site cannot read the response, and a GET changes nothing. Requests of scripts, embedded content and forms do not
+        count as navigation.
         """
         return method == "GET" and self.origin is None and self.mode == b"navigate" and self.dest == b"document"
 
 
 class EdgeMiddleware:
     """
-    The server's ASGI application for HTTP: what concerns every route happens here once.
+    The server's ASGI application for HTTP, with the checks and headers that every route needs.
 
     Args:
         endpoints_by_path: Endpoints of paths without parameters, by path, then method.
-        router: Matches the rest.
-        hosts: Host names that are ours, lower case, without ports.
-        origins: Origins that are ours (scheme://host[:port]).
-        public_url: Given a path, the address under which we show it (D-01); links are made with it.
-        error_format: Given a method and a path, the format of that route's errors; None: D-10's.
-        request_metrics: Counts each request; None: one of its own, which nobody sees.
-        tracer: Where spans go; None: nothing is traced.
+        router: Serves all other paths.
+        hosts: Host names of this server, lower case, without ports.
+        origins: Origins of this server (scheme://host[:port]).
+        public_url: Returns the public scheme and host of a path (D-01), for links.
+        error_format: Returns the error format of a route, given its method and path. None: the format of D-10.
+        request_metrics: Counts each request. None: metrics that are not exposed.
+        tracer: Receives spans. None: no tracing.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class EdgeMiddleware:
             CURRENT_REQUEST.reset(token)
 
     async def _rate_limit_headers(self, scope: Scope) -> Iterable[tuple[bytes, bytes]]:
-        """Return the rate limit headers of the key that a request without a route carries: known keys get them on every answer (D-27)."""
+        """Return the rate limit headers for the key of a request that matches no route: every response to a valid key has them (D-27)."""
         if self._guard is None:
             return ()
         try:
@@ -169,19 +169,20 @@ class EdgeMiddleware:
             return [(name, value) for name, value in found if name.startswith(_RATE_LIMIT_PREFIX)]
 
     def _select_app(self, seen: _EdgeHeaders, path: str, method: str) -> ASGIApp:
-        """Return what answers: a refusal, the endpoint of a fixed path, or the router."""
+        """Return the application that serves the request: an error, the endpoint of a fixed path, or the router."""
         if not self._is_allowed_host(seen.host):
-            error = HostNotAllowed("The Host header names none of this server's addresses; see ROOKERY_ALLOWED_HOSTS.")
+            error = HostNotAllowed("The Host header is not a known address of this server. The operator can set ROOKERY_ALLOWED_HOSTS.")
             return self._error_app(error, path, method)
         if seen.has_basic and self._is_cross_site(seen.origin, seen.site) and not seen.is_navigation(method):
-            return self._error_app(CrossSiteCredentials("Basic credentials are not accepted from a page of another site."), path, method)
+            error = CrossSiteCredentials("Basic credentials are not accepted in requests from other sites.")
+            return self._error_app(error, path, method)
         methods = self._endpoints_by_path.get(path)
         if methods is not None:
             return methods.get(method) or method_not_allowed(methods)
         return respond_not_found if path.count("/") > _MAX_PATH_SEGMENTS else self._router
 
     def _error_app(self, error: RookeryError, path: str, method: str) -> ASGIApp:
-        """Return the answer for *error*, in the format of the route that the request was meant for."""
+        """Return an application that responds with *error*, in the error format of the requested route."""
         found = None if self._error_format is None else self._error_format(method, path)
 
         async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
@@ -206,7 +207,7 @@ class EdgeMiddleware:
 
 
 class _RequestSpan:
-    """The span of one request."""
+    """The trace span of one request."""
 
     __slots__ = ("_context", "_scope", "_span", "_token")
 
@@ -218,32 +219,32 @@ class _RequestSpan:
         serving.trace_id = self._span.trace_id
 
     def end(self, status: int) -> None:
-        """End it, named by the route; the raw path, which may hold a name or worse, is nowhere in it."""
+        """End the span and name it after the route. The raw path, which may hold personal data, is not recorded."""
         state, caller = self._context.state, self._context.caller()
         route, error = cast("str", state.get("route", UNMATCHED_ROUTE)), cast("str | None", state.get("error"))
-        about: dict[str, tracing.AttributeValue] = {
+        attributes: dict[str, tracing.AttributeValue] = {
             "http.route": route,
             "http.response.status_code": status,
             "rookery.request_id": self._context.request_id,
         }
         if caller is not None:
-            about |= {"rookery.workspace_id": caller.public_workspace_id, "rookery.key_id": caller.key_id}
+            attributes |= {"rookery.workspace_id": caller.public_workspace_id, "rookery.key_id": caller.key_id}
         if error is not None:
-            about["error.type"] = error
-        self._span.rename(f"{self._scope['method']} {route}", about)
+            attributes["error.type"] = error
+        self._span.rename(f"{self._scope['method']} {route}", attributes)
         tracing.detach_span(self._token)
         self._span.end(error=(error or str(status)) if status >= _MIN_FAILURE_STATUS else None)
 
 
 def choose_request_id(given: str | None) -> str:
-    """Return the id of a request: the one that its caller gave, if it has the form of one, or a new one (D-11)."""
+    """Return the id of a request: the caller's own if its form is valid, otherwise a new one (D-11)."""
     return given if given is not None and _REQUEST_ID.fullmatch(given.encode("utf-8")) else new_request_id()
 
 
 async def respond_not_found(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer 404 for a path that no route has."""
-    shown = redact(cast("str", scope["path"]))[:200]  # whoever puts a key into the path must not find it in their logs
-    await error_response(RouteNotFound(f"There is nothing at {shown!r}."))(scope, receive, send)
+    """Respond with 404 to a path that matches no route."""
+    shown = redact(cast("str", scope["path"]))[:200]  # a key in the path must not end up in the caller's logs
+    await error_response(RouteNotFound(f"The path {shown!r} does not exist."))(scope, receive, send)
 
 
 def _parse_host_name(host: bytes) -> str | None:

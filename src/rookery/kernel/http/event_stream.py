@@ -1,4 +1,4 @@
-"""Server-sent events: an answer whose parts go out the moment they happen, for as long as somebody is there to read them."""
+"""Server-sent events: a response whose parts are sent as they occur, until the client disconnects."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ MEDIA_TYPE = "text/event-stream"
 _KEEP_ALIVE_INTERVAL_S = 15.0
 _KEEP_ALIVE_COMMENT = b": still here\n\n"
 _STATUS_CLIENT_CLOSED = 499
-"""What the usage log says of it, as of every request whose caller left; it is never sent."""
+"""The status that the access log records for a disconnected client. It is never sent."""
 
 
 def encode_event(name: str, data: bytes, *, event_id: int | None = None) -> bytes:
-    """Return one event; *data* is JSON, so that it has no line break, and *event_id* what a client that comes back says it has seen."""
+    """Return one event. *data* is JSON without line breaks, and *event_id* the Last-Event-ID of a client that reconnects."""
     numbered = b"" if event_id is None else b"id: " + str(event_id).encode("ascii") + b"\n"
     return numbered + b"event: " + name.encode("ascii") + b"\ndata: " + data + b"\n\n"
 
 
 def accepts_events(accept: str | None) -> bool:
-    """Tell whether an Accept header names events, alone or beside others; `*/*` does not."""
+    """Return whether an Accept header contains text/event-stream. `*/*` does not count."""
     return accept is not None and any(part.partition(";")[0].strip() == MEDIA_TYPE for part in accept.lower().split(","))
 
 
 class EventStream(Response):
     """
-    Sends what *parts* yields, each at once, and a comment when nothing has happened for a while.
+    A response that sends each part at once, and a comment after *keep_alive_s* seconds without a part.
 
-    A caller that leaves ends it: *parts* is closed, and whatever waits in it cancelled.
+    When the client disconnects, *parts* is closed and its pending await is cancelled.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class EventStream(Response):
         self._keep_alive_s = keep_alive_s
         self.raw_headers = [
             (b"content-type", f"{MEDIA_TYPE}; charset=utf-8".encode()),
-            (b"x-accel-buffering", b"no"),  # nginx would hold parts back
+            (b"x-accel-buffering", b"no"),  # otherwise nginx buffers the parts
             *((name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in (headers or {}).items()),
         ]
 
@@ -64,7 +64,7 @@ class EventStream(Response):
             await self._parts.aclose()
 
     async def _next(self, leaving: asyncio.Future[None]) -> bytes | None:
-        """Return the next part, or a comment while there is none; None at the end, or when the caller has left."""
+        """Return the next part, or a comment if none comes in time; None at the end, or when the client has disconnected."""
         if self._next_part is None:
             self._next_part = asyncio.ensure_future(anext(self._parts, None))
         waiting = self._next_part

@@ -1,4 +1,4 @@
-"""The header Idempotency-Key: a marked request is done once, and its repetition gets the same answer (D-14)."""
+"""The Idempotency-Key header: a request with a key is executed once, and a repeated request gets the same response (D-14)."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from rookery.kernel.idempotency_store import (
     StoredResponse,
     fingerprint_request,
 )
-from rookery.kernel.log_limits import FailureLog
+from rookery.kernel.logs import FailureLog
 
 T = TypeVar("T")
 RebuildResponse = Callable[[str], Awaitable[Response]]
-"""Builds the response to a request again from the id of what the request made."""
+"""Builds the response to a request again, given the id of the object that the request created."""
 
 _log = structlog.stdlib.get_logger("rookery.http")
 
 MAX_STORED_BODY_BYTES = 1024 * 1024
-"""Bytes of a body that is kept; of a larger one only that it was given."""
+"""Largest response body that is stored. Of a larger response, only the status is stored."""
 
 _HEADER_BYTES = b"idempotency-key"
 _HEADER_NAME = "Idempotency-Key"
@@ -42,20 +42,20 @@ _REPLAY_HEADER = (b"idempotent-replay", b"true")
 
 
 class SecretAlreadyShown(Conflict):
-    """The request was done, and its answer showed a secret, which is kept nowhere."""
+    """The request was executed, and its response contained a secret that is not stored."""
 
     code = "secret_already_shown"
 
 
 class ResponseNotStored(Conflict):
-    """The request was done, and its answer was too large to keep."""
+    """The request was executed, and its response was too large to store."""
 
     code = "answer_not_kept"
 
 
 @runtime_checkable
 class IdempotencyCaller(Protocol):
-    """A caller, as far as it matters here: whose key it is, and in which tenant it acts."""
+    """The fields of a caller that identify an idempotent request: its key and its tenant."""
 
     @property
     def key_id(self) -> str: ...
@@ -66,10 +66,10 @@ class IdempotencyCaller(Protocol):
 
 def read_idempotency_key(scope: Scope) -> str | None:
     """
-    Return what a request is marked with; None: it is not.
+    Return the Idempotency-Key of a request; None if it has none.
 
     Raises:
-        ValidationFailed: The header is there twice, or is not 1 to 255 printable ASCII characters.
+        ValidationFailed: The header occurs more than once, or is not 1 to 255 printable ASCII characters.
     """
     found = [value for name, value in cast("list[tuple[bytes, bytes]]", scope["headers"]) if name == _HEADER_BYTES]
     if not found:
@@ -84,13 +84,13 @@ def read_idempotency_key(scope: Scope) -> str | None:
 
 def build_request(caller: object, scope: Scope, idempotency_key: str, body: object) -> IdempotentRequest:
     """
-    Return a marked request; two are equal if their JSON values are, however written, and their queries to the letter.
+    Return the request that an Idempotency-Key identifies. Its body is compared as a JSON value and its query byte by byte.
 
     Args:
-        body: The JSON value; None where the route takes none.
+        body: The JSON value; None for a route without a body.
 
     Raises:
-        TypeError: *caller* is not `IdempotencyCaller`: a mistake in the table of routes, which marks a public one.
+        TypeError: *caller* is not an `IdempotencyCaller`, because the table of routes marks a public route as idempotent.
     """
     if not isinstance(caller, IdempotencyCaller):
         raise TypeError(caller)
@@ -107,10 +107,10 @@ def build_request(caller: object, scope: Scope, idempotency_key: str, body: obje
 
 class PendingResponse:
     """
-    The response to a marked request, stored by the transaction that does the work.
+    The response to a request with an Idempotency-Key, stored by the transaction that does the work.
 
-    The handler names, before it calls its verb, the type that the transaction returns and how to render it. The first write transaction
-    of the request that returns such a value stores the response.
+    Before the handler starts its transaction, it names the type of the transaction's result and how to render it. The first write
+    transaction of the request that returns such a value stores the response.
     """
 
     def __init__(self, store: IdempotencyStore, claim: IdempotencyClaim, secrets: frozenset[str]) -> None:
@@ -124,23 +124,23 @@ class PendingResponse:
         self.until = 0
 
     def set_renderer(self, result_type: type[T], render: Callable[[T], Response | StoredResponse]) -> None:
-        """Render the result of the transaction that returns a *result_type*."""
+        """Render the result of the first transaction that returns a *result_type*."""
         self._result_type, self._render = result_type, cast("Callable[[object], Response | StoredResponse]", render)
 
     def close(self) -> None:
-        """Expect nothing further: a task that the request started may write long after it, with the context of the request."""
+        """Stop storing. A task started by the request inherits its context and may write long after it."""
         self._result_type = self._render = None
 
     def get_response(self, result: object) -> Response | None:
-        """Return the response that was rendered of *result*, if the transaction returned exactly this object."""
+        """Return the response rendered for *result*, if the transaction returned exactly this object."""
         return self._rendered[1] if self._rendered is not None and self._rendered[0] is result else None
 
     def store_result(self, tx: Tx, result: object) -> None:
         """
-        Store the response in *tx*, if *result* is what the handler expects.
+        Store the response in *tx* if *result* has the type that the handler announced.
 
         Raises:
-            StillRunning: Another process took the claim over; the work of *tx* is undone.
+            RequestInProgress: Another process has taken over the claim. *tx* is rolled back.
         """
         if self._result_type is None or self._render is None or self.stored is not None or not isinstance(result, self._result_type):
             return
@@ -148,13 +148,13 @@ class PendingResponse:
         if isinstance(response, Response):
             if not 200 <= response.status_code < 300:
                 return
-            kept = _to_stored_response(response, self._secret_fields)
+            stored = _to_stored_response(response, self._secret_fields)
         else:
-            kept = response
-        until = self._store.store_in_transaction(tx, self._claim, kept)
+            stored = response
+        until = self._store.store_in_transaction(tx, self._claim, stored)
 
         def committed() -> None:
-            self.stored, self.until = kept, until
+            self.stored, self.until = stored, until
             self._rendered = (result, response) if isinstance(response, Response) else None
 
         tx.after_commit(committed)
@@ -165,13 +165,13 @@ _PENDING: ContextVar[PendingResponse | None] = ContextVar("rookery_pending_respo
 
 def respond_with(result_type: type[T], render: Callable[[T], Response]) -> Callable[[T], Response]:
     """
-    Return *render*; for a marked request the transaction that returns a *result_type* also stores the response rendered of it.
+    Return *render*. With an Idempotency-Key, the transaction that returns a *result_type* also stores the rendered response.
 
-    Call this before the verb. Without an Idempotency-Key it does nothing.
+    Call this before the transaction starts. Without an Idempotency-Key it does nothing.
 
     Args:
         result_type: The type that the work of the transaction returns.
-        render: A quick pure function: it runs inside the transaction.
+        render: A fast pure function. It runs inside the transaction.
     """
     pending = _PENDING.get()
     if pending is None:
@@ -186,10 +186,10 @@ def respond_with(result_type: type[T], render: Callable[[T], Response]) -> Calla
 
 def store_created_id(result_type: type[T], id_of: Callable[[T], str], *, status: int = 201) -> None:
     """
-    Have the transaction that returns a *result_type* store the id of what a marked request made.
+    Store the id of the created object in the transaction that returns a *result_type*, if the request has an Idempotency-Key.
 
-    For a response that needs more than the transaction has. If the process dies before the whole response is stored, the repetition is
-    answered by the route's `rebuild`, with this id.
+    Use this for a response that needs more than the transaction has. If the process exits before the whole response is stored, the
+    route's `rebuild_response` answers the repeated request from this id.
     """
     pending = _PENDING.get()
     if pending is not None:
@@ -198,10 +198,10 @@ def store_created_id(result_type: type[T], id_of: Callable[[T], str], *, status:
 
 class IdempotencyHandler:
     """
-    Does marked requests once.
+    A handler that executes each request with an Idempotency-Key once.
 
     Args:
-        renew_interval_s: How often the claim to a request is renewed while it is worked.
+        renew_interval_s: Seconds between two renewals of the claim to a request in progress.
     """
 
     def __init__(self, store: IdempotencyStore, *, renew_interval_s: float = LEASE.total_seconds() / 3) -> None:
@@ -220,19 +220,19 @@ class IdempotencyHandler:
         rebuild: RebuildResponse | None = None,
     ) -> Response:
         """
-        Return the response stored for *request*; if there is none, do *work*, and store its response if it is 2xx.
+        Return the response stored for *request*. If no response is stored, await *work* and store its response if it is 2xx.
 
         Handlers store the response in the transaction that does the work (`respond_with`, `store_created_id`), so a crash leaves both or
-        neither. A response that the handler does not announce, such as one without a change, is stored after it.
+        neither. Other responses, such as those without a change, are stored afterwards.
 
         Args:
-            secret_fields: Fields of the response that are shown once.
-            rebuild: Builds the response again, for a route that stores the id of what it made.
+            secret_fields: Fields of the response that are shown only once.
+            rebuild: Builds the response again, for a route that stores the id of the created object.
 
         Raises:
-            IdempotencyMismatch, StillRunning: As `KeptAnswers.claim`.
-            SecretAlreadyShown, AnswerNotKept: The request was done, but its response was not one to store.
-            EngineUnavailable: The record store is down; nothing was done.
+            IdempotencyMismatch, RequestInProgress: As in `IdempotencyStore.claim`.
+            SecretAlreadyShown, ResponseNotStored: The request was executed, but its response was not stored.
+            EngineUnavailable: The record store is unavailable. Nothing was done.
         """
         found = await self._store.claim(request)
         if isinstance(found, StoredResponse):
@@ -246,7 +246,7 @@ class IdempotencyHandler:
                 finally:
                     pending.close()
             except Exception as error:
-                # A store that went away may have done the work all the same: then the lease runs out before it is tried again.
+                # If the store became unavailable, the work may be committed. Then the lease must expire before a new attempt.
                 if pending.stored is None and not (isinstance(error, EngineUnavailable) and error.engine == "database"):
                     await self._release(found)
                 raise
@@ -259,14 +259,14 @@ class IdempotencyHandler:
                 await self._release(found)
         return response
 
-    async def _store_final(self, pending: PendingResponse, claim: IdempotencyClaim, answer: StoredResponse) -> None:
-        """Store the response as it is sent, unless the transaction stored the same."""
+    async def _store_final(self, pending: PendingResponse, claim: IdempotencyClaim, response: StoredResponse) -> None:
+        """Store the response as it is sent, unless the transaction stored the same one."""
         if pending.stored is None:
-            await self._store_response(claim, answer)
-        elif pending.stored != answer:
+            await self._store_response(claim, response)
+        elif pending.stored != response:
             try:
-                await self._store.replace(claim.request, answer, until=pending.until)
-            except Exception as error:  # noqa: BLE001 - the work is done and its response is stored; the caller gets the newer one
+                await self._store.replace(claim.request, response, until=pending.until)
+            except Exception as error:  # noqa: BLE001 - the work is done and a response is stored; the caller gets the newer one
                 self._not_replaced.report(error, id=claim.request.id)
 
     @asynccontextmanager
@@ -286,24 +286,24 @@ class IdempotencyHandler:
             except RookeryError as error:
                 self._not_renewed.report(error)
 
-    async def _store_response(self, claim: IdempotencyClaim, answer: StoredResponse) -> None:
+    async def _store_response(self, claim: IdempotencyClaim, response: StoredResponse) -> None:
         try:
-            is_kept = await self._store.store_separately(claim, answer)
-        except Exception as error:  # noqa: BLE001 - the work is done, so its caller must hear of it
+            is_stored = await self._store.store_separately(claim, response)
+        except Exception as error:  # noqa: BLE001 - the work is done, so the caller must get its response
             self._not_kept.report(error, id=claim.request.id)
         else:
-            if not is_kept:
+            if not is_stored:
                 _log.warning("idempotency.claim_lost", id=claim.request.id)
 
     async def _release(self, claim: IdempotencyClaim) -> None:
         try:
             await self._store.release(claim)
-        except Exception as error:  # noqa: BLE001 - what went wrong before this is what the caller must hear
+        except Exception as error:  # noqa: BLE001 - the caller must get the original error
             self._not_freed.report(error, id=claim.request.id)
 
 
 def _to_stored_response(response: Response, secrets: frozenset[str]) -> StoredResponse:
-    """Return what is kept of an answer, whose headers are the route's own: those of the request come on top of them later."""
+    """Return the stored form of a response. Its headers are those of the route; those of the request are added when it is sent."""
     body = _get_body(response)
     if body is None or len(body) > MAX_STORED_BODY_BYTES:
         return StoredResponse(status=response.status_code, body_kind="large")
@@ -316,43 +316,43 @@ def _to_stored_response(response: Response, secrets: frozenset[str]) -> StoredRe
 
 
 def _get_body(response: Response) -> bytes | None:
-    """Return the body; None: it is a stream."""
+    """Return the body; None if it is a stream."""
     return bytes(response.body) if hasattr(response, "body") else None
 
 
 def _find_secret_ids(answer: object, secrets: frozenset[str]) -> list[str] | None:
-    """Return the ids of the objects in *run* that show one of *secret_fields*; None if nothing does."""
-    made, shows, waiting = list[str](), False, [answer]
-    while waiting:
-        each = waiting.pop()
-        if isinstance(each, list):
-            waiting.extend(reversed(cast("list[object]", each)))
-        elif isinstance(each, dict):
-            fields = cast("dict[str, object]", each)
+    """Return the ids of the objects in *answer* that contain one of *secrets*; None if no object does."""
+    ids, has_secret, pending = list[str](), False, [answer]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, list):
+            pending.extend(reversed(cast("list[object]", value)))
+        elif isinstance(value, dict):
+            fields = cast("dict[str, object]", value)
             if any(fields.get(name) is not None for name in secrets):
-                shows = True
-                made.extend([str(fields["id"])] if "id" in fields else [])
-            waiting.extend(reversed(list(fields.values())))
-    return made if shows else None
+                has_secret = True
+                ids.extend([str(fields["id"])] if "id" in fields else [])
+            pending.extend(reversed(list(fields.values())))
+    return ids if has_secret else None
 
 
-async def _replay(kept: StoredResponse, rebuild: RebuildResponse | None) -> Response:
-    if kept.body_kind == "secret":
-        told = "This request was done, and its answer showed a secret, which is shown once only."
+async def _replay(stored: StoredResponse, rebuild: RebuildResponse | None) -> Response:
+    if stored.body_kind == "secret":
+        message = "This request succeeded before, and its response contained a secret, which is shown only once."
         raise (
-            SecretAlreadyShown(told, id=kept.created_ids[0])
-            if len(kept.created_ids) == 1
-            else SecretAlreadyShown(told, ids=list(kept.created_ids))
+            SecretAlreadyShown(message, id=stored.created_ids[0])
+            if len(stored.created_ids) == 1
+            else SecretAlreadyShown(message, ids=list(stored.created_ids))
         )
-    if kept.body_kind == "made" and rebuild is not None:
-        response = await rebuild(kept.created_ids[0])
-        response.status_code = kept.status
+    if stored.body_kind == "made" and rebuild is not None:
+        response = await rebuild(stored.created_ids[0])
+        response.status_code = stored.status
         response.raw_headers.append(_REPLAY_HEADER)
         return response
-    if kept.body_kind != "whole":
+    if stored.body_kind != "whole":
         raise ResponseNotStored(
-            f"This request was done, with status {kept.status}; its answer was too large to be kept.", answered=kept.status
+            f"This request succeeded before with status {stored.status}. Its response was too large to store.", answered=stored.status
         )
-    response = Response(kept.body, kept.status)
-    response.raw_headers = [*((name.encode("latin-1"), value.encode("latin-1")) for name, value in kept.headers), _REPLAY_HEADER]
+    response = Response(stored.body, stored.status)
+    response.raw_headers = [*((name.encode("latin-1"), value.encode("latin-1")) for name, value in stored.headers), _REPLAY_HEADER]
     return response

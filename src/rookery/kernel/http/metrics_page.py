@@ -1,4 +1,4 @@
-"""`GET /metrics`: by a key on the server's own port, or without one on a port of the loopback interface (D-05)."""
+"""`GET /metrics`: with a key on the server's own port, or without a key on a port of the loopback interface (D-05)."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _HEAD_TIMEOUT_S = 5.0
 _RESPONSE_TIMEOUT_S = 10.0
 _MAX_HEAD_BYTES = 16 * 1024
 _MAX_CONNECTIONS = 20
-"""Connections at once; a scraper has one."""
+"""Most open connections. A scraper needs one."""
 
 
 @tag("Operation")
 class MetricsRoutes:
-    """The figures of this process, as Prometheus reads them."""
+    """The metrics of this process for Prometheus."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
     def routes(self) -> list[Route]:
-        """Return the one route."""
+        """Return the route of the metrics page."""
         return [
             Route(
                 method="GET",
@@ -47,16 +47,16 @@ class MetricsRoutes:
 
     @document_route(media_types=("text/plain", "application/openmetrics-text"))
     async def get_metrics(self, request: Request) -> Response:
-        """Return the metrics of this process in Prometheus' text format, or as OpenMetrics if `Accept` asks for it."""
+        """Return the metrics of this process in the Prometheus text format, or as OpenMetrics if `Accept` requests it."""
         text, media_type = await self._metrics.scrape(request.headers.get("accept", ""))
         return Response(text, headers={"Content-Type": media_type})
 
 
 class MetricsServer:
     """
-    A server on 127.0.0.1 that knows one page and asks for no key.
+    A server on 127.0.0.1 that serves only the metrics page and needs no key.
 
-    A web page that a browser of this host shows cannot read it under a name of its own: the Host must be the loopback's.
+    It requires the loopback's Host header, so that web pages in a browser on this host cannot read it by DNS rebinding.
     """
 
     def __init__(self, metrics: Metrics, port: int) -> None:
@@ -67,25 +67,25 @@ class MetricsServer:
 
     @property
     def port(self) -> int:
-        """The port listened on."""
+        """The port on which the server listens."""
         return self._requested_port if self._server is None else self._server.sockets[0].getsockname()[1]
 
     async def start(self) -> None:
         """
-        Listen.
+        Start to listen.
 
         Raises:
-            WrongSettings: Somebody does already.
+            WrongSettings: The port cannot be used.
         """
         try:
             self._server = await asyncio.start_server(self._serve, _LOOPBACK_HOST, self._requested_port, limit=_MAX_HEAD_BYTES)
         except OSError as error:
-            reason = "somebody listens there already" if self._requested_port else error.strerror
+            reason = "the port is in use" if self._requested_port else error.strerror
             raise WrongSettings(f"ROOKERY_METRICS_PORT: cannot listen on {_LOOPBACK_HOST}:{self._requested_port}: {reason}.") from error
         _log.info("metrics.listening", url=f"http://{_LOOPBACK_HOST}:{self.port}/metrics")
 
     async def aclose(self) -> None:
-        """Stop listening; what is being answered is cut off."""
+        """Stop listening and close open connections."""
         if self._server is not None:
             self._server.close()
 
@@ -99,8 +99,8 @@ class MetricsServer:
                     writer.write(await self._respond(head))
                     await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # who does not finish a question gets no answer
-        except Exception:  # noqa: BLE001 - the top of a request: logged, and the others go on
+            pass  # an incomplete request gets no response
+        except Exception:  # noqa: BLE001 - the top level of a request: logged, and the server goes on
             _log.exception("metrics.failed")
         finally:
             self._connection_count -= 1
@@ -114,14 +114,16 @@ class MetricsServer:
         method, _, rest = line.partition(" ")
         headers = {name.strip().lower(): value.strip() for name, _, value in (each.partition(":") for each in lines)}
         if headers.get("host", "").rpartition(":")[0] not in {_LOOPBACK_HOST, "localhost"}:
-            return _encode_response("421 Misdirected Request", "text/plain", b"This page is at 127.0.0.1 alone.\n")
+            return _encode_response("421 Misdirected Request", "text/plain", b"This server answers only to the host 127.0.0.1.\n")
         if rest.partition(" ")[0].partition("?")[0] != "/metrics":
-            return _encode_response("404 Not Found", "text/plain", b"There is nothing here but /metrics.\n")
+            return _encode_response("404 Not Found", "text/plain", b"This server has only the path /metrics.\n")
         if method not in {"GET", "HEAD"}:
-            return _encode_response("405 Method Not Allowed", "text/plain", b"This path takes GET.\n", ("Allow: GET, HEAD",))
+            return _encode_response(
+                "405 Method Not Allowed", "text/plain", b"This path accepts only GET and HEAD.\n", ("Allow: GET, HEAD",)
+            )
         text, media_type = await self._metrics.scrape(headers.get("accept", ""))
-        answer = _encode_response("200 OK", media_type, text)
-        return answer if method == "GET" else answer.partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
+        response = _encode_response("200 OK", media_type, text)
+        return response if method == "GET" else response.partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
 
 
 def _encode_response(status: str, media_type: str, body: bytes, more: tuple[str, ...] = ()) -> bytes:

@@ -1,8 +1,8 @@
 """
-What a route says of itself beyond its row, for the generated documentation (spec 4.5).
+Documentation of a route beyond its row in the table, for the generated documentation (spec 4.5).
 
-Decorators for a handler, or for the class whose methods are handlers; a method's own words come before its class's.
-They change nothing of what the route does: a request is served before anybody asks for the documentation.
+The decorators apply to a handler, or to a class whose methods are handlers. Documentation of a method overrides that of its class.
+They do not change how requests are served.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ Documentable = TypeVar("Documentable", bound=Callable[..., object])
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentedResponse:
     """
-    One more answer of a route, beside the one of its row.
+    A further response of a route, beside the one in its row.
 
     Attributes:
-        model: Its body; None: see *media_types*.
-        media_types: Content types of its body; none of them and no model: it has no body.
+        model: The model of the body; None: see *media_types*.
+        media_types: Content types of the body. Without these and without a model, there is no body.
     """
 
     description: str
@@ -38,16 +38,16 @@ class DocumentedResponse:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteDocs:
     """
-    All that decorators said of a route.
+    The documentation of a route from its decorators.
 
     Attributes:
-        errors: Refusals that it may answer with beyond those that follow from its row.
-        responses: Further answers, by status.
-        media_types: Content types of its answer in place of JSON, or beside it if its row has a model.
-        request_headers: Request headers that it looks at, by name.
-        response_headers: Headers of its answer, by name.
-        request_media_types: Content types of a body that it reads by itself, and not as a model.
-        security: Names of the schemes of which one is needed; None: as its row says; empty: none.
+        errors: Errors beyond those that follow from the route's row.
+        responses: Further responses, by status.
+        media_types: Content types of the response in place of JSON, or beside it if the row has a model.
+        request_headers: Names of the request headers that the handler reads.
+        response_headers: Names of the response headers.
+        request_media_types: Content types of a body that the handler reads itself and not as a model.
+        security: Names of alternative security schemes. None: as in the row; empty: none is needed.
     """
 
     hidden: bool = False
@@ -61,7 +61,7 @@ class RouteDocs:
     security: tuple[str, ...] | None = None
 
     def merge(self, other: RouteDocs) -> RouteDocs:
-        """Return both together: where only one can be right, this one."""
+        """Return both combined. Where only one value is possible, this one wins."""
         return RouteDocs(
             hidden=self.hidden or other.hidden,
             tags=self.tags or other.tags,
@@ -76,12 +76,12 @@ class RouteDocs:
 
 
 def hide_from_docs(target: Documentable) -> Documentable:
-    """Leave the route, or all routes of a class, out of the documentation; it is served as before."""
+    """Leave the route, or all routes of a class, out of the documentation. It is still served."""
     return _add_docs(target, RouteDocs(hidden=True))
 
 
 def tag(*names: str) -> Callable[[Documentable], Documentable]:
-    """List the route, or all routes of a class, under *names*, in place of its row's tags."""
+    """Set the tags of the route, or of all routes of a class, in place of the tags of its row."""
     return lambda target: _add_docs(target, RouteDocs(tags=names))
 
 
@@ -95,7 +95,7 @@ def document_route(
     request_media_types: Sequence[str] = (),
     security: Sequence[str] | None = None,
 ) -> Callable[[Documentable], Documentable]:
-    """Say what `RouteDocs` has a place for."""
+    """Attach documentation to a route; see `RouteDocs` for the arguments."""
     notes = RouteDocs(
         errors=tuple(errors),
         responses=dict(responses or {}),
@@ -109,7 +109,7 @@ def document_route(
 
 
 def get_route_docs(handler: Callable[..., object]) -> RouteDocs:
-    """Return what was said of *handler* and of the class whose method it is."""
+    """Return the documentation attached to *handler* and to the class of which it is a method."""
     own = _get_docs(handler)
     owner = cast("object", getattr(handler, "__self__", None))
     return own if owner is None else own.merge(_get_docs(type(owner)))

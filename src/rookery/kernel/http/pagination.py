@@ -19,19 +19,19 @@ _MAX_PAGE_NUMBER = 10_000_000
 
 
 class PageQuery(QueryModel):
-    """The two query fields of every list."""
+    """The query parameters that every list has."""
 
-    page: Annotated[int, Field(ge=1, le=_MAX_PAGE_NUMBER, description="Which page, from 1.")] = 1
-    per_page: Annotated[int, Field(ge=1, le=100, description="How many items a page has.")] = 15
+    page: Annotated[int, Field(ge=1, le=_MAX_PAGE_NUMBER, description="The number of the page, from 1.")] = 1
+    per_page: Annotated[int, Field(ge=1, le=100, description="The number of items on a page.")] = 15
 
     @property
     def offset(self) -> int:
-        """How many items come before the page."""
+        """The number of items before the page."""
         return (self.page - 1) * self.per_page
 
 
 class Links(BaseModel):
-    """Addresses of the neighbouring pages; null where there is none."""
+    """URLs of the neighbouring pages; null if there is no such page."""
 
     first: str
     last: str
@@ -40,7 +40,7 @@ class Links(BaseModel):
 
 
 class Meta(BaseModel):
-    """Where in the list the page stands."""
+    """The position of the page in the list."""
 
     current_page: int
     per_page: int
@@ -48,7 +48,7 @@ class Meta(BaseModel):
 
 
 class Page(BaseModel, Generic[T]):
-    """One page of a list; what `page_response` sends, for routes to say so."""
+    """One page of a list, as `page_response` sends it."""
 
     data: list[T]
     links: Links
@@ -64,10 +64,10 @@ def page_response(
     aliases: Mapping[str, object] | None = None,
 ) -> Response:
     """
-    Return *items* as one page of *total*; links keep the request's other query fields, under our own address.
+    Return *items* as one page of *total* items. The links keep the other query parameters of the request.
 
     Args:
-        aliases: Deprecated fields that the list had before it was a page, sent beside the page's own.
+        aliases: Deprecated fields of lists that had no pages at first, sent beside the fields of the page.
     """
     last = max(1, -(-total // query.per_page))
     base = cast("str", request.scope["state"]["address"]) + request.url.path

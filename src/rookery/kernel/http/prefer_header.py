@@ -1,4 +1,4 @@
-"""The `Prefer` header (RFC 7240): what a caller would like, which a server may pass over."""
+"""The `Prefer` header (RFC 7240): preferences of the client that a server may ignore."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PREFER_HEADER, PREFERENCE_APPLIED_HEADER = "prefer", "Preference-Applied"
 
 def find_preference(headers: Iterable[str], name: str) -> str | None:
     """
-    Return the value of the first preference *name*; empty if it has none, None if it is not there.
+    Return the value of the first preference *name*: empty if it has no value, None if it is missing.
 
     Args:
         headers: The values of every `Prefer` header of a request.

@@ -1,4 +1,4 @@
-"""Reading what callers send: bounded while it arrives, strict when it is parsed (D-16)."""
+"""Request bodies: limited in size and time while they arrive, and parsed strictly (D-16)."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class InvalidJson(RookeryError):
 
 
 class PayloadTooLarge(RookeryError):
-    """The body is larger than this route takes; it was not read to its end."""
+    """The body is larger than the route allows. It was not read to its end."""
 
     status, code = 413, "payload_too_large"
 
     def __init__(self, limit: int) -> None:
-        super().__init__(f"The body is larger than the {limit:,} bytes that this route takes.", limit=limit)
+        super().__init__(f"The body is larger than {limit:,} bytes, the limit of this route.", limit=limit)
 
 
 class UnsupportedMediaType(RookeryError):
@@ -51,7 +51,7 @@ class RequestTimeout(RookeryError):
 
 
 class ClientDisconnected(Exception):
-    """The caller closed the connection before the body was complete."""
+    """The client closed the connection before the body was complete."""
 
 
 async def read_body(receive: Receive, *, limit: int) -> bytes:
@@ -59,12 +59,12 @@ async def read_body(receive: Receive, *, limit: int) -> bytes:
     Return the whole body.
 
     Raises:
-        PayloadTooLarge: At the first byte past *limit*; the rest is not read.
-        RequestTimeout: Nothing came for 30 s, or too little for too long; so it takes `limit / LEAST_RATE + 30` s at most,
-            of whatever length it is said to be, or of none.
-        ClientLeft: The caller went away.
+        PayloadTooLarge: The body exceeds *limit*. Reading stops at the first byte beyond it.
+        RequestTimeout: Nothing arrived for 30 s, or the transfer was too slow for too long. A body takes at most
+            `limit / MIN_BYTES_PER_S + 30` s, whatever length it declares.
+        ClientDisconnected: The client closed the connection.
     """
-    parts, size, is_more, patience = list[bytes](), 0, True, TransferTimeout(_BODY_TIMEOUT_S)
+    parts, size, is_more, timeout = list[bytes](), 0, True, TransferTimeout(_BODY_TIMEOUT_S)
     try:
         async with asyncio.timeout(_BODY_TIMEOUT_S) as deadline:
             while is_more:
@@ -78,10 +78,10 @@ async def read_body(receive: Receive, *, limit: int) -> bytes:
                 parts.append(part)
                 is_more = cast("bool", message.get("more_body", False))
                 if is_more:
-                    patience.record_progress(len(part))
-                    deadline.reschedule(asyncio.get_running_loop().time() + patience.remaining_s)
+                    timeout.record_progress(len(part))
+                    deadline.reschedule(asyncio.get_running_loop().time() + timeout.remaining_s)
     except TimeoutError as error:
-        msg = f"The body did not arrive: less than {MIN_BYTES_PER_S:,} bytes a second, for {_BODY_TIMEOUT_S:.0f} seconds."
+        msg = f"The body did not arrive in time: less than {MIN_BYTES_PER_S:,} bytes per second for {_BODY_TIMEOUT_S:.0f} seconds."
         raise RequestTimeout(msg, headers={"Connection": "close"}) from error
     return b"".join(parts)
 
@@ -91,8 +91,8 @@ def parse_json(raw: bytes) -> object:
     Parse *raw* strictly.
 
     Raises:
-        InvalidJson: Not JSON at all.
-        ValidationFailed: JSON of a kind that we refuse: NaN or Infinity, NUL, a lone surrogate, nested over 64.
+        InvalidJson: The text is not JSON.
+        ValidationFailed: The JSON contains NaN, Infinity, NUL or a lone surrogate, or is nested more than 64 levels deep.
     """
     try:
         value: object = orjson.loads(raw)
@@ -110,7 +110,7 @@ def parse_json(raw: bytes) -> object:
 
 
 def _map_json_error(raw: bytes, error: orjson.JSONDecodeError) -> RookeryError:
-    """Tell JSON that only a lax parser takes (422) from what is none (400)."""
+    """Return the error for *raw*: 422 for JSON that only a lenient parser accepts, otherwise 400."""
     if raw.startswith(_BOM):
         return InvalidJson("The body is not valid JSON: it starts with a byte order mark; send UTF-8 without one.")
     try:
@@ -130,7 +130,7 @@ def _nesting_error() -> ValidationFailed:
 
 
 def _nesting_depth(value: object) -> int:
-    """Return how deep lists and objects are nested, without recursion; it stops looking once that is too deep."""
+    """Return the nesting depth of lists and objects, without recursion. Stops one level beyond the limit."""
     depth, level = 0, [value]
     while level and depth <= MAX_NESTING_DEPTH:
         below = list[object]()

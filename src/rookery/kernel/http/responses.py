@@ -1,4 +1,4 @@
-"""Answers as bytes: JSON by pydantic's own serialiser or orjson, and the one body of errors (D-10)."""
+"""Responses: JSON by pydantic's serialiser or orjson, and the error body (D-10)."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ RequestState = Mapping[str, object]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorFormat:
     """
-    The body of an error in a protocol other than ours, for routes whose clients read nothing else.
+    The error body of another protocol, for routes whose clients need it.
 
     Attributes:
-        body: Returns the body, given the error and the state of the request.
-        name: The name of its schema in the API document.
-        schema: The schema of any body.
+        body: Returns the body for an error and the state of the request.
+        name: The name of its schema in the OpenAPI document.
+        schema: The JSON schema of the body.
     """
 
     body: Callable[[RookeryError, RequestState], Mapping[str, object]]
@@ -37,10 +37,10 @@ class ErrorFormat:
 
 
 IS_UPSTREAM_ERROR = "is_upstream_error"
-"""The key in a request's state that tells whether its error is a tool server's."""
+"""The key of the request state for a flag: True if a tool server caused the error."""
 
 ERROR_FORMAT = "error_format"
-"""The key in a request's state under which its `ErrorFormat` is kept."""
+"""The key of the request state for the `ErrorFormat`."""
 
 
 class RouteNotFound(RookeryError):
@@ -50,25 +50,25 @@ class RouteNotFound(RookeryError):
 
 
 class MethodNotAllowed(RookeryError):
-    """The path is known, the method is not one of its."""
+    """The path exists but does not allow the method."""
 
     status, code = 405, "method_not_allowed"
 
 
 class HostNotAllowed(RookeryError):
-    """The Host header names an address that is not ours (D-09)."""
+    """The Host header is not a host of this server (D-09)."""
 
     status, code = 400, "host_not_allowed"
 
 
 class CrossSiteCredentials(RookeryError):
-    """A browser sent Basic credentials for a page that is not ours (D-09)."""
+    """A browser sent Basic credentials from a page of another site (D-09)."""
 
     status, code = 403, "cross_site"
 
 
 class BadRequest(RookeryError):
-    """The request's form is wrong before its content can be looked at."""
+    """The request is malformed, so its content was not read."""
 
     status, code = 400, "invalid_request"
 
@@ -76,7 +76,7 @@ class BadRequest(RookeryError):
 def json_response(
     value: BaseModel | Mapping[str, object] | Sequence[object], *, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Return *value* as JSON; datetimes inside plain mappings become ISO 8601 with Z."""
+    """Return *value* as JSON. Datetimes in plain mappings become ISO 8601 with Z."""
     if isinstance(value, BaseModel):
         content = value.__pydantic_serializer__.to_json(value, by_alias=True)
     else:
@@ -85,17 +85,17 @@ def json_response(
 
 
 def error_response(error: RookeryError) -> Response:
-    """Return the answer for *error*: D-10's body, or that of the request's `ErrorFormat`."""
+    """Return the response for *error*, in the format of D-10 or of the request's `ErrorFormat`."""
     return _ErrorResponse(error)
 
 
 def set_error(state: MutableMapping[str, object], code: str, *, is_upstream: bool) -> None:
-    """Store the code of a request's error in its state, for metrics, log lines and traces; *is_upstream*: it is a tool server's."""
+    """Store the error code of a request in its state, for metrics, logs and traces. *is_upstream*: a tool server caused the error."""
     state["error"], state[IS_UPSTREAM_ERROR] = code, is_upstream
 
 
 class _ErrorResponse(Response):
-    """The answer for an error."""
+    """The response for an error."""
 
     def __init__(self, error: RookeryError) -> None:
         super().__init__(b"", error.status)
@@ -130,7 +130,7 @@ def _to_serializable(value: object) -> object:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", by_alias=True)
     if hasattr(value, "astimezone"):
-        return format_iso(value)  # pyright: ignore[reportArgumentType] - only datetimes have it among what we send
+        return format_iso(value)  # pyright: ignore[reportArgumentType] - of the values sent, only datetimes have it
     if isinstance(value, (set, frozenset, tuple)):
         return list(value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] - a container of JSON values
     msg = f"{type(value).__name__} cannot be sent as JSON"

@@ -1,8 +1,8 @@
 """
-One row a route, and the endpoint that each row becomes.
+The rows of the route tables, and the ASGI endpoint for each row.
 
-Starlette matches paths with parameters; reading the request is ours
-(measured in notes on the platform, section 4.1: its dependency solving costs more than the rest of a small request).
+Starlette matches paths with parameters. This module reads the request itself, because FastAPI's dependency solving costs more than the
+rest of a small request (measured in notes on the platform, section 4.1).
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ _SAFE_METHODS = frozenset({"GET", "HEAD"})
 _EVENT_STREAM = "text/event-stream"
 _KEY_HEADERS = frozenset({b"authorization", b"x-api-key"})
 _STATUS_CLIENT_CLOSED = 499
-"""What the usage log says of a request whose caller was gone before the answer, as proxies do; it is never sent."""
+"""The status recorded for a client that disconnected before the response, as proxies do. It is never sent."""
 
 Handler = Callable[..., Awaitable[Response]]
 H = TypeVar("H", bound=Handler)
 
 
 class AdmissionResult(Protocol):
-    """Who was let in; `headers` go on the answer, `caller` into the request's state."""
+    """The result of a successful admission: `headers` go on the response, `caller` into the request's state."""
 
     @property
     def caller(self) -> object: ...
@@ -58,43 +58,44 @@ class AdmissionResult(Protocol):
     def headers(self) -> Iterable[tuple[bytes, bytes]]: ...
 
     def record(self, *, method: str, route: str, status: int, duration_ms: float) -> None:
-        """Keep that this call was made (spec 5.3, step 7); quick, never raises."""
+        """Record the call (spec 5.3, step 7). Fast; never raises."""
         ...
 
 
 class RequestGuard(Protocol):
-    """Decides who may call; `access.guard` does, kernel does not know it."""
+    """The interface of the access check. `access.guard` implements it."""
 
     async def admit(self, scope: MutableMapping[str, object], *, required_scope: str | None, rate_limited: bool = True) -> AdmissionResult:
-        """Return the admission, or raise the first reason to refuse (spec 5.3); *required_scope* None asks for a valid key only."""
+        """Return the admission, or raise the first reason to reject (spec 5.3). Without *required_scope*, any valid key is admitted."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
     """
-    One row of a domain's table.
+    One row in the route table of a domain.
 
     Attributes:
-        handler: `async (request?, body?, query?, path parameters…) -> Response`; a Body model is the JSON body, a Query
-            model in `Annotated[…, fastapi.Query()]` the query, a str of the same name a path parameter.
-        required_scope: The scope; None: any valid key (D-27's status routes). It has no default: each route declares it.
-        public: No key is asked for, and none is looked at, unless *optional_auth*.
-        optional_auth: Of a public route: a key that is sent all the same is checked as anywhere, and shown what it may see.
-        rate_limited: Whether a call counts against the key's rate limit.
-        idempotent: Whether the route takes an Idempotency-Key (D-14): each POST that creates or sends does. Others pass over the header.
-        secret_fields: Names of fields of its answer that are shown this once; an answer that has one is kept without it.
-        operation_id: The name of the operation in the API description: a verb and its object in snake_case, such as `list_plans`. Routes
-            with the same method, handler and name are one operation; the first is documented, the others are its aliases.
-        description: What the operation does, beyond the docstring of its handler.
-        rebuild_response: Builds the response again, for a route whose transaction stores only the id of what it made (`store_created_id`).
-        errors: Refusals that it may answer with beyond those that follow from the row, for the documentation.
-        body_optional: Whether a request without a body is one with an empty object. A POST or DELETE whose body has no required field is.
-        map_error: Turns an error raised before or in the handler into the one to send; beside it is given the body as far as
-            it could be read, and the parameters of the path.
-        error_format: The body of every error of this route, if it is not D-10's.
-        allows_slash: Whether the path with a slash at its end is the same route.
-        ignores_query: Whether any query is accepted, and not read: for addresses that monitors request.
+        handler: `async (request?, body?, query?, path parameters…) -> Response`. A body model is the JSON body, a query model in
+            `Annotated[…, fastapi.Query()]` the query, and a str the path parameter of the same name.
+        required_scope: The scope that the key needs. None: any valid key (status routes, D-27). It has no default, so that each
+            route declares it.
+        public: The route needs no key and ignores one, unless *optional_auth* is set.
+        optional_auth: Check a key that is sent to a public route, and show what the key may see.
+        rate_limited: Calls count against the rate limit of the key.
+        idempotent: The route accepts an Idempotency-Key (D-14), as each POST that creates or sends does. Other routes ignore the header.
+        secret_fields: Response fields that are shown only once. A response with such a field is stored without its body.
+        operation_id: The name of the operation in the OpenAPI document: a verb and its object in snake_case, such as `list_plans`.
+            Routes with the same method, handler and name are one operation. The first is documented, the others are its aliases.
+        description: The description of the operation, in addition to the docstring of its handler.
+        rebuild_response: Builds the response again, for a route that stores only the id of the created object (`store_created_id`).
+        errors: Errors beyond those that follow from the row, for the documentation.
+        body_optional: A missing body counts as an empty object. This also holds for a POST or DELETE whose body has no required field.
+        map_error: Converts an error raised before or in the handler into the one to send. It also gets the body, as far as it
+            was read, and the path parameters.
+        error_format: The error format of this route, if it is not that of D-10.
+        allows_slash: The path with a slash at its end is served too.
+        ignores_query: Any query is accepted and ignored, for URLs that monitors request.
     """
 
     method: str
@@ -124,7 +125,7 @@ class Route:
 
 @dataclass(slots=True)
 class _HandlerSignature:
-    """What a handler's signature asks for."""
+    """The parameters of a handler, by their role."""
 
     request: str | None = None
     body: tuple[str, type[BaseModel]] | None = None
@@ -133,25 +134,25 @@ class _HandlerSignature:
 
 
 class InternalError(RookeryError):
-    """A mistake of ours; the log has the rest under the same request id."""
+    """An unexpected exception in Rookery. The log has the details under the same request id."""
 
 
 _ALLOWED_ON_FULL_DISK = "__rookery_allowed_on_full_disk__"
 
 
 def allowed_on_full_disk(handler: H) -> H:
-    """Serve the route also when the disk is nearly full: it reads, or it takes rights or memories away (D-17)."""
+    """Serve the route even when the disk is nearly full, because it only reads, or removes rights or memories (D-17)."""
     setattr(handler, _ALLOWED_ON_FULL_DISK, True)
     return handler
 
 
 def needs_disk_space(route: Route) -> bool:
-    """Return whether the route is refused with 507 while the disk is nearly full: POST, PUT and PATCH are, unless they say otherwise."""
+    """Return whether a nearly full disk blocks the route with 507. By default it blocks POST, PUT and PATCH."""
     return route.method in {"POST", "PUT", "PATCH"} and not route.public and not hasattr(route.handler, _ALLOWED_ON_FULL_DISK)
 
 
 class RouteEndpoint:
-    """A route as an ASGI application: admit, read, call, answer, record."""
+    """A route as an ASGI application: admit, read, call the handler, respond, record."""
 
     def __init__(
         self, route: Route, path: str, guard: RequestGuard, idempotency: IdempotencyHandler | None = None, disk: DiskSpace | None = None
@@ -171,22 +172,22 @@ class RouteEndpoint:
 
     @property
     def body(self) -> type[BaseModel] | None:
-        """The model of the JSON body; None: it takes none, or reads it by itself."""
+        """The model of the JSON body; None if the route has no body or reads it itself."""
         return None if self._signature.body is None else self._signature.body[1]
 
     @property
     def query(self) -> type[BaseModel] | None:
-        """The model of the query; None: it takes none."""
+        """The model of the query; None if the route has no query."""
         return None if self._signature.query is None else self._signature.query[1]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request; only what ends the process passes through."""
+        """Serve one request. Exceptions become error responses, except those that end the process."""
         started = time.perf_counter()
         state = cast("dict[str, object]", scope["state"])
         state["route"] = self.path
         if self.route.error_format is not None:
             state[ERROR_FORMAT] = self.route.error_format
-        seen: list[object] = [None]
+        body: list[object] = [None]  # filled by `_respond`, for error handlers
         admission: AdmissionResult | None = None
         try:
             if not self.route.public or (self.route.optional_auth and _has_key(scope)):
@@ -196,19 +197,19 @@ class RouteEndpoint:
             if self._disk is not None:
                 self._disk.require()
             if self.refuses_body and _has_body(scope):
-                seen[0] = _require_no_content(scope, await read_body(receive, limit=self.route.max_body_bytes))
+                body[0] = _require_no_content(scope, await read_body(receive, limit=self.route.max_body_bytes))
                 receive = _receive_after_body(receive)
-            response = await self._respond(Request(scope, receive, send), receive, seen)
+            response = await self._respond(Request(scope, receive, send), receive, body)
         except ClientDisconnected:
             if admission is not None:
                 elapsed_ms = (time.perf_counter() - started) * 1000
                 admission.record(method=self.route.method, route=self.path, status=_STATUS_CLIENT_CLOSED, duration_ms=elapsed_ms)
             return
         except RookeryError as error:
-            response = self._error_response(error, seen[0], cast("Mapping[str, str]", scope.get("path_params") or {}))
+            response = self._error_response(error, body[0], cast("Mapping[str, str]", scope.get("path_params") or {}))
         except Exception:
             _log.exception("http.failed", route=self.path, method=self.route.method, request_id=state["request_id"])
-            msg = "Something went wrong on our side; the log has more under this request id."
+            msg = "The server failed to process the request. The log of the server has the details under this request id."
             response = error_response(InternalError(msg, request_id=state["request_id"]))
         try:
             await response(scope, receive, send)
@@ -217,45 +218,50 @@ class RouteEndpoint:
                 elapsed_ms = (time.perf_counter() - started) * 1000
                 admission.record(method=self.route.method, route=self.path, status=response.status_code, duration_ms=elapsed_ms)
 
-    async def _respond(self, request: Request, receive: Receive, seen: list[object]) -> Response:
-        scope, plan = request.scope, self._signature
-        mark = None if self.idempotency is None else read_idempotency_key(scope)
+    async def _respond(self, request: Request, receive: Receive, parsed_body: list[object]) -> Response:
+        scope, signature = request.scope, self._signature
+        idempotency_key = None if self.idempotency is None else read_idempotency_key(scope)
         arguments: dict[str, object] = {}
         query = cast("bytes", scope["query_string"])
-        if (query or plan.query is not None) and not self.route.ignores_query:
+        if (query or signature.query is not None) and not self.route.ignores_query:
             self._read_query(query, arguments)
         if self.refuses_if_match:
             _require_unconditional(scope)
-        if plan.path_parameters:
+        if signature.path_parameters:
             path_params = cast("Mapping[str, str]", scope["path_params"])
-            for name in plan.path_parameters:
+            for name in signature.path_parameters:
                 value = path_params[name]
                 if "\x00" in value:
                     raise ValidationFailed({name: ["must not contain the character NUL (U+0000)"]})
                 arguments[name] = value
-        if plan.body is not None:
-            await self._read_body(plan.body, scope, receive, seen, arguments)
-        if plan.request is not None:
-            arguments[plan.request] = request
-        if self.idempotency is None or mark is None:
+        if signature.body is not None:
+            await self._read_body(signature.body, scope, receive, parsed_body, arguments)
+        if signature.request is not None:
+            arguments[signature.request] = request
+        if self.idempotency is None or idempotency_key is None:
             return await self.route.handler(**arguments)
-        asked = build_request(cast("dict[str, object]", scope["state"]).get("caller"), scope, mark, seen[0])
+        idempotent_request = build_request(cast("dict[str, object]", scope["state"]).get("caller"), scope, idempotency_key, parsed_body[0])
         rebuild: RebuildResponse | None = None if self.route.rebuild_response is None else partial(self.route.rebuild_response, request)
         return await self.idempotency.run(
-            asked, partial(self.route.handler, **arguments), secret_fields=self.route.secret_fields, rebuild=rebuild
+            idempotent_request, partial(self.route.handler, **arguments), secret_fields=self.route.secret_fields, rebuild=rebuild
         )
 
     async def _read_body(
-        self, wanted: tuple[str, type[BaseModel]], scope: Scope, receive: Receive, seen: list[object], arguments: dict[str, object]
+        self,
+        parameter: tuple[str, type[BaseModel]],
+        scope: Scope,
+        receive: Receive,
+        parsed_body: list[object],
+        arguments: dict[str, object],
     ) -> None:
-        name, model = wanted
+        name, model = parameter
         raw = await read_body(receive, limit=self.route.max_body_bytes)
         if not raw and self.is_body_optional:
             raw = b"{}"
         _require_json(scope, raw)
-        seen[0] = parse_json(raw)
+        parsed_body[0] = parse_json(raw)
         try:
-            arguments[name] = model.__pydantic_validator__.validate_python(seen[0])
+            arguments[name] = model.__pydantic_validator__.validate_python(parsed_body[0])
         except ValidationError as error:
             raise map_validation_error(error, model) from None
 
@@ -263,7 +269,7 @@ class RouteEndpoint:
         pairs = _parse_query_string(raw)
         if self._signature.query is None:
             if pairs:
-                raise ValidationFailed({name: ["this address takes no query"] for name, _ in pairs})
+                raise ValidationFailed({name: ["this path takes no query parameters"] for name, _ in pairs})
             return
         name, model = self._signature.query
         values: dict[str, object] = {}
@@ -279,12 +285,12 @@ class RouteEndpoint:
         except ValidationError as error:
             raise map_validation_error(error, model) from None
 
-    def _error_response(self, error: RookeryError, seen: object, path: Mapping[str, str]) -> Response:
-        return error_response(error if self.route.map_error is None else self.route.map_error(error, seen, path))
+    def _error_response(self, error: RookeryError, body: object, path: Mapping[str, str]) -> Response:
+        return error_response(error if self.route.map_error is None else self.route.map_error(error, body, path))
 
 
 class _EndpointRoute(BaseRoute):
-    """A route that serves by its Endpoint, and says 405 in our words."""
+    """A Starlette route that serves by its endpoint, and that responds to wrong methods with the usual error body."""
 
     def __init__(self, path: str, endpoint: RouteEndpoint, methods_of_path: set[str]) -> None:
         super().__init__(path, endpoint)
@@ -293,7 +299,7 @@ class _EndpointRoute(BaseRoute):
         self._methods_of_path = methods_of_path
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve, or refuse the method with those that the path has."""
+        """Serve the request, or respond with 405 and the methods of the path."""
         if scope["method"] in (self.methods or ()):
             await self.route_endpoint(scope, receive, send)
         else:
@@ -301,18 +307,18 @@ class _EndpointRoute(BaseRoute):
 
 
 def method_not_allowed(methods: Iterable[str]) -> Response:
-    """Return the 405 of a path that has *methods_by_path*."""
+    """Return the 405 response of a path that allows *methods*."""
     allowed = ", ".join(sorted(methods))
-    return error_response(MethodNotAllowed(f"This path takes {allowed}.", headers={"Allow": allowed}))
+    return error_response(MethodNotAllowed(f"This path allows {allowed}.", headers={"Allow": allowed}))
 
 
 @dataclass(slots=True)
 class RouteTable:
     """
-    All routes of a server: those of a fixed path by a look-up, the rest by the router of *app*.
+    The routes of a server. Fixed paths are found by a dictionary, paths with parameters by the router of *app*.
 
     Attributes:
-        disk: Refuses writes while the disk is nearly full; None: nothing is checked.
+        disk: Rejects writes while the disk is nearly full. None: not checked.
     """
 
     app: FastAPI
@@ -323,7 +329,7 @@ class RouteTable:
     error_formats: list[tuple[str, re.Pattern[str], ErrorFormat]] = field(default_factory=list[tuple[str, re.Pattern[str], ErrorFormat]])
 
     def find_error_format(self, method: str, path: str) -> ErrorFormat | None:
-        """Return the format of errors at *path*, for what refuses a request before it reaches its route; None: D-10's."""
+        """Return the error format at *path*, for requests rejected before they reach their route. None: the format of D-10."""
         return next((each for its_method, regex, each in self.error_formats if its_method == method and regex.match(path)), None)
 
 
@@ -331,10 +337,13 @@ def mount_routes(
     table: RouteTable, prefix: str, routes: Iterable[Route], guard: RequestGuard, idempotency: IdempotencyHandler | None = None
 ) -> None:
     """
-    Add *routes* under *prefix*; two of the same method and path are a mistake in the tables (ValueError).
+    Add *routes* under *prefix*.
 
     Args:
-        idempotency: What answers requests with an Idempotency-Key; without it all routes pass over that header.
+        idempotency: Handles requests with an Idempotency-Key. Without it, all routes ignore that header.
+
+    Raises:
+        ValueError: Two routes have the same method and path, or a route cannot be idempotent.
     """
     for route in routes:
         path = prefix + route.path
@@ -343,16 +352,16 @@ def mount_routes(
             msg = f"two routes for {route.method} {path}"
             raise ValueError(msg)
         if route.idempotent and (route.public or route.method != "POST"):
-            msg = f"{route.method} {path} cannot take an Idempotency-Key: only a POST by somebody known can"
+            msg = f"{route.method} {path} cannot take an Idempotency-Key: only a POST with a key can"
             raise ValueError(msg)
         endpoint = RouteEndpoint(route, path, guard, idempotency, table.disk)
         methods.update((route.method, *(("HEAD",) if endpoint.answers_head else ())))
         table.endpoints.append(endpoint)
         for served in (path, f"{path}/") if route.allows_slash else (path,):
-            at = _EndpointRoute(served, endpoint, methods)
-            table.app.router.routes.append(at)
+            endpoint_route = _EndpointRoute(served, endpoint, methods)
+            table.app.router.routes.append(endpoint_route)
             if route.error_format is not None:
-                table.error_formats.append((route.method, at.path_regex, route.error_format))
+                table.error_formats.append((route.method, endpoint_route.path_regex, route.error_format))
             if "{" not in path:
                 table.endpoints_by_path.setdefault(served, {})[route.method] = endpoint
                 if endpoint.answers_head:
@@ -360,7 +369,7 @@ def mount_routes(
 
 
 def _accepts_empty_object(model: type[BaseModel] | None) -> bool:
-    """Return whether an empty object is a body of the model."""
+    """Return whether an empty object is valid for *model*."""
     if model is None:
         return False
     try:
@@ -378,7 +387,7 @@ def _has_body(scope: Scope) -> bool:
 
 
 def _receive_after_body(receive: Receive) -> Receive:
-    """Return what to receive from once the body was read: an empty body first, for a handler that reads by itself."""
+    """Return a `receive` for after the body was read. It first yields an empty body, for a handler that reads it itself."""
     is_first = True
 
     async def receive_after() -> Message:
@@ -393,11 +402,11 @@ def _receive_after_body(receive: Receive) -> Receive:
 
 def _require_no_content(scope: Scope, raw: bytes) -> object:
     """
-    Return what the body of a request to a route without a body holds: None, or an empty object.
+    Check that a request to a route without a body has none; return its value, which is None or an empty object.
 
     Raises:
-        InvalidJson: It is not JSON.
-        ValidationFailed: It holds fields or another value, which would be ignored.
+        InvalidJson: The body is not JSON.
+        ValidationFailed: The body has fields or another value, which would be ignored.
     """
     if not raw:
         return None
@@ -407,16 +416,16 @@ def _require_no_content(scope: Scope, raw: bytes) -> object:
         return value
     if isinstance(value, dict):
         names = list(cast("dict[str, object]", value))[:_MAX_ERROR_FIELDS]
-        raise ValidationFailed({name[:200]: ["unknown field; this address takes no body"] for name in names})
-    raise ValidationFailed({"body": ["this address takes no body; send none, or an empty object"]})
+        raise ValidationFailed({name[:200]: ["unknown field; this path takes no body"] for name in names})
+    raise ValidationFailed({"body": ["this path takes no body; send none, or an empty object"]})
 
 
 def _require_unconditional(scope: Scope) -> None:
     """
-    Do nothing if the request has no If-Match, or `*`: for writes that have no version to compare with (D-64).
+    Check that the request has no If-Match except `*`, for writes to resources without versions (D-64).
 
     Raises:
-        NoVersion: It names ETags, which would be ignored.
+        NotVersioned: If-Match contains ETags, which would be ignored.
     """
     headers = cast("list[tuple[bytes, bytes]]", scope["headers"])
     given = [value.decode("latin-1") for name, value in headers if name == b"if-match"]
@@ -429,21 +438,24 @@ def _has_key(scope: Scope) -> bool:
 
 
 def _parse_signature(handler: Handler) -> _HandlerSignature:
-    plan = _HandlerSignature()
+    signature = _HandlerSignature()
     for name, parameter in inspect.signature(handler, eval_str=True).parameters.items():
         kind: object = parameter.annotation
         if kind is Request:
-            plan.request = name
+            signature.request = name
         elif get_origin(kind) is Annotated:
-            plan.query = (name, cast("type[BaseModel]", get_args(kind)[0]))
+            signature.query = (name, cast("type[BaseModel]", get_args(kind)[0]))
         elif isinstance(kind, type) and issubclass(kind, BaseModel):
-            plan.body = (name, kind)
+            signature.body = (name, kind)
         elif kind is str:
-            plan.path_parameters.append(name)
+            signature.path_parameters.append(name)
         else:
-            msg = f"{handler.__qualname__}: parameter {name!r} is none of Request, a body, Annotated[query, Query()], a str of the path"
+            msg = (
+                f"{handler.__qualname__}: parameter {name!r} must be a Request, a body model, Annotated[query, Query()] "
+                "or a str for a path parameter"
+            )
             raise TypeError(msg)
-    return plan
+    return signature
 
 
 def _list_fields(model: type[BaseModel]) -> frozenset[str]:
@@ -456,7 +468,7 @@ def _parse_query_string(raw: bytes) -> list[tuple[str, str]]:
     try:
         pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_QUERY_FIELDS)
     except ValueError as error:
-        reason = "is not UTF-8" if isinstance(error, UnicodeDecodeError) else f"has more than {_MAX_QUERY_FIELDS} fields"
+        reason = "is not UTF-8" if isinstance(error, UnicodeDecodeError) else f"has more than {_MAX_QUERY_FIELDS} parameters"
         raise ValidationFailed({"query": [reason]}) from error
     for name, value in pairs:
         if "\x00" in name or "\x00" in value:
@@ -472,6 +484,6 @@ def _require_json(scope: Scope, raw: bytes) -> None:
             kind = value.split(b";", 1)[0].strip().lower()
             if kind != b"application/json" and not kind.endswith(b"+json"):
                 shown = kind.decode("latin-1")[:100]
-                msg = f"The body is declared as {shown!r}; send it with Content-Type: application/json."
+                msg = f"The Content-Type of the body is {shown!r}. Send Content-Type: application/json."
                 raise UnsupportedMediaType(msg)
             return

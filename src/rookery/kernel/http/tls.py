@@ -1,4 +1,4 @@
-"""uvicorn over TLS, whose connections count from the moment they are accepted."""
+"""uvicorn over TLS, with connections that count against the limit from the moment they are accepted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HANDSHAKE_TIMEOUT_S = 10.0
 
 
 class _PendingHandshake:
-    """A connection that has a place and no keys yet; its transport shows itself only once it has."""
+    """A connection that has a slot but whose TLS handshake is not complete, so that it has no transport yet."""
 
     def __init__(self, accepted: socket.socket) -> None:
         self._accepted = accepted
@@ -34,9 +34,9 @@ class _PendingHandshake:
 
 class TlsServer(uvicorn.Server):
     """
-    Accepts by itself.
+    A server that accepts TLS connections itself.
 
-    uvicorn's way gives a stranger 60 s for the handshake, and tells nobody of the connection before; so they would be without limit.
+    uvicorn allows 60 s for the handshake and reports a connection only after it, so that handshakes would not be limited.
     """
 
     def __init__(self, config: uvicorn.Config, limiter: ConnectionLimiter, context: ssl.SSLContext) -> None:
@@ -64,16 +64,16 @@ class TlsServer(uvicorn.Server):
         while True:
             try:
                 accepted, address = await loop.sock_accept(listening)
-            except OSError as error:  # the other end has gone already, or there are too many open files for one more
+            except OSError as error:  # the client has disconnected, or the process has too many open files
                 _log.debug("connections.not_accepted", reason=str(error))
                 await asyncio.sleep(0.01)
                 continue
             handshake = _PendingHandshake(accepted)
-            place = self._limiter.acquire(address[0], handshake)
-            if place is None:
+            slot = self._limiter.acquire(address[0], handshake)
+            if slot is None:
                 accepted.close()
                 continue
-            task = asyncio.create_task(self._handshake(accepted, place))
+            task = asyncio.create_task(self._handshake(accepted, slot))
             self._handshakes[task] = handshake
             task.add_done_callback(self._handshakes.pop)
 

@@ -1,4 +1,4 @@
-"""Requests to paths that no route has: redirected to the one that was meant, or refused with the nearest (D-10)."""
+"""Requests to unknown paths: redirected to the intended path, or answered with the nearest paths (D-10)."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _PERMANENT_REDIRECT = 308
 _MAX_PATH_LENGTH = 200
 _MAX_SUGGESTIONS = 3
 _MAX_SEGMENTS = 12
-"""Longer paths are compared with none."""
+"""Longest path for which similar paths are searched."""
 
 
 class UnknownPathHandler:
     """
-    What serves paths that no route has; an ASGI application.
+    The ASGI application for paths that match no route.
 
     Args:
-        table: The routes there are.
-        aliases: Paths that others use for one of ours, such as `/docs`, by theirs.
+        table: The routes of the server.
+        aliases: Paths of this server by the common path that redirects to them, such as `/docs`.
     """
 
     def __init__(self, table: RouteTable, aliases: Mapping[str, str]) -> None:
@@ -36,14 +36,14 @@ class UnknownPathHandler:
         self._aliases = {alias: path for alias, path in aliases.items() if path in table.methods_by_path}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Redirect, or answer 404."""
+        """Redirect the request, or respond with 404."""
         path = cast("str", scope["path"])
         target = self._redirect_target(scope, path)
         response = self._not_found_response(path) if target is None else _redirect_response(scope, target)
         await response(scope, receive, send)
 
     def _redirect_target(self, scope: Scope, path: str) -> str | None:
-        """Return the path that a request is redirected to: without the slash at its end, or ours for an alias."""
+        """Return the path to redirect to: the same path without its final slash, or the target of an alias."""
         bare = path.rstrip("/")
         if bare in self._aliases:
             return self._aliases[bare]
@@ -55,15 +55,15 @@ class UnknownPathHandler:
         return raw.rstrip("/") if is_known else None
 
     def _not_found_response(self, path: str) -> Response:
-        shown = redact(path)[:_MAX_PATH_LENGTH]  # whoever puts a key into the path must not find it in their logs
+        shown = redact(path)[:_MAX_PATH_LENGTH]  # a key in the path must not end up in the caller's logs
         near = self._nearest_paths(path.rstrip("/"))
         if not near:
-            return error_response(RouteNotFound(f"There is nothing at {shown!r}. GET / lists where to begin."))
+            return error_response(RouteNotFound(f"The path {shown!r} does not exist. GET / lists the main paths."))
         listed = ", ".join(repr(each) for each in near)
-        return error_response(RouteNotFound(f"There is nothing at {shown!r}; the nearest is {listed}.", nearest=near))
+        return error_response(RouteNotFound(f"The path {shown!r} does not exist. The nearest is {listed}.", nearest=near))
 
     def _nearest_paths(self, path: str) -> list[str]:
-        """Return the first paths below *path*, or else the one that differs in one segment that is nearly right."""
+        """Return the first paths below *path*; otherwise the path that differs in one segment by a likely typing error."""
         below = [known for known in self._known_paths if path and known.startswith(f"{path}/")]
         if below:
             return below[:_MAX_SUGGESTIONS]
