@@ -65,8 +65,8 @@ def test_fewer_connections_than_wanted_are_told(tmp_path: Path, model_folder: Pa
     lend_model(model_folder, tmp_path / "home")
     doctor = [sys.executable, "-m", "rookery", "--data-dir", str(tmp_path / "home"), "doctor", "--json"]
     asked = (
-        "import resource as r; from rookery.kernel.http.connection_limit import make_room; "
-        "print(make_room(1000), *r.getrlimit(r.RLIMIT_NOFILE))"
+        "import resource as r; from rookery.kernel.http.connection_limit import raise_file_limit; "
+        "print(raise_file_limit(1000), *r.getrlimit(r.RLIMIT_NOFILE))"
     )
     limits = "ulimit -Sn 256; ulimit -Hn 600; "
 

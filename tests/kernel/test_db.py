@@ -249,7 +249,7 @@ async def test_acknowledged_rows_survive_kill_9(data_dir: Path) -> None:
                 for n in range(100000):
                     row = dict(id=f"{w}-{n}", kind="K", workspace_id=1, payload="{}", attempts=0, run_at=0, owner=None, created_at=0,
                                failed_at=None, last_error=None)
-                    await db.write(lambda tx: tx.run(PUT, row))
+                    await db.write(lambda tx: tx.execute(PUT, row))
                     print(row["id"], flush=True)
             PUT = insert(jobs)
             await asyncio.gather(*(write(w) for w in range(4)))

@@ -238,7 +238,7 @@ async def test_a_start_without_the_key_is_refused(box: Box) -> None:
         await box.sealer()
     assert not path.exists()
     path.write_bytes(b"# nothing\n")
-    with pytest.raises(WrongSettings, match="holds no key"):
+    with pytest.raises(WrongSettings, match="contains no valid key"):
         await box.sealer()
     path.write_bytes(kept)
     assert await box.opened(await box.sealer()) == {"a": "text a"}
@@ -279,8 +279,8 @@ import asyncio, os, signal, sys
 from pathlib import Path
 from rookery.kernel.clock import utc_now
 from rookery.kernel.db import open_database
-from rookery.kernel.idempotency_store import SEALED
-from rookery.kernel.sealing import KeySource, Rotation
+from rookery.kernel.idempotency_store import SEALED_COLUMN
+from rookery.kernel.sealing import KeyRotation, KeySource
 
 url, folder, last = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
 
@@ -288,7 +288,7 @@ def step(name):
     if name == last:
         os.kill(os.getpid(), signal.SIGKILL)
 
-asyncio.run(Rotation(open_database(url, data_dir=folder), KeySource(folder), [SEALED], utc_now).rotate(on_step=step))
+asyncio.run(KeyRotation(open_database(url, data_dir=folder), KeySource(folder), [SEALED_COLUMN], utc_now).rotate(on_step=step))
 """
 
 

@@ -218,7 +218,7 @@ async def test_a_token_may_be_said_to_live_for_longer_than_the_world(logins: Log
 
 async def test_a_workspaces_server_leads_us_to_no_address_that_is_refused(logins: Logins, there: Guarded) -> None:
     """D-82: a server's word on where its authorisation server is counts as an address of the user's."""
-    with pytest.raises(LoginFailed, match="We do not connect there"):
+    with pytest.raises(LoginFailed, match="does not connect to this address"):
         await log_in(logins, there.server(auth=OAuthConfig(), owner=1), 1)
 
 

@@ -16,7 +16,7 @@ from rookery.access.store import usage as usage_store
 from rookery.kernel.clock import Clock, from_micros, to_micros
 from rookery.kernel.db import Database, Tx, Value
 from rookery.kernel.errors import RookeryError
-from rookery.kernel.log_limits import LimitedWarning
+from rookery.kernel.logs import LimitedWarning
 
 _log = structlog.stdlib.get_logger("rookery.access")
 

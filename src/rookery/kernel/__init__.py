@@ -1,1 +1,1 @@
-"""What every domain stands on: settings, errors, the record store, jobs, events, the HTTP shell. Imports nothing of ours."""
+"""The foundation of every domain: settings, errors, the record store, jobs, events and HTTP. Imports no other package of Rookery."""

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 Clock = Callable[[], datetime]
-"""Returns the time now: aware, UTC. Tests pass their own."""
+"""Returns the current time, aware and in UTC. Tests pass their own."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
 def utc_now() -> datetime:
-    """Return the time now, in UTC."""
+    """Return the current time in UTC."""
     return datetime.now(UTC)
 
 
@@ -23,21 +23,21 @@ def to_micros(moment: datetime) -> int:
 
 
 def from_micros(count: int) -> datetime:
-    """Return the moment that `to_micros` made *count* of."""
+    """Return the UTC time that is *count* microseconds after 1970, the inverse of `to_micros`."""
     return _EPOCH + timedelta(microseconds=count)
 
 
 def format_iso(moment: datetime) -> str:
-    """Return *moment* as 2026-11-21T09:30:00.000123Z: always six decimals, so that texts sort as times."""
+    """Return *moment* as 2026-11-21T09:30:00.000123Z, always with six decimals, so that texts sort in the order of time."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 def parse_iso(text: str) -> datetime:
     """
-    Read an ISO 8601 time; a date alone is its midnight, a missing zone is UTC.
+    Parse an ISO 8601 time. A date without a time means midnight, and a time without a zone is in UTC.
 
     Raises:
-        ValueError: Not ISO 8601, or outside the years that a datetime holds.
+        ValueError: The text is not ISO 8601, or the time is outside the years 1 to 9999 in UTC.
     """
     moment = datetime.fromisoformat(text)
     try:

@@ -1,7 +1,8 @@
 """
-Settings: frozen, read once, one address per engine (D-02).
+Settings: frozen, read once at the start, with one URL per engine (D-02).
 
-From `ROOKERY_…` variables, over `rookery.toml` (in the data folder, or the file named by `ROOKERY_CONFIG`), over defaults.
+Environment variables `ROOKERY_…` override `rookery.toml`, which overrides the defaults. The file is in the data folder, or where
+`ROOKERY_CONFIG` points.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from rookery.kernel.suggestions import find_nearest
 
 def _parse_text(raw: object) -> str:
     if not isinstance(raw, str) or not raw or "\x00" in raw:
-        msg = "must be a text"
+        msg = "must be a non-empty text"
         raise ValueError(msg)
     return raw
 
@@ -84,7 +85,7 @@ def _parse_list(raw: object) -> tuple[str, ...]:
         return tuple(part.strip() for part in raw.split(",") if part.strip())
     if isinstance(raw, list) and all(isinstance(part, str) for part in cast("list[object]", raw)):
         return tuple(cast("list[str]", raw))
-    msg = "must be texts, separated by commas"
+    msg = "must be a list of texts, or one text with commas between them"
     raise ValueError(msg)
 
 
@@ -93,7 +94,7 @@ def _parse_half_lives(raw: object) -> tuple[tuple[str, int | None], ...]:
     for part in _parse_list(raw):
         match = re.fullmatch(r"([a-z][a-z0-9_-]{0,63})=(?:([1-9][0-9]{0,5})|never)", part)
         if match is None:
-            msg = "must be types with days or never, such as research=90,plan=never"
+            msg = "must be memory types with a number of days or never, such as research=90,plan=never"
             raise ValueError(msg)
         read.append((match[1], None if match[2] is None else int(match[2])))
     return tuple(read)
@@ -102,116 +103,135 @@ def _parse_half_lives(raw: object) -> tuple[tuple[str, int | None], ...]:
 def _parse_base_url(raw: object) -> str:
     text = _parse_text(raw).rstrip("/")
     if re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#]*)?", text) is None:
-        msg = "must be an address such as https://rookery.example.org"
+        msg = "must be a URL such as https://rookery.example.org"
         raise ValueError(msg)
     return text
 
 
 def _setting(parse: Callable[[object], object], description: str, default: object = MISSING) -> object:
-    """Return a field that knows how it is read and what to say of it in docs/reference."""
+    """Return a dataclass field whose metadata holds its parser and its description in docs/reference."""
     return field(default=default, metadata={"read": parse, "says": description})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What an operator may change; each is `ROOKERY_` and its name in capitals, or the name in rookery.toml."""
+    """The settings of the operator. Each is `ROOKERY_` and its name in capitals, or the name itself in rookery.toml."""
 
-    data_dir: Path = cast("Path", _setting(_parse_path, "Where everything is kept.", user_data_path("rookery")))
-    host: str = cast("str", _setting(_parse_text, "The address that the server listens on.", "127.0.0.1"))
-    port: int = cast("int", _setting(_int_parser(0, 65535), "The port; 0 takes a free one.", 8400))
+    data_dir: Path = cast("Path", _setting(_parse_path, "The folder that holds all data.", user_data_path("rookery")))
+    host: str = cast("str", _setting(_parse_text, "The address on which the server listens.", "127.0.0.1"))
+    port: int = cast("int", _setting(_int_parser(0, 65535), "The port on which the server listens; 0 picks a free one.", 8400))
     environment: Literal["development", "production"] = cast(
         "Literal['development', 'production']",
-        _setting(_choice_parser("development", "production"), "Production hides documentation and discovery by default.", "development"),
+        _setting(
+            _choice_parser("development", "production"),
+            "Hides API docs and discovery pages from requests without a key in production, unless other settings show them.",
+            "development",
+        ),
     )
-    base_url: str | None = cast("str | None", _setting(_parse_base_url, "The host of the tool-server API, as others reach it.", None))
-    api_url: str | None = cast("str | None", _setting(_parse_base_url, "The host of the platform and memory API.", None))
-    mcp_url: str | None = cast("str | None", _setting(_parse_base_url, "The host of the catalogue and agent API.", None))
+    base_url: str | None = cast("str | None", _setting(_parse_base_url, "The public URL of the tool-server API.", None))
+    api_url: str | None = cast("str | None", _setting(_parse_base_url, "The public URL of the platform and memory API.", None))
+    mcp_url: str | None = cast("str | None", _setting(_parse_base_url, "The public URL of the catalogue and the agent API.", None))
     database_url: Secret = cast(
         "Secret", _setting(_parse_engine_address, "The record store: embedded: or postgresql://…", Secret("embedded:"))
     )
     vectors: Secret = cast("Secret", _setting(_parse_engine_address, "The vector index.", Secret("embedded:")))
     texts: Secret = cast("Secret", _setting(_parse_engine_address, "The full-text index.", Secret("embedded:")))
     counters: Secret = cast("Secret", _setting(_parse_engine_address, "The rate limit counters.", Secret("embedded:")))
-    embedder: Secret = cast("Secret", _setting(_parse_engine_address, "What turns text into vectors.", Secret("embedded:")))
+    embedder: Secret = cast("Secret", _setting(_parse_engine_address, "The model that turns text into vectors.", Secret("embedded:")))
     embedder_previous: Secret | None = cast(
         "Secret | None",
-        _setting(_parse_engine_address, "The embedder before, which answers until `rookery brain:reindex --stale` is done.", None),
+        _setting(
+            _parse_engine_address, "The previous embedder, which answers searches until `rookery brain:reindex --stale` has finished.", None
+        ),
     )
-    vector_dimension: int = cast("int", _setting(_int_parser(1, 16_384), "How wide the vectors of an embedding service are stored.", 768))
-    verify_ssl: bool = cast(
-        "bool", _setting(_parse_bool, "Whether an engine reached by TLS must show a trusted certificate.", default=True)
+    vector_dimension: int = cast(
+        "int", _setting(_int_parser(1, 16_384), "The number of dimensions of the vectors that an embedding service returns.", 768)
     )
+    verify_ssl: bool = cast("bool", _setting(_parse_bool, "Verify the certificates of engines that are reached by TLS.", default=True))
     secret_key: Secret | None = cast(
         "Secret | None",
-        _setting(_parse_secret_key, "Seals what must not be read in the record store; by default secret.key in the data folder.", None),
+        _setting(
+            _parse_secret_key,
+            "The key that encrypts confidential values in the record store; by default secret.key in the data folder.",
+            None,
+        ),
     )
     secret_key_previous: Secret | None = cast(
-        "Secret | None", _setting(_parse_previous_secret_key, "The secret key before, until `rookery secrets rotate` is done.", None)
+        "Secret | None",
+        _setting(_parse_previous_secret_key, "The previous secret key, needed until `rookery secrets rotate` has finished.", None),
     )
     servers: Path | None = cast(
-        "Path | None", _setting(_parse_path, "The file of tool servers; by default servers.json in the data folder.", None)
+        "Path | None", _setting(_parse_path, "The file that lists the tool servers; by default servers.json in the data folder.", None)
     )
     server_commands: bool = cast(
         "bool",
-        _setting(_parse_bool, "Whether keys with servers:write may add servers that are commands, which run on this host.", default=False),
+        _setting(_parse_bool, "Let keys with servers:write add servers that are commands, which run on this host.", default=False),
     )
     egress_allow: tuple[str, ...] = cast(
         "tuple[str, ...]",
-        _setting(_parse_list, "Addresses and CIDR ranges that requests to users’ addresses may reach, whatever they are.", ()),
+        _setting(
+            _parse_list, "Addresses and CIDR ranges that requests to users’ URLs may reach, even if they are private or reserved.", ()
+        ),
     )
-    egress_private: bool = cast("bool", _setting(_parse_bool, "Whether such requests may reach private networks.", default=False))
-    tool_calls_days: int = cast("int", _setting(_int_parser(1, 3650), "How many days the row of a tool call is kept.", 90))
+    egress_private: bool = cast("bool", _setting(_parse_bool, "Let requests to users’ URLs reach private networks.", default=False))
+    tool_calls_days: int = cast("int", _setting(_int_parser(1, 3650), "Days until the record of a tool call is deleted.", 90))
     tool_arguments: bool = cast(
-        "bool", _setting(_parse_bool, "Whether the row of a tool call has its arguments too, without secrets.", default=False)
+        "bool", _setting(_parse_bool, "Store the arguments of tool calls in their records, without secrets.", default=False)
     )
     webhook_deliveries_days: int = cast(
-        "int", _setting(_int_parser(1, 3650), "How many days an event and its deliveries to webhooks are kept.", 30)
+        "int", _setting(_int_parser(1, 3650), "Days until an event and its webhook deliveries are deleted.", 30)
     )
     public_discovery: bool | None = cast(
-        "bool | None", _setting(_parse_bool, "Whether discovery pages need no key; by default they need none but in production.", None)
+        "bool | None",
+        _setting(_parse_bool, "Show discovery pages without a key; by default true, except in production.", None),
     )
     api_docs_enabled: bool | None = cast(
-        "bool | None", _setting(_parse_bool, "Whether /api/docs is there; by default it is but in production.", None)
+        "bool | None", _setting(_parse_bool, "Serve /api/docs; by default true, except in production.", None)
     )
-    organization: str = cast("str", _setting(_parse_text, "Who runs this, as discovery tells.", "Rookery"))
-    allowed_hosts: tuple[str, ...] = cast("tuple[str, ...]", _setting(_parse_list, "Further Host names that are ours; * allows any.", ()))
-    cors_origins: tuple[str, ...] = cast("tuple[str, ...]", _setting(_parse_list, "Origins whose pages may call the API.", ()))
+    organization: str = cast("str", _setting(_parse_text, "The name of the operator on discovery pages.", "Rookery"))
+    allowed_hosts: tuple[str, ...] = cast(
+        "tuple[str, ...]", _setting(_parse_list, "Further Host names that the server accepts; * accepts any.", ())
+    )
+    cors_origins: tuple[str, ...] = cast("tuple[str, ...]", _setting(_parse_list, "Web origins whose pages may call the API.", ()))
     trusted_proxies: tuple[str, ...] = cast(
-        "tuple[str, ...]", _setting(_parse_list, "Addresses of proxies whose X-Forwarded-For counts.", ())
+        "tuple[str, ...]", _setting(_parse_list, "Addresses of proxies whose X-Forwarded-For header is trusted.", ())
     )
-    tls_cert: Path | None = cast("Path | None", _setting(_parse_path, "The certificate to serve TLS with.", None))
-    tls_key: Path | None = cast("Path | None", _setting(_parse_path, "The certificate's key.", None))
+    tls_cert: Path | None = cast("Path | None", _setting(_parse_path, "The certificate with which the server answers over TLS.", None))
+    tls_key: Path | None = cast("Path | None", _setting(_parse_path, "The private key of the certificate.", None))
     bcrypt_cost: int = cast("int", _setting(_int_parser(4, 14), "The cost of a new API key's bcrypt hash.", 10))
     half_lives: tuple[tuple[str, int | None], ...] = cast(
         "tuple[tuple[str, int | None], ...]",
-        _setting(_parse_half_lives, "Days until half of a memory's confidence is left, by type: `research=90,plan=never`.", ()),
+        _setting(_parse_half_lives, "Days until a memory’s confidence has halved, by type, such as `research=90,plan=never`.", ()),
     )
     recall_mode: Literal["semantic", "keyword", "hybrid"] = cast(
         "Literal['semantic', 'keyword', 'hybrid']",
-        _setting(_choice_parser("semantic", "keyword", "hybrid"), "How recall searches when a request does not say.", "semantic"),
+        _setting(_choice_parser("semantic", "keyword", "hybrid"), "The search mode of recall when a request names none.", "semantic"),
     )
-    async_embedding: bool = cast("bool", _setting(_parse_bool, "Whether remember answers before indexing.", default=True))
-    max_memories: int = cast("int", _setting(_int_parser(1, 10**9), "How many memories a workspace may hold.", 1_000_000))
-    max_backlog: int = cast("int", _setting(_int_parser(1, 10**9), "How many memories of a workspace may wait for indexing.", 100_000))
-    max_connections: int = cast("int", _setting(_int_parser(10, 100_000), "How many connections may be open at once.", 1000))
-    min_free_disk_mb: int = cast("int", _setting(_int_parser(0, 10**6), "Writes are refused when the disk has less free.", 512))
-    job_lease_s: int = cast("int", _setting(_int_parser(1, 3600), "How long a job may be silent before another worker takes it.", 30))
-    strict: bool = cast("bool", _setting(_parse_bool, "Whether an unknown ROOKERY_ variable refuses to start.", default=False))
+    async_embedding: bool = cast("bool", _setting(_parse_bool, "Answer remember requests before the memory is indexed.", default=True))
+    max_memories: int = cast("int", _setting(_int_parser(1, 10**9), "Most memories in a workspace.", 1_000_000))
+    max_backlog: int = cast("int", _setting(_int_parser(1, 10**9), "Most memories of a workspace that may wait for indexing.", 100_000))
+    max_connections: int = cast("int", _setting(_int_parser(10, 100_000), "Most connections open at the same time.", 1000))
+    min_free_disk_mb: int = cast("int", _setting(_int_parser(0, 10**6), "Free space in MiB below which the server rejects writes.", 512))
+    job_lease_s: int = cast(
+        "int", _setting(_int_parser(1, 3600), "Seconds without a sign of life after which another worker takes a job.", 30)
+    )
+    strict: bool = cast("bool", _setting(_parse_bool, "Refuse to start when an unknown ROOKERY_ variable is set.", default=False))
     log_level: Literal["debug", "info", "warning", "error"] = cast(
         "Literal['debug', 'info', 'warning', 'error']",
-        _setting(_choice_parser("debug", "info", "warning", "error"), "The least level that is logged.", "info"),
+        _setting(_choice_parser("debug", "info", "warning", "error"), "The lowest level that is logged.", "info"),
     )
     log_format: Literal["auto", "json", "console"] = cast(
         "Literal['auto', 'json', 'console']",
-        _setting(_choice_parser("auto", "json", "console"), "How log lines look; auto: for people on a terminal, else JSON.", "auto"),
+        _setting(_choice_parser("auto", "json", "console"), "The format of log lines; auto: console on a terminal, else JSON.", "auto"),
     )
-    access_log: bool = cast("bool", _setting(_parse_bool, "Whether each request leaves a log line.", default=False))
+    access_log: bool = cast("bool", _setting(_parse_bool, "Log each request.", default=False))
     metrics_port: int | None = cast(
-        "int | None", _setting(_int_parser(0, 65535), "A port of 127.0.0.1 that shows metrics without a key; 0 takes a free one.", None)
+        "int | None",
+        _setting(_int_parser(0, 65535), "A port of 127.0.0.1 that serves metrics without a key; 0 picks a free one.", None),
     )
     traces: Secret = cast(
         "Secret",
-        _setting(_parse_engine_address, "Where traces go: none, or an OTLP receiver such as http://127.0.0.1:4318.", Secret("none")),
+        _setting(_parse_engine_address, "The receiver of traces: none, or an OTLP URL such as http://127.0.0.1:4318.", Secret("none")),
     )
 
     @property
@@ -221,15 +241,15 @@ class Settings:
 
     @property
     def is_discovery_public(self) -> bool:
-        """Whether what D-35 names is shown without a key."""
+        """True if the discovery pages of D-35 are shown without a key."""
         return self.environment != "production" if self.public_discovery is None else self.public_discovery
 
     def require_secret_key(self) -> None:
         """
-        Do nothing if the secret key is where every process that will need it finds it (D-07).
+        Check that every process that needs the secret key will find it (D-07).
 
         Raises:
-            WrongSettings: It would be in this data folder alone, on which a production or a second host cannot rely.
+            WrongSettings: No key is set, and the one in the data folder is not enough in production or on a shared record store.
         """
         is_shared = self.database_url.reveal() != "embedded:"
         if self.secret_key is None and (is_shared or self.environment == "production"):
@@ -238,16 +258,16 @@ class Settings:
 
     @property
     def has_api_docs(self) -> bool:
-        """Whether the generated documentation is served (spec 4.5)."""
+        """True if the generated API documentation is served (spec 4.5)."""
         return self.environment != "production" if self.api_docs_enabled is None else self.api_docs_enabled
 
     @property
     def has_public_urls(self) -> bool:
-        """Whether clients reach the server at another address than the one where it listens."""
+        """True if clients reach the server at another URL than the one on which it listens."""
         return bool(self.base_url or self.api_url or self.mcp_url)
 
     def public_url_of(self, path: str) -> str:
-        """Return the scheme and host under which *path* is shown to others (D-01)."""
+        """Return the public scheme and host of *path* (D-01)."""
         if path.startswith("/api/v1/mcp"):
             chosen = self.base_url
         elif path.startswith(("/api/agent", "/mcp", "/servers", "/connect", "/.well-known", "/v0.1")):
@@ -257,12 +277,12 @@ class Settings:
         return chosen or self.base_url or self.api_url or self.mcp_url or self.listening_url
 
     def with_public_url(self, url: str) -> Settings:
-        """Return the settings with *url* as the address at which clients reach the server."""
+        """Return a copy of these settings in which *url* is the public URL of every API."""
         return replace(self, base_url=url, api_url=url, mcp_url=url)
 
     @property
     def listening_url(self) -> str:
-        """The scheme, host and port at which a server with these settings listens."""
+        """The URL on which a server with these settings listens: scheme, host and port."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         shown = "127.0.0.1" if host in {"0.0.0.0", "[::]"} else host  # noqa: S104 - compared, not listened on
         return f"{'https' if self.tls_cert else 'http'}://{shown}:{self.port}"
@@ -270,7 +290,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class LoadedSettings:
-    """Settings, and what is worth telling about how they were read, a line each."""
+    """Settings, and one warning for each unknown or ignored variable."""
 
     settings: Settings
     warnings: tuple[str, ...]
@@ -278,9 +298,9 @@ class LoadedSettings:
 
 ENV_PREFIX = "ROOKERY_"
 _NON_SETTING_VARIABLES = frozenset({"ROOKERY_CONFIG", "ROOKERY_KEY"})
-"""Names of ours that are no settings: the file of them, and the key that clients on this host read (`rookery connect`)."""
+"""Variables with the prefix that are not settings: the path of the file, and the key of clients on this host (`rookery connect`)."""
 _UNPREFIXED_SETTINGS = frozenset({"API_DOCS_ENABLED"})
-"""Settings that the spec names without our prefix (4.5); with it they win."""
+"""Settings that spec 4.5 names without the prefix. The name with the prefix takes precedence."""
 _KUBERNETES_VARIABLE = re.compile(r"ROOKERY_(SERVICE_.*|PORT_\d+_.*)")
 _VARIABLE_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -290,10 +310,10 @@ def load_settings(environ: Mapping[str, str], *, overrides: Mapping[str, object]
     Read the settings.
 
     Args:
-        overrides: Settings given on the command line, by name; they win.
+        overrides: Settings of the command line by name; they take precedence over all others.
 
     Raises:
-        WrongSettings: A value that cannot be, an unknown name in the file or, under ROOKERY_STRICT, in the environment.
+        WrongSettings: A value is invalid, or a name is unknown in the file or, under ROOKERY_STRICT, in the environment.
     """
     known = {each.name: cast("Callable[[object], object]", each.metadata["read"]) for each in fields(Settings)}
     warnings = list[str]()
@@ -310,7 +330,7 @@ def load_settings(environ: Mapping[str, str], *, overrides: Mapping[str, object]
             continue
         name = variable.removeprefix(ENV_PREFIX).lower()
         if _KUBERNETES_VARIABLE.fullmatch(variable) or (variable == "ROOKERY_PORT" and raw.startswith("tcp://")):
-            warnings.append(f"{variable} looks injected by Kubernetes: ignored.")
+            warnings.append(f"{variable} seems to be set by Kubernetes and is ignored.")
         elif name in known:
             given[name] = (variable, raw)
         else:
@@ -334,18 +354,18 @@ def load_settings(environ: Mapping[str, str], *, overrides: Mapping[str, object]
 _SECRET_SETTINGS = frozenset(
     {"database_url", "vectors", "texts", "counters", "embedder", "embedder_previous", "secret_key", "secret_key_previous", "traces"}
 )
-"""Settings that are never printed, and may name other variables or files."""
+"""Settings that are never printed. Their values may refer to variables or files by ${NAME}."""
 
 
 def _find_settings_file(environ: Mapping[str, str], overrides: Mapping[str, object]) -> Path | None:
-    """Return the file of settings: the one that ROOKERY_CONFIG names, which must exist, or rookery.toml in the data folder."""
+    """Return the settings file: the one in ROOKERY_CONFIG, which must exist, or rookery.toml in the data folder if it exists."""
     if "ROOKERY_CONFIG" in environ:
         return Path(environ["ROOKERY_CONFIG"]).expanduser()
     raw = overrides.get("data_dir", environ.get("ROOKERY_DATA_DIR"))
     try:
         path = (user_data_path("rookery") if raw is None else _parse_path(raw)) / SETTINGS_FILE
     except ValueError:
-        return None  # reported where the setting itself is read
+        return None  # load_settings reports the invalid data_dir itself
     return path if path.exists() else None
 
 
@@ -367,11 +387,11 @@ def _read_settings_file(where: Path, known: Mapping[str, object]) -> Mapping[str
 
 def _unknown_setting_message(name: str, known: list[str]) -> str:
     near = find_nearest(name, known)
-    return f"{name} is no setting of Rookery" + (f"; did you mean {near}?" if near else ".")
+    return f"{name} is not a setting of Rookery" + (f"; did you mean {near}?" if near else ".")
 
 
 def _expand_variables(raw: object, environ: Mapping[str, str]) -> object:
-    """Replace each ${NAME} in a setting that holds a secret; a secret is better kept apart."""
+    """Replace each ${NAME} by the variable NAME or by the content of the file that the variable NAME_FILE points to."""
     if not isinstance(raw, str):
         return raw
 

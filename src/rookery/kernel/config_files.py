@@ -14,7 +14,7 @@ def read_config_file(path: Path, *, max_bytes: int = MAX_BYTES) -> bytes:
     """
     Return the content of a configuration file.
 
-    A FIFO, a socket or a device would block the reader, or never end, so only regular files are read. Symbolic links are followed.
+    Only regular files are read, because a FIFO, a socket or a device could block the reader or never end. Symbolic links are followed.
 
     Raises:
         OSError: The file is missing, cannot be read, is not a regular file, or is larger than *max_bytes*.

@@ -1,4 +1,4 @@
-"""The data folder: created for its owner alone, and tightened if others may read it; and names that several modules must know."""
+"""The data folder, its permissions, and the names of files in it that several modules use."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from pathlib import Path
 from rookery.kernel.errors import WrongSettings
 
 RESTORE_FOLDER = ".restoring"
-"""The folder in a data folder in which a restore gets ready; while it is there, the rest is not to be used."""
+"""The folder in which a restore prepares the new data. While it exists, the data folder must not be used."""
 
 SERVER_FILE = "listening.json"
-"""The note of a running server: its address and its process."""
+"""The file with the address and the process id of the running server."""
 
 SETTINGS_FILE = "rookery.toml"
-"""The settings that the server and all commands on this data folder read."""
+"""The settings file that the server and all commands on this data folder read."""
 
 _OWNER_ONLY_MODE = 0o700
 _FORBIDDEN_MODE_BITS = 0o027
-"""Access that nobody but the owner may have; a group may be given read access, as PostgreSQL allows for its data folder."""
+"""Forbidden access of other users. A group may have read access, as PostgreSQL allows for its data folder."""
 _PRIVATE_FILE_PATTERNS = ("*.db", "*.db-wal", "*.db-shm", "*.db-journal", "first-run.json")
 _MARKER_FILES = ("records.db", "secret.key")
-"""Files that only a data folder of Rookery has."""
+"""Files that occur only in a data folder of Rookery."""
 
 
 def make_private(folder: Path, *, known_names: Collection[str] = ()) -> list[str]:
     """
-    Create *folder* for its owner alone, or tighten one that others may read; return a line for each thing to tell the operator.
+    Create *folder* with mode 0700, or remove the access of other users; return one warning for each problem found.
 
-    A folder is left as it is, with a warning, if it belongs to somebody else, or if it holds files that are not Rookery's.
-    Its databases are made private in any case.
+    A folder that belongs to another user, or that holds files of other programs, keeps its mode and gets a warning.
+    The databases in it are made private in any case.
 
     Args:
         folder: The data folder.
@@ -42,7 +42,7 @@ def make_private(folder: Path, *, known_names: Collection[str] = ()) -> list[str
     try:
         folder.mkdir(mode=_OWNER_ONLY_MODE, parents=True, exist_ok=True)
     except OSError as error:
-        raise WrongSettings(f"ROOKERY_DATA_DIR: {folder} cannot be made: {error.strerror}") from error
+        raise WrongSettings(f"ROOKERY_DATA_DIR: {folder} cannot be created: {error.strerror}") from error
     for pattern in _PRIVATE_FILE_PATTERNS:
         for path in folder.glob(pattern):
             _restrict_mode(path)
@@ -60,7 +60,7 @@ def make_private(folder: Path, *, known_names: Collection[str] = ()) -> list[str
 
 
 def describe_exposure(folder: Path) -> str | None:
-    """Return a sentence about who else may read or change the data folder; None if nobody may."""
+    """Return a sentence on the access of other users to the data folder; None if they have no access."""
     mode = stat.S_IMODE(folder.stat().st_mode)
     if not mode & _FORBIDDEN_MODE_BITS:
         return None
@@ -69,7 +69,7 @@ def describe_exposure(folder: Path) -> str | None:
 
 
 def _is_shared(folder: Path, known: Collection[str]) -> bool:
-    """Return whether the folder is used for something else too; a sticky bit marks folders such as /tmp."""
+    """Return whether the folder holds files of other programs. A sticky bit marks shared folders such as /tmp."""
     if folder.stat().st_mode & stat.S_ISVTX:
         return True
     names = {entry.name for entry in folder.iterdir()}
@@ -78,9 +78,9 @@ def _is_shared(folder: Path, known: Collection[str]) -> bool:
 
 def _restrict_mode(path: Path) -> bool:
     """
-    Take all access from others if they have too much; return whether the path is private now.
+    Remove the access of other users; return whether the path is private now.
 
-    A file that is gone is private: another process deletes the log of a database when it closes it.
+    A deleted file counts as private, because SQLite deletes the log of a database when the last process closes it.
     """
     try:
         mode = stat.S_IMODE(path.stat().st_mode)

@@ -18,7 +18,7 @@ class DiskSpace:
     A check of the free space on the disk of *folder*.
 
     Args:
-        folder: Where the records are; None: not on a disk of this host, so every check passes.
+        folder: The folder of the records. None: they are not on a disk of this host, so every check passes.
         monotonic: Seconds of a clock that never goes back; tests pass their own.
     """
 
@@ -31,7 +31,7 @@ class DiskSpace:
 
     def require(self) -> None:
         """
-        Return if a write may go on. The disk is looked at once a second at most.
+        Return if a write may go on. The free space is read at most once per second.
 
         Raises:
             StorageFull: The disk has less free space than required.
@@ -45,5 +45,5 @@ class DiskSpace:
         if self._is_full:
             least = self._min_free_bytes // _MIB
             raise StorageFull(
-                f"Less than {least:,} MiB are free on the disk. Reads and deletions work; writes do when there is more space."
+                f"Less than {least:,} MiB are free on the disk, so writes are rejected. Reads and deletions work. Free some space."
             )

@@ -1,17 +1,17 @@
 """
-The one root of errors, and those that every domain may raise (D-10).
+The base class of all errors, and the errors that every domain may raise (D-10).
 
     RookeryError                500  internal_error
     ├── ValidationFailed        422  validation_error
     ├── NotFound                404  resource_not_found
     ├── Conflict                409  conflict
     ├── PermissionDenied        403  permission_denied
-    │   └── NotInList           403  permission_denied
+    │   └── NotInAllowList      403  permission_denied
     ├── EngineUnavailable       503  engine_unavailable
     ├── StorageFull             507  storage_full
-    └── WrongSettings           —    refuses to start
+    └── WrongSettings           —    the process does not start
 
-Each domain's `errors.py` adds its own. `kernel.http` renders them all as {"error": code, "message": text, **detail}.
+Each domain adds its own in `errors.py`. `kernel.http` sends them all as {"error": code, "message": text, **detail}.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from itertools import islice
 from typing import ClassVar
 
 _MAX_SUMMARY_FIELDS = 5
-"""Fields that the message of a refusal names; `errors` has all."""
+"""Most fields in the message of a `ValidationFailed`. `errors` has all of them."""
 
 
 class RookeryError(Exception):
     """
-    Something we can say in words to whoever asked.
+    An error with a message for the caller.
 
     Attributes:
         status: The HTTP status; on the class.
-        code: The word of D-10's `error` field, part of the contract; on the class.
-        is_upstream: The failure is a tool server's, not Rookery's; on the class.
+        code: The value of the `error` field (D-10), a part of the public contract; on the class.
+        is_upstream: True if a tool server failed and not Rookery; on the class.
         detail: Further fields of the body, JSON-ready.
-        headers: Headers of the answer, for example Retry-After.
+        headers: Headers of the response, for example Retry-After.
     """
 
     status: ClassVar[int] = 500
@@ -47,12 +47,12 @@ class RookeryError(Exception):
         self.detail = detail
 
     def body(self) -> dict[str, object]:
-        """Return the error body; a detail can never replace the code or the message."""
+        """Return the error body. A detail never replaces the code or the message."""
         return {**self.detail, "error": self.code, "message": self.message}
 
 
 class ValidationFailed(RookeryError):
-    """What was sent is not of the form asked for; `errors` tells each field what is wrong with it."""
+    """The request is invalid. `errors` lists the problems of each field."""
 
     status, code = 422, "validation_error"
 
@@ -61,7 +61,7 @@ class ValidationFailed(RookeryError):
 
 
 class NotFound(RookeryError):
-    """There is no such thing in the caller's workspace; whether another tenant has it is never told."""
+    """The object does not exist in the caller's workspace. The error is the same if another tenant has it."""
 
     status, code = 404, "resource_not_found"
 
@@ -71,13 +71,13 @@ class NotFound(RookeryError):
 
 
 class Conflict(RookeryError):
-    """The thing is not in a state in which this can be done."""
+    """The object is in a state that does not allow this."""
 
     status, code = 409, "conflict"
 
 
 class PermissionDenied(RookeryError):
-    """The key is valid, but may not do this; `required_permission` names what would let it."""
+    """The key is valid but lacks a permission, which `required_permission` names."""
 
     status, code = 403, "permission_denied"
 
@@ -87,9 +87,9 @@ class PermissionDenied(RookeryError):
 
 class NotInAllowList(PermissionDenied):
     """
-    The key is valid, but one of its allow-lists leaves out what the request names (D-23).
+    The key is valid, but one of its allow-lists does not contain a value of the request (D-23).
 
-    No permission would help, so the body has no `required_permission`: `not_in_list` names the list and the value.
+    No permission would help, so the body has no `required_permission`. `not_in_list` holds the list and the value.
     """
 
     def __init__(self, allow_list: str, value: str | None, message: str) -> None:
@@ -97,7 +97,7 @@ class NotInAllowList(PermissionDenied):
 
 
 class EngineUnavailable(RookeryError):
-    """An engine did not answer, or not in time; the same request may succeed later."""
+    """An engine failed or timed out. The same request may succeed later."""
 
     status, code = 503, "engine_unavailable"
 
@@ -108,24 +108,24 @@ class EngineUnavailable(RookeryError):
 
 
 class StorageFull(RookeryError):
-    """The disk has too little room for another write; reads go on (D-17)."""
+    """The disk has too little free space for another write. Reads still work (D-17)."""
 
     status, code = 507, "storage_full"
 
 
 OUTAGES = (EngineUnavailable, StorageFull)
-"""Failures that are not the work's own: the same work succeeds once the engine answers or the disk has room."""
+"""Failures of the environment: the same work succeeds once the engine responds or the disk has space."""
 
 
 class WrongSettings(RookeryError):
-    """A setting that cannot work; starting is refused with this one line (D-02)."""
+    """A setting is invalid. The process prints this message and does not start (D-02)."""
 
     code = "wrong_settings"
 
 
 def _summary(errors: Mapping[str, Sequence[str]]) -> str:
     if not errors:
-        return "The request is not valid."
-    shown = [f"{field}: {texts[0] if texts else 'not valid'}" for field, texts in islice(errors.items(), _MAX_SUMMARY_FIELDS)]
+        return "The request is invalid."
+    shown = [f"{field}: {texts[0] if texts else 'invalid'}" for field, texts in islice(errors.items(), _MAX_SUMMARY_FIELDS)]
     more = f"; and {len(errors) - _MAX_SUMMARY_FIELDS} more, see errors" if len(errors) > _MAX_SUMMARY_FIELDS else ""
     return "; ".join(each.removesuffix(".") for each in shown[:-1]) + ("; " if len(shown) > 1 else "") + shown[-1] + more

@@ -1,8 +1,8 @@
 """
-Every fact that the platform announces, a frozen class each, and the bus that carries it.
+The events of the platform, one frozen class each, and the bus that delivers them.
 
-Two kinds of hearer: a recorder writes down, in the very transaction of the fact, what must follow from it (a webhook's delivery);
-a listener of this process hears of it once that transaction is committed.
+There are two kinds of subscribers. A recorder runs in the transaction of the event and stores what follows from it, such as a
+webhook delivery. A listener in this process is called after the commit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _log = structlog.stdlib.get_logger("rookery.events")
 
 
 class MemoryView(Protocol):
-    """The memory that an event carries, for listeners that know no more of memory than this."""
+    """The fields of a memory that an event exposes to other domains."""
 
     @property
     def id(self) -> str: ...
@@ -46,7 +46,7 @@ class MemoryView(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryStored:
-    """A memory was stored (spec 6.1); raised once its transaction is committed."""
+    """A memory was stored (spec 6.1). Published after the commit."""
 
     workspace_id: int
     memory: MemoryView
@@ -60,7 +60,7 @@ class MemoryStored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySuperseded:
-    """A memory was replaced by another and left every store (D-41)."""
+    """A memory was replaced by another and deleted from every store (D-41)."""
 
     workspace_id: int
     memory_id: str
@@ -79,7 +79,7 @@ class MemoryDeleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryArchived:
-    """A memory left active recall, kept for audit; *restored*: it came back."""
+    """A memory was archived: recall no longer returns it, but it is kept for audit. If *restored*, it was brought back."""
 
     workspace_id: int
     memory_id: str
@@ -89,7 +89,7 @@ class MemoryArchived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRedacted:
-    """Personal data or secrets were taken out of a stored memory; what was written down of it elsewhere is to lose them too."""
+    """Personal data or secrets were removed from a stored memory. Copies elsewhere must be redacted too."""
 
     workspace_id: int
     memory_id: str
@@ -98,7 +98,7 @@ class MemoryRedacted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRecalled:
-    """A recall ran (spec 6.1): the query, what it returned in order, how long it took in milliseconds."""
+    """A recall ran (spec 6.1): its query, the ids of the results in order, and its duration in milliseconds."""
 
     workspace_id: int
     recall_id: str
@@ -114,7 +114,7 @@ class ReindexCompleted:
     A re-index finished (spec 6.1); *count* memories were indexed in *duration_s* seconds.
 
     Attributes:
-        by_workspace: How many of them were each workspace's; who had none among those gone through is not in it.
+        by_workspace: Number of memories by workspace. Workspaces without memories in this run are missing.
     """
 
     org: str | None
@@ -127,7 +127,7 @@ class ReindexCompleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCalled:
-    """A tool call ended, well or badly (D-38); *call_id* is its row's."""
+    """A tool call ended, with or without success (D-38). *call_id* is the id of its record."""
 
     workspace_id: int
     call_id: str
@@ -145,8 +145,8 @@ class ServerHealthChanged:
     A tool server came online or went offline, for one workspace or for all workspaces except *excluded_workspaces*.
 
     Attributes:
-        key: Tells it from another workspace's of the same id.
-        workspace_id: None: all, but those of *excluded_workspaces*.
+        key: Distinguishes servers of different workspaces that have the same id.
+        workspace_id: The one workspace concerned. None: all workspaces except *excluded_workspaces*.
     """
 
     server: str
@@ -160,7 +160,7 @@ class ServerHealthChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSessionStarted:
-    """An agent began to work (spec 6.1, D-62)."""
+    """An agent session started (spec 6.1, D-62)."""
 
     workspace_id: int
     session_id: str
@@ -173,7 +173,7 @@ class AgentSessionStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSessionUpdated:
-    """Something happened in a session, or it was paused or went on; *seq* is the number of its newest event (D-62)."""
+    """A session got an event, was paused or was resumed. *seq* is the number of its newest event (D-62)."""
 
     workspace_id: int
     session_id: str
@@ -183,7 +183,7 @@ class AgentSessionUpdated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSessionEnded:
-    """A session came to its end, with this *status* (D-62)."""
+    """A session ended with this *status* (D-62)."""
 
     workspace_id: int
     session_id: str
@@ -195,7 +195,7 @@ class AgentSessionEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanChanged:
-    """Something was done with a plan (D-64); *name* says what, such as `plan.paused`, *seq* is its number in the plan's events."""
+    """A plan changed (D-64). *name* is the kind of change, such as `plan.paused`; *seq* is its number among the plan's events."""
 
     name: str
     workspace_id: int
@@ -206,7 +206,7 @@ class PlanChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseChanged:
-    """Something was done with a phase of a plan; *name* is such as `phase.completed`."""
+    """A phase of a plan changed. *name* is the kind of change, such as `phase.completed`."""
 
     name: str
     workspace_id: int
@@ -218,7 +218,7 @@ class PhaseChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskChanged:
-    """Something was done with a task of a plan; *name* is such as `task.claimed`."""
+    """A task of a plan changed. *name* is the kind of change, such as `task.claimed`."""
 
     name: str
     workspace_id: int
@@ -231,13 +231,13 @@ class TaskChanged:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyChanged:
     """
-    A key was made, rotated, taken away, or came to its end by time (D-26, D-29).
+    A key was created, rotated or revoked, or it expired (D-26, D-29).
 
     Attributes:
-        name: Such as `key.rotated`.
-        workspace_id: The workspace that owns it.
-        tenant_id: The tenant that it acts in: the sandbox twin, of a test key (D-25).
-        last_snapshot: What was shown of it last, if it is no more.
+        name: The kind of change, such as `key.rotated`.
+        workspace_id: The workspace that owns the key.
+        tenant_id: The tenant in which the key acts: the sandbox for a test key (D-25).
+        last_snapshot: The public representation of a deleted key.
     """
 
     name: str
@@ -251,7 +251,7 @@ class KeyChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookDisabled:
-    """A webhook is told nothing any more, for this *reason* (D-81)."""
+    """A webhook was disabled and gets no more deliveries, for this *reason* (D-81)."""
 
     workspace_id: int
     endpoint_id: str
@@ -262,10 +262,10 @@ class WebhookDisabled:
 @dataclass(slots=True)
 class EventBus:
     """
-    Hands each event to those who asked for its class, in the order in which they did, at once.
+    A bus that delivers each event at once to the subscribers of its class, in the order of their subscription.
 
-    A listener is a quick plain function: what takes long or must not be lost is a job, or a recorder's. One that raises is
-    logged, and the others still hear the event.
+    A listener is a plain function that returns quickly. Long work belongs in a job, and work that must not be lost in a recorder.
+    An exception in a listener is logged, and the other listeners are still called.
     """
 
     _listeners: dict[type[object], list[Callable[[object], None]]] = field(
@@ -280,17 +280,17 @@ class EventBus:
         self._listeners.setdefault(event, []).append(cast("Callable[[object], None]", listener))
 
     def add_recorder(self, event: type[E], recorder: Callable[[Tx, E], None]) -> None:
-        """Call *recorder* in the transaction of every later event of exactly this class; what it raises undoes that."""
+        """Call *recorder* in the transaction of every later event of exactly this class. An exception rolls the transaction back."""
         self._recorders.setdefault(event, []).append(cast("Callable[[Tx, object], None]", recorder))
 
     def publish_on_commit(self, tx: Tx, event: object) -> None:
-        """Have *event*, which *tx* makes true, written down in it, and tell the listeners once it is committed."""
+        """Pass *event*, a result of *tx*, to the recorders now and to the listeners after the commit."""
         for recorder in self._recorders.get(type(event), ()):
             recorder(tx, event)
         tx.after_commit(lambda: self.publish(event))
 
     def publish(self, event: object) -> None:
-        """Tell all who subscribed, of a fact that no transaction made; never raises."""
+        """Call the listeners of *event*, which belongs to no transaction. Never raises."""
         for listener in self._listeners.get(type(event), ()):
             try:
                 listener(event)

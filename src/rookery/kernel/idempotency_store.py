@@ -1,9 +1,9 @@
 """
-Requests that a caller marked with a key of their own, so that a repetition is answered and not done again (D-14).
+The store of responses to requests with an Idempotency-Key, so that a repeated request is answered and not executed again (D-14).
 
-One row per marked request. The row is reserved, under a lease, before the request is worked. The transaction that does the work stores
-the response in it, so a crash leaves both or neither. The row is kept for a day. Its content is sealed, because a response may repeat what
-the caller wrote.
+There is one row per request. The row is reserved under a lease before the request is executed. The transaction that does the work
+stores the response in it, so a crash leaves both or neither. The row is kept for a day. Its content is encrypted, because a response
+may repeat what the caller wrote.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rookery.kernel.worker_ids import find_dead_workers, make_worker_id
 
 RETENTION = timedelta(hours=24)
 LEASE = timedelta(seconds=60)
-"""How long a reservation outlives the process that made it; while it is worked it is renewed well before."""
+"""Time after which a reservation expires when its process has exited. It is renewed well before while the request is in progress."""
 
 _RETRY_AFTER_S = 1
 _SEAL_PURPOSE = "kept answer"
@@ -47,7 +47,7 @@ stored_responses = Table(
 )
 SEALED_COLUMN = SealedColumn(stored_responses, "sealed", purpose=_SEAL_PURPOSE)
 
-# `owner` is whose work the answer will be, and null once it is there; `until` is the end of the lease, then of the keeping.
+# `owner` is the worker that executes the request, and null once the response is stored. `until` is the end of the lease, then of storage.
 _IS_CLAIMED_BY_ME = (stored_responses.c.id == bindparam("of_id"), stored_responses.c.owner == bindparam("me"))
 _RESERVE = upsert(stored_responses, index_elements=["id"], returning=[stored_responses.c.id])
 _SELECT_LOCKED = select(stored_responses).where(stored_responses.c.id == bindparam("of_id")).with_for_update()
@@ -75,13 +75,13 @@ StoredBodyKind = Literal["whole", "secret", "large", "made"]
 
 
 class IdempotencyMismatch(RookeryError):
-    """The Idempotency-Key was used for another request; nothing was done."""
+    """The Idempotency-Key was used for another request. Nothing was done."""
 
     status, code = 422, "idempotency_mismatch"
 
 
 class RequestInProgress(Conflict):
-    """The request that this one repeats is being worked; its answer will be there soon."""
+    """The first request with this key is still in progress. Its response will be available soon."""
 
     code = "idempotency_in_progress"
 
@@ -89,11 +89,11 @@ class RequestInProgress(Conflict):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdempotentRequest:
     """
-    A marked request.
+    A request with an Idempotency-Key.
 
     Attributes:
-        id: Of its key, method, path and mark together; it tells none of them.
-        fingerprint: 32 bytes of what was asked for: equal for equal requests alone.
+        id: A hash of the API key, method, path and Idempotency-Key.
+        fingerprint: A SHA-256 hash of the query and the body, equal only for equal requests.
     """
 
     id: str
@@ -103,7 +103,7 @@ class IdempotentRequest:
 
 @dataclass(frozen=True, slots=True)
 class IdempotencyClaim:
-    """The right to work a request, until the lease is over."""
+    """The exclusive right to execute a request until the lease expires."""
 
     request: IdempotentRequest
     worker_id: str
@@ -112,12 +112,12 @@ class IdempotencyClaim:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredResponse:
     """
-    An answer as it is kept.
+    A response in its stored form.
 
     Attributes:
-        body_kind: Whether *body* is the whole response. It is left out of a response that shows a secret, of one that is too large, and
-            of one that the route builds again from the id of what the request made.
-        created_ids: Ids of what the request made, if *body_kind* is `secret` or `created_ids`.
+        body_kind: `whole` if *body* is the whole response. Otherwise the body is missing, because the response contains a secret
+            (`secret`), is too large (`large`), or is built again from the id of the created object (`made`).
+        created_ids: Ids of the created objects, if *body_kind* is `secret` or `made`.
     """
 
     status: int
@@ -130,15 +130,15 @@ class StoredResponse:
 def fingerprint_request(
     *, key_id: str, workspace_id: int, method: str, path: str, idempotency_key: str, query: bytes, body: bytes
 ) -> IdempotentRequest:
-    """Return the request that *key_id* marked with *idempotency_key*; *path* as sent, *body* in a form that is equal for equal bodies."""
-    # None but the path can hold a NUL, so no two different requests have one text.
+    """Return the request identified by *idempotency_key*; *path* as sent, *body* in a form that is equal for equal bodies."""
+    # Only the path, which comes last, can contain a NUL, so different requests never have the same text.
     scope = f"{key_id}\0{method}\0{idempotency_key}\0{path}".encode("utf-8", "surrogatepass")
     fingerprint = hashlib.sha256(hashlib.sha256(query).digest() + body).digest()
     return IdempotentRequest(id=hashlib.sha256(scope).hexdigest(), workspace_id=workspace_id, fingerprint=fingerprint)
 
 
 class IdempotencyStore:
-    """Reserves requests and keeps their answers; exact over all processes on one record store."""
+    """A store that reserves requests and keeps their responses, correct across all processes on one record store."""
 
     def __init__(self, db: Database, sealer: Sealer, clock: Clock, ids: IdFactory) -> None:
         self._db = db
@@ -148,12 +148,12 @@ class IdempotencyStore:
 
     async def claim(self, request: IdempotentRequest) -> IdempotencyClaim | StoredResponse:
         """
-        Return the answer that is kept for *request*, or the right to work it, which nobody else has then.
+        Return the response stored for *request*, or an exclusive claim to execute it.
 
         Raises:
-            IdempotencyMismatch: The mark was used for another request.
-            StillRunning: Somebody has that right, and is not done.
-            Unreadable: What is kept cannot be opened, or a new row not sealed.
+            IdempotencyMismatch: The Idempotency-Key was used for another request.
+            RequestInProgress: Another worker holds the claim.
+            DecryptionFailed: The stored response cannot be decrypted, or a new row cannot be encrypted.
         """
         claim, now = IdempotencyClaim(request, make_worker_id(self._ids())), to_micros(self._clock())
 
@@ -163,7 +163,7 @@ class IdempotencyStore:
             if tx.fetch_one(_RESERVE, new) is not None:
                 return claim
             row = tx.fetch_one(_SELECT_LOCKED, {"of_id": request.id})
-            if row is None:  # freed between the two statements, as PostgreSQL may
+            if row is None:  # released between the two statements, which is possible on PostgreSQL
                 raise _in_progress_error()
             if row.integer("until") <= now or _is_orphaned(row):
                 tx.execute(
@@ -175,13 +175,13 @@ class IdempotencyStore:
         return await self._db.write(work)
 
     async def renew(self, claim: IdempotencyClaim) -> bool:
-        """Keep a claim for another lease; false if it is somebody else's by now."""
+        """Extend the lease of a claim. Return false if another worker has taken it over."""
         end = to_micros(self._clock() + LEASE)
         return await self._db.write(lambda tx: tx.execute(_RENEW, {"of_id": claim.request.id, "me": claim.worker_id, "end": end})) == 1
 
-    async def store_separately(self, claim: IdempotencyClaim, answer: StoredResponse) -> bool:
-        """Keep the answer of what was claimed, for a day; false if the claim was lost meanwhile."""
-        end, text = to_micros(self._clock() + RETENTION), _encode(answer)
+    async def store_separately(self, claim: IdempotencyClaim, response: StoredResponse) -> bool:
+        """Store the response of a claimed request for a day. Return false if the claim was lost."""
+        end, text = to_micros(self._clock() + RETENTION), _encode(response)
 
         def work(tx: Tx) -> int:
             sealed = self._seal(tx, claim.request, text)
@@ -189,22 +189,22 @@ class IdempotencyStore:
 
         return await self._db.write(work) == 1
 
-    def store_in_transaction(self, tx: Tx, claim: IdempotencyClaim, answer: StoredResponse) -> int:
+    def store_in_transaction(self, tx: Tx, claim: IdempotencyClaim, response: StoredResponse) -> int:
         """
-        Store the response as a part of the transaction *tx* that does the work; return until when it is kept, in microseconds.
+        Store the response in the transaction *tx* that does the work; return the time of its deletion in microseconds.
 
         Raises:
-            StillRunning: The claim was lost to another process. *tx* must be undone.
+            RequestInProgress: Another process has taken over the claim. *tx* must be rolled back.
         """
         end = to_micros(self._clock() + RETENTION)
-        sealed = self._seal(tx, claim.request, _encode(answer))
+        sealed = self._seal(tx, claim.request, _encode(response))
         if tx.execute(_STORE, {"of_id": claim.request.id, "me": claim.worker_id, "end": end, "text": sealed}) != 1:
             raise _in_progress_error()
         return end
 
-    async def replace(self, request: IdempotentRequest, answer: StoredResponse, *, until: int) -> bool:
-        """Replace the response that `store_in_transaction` kept *until* then; return false if it is no longer there."""
-        text = _encode(answer)
+    async def replace(self, request: IdempotentRequest, response: StoredResponse, *, until: int) -> bool:
+        """Replace the response that `store_in_transaction` stored *until* then. Return false if it no longer exists."""
+        text = _encode(response)
 
         def work(tx: Tx) -> int:
             return tx.execute(_REPLACE, {"of_id": request.id, "stored_until": until, "text": self._seal(tx, request, text)})
@@ -212,24 +212,24 @@ class IdempotencyStore:
         return await self._db.write(work) == 1
 
     async def release(self, claim: IdempotencyClaim) -> None:
-        """Give a claim back: the request was not done, and may be tried again."""
+        """Release a claim. The request was not executed and may be tried again."""
         await self._db.write(lambda tx: tx.execute(_RELEASE, {"of_id": claim.request.id, "me": claim.worker_id}))
 
     async def delete_expired(self) -> int:
-        """Delete what is past its time; return how many rows."""
-        now, gone = to_micros(self._clock()), 0
+        """Delete expired rows; return their number."""
+        now, total = to_micros(self._clock()), 0
         for _ in range(_MAX_DELETE_BATCHES):
             count = await self._db.write(lambda tx: _delete_batch(tx, now))
-            gone += count
+            total += count
             if count < _DELETE_BATCH_SIZE:
                 break
-        return gone
+        return total
 
     def _read_row(self, row: Row, request: IdempotentRequest) -> StoredResponse:
-        place = SealContext(_SEAL_PURPOSE, row.integer("workspace_id"), request.id)
-        text = self._sealer.open(row.blob("sealed"), place)
+        context = SealContext(_SEAL_PURPOSE, row.integer("workspace_id"), request.id)
+        text = self._sealer.open(row.blob("sealed"), context)
         if text[:_FINGERPRINT_BYTES] != request.fingerprint:
-            raise IdempotencyMismatch("This Idempotency-Key was used for another request, with another body; use a new one.")
+            raise IdempotencyMismatch("This Idempotency-Key was used for a different request. Use a new key.")
         if row.maybe_text("owner") is not None:
             raise _in_progress_error()
         return _decode(text[_FINGERPRINT_BYTES:])
@@ -239,7 +239,7 @@ class IdempotencyStore:
 
 
 def purge(tx: Tx, workspace_id: int) -> int:
-    """Delete what is kept for a workspace; return how many rows."""
+    """Delete the stored responses of a workspace; return their number."""
     return tx.execute(_PURGE, {"of_workspace": workspace_id})
 
 
@@ -249,23 +249,23 @@ def _delete_batch(tx: Tx, now: int) -> int:
 
 
 def _is_orphaned(row: Row) -> bool:
-    """Return whether the process that holds the claim ended without storing a response: nothing of its work was committed."""
+    """Return whether the process that holds the claim has exited without a stored response. Then none of its work was committed."""
     name = row.maybe_text("owner")
     return name is not None and bool(find_dead_workers([name]))
 
 
 def _in_progress_error() -> RequestInProgress:
-    again = {"Retry-After": str(_RETRY_AFTER_S)}
-    return RequestInProgress("A request with this Idempotency-Key is being worked; ask again for its answer.", headers=again)
+    headers = {"Retry-After": str(_RETRY_AFTER_S)}
+    return RequestInProgress("A request with this Idempotency-Key is in progress. Repeat the request to get its response.", headers=headers)
 
 
 def _to_microseconds(span: timedelta) -> int:
     return span // timedelta(microseconds=1)
 
 
-def _encode(answer: StoredResponse) -> bytes:
-    head = {"status": answer.status, "headers": answer.headers, "shown": answer.body_kind, "made": answer.created_ids}
-    return orjson.dumps(head) + b"\n" + answer.body
+def _encode(response: StoredResponse) -> bytes:
+    head = {"status": response.status, "headers": response.headers, "shown": response.body_kind, "made": response.created_ids}
+    return orjson.dumps(head) + b"\n" + response.body
 
 
 def _decode(text: bytes) -> StoredResponse:

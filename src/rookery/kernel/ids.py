@@ -1,4 +1,4 @@
-"""Names for things: UUIDv7 for records, prefixed random text for the rest (D-13)."""
+"""Identifiers: UUIDv7 for records, and random texts with a prefix for the rest (D-13)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable
 
 IdFactory = Callable[[], str]
-"""Returns a new id, never twice the same. Tests pass their own."""
+"""Returns a new unique id. Tests pass their own."""
 
 ALPHANUMERIC = string.ascii_letters + string.digits
 
@@ -21,9 +21,9 @@ _RANDOM_BITS = (1 << 62) - 1
 
 def uuid7() -> str:
     """
-    Return a UUID of version 7 (RFC 9562): 48 bits of Unix milliseconds, 12 of their fraction, 62 random.
+    Return a UUID of version 7 (RFC 9562): 48 bits of Unix milliseconds, 12 bits of their fraction, 62 random bits.
 
-    Ids made by one process more than a quarter of a microsecond apart sort as they were made.
+    Ids created by one process sort by time if at least a quarter of a microsecond lies between them.
     """
     millis, rest = divmod(time.time_ns(), 1_000_000)
     fraction = rest * 4096 // 1_000_000
@@ -32,15 +32,15 @@ def uuid7() -> str:
 
 
 def is_uuid(text: str) -> bool:
-    """Tell whether *text* has the form in which we write UUIDs: lower case, with hyphens."""
+    """Return whether *text* is a UUID in lower case with hyphens."""
     return _UUID.fullmatch(text) is not None
 
 
 def random_text(length: int, alphabet: str = ALPHANUMERIC) -> str:
-    """Return *length* characters of *alphabet* from the system's source of randomness, each equally likely."""
+    """Return *length* characters of *alphabet*, drawn uniformly from the system's random source."""
     return "".join(secrets.choice(alphabet) for _ in range(length))
 
 
 def new_request_id() -> str:
-    """Return `req_` and 20 random characters (D-11); unguessable is not needed, so one cheap draw."""
+    """Return `req_` and 20 random characters (D-11). They need not be unguessable."""
     return "req_" + os.urandom(10).hex()

@@ -1,4 +1,4 @@
-"""Loading large libraries in a thread when they are first needed, so that the event loop does not wait."""
+"""Imports of large libraries in a thread on first use, so that the event loop is not blocked."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ _IMPORT_LOCK = threading.Lock()
 
 async def import_in_thread(load: Callable[[], T]) -> T:
     """
-    Return what *load* returns; it runs in a thread and may import.
+    Return the result of *load*, which runs in a thread and may import.
 
-    Loads run one at a time. Two threads that import different parts of a library whose modules import each other make Python raise
-    a deadlock error in one of them.
+    Loads run one at a time. If two threads import modules that import each other, Python raises a deadlock error in one of them.
     """
 
     def run() -> T:

@@ -1,8 +1,8 @@
 """
-Work that must happen, later: a table, so that a job is born in the transaction that needs it and survives kill -9.
+The job queue: a table, so that a job is committed with the change that needs it and survives kill -9.
 
-A job runs at least once. Claiming one moves its `run_at` behind a lease; a worker that dies lets the lease run out, and
-another takes the job, which spends no attempt (D-51).
+A job runs at least once. A claim moves its `run_at` to the end of a lease. When a worker exits, the lease expires and another worker
+takes the job, which does not count as an attempt (D-51).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rookery.kernel.clock import Clock, from_micros, to_micros
 from rookery.kernel.db import Database, Row, Tx, Value, metadata
 from rookery.kernel.errors import OUTAGES
 from rookery.kernel.ids import IdFactory
-from rookery.kernel.log_limits import FailureLog, LimitedWarning
+from rookery.kernel.logs import FailureLog, LimitedWarning
 from rookery.kernel.worker_ids import find_dead_workers, make_worker_id
 
 _log = structlog.stdlib.get_logger("rookery.jobs")
@@ -98,11 +98,11 @@ _PURGE = delete(jobs).where(jobs.c.workspace_id == bindparam("workspace"))
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """
-    One piece of work.
+    One job.
 
     Attributes:
-        attempts: How many runs have failed so far.
-        is_taken_over: A worker that had it died, or did not end in its time; how much of it is done nobody knows.
+        attempts: Number of failed runs so far.
+        is_taken_over: The worker that had the job exited or exceeded the lease, so the job may be partly done.
     """
 
     id: str
@@ -116,19 +116,19 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class JobDone:
-    """The job is finished; its row goes."""
+    """The job is done. Its row is deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobFailed:
-    """The job failed: it is tried again on its kind's schedule, then daily."""
+    """The job failed. It is retried with the delays of its kind, then daily."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class JobPaused:
-    """An engine is down: the kind rests a while, no attempt is spent."""
+    """An engine is unavailable. The kind pauses, and this does not count as an attempt."""
 
     reason: str
 
@@ -136,11 +136,11 @@ class JobPaused:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobQueueStats:
     """
-    How the jobs of one kind stand, in the whole store.
+    Statistics of the jobs of one kind in the whole store.
 
     Attributes:
-        waiting: Not done yet, those in work included; *list_failed* ones are none of them.
-        oldest_age: How long the oldest of those has been waiting; zero if there is none.
+        waiting: Number of jobs that are not done, including those in progress, without *failed* ones.
+        oldest_age: Age of the oldest waiting job; zero if no job waits.
     """
 
     waiting: int
@@ -150,7 +150,7 @@ class JobQueueStats:
 
 JobOutcome = JobDone | JobFailed | JobPaused
 JobHandler = Callable[[Sequence[Job]], Awaitable[Mapping[str, JobOutcome]]]
-"""Works a batch; a job that it does not mention counts as done."""
+"""Runs a batch. A job without an outcome counts as done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,12 +159,12 @@ class JobKind:
     A kind of job.
 
     Attributes:
-        handler: May be given a job again that it has done: it must do no harm.
-        batch_size: The most jobs a handler is given at once.
-        retry_delays_s: Seconds before each retry; after the last the job is failed, and tried again daily (D-51).
-        worker_count: How many batches one process works at a time.
-        before_claim: Waited for before jobs that are ready are taken, so that more may come together; it must end by itself.
-        on_failed: Called in the transaction in which a job becomes failed.
+        handler: Must be idempotent, because it may receive a job again that it has done.
+        batch_size: Most jobs per call of the handler.
+        retry_delays_s: Seconds before each retry. After the last one the job is marked as failed and retried daily (D-51).
+        worker_count: Number of batches that one process runs at the same time.
+        before_claim: Awaited before ready jobs are claimed, so that a batch can grow. It must return without outside help.
+        on_failed: Called in the transaction that marks a job as failed.
     """
 
     name: str
@@ -178,7 +178,7 @@ class JobKind:
 
 @dataclass(slots=True)
 class JobQueue:
-    """The table, and who waits for it in this process."""
+    """The job table and the wake-up events of the workers in this process."""
 
     db: Database
     clock: Clock
@@ -186,15 +186,15 @@ class JobQueue:
     _wake_events: dict[str, asyncio.Event] = field(default_factory=dict[str, asyncio.Event])
 
     def enqueue(self, tx: Tx, kind: str, *, workspace_id: int, payload: Mapping[str, object], delay_s: float = 0) -> str:
-        """Add a job in the caller's transaction and return its id; workers of this process wake when that commits."""
+        """Add a job in the caller's transaction and return its id. Workers of this process wake up after the commit."""
         return self.enqueue_many(tx, kind, [(workspace_id, payload)], delay_s=delay_s)[0]
 
-    def enqueue_many(self, tx: Tx, kind: str, wanted: Sequence[tuple[int, Mapping[str, object]]], *, delay_s: float = 0) -> list[str]:
-        """Do as `enqueue` for each workspace and payload of *wanted*."""
-        if not wanted:
+    def enqueue_many(self, tx: Tx, kind: str, new_jobs: Sequence[tuple[int, Mapping[str, object]]], *, delay_s: float = 0) -> list[str]:
+        """Add a job for each pair of workspace id and payload, as `enqueue` does; return the ids in order."""
+        if not new_jobs:
             return []
         now = self.clock()
-        ids = [self.ids() for _ in wanted]
+        ids = [self.ids() for _ in new_jobs]
         run_at, created_at = to_micros(now + timedelta(seconds=delay_s)), to_micros(now)
         rows: list[dict[str, Value]] = [
             {
@@ -209,23 +209,23 @@ class JobQueue:
                 "failed_at": None,
                 "last_error": None,
             }
-            for job_id, (workspace_id, payload) in zip(ids, wanted, strict=True)
+            for job_id, (workspace_id, payload) in zip(ids, new_jobs, strict=True)
         ]
         tx.execute_many(_ENQUEUE, rows)
         tx.after_commit(self.wake_event(kind).set)
         return ids
 
     def wake_event(self, kind: str) -> asyncio.Event:
-        """Return what is set whenever a job of *kind* may be ready."""
+        """Return the event that is set when a job of *kind* may be ready."""
         return self._wake_events.setdefault(kind, asyncio.Event())
 
     async def count_pending(self, kind: str, workspace_id: int) -> int:
-        """Return how many jobs of *kind* the workspace has that are not failed."""
+        """Return the number of jobs of *kind* in the workspace, without failed ones."""
         row = await self.db.read(lambda tx: tx.fetch_one(_COUNT_PENDING, {"workspace": workspace_id, "of_kind": kind}))
         return cast("int", row.values[0]) if row else 0
 
     async def get_stats(self) -> Mapping[str, JobQueueStats]:
-        """Return how each kind of which there are jobs stands."""
+        """Return the statistics of each kind that has jobs."""
         now = to_micros(self.clock())
         return {
             row.text("kind"): JobQueueStats(
@@ -237,17 +237,17 @@ class JobQueue:
         }
 
     async def list_failed(self, limit: int = 100) -> list[tuple[Job, str]]:
-        """Return failed jobs with their last reason, longest failed first."""
+        """Return failed jobs with their last error, the longest failed first."""
         rows = await self.db.read(lambda tx: tx.fetch_all(_SELECT_FAILED, {"at_most": limit}))
         return [(_job_from_row(row), row.maybe_text("last_error") or "") for row in rows]
 
     def purge(self, tx: Tx, workspace_id: int) -> int:
-        """Forget every job of a workspace that is being deleted; return how many."""
+        """Delete all jobs of a workspace; return their number."""
         return tx.execute(_PURGE, {"workspace": workspace_id})
 
 
 class JobWorker:
-    """Works the jobs of some kinds in this process until it is stopped."""
+    """A worker that runs the jobs of some kinds in this process until it is stopped."""
 
     def __init__(self, jobs: JobQueue, kinds: Iterable[JobKind], *, lease_s: int) -> None:
         self._jobs = jobs
@@ -258,25 +258,25 @@ class JobWorker:
         self._paused = {kind.name: LimitedWarning(_log, "jobs.paused") for kind in self._kinds}
 
     async def start(self) -> None:
-        """Free what dead processes of this host held, then begin to work; `stop` must follow."""
+        """Release the jobs of dead processes on this host, then start to work. Call `stop` afterwards."""
         await self._release_orphans()
         for kind in self._kinds:
             for number in range(kind.worker_count):
                 self._tasks.append(asyncio.create_task(self._run_kind(kind), name=f"worker-{kind.name}-{number}"))
 
     async def stop(self) -> None:
-        """End; jobs in work are given back at once."""
+        """Stop the worker and release its jobs at once."""
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        # A claim may have been committed after its task was cancelled: nobody works those jobs any more.
+        # A claim may have been committed after its task was cancelled, so its jobs have no worker.
         now = to_micros(self._jobs.clock())
         with contextlib.suppress(*OUTAGES):
             await self._jobs.db.write(lambda tx: tx.execute(_RELEASE_ORPHANS, {"owners": [self._worker_id], "now": now}))
 
     async def run_ready(self, kind_name: str) -> int:
-        """Work one batch of *kind_name* now, if any is ready; return how many jobs were taken."""
+        """Run one batch of *kind_name* if any job is ready; return the number of jobs."""
         kind = next(kind for kind in self._kinds if kind.name == kind_name)
         batch = await self._claim(kind) if await self._is_ready(kind) else []
         if batch:
@@ -316,7 +316,7 @@ class JobWorker:
         return await self._claim(kind)
 
     async def _is_ready(self, kind: JobKind) -> bool:
-        """Look whether there is a job: that costs a read; only when something is there is the write lock taken."""
+        """Return whether a job is ready. This only reads; the write lock is taken only to claim."""
         look = {"of_kind": kind.name, "now": to_micros(self._jobs.clock()), "at_most": 1}
         return await self._jobs.db.lookup(lambda tx: tx.fetch_one(_SELECT_READY, look)) is not None
 
@@ -334,7 +334,7 @@ class JobWorker:
         return await self._jobs.db.write(claim)
 
     async def _run_batch(self, kind: JobKind, batch: Sequence[Job]) -> bool:
-        """Run the batch and settle each job; return whether the kind should rest."""
+        """Run the batch and store the outcome of each job; return whether the kind should pause."""
         keeper = asyncio.create_task(self._renew_lease(batch))
         try:
             outcomes = await self._call_handler(kind, batch)
@@ -347,7 +347,7 @@ class JobWorker:
         try:
             await asyncio.shield(settling)
         except asyncio.CancelledError:
-            await asyncio.wait([settling])  # what is done is written down, or it would be done again
+            await asyncio.wait([settling])  # outcomes must be stored, or the jobs would run again
             raise
         finally:
             await asyncio.gather(keeper, return_exceptions=True)
@@ -363,9 +363,9 @@ class JobWorker:
             return {job.id: JobPaused(error.message) for job in batch}
         except Exception as error:
             if len(batch) > 1:
-                # One bad job must not take the others with it.
-                alone = [await self._call_handler(kind, [job]) for job in batch]
-                return {job_id: outcome for outcomes in alone for job_id, outcome in outcomes.items()}
+                # One bad job must not fail the others of its batch.
+                single_outcomes = [await self._call_handler(kind, [job]) for job in batch]
+                return {job_id: outcome for outcomes in single_outcomes for job_id, outcome in outcomes.items()}
             _log.exception("jobs.handler_failed", kind=kind.name, job=batch[0].id)
             return {batch[0].id: JobFailed(f"{type(error).__name__}: {error}")}
 
@@ -402,7 +402,7 @@ class JobWorker:
             kind.on_failed(tx, job)
 
     async def _renew_lease(self, batch: Sequence[Job]) -> None:
-        """Renew the lease for as long as the batch is in work."""
+        """Renew the lease for as long as the batch runs."""
         ids = [job.id for job in batch]
         while True:
             await asyncio.sleep(self._lease.total_seconds() / 3)
@@ -417,7 +417,7 @@ class JobWorker:
             await self._jobs.db.write(lambda tx: tx.execute(_RELEASE, {"ids": ids, "me": self._worker_id, "at": at}))
 
     async def _retry_failed_jobs(self, kind: JobKind) -> None:
-        """Try failed jobs again at once: the engine that failed them may be the one that came back."""
+        """Make failed jobs ready, because the engine that failed them may be available again."""
         now = to_micros(self._jobs.clock())
         await self._jobs.db.write(lambda tx: tx.execute(_RETRY_FAILED, {"of_kind": kind.name, "now": now}))
 

@@ -1,56 +1,65 @@
-"""Log lines: one event each, to standard error, with the request they belong to, never with a key in them."""
+"""
+Logging: one event per line to standard error, with the request that it belongs to, and without keys.
+
+`LimitedWarning` and `FailureLog` limit lines that repeat.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import re
 import sys
 import threading
+import time
 import traceback
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, TextIO, cast
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from rookery.kernel.errors import RookeryError
 from rookery.kernel.redaction import redact
 from rookery.kernel.request_context import CURRENT_REQUEST
 
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
-__all__ = ["LogFormat", "configure_logging", "log_uncaught_errors", "redact"]
+__all__ = ["FailureLog", "LimitedWarning", "LogFormat", "configure_logging", "log_uncaught_errors", "redact"]
 
 LogFormat = Literal["auto", "json", "console"]
-"""`auto`: for people on a terminal, else JSON."""
+"""The format of log lines. `auto`: console on a terminal, else JSON."""
 
 _NOISY_LOGGERS = ("httpx2", "httpcore2", "mcp", "alembic", "urllib3")
 _PAYLOAD_LOGGERS = ("mcp.client",)
-"""They log what upstreams answered, which is some workspace's; that it could not be read, the caller and our own lines are told."""
+"""Loggers of libraries that log payloads of tool servers, which belong to a workspace. Callers and Rookery's own lines get the errors."""
 
 _MAX_DEPTH = 6
 _MAX_ITEMS = 200
-"""A line is for reading: what is nested deeper, or longer, is cut."""
+"""Most nesting levels and items of a value in a log line. The rest is cut."""
 
 _UNSAFE_CHARACTER = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _MULTILINE_FIELDS = frozenset({"exception", "stack"})
+
+_LOG_INTERVAL_S = 60.0
+_DISK_FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 _log = structlog.stdlib.get_logger("rookery.process")
 
 
 def configure_logging(level: str, stream: TextIO, *, log_format: LogFormat = "auto") -> None:
     """
-    Send every line of this process, libraries' and warnings too, to *stream*.
+    Send all log lines of this process, including those of libraries and warnings, to *stream*.
 
-    A key is cut out of the finished line, so that it does not matter how it came there: as a field, an argument, in an
-    exception, in the repr of something.
+    Keys are removed from the finished line, wherever they come from: a field, an argument, an exception or the repr of an object.
 
     Args:
         level: debug, info, warning or error.
         stream: Standard error.
-        log_format: How lines look.
+        log_format: The format of the lines.
     """
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -91,9 +100,9 @@ def configure_logging(level: str, stream: TextIO, *, log_format: LogFormat = "au
 
 def log_uncaught_errors() -> None:
     """
-    Log what would else be printed as it is: exceptions that nobody caught, in whichever thread, and warnings.
+    Log warnings, and uncaught exceptions of all threads, so that keys are removed from them.
 
-    What asyncio says of lost tasks is logged by itself. A crash of the interpreter prints places in files, and no values.
+    asyncio logs errors of lost tasks itself. A crash of the interpreter prints only file positions and no values.
     """
     logging.captureWarnings(capture=True)
     sys.excepthook = _log_uncaught
@@ -101,20 +110,71 @@ def log_uncaught_errors() -> None:
     sys.unraisablehook = _log_unraisable
 
 
+class LimitedWarning:
+    """
+    A warning that is logged at most once per minute, with the number of those left out.
+
+    Args:
+        log: The logger.
+        event: The name of the event.
+        monotonic: Seconds of a clock that never goes back; tests pass their own.
+    """
+
+    def __init__(self, log: structlog.stdlib.BoundLogger, event: str, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._log = log
+        self._event = event
+        self._monotonic = monotonic
+        self._last_s = float("-inf")
+        self._suppressed_count = 0
+
+    def warn(self, **fields: object) -> None:
+        """Log the warning with *fields*, or only count it."""
+        now_s = self._monotonic()
+        if now_s - self._last_s < _LOG_INTERVAL_S:
+            self._suppressed_count += 1
+            return
+        repeated = {"repeated": self._suppressed_count} if self._suppressed_count else {}
+        self._last_s, self._suppressed_count = now_s, 0
+        self._log.warning(self._event, **fields, **repeated)
+
+
+class FailureLog:
+    """
+    A log of the failures of work that is retried.
+
+    An outage (a `RookeryError`, or a full disk) is logged at most once per minute and without a traceback. Any other exception is a bug and
+    is always logged with its traceback.
+    """
+
+    def __init__(self, log: structlog.stdlib.BoundLogger, event: str, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._log = log
+        self._event = event
+        self._outages = LimitedWarning(log, event, monotonic=monotonic)
+
+    def report(self, error: BaseException, **fields: object) -> None:
+        """Log *error* with *fields*."""
+        if isinstance(error, RookeryError):
+            self._outages.warn(**fields, reason=error.message)
+        elif isinstance(error, OSError) and error.errno in _DISK_FULL_ERRNOS:
+            self._outages.warn(**fields, reason=str(error))
+        else:
+            self._log.error(self._event, **fields, exc_info=error)
+
+
 class _RedactingFormatter(structlog.stdlib.ProcessorFormatter):
-    """Cuts keys out of each finished line."""
+    """A formatter that removes keys from each finished line."""
 
     def format(self, record: logging.LogRecord) -> str:
         return redact(super().format(record))
 
 
 class _SafeHandler(logging.StreamHandler[TextIO]):
-    """Says of a line that cannot be made where it comes from; logging's own handler prints its arguments as they are."""
+    """A handler that reports a line it cannot format without its arguments. The default handler prints them unredacted."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
         with contextlib.suppress(Exception):
-            why = redact("".join(traceback.format_exception(*sys.exc_info())))
-            self.stream.write(f"A log line of {record.name} ({record.pathname}:{record.lineno}) could not be written.\n{why}")
+            trace = redact("".join(traceback.format_exception(*sys.exc_info())))
+            self.stream.write(f"A log line of {record.name} ({record.pathname}:{record.lineno}) could not be written.\n{trace}")
             self.flush()
 
 
@@ -124,18 +184,18 @@ def _console_processors(stream: TextIO) -> list[Processor]:
 
 
 def _add_request_fields(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    serving = CURRENT_REQUEST.get()
-    if serving is not None:
-        for name, value in serving.log_fields().items():
+    context = CURRENT_REQUEST.get()
+    if context is not None:
+        for name, value in context.log_fields().items():
             event.setdefault(name, value)
     return event
 
 
 def _to_plain_values(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
     """
-    Make every value one that JSON knows, whatever was given: a line that fails to be written helps nobody.
+    Convert every value to a JSON value, so that no line fails to be written.
 
-    Keys are cut out here too, for handlers beside ours, which see the event and not the line: a test's, an operator's.
+    Keys are also removed here, for other handlers that receive the event and not the line, such as those of tests.
     """
     return {name: value if name in _STRUCTLOG_FIELDS else _redact_value(value, 0) for name, value in event.items()}
 
@@ -165,7 +225,7 @@ def _redact_value(value: object, depth: int) -> object:
 
 
 def _escape_line_breaks(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    """Escape what would begin a new line, or steer a terminal: a path may hold it, and so forge a line."""
+    """Escape line breaks and control characters, so that a value such as a path cannot forge a line or control a terminal."""
     for name, value in event.items():
         if isinstance(value, str) and name not in _MULTILINE_FIELDS and _UNSAFE_CHARACTER.search(value) is not None:
             event[name] = _UNSAFE_CHARACTER.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), value)
@@ -185,7 +245,7 @@ def _log_uncaught_in_thread(args: threading.ExceptHookArgs) -> None:
 
 
 def _log_unraisable(args: UnraisableHookArgs) -> None:
-    # The object's repr is not asked for: it is being destroyed, and its name is enough.
+    # The repr of the object is not logged, because the object is being destroyed. Its type is enough.
     if args.exc_value is not None:
         what = args.err_msg or "Exception ignored in"
         with contextlib.suppress(Exception):

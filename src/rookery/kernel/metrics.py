@@ -1,9 +1,9 @@
 """
-What this process counted and timed, as Prometheus reads it (D-05).
+The metrics of this process for Prometheus (D-05).
 
-Counting is a dictionary and an addition, since every request does it; families, names and text are made when somebody asks.
-What is a state of something (a backlog, the health of an engine) is read then too, each source within a bound of its own, so
-that a slow engine takes its own figures from an answer and no others.
+Counting is one addition in a dictionary, because every request counts. Names and text are built when a scrape needs them. States such
+as a backlog or the health of an engine are read at that time too. Each source has its own time-out, so that a slow engine delays no
+other figures.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 
-from rookery.kernel.log_limits import FailureLog
+from rookery.kernel.logs import FailureLog
 
 _log = structlog.stdlib.get_logger("rookery.metrics")
 
@@ -28,20 +28,20 @@ MetricKind = Literal["counter", "gauge", "histogram"]
 Labels = tuple[str, ...]
 
 SOURCE_TIMEOUT_S = 1.0
-"""So long a scrape waits for one source."""
+"""Longest wait for one source during a scrape."""
 
 MAX_LABEL_SETS = 2000
-"""So many combinations of labels one metric may have; further ones are counted together, under `other`."""
+"""Most combinations of label values per metric. Further ones are counted together under `other`."""
 
 OTHER_LABEL = "other"
 
 DEFAULT_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-"""Bounds for what a caller waits for."""
+"""Bucket bounds for durations that a caller waits for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricDescription:
-    """A metric's name, as Prometheus shows it, what kind it is, what it says, and by which labels."""
+    """The name, kind, help text and label names of a metric."""
 
     name: str
     kind: MetricKind
@@ -51,7 +51,7 @@ class MetricDescription:
 
 @dataclass(slots=True)
 class DurationBuckets:
-    """Durations of one combination of labels: how many in each bucket, and their sum in seconds."""
+    """Durations of one combination of labels: the number in each bucket, and their sum in seconds."""
 
     bucket_counts: list[int]
     total_s: float = 0.0
@@ -59,18 +59,18 @@ class DurationBuckets:
 
 MetricPoint = tuple[Labels, float | DurationBuckets]
 MetricSample = tuple[str, Labels, float]
-"""A metric's name, its labels' values, and its value now."""
+"""The name of a metric, its label values, and its current value."""
 
 
 class Counter:
-    """A count that only grows, by its labels."""
+    """A count by labels that only increases."""
 
     def __init__(self, described: MetricDescription) -> None:
         self.description = described
         self._counts: dict[Labels, float] = {}
 
     def add(self, *labels: str, by: float = 1) -> None:
-        """Count *by* more."""
+        """Increase the count by *by*."""
         counts = self._counts
         if labels in counts:
             counts[labels] += by
@@ -88,7 +88,7 @@ class Counter:
 
 
 class Histogram:
-    """How long things took, by their labels."""
+    """A histogram of durations by labels."""
 
     def __init__(self, described: MetricDescription, bounds: Sequence[float]) -> None:
         self.description = described
@@ -96,13 +96,13 @@ class Histogram:
         self._timings: dict[Labels, DurationBuckets] = {}
 
     def observe(self, seconds: float, *labels: str) -> None:
-        """Note that one took *seconds*."""
+        """Record a duration of *seconds*."""
         timings = self._timings.get(labels) or self._add_label_set(labels)
         timings.bucket_counts[bisect_left(self.bounds, seconds)] += 1
         timings.total_s += seconds
 
     def points(self) -> list[MetricPoint]:
-        """Return all timings, as they are now."""
+        """Return a copy of all durations."""
         return [(labels, DurationBuckets(list(each.bucket_counts), each.total_s)) for labels, each in self._timings.items()]
 
     def _add_label_set(self, labels: Labels) -> DurationBuckets:
@@ -114,10 +114,10 @@ class Histogram:
 @dataclass(slots=True, kw_only=True)
 class MetricSource:
     """
-    Figures that are read when somebody asks.
+    A group of figures that are read during a scrape.
 
     Attributes:
-        read: Asked by one scrape at a time; others that come meanwhile share its answer.
+        read: Called by one scrape at a time. Concurrent scrapes share its result.
     """
 
     name: str
@@ -127,7 +127,7 @@ class MetricSource:
     _failures: FailureLog = field(default_factory=lambda: FailureLog(_log, "metrics.source_failed"), init=False)
 
     async def samples(self, timeout_s: float) -> Sequence[MetricSample] | None:
-        """Return the figures; None: they could not be had in time. What is still being read is not asked for again."""
+        """Return the figures; None if they are not available in time. A read in progress is not started again."""
         if self._reading is None:
             self._reading = asyncio.ensure_future(self.read())
         reading = self._reading
@@ -147,7 +147,7 @@ class MetricSource:
 _SOURCE_UP = MetricDescription(
     name="rookery_scrape_source_up",
     kind="gauge",
-    help_text="1: these figures could be read in time; 0: they are missing from this answer.",
+    help_text="1: these figures were read in time; 0: they are missing from this response.",
     labels=("source",),
 )
 
@@ -156,7 +156,7 @@ _K = TypeVar("_K", Counter, Histogram)
 
 
 class Metrics:
-    """All figures of this process; made once, before anything counts."""
+    """The metrics of this process; created once, before anything is counted."""
 
     def __init__(self) -> None:
         self._metrics: list[Counter | Histogram] = []
@@ -175,15 +175,15 @@ class Metrics:
         self._sources.append(source)
 
     def list_descriptions(self) -> list[MetricDescription]:
-        """Return what there is, but for the figures of the interpreter and of the process that the library adds."""
+        """Return all metrics, except those of the interpreter and the process, which the client library adds."""
         return [*(each.description for each in self._metrics), *(each for source in self._sources for each in source.metrics), _SOURCE_UP]
 
     async def scrape(self, accept: str) -> tuple[bytes, str]:
         """
-        Return the figures as text, and its media type.
+        Return the metrics as text, and its media type.
 
         Args:
-            accept: The Accept header: OpenMetrics, if it is asked for; else Prometheus' own format.
+            accept: The Accept header. It selects OpenMetrics or the Prometheus text format.
         """
         found = await asyncio.gather(*(source.samples(SOURCE_TIMEOUT_S) for source in self._sources))
         tables: list[tuple[MetricDescription, Sequence[float], list[MetricPoint]]] = [
@@ -196,22 +196,22 @@ class Metrics:
             tables += [(each, (), points[each.name]) for each in source.metrics]
         up: list[MetricPoint] = [((source.name,), float(samples is not None)) for source, samples in zip(self._sources, found, strict=True)]
         tables.append((_SOURCE_UP, (), up))
-        # Making the text of some thousand lines takes 10 ms and more, which no request should wait for.
+        # Rendering thousands of lines takes 10 ms and more, which must not block the event loop.
         return await asyncio.to_thread(_encode, tables, accept)
 
-    def _register(self, kept: _K) -> _K:
-        self._metrics.append(kept)
-        return kept
+    def _register(self, metric: _K) -> _K:
+        self._metrics.append(metric)
+        return metric
 
 
 class _MetricFamilies:
-    """The figures of one moment, for the library's encoders."""
+    """A snapshot of the metrics for the encoders of the client library."""
 
     def __init__(self, tables: Iterable[tuple[MetricDescription, Sequence[float], Sequence[MetricPoint]]]) -> None:
         self._tables = tables
 
     def collect(self) -> Iterable[Metric]:
-        """Return the families, those of the interpreter and the process last."""
+        """Return the metric families, those of the interpreter and the process last."""
         yield from (_build_family(described, bounds, points) for described, bounds, points in self._tables)
         registry = CollectorRegistry()
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
@@ -225,14 +225,14 @@ def _encode(tables: Sequence[tuple[MetricDescription, Sequence[float], Sequence[
 
 
 def _build_family(described: MetricDescription, bounds: Sequence[float], points: Sequence[MetricPoint]) -> Metric:
-    name, says, labels = described.name, described.help_text, described.labels
+    name, help_text, labels = described.name, described.help_text, described.labels
     if described.kind == "histogram":
-        family = HistogramMetricFamily(name, says, labels=labels)
+        family = HistogramMetricFamily(name, help_text, labels=labels)
         for values, timings in points:
             if isinstance(timings, DurationBuckets):
                 family.add_metric(values, _cumulative_buckets(bounds, timings.bucket_counts), timings.total_s)
         return family
-    flat = (CounterMetricFamily if described.kind == "counter" else GaugeMetricFamily)(name, says, labels=labels)
+    flat = (CounterMetricFamily if described.kind == "counter" else GaugeMetricFamily)(name, help_text, labels=labels)
     for values, value in points:
         if not isinstance(value, DurationBuckets):
             flat.add_metric(values, value)
@@ -240,5 +240,5 @@ def _build_family(described: MetricDescription, bounds: Sequence[float], points:
 
 
 def _cumulative_buckets(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
-    """Return what each bucket and all below it hold, by its upper bound as text."""
+    """Return the cumulative count of each bucket by its upper bound as text."""
     return list(zip((*map(str, bounds), "+Inf"), accumulate(counts), strict=True))

@@ -1,4 +1,4 @@
-"""Small things that must be done now and then, in every process: doing them twice does no harm."""
+"""Periodic tasks of every process. They must be idempotent."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import NoReturn
 
 import structlog
 
-from rookery.kernel.log_limits import FailureLog
+from rookery.kernel.logs import FailureLog
 
 _log = structlog.stdlib.get_logger("rookery.chores")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeriodicTask:
-    """What is done every so many seconds, the first time soon after the start."""
+    """A task that runs every *interval_s* seconds, for the first time at the start."""
 
     name: str
     interval_s: float
@@ -24,17 +24,17 @@ class PeriodicTask:
 
 
 async def run_periodic_tasks(tasks_to_run: Sequence[PeriodicTask]) -> None:
-    """Do each on its own schedule until cancelled; one that fails is logged and tried again in its turn."""
+    """Run each task on its own schedule until cancelled. A failed run is logged and tried again at its next time."""
     async with asyncio.TaskGroup() as tasks:
-        for chore in tasks_to_run:
-            tasks.create_task(_run_forever(chore), name=f"chore-{chore.name}")
+        for task in tasks_to_run:
+            tasks.create_task(_run_forever(task), name=f"periodic-{task.name}")
 
 
-async def _run_forever(chore: PeriodicTask) -> NoReturn:
+async def _run_forever(task: PeriodicTask) -> NoReturn:
     failures = FailureLog(_log, "chores.failed")
     while True:
         try:
-            await chore.run()
+            await task.run()
         except Exception as error:
-            failures.report(error, chore=chore.name)
-        await asyncio.sleep(chore.interval_s)
+            failures.report(error, chore=task.name)
+        await asyncio.sleep(task.interval_s)

@@ -1,8 +1,8 @@
 """
-Conditional writes: a write that names ETags in If-Match is refused when the resource has another one (D-64).
+Conditional writes: a write with ETags in If-Match is rejected if the resource has another version (D-64).
 
-An edge reads the header with `parse_if_match` and passes the result on. The verb calls `require_match` inside the transaction that
-holds the resource, so that nothing changes between the check and the write.
+The HTTP layer parses the header with `parse_if_match` and passes the result on. The domain function calls `require_match` inside the
+transaction that holds the resource, so that nothing changes between the check and the write.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ import orjson
 from rookery.kernel.errors import RookeryError
 
 ExpectedETags = Collection[str] | None
-"""The ETags that a request accepts; None: any."""
+"""The ETags that a request accepts; None: any version."""
 
 _TAG = re.compile(r'(?:W/)?"[^"]*"|[^\s,]+')
-"""One entry of a list of ETags. What is not quoted is no ETag, and equals none."""
+"""One entry of a list of ETags. An unquoted entry is not an ETag and matches none."""
 
 
 class PreconditionFailed(RookeryError):
-    """If-Match names another version than the stored one: the resource changed since the caller read it."""
+    """If-Match does not match the current version: the resource has changed since the caller read it."""
 
     status, code = 412, "precondition_failed"
 
     def __init__(self, kind: str, etag: str) -> None:
         super().__init__(
-            f"This {kind} does not have the version that If-Match names: it is {etag} now. Read it again, then repeat the change.",
+            f"This {kind} has changed: its version is {etag} now, which If-Match does not contain. Read it again, then repeat the change.",
             etag=etag,
         )
 
 
 class NotVersioned(PreconditionFailed):
-    """If-Match was sent to an address that has no version, such as a collection."""
+    """If-Match was sent to a path without a version, such as a collection."""
 
     def __init__(self, path: str) -> None:
-        RookeryError.__init__(self, f"{path} has no version, so no If-Match can be true; leave the header out.", etag=None)
+        RookeryError.__init__(self, f"{path} has no version, so If-Match cannot match. Remove the header.", etag=None)
 
 
 def format_etag(version: int | str) -> str:
@@ -48,26 +48,26 @@ def format_etag(version: int | str) -> str:
 
 def version_of(*fields: object) -> str:
     """
-    Return a version of a resource that has no counter: a digest of *fields*, JSON values whose changes are to be noticed.
+    Return a version for a resource without a counter: a digest of *fields*, JSON values whose changes matter.
 
-    Values that change without a write, such as times of last use, are left out, and so are texts that must be nowhere once the resource
-    is deleted: callers keep ETags.
+    Leave out values that change without a write, such as times of last use. Leave out texts that must not outlive the resource,
+    because callers store ETags.
     """
     return blake2b(orjson.dumps(fields), digest_size=12).hexdigest()
 
 
 def parse_if_match(headers: Sequence[str]) -> ExpectedETags:
-    """Return the ETags that the values of If-Match name; None where there is no such header, or it is `*`."""
+    """Return the ETags in the values of If-Match; None if there is no such header, or if it is `*`."""
     tags = [tag for value in headers for tag in _TAG.findall(value)]
     return None if not headers or "*" in tags else tags
 
 
 def require_match(kind: str, version: int | str, expected: ExpectedETags) -> None:
     """
-    Do nothing if *expected* names the version.
+    Check that *expected* contains the version.
 
     Raises:
-        PreconditionFailed: It names other ones.
+        PreconditionFailed: It contains only other versions.
     """
     if expected is not None and format_etag(version) not in expected:
         raise PreconditionFailed(kind, format_etag(version))

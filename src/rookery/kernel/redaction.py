@@ -1,8 +1,8 @@
 """
-What must not be read in any line that this process writes, and how it is cut out of text. Pure.
+Removal of keys and credentials from text before it is logged. Pure.
 
-Keys are found in every form in which text holds them: plain, in JSON, in a repr, percent-encoded, in Basic's base64, cut in two by
-quotes. All patterns are linear: each begins with a fixed word, and repeats one class of characters.
+Keys are found in every form: plain, in JSON, in a repr, percent-encoded, in the base64 of Basic credentials, and split in two by quotes.
+All patterns take linear time: each begins with a fixed word and repeats one class of characters.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ import re
 _UNDERSCORE = r"(?:_|%(?:25)*5[Ff])"
 _KEY_CHARACTER = r"(?:[A-Za-z0-9+/=_-]|%[0-9A-Fa-f]{2})"
 _STRING_BREAK = r"\\*[\"']\s{0,8}\+?\s{0,4}[bfru]?\\*[\"']"
-"""What stands between the halves of a text that source code or a pretty printer cut in two."""
+"""The text between two halves of a string that source code or a pretty printer has split."""
 
 _KEY_REMAINDER = rf"({_KEY_CHARACTER}*(?:{_STRING_BREAK}{_KEY_CHARACTER}+)*(?:\.\.\.[A-Za-z0-9]+)?)"
-"""Three dots: reprlib leaves out the middle of a text, and shows its end."""
+"""Three dots: reprlib omits the middle of a text and shows its end."""
 
 _MIN_KEY_CHARACTERS = 6
-"""So many characters after a prefix are taken for a part of a key; `sk_live_KEY` in a message is not."""
+"""Fewest characters after a prefix that count as part of a key, so that `sk_live_KEY` in a message is not redacted."""
 
 _API_KEY = re.compile(rf"((?:sk{_UNDERSCORE}(?:live|test)|whsec){_UNDERSCORE})" + _KEY_REMAINDER)
 _AGENT_KEY = re.compile(rf"(?:(?<![A-Za-z])|(?=ak{_UNDERSCORE}[A-Za-z0-9]{{20}}))(ak{_UNDERSCORE})" + _KEY_REMAINDER)
 _BASE64_KEY = re.compile(r"(c2tf(?:bGl2Z|dGVzd)|d2hzZWNf|(?<![A-Za-z0-9+/])YWtf)[A-Za-z0-9+/_-]{6,}(?:=|%3[Dd]){0,2}")
-"""What `sk_live_`, `sk_test_`, `whsec_` and `ak_` begin with as the user name of Basic credentials."""
+"""The beginnings of `sk_live_`, `sk_test_`, `whsec_` and `ak_` in base64, as user names of Basic credentials."""
 
 _CREDENTIALS = re.compile(
     r"\b(bearer|basic)((?:\s|%20|\+){1,3})(?=[A-Za-z._~+/=-]*[0-9]|[A-Za-z0-9._~+/=-]{24})[A-Za-z0-9._~+/=-]{6,}", re.IGNORECASE
@@ -39,11 +39,11 @@ _COOKIE = re.compile(
 _URL_PASSWORD = re.compile(r"(?<=://)([^\s/:@\"']{0,200}):([^\s/@\"']{1,200})@")
 _ELLIPSIS = "…"
 _HINTS = tuple("sk_ sk% ak_ ak% whsec c2tf d2hz ywtf bearer basic authorization x-api-key cookie ://".split())
-"""One of them is in any text that a pattern finds something in. Most lines have none, and are looked at in 2 µs instead of 80."""
+"""Any text that matches a pattern contains one of these. Most lines contain none, which takes 2 µs to check instead of 80 µs."""
 
 
 def redact(text: str) -> str:
-    """Return *text* with every key in it cut to its prefix, and without credentials of others in headers and addresses."""
+    """Return *text* with every key cut to its prefix, and without other credentials in headers and URLs."""
     lowered = text.lower()
     if not any(hint in lowered for hint in _HINTS):
         return text

@@ -1,4 +1,4 @@
-"""The request that the code of now works for, in whatever task it runs: log lines and metrics ask here."""
+"""The current request, available to log lines and metrics in whatever task they run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol, cast, runtime_checkable
 
 @runtime_checkable
 class RequestCaller(Protocol):
-    """What of an admitted caller may stand in a log line: ids, which are no secrets. `access.models.Caller` is one."""
+    """The fields of an admitted caller that may be logged: ids, which are not secret. `access.models.Caller` implements it."""
 
     @property
     def key_id(self) -> str: ...
@@ -23,13 +23,13 @@ class RequestCaller(Protocol):
 
 class RequestContext:
     """
-    One request on its way.
+    The context of one request.
 
-    A task that was born in it may outlive it, for days even (a session with a tool server): it keeps this, and no more of it.
+    A task started by the request inherits this object and may outlive the request by days, such as a session with a tool server.
 
     Attributes:
-        state: The scope's, into which the route wrapper puts the caller; empty once the request is answered.
-        trace_id: Of the trace that it is part of; empty: it is not traced.
+        state: The state of the scope, to which the endpoint adds the caller. Empty once the request is finished.
+        trace_id: The id of the trace; empty if the request is not traced.
     """
 
     __slots__ = ("is_finished", "request_id", "state", "trace_id")
@@ -41,21 +41,21 @@ class RequestContext:
         self.is_finished = False
 
     def finish(self) -> None:
-        """Note that the request was answered."""
+        """Mark the request as finished."""
         self.is_finished = True
         self.state = _EMPTY_STATE
 
     def caller(self) -> RequestCaller | None:
-        """Return who makes the request, once admitted."""
+        """Return the caller of the request; None before admission."""
         caller = self.state.get("caller")
         return caller if isinstance(caller, RequestCaller) else None
 
     def log_fields(self) -> dict[str, object]:
         """
-        Return what a log line says of the request.
+        Return the log fields of the request.
 
-        What is logged after the answer, by a task born before it, says `born_in` instead of `request_id`: it is not that
-        request's any more, though it began there.
+        A task that logs after the request has finished gets `born_in` instead of `request_id`, because its line no longer belongs to
+        the request.
         """
         if self.is_finished:
             return {"born_in": self.request_id}
@@ -71,4 +71,4 @@ class RequestContext:
 _EMPTY_STATE = cast("Mapping[str, object]", {})
 
 CURRENT_REQUEST: ContextVar[RequestContext | None] = ContextVar("rookery_request", default=None)
-"""Set by the shell around each request: half of what binding one of structlog's contextvars costs (`python -m benchmarks.metrics`)."""
+"""Set by `EdgeMiddleware`. It costs half as much as binding a context variable of structlog (`python -m benchmarks.metrics`)."""

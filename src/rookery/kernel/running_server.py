@@ -1,4 +1,4 @@
-"""The note in the data folder of where its server listens, by which commands find a running server."""
+"""The file in the data folder with the server's address, by which commands find a running server."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _MAX_NOTE_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class RunningServer:
-    """A server that answers on this data folder; *url* is where it listens, such as `http://127.0.0.1:8400`."""
+    """A server that responds on this data folder; *url* is its listening address, such as `http://127.0.0.1:8400`."""
 
     url: str
     pid: int
 
 
 def write_server_file(folder: Path, url: str) -> None:
-    """Note where this process listens, so that commands on the same data folder find it; a note of another process is replaced."""
+    """Write the address and process id of this server. The file of another process is replaced."""
     path = folder / SERVER_FILE
     new = path.with_name(f"{SERVER_FILE}.{os.getpid()}")
     new.write_text(json.dumps({"url": url, "pid": os.getpid()}) + "\n", encoding="utf-8")
@@ -37,21 +37,21 @@ def write_server_file(folder: Path, url: str) -> None:
 
 
 def remove_server_file(folder: Path) -> None:
-    """Remove the note if it is this process's."""
-    noted = _read_server_file(folder)
-    if noted is not None and noted.pid == os.getpid():
+    """Remove the file if this process wrote it."""
+    recorded = _read_server_file(folder)
+    if recorded is not None and recorded.pid == os.getpid():
         (folder / SERVER_FILE).unlink(missing_ok=True)
 
 
 def find_server(folder: Path) -> RunningServer | None:
     """
-    Return the server that runs on a data folder, if it answers.
+    Return the server that runs on a data folder, if it responds.
 
-    A note that a killed server left behind is recognised by its address, which does not answer. Its process id alone would not do:
-    it may be another program's by now, and a server in a container has an id of its own.
+    The file of a killed server is detected by its address, which does not respond. The process id is not enough: it may belong to
+    another program by now, and a server in a container has an id of its own.
     """
-    noted = _read_server_file(folder)
-    return noted if noted is not None and _is_reachable(noted.url) else None
+    recorded = _read_server_file(folder)
+    return recorded if recorded is not None and _is_reachable(recorded.url) else None
 
 
 def _read_server_file(folder: Path) -> RunningServer | None:
@@ -67,7 +67,7 @@ def _read_server_file(folder: Path) -> RunningServer | None:
 
 
 def _is_reachable(url: str) -> bool:
-    """Tell whether a Rookery answers at *url*; its certificate does not matter, as nothing is sent that must stay secret."""
+    """Return whether Rookery responds at *url*. The certificate is not verified, because nothing secret is sent."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port or 0

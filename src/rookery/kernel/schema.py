@@ -1,4 +1,4 @@
-"""The base of everything on the wire: what all bodies, queries and answers have in common (D-10, D-13, D-16)."""
+"""The base classes of all request bodies, queries and responses (D-10, D-13, D-16)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _parse_timestamp(value: object) -> object:
         return value
     if not isinstance(value, str):
         msg = "must be an ISO 8601 time such as 2026-11-21T09:30:00Z"
-        raise ValueError(msg)  # noqa: TRY004 - pydantic turns ValueError alone into a field's error
+        raise ValueError(msg)  # noqa: TRY004 - pydantic reports only ValueError as an error of the field
     try:
         return parse_iso(value)
     except ValueError as error:
@@ -50,36 +50,36 @@ Timestamp = Annotated[
     PlainSerializer(format_iso, return_type=str, when_used="json"),
     WithJsonSchema({"type": "string", "format": "date-time"}),
 ]
-"""ISO 8601 in, a missing zone being UTC; ISO 8601 with Z and six decimals out."""
+"""Parses ISO 8601, in UTC if there is no zone; serialises as ISO 8601 with Z and six decimals."""
 
 
 class RequestModel(BaseModel):
     """
-    A JSON body: no unknown field, no silent conversion, no NaN.
+    A JSON body without unknown fields, type coercion, NaN or Infinity.
 
-    A model may declare `hints`: names that other products have for a field, each with the field that an error then suggests.
+    A model may declare `hints`: field names of other products, each with the field that the error message suggests.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class QueryModel(BaseModel):
-    """The query of an address: texts are read as what is asked for; no unknown name."""
+    """The query of a request. Values are converted from text; unknown names are rejected."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 class ResponseModel(BaseModel):
-    """What we send; built from our own values, so nothing is checked twice."""
+    """A response body. It is built from Rookery's own values, so it is not validated again."""
 
     model_config = ConfigDict(frozen=True)
 
 
 class JsonSchemaOf:
     """
-    Says in the documentation that an object has the fields of *model*; it is sent as it is.
+    An annotation that documents an object with the schema of *model*, although it is sent unchanged.
 
-    For what others gave us, and we pass on with all that they said.
+    Use it for objects of third parties that are passed on with all their fields.
     """
 
     def __init__(self, model: type[BaseModel]) -> None:
@@ -92,18 +92,18 @@ class JsonSchemaOf:
 
 
 def enum_schema(kind: type[StrEnum]) -> WithJsonSchema:
-    """Return what says in the documentation that a text is one of *kind*'s; it is sent as it is."""
+    """Return an annotation that documents a text as one of the values of *kind*, although it is sent unchanged."""
     return WithJsonSchema({"type": "string", "enum": [each.value for each in kind]})
 
 
-def to_json(answer: ResponseModel) -> dict[str, object]:
-    """Return *answer* as whoever asks by HTTP reads it."""
-    return cast("dict[str, object]", orjson.loads(answer.__pydantic_serializer__.to_json(answer, by_alias=True)))
+def to_json(response: ResponseModel) -> dict[str, object]:
+    """Return *response* as the JSON object that HTTP clients receive."""
+    return cast("dict[str, object]", orjson.loads(response.__pydantic_serializer__.to_json(response, by_alias=True)))
 
 
 def parse_model(model: type[M], fields: Mapping[str, object]) -> M:
     """
-    Return *fields* read as *model*.
+    Validate *fields* as *model*.
 
     Raises:
         ValidationFailed: A field is missing, unknown or invalid.
@@ -119,15 +119,15 @@ def _is_missing(value: object) -> bool:
 
 
 OmittedIfNone = Annotated[str | None, Field(exclude_if=_is_missing)]
-"""A text of an answer that is left out where there is nothing to say."""
+"""A text of a response that is omitted if it is None."""
 
 _MAX_ERRORS = 100
 _MAX_SUGGESTIONS = 10
-"""Looking for the nearest name costs some 60 µs: a body of 40,000 unknown fields took seconds, and its answer megabytes."""
+"""Most unknown fields with a suggestion. A suggestion takes 60 µs, so 40,000 unknown fields would take seconds."""
 
 
 def map_validation_error(error: ValidationError, model: type[BaseModel]) -> ValidationFailed:
-    """Return what is wrong with something read as *model*, field by field; an unknown field with the nearest known one (D-10)."""
+    """Return the errors of each field of *model*. For an unknown field, the nearest known field is suggested (D-10)."""
     errors: dict[str, list[str]] = {}
     found = error.errors(include_url=False, include_context=True, include_input=True)
     for number, each in enumerate(found[:_MAX_ERRORS]):
@@ -139,7 +139,7 @@ def map_validation_error(error: ValidationError, model: type[BaseModel]) -> Vali
             text = describe_error(each) + _field_description(each["type"], location, model)
         errors.setdefault(name[:200], []).append(text)
     if len(found) > _MAX_ERRORS:
-        errors.setdefault("body", []).append(f"and {len(found) - _MAX_ERRORS} more that are not listed")
+        errors.setdefault("body", []).append(f"and {len(found) - _MAX_ERRORS} more errors that are not listed")
     return ValidationFailed(errors)
 
 
@@ -151,12 +151,12 @@ def resolve_alias(name: str, value: T | None, old_name: str, old_value: T | None
         ValidationFailed: Both are given, with different values.
     """
     if value is not None and old_value is not None and value != old_value:
-        raise ValidationFailed({old_name: [f"is the earlier name of {name!r}, which has another value; give one of them"]})
+        raise ValidationFailed({old_name: [f"is the old name of {name!r}, which has another value; send only one of them"]})
     return old_value if value is None else value
 
 
 def _field_description(kind: str, location: Sequence[int | str], model: type[BaseModel]) -> str:
-    """Return what a field of *model* means, where only a pattern says what is allowed: so the usual values are named."""
+    """Return the description of a field whose only rule is a pattern, so that the message names the usual values."""
     info = model.model_fields.get(str(location[0])) if len(location) == 1 and kind == "string_pattern_mismatch" else None
     if info is None:
         return ""

@@ -1,4 +1,4 @@
-"""A text that must not be seen."""
+"""Texts that must not be printed or logged."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NoReturn, final
 
 @final
 class Secret:
-    """A plaintext that prints as stars: in logs, tracebacks and reprs alike. `reveal` is for the one use it has."""
+    """A plaintext that prints as stars in logs, tracebacks and reprs. Only `reveal` returns it."""
 
     __slots__ = ("_text",)
 
@@ -33,55 +33,58 @@ class Secret:
         return hash(self._text)
 
     def __reduce__(self) -> NoReturn:
-        msg = "a secret is never pickled"
+        msg = "a Secret cannot be pickled"
         raise TypeError(msg)
 
 
 MIN_KEY_LENGTH = 32
-"""Characters of the text of a secret key."""
+"""Fewest characters of a secret key."""
 
 _MIN_DISTINCT_CHARACTERS = 8
 _MAX_SEQUENCE_SHARE = 0.5
-"""Share of characters that follow each other in the alphabet, as in `abcdefgh`; about 0.05 of random Base64, 0.2 of random hex."""
+"""
+Largest share of neighbouring characters that follow each other in the alphabet, as in `abcdefgh`. It is about 0.05 for random Base64 and
+0.2 for random hex.
+"""
 _PLACEHOLDERS = (
     "random-characters", "change-me", "change-this", "replace-me", "replace-this", "your-secret", "my-secret", "super-secret",
     "secret-key-here", "placeholder", "password", "example-key",
 )  # fmt: skip
-"""Words of texts that stand in documentation to be replaced."""
+"""Parts of placeholders in documentation."""
 _NOT_A_LETTER = re.compile(r"[^a-z]")
 
 
 def parse_secret_key(text: str) -> Secret:
     """
-    Return *text* as the text of a secret key.
+    Return *text* as a secret key.
 
     Raises:
-        ValueError: It is shorter than 32 characters, or hardly more than one character repeated.
+        ValueError: The text is shorter than 32 characters, or has fewer than 8 different characters.
     """
     if len(text) < MIN_KEY_LENGTH or len(set(text)) < _MIN_DISTINCT_CHARACTERS:
-        msg = f"must be {MIN_KEY_LENGTH} random characters or more, such as `openssl rand -base64 32` prints"
+        msg = f"must be at least {MIN_KEY_LENGTH} random characters, such as the output of `openssl rand -base64 32`"
         raise ValueError(msg)
     return Secret(text)
 
 
 def parse_new_secret_key(text: str) -> Secret:
     """
-    Return *text* as the text of a new secret key.
+    Return *text* as a new secret key.
 
     Raises:
-        ValueError: It is too short, a placeholder from the documentation, a block that is repeated, or a sequence.
+        ValueError: The text is too short, a placeholder, a repeated block, or a sequence of characters.
     """
     parse_secret_key(text)
-    advice = "use what `openssl rand -base64 32` prints"
+    advice = "use the output of `openssl rand -base64 32`"
     letters = _NOT_A_LETTER.sub("", text.lower())
     for word in _PLACEHOLDERS:
         if _NOT_A_LETTER.sub("", word) in letters:
-            msg = f"is a placeholder, not a random text ({word!r} is part of it); {advice}"
+            msg = f"is a placeholder and not a random text (it contains {word!r}); {advice}"
             raise ValueError(msg)
     if (text + text).find(text, 1) < len(text):
-        msg = f"is one block of characters, repeated; {advice}"
+        msg = f"is a repeated block of characters; {advice}"
         raise ValueError(msg)
     if sum(abs(ord(one) - ord(other)) <= 1 for one, other in pairwise(text)) > _MAX_SEQUENCE_SHARE * len(text):
-        msg = f"is a sequence of characters, not a random text; {advice}"
+        msg = f"is a sequence of characters and not a random text; {advice}"
         raise ValueError(msg)
     return Secret(text)

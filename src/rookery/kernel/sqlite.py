@@ -1,7 +1,7 @@
 """
-SQLite as Rookery uses it: WAL, one writer per file in each process, commits shared.
+SQLite connections and writers: WAL, one writer per file in each process, shared commits.
 
-Measured (notes on engines, section 4): one commit per row gives 4,800 rows/s with synchronous FULL, shared commits 25,000 and more.
+Measured (notes on engines, section 4): one commit per row gives 4,800 rows/s with synchronous FULL, shared commits give 25,000 and more.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _WAL_RETRY_DELAY_S = 0.002
 Synchronous = Literal["FULL", "NORMAL", "OFF"]
 
 _MAX_BATCH_SIZE = 256
-"""At most so many pieces of work share a commit, so that the first waits a few milliseconds at most."""
+"""Most work items per commit, so that the first one waits only a few milliseconds."""
 
 _SYNCHRONOUS_NORMAL = 1
-"""The number of `synchronous=NORMAL`: in WAL mode a commit waits for no disk, and still all of it is there or none."""
+"""The number of `synchronous=NORMAL`. In WAL mode a commit is atomic but does not wait for the disk."""
 
 _LEAST_FREE_BYTES = 64 * 1024
-"""What a database needs to be opened: 32 KiB of index of its log, and as much for the log itself."""
+"""Space needed to open a database: 32 KiB for the index of its log, and as much for the log itself."""
 
 _CLOSE_TIMEOUT_S = 10.0
 _CHECK_LOCK_TIMEOUT_S = 5.0
@@ -44,10 +44,10 @@ def connect(
     path: Path | str, *, read_only: bool = False, synchronous: Synchronous = "FULL", busy_timeout_s: float = 10.0
 ) -> sqlite3.Connection:
     """
-    Open *path* in WAL mode without implicit transactions; usable from any thread, by one at a time.
+    Open *path* in WAL mode without implicit transactions. Any thread may use the connection, one at a time.
 
     Raises:
-        sqlite3.Error: The file cannot be opened, or is no database.
+        sqlite3.Error: The file cannot be opened, or is not a database.
     """
     if not read_only:
         _create_private(path)
@@ -57,11 +57,11 @@ def connect(
             _use_wal(connection, time.monotonic() + busy_timeout_s)
         connection.execute(f"PRAGMA synchronous={synchronous}")
         connection.execute("PRAGMA foreign_keys=ON")
-        connection.execute("PRAGMA secure_delete=ON")  # what is deleted is to be gone; as Debian's SQLite has it anyway
+        connection.execute("PRAGMA secure_delete=ON")  # overwrites deleted data; the default of Debian's SQLite
         connection.execute("PRAGMA temp_store=MEMORY")
         if read_only:
             connection.execute("PRAGMA query_only=ON")
-    except UnicodeDecodeError as error:  # the driver's own message has bytes of a damaged schema
+    except UnicodeDecodeError as error:  # the driver's message contains bytes of a damaged schema
         connection.close()
         raise sqlite3.OperationalError("the database disk image is malformed") from error
     except sqlite3.OperationalError as error:
@@ -78,7 +78,7 @@ def connect(
 
 
 def _is_disk_full(error: sqlite3.OperationalError, path: Path | str) -> bool:
-    """Tell whether *error* is that of a disk without room for the file's log or index, which SQLite reports as an I/O error."""
+    """Return whether *error* is caused by a full disk. SQLite reports a missing log or index as an I/O error."""
     if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_IOERR or str(path) == ":memory:":
         return False
     with contextlib.suppress(OSError):
@@ -87,14 +87,14 @@ def _is_disk_full(error: sqlite3.OperationalError, path: Path | str) -> bool:
 
 
 def _create_private(path: Path | str) -> None:
-    """Create the file, readable by its owner alone, if it is missing; SQLite gives its log and index the same mode."""
+    """Create a missing file with mode 0600. SQLite gives its log and index the same mode."""
     if str(path) != ":memory:":
         with contextlib.suppress(OSError):  # it exists, or SQLite reports why it cannot be created
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def _use_wal(connection: sqlite3.Connection, deadline: float) -> None:
-    """Switch to WAL; when several open a new file at once SQLite does not wait for that one statement, so we do."""
+    """Switch to WAL and retry while other connections open a new file, because SQLite's busy timeout does not cover this statement."""
     while True:
         try:
             connection.execute("PRAGMA journal_mode=WAL")
@@ -107,7 +107,7 @@ def _use_wal(connection: sqlite3.Connection, deadline: float) -> None:
 
 
 def find_damage(path: Path, *, deep: bool) -> str | None:
-    """Return what is wrong with a database, as far as its schema tells, or, if *deep*, all of its pages."""
+    """Return the first problem of a database: of its schema, or of all pages if *deep*. None if it has no problem or is busy."""
     try:
         with contextlib.closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=_CHECK_LOCK_TIMEOUT_S)) as connection:
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -123,7 +123,7 @@ def find_damage(path: Path, *, deep: bool) -> str | None:
 
 
 class _WorkItem:
-    """One caller's work, and where its outcome goes: an asyncio future on its own loop, or a thread's future."""
+    """The work of one caller and the future for its result: an asyncio future with its loop, or a thread's future."""
 
     __slots__ = ("error", "future", "is_synced", "loop", "on_commit", "result", "work")
 
@@ -157,10 +157,10 @@ class _WorkItem:
 
 class SqliteWriter:
     """
-    The one thread of this process that writes a file; pieces of work queued meanwhile share one commit.
+    The thread that writes a file in this process. Work that is queued at the same time shares one commit.
 
-    Where several do, each runs in a savepoint of its own: one that raises is undone alone. Other processes may write the
-    same file; SQLite's lock and busy timeout order us.
+    In a shared commit each item runs in a savepoint, so that only an item that raises is rolled back. Other processes may write the
+    same file; SQLite's lock and busy timeout order the writers.
     """
 
     def __init__(self, connection_factory: Callable[[], sqlite3.Connection], *, name: str) -> None:
@@ -175,15 +175,14 @@ class SqliteWriter:
         self, work: Callable[[sqlite3.Connection], T], *, on_commit: Callable[[], None] | None = None, is_synced: bool = True
     ) -> T:
         """
-        Run *work* on the writer's thread and return its result once its commit is on the disk.
+        Run *work* on the writer's thread and return its result once the commit is on the disk.
 
-        What *work* raises is raised here, and undone there. A caller that is cancelled meanwhile does not stop the
-        work: it is committed or not as a whole, and *on_commit* is called on the loop if it was, before the caller
-        goes on.
+        An exception in *work* rolls it back and is raised here. Cancelling the caller does not stop the work, which is committed as a
+        whole or not at all. After a commit, *on_commit* is called on the loop before the caller continues.
 
         Args:
-            is_synced: False of work that may be lost when the power fails, though not when a process does: where all that
-                shares a commit is so, the disk is not waited for.
+            is_synced: False if a power failure may undo the work; a crash of the process never does. A commit that contains only
+                such work does not wait for the disk.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[object] = loop.create_future()
@@ -191,13 +190,13 @@ class SqliteWriter:
         return cast("T", await future)
 
     def submit_and_wait(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Do as `submit`, for a caller in a thread of its own."""
+        """Do the same as `submit`, for a caller in another thread."""
         future: Future[object] = Future()
         self._enqueue(_WorkItem(work, loop=None, future=future, on_commit=None))
         return cast("T", future.result())
 
     def close(self) -> None:
-        """Finish what is queued and end the thread; twice does no harm."""
+        """Finish the queued work and stop the thread. A second call does nothing."""
         with self._lock:
             self._is_closed = True
             thread, self._thread = self._thread, None
@@ -224,7 +223,7 @@ class SqliteWriter:
                     try:
                         file = file or _WriterConnection(self._connection_factory())
                         file.commit_batch(pieces)
-                    except BaseException as error:  # noqa: BLE001 - whatever it was, each waiting caller must hear of it
+                    except BaseException as error:  # noqa: BLE001 - every waiting caller must get the error
                         for piece in pieces:
                             piece.error = piece.error or error
                     _resolve_batch(pieces)
@@ -251,7 +250,7 @@ class SqliteWriter:
 
 
 class _WriterConnection:
-    """A writer's connection, on its thread. What it executes hands the interpreter's lock over each time, so that is little."""
+    """The connection of a writer, on its thread. It executes few statements, because each one releases the GIL."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -283,22 +282,22 @@ class _WriterConnection:
             self._sync_wal()
 
     def _set_synchronous_level(self, level: int) -> None:
-        """Let commits wait for the disk as *level* says; asked only where that changes anything."""
+        """Set PRAGMA synchronous to *level* if it differs from the current one."""
         if level != self._current_level:
             self._connection.execute(f"PRAGMA synchronous={level}")
             self._current_level = level
 
     def _sync_wal(self) -> None:
         """
-        Wait until what was committed before is on the disk.
+        Flush earlier commits to the disk.
 
-        SQLite waits for nothing where a commit has nothing to write. But work that found everything there already, by a commit
-        that was not waited for, of whichever process, says as much as work that wrote it: its caller relies on it.
+        SQLite does not flush a commit without changes. But work may have found its data in place because of an unflushed commit of any
+        process. Its caller relies on that data as if the work had written it.
         """
         try:
             descriptor = os.open(self._wal_path, os.O_RDWR)
         except FileNotFoundError:
-            return  # all of it is in the database itself
+            return  # everything is in the database file itself
         except OSError as error:
             raise sqlite3.OperationalError(f"disk I/O error: {error.strerror}") from error
         try:
@@ -310,7 +309,7 @@ class _WriterConnection:
 
 
 def _begin_immediate(connection: sqlite3.Connection) -> None:
-    """Take the write lock; another process that holds it longer than the busy timeout is waited for again, up to a bound."""
+    """Take the write lock. Retry after the busy timeout, up to `_BEGIN_TIMEOUT_S`, while another process holds it."""
     deadline = time.monotonic() + _BEGIN_TIMEOUT_S
     while True:
         try:
@@ -331,23 +330,23 @@ def _run_in_savepoint(connection: sqlite3.Connection, piece: _WorkItem) -> None:
     except BaseException as error:
         piece.error = error
         if not connection.in_transaction:
-            # A full disk makes SQLite roll back the whole transaction by itself: then all pieces fail, and by the same error.
+            # On a full disk, SQLite rolls back the whole transaction, so all items fail with this error.
             raise
         connection.execute("ROLLBACK TO piece")
     connection.execute("RELEASE piece")
 
 
 def _resolve_batch(pieces: list[_WorkItem]) -> None:
-    """Tell each caller; callers of one loop together, since waking a loop is dear (about 10 µs)."""
+    """Resolve the future of each caller. Callers of one loop share a wake-up, which costs about 10 µs."""
     by_loop: dict[asyncio.AbstractEventLoop, list[_WorkItem]] = {}
     for piece in pieces:
         if piece.loop is None:
             piece.resolve()
         else:
             by_loop.setdefault(piece.loop, []).append(piece)
-    for loop, theirs in by_loop.items():
-        with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits any more
-            loop.call_soon_threadsafe(_resolve_items, theirs)
+    for loop, items in by_loop.items():
+        with contextlib.suppress(RuntimeError):  # the loop is closed, so no caller waits
+            loop.call_soon_threadsafe(_resolve_items, items)
 
 
 def _resolve_items(pieces: list[_WorkItem]) -> None:

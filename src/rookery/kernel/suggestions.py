@@ -1,4 +1,4 @@
-"""The nearest known name to one that is unknown, for error messages; none if no known name is near."""
+"""Suggestions for unknown names in error messages: the nearest known name, if any is near."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 _MAX_LENGTH = 64
-"""Longer names have no suggestion: comparing them costs too much."""
+"""Longest name with a suggestion. Comparing longer names costs too much."""
 _MIN_PREFIX = 3
 _SEPARATOR = re.compile(r"[.:]")
 _PREFIX_DISTANCE = 1
@@ -22,31 +22,31 @@ _SYNONYMS = (
     frozenset({"scopes", "permissions"}),
     frozenset({"key", "token", "secret"}),
 )
-"""Names of one thing in different places of the API, or in the API of others."""
+"""Names of the same thing in different places of the API, or in other APIs."""
 
 
 def find_nearest(name: str, known: Iterable[str]) -> str | None:
     """
     Return the known name that was probably meant; None if none is near.
 
-    A name is near if a third of its characters, at least one, turn it into the other; if one is the beginning of the other;
-    or if both are names of one thing.
+    A name is near if at most a third of its characters, but at least one, must change to get the other; if one is a prefix of the
+    other; or if both are synonyms.
     """
     candidates = list(known)
-    wanted = _normalize(name)
-    if not wanted or len(wanted) > _MAX_LENGTH:
+    normalized = _normalize(name)
+    if not normalized or len(normalized) > _MAX_LENGTH:
         return None
     distances = [
-        (distance, candidate) for candidate in candidates if (distance := _name_distance(wanted, _normalize(candidate))) is not None
+        (distance, candidate) for candidate in candidates if (distance := _name_distance(normalized, _normalize(candidate))) is not None
     ]
     if distances:
         return min(distances, key=lambda each: each[0])[1]
-    same = {each for group in _SYNONYMS if wanted in group for each in group}
+    same = {synonym for group in _SYNONYMS if normalized in group for synonym in group}
     return next((candidate for candidate in candidates if candidate in same), None)
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """Return `; did you mean 'x'?`, or nothing, to be put behind a statement."""
+    """Return `; did you mean 'x'?` to append to a message, or an empty text if no name is near."""
     near = find_nearest(name, known)
     return f"; did you mean {near!r}?" if near is not None else ""
 
@@ -55,10 +55,10 @@ def _normalize(name: str) -> str:
     return name.strip().casefold().replace("-", "_")
 
 
-def _name_distance(wanted: str, other: str) -> int | None:
-    """Return how far two names are apart, None if too far; names such as `brain:read` are compared part by part."""
-    parts, other_parts = _SEPARATOR.split(wanted), _SEPARATOR.split(other)
-    pairs = list(zip(parts, other_parts, strict=True)) if len(parts) == len(other_parts) else [(wanted, other)]
+def _name_distance(name: str, other: str) -> int | None:
+    """Return the distance of two names, None if it is too large. Names such as `brain:read` are compared part by part."""
+    parts, other_parts = _SEPARATOR.split(name), _SEPARATOR.split(other)
+    pairs = list(zip(parts, other_parts, strict=True)) if len(parts) == len(other_parts) else [(name, other)]
     total = 0
     for one, another in pairs:
         bound = max(1, len(one) // 3)
@@ -74,7 +74,7 @@ def _is_prefix(one: str, other: str) -> bool:
 
 
 def _edit_distance(one: str, other: str, bound: int) -> int:
-    """Return how many characters to insert, delete, replace or swap turn *one* into *other*; above *bound*, any larger number."""
+    """Return the number of insertions, deletions, replacements and swaps between two texts; above *bound*, any larger number."""
     if abs(len(one) - len(other)) > bound:
         return bound + 1
     before: list[int] = []

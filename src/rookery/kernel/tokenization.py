@@ -1,4 +1,4 @@
-"""Words as every search of ours compares them: without case and accents, English ones by their stems, Chinese and such by pairs. Pure."""
+"""Tokens for text search: without case and accents, stemmed in English, bigrams in scripts without spaces such as Chinese. Pure."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ STOP_WORDS = frozenset(
     """.split()
 )
 """
-English words that say nothing of what a question is about.
+English words that carry no topic.
 
-Words such as after, all, first, more, once or until are none: without them recall of single turns was measurably worse.
+Words such as after, all, first, more, once or until are not stop words: without them, recall of single turns was measurably worse.
 """
 
 
 _MAX_UNSPACED_WORD_LENGTH = 6
-"""A run of so many letters of a script without spaces is taken for one word; a longer one for several."""
+"""Longest run of letters that counts as one word in a script without spaces. A longer run counts as several words."""
 
 _JAPANESE_VOICING_MARKS = "\u3099\u309a"
-"""The marks that make another letter of a Japanese one."""
+"""Combining marks that turn a Japanese letter into another letter."""
 
 _UNSPACED_SCRIPTS = (
     "\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Burmese, Khmer
     "\u3005-\u3007\u3031-\u3035\u3041-\u3098\u309d-\u30ff\u31f0-\u31ff\uac00-\ud7af"  # kana, Hangul
     "\uff66-\uff9f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"  # Han
 )
-"""Of a regular expression: letters of scripts that write no spaces between words, or (Korean) join particles to them."""
+"""Part of a regular expression: letters of scripts without spaces between words, or with attached particles (Korean)."""
 
 _UNSPACED_RUN = re.compile(f"[{_UNSPACED_SCRIPTS}]+")
 _PLAIN_WORD = re.compile(r"[^\W_]+")
 _LAST_COMBINING_MARK = 0xFFFF
-"""Beyond it are those of dead scripts, and an expression that names any is ten times slower."""
+"""Marks beyond it belong to dead scripts, and a pattern that contains any is ten times slower."""
 
 
 class WordToken(NamedTuple):
-    """A word of a text as it is compared, or a pair of letters of a script without spaces, and where it stands."""
+    """A stemmed word of a text, or a pair of letters of a script without spaces, with its position."""
 
     start: int
     end: int
@@ -63,12 +63,12 @@ _stemmer = cast("_Stemmer", Stemmer.Stemmer("porter"))  # pyright: ignore[report
 
 @lru_cache(maxsize=65_536)
 def stem(word: str) -> str:
-    """Return what different forms of an English word share, without case and accents, as the text indexes have it."""
+    """Return the stem of an English word, without case and accents, as in the text indexes."""
     return _stemmer.stemWord(fold_text(word))
 
 
 def fold_text(text: str) -> str:
-    """Return *text* without case, accents and other marks, in letters of the usual width: as it is compared."""
+    """Return *text* without case, accents and other marks, in letters of normal width, for comparisons."""
     low = text.casefold()
     if low.isascii():
         return low
@@ -77,9 +77,9 @@ def fold_text(text: str) -> str:
 
 def to_index_text(text: str) -> str:
     """
-    Return what a text index that knows of no script without spaces is to be given of *text*.
+    Return *text* in the form for a text index that does not support scripts without spaces.
 
-    Of a run of letters of such a script it gets each two that stand side by side, as in a question, and at the end each one alone.
+    A run of letters of such a script becomes its bigrams, as in a query, followed by its single letters.
     """
     if text.isascii():
         return text
@@ -93,12 +93,12 @@ def to_index_text(text: str) -> str:
 
 
 def split_words(text: str) -> list[str]:
-    """Return the words of *text*, in order; of scripts without spaces whole runs of letters."""
+    """Return the words of *text* in order. In scripts without spaces, a word is a whole run of letters."""
     return (_PLAIN_WORD if text.isascii() else _word_pattern()).findall(text)
 
 
 def to_search_terms(word: str) -> list[str]:
-    """Return what to look for in what `to_index_text` gave, for a word of `split_words`: mostly itself."""
+    """Return the terms to search in texts from `to_index_text`, for one word from `split_words`. Mostly this is the word itself."""
     plain = fold_text(word)
     if plain.isascii():
         return [plain]
@@ -108,19 +108,19 @@ def to_search_terms(word: str) -> list[str]:
 
 
 def is_single_word(word: str) -> bool:
-    """Tell whether a word of `split_words` is one word, as far as its length tells: a long run of Chinese letters is a sentence."""
+    """Return whether a word from `split_words` is a single word, judged by its length: a long run of Chinese letters is a sentence."""
     return word.isascii() or all(len(run) <= _MAX_UNSPACED_WORD_LENGTH for run in _UNSPACED_RUN.findall(fold_text(word)))
 
 
 def tokenize(text: str) -> list[WordToken]:
-    """Return the words of *text*, in order, as they are compared, with their places in it."""
+    """Return the tokens of *text* in order, with their positions."""
     if not _UNSPACED_RUN.search(text):
         return [WordToken(word.start(), word.end(), stem(word.group())) for word in _iter_words(text)]
     return [part for word in _iter_words(text) for part in _iter_tokens(word)]
 
 
 def tokenize_unspaced_letters(text: str) -> list[WordToken]:
-    """Return each letter of scripts without spaces in *text*, with its place in it."""
+    """Return each letter of scripts without spaces in *text*, with its position."""
     if not _UNSPACED_RUN.search(text):
         return []
     return [letter for word in _iter_words(text) for letter in _iter_letters(word) if is_unspaced(letter.stem)]
@@ -128,7 +128,7 @@ def tokenize_unspaced_letters(text: str) -> list[WordToken]:
 
 @lru_cache(maxsize=16_384)
 def is_unspaced(letters: str) -> bool:
-    """Tell whether all of *letters* are of scripts without spaces."""
+    """Return whether all *letters* belong to scripts without spaces."""
     return _UNSPACED_RUN.fullmatch(letters) is not None
 
 
@@ -143,13 +143,13 @@ def _iter_tokens(word: re.Match[str]) -> Iterator[WordToken]:
         return
     plain = _fold_per_letter(text)
     if plain is not None:
-        at = word.start()
+        start = word.start()
         for piece in _split_runs(plain):
             if _UNSPACED_RUN.match(piece) and len(piece) > 1:
-                yield from map(WordToken, range(at, at + len(piece) - 1), range(at + 2, at + len(piece) + 1), _bigrams(piece))
+                yield from map(WordToken, range(start, start + len(piece) - 1), range(start + 2, start + len(piece) + 1), _bigrams(piece))
             else:
-                yield WordToken(at, at + len(piece), stem(piece))
-            at += len(piece)
+                yield WordToken(start, start + len(piece), stem(piece))
+            start += len(piece)
         return
     for is_run, letters in groupby(_iter_letters(word), key=lambda letter: is_unspaced(letter.stem)):
         found = list(letters)
@@ -166,14 +166,14 @@ def _iter_letters(word: re.Match[str]) -> Iterator[WordToken]:
     text, start = word.group(), word.start()
     plain = _fold_per_letter(text)
     if plain is not None:
-        yield from (WordToken(start + at, start + at + 1, letter) for at, letter in enumerate(plain))
+        yield from (WordToken(start + offset, start + offset + 1, letter) for offset, letter in enumerate(plain))
         return
     for letter in _letter_pattern().finditer(text):
         yield WordToken(start + letter.start(), start + letter.end(), _fold_letter(letter.group()))
 
 
 def _fold_per_letter(word: str) -> str | None:
-    """Return *word* folded, if each of its letters became one."""
+    """Return *word* folded if each letter became exactly one letter, otherwise None."""
     plain = fold_text(word)
     return (
         plain
@@ -204,7 +204,7 @@ def _bigrams(run: str) -> list[str]:
 
 @cache
 def _combining_marks() -> str:
-    """Return all marks but those of Japanese, which make another letter of one."""
+    """Return all combining marks except those that turn a Japanese letter into another letter."""
     return "".join(
         char
         for char in map(chr, range(_LAST_COMBINING_MARK))

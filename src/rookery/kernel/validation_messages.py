@@ -1,4 +1,4 @@
-"""Sentences for what pydantic finds wrong with a value: what was wrong, which value, what is allowed."""
+"""Messages for pydantic's validation errors: the problem, the value, and what is allowed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic_core import ErrorDetails
 
 _MAX_VALUE_LENGTH = 60
 _SECRET_WORDS = frozenset({"secret", "secrets", "password", "token", "key"})
-"""A field whose name has one of these words may hold a secret, which no answer repeats."""
+"""A field whose name contains one of these words may hold a secret, so its value is not repeated."""
 
 _PATTERN_TEXTS: Mapping[str, str] = {
     r"^[a-z][a-z0-9_-]{0,63}$": "1 to 64 lower-case letters, digits, `_` and `-`, the first one a letter",
@@ -20,7 +20,7 @@ _PATTERN_TEXTS: Mapping[str, str] = {
     r"^[ -~]+$": "printable ASCII characters",
     r"^[A-Za-z_][A-Za-z0-9_]{0,127}$": "1 to 128 letters, digits and `_`, the first one not a digit",
 }
-"""The patterns of our fields in words."""
+"""Descriptions of the patterns used by request models."""
 
 _TYPE_TEXTS: Mapping[str, str] = {
     "string_type": "a string",
@@ -55,7 +55,7 @@ _LENGTH_TEXTS: Mapping[str, tuple[str, str, str]] = {
 
 
 def describe_error(error: ErrorDetails) -> str:
-    """Return what is wrong with a value, and what is allowed. What has no sentence of ours keeps pydantic's."""
+    """Return the problem of a value and what is allowed. Other kinds of errors keep pydantic's message."""
     kind, context = error["type"], cast("Mapping[str, object]", error.get("ctx", {}))
     shown = _format_value(error)
     if kind == "missing":
@@ -79,7 +79,7 @@ def describe_error(error: ErrorDetails) -> str:
 
 
 def _format_value(error: ErrorDetails) -> str:
-    """Return `, not VALUE` if the value is short, and nothing that could be a secret."""
+    """Return `, not VALUE` if the value is short and cannot be a secret, otherwise an empty text."""
     value = error["input"]
     if any(not _SECRET_WORDS.isdisjoint(str(part).lower().split("_")) for part in error["loc"]):
         return ""

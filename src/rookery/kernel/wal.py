@@ -1,8 +1,8 @@
 """
-What SQLite keeps of what was deleted, and how it goes.
+The erasure of deleted data from SQLite's write-ahead log.
 
-Freed space in the file itself is written over at once (`secure_delete`, see `sqlite.connect`). The log beside it has pages as they
-were before, until it is begun anew and they happen to be overwritten.
+Freed space in the database file is overwritten at once (`secure_delete`, see `sqlite.connect`). The log beside it still holds old pages
+until it restarts and they happen to be overwritten.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _BUSY_TIMEOUT_S = 1.0
 
 def truncate_wal(path: Path, *, timeout_s: float = 30.0) -> None:
     """
-    Bring everything from the log of *path* into the file and cut the log to nothing, beside readers and writers; blocks.
+    Move everything from the log of *path* into the file and truncate the log, while others read and write. Blocks.
 
     Args:
-        timeout_s: How long is waited for readers, who need the pages of their moment.
+        timeout_s: Longest wait for readers, which may need old pages.
 
     Raises:
-        sqlite3.Error: Somebody read one and the same moment for *timeout_s*; or the file cannot be opened.
+        sqlite3.Error: A reader kept its snapshot for *timeout_s*, or the file cannot be opened.
     """
     deadline = time.monotonic() + timeout_s
     with contextlib.closing(connect(path, busy_timeout_s=_BUSY_TIMEOUT_S)) as connection:
@@ -43,18 +43,18 @@ def truncate_wal(path: Path, *, timeout_s: float = 30.0) -> None:
             if not is_busy:
                 return
             if time.monotonic() >= deadline:
-                raise sqlite3.OperationalError(f"{path.name} is being read without a pause, so its log still has what was deleted")
+                raise sqlite3.OperationalError(f"{path.name} is read without a pause, so its log still contains deleted data")
             time.sleep(_RETRY_DELAY_S)
 
 
 @dataclass(frozen=True, slots=True)
 class RecordStoreWal:
-    """The log of an embedded record store."""
+    """The write-ahead log of an embedded record store."""
 
     path: Path
 
     async def erase(self) -> None:
-        """Leave nothing in it; raises `EngineUnavailable` if somebody keeps it from that."""
+        """Truncate the log; raises `EngineUnavailable` if a reader prevents it."""
         try:
             await asyncio.to_thread(truncate_wal, self.path)
         except sqlite3.Error as error:

@@ -1,4 +1,4 @@
-"""Who has taken work out of a table: the name of a worker, by which another on the same host sees that it is dead."""
+"""Ids of the workers that claim work from tables, and the detection of dead workers on the same host."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Iterable
 
 
 def make_worker_id(unique: str) -> str:
-    """Return the name under which a worker of this process takes work; *unique* tells it from others of the same process."""
+    """Return the id of a worker of this process. *unique* distinguishes it from the others of the process."""
     return f"{socket.gethostname()}:{os.getpid()}:{unique}"
 
 
 def find_dead_workers(worker_ids: Iterable[str]) -> list[str]:
-    """Return those whose process was on this host and is there no longer; of other hosts nothing is known but their leases."""
-    here = f"{socket.gethostname()}:"
-    return [each for each in worker_ids if each.startswith(here) and not _is_alive(each)]
+    """Return the workers whose process ran on this host and has exited. Workers on other hosts expire only by their leases."""
+    prefix = f"{socket.gethostname()}:"
+    return [worker_id for worker_id in worker_ids if worker_id.startswith(prefix) and not _is_alive(worker_id)]
 
 
 def _is_alive(name: str) -> bool:

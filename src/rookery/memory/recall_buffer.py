@@ -9,7 +9,7 @@ import structlog
 
 from rookery.kernel.db import Database
 from rookery.kernel.ids import is_uuid
-from rookery.kernel.log_limits import FailureLog
+from rookery.kernel.logs import FailureLog
 from rookery.memory.recall_records import RecallRecord
 from rookery.memory.store import recalls
 

@@ -11,7 +11,7 @@ from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.events import EventBus, MemoryDeleted
 from rookery.kernel.jobs import JobQueue
-from rookery.kernel.log_limits import FailureLog
+from rookery.kernel.logs import FailureLog
 from rookery.memory.records import delete_memory
 from rookery.memory.store import feedback, indexing, recalls
 

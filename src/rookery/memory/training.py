@@ -12,7 +12,7 @@ import structlog
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.events import EventBus, MemoryStored
-from rookery.kernel.log_limits import FailureLog
+from rookery.kernel.logs import FailureLog
 from rookery.memory.recall_records import LabelledMemory, TrainingExample, TrainingStatus
 from rookery.memory.store import records, training
 

@@ -19,7 +19,7 @@ from rookery.access.models import Caller
 from rookery.kernel.clock import Clock, utc_now
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import NotInAllowList, RookeryError
-from rookery.kernel.log_limits import FailureLog
+from rookery.kernel.logs import FailureLog
 from rookery.tools.catalogue_tool import CatalogueTool, index_by_name, is_tool_allowed, is_tool_disabled
 from rookery.tools.errors import ConnectFailed, ConnectionLost, ServerNotFound, ToolDisabled, UpstreamError
 from rookery.tools.models import (

@@ -26,7 +26,7 @@ from rookery.agents.store import sessions as store
 from rookery.kernel.db import Database
 from rookery.kernel.errors import NotFound
 from rookery.kernel.events import AgentSessionEnded, AgentSessionUpdated, EventBus
-from rookery.kernel.log_limits import FailureLog
+from rookery.kernel.logs import FailureLog
 
 MAX_STREAMS_PER_WORKSPACE = 200
 """Open streams of one workspace in one process. Each uses one of the 1,000 connections that all workspaces share."""

@@ -1,9 +1,9 @@
 """
 The record store: SQLAlchemy Core statements in transactions, on SQLite or PostgreSQL (D-02).
 
-A transaction is a plain function of a `Tx`, run whole: no await can hold a lock, and on SQLite many share a commit.
-Columns are primitive (text, integers, floats, bytes), so that rows are the same from both dialects: times are UTC
-microseconds, flags 0 or 1, JSON is text.
+A transaction is a plain function of a `Tx` that runs to its end: no await happens while it holds a lock, and on SQLite many
+transactions share a commit. Columns hold primitive values (text, integers, floats, bytes), so that rows are the same in both
+dialects: times are UTC microseconds, flags are 0 or 1, JSON is text.
 """
 
 from rookery.kernel.db.database import Database, open_database

@@ -1,4 +1,4 @@
-"""What a record store offers, and the choice of one by its address."""
+"""The interface of a record store, and the function that opens one by its URL."""
 
 from __future__ import annotations
 
@@ -17,43 +17,43 @@ class Database(Protocol):
     """
     The record store.
 
-    Work is a plain function of a transaction: fast, without awaits, and harmless to run twice but for what it does
-    through the transaction (PostgreSQL repeats it after a deadlock).
+    Work is a plain function of a transaction. It must be fast and free of awaits. PostgreSQL runs it again after a deadlock, so it
+    must have no side effects except through the transaction.
 
-    Every method raises what *work* raises, else `EngineUnavailable("database", …)` or `StorageFull`.
+    Every method raises what *work* raises, and also `EngineUnavailable("database", …)` and `StorageFull`.
     """
 
     @property
     def dialect(self) -> Dialect: ...
 
     async def write(self, work: Callable[[Tx], T]) -> T:
-        """Run *work* in one transaction and commit it; an exception undoes all of it."""
+        """Run *work* in one transaction and commit it. An exception rolls the transaction back."""
         ...
 
     async def read(self, work: Callable[[Tx], T]) -> T:
-        """Run *work*, which only reads, off the event loop; it sees one moment of the store."""
+        """Run *work*, which only reads, outside the event loop and on one consistent snapshot."""
         ...
 
     async def lookup(self, work: Callable[[Tx], T]) -> T:
-        """Run *work*, one or two reads by key that take microseconds, at the least cost; each statement sees its own moment."""
+        """Run *work*, one or two reads by key, at the least cost. Each statement may see a newer state of the store."""
         ...
 
     async def close(self) -> None:
-        """Finish what was accepted and release every connection and thread; twice does no harm."""
+        """Finish accepted work and release every connection and thread. A second call does nothing."""
         ...
 
 
 def open_database(url: str, *, data_dir: Path) -> Database:
     """
-    Return the record store at *url*; nothing is opened before its first use.
+    Return the record store at *url*. Nothing is opened before the first use.
 
-    PostgreSQL's driver and SQLAlchemy's engines (0.4 s of imports) are loaded only if they are asked for.
+    The PostgreSQL driver and the engines of SQLAlchemy (0.4 s of imports) are loaded only if *url* needs them.
 
     Args:
         url: `embedded:` (records.db in *data_dir*) or `postgresql://…`.
 
     Raises:
-        WrongSettings: Neither.
+        WrongSettings: *url* is neither of these.
     """
     if url == "embedded:":
         return SqliteDatabase(data_dir / "records.db")
@@ -62,7 +62,5 @@ def open_database(url: str, *, data_dir: Path) -> Database:
 
         return PostgresDatabase(url)
     scheme = url.partition(":")[0]
-    msg = (
-        f"ROOKERY_DATABASE_URL: {scheme!r} is not a record store that Rookery knows; use embedded: or postgresql://user:password@host/name"
-    )
+    msg = f"ROOKERY_DATABASE_URL: {scheme!r} is not a known record store; use embedded: or postgresql://user:password@host/name"
     raise WrongSettings(msg)

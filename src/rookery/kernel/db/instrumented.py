@@ -1,4 +1,4 @@
-"""A record store whose writes are counted, timed and traced."""
+"""A record store that counts, times and traces its writes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ T = TypeVar("T")
 
 
 class InstrumentedDatabase:
-    """`Database` as *db* is it; reads pass through."""
+    """A `Database` that measures the writes of *db* and passes reads through."""
 
     def __init__(self, db: Database, metrics: Metrics) -> None:
         self._db = db
         self._pending = 0
         self._durations = metrics.add_histogram(
-            "rookery_database_write_duration_seconds", "A transaction, from when it was asked for to its commit; waiting in line included."
+            "rookery_database_write_duration_seconds", "Duration of a transaction from its request to its commit, including the queue."
         )
         metrics.add_source(MetricSource(name="database writes", metrics=_METRICS, read=self._samples))
 

@@ -1,4 +1,4 @@
-"""The record store on PostgreSQL: psycopg through SQLAlchemy's async engine, a pooled connection a transaction."""
+"""The record store on PostgreSQL: psycopg through SQLAlchemy's async engine, with one pooled connection per transaction."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ _POOL_TIMEOUT_S = 10
 _STATEMENT_TIMEOUT_S = 30
 _MAX_ATTEMPTS = 5
 _RETRYABLE_SQLSTATES = frozenset({"40001", "40P01"})
-"""serialization_failure, deadlock_detected: PostgreSQL undid the transaction so that another could go on."""
+"""serialization_failure and deadlock_detected: PostgreSQL rolled the transaction back in favour of another."""
 _ROWCOUNT_OPTIONS = {"preserve_rowcount": True}
-"""SQLAlchemy does not look at how many rows an INSERT made unless it is told to."""
+"""SQLAlchemy does not return the row count of an INSERT without this option."""
 
 _DISK_FULL_SQLSTATES = frozenset({"53100"})
 
 _UPSERTS: WeakKeyDictionary[Upsert, Executable] = WeakKeyDictionary()
-"""Upserts as PostgreSQL writes them."""
+"""Upserts compiled for PostgreSQL."""
 
 
 class PostgresTx:
-    """A transaction of SQLAlchemy's, run inside its greenlet."""
+    """A `Tx` on a connection of SQLAlchemy, run inside its greenlet."""
 
     __slots__ = ("_before_commit", "_connection", "callbacks")
 
@@ -73,13 +73,13 @@ class PostgresTx:
         self.callbacks.append(callback)
 
     def run_before_commit(self) -> None:
-        """Do what was to be done last."""
+        """Run the functions registered by `before_commit`."""
         for work, items in self._before_commit.items():
             work(self, items)
 
 
 class PostgresDatabase:
-    """`Database` on a server, shared with any number of hosts."""
+    """A `Database` on a PostgreSQL server that any number of hosts share."""
 
     dialect: Literal["postgresql"] = "postgresql"
 
@@ -105,8 +105,8 @@ class PostgresDatabase:
                     _raise_mapped(error)
             except PoolTimeoutError as error:
                 _raise_no_connection(error)
-            await asyncio.sleep(random.uniform(0.001, 0.02) * attempt)  # noqa: S311 - spreads the contenders, guards nothing
-        raise AssertionError(_MAX_ATTEMPTS)  # the last attempt returns or raises
+            await asyncio.sleep(random.uniform(0.001, 0.02) * attempt)  # noqa: S311 - jitter, not a secret
+        raise AssertionError(_MAX_ATTEMPTS)  # unreachable: the last attempt returns or raises
 
     async def read(self, work: Callable[[Tx], T]) -> T:
         return await self._run_read(self._snapshot_engine, work)
@@ -127,7 +127,7 @@ class PostgresDatabase:
 
 
 def sqlalchemy_url(url: str, driver: str = "postgresql+psycopg") -> URL:
-    """Return *url* for SQLAlchemy with psycopg 3, whatever of postgres:// or postgresql:// it was given as."""
+    """Return *url*, which may begin with postgres:// or postgresql://, as a URL of SQLAlchemy for *driver*."""
     return make_url(url.replace("postgres://", "postgresql://", 1)).set(drivername=driver)
 
 
@@ -149,7 +149,7 @@ def _run_work(connection: Connection, work: Callable[[Tx], T], hook: Transaction
 
 
 def _select_dialect(statement: Statement) -> Executable:
-    """Return the statement in this dialect; SQLAlchemy compiles equal statements once, and an upsert is built once."""
+    """Return the statement for PostgreSQL. SQLAlchemy caches compiled statements; this function caches upserts."""
     if not isinstance(statement, Upsert):
         return statement
     built = _UPSERTS.get(statement)
@@ -172,7 +172,7 @@ def _raise_mapped(error: DBAPIError) -> NoReturn:
         msg = "The disk of the PostgreSQL server is full: free some space, then try again."
         raise StorageFull(msg) from error
     if isinstance(error, IntegrityError):
-        msg = "Something of the same name exists already."
+        msg = "An object of the same name exists already."
         raise Conflict(msg) from error
     if isinstance(error, (OperationalError, InterfaceError)) or error.connection_invalidated:
         raise EngineUnavailable("database", type(error.orig).__name__) from error

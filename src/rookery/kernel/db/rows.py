@@ -1,4 +1,4 @@
-"""A row of an answer, read by column name and expected type."""
+"""A row of a query result, read by column name and expected type."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 Value = str | int | float | bytes | None
-"""What a column holds, in both dialects."""
+"""The types that a column holds in both dialects."""
 
 
 class Row:
-    """One row; each accessor raises TypeError if the column holds another type, KeyError if there is no such column."""
+    """One row. Each accessor raises TypeError if the column holds another type, and KeyError if the column is missing."""
 
     __slots__ = ("index", "values")
 
@@ -52,7 +52,7 @@ class Row:
         """Return whether an integer column is not 0."""
         return self.integer(name) != 0
 
-    def _raise_wrong_type(self, name: str, wanted: str) -> NoReturn:
+    def _raise_wrong_type(self, name: str, expected: str) -> NoReturn:
         found = type(self.values[self.index[name]]).__name__
-        msg = f"column {name!r} holds {found}, not {wanted}"
+        msg = f"column {name!r} holds {found}, not {expected}"
         raise TypeError(msg)

@@ -1,4 +1,4 @@
-"""The record store on SQLite: reads on the loop or in threads, writes by one thread with shared commits."""
+"""The record store on SQLite: reads on the event loop or in threads, writes by one thread with shared commits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _READ_TIMEOUT_S = 30.0
 
 
 class SqliteTx:
-    """A transaction on the raw driver."""
+    """A `Tx` on a connection of the sqlite3 driver."""
 
     __slots__ = ("_before_commit", "_compile", "_connection", "callbacks")
 
@@ -72,13 +72,13 @@ class SqliteTx:
         self.callbacks.append(callback)
 
     def run_before_commit(self) -> None:
-        """Do what was to be done last."""
+        """Run the functions registered by `before_commit`."""
         for work, items in self._before_commit.items():
             work(self, items)
 
 
 class SqliteDatabase:
-    """`Database` on one file, shared with other processes of this host."""
+    """A `Database` in one file, shared with other processes of this host."""
 
     dialect: Literal["sqlite"] = "sqlite"
 
@@ -173,7 +173,7 @@ def _column_index(compiled: CompiledStatement, cursor: sqlite3.Cursor) -> Mappin
 
 def _raise_mapped(error: sqlite3.Error) -> NoReturn:
     if isinstance(error, sqlite3.IntegrityError):
-        msg = "Something of the same name exists already."
+        msg = "An object of the same name exists already."
         raise Conflict(msg) from error
     if "disk is full" in str(error):
         msg = "The disk that holds the data folder is full: free some space, then try again."

@@ -1,4 +1,4 @@
-"""What work in a transaction is given, whichever the store."""
+"""The interface of a transaction, the same on both stores."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Dialect = Literal["sqlite", "postgresql"]
 
 class Tx(Protocol):
     """
-    One transaction, for a plain function to work in.
+    One transaction, passed to a plain function.
 
-    Parameters of a statement are its `bindparam` names, or, for `insert(table)` without values, column names.
+    The parameters of a statement are its `bindparam` names, or the column names for `insert(table)` without values.
     """
 
     @property
@@ -31,23 +31,23 @@ class Tx(Protocol):
         ...
 
     def execute(self, statement: Statement, params: Mapping[str, Value | Sequence[Value]] | None = None) -> int:
-        """Do it; return how many rows it touched."""
+        """Execute the statement; return the number of affected rows."""
         ...
 
     def execute_many(self, statement: Statement, params: Sequence[Mapping[str, Value]]) -> int:
-        """Do it once for each of *params*, which all have the same names; return how many rows it touched in all."""
+        """Execute the statement once for each of *params*, which all have the same names; return the total of affected rows."""
         ...
 
     def before_commit(self, work: Callable[[Tx, list[object]], None], item: object) -> None:
         """
-        Call *work* last of all in this transaction, once, with every item that was given for it, in their order.
+        Call *work* once at the end of this transaction, with every item passed for it, in order.
 
-        So it sees what the transaction makes of the rows, and asks once for many; what it raises undoes all.
+        It sees the final rows and can query for all items at once. An exception in it rolls the transaction back.
         """
         ...
 
     def after_commit(self, callback: Callable[[], None]) -> None:
-        """Call *callback* on the event loop once this transaction has been committed, before its caller goes on."""
+        """Call *callback* on the event loop after the commit of this transaction, before its caller continues."""
         ...
 
 
@@ -57,5 +57,5 @@ TRANSACTION_HOOK: ContextVar[TransactionHook | None] = ContextVar("rookery_compl
 """
 A function that each write transaction of this context calls last, with the result of its work.
 
-What it raises undoes the transaction. The response to a request with an Idempotency-Key is stored this way (D-14).
+An exception in it rolls the transaction back. The response to a request with an Idempotency-Key is stored this way (D-14).
 """

@@ -1,8 +1,9 @@
 """
-Where requests to users' addresses may go (D-82): webhooks, push, ntfy, tool servers that workspaces add.
+The guard of requests to users' URLs (D-82): webhooks, push, ntfy, tool servers that workspaces add.
 
-`EgressGuard` judges an address when it is given to us and again at each connection, which then goes to what was judged: a name
-that means another address a second later changes nothing. `transport` has that connection, apart, since it loads an HTTP client.
+`EgressGuard` checks an address when a user sets it and again at each connection. The connection goes to the checked address, so a
+later change of the DNS record has no effect. `transport` makes the connection. It is a separate module because it imports an HTTP
+client.
 """
 
 from rookery.kernel.egress.guard import AddressRefused, EgressGuard, Resolve

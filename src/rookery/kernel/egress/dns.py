@@ -1,8 +1,8 @@
 """
-The name service of the host, asked in threads of our own.
+DNS look-ups through the resolver of the host, in threads of their own.
 
-It answers when it wants to, and whoever adds an address chooses who that is: a name that was not answered in time is asked for
-again only behind others of its kind, and nobody else's look-up waits for a thread that it holds.
+A user who adds a URL also chooses its DNS server, which may answer late. Look-ups of hosts that were slow before share a few
+threads, so that they cannot delay the look-ups of other hosts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 LookUp = Callable[[str, int], Sequence[str]]
-"""Returns the addresses of a host name, in its own time; raises OSError if it has none."""
+"""Returns the addresses of a host name and may block; raises OSError if the name has no address."""
 
 _MAX_LOOKUPS = 32
 _MAX_SLOW_LOOKUPS = 4
@@ -23,7 +23,7 @@ _SLOW_THRESHOLD_S = 1.0
 
 
 class DnsResolver:
-    """Looks names up; each at most once at a time."""
+    """A DNS resolver that runs at most one look-up per name at a time."""
 
     def __init__(self, look_up: LookUp | None = None, *, slow_threshold_s: float = _SLOW_THRESHOLD_S) -> None:
         self._slow_threshold_s = slow_threshold_s
@@ -35,20 +35,20 @@ class DnsResolver:
 
     @property
     def pending_count(self) -> int:
-        """How many look-ups have not ended."""
+        """The number of look-ups that have not finished."""
         return len(self._pending)
 
     async def resolve(self, host: str, port: int) -> Sequence[str]:
-        """Return the addresses of *host*; whoever does not wait for them any longer leaves the look-up to those who ask after it."""
+        """Return the addresses of *host*. A cancelled caller does not cancel the look-up, which other callers may share."""
         loop = asyncio.get_running_loop()
-        asked = self._pending.get((host, port))
-        if asked is None or asked.get_loop() is not loop:
+        lookup = self._pending.get((host, port))
+        if lookup is None or lookup.get_loop() is not loop:
             threads = self._slow_threads if host in self._slow_hosts else self._threads
-            asked = self._pending[host, port] = loop.run_in_executor(threads, self._look_up, host, port)
-            asked.add_done_callback(lambda done: self._on_done((host, port), done))
+            lookup = self._pending[host, port] = loop.run_in_executor(threads, self._look_up, host, port)
+            lookup.add_done_callback(lambda done: self._on_done((host, port), done))
         began = time.monotonic()
         try:
-            found = await asyncio.shield(asked)
+            found = await asyncio.shield(lookup)
         except asyncio.CancelledError:
             if time.monotonic() - began > self._slow_threshold_s:
                 self._slow_hosts[host] = None
@@ -58,11 +58,11 @@ class DnsResolver:
         self._slow_hosts.pop(host, None)
         return found
 
-    def _on_done(self, what: tuple[str, int], done: asyncio.Future[Sequence[str]]) -> None:
-        if self._pending.get(what) is done:
-            del self._pending[what]
+    def _on_done(self, key: tuple[str, int], done: asyncio.Future[Sequence[str]]) -> None:
+        if self._pending.get(key) is done:
+            del self._pending[key]
         if not done.cancelled():
-            done.exception()  # somebody may have heard it; if nobody waited, nobody needs to
+            done.exception()  # marks the exception as retrieved, even if no caller waited for it
 
 
 def _resolve_with_system(host: str, port: int) -> Sequence[str]:

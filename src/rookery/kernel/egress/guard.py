@@ -1,4 +1,4 @@
-"""What an address is, and whether we may connect to it."""
+"""Checks of the addresses that outgoing requests connect to."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rookery.kernel.egress.dns import DnsResolver
 from rookery.kernel.errors import RookeryError, WrongSettings
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-"""Returns the addresses of a host name; raises OSError if it has none."""
+"""Returns the addresses of a host name; raises OSError if the name has no address."""
 
 _Address = IPv4Address | IPv6Address
 _Network = IPv4Network | IPv6Network
@@ -21,35 +21,35 @@ _DNS_TIMEOUT_S = 5.0
 _PRIVATE_NETWORKS: tuple[_Network, ...] = tuple(
     ip_network(each) for each in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")
 )
-"""RFC 1918, 6598 (shared by carriers, and what overlay networks use), 4193."""
+"""RFC 1918, RFC 6598 (carrier-grade NAT and overlay networks) and RFC 4193."""
 
 _METADATA_NETWORKS: tuple[_Network, ...] = tuple(
     ip_network(each)
     for each in ("169.254.169.254/32", "fd00:ec2::254/128", "fd20:ce::254/128", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32")
 )
-"""Where clouds hand out the credentials of the machine that asks; not all lie in ranges that are refused anyway."""
+"""Metadata services, where clouds give a machine its credentials. Not all are in ranges that are rejected anyway."""
 
 _NAT64_NETWORK = IPv6Network("64:ff9b::/96")
 _SITE_LOCAL_NETWORK = IPv6Network("fec0::/10")
 
 
 class AddressRefused(RookeryError):
-    """We do not connect there."""
+    """The address is not allowed for outgoing requests."""
 
     status, code = 422, "address_refused"
 
 
 class EgressGuard:
     """
-    Judges addresses by the operator's settings.
+    A check of addresses against the operator's settings.
 
     Args:
-        allow: CIDR ranges that are allowed whatever they are (ROOKERY_EGRESS_ALLOW).
-        allow_private: Whether private ranges are (ROOKERY_EGRESS_PRIVATE).
-        resolve: Tests pass their own.
+        allow: CIDR ranges that are always allowed (ROOKERY_EGRESS_ALLOW).
+        allow_private: Allow private ranges (ROOKERY_EGRESS_PRIVATE).
+        resolve: Resolves host names; tests pass their own.
 
     Raises:
-        WrongSettings: *allow* has something that is neither address nor range.
+        WrongSettings: *allow* has an entry that is neither an address nor a CIDR range.
     """
 
     def __init__(self, *, allow: Sequence[str] = (), allow_private: bool = False, resolve: Resolve | None = None) -> None:
@@ -59,11 +59,11 @@ class EgressGuard:
 
     async def resolve_allowed(self, host: str, port: int) -> tuple[str, ...]:
         """
-        Return the addresses of *host*, each allowed, in the order in which they should be tried.
+        Return the addresses of *host*, all allowed, in the order in which to try them.
 
         Raises:
-            AddressRefused: It has none, or one of them is refused; which one is not told, since names of an inner network
-                are nobody's business who may not reach it.
+            AddressRefused: The host has no address, or one of its addresses is not allowed. The message does not contain the
+                address, so that names of an internal network stay private.
         """
         name = host.removeprefix("[").removesuffix("]")
         literal = _parse_address(name)
@@ -80,16 +80,16 @@ class EgressGuard:
             raise AddressRefused(f"The host name {name[:253]!r} has no address.")
         for address in addresses:
             if address is None:
-                raise AddressRefused(f"The host name {name[:253]!r} has an address that cannot be read.")
+                raise AddressRefused(f"The host name {name[:253]!r} has an invalid address.")
             self._require_allowed(address, f"the host name {name!r} has")
         return tuple(dict.fromkeys(str(each) for each in addresses))
 
     async def require_allowed_url(self, url: str) -> None:
         """
-        Do nothing if what *url* names may be connected to.
+        Check that the host of *url* may be connected to.
 
         Raises:
-            AddressRefused: It may not, or *url* is no http(s) address.
+            AddressRefused: It may not, or *url* is not an http or https URL.
         """
         try:
             parts = urlsplit(url)
@@ -98,7 +98,7 @@ class EgressGuard:
             host = port = None
             parts = urlsplit("")
         if parts.scheme not in {"http", "https"} or not host:
-            raise AddressRefused("It must be an http or https address.")
+            raise AddressRefused("The URL must begin with http:// or https:// and name a host.")
         await self.resolve_allowed(host, port or (443 if parts.scheme == "https" else 80))
 
     def _require_allowed(self, address: _Address, subject: str) -> None:
@@ -109,11 +109,13 @@ class EgressGuard:
             return
         article = "an" if kind[0] in "aeiou" else "a"
         setting = "ROOKERY_EGRESS_PRIVATE or ROOKERY_EGRESS_ALLOW" if kind == "private" else "ROOKERY_EGRESS_ALLOW"
-        raise AddressRefused(f"We do not connect there: {subject} {article} {kind} address. The operator can allow it by {setting}.")
+        raise AddressRefused(
+            f"Rookery does not connect to this address: {subject} {article} {kind} address. The operator can allow it by {setting}."
+        )
 
 
 def _classify_address(address: _Address) -> str:
-    """Return what *address* is, in a word; one that stands for an IPv4 address is what that is."""
+    """Return the kind of *address*. An IPv6 address that embeds an IPv4 address is classified by the latter."""
     if isinstance(address, IPv6Address):
         inner = address.ipv4_mapped or address.sixtofour
         if inner is None and address in _NAT64_NETWORK:

@@ -1,4 +1,4 @@
-"""An HTTP transport that connects to nothing but addresses that the guard has just allowed."""
+"""An HTTP transport that connects only to addresses that the guard has allowed for this connection."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _CONNECTION_LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connectio
 
 
 class EgressNotAllowed(httpcore2.ConnectError):
-    """The guard's verdict, in its words; the cause of the `httpx2.ConnectError` that callers of the transport see."""
+    """The guard refused an address. This is the cause of the `httpx2.ConnectError` that callers of the transport get."""
 
 
 class GuardedTransport(httpx2.AsyncHTTPTransport):
     """
-    A transport of which each new connection goes to an address that *guard* has judged, the certificate still being the name's.
+    A transport whose connections go to addresses checked by *guard*, while the certificate is still verified for the host name.
 
-    A refused address is an `httpx2.ConnectError` with the guard's words. Proxies of the environment are passed over: they would
-    resolve names after us.
+    A refused address raises `httpx2.ConnectError` with the guard's message. Proxies of the environment are not used, because they
+    would resolve names again.
     """
 
     def __init__(self, guard: EgressGuard, *, limits: httpx2.Limits = _CONNECTION_LIMITS) -> None:
@@ -38,11 +38,11 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
 
 
 class GuardedBackend(httpcore2.AsyncNetworkBackend):
-    """Connects by the guard, one allowed address after the other."""
+    """A network backend that tries the allowed addresses of a host one after the other."""
 
     def __init__(self, guard: EgressGuard) -> None:
         self._guard = guard
-        self._inner = cast("httpcore2.AsyncNetworkBackend", httpcore2.AnyIOBackend())  # another class of that name stands in without anyio
+        self._inner = cast("httpcore2.AsyncNetworkBackend", httpcore2.AnyIOBackend())  # a stub class replaces it if anyio is missing
 
     async def connect_tcp(
         self,

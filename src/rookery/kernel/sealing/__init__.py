@@ -1,8 +1,8 @@
 """
-Sealing at rest: what must be read again, but not by whoever gets hold of the record store alone (D-07).
+Encryption at rest of confidential values, so that a copy of the record store alone does not reveal them (D-07).
 
-A sealed text names the key that opens it and is bound to its place: moved to another row, or to another workspace, it does
-not open. Which key seals is told by the record store itself, so that all processes change keys at the same moment.
+An encrypted value names its key and is bound to its row and workspace, so it cannot be decrypted anywhere else. The record store
+itself holds the current key's id, so that all processes switch keys at the same moment.
 """
 
 from rookery.kernel.sealing.columns import SealedColumn

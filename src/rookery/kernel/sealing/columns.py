@@ -1,4 +1,4 @@
-"""What is sealed: the columns that domains register, so that a change of keys finds every one."""
+"""Encrypted columns, registered by the domains so that a key rotation finds all of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rookery.kernel.sealing.keys import HEAD_BYTES, SealContext
 
 @dataclass(frozen=True, slots=True)
 class SealedText:
-    """A sealed text and where it is."""
+    """An encrypted value and the place to which it is bound."""
 
     context: SealContext
     sealed: bytes
@@ -22,12 +22,12 @@ class SealedText:
 
 class SealedColumn:
     """
-    A column of sealed texts, in a table with the columns `id` (text, its key) and `workspace_id`.
+    A column of encrypted values in a table with the columns `id` (text, primary key) and `workspace_id`.
 
-    A text that can never be opened again is forgotten: where the column may be null it becomes that, else its row goes.
+    A value that can no longer be decrypted is removed: a nullable column is set to null, otherwise the row is deleted.
 
     Args:
-        purpose: What a text of it is, in words; part of what it is bound to, so it never changes.
+        purpose: The kind of value. Part of what each value is bound to, so it must never change.
     """
 
     def __init__(self, table: Table, name: str, *, purpose: str) -> None:
@@ -49,18 +49,18 @@ class SealedColumn:
         )
 
     def count_by_head(self, tx: Tx) -> dict[bytes, int]:
-        """Return how many texts each key sealed, by the head of what it seals."""
+        """Return the number of values by key, identified by the head of the values it encrypts."""
         return {row.blob("head"): row.integer("n") for row in tx.fetch_all(self._count_heads)}
 
     def list_others(self, tx: Tx, *, heads: Sequence[bytes], after: str, limit: int) -> list[SealedText]:
-        """Return texts that begin with none of *count_by_head*, in the order of their rows' ids, from past *after* on."""
+        """Return values that begin with none of *heads*, ordered by row id, from after *after*."""
         rows = tx.fetch_all(self._select_others, {"heads": heads, "after": after, "at_most": limit})
         return [SealedText(SealContext(self.purpose, row.integer("workspace_id"), row.text("id")), row.blob("sealed")) for row in rows]
 
     def replace(self, tx: Tx, old: SealedText, sealed: bytes) -> bool:
-        """Replace a text; false if it has changed since it was read."""
+        """Replace a value. Return false if it has changed since it was read."""
         return tx.execute(self._put, {"of_id": old.context.id, "was": old.sealed, "sealed": sealed}) == 1
 
     def remove(self, tx: Tx, old: SealedText) -> int:
-        """Forget one text, unless it has changed since it was read; return how many that is."""
+        """Remove one value unless it has changed since it was read; return the number removed."""
         return tx.execute(self._forget, {"of_id": old.context.id, "was": old.sealed})

@@ -1,4 +1,4 @@
-"""Where secret keys come from: two settings, and secret.key in the data folder (D-07)."""
+"""The sources of secret keys: two settings, and secret.key in the data folder (D-07)."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ from rookery.kernel.sealing.keys import SecretKey
 from rookery.kernel.secret import Secret, parse_secret_key
 
 _KEY_FILE = "secret.key"
-_KEY_FILE_COMMENT = "# Rookery's secret key: what is sealed in the record store cannot be read without it. Keep it, apart from backups.\n"
+_KEY_FILE_COMMENT = (
+    "# The secret key of Rookery. Encrypted values in the record store cannot be read without it. Keep a copy, apart from backups.\n"
+)
 _LOCK_TIMEOUT_S = 10.0
 _LOCK_POLL_INTERVAL_S = 0.01
 
 
 class KeySource:
     """
-    The keys that this process may have.
+    The secret keys available to this process.
 
     Args:
-        folder: The data folder; it must be there when a file is wanted.
-        configured: The key of the settings; None: the one in secret.key is used, and made if it must be.
-        previous: The key before *configured*, for what is still sealed by it.
+        folder: The data folder. It must exist when a file is written.
+        configured: The key in the settings. None: the key in secret.key is used, and created if necessary.
+        previous: The key before *configured*, for values that it encrypted.
     """
 
     def __init__(self, folder: Path, *, configured: Secret | None = None, previous: Secret | None = None) -> None:
@@ -39,16 +41,16 @@ class KeySource:
 
     def load_keys(self) -> Mapping[str, SecretKey]:
         """
-        Return every key there is now, by its id.
+        Return every available key by its id.
 
         Raises:
-            WrongSettings: secret.key is there, and cannot be read or is none.
+            WrongSettings: secret.key exists, but cannot be read or contains no key.
         """
         keys = (self._previous_key, self.configured_key, *(SecretKey(text) for text in self.read_key_texts()))
         return {key.id: key for key in keys if key is not None}
 
     def read_key_texts(self) -> list[Secret]:
-        """Return the texts in secret.key, more than one while keys change; none if there is no such file. Raises WrongSettings."""
+        """Return the keys in secret.key, more than one during a rotation; empty if the file does not exist. Raises WrongSettings."""
         try:
             lines = read_config_file(self.path).decode("utf-8").splitlines()
         except FileNotFoundError:
@@ -60,15 +62,17 @@ class KeySource:
         except ValueError:
             found = []
         if not found:
-            raise WrongSettings(f"{self.path} holds no key: put back what it held; if that is lost, remove the file and start again.")
+            raise WrongSettings(
+                f"{self.path} contains no valid key. Restore its content; if that is lost, remove the file and start again."
+            )
         return found
 
     def file_mode(self) -> int | None:
-        """Return who may do what with secret.key, as `chmod` takes it; None: there is no such file."""
+        """Return the mode of secret.key, as `chmod` takes it; None if the file does not exist."""
         return self.path.stat().st_mode & 0o777 if self.path.exists() else None
 
     def get_or_create_first(self) -> SecretKey:
-        """Return the key to begin with: the settings', or secret.key's, made now if there is none; two processes make one."""
+        """Return the first key: the configured one, or that of secret.key, created if missing. Safe if two processes call it at once."""
         if self.configured_key is not None:
             return self.configured_key
         if not self.path.exists():
@@ -78,32 +82,32 @@ class KeySource:
         return SecretKey(self.read_key_texts()[0])
 
     def write_key_texts(self, texts: Sequence[Secret]) -> None:
-        """Put *read_key_texts*, if there are any, in the place of what secret.key holds, all at once; the lock must be held."""
+        """Replace the content of secret.key atomically by *texts*, or delete the file if *texts* is empty. The lock must be held."""
         if not texts:
             with contextlib.suppress(FileNotFoundError):
                 self.path.unlink()
             _sync_folder(self.path.parent)
             return
-        made = self.path.with_suffix(".new")
+        new = self.path.with_suffix(".new")
         with contextlib.suppress(FileNotFoundError):
-            made.unlink()  # somebody was killed between the next lines, or it would be open to more than us
-        descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            new.unlink()  # left by a killed process; a new file gets the right mode
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(_KEY_FILE_COMMENT + "".join(f"{text.reveal()}\n" for text in texts))
             file.flush()
             os.fsync(file.fileno())
-        made.replace(self.path)
+        new.replace(self.path)
         _sync_folder(self.path.parent)
 
     @contextmanager
     def lock_folder(self, *, timeout_s: float = 0.0) -> Generator[None]:
         """
-        Keep other processes from changing secret.key; a process that dies lets go.
+        Lock secret.key against changes by other processes. The lock is released when a process exits.
 
         Raises:
-            WrongSettings: Another one does not let go within *timeout_s*.
+            WrongSettings: Another process holds the lock for longer than *timeout_s*.
         """
-        # The folder itself is locked: a file of its own would have to be explained to everybody who finds it.
+        # The folder itself is locked, because a lock file would be one more file to explain.
         descriptor = os.open(self.path.parent, os.O_RDONLY)
         try:
             _acquire_lock(descriptor, time.monotonic() + timeout_s)
@@ -113,7 +117,7 @@ class KeySource:
 
 
 def generate_key_text() -> Secret:
-    """Return the text of a new key: 256 bits of chance."""
+    """Return a new key of 256 random bits, as text."""
     return Secret(base64.urlsafe_b64encode(os.urandom(32)).decode("ascii"))
 
 
@@ -123,14 +127,14 @@ def _acquire_lock(descriptor: int, deadline: float) -> None:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if time.monotonic() >= deadline:
-                raise WrongSettings("Another process is changing the secret key at this moment; try again when it is done.") from error
+                raise WrongSettings("Another process is changing the secret key. Try again when it has finished.") from error
             time.sleep(_LOCK_POLL_INTERVAL_S)
         else:
             return
 
 
 def _sync_folder(folder: Path) -> None:
-    """Have a change of names in *folder* on the disk."""
+    """Flush changed file names in *folder* to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

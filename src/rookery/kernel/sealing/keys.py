@@ -1,4 +1,4 @@
-"""One secret key, and what it does to a text. Pure: no store, no file."""
+"""One secret key, and the encryption with it. Pure: no store, no file."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _ID_BYTES = 8
 _NONCE_BYTES = 24
 _SUBKEY_BYTES = 12
 HEAD_BYTES = len(_FORMAT_VERSION) + _ID_BYTES
-"""Every sealed text begins with its version and its key's id; texts of one key have one head."""
+"""Every encrypted value begins with a format version and the id of its key. Values of one key have the same head."""
 
 
 class DecryptionFailed(EngineUnavailable):
-    """What is sealed cannot be opened: by another key, damaged, or moved from where it belongs."""
+    """A value cannot be decrypted: it belongs to another key, is damaged, or was moved from its place."""
 
     def __init__(self, reason: str) -> None:
         super().__init__("secrets", reason)
@@ -30,7 +30,7 @@ class DecryptionFailed(EngineUnavailable):
 
 @dataclass(frozen=True, slots=True)
 class SealContext:
-    """Where a sealed text belongs: *purpose* it is, whose, and the row that holds it. It opens nowhere else."""
+    """The place to which an encrypted value is bound: the kind of value, the workspace, and the row. It opens nowhere else."""
 
     purpose: str
     workspace_id: int
@@ -42,49 +42,49 @@ class SealContext:
 
 class SecretKey:
     """
-    A key made of a text of the operator's, or of secret.key's.
+    A secret key, derived from a text of the operator or of secret.key.
 
-    The text is expanded by HKDF-SHA256 (RFC 5869), so its form does not matter, but its chance does: HKDF does not slow down
-    whoever guesses. `id` is public.
+    The text is expanded by HKDF-SHA256 (RFC 5869). Its form does not matter, but it must be random, because HKDF does not slow down
+    guessing. `id` is public.
 
-    AES-GCM itself bears 2³² texts a key with nonces drawn by chance (NIST SP 800-38D, 8.3), which a busy server has after some
-    months. So each text has a key of its own, made of half of a nonce of 192 bits, as XAES-256-GCM does it (C2SP).
+    With random nonces, AES-GCM allows 2³² values per key (NIST SP 800-38D, 8.3), which a busy server reaches after some months.
+    Therefore each value gets a subkey, derived from half of a nonce of 192 bits, as in XAES-256-GCM (C2SP).
     """
 
     __slots__ = ("_root", "head", "id")
 
     def __init__(self, text: Secret) -> None:
         extracted = hmac.digest(b"rookery secret key", text.reveal().encode(), "sha256")
-        named = hmac.digest(extracted, b"id\x01", "sha256")[:_ID_BYTES]
+        key_id = hmac.digest(extracted, b"id\x01", "sha256")[:_ID_BYTES]
         self._root = hmac.digest(extracted, b"seal\x01", "sha256")
-        self.id = named.hex()
-        self.head = _FORMAT_VERSION + named
+        self.id = key_id.hex()
+        self.head = _FORMAT_VERSION + key_id
 
     def __repr__(self) -> str:
         return f"SecretKey({self.id})"
 
     def seal(self, text: bytes, context: SealContext) -> bytes:
-        """Return *text*, 49 bytes longer, so that only this key opens it, at *context*; its length is not hidden."""
+        """Encrypt *text* for *context*. The result is 49 bytes longer; the length of the text is not hidden."""
         nonce = os.urandom(_NONCE_BYTES)
         return self.head + nonce + self._cipher(nonce).encrypt(nonce[_SUBKEY_BYTES:], text, self.head + bytes(context))
 
     def open(self, sealed: bytes, context: SealContext) -> bytes:
         """
-        Return the text that this key sealed for *context*.
+        Decrypt a value that this key encrypted for *context*.
 
         Raises:
-            Unreadable: It did not, or something was changed since.
+            DecryptionFailed: The value belongs to another key or context, or has been changed.
         """
         nonce, rest = sealed[HEAD_BYTES : HEAD_BYTES + _NONCE_BYTES], sealed[HEAD_BYTES + _NONCE_BYTES :]
         try:
             return self._cipher(nonce).decrypt(nonce[_SUBKEY_BYTES:], rest, sealed[:HEAD_BYTES] + bytes(context))
         except (InvalidTag, ValueError) as error:
-            raise DecryptionFailed(f"a sealed {context.purpose} is damaged, or not where it was sealed for") from error
+            raise DecryptionFailed(f"an encrypted {context.purpose} is damaged, or was moved to another row") from error
 
     def _cipher(self, nonce: bytes) -> AESGCM:
         return AESGCM(hmac.digest(self._root, nonce[:_SUBKEY_BYTES], "sha256"))
 
 
 def parse_key_id(head: bytes) -> str | None:
-    """Return the id of the key that sealed what begins with *head*; None: nothing of ours does."""
+    """Return the id of the key of a value that begins with *head*; None if its form is unknown."""
     return head[1:HEAD_BYTES].hex() if len(head) >= HEAD_BYTES and head[:1] == _FORMAT_VERSION else None

@@ -1,11 +1,11 @@
 """
-From one secret key to the next, beside servers at work, and whatever happens meanwhile.
+The rotation of the secret key, while servers run, and safe against interruption.
 
-    1 the new key is kept beside the old one      2 one transaction names it as the key that seals
-    3 what the old one sealed is sealed anew      4 the old key is removed      5 the change is over
+    1 store the new key beside the old one       2 make it the current key in one transaction
+    3 re-encrypt the values of the old key       4 remove the old key       5 mark the rotation as finished
 
-Until 4 both keys are there, so everything can be read at each moment; 3 goes in small transactions, so that nobody waits long.
-Killed in between, the next run goes on where it stopped.
+Both keys exist until step 4, so every value can be decrypted at any time. Step 3 uses small transactions, so that no writer waits long.
+After an interruption, the next run continues where the last one stopped.
 """
 
 from __future__ import annotations
@@ -23,20 +23,21 @@ from rookery.kernel.sealing.keys import DecryptionFailed, SecretKey, parse_key_i
 from rookery.kernel.sealing.store import SealingState
 
 _BATCH_SIZE = 32
-"""Texts a transaction; the largest known, kept answers, have 1 MiB."""
+"""Values per transaction. The largest ones, stored responses, have up to 1 MiB."""
 
 
-_CONCURRENT_ROTATION = "Another process has changed the secret key at this moment; look, and try again."
+_CONCURRENT_ROTATION = "Another process has changed the secret key at the same time. Run `rookery doctor`, then try again if necessary."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RotationResult:
     """
-    What a change of keys did.
+    The result of a key rotation.
 
     Attributes:
-        is_changed: False: the settings' key is the one that seals already.
-        resealed_count: How many texts were sealed anew; *deleted_count*: that nobody can open any more, and are gone.
+        is_changed: False if the configured key was the current one already.
+        resealed_count: Number of values that were re-encrypted.
+        deleted_count: Number of values that were deleted because they could not be decrypted.
     """
 
     key_id: str
@@ -48,15 +49,16 @@ class RotationResult:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealingReport:
     """
-    How it stands with what is sealed.
+    The state of all encrypted values.
 
     Attributes:
-        state: None: nothing was ever sealed.
-        file_mode: Of secret.key; None: there is none.
-        sealed_count: How many texts are sealed.
-        missing_keys: Keys that sealed something and are not here.
-        unreadable_count: How many texts cannot be opened, as far as was tried: all of missing keys, and one of each other key and column.
-        is_rotation_due: The settings' key is not the one that seals, or a change of keys was interrupted.
+        state: The current key. None: nothing was ever encrypted.
+        file_mode: The mode of secret.key. None: the file does not exist.
+        sealed_count: Number of encrypted values.
+        missing_keys: Ids of keys that encrypted some value and are not available.
+        unreadable_count: Number of values that cannot be decrypted, as far as was tried: all values of missing keys, and one value of
+            each other key and column.
+        is_rotation_due: The configured key is not the current one, or a rotation was interrupted.
     """
 
     state: SealingState | None
@@ -75,7 +77,7 @@ class _RotationProgress:
 
 
 class KeyRotation:
-    """Changes the secret key of everything in *columns*."""
+    """The rotation of the secret key of all values in *columns*."""
 
     def __init__(self, db: Database, source: KeySource, columns: Sequence[SealedColumn], clock: Clock) -> None:
         self._db = db
@@ -85,21 +87,21 @@ class KeyRotation:
 
     async def rotate(self, *, delete_unreadable: bool = False, on_step: Callable[[str], None] | None = None) -> RotationResult:
         """
-        Seal everything by a new key, the settings' if they have one, and keep nothing of the old.
+        Re-encrypt everything with a new key, the configured one if there is one, and remove the old key.
 
         Args:
-            delete_unreadable: Go on without a key that is gone: what it sealed is deleted.
-            on_step: Told each step that is done, by a word.
+            delete_unreadable: Continue without a lost key and delete the values that it encrypted.
+            on_step: Called with the name of each completed step.
 
         Raises:
-            WrongSettings: Nothing was sealed yet; a key is missing, or with *delete_unreadable* none is; another process does the same.
-            Unreadable: A text is damaged; nothing was removed, and with *delete_unreadable* it would have been deleted.
+            WrongSettings: Nothing was encrypted yet, a key is missing, or another process rotates the key too.
+            DecryptionFailed: A value is damaged, and *delete_unreadable* is false. Nothing was removed.
         """
         done = on_step or _ignore_step
         with self._source.lock_folder():
             state = await self._db.read(store.get_state)
             if state is None:
-                raise WrongSettings("There is no secret key yet: the first start makes it, or takes it from ROOKERY_SECRET_KEY.")
+                raise WrongSettings("There is no secret key yet. The first start creates it or takes it from ROOKERY_SECRET_KEY.")
             keys, tally = self._source.load_keys(), _RotationProgress()
             if state.key_id not in keys and not delete_unreadable:
                 raise WrongSettings(_missing_key_message(state.key_id))
@@ -110,7 +112,7 @@ class KeyRotation:
                 await self._finish(state, tally, done, delete_unreadable=delete_unreadable)
             elif state.previous_id is not None:
                 await self._finish(state, tally, done, delete_unreadable=delete_unreadable)
-                if self._source.configured_key is not None and not self._is_configured_key(state):  # the settings were changed again since
+                if self._source.configured_key is not None and not self._is_configured_key(state):  # the setting has changed again
                     state = await self._switch_key(state, done)
                     await self._finish(state, tally, done, delete_unreadable=delete_unreadable)
             else:
@@ -119,7 +121,7 @@ class KeyRotation:
 
     async def inspect_columns(self) -> SealingReport:
         """
-        Look whether everything that is sealed can be opened, and whether secret.key is as it should be.
+        Check that all encrypted values can be decrypted, and return the state of secret.key.
 
         Raises:
             WrongSettings: secret.key cannot be read.
@@ -134,7 +136,7 @@ class KeyRotation:
                 key = keys.get(parse_key_id(head) or "")
                 sealed += count
                 if key is None:
-                    missing.add(parse_key_id(head) or "of no known form")
+                    missing.add(parse_key_id(head) or "of an unknown format")
                     unreadable += count
                 else:
                     unreadable += await self._db.read(lambda tx, column=column, key=key: _is_damaged(tx, column, key))
@@ -155,10 +157,10 @@ class KeyRotation:
         """Do steps 1 and 2."""
         target = self._source.configured_key
         if target is None:
-            made = generate_key_text()
-            target = SecretKey(made)
+            new_text = generate_key_text()
+            target = SecretKey(new_text)
             used = [text for text in self._source.read_key_texts() if SecretKey(text).id in {state.key_id, state.previous_id}]
-            self._source.write_key_texts([*used, made])  # what an earlier run made and never named is dropped
+            self._source.write_key_texts([*used, new_text])  # drops a key that an interrupted run created but never made current
         done("kept")
         now = to_micros(self._clock())
         is_switched = await self._db.write(lambda tx: store.switch_key(tx, old_key_id=state.key_id, new_key_id=target.id, now_us=now))
@@ -168,19 +170,19 @@ class KeyRotation:
         return SealingState(key_id=target.id, previous_id=state.key_id)
 
     async def _delete_unreadable(self, keys: Mapping[str, SecretKey]) -> int:
-        """Forget every text that none of *keys* opens."""
-        gone = 0
+        """Delete every value that none of *keys* decrypts; return their number."""
+        deleted = 0
         for column in self._columns:
             after = ""
             while batch := await self._db.read(
                 lambda tx, column=column, after=after: column.list_others(tx, heads=[], after=after, limit=_BATCH_SIZE)
             ):
                 lost = [each for each in batch if _try_open(each, keys) is None]
-                gone += (
+                deleted += (
                     await self._db.write(lambda tx, column=column, lost=lost: sum(column.remove(tx, each) for each in lost)) if lost else 0
                 )
                 after = batch[-1].context.id
-        return gone
+        return deleted
 
     async def _finish(self, state: SealingState, tally: _RotationProgress, done: Callable[[str], None], *, delete_unreadable: bool) -> None:
         """Do steps 3 to 5."""
@@ -191,9 +193,9 @@ class KeyRotation:
             await self._reseal_column(column, keys[state.key_id], keys, tally, done, delete_unreadable=delete_unreadable)
         if tally.damaged:
             shown = ", ".join(f"{each.context.purpose} {each.context.id}" for each in tally.damaged[:3])
-            raise DecryptionFailed(f"{len(tally.damaged)} sealed texts cannot be opened ({shown}); --lost deletes them")
+            raise DecryptionFailed(f"{len(tally.damaged)} encrypted values cannot be decrypted ({shown}); --lost deletes them")
         texts = self._source.read_key_texts()
-        # With a key of the settings, the file is of the time before it, or of another record store.
+        # With a configured key, the file belongs to the time before it or to another record store.
         kept = [
             text
             for text in texts
@@ -244,8 +246,8 @@ def _ignore_step(step: str) -> None:
 
 def _missing_key_message(key_id: str) -> str:
     return (
-        f"The secret key {key_id}, by which everything is sealed, is not here: bring it back, or name it in "
-        "ROOKERY_SECRET_KEY_PREVIOUS; if it is lost, say --lost, and what it sealed is deleted."
+        f"The secret key {key_id}, with which the stored values are encrypted, is not available. Restore it, or set "
+        "ROOKERY_SECRET_KEY_PREVIOUS to it. If it is lost, use --lost, which deletes the values that it encrypted."
     )
 
 
@@ -258,7 +260,7 @@ def _try_open(text: SealedText, keys: Mapping[str, SecretKey]) -> bytes | None:
 
 
 def _is_damaged(tx: Tx, column: SealedColumn, key: SecretKey) -> bool:
-    """Try to open the first text that *key* sealed."""
+    """Return whether the first value of *key* fails to decrypt."""
     others = [head for head in column.count_by_head(tx) if head != key.head]
     first = column.list_others(tx, heads=others, after="", limit=1)
     return bool(first) and _try_open(first[0], {key.id: key}) is None

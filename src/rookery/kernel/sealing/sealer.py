@@ -1,4 +1,4 @@
-"""What domains seal and open with."""
+"""The encryption and decryption of values for the domains."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from rookery.kernel.sealing.keys import HEAD_BYTES, DecryptionFailed, SealContex
 
 class Sealer:
     """
-    Seals with the key that the record store names at that moment, and opens with any that is there.
+    Encrypts with the key that the record store names as the current one, and decrypts with any available key.
 
-    A key that another process has just made is read when a text asks for it; one that was read is known until this process ends.
+    A key created by another process is loaded when a value needs it. Loaded keys are cached until this process exits.
     """
 
     def __init__(self, db: Database, source: KeySource, columns: Sequence[SealedColumn], clock: Clock) -> None:
@@ -29,10 +29,10 @@ class Sealer:
 
     async def start(self) -> None:
         """
-        Make the first key of this record store, if it has none.
+        Create the first key of this record store if it has none.
 
         Raises:
-            WrongSettings: It has one that is not here.
+            WrongSettings: A key that the record store needs is not available.
         """
         state = await self._db.lookup(store.get_state)
         if state is None:
@@ -47,26 +47,26 @@ class Sealer:
 
     def seal(self, tx: Tx, text: bytes, context: SealContext) -> bytes:
         """
-        Return *text* sealed for *context*, to be stored by the same transaction: no change of keys comes between.
+        Encrypt *text* for *context*. Store the result in the same transaction, so that no key rotation comes between.
 
         Raises:
-            Unreadable: The key of now is not here.
+            DecryptionFailed: The current key is not available.
         """
         state = store.lock_state(tx)
         if state is None:
-            raise DecryptionFailed("no secret key was made yet")
+            raise DecryptionFailed("no secret key has been created yet")
         return self._get_key(state.key_id).seal(text, context)
 
     def open(self, sealed: bytes, context: SealContext) -> bytes:
         """
-        Return what was sealed for *context*.
+        Decrypt a value that was encrypted for *context*.
 
         Raises:
-            Unreadable: By a key that is not here; or it is damaged, or was sealed for another place.
+            DecryptionFailed: The key is not available, the value is damaged, or it was encrypted for another place.
         """
         key_id = parse_key_id(sealed[:HEAD_BYTES])
         if key_id is None:
-            raise DecryptionFailed(f"a sealed {context.purpose} is damaged")
+            raise DecryptionFailed(f"an encrypted {context.purpose} is damaged")
         return self._get_key(key_id).open(sealed, context)
 
     def _get_key(self, key_id: str) -> SecretKey:
@@ -78,18 +78,20 @@ class Sealer:
                 raise DecryptionFailed(error.message) from error
             key = self._keys.get(key_id)
         if key is None:
-            raise DecryptionFailed(f"the secret key {key_id} is not here; `rookery doctor` says more")
+            raise DecryptionFailed(f"the secret key {key_id} is not available; run `rookery doctor` for details")
         return key
 
     async def _require_unused(self, key_id: str) -> None:
-        """Do nothing if a change of keys was interrupted only after everything was sealed by the new one."""
+        """Check that no value needs *key_id*, the previous key of a rotation that was interrupted after re-encryption."""
         for column in self._columns:
             if key_id in {parse_key_id(head) for head in await self._db.read(column.count_by_head)}:
                 raise WrongSettings(self._missing_key_message(key_id))
 
     def _missing_key_message(self, key_id: str) -> str:
-        where = "ROOKERY_SECRET_KEY is another" if self._source.configured_key else f"{self._source.path} is another, or missing"
+        found = (
+            "ROOKERY_SECRET_KEY is another key" if self._source.configured_key else f"{self._source.path} is missing or holds another key"
+        )
         return (
-            f"What is sealed in the record store asks for the secret key {key_id}, and {where}. Bring that key back, or name it in "
-            "ROOKERY_SECRET_KEY_PREVIOUS; if it is lost, `rookery secrets rotate --lost` deletes what it sealed."
+            f"The values in the record store are encrypted with the secret key {key_id}, but {found}. Restore that key, or set "
+            "ROOKERY_SECRET_KEY_PREVIOUS to it. If it is lost, `rookery secrets rotate --lost` deletes the values that it encrypted."
         )

@@ -1,4 +1,4 @@
-"""Which key seals: one row, which whoever seals reads in the same transaction."""
+"""The current key: one row, which each transaction that encrypts a value reads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ sealing = Table(
 
 _ROW_NAME = "records"
 _SELECT_STATE = select(sealing).where(sealing.c.name == bindparam("of_name"))
-# A change of keys waits for those who seal at this moment, and they for it; others who seal do not wait. SQLite has one writer.
+# A rotation and the transactions that encrypt values wait for each other. The latter do not block each other. SQLite has one writer.
 _SELECT_STATE_LOCKED = _SELECT_STATE.with_for_update(read=True)
 _INSERT_STATE = upsert(sealing, index_elements=["name"])
 _SWITCH = (
@@ -35,10 +35,10 @@ _CLEAR_PREVIOUS = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealingState:
     """
-    Which key seals.
+    The current key.
 
     Attributes:
-        previous_id: The key before it, while something may still be sealed by that.
+        previous_id: The previous key, as long as values may still be encrypted with it.
     """
 
     key_id: str
@@ -46,27 +46,27 @@ class SealingState:
 
 
 def get_state(tx: Tx) -> SealingState | None:
-    """Return the state; None: nothing was ever sealed here."""
+    """Return the state; None if nothing was ever encrypted."""
     return _state_from_row(tx.fetch_one(_SELECT_STATE, {"of_name": _ROW_NAME}))
 
 
 def lock_state(tx: Tx) -> SealingState | None:
-    """Return the state, which stays as it is until this transaction ends."""
+    """Return the state and lock it until the end of this transaction."""
     return _state_from_row(tx.fetch_one(_SELECT_STATE_LOCKED, {"of_name": _ROW_NAME}))
 
 
 def insert_state(tx: Tx, key_id: str, *, now_us: int) -> None:
-    """Let *key_id* be the first key, unless there was one."""
+    """Store *key_id* as the first key. Does nothing if there is one already."""
     tx.execute(_INSERT_STATE, {"name": _ROW_NAME, "key_id": key_id, "previous_id": None, "since": now_us})
 
 
 def switch_key(tx: Tx, *, old_key_id: str, new_key_id: str, now_us: int) -> bool:
-    """Let *new_key_id* seal from now on; false if *old_key_id* is not the key that seals, so that nothing is done."""
+    """Make *new_key_id* the current key. Return false, and do nothing, if *old_key_id* is not the current key."""
     return tx.execute(_SWITCH, {"of_name": _ROW_NAME, "was": old_key_id, "to": new_key_id, "at": now_us}) == 1
 
 
 def clear_previous_key(tx: Tx, key_id: str) -> None:
-    """Note that everything is sealed by *key_id*, if that is still the key."""
+    """Clear the previous key, if *key_id* is still the current key."""
     tx.execute(_CLEAR_PREVIOUS, {"of_name": _ROW_NAME, "key": key_id})
 
 

@@ -15,7 +15,7 @@ import structlog
 from rookery.kernel.db import Database, Tx
 from rookery.kernel.errors import RookeryError
 from rookery.kernel.events import EventBus, ToolCalled
-from rookery.kernel.log_limits import LimitedWarning
+from rookery.kernel.logs import LimitedWarning
 from rookery.tools.models import CallRecord
 from rookery.tools.store import calls as store
 

@@ -15,7 +15,7 @@ from mcp.shared.subscriptions import PromptsListChanged, ResourcesListChanged, R
 
 from rookery.access.models import Caller
 from rookery.kernel.errors import RookeryError
-from rookery.kernel.log_limits import FailureLog
+from rookery.kernel.logs import FailureLog
 from rookery.tools.catalogue import Catalogue
 from rookery.tools.gateway.catalogue_views import GatewayView
 from rookery.tools.gateway.mcp_requests import HandlerContext, McpRequest, get_client_connection, get_mcp_request
