@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 
 from rookery.kernel.config_files import read_config_file
 from rookery.kernel.errors import StorageFull
-from rookery.kernel.log_limits import LimitedWarning
+from rookery.kernel.logs import LimitedWarning
 from rookery.kernel.periodic import PeriodicTask, run_periodic_tasks
 from tests.conftest import eventually
 from tests.processes import running
@@ -65,13 +65,13 @@ def test_a_running_server_whose_file_of_servers_becomes_a_fifo_goes_on_and_ends(
         os.mkfifo(folder / "pipe")
         (folder / "pipe").replace(folder / "servers.json")
         deadline = time.monotonic() + 30
-        while "servers.json is broken" not in (ready := server.client.get("/readyz").text) and time.monotonic() < deadline:
+        while "servers.json is invalid" not in (ready := server.client.get("/readyz").text) and time.monotonic() < deadline:
             pass
         after = [each["id"] for each in server.client.get("/api/v1/mcp/servers").json()["servers"]]
         code = server.stop(ending)
         said = server.log()
 
-    assert "servers.json is broken" in ready
+    assert "servers.json is invalid" in ready
     assert "not a regular file" in said
     assert before == after
     assert code == (-signal.SIGHUP if ending is signal.SIGHUP else 0)

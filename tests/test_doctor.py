@@ -172,11 +172,13 @@ async def test_memories_that_an_index_lost_are_counted_and_a_reindex_brings_them
         after = await _told(again.rookery, "indexes")
 
     assert found.status_code == 200
-    assert [(each.grade, each.advice) for each in told] == [("problem", f"{advice}; the server may run meanwhile.")]
+    assert [(each.grade, each.advice) for each in told] == [("problem", f"{advice} (the server may keep running)")]
     assert "workspace 1: the" in told[0].says
     assert "lacks at least 2 of 5 memories" in told[0].says
     assert _about(shallow, "indexes") == []
-    assert [(each.grade, each.says) for each in (*before, *after)] == [("ok", "both hold the 5 memories that the records call indexed")] * 2
+    assert [(each.grade, each.says) for each in (*before, *after)] == [
+        ("ok", "both contain the 5 memories that the records mark as indexed")
+    ] * 2
 
 
 async def test_an_index_that_is_damaged_is_told_with_what_to_do(settings: Settings) -> None:

@@ -1,1 +1,1 @@
-"""Rookery: the shared home of AI agents. The server's package; `wiring.build` makes it, `app.create_app` serves it."""
+"""Rookery: the shared home of AI agents. `wiring.build` builds the server, `app.create_app` serves it."""

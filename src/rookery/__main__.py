@@ -1,4 +1,4 @@
-"""`python -m rookery` is `rookery`."""
+"""`python -m rookery`, the same as the command `rookery`."""
 
 from rookery.cli import main
 

@@ -1,4 +1,4 @@
-"""Access, put together: what `wiring` leaves to this file, so that each can be read in one go."""
+"""The construction of access. It is a part of `wiring`, in a file of its own for its length."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rookery.kernel.events import EventBus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessServices:
-    """Keys and workspaces, and what admits by them."""
+    """The services of keys and workspaces, and the guard that admits requests."""
 
     guard: Guard
     limiter: RateLimiter
@@ -48,16 +48,16 @@ def build_access(
     purgers: Sequence[Purger],
 ) -> AccessServices:
     """
-    Put it together.
+    Build the services of access.
 
     Args:
-        is_agent_in_use: Whether a workspace has memories of an agent's own.
-        purgers: What takes out a workspace that is deleted, from every table that is not access' own.
+        is_agent_in_use: Returns whether a workspace has memories of an agent.
+        purgers: Delete the rows of a deleted workspace from the tables of all other domains.
     """
     bcrypt, usage, limiter = Bcrypt(cost=settings.bcrypt_cost), UsageLog(db, clock), RateLimiter(counter)
-    proofs, audit = VerifiedKeyCache(db, bcrypt), AuditLog(db, clock)
+    key_cache, audit = VerifiedKeyCache(db, bcrypt), AuditLog(db, clock)
     guard = Guard(
-        db=db, key_cache=proofs, limiter=limiter, usage=usage, clock=clock, trusted_proxies=parse_proxies(settings.trusted_proxies)
+        db=db, key_cache=key_cache, limiter=limiter, usage=usage, clock=clock, trusted_proxies=parse_proxies(settings.trusted_proxies)
     )
     return AccessServices(
         guard=guard,
@@ -66,7 +66,7 @@ def build_access(
         api_keys=ApiKeys(db, bcrypt, usage, audit, clock, bus=bus),
         agent_keys=AgentKeys(db, usage, audit, clock, bus=bus, is_agent_in_use=is_agent_in_use),
         bcrypt=bcrypt,
-        key_cache=proofs,
+        key_cache=key_cache,
         usage=usage,
         audit=audit,
     )

@@ -1,4 +1,4 @@
-"""Agent work, put together: what `wiring` leaves to this file, so that each can be read in one go."""
+"""The construction of agents. It is a part of `wiring`, in a file of its own for its length."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rookery.kernel.ids import IdFactory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentServices:
-    """Plans, and who works on them."""
+    """The services of plans, sessions and templates."""
 
     plans: Plans
     phases: Phases
@@ -44,15 +44,15 @@ def build_agents(
     tool_calls: ToolCallCounter,
     keys: SessionKeyVerifier,
 ) -> AgentServices:
-    """Put agent work together; nothing is started yet."""
-    journal, bell = PlanEventRecorder(bus), ReadyTaskNotifier(bus)
-    claims = Claims(db=db, recorder=journal, notifier=bell, clock=clock, ids=ids)
+    """Build the services of agents. Nothing is started."""
+    recorder, notifier = PlanEventRecorder(bus), ReadyTaskNotifier(bus)
+    claims = Claims(db=db, recorder=recorder, notifier=notifier, clock=clock, ids=ids)
     return AgentServices(
-        plans=Plans(db=db, recorder=journal, clock=clock, ids=ids),
-        phases=Phases(db=db, recorder=journal, clock=clock, ids=ids),
-        tasks=Tasks(db=db, recorder=journal, clock=clock, ids=ids),
+        plans=Plans(db=db, recorder=recorder, clock=clock, ids=ids),
+        phases=Phases(db=db, recorder=recorder, clock=clock, ids=ids),
+        tasks=Tasks(db=db, recorder=recorder, clock=clock, ids=ids),
         claims=claims,
-        notifier=bell,
+        notifier=notifier,
         templates=Templates(db, audit, clock),
         sessions=build_session_services(
             db=db, bus=bus, clock=clock, ids=ids, memories=memories, tool_calls=tool_calls, keys=keys, claims=claims

@@ -1,4 +1,4 @@
-"""The ASGI application: every domain's routes under their paths, inside one shell."""
+"""The ASGI application: the routes of every domain under their prefixes, behind one middleware."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ _PATH_ALIASES = {
     "/redoc": "/api/docs/redoc",
     "/api/openapi.json": "/docs/openapi.json",
 }
-"""Where other frameworks have what we have elsewhere."""
+"""Paths that other frameworks use for the documentation, by which clients are redirected."""
 
 
 def build_route_table(rookery: Rookery) -> RouteTable:
-    """Return every route of the server; the one table of prefixes."""
+    """Return the table of all routes of the server with their prefixes."""
     app = FastAPI(title="Rookery", version="1.0.0", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
-    mounted = RouteTable(app, disk=rookery.disk_space)
+    table = RouteTable(app, disk=rookery.disk_space)
     memory, tools = rookery.memory, rookery.tools
     access = AccessApi(
         guard=rookery.access.guard,
@@ -84,7 +84,7 @@ def build_route_table(rookery: Rookery) -> RouteTable:
         audit=rookery.access.audit,
         clock=rookery.clock,
     )
-    brain = MemoryApi(
+    memory_api = MemoryApi(
         remember=memory.remember,
         records=memory.records,
         recall=memory.recall,
@@ -95,7 +95,7 @@ def build_route_table(rookery: Rookery) -> RouteTable:
         serializer=memory.serializer,
         mode=rookery.settings.recall_mode,
     )
-    toolbox = ToolsApi(
+    tools_api = ToolsApi(
         catalogue=tools.catalogue,
         sessions=tools.sessions,
         runner=tools.calls,
@@ -110,7 +110,7 @@ def build_route_table(rookery: Rookery) -> RouteTable:
         is_discovery_public=rookery.settings.is_discovery_public,
         has_docs=rookery.settings.has_api_docs,
     )
-    work = AgentsApi(
+    agents_api = AgentsApi(
         plans=PlanRoutes(plans=rookery.agents.plans),
         phases=PhaseRoutes(phases=rookery.agents.phases, tasks=rookery.agents.tasks),
         tasks=TaskRoutes(tasks=rookery.agents.tasks, claims=rookery.agents.claims),
@@ -118,9 +118,9 @@ def build_route_table(rookery: Rookery) -> RouteTable:
         sessions=SessionRoutes(sessions=rookery.agents.sessions),
         streams=SessionStreamRoutes(streams=rookery.agents.sessions.streams),
     )
-    hooks = WebhooksApi(rookery.webhooks.endpoints, rookery.webhooks.deliveries, rookery.clock)
+    webhooks_api = WebhooksApi(rookery.webhooks.endpoints, rookery.webhooks.deliveries, rookery.clock)
     health = HealthRoutes(rookery.probes)
-    start = StartPage(
+    start_page = StartPage(
         organization=tools.discovery.organization,
         version=get_version(),
         is_public=rookery.settings.is_discovery_public,
@@ -130,49 +130,49 @@ def build_route_table(rookery: Rookery) -> RouteTable:
         pages=HtmlPages(has_docs=rookery.settings.has_api_docs),
     )
     tables: list[tuple[str, list[Route]]] = [
-        (TOOLS_PREFIX, toolbox.gateway_routes()),
-        ("", toolbox.host_routes()),
+        (TOOLS_PREFIX, tools_api.gateway_routes()),
+        ("", tools_api.host_routes()),
         ("", GatewayRoutes(tools.gateway, list_allowed_origins(rookery.settings)).routes()),
-        (BRAIN_PREFIX, brain.routes()),
+        (BRAIN_PREFIX, memory_api.routes()),
         (PLATFORM_PREFIX, access.platform_routes()),
-        (PLATFORM_PREFIX, toolbox.platform_routes()),
+        (PLATFORM_PREFIX, tools_api.platform_routes()),
         (AGENT_PREFIX, access.agent_routes()),
-        (AGENT_PREFIX, toolbox.agent_routes()),
-        (AGENT_PREFIX, work.routes()),
-        (UNPREFIXED_AGENT_PREFIX, work.routes()),
-        (PLATFORM_PREFIX, hooks.routes()),
+        (AGENT_PREFIX, tools_api.agent_routes()),
+        (AGENT_PREFIX, agents_api.routes()),
+        (UNPREFIXED_AGENT_PREFIX, agents_api.routes()),
+        (PLATFORM_PREFIX, webhooks_api.routes()),
         ("", health.routes()),
-        ("", start.routes()),
+        ("", start_page.routes()),
         ("", MetricsRoutes(rookery.observability.metrics).routes()),
     ]
     if rookery.settings.has_api_docs:
-        announced = [EventDocs(name=each.name, summary=each.description, data_description=each.data_description) for each in EVENT_TYPES]
-        published = DocumentCache(
+        events = [EventDocs(name=event.name, summary=event.description, data_description=event.data_description) for event in EVENT_TYPES]
+        document = DocumentCache(
             lambda: build_document(
-                mounted.endpoints, public_url=rookery.settings.public_url_of, events=announced, examples=load_packaged_examples()
+                table.endpoints, public_url=rookery.settings.public_url_of, events=events, examples=load_packaged_examples()
             )
         )
-        tables.append(("", ReferenceApi(document_cache=published).routes()))
-    once = IdempotencyHandler(rookery.sealing.idempotency_store)
+        tables.append(("", ReferenceApi(document_cache=document).routes()))
+    idempotency = IdempotencyHandler(rookery.sealing.idempotency_store)
     for prefix, routes in tables:
-        mount_routes(mounted, prefix, routes, rookery.access.guard, once)
-    return mounted
+        mount_routes(table, prefix, routes, rookery.access.guard, idempotency)
+    return table
 
 
 def create_app(rookery: Rookery) -> ASGIApp:
-    """Return the server of *rookery*, which it starts and closes with its lifespan."""
+    """Return the ASGI application of *rookery*. Its lifespan starts and closes *rookery*."""
     return Application(rookery, build_edge(rookery.settings, build_route_table(rookery), rookery.access.guard, rookery.observability))
 
 
 class Application:
-    """HTTP by the shell; the lifespan by the rookery itself."""
+    """The ASGI application: HTTP requests go to *edge*, lifespan events start and close *rookery*."""
 
     def __init__(self, rookery: Rookery, edge: ASGIApp) -> None:
         self._rookery = rookery
         self._edge = edge
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection of whatever kind."""
+        """Serve one connection. WebSockets are closed."""
         if scope["type"] == "http":
             await self._edge(scope, receive, send)
         elif scope["type"] == "lifespan":
@@ -195,13 +195,13 @@ class Application:
 
 @tag("Operation")
 class HealthRoutes:
-    """Whether the process is up, and whether it can work (D-05)."""
+    """The health routes: the state of the process and of its engines (D-05)."""
 
     def __init__(self, probes: Mapping[str, Callable[[], Awaitable[str]]]) -> None:
         self._probes = probes
 
     def routes(self) -> list[Route]:
-        """Return the two routes that need no key."""
+        """Return the two routes, which need no key."""
         return [
             Route(
                 method="GET",
@@ -229,15 +229,15 @@ class HealthRoutes:
         """Return 200 while the process is up. No engine is contacted."""
         return json_response({"status": "ok"})
 
-    @document_route(responses={503: DocumentedResponse(description="The record store is down.", media_types=("application/json",))})
+    @document_route(responses={503: DocumentedResponse(description="The record store is unavailable.", media_types=("application/json",))})
     async def readyz(self) -> Response:
-        """Return the state of each engine. The status is 503 only if the record store is down."""
+        """Return the state of each engine. The status is 503 only if the record store is unavailable."""
         states = await self._get_states()
         status = _summarize_states(states)
         return json_response({"status": status, "engines": states}, status=503 if status == _STATUS_UNAVAILABLE else 200)
 
     async def status(self) -> str:
-        """Return the status of all engines together."""
+        """Return the status of all engines combined."""
         return _summarize_states(await self._get_states())
 
     async def _get_states(self) -> dict[str, str]:
@@ -249,7 +249,7 @@ class HealthRoutes:
             async with asyncio.timeout(_PROBE_TIMEOUT_S):
                 return await self._probes[name]()
         except TimeoutError:
-            return f"no answer within {_PROBE_TIMEOUT_S:.0f} s"
+            return f"no response within {_PROBE_TIMEOUT_S:.0f} s"
         except RookeryError as error:
             return error.message
         except Exception as error:
@@ -258,7 +258,7 @@ class HealthRoutes:
 
 
 def _summarize_states(states: Mapping[str, str]) -> str:
-    """Return the state of the whole: as good as its worst engine."""
+    """Return the combined state, which is that of the worst engine."""
     if states.get("database") != "ok":
         return _STATUS_UNAVAILABLE
     if all(state == "ok" for state in states.values()):
@@ -269,11 +269,11 @@ def _summarize_states(states: Mapping[str, str]) -> str:
 def build_edge(
     settings: Settings, table: RouteTable, guard: RequestGuard | None = None, observation: Observability | None = None
 ) -> ASGIApp:
-    """Return what stands around *table*: hosts, origins and request ids by *settings*."""
+    """Return the middleware around *table*: hosts, origins and request ids according to *settings*."""
     hosts = {"localhost", "127.0.0.1", "::1", settings.host, *settings.allowed_hosts}
     hosts.update(name for each in _list_public_urls(settings) if (name := urlsplit(each).hostname))
     table.app.router.default = UnknownPathHandler(table, _PATH_ALIASES)
-    outer: ASGIApp = EdgeMiddleware(
+    edge: ASGIApp = EdgeMiddleware(
         endpoints_by_path=table.endpoints_by_path,
         router=table.app.router,
         hosts=hosts,
@@ -285,16 +285,16 @@ def build_edge(
         tracer=observation.tracer if observation else None,
     )
     if settings.cors_origins:
-        return CorsMiddleware(outer, settings.cors_origins)
-    return outer
+        return CorsMiddleware(edge, settings.cors_origins)
+    return edge
 
 
 def list_allowed_origins(settings: Settings) -> frozenset[str]:
-    """Return the origins that are ours, lower case: pages that may act with a browser's credentials, and speak MCP."""
+    """Return the origins of this server in lower case. Their pages may use a browser's credentials and the MCP endpoint."""
     local = {f"http://{host}:{settings.port}" for host in ("localhost", "127.0.0.1", "[::1]")}
-    ours = {f"{parts.scheme}://{parts.netloc}" for parts in map(urlsplit, _list_public_urls(settings))}
-    return frozenset(each.lower() for each in (*local, *settings.cors_origins, *ours))
+    public = {f"{parts.scheme}://{parts.netloc}" for parts in map(urlsplit, _list_public_urls(settings))}
+    return frozenset(origin.lower() for origin in (*local, *settings.cors_origins, *public))
 
 
 def _list_public_urls(settings: Settings) -> list[str]:
-    return [each for each in (settings.base_url, settings.api_url, settings.mcp_url, settings.public_url_of("/")) if each]
+    return [url for url in (settings.base_url, settings.api_url, settings.mcp_url, settings.public_url_of("/")) if url]

@@ -1,7 +1,7 @@
 """
-From the facts on the bus to the events of webhooks: which type, for whom, with which data (D-80, D-81).
+The mapping of events on the bus to webhook events: their type, recipients and data (D-80, D-81).
 
-Keys and webhooks are mapped here, so that a command on keys need not import the other domains; `event_wiring` maps the rest.
+Events of keys and webhooks are mapped here, so that commands on keys need not import the other domains. `event_wiring` maps the rest.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, Protocol, TypeVar, cast
 
-from rookery.access import event_payloads as key_portraits
+from rookery.access import event_payloads as key_payloads
 from rookery.access.models import Caller, KeyKind
 from rookery.kernel.clock import Clock
 from rookery.kernel.db import Tx
@@ -24,15 +24,15 @@ from rookery.webhooks.store import endpoints
 E = TypeVar("E")
 
 RenderPayload = Callable[[Tx, Caller, bool], Mapping[str, object]]
-"""Returns an event's data as a viewer sees it at the end of a transaction, with content or without."""
+"""Returns the data of an event at the end of a transaction, as the viewer may see it, with or without content."""
 
 Recipient = tuple[int, str]
-"""A tenant, and the id of an endpoint to leave out, which is the one that the event is about; usually ""."""
+"""A tenant, and the id of an endpoint to exclude, because the event is about it; usually ""."""
 
 
 @dataclass(frozen=True, slots=True)
 class MappedEvent:
-    """One event for one tenant; *memory_id* is the id of the memory whose content its data may have."""
+    """One webhook event for one tenant. *memory_id* names the memory whose content the data may contain."""
 
     type: str
     at: datetime
@@ -47,7 +47,7 @@ class _TenantEvent(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EventMapping(Generic[E]):
-    """How facts of one class become events; *make_mapping* is called only where an endpoint listens."""
+    """The mapping of one class of events. `map_event` is called only if an endpoint subscribes to the event."""
 
     recipients: Callable[[E], Sequence[Recipient]]
     map_event: Callable[[E], list[MappedEvent]]
@@ -59,66 +59,65 @@ EventMappings = Mapping[type[object], EventMapping[object]]
 @dataclass(frozen=True, slots=True, eq=False)
 class EventMapper:
     """
-    Records the events of a transaction at its end, all of one tenant at once.
+    Records the webhook events of a transaction at its end, all of one tenant together.
 
-    At its end, so that the data is what the next GET returns, whatever else the transaction changes after the announcement.
+    At the end, the data equals what the next GET returns, even if the transaction changes more after publishing the event.
     """
 
     outbox: Outbox
     mappings: EventMappings
 
     def subscribe(self, bus: EventBus) -> None:
-        """Subscribe to every fact that has a mapping."""
+        """Subscribe to every class of events that has a mapping."""
         for event in self.mappings:
             bus.add_recorder(event, self._collect)
 
     def _collect(self, tx: Tx, event: object) -> None:
         tx.before_commit(self._record, event)
 
-    def _record(self, tx: Tx, facts: list[object]) -> None:
+    def _record(self, tx: Tx, events: list[object]) -> None:
         by_recipient = dict[Recipient, list[object]]()
-        for fact in facts:
-            for recipient in self.mappings[type(fact)].recipients(fact):
-                by_recipient.setdefault(recipient, []).append(fact)
-        # In one order, so that two transactions with the same tenants do not wait for each other in a circle.
-        for (workspace_id, excluded), theirs in sorted(by_recipient.items(), key=lambda item: item[0]):
-            self.outbox.add_events(tx, workspace_id, self._iter_new_events(tx, workspace_id, theirs), excluded_endpoint_id=excluded or None)
+        for event in events:
+            for recipient in self.mappings[type(event)].recipients(event):
+                by_recipient.setdefault(recipient, []).append(event)
+        # Sorted, so that two transactions with the same tenants cannot deadlock.
+        for (workspace_id, excluded), tenant_events in sorted(by_recipient.items(), key=lambda item: item[0]):
+            new_events = self._iter_new_events(tx, workspace_id, tenant_events)
+            self.outbox.add_events(tx, workspace_id, new_events, excluded_endpoint_id=excluded or None)
 
-    def _iter_new_events(self, tx: Tx, workspace_id: int, facts: list[object]) -> Iterator[NewEvent]:
-        for fact in facts:
-            for announcement in self.mappings[type(fact)].map_event(fact):
-                yield to_new_event(tx, workspace_id, announcement)
+    def _iter_new_events(self, tx: Tx, workspace_id: int, events: list[object]) -> Iterator[NewEvent]:
+        for event in events:
+            for mapped in self.mappings[type(event)].map_event(event):
+                yield to_new_event(tx, workspace_id, mapped)
 
 
-def to_new_event(tx: Tx, workspace_id: int, announcement: MappedEvent) -> NewEvent:
-    """Return what the recorder writes for an announcement to a tenant."""
+def to_new_event(tx: Tx, workspace_id: int, mapped: MappedEvent) -> NewEvent:
+    """Return the event that the outbox stores for a tenant."""
 
-    def data(with_content: bool) -> Mapping[str, object]:  # noqa: FBT001 - as a portrait is called
-        return announcement.render(tx, key_portraits.make_system_caller(tx, workspace_id), with_content)
+    def data(with_content: bool) -> Mapping[str, object]:  # noqa: FBT001 - called with one positional argument
+        return mapped.render(tx, key_payloads.make_system_caller(tx, workspace_id), with_content)
 
-    return NewEvent(type=announcement.type, at=announcement.at, build_data=data, memory_id=announcement.memory_id)
+    return NewEvent(type=mapped.type, at=mapped.at, build_data=data, memory_id=mapped.memory_id)
 
 
 def make_mapping(
     event: type[E],
-    announcements: Callable[[E], list[MappedEvent]],
+    map_event: Callable[[E], list[MappedEvent]],
     recipients: Callable[[E], Sequence[Recipient]] | None = None,
 ) -> EventMapping[object]:
-    """Return the mapping of one class of facts; without *recipients* its own tenant is the recipient."""
+    """Return the mapping of one class of events. Without *recipients*, the event goes to its own tenant."""
     del event
-    return cast(
-        "EventMapping[object]", EventMapping(recipients or cast("Callable[[E], Sequence[Recipient]]", _event_tenant), announcements)
-    )
+    return cast("EventMapping[object]", EventMapping(recipients or cast("Callable[[E], Sequence[Recipient]]", _event_tenant), map_event))
 
 
 def key_event_mappings(clock: Clock) -> EventMappings:
-    """Return how changes of keys are announced."""
+    """Return the mapping of key events."""
 
     def changed(event: KeyChanged) -> list[MappedEvent]:
         def render(tx: Tx, viewer: Caller, _: object) -> Mapping[str, object]:
             if event.last_snapshot is not None:
                 return event.last_snapshot
-            return key_portraits.serialize_key_event(tx, cast("KeyKind", event.kind), viewer.public_workspace_id, event.key_id, clock=clock)
+            return key_payloads.serialize_key_event(tx, cast("KeyKind", event.kind), viewer.public_workspace_id, event.key_id, clock=clock)
 
         return [MappedEvent(event.name, event.at, render)]
 
@@ -130,7 +129,7 @@ def key_event_mappings(clock: Clock) -> EventMappings:
 
 
 def webhook_event_mappings(clock: Clock) -> EventMappings:
-    """Return how disabled webhooks are announced."""
+    """Return the mapping of the event that a webhook was disabled."""
 
     def disabled(event: WebhookDisabled) -> list[MappedEvent]:
         def render(tx: Tx, viewer: Caller, _: object) -> Mapping[str, object]:

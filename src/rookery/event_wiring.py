@@ -1,4 +1,4 @@
-"""What every domain announces, brought to webhooks: which type of event it is, whose, and how it looks (D-80, D-81)."""
+"""The construction of webhook events: the mapping of every domain's events to type, recipients and data (D-80, D-81)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import structlog
 
-from rookery.access import event_payloads as key_portraits
+from rookery.access import event_payloads as key_payloads
 from rookery.access.models import Caller
 from rookery.agent_wiring import AgentServices
 from rookery.agents.event_payloads import AgentEventPayloads
@@ -43,7 +43,7 @@ from rookery.kernel.events import (
 from rookery.memory.event_payloads import MemoryEventPayloads
 from rookery.memory_wiring import MemoryServices
 from rookery.tool_wiring import ToolServices
-from rookery.tools import serializers as tool_portraits
+from rookery.tools import serializers as tool_serializers
 from rookery.tools.serializers import ServerSerializer
 from rookery.webhooks.outbox import Outbox
 from rookery.webhooks.store.endpoints import list_subscribed_tenants
@@ -51,50 +51,50 @@ from rookery.webhooks.store.endpoints import list_subscribed_tenants
 _log = structlog.stdlib.get_logger("rookery.events")
 
 _MAX_QUEUED_EVENTS = 10_000
-"""Changes of servers' health that are not written yet; beyond it they are dropped, and logged."""
+"""Most health changes of servers that wait to be written. Any beyond these are dropped and logged."""
 
 
 def connect_events(
     bus: EventBus, outbox: Outbox, *, db: Database, clock: Clock, memory: MemoryServices, agents: AgentServices, tools: ToolServices
 ) -> ServerHealthPublisher:
-    """Have webhooks told of all that is announced; return what must run for tool servers, which no transaction makes come or go."""
-    memories, work = MemoryEventPayloads(memory.serializer), AgentEventPayloads(agents.sessions.records, clock)
+    """Connect the bus to webhooks. Return the publisher of server health changes, which must run because they have no transaction."""
+    memory_payloads, agent_payloads = MemoryEventPayloads(memory.serializer), AgentEventPayloads(agents.sessions.records, clock)
     mappings = {
-        **_memory_mappings(memories),
-        **_agent_mappings(work),
+        **_memory_mappings(memory_payloads),
+        **_agent_mappings(agent_payloads),
         **_tool_mappings(),
         **key_event_mappings(clock),
         **webhook_event_mappings(clock),
     }
     EventMapper(outbox, mappings).subscribe(bus)
 
-    def forget(tx: Tx, event: MemorySuperseded | MemoryDeleted | MemoryRedacted) -> None:
+    def redact_deliveries(tx: Tx, event: MemorySuperseded | MemoryDeleted | MemoryRedacted) -> None:
         outbox.redact_memory(tx, event.workspace_id, event.memory_id)
 
-    bus.add_recorder(MemorySuperseded, forget)
-    bus.add_recorder(MemoryDeleted, forget)
-    bus.add_recorder(MemoryRedacted, forget)
+    bus.add_recorder(MemorySuperseded, redact_deliveries)
+    bus.add_recorder(MemoryDeleted, redact_deliveries)
+    bus.add_recorder(MemoryRedacted, redact_deliveries)
     return ServerHealthPublisher(db, bus, outbox, ServerSerializer(tools.catalogue, tools.sessions, tools.resources))
 
 
 class ServerHealthPublisher:
-    """Tells webhooks of tool servers that came online or went offline: each tenant that sees the server, as it sees it."""
+    """Publishes that tool servers came online or went offline, to each tenant that can see the server."""
 
-    def __init__(self, db: Database, bus: EventBus, recorder: Outbox, portraits: ServerSerializer) -> None:
-        """Hear of them from now on; they are told while `run` runs."""
+    def __init__(self, db: Database, bus: EventBus, outbox: Outbox, serializer: ServerSerializer) -> None:
+        """Queue health changes from now on. They are published while `run` runs."""
         self._db = db
-        self._outbox = recorder
-        self._payloads = portraits
+        self._outbox = outbox
+        self._payloads = serializer
         self._queue = asyncio.Queue[ServerHealthChanged](_MAX_QUEUED_EVENTS)
         bus.subscribe(ServerHealthChanged, self._enqueue)
 
     async def run(self) -> None:
-        """Tell of each change soon after it came, for ever."""
+        """Publish each queued change, until cancelled."""
         while True:
             event = await self._queue.get()
             try:
                 await self._publish(event)
-            except Exception:  # noqa: BLE001 - logged; the next change is another matter
+            except Exception:  # noqa: BLE001 - logged; the next change is still published
                 _log.exception("event.server_not_told", server=event.server, health=event.health)
 
     def _enqueue(self, event: ServerHealthChanged) -> None:
@@ -107,50 +107,50 @@ class ServerHealthPublisher:
         name = f"server.{event.health}"
 
         def read(tx: Tx) -> list[Caller]:
-            concerned = (
-                each
-                for each in list_subscribed_tenants(tx, name)
-                if event.workspace_id in {None, each} and each not in event.excluded_workspaces
+            tenants = (
+                tenant
+                for tenant in subscribers.list_subscribed_tenants(tx, name)
+                if event.workspace_id in {None, tenant} and tenant not in event.excluded_workspaces
             )
-            return [key_portraits.make_system_caller(tx, each) for each in concerned]
+            return [key_payloads.make_system_caller(tx, tenant) for tenant in tenants]
 
         viewers = await self._db.read(read)
-        seen = dict[int, Mapping[str, object]]()
+        payloads = dict[int, Mapping[str, object]]()
         for viewer in viewers:
-            # Looked at here, on the event loop: the catalogue is not the store's. One by one, for there may be many.
+            # Serialised on the event loop, because the catalogue is in memory. There may be many viewers, so the loop runs in between.
             data = self._payloads.serialize_health_event(viewer, event.key, event.health)
             if data is not None:
-                seen[viewer.workspace_id] = data
+                payloads[viewer.workspace_id] = data
             await asyncio.sleep(0)
 
         def work(tx: Tx) -> None:
-            for workspace_id, data in seen.items():
+            for workspace_id, data in payloads.items():
                 self._outbox.add_events(
                     tx, workspace_id, [to_new_event(tx, workspace_id, MappedEvent(name, event.at, _constant_payload(data)))]
                 )
 
-        if seen:
+        if payloads:
             await self._db.write(work)
 
 
 def _memory_mappings(memories: MemoryEventPayloads) -> EventMappings:
-    def kept(name: str, event: MemoryStored | MemoryArchived) -> list[MappedEvent]:
-        def look(tx: Tx, viewer: Caller, with_content: bool) -> Mapping[str, object]:  # noqa: FBT001 - as a portrait is called
+    def stored(name: str, event: MemoryStored | MemoryArchived) -> list[MappedEvent]:
+        def render(tx: Tx, viewer: Caller, with_content: bool) -> Mapping[str, object]:  # noqa: FBT001 - called by position
             return memories.render_memory(tx, viewer, event.memory_id, with_content=with_content)
 
-        return [MappedEvent(name, event.at, look, memory_id=event.memory_id)]
+        return [MappedEvent(name, event.at, render, memory_id=event.memory_id)]
 
     def ended(name: str, event: MemorySuperseded | MemoryDeleted) -> list[MappedEvent]:
         return [MappedEvent(name, event.at, lambda tx, viewer, _: memories.render_deleted(tx, viewer, event.memory_id, at=event.at))]
 
     def reindexed(event: ReindexCompleted) -> list[MappedEvent]:
-        about = {"org": event.org, "project": event.project, "duration_s": round(event.duration_s, 3), "completed_at": format_iso(event.at)}
-        look: RenderPayload = lambda _, viewer, __: {**about, "count": event.by_workspace[viewer.workspace_id]}  # noqa: E731 - as the others
-        return [MappedEvent("memory.reindexed", event.at, look)]
+        base = {"org": event.org, "project": event.project, "duration_s": round(event.duration_s, 3), "completed_at": format_iso(event.at)}
+        render: RenderPayload = lambda _, viewer, __: {**base, "count": event.by_workspace[viewer.workspace_id]}  # noqa: E731 - as the others
+        return [MappedEvent("memory.reindexed", event.at, render)]
 
     return {
-        MemoryStored: make_mapping(MemoryStored, lambda event: kept("memory.stored", event)),
-        MemoryArchived: make_mapping(MemoryArchived, lambda event: kept(f"memory.{'restored' if event.restored else 'archived'}", event)),
+        MemoryStored: make_mapping(MemoryStored, lambda event: stored("memory.stored", event)),
+        MemoryArchived: make_mapping(MemoryArchived, lambda event: stored(f"memory.{'restored' if event.restored else 'archived'}", event)),
         MemorySuperseded: make_mapping(MemorySuperseded, lambda event: ended("memory.superseded", event)),
         MemoryDeleted: make_mapping(MemoryDeleted, lambda event: ended("memory.deleted", event)),
         ReindexCompleted: make_mapping(ReindexCompleted, reindexed, lambda event: [(tenant, "") for tenant in event.by_workspace]),
@@ -162,16 +162,16 @@ def _agent_mappings(agents: AgentEventPayloads) -> EventMappings:
         return [MappedEvent(event.name, event.at, lambda tx, viewer, _: agents.render_plan(tx, viewer, event.plan_id))]
 
     def phase(event: PhaseChanged) -> list[MappedEvent]:
-        def look(tx: Tx, viewer: Caller, _: object) -> Mapping[str, object]:
+        def render(tx: Tx, viewer: Caller, _: object) -> Mapping[str, object]:
             return agents.render_phase(tx, viewer, event.plan_id, event.phase_id)
 
-        return [MappedEvent(event.name, event.at, look)]
+        return [MappedEvent(event.name, event.at, render)]
 
     def task(event: TaskChanged) -> list[MappedEvent]:
-        def look(tx: Tx, viewer: Caller, _: object) -> Mapping[str, object]:
+        def render(tx: Tx, viewer: Caller, _: object) -> Mapping[str, object]:
             return agents.render_task(tx, viewer, event.plan_id, event.task_id)
 
-        return [MappedEvent(event.name, event.at, look)]
+        return [MappedEvent(event.name, event.at, render)]
 
     def session(name: str, event: AgentSessionStarted | AgentSessionUpdated | AgentSessionEnded) -> list[MappedEvent]:
         return [MappedEvent(name, event.at, lambda tx, viewer, _: agents.render_session(tx, viewer, event.session_id))]
@@ -191,14 +191,14 @@ def _tool_mappings() -> EventMappings:
         has_failed = not event.success and event.code != "input_required"
         names = ["tool.called", "tool.failed"] if has_failed else ["tool.called"]
 
-        def look(tx: Tx, viewer: Caller, _: object) -> Mapping[str, object]:
-            return tool_portraits.serialize_call(tx, viewer.workspace_id, event.call_id)
+        def render(tx: Tx, viewer: Caller, _: object) -> Mapping[str, object]:
+            return tool_serializers.serialize_call(tx, viewer.workspace_id, event.call_id)
 
-        return [MappedEvent(name, event.at, look) for name in names]
+        return [MappedEvent(name, event.at, render) for name in names]
 
     return {ToolCalled: make_mapping(ToolCalled, called)}
 
 
 def _constant_payload(data: Mapping[str, object]) -> RenderPayload:
-    """Return the look of what is nobody's resource."""
+    """Return a renderer that returns *data* for every viewer."""
     return lambda _tx, _viewer, _with_content: data

@@ -1,4 +1,4 @@
-"""The shared memory, put together: what `wiring` leaves to this file, so that each can be read in one go."""
+"""The construction of the shared memory. It is a part of `wiring`, in a file of its own for its length."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryServices:
-    """The shared memory."""
+    """The services of the shared memory."""
 
     remember: Remember
     records: Records
@@ -67,7 +67,7 @@ class MemoryServices:
 
 @dataclass(frozen=True, slots=True)
 class Indexes:
-    """The engines that memory stands on."""
+    """The engines of the shared memory."""
 
     embedder: embedders.EmbedderEngine
     vectors: vectors.VectorEngine
@@ -75,10 +75,10 @@ class Indexes:
 
 
 class PreviousEngines:
-    """The sides of former generations, opened when they are first asked for (D-54): by ROOKERY_EMBEDDER_PREVIOUS, or built in."""
+    """The engines of previous embedding models, opened on first use (D-54). They come from ROOKERY_EMBEDDER_PREVIOUS or are built in."""
 
     def __init__(self, settings: Settings) -> None:
-        """Open nothing; raises `WrongSettings` of an address that cannot be."""
+        """Open nothing. Raises `WrongSettings` for an invalid URL."""
         self._settings = settings
         self._previous = None if settings.embedder_previous is None else settings.embedder_previous.reveal()
         self._engines: dict[ModelVersion, tuple[embedders.EmbedderEngine, vectors.VectorEngine]] = {}
@@ -86,7 +86,7 @@ class PreviousEngines:
             embedders.open(self._previous, data_dir=settings.data_dir, setting="ROOKERY_EMBEDDER_PREVIOUS")
 
     def find_index(self, generation: ModelVersion) -> IndexVersion | None:
-        """Return the side of *generation*; None: no embedder that we know of has its model."""
+        """Return the embedder and the vector index of *generation*; None if no known embedder has its model."""
         opened = self._engines.get(generation)
         if opened is None:
             settings = self._settings
@@ -106,7 +106,7 @@ class PreviousEngines:
         return IndexVersion(embedder=opened[0], vectors=opened[1], is_previous=True)
 
     async def close(self) -> None:
-        """Close what was opened; it is opened again when it is asked for."""
+        """Close the open engines. They are opened again on their next use."""
         opened = list(self._engines.values())
         self._engines.clear()
         for embedder, index in opened:
@@ -125,22 +125,25 @@ def build_memory(
     ids: IdFactory,
     sessions: SessionLookup,
 ) -> MemoryServices:
-    """Put the memory together; nothing is opened."""
+    """Build the services of the shared memory. Nothing is opened."""
     limits = StorageLimits(
         max_memories=settings.max_memories,
         max_backlog=settings.max_backlog,
         min_free_bytes=settings.min_free_disk_mb * _MIB,
         folder=settings.data_dir if db.dialect == "sqlite" else None,
     )
-    formers, now = PreviousEngines(settings), IndexVersion(embedder=indexes.embedder, vectors=indexes.vectors)
-    rebuild = EmbeddingMigration(
-        current=now, model_versions=indexes.vectors, find_previous=formers.find_index, close_previous=formers.close
+    previous_engines = PreviousEngines(settings)
+    migration = EmbeddingMigration(
+        current=IndexVersion(embedder=indexes.embedder, vectors=indexes.vectors),
+        model_versions=indexes.vectors,
+        find_previous=previous_engines.find_index,
+        close_previous=previous_engines.close,
     )
-    indexer = Indexer(db=db, embedder=indexes.embedder, vectors=indexes.vectors, texts=indexes.texts, clock=clock, migration=rebuild)
-    erasing = Erasure(db=db, stores=_erasable_stores(settings, indexes, db), clock=clock)
-    capacity, journal = Capacity(db=db, jobs=jobs, limits=limits, monotonic=time.monotonic), RecallBuffer(db=db)
+    indexer = Indexer(db=db, embedder=indexes.embedder, vectors=indexes.vectors, texts=indexes.texts, clock=clock, migration=migration)
+    erasure = Erasure(db=db, stores=_erasable_stores(settings, indexes, db), clock=clock)
+    capacity, recall_buffer = Capacity(db=db, jobs=jobs, limits=limits, monotonic=time.monotonic), RecallBuffer(db=db)
     context = AgentContext(db=db, clock=clock, half_lives_days=dict(settings.half_lives))
-    answers = MemorySerializer(clock=clock, model=indexes.embedder.model, half_lives_days=dict(settings.half_lives))
+    serializer = MemorySerializer(clock=clock, model=indexes.embedder.model, half_lives_days=dict(settings.half_lives))
     return MemoryServices(
         remember=Remember(
             db=db,
@@ -156,24 +159,24 @@ def build_memory(
         records=Records(db=db, jobs=jobs, indexer=indexer, bus=bus, clock=clock),
         recall=Recall(
             db=db,
-            migration=rebuild,
+            migration=migration,
             texts=indexes.texts,
-            buffer=journal,
+            buffer=recall_buffer,
             bus=bus,
             clock=clock,
             ids=ids,
             half_lives_days=dict(settings.half_lives),
         ),
         search=MemorySearch(db=db, texts=indexes.texts, clock=clock),
-        feedback=Feedback(db=db, jobs=jobs, recalls=journal, clock=clock),
+        feedback=Feedback(db=db, jobs=jobs, recalls=recall_buffer, clock=clock),
         context=context,
         listing=Listing(db=db, clock=clock, model=indexes.embedder.model),
-        serializer=answers,
-        sessions=SessionMemories(jobs=jobs, bus=bus, context=context, serializer=answers),
-        reindexer=Reindexer(db=db, indexer=indexer, texts=indexes.texts, bus=bus, clock=clock, migration=rebuild, erasure=erasing),
+        serializer=serializer,
+        sessions=SessionMemories(jobs=jobs, bus=bus, context=context, serializer=serializer),
+        reindexer=Reindexer(db=db, indexer=indexer, texts=indexes.texts, bus=bus, clock=clock, migration=migration, erasure=erasure),
         index_check=IndexCheck(db=db, vectors=indexes.vectors, texts=indexes.texts, clock=clock, model=indexes.embedder.model),
-        migration=rebuild,
-        previous_engines=formers,
+        migration=migration,
+        previous_engines=previous_engines,
         maintenance=build_maintenance(
             db=db,
             indexer=indexer,
@@ -183,7 +186,7 @@ def build_memory(
             bus=bus,
             clock=clock,
             ids=ids,
-            erasure=erasing,
+            erasure=erasure,
             half_lives_days=dict(settings.half_lives),
         ),
         transfer=TransferServices(
@@ -191,13 +194,13 @@ def build_memory(
             importer=MemoryImport(db=db, jobs=jobs, indexer=indexer, capacity=capacity, bus=bus, clock=clock),
         ),
         indexer=indexer,
-        recall_buffer=journal,
+        recall_buffer=recall_buffer,
         training=Training(db=db, bus=bus, clock=clock),
         retention=RetentionTask(db=db, jobs=jobs, bus=bus, clock=clock),
     )
 
 
 def _erasable_stores(settings: Settings, indexes: Indexes, db: Database) -> list[ErasableStore]:
-    """Return the stores with files here; the records come last, as what they are asked to forget is noted in them."""
+    """Return the stores with files on this host. The record store comes last, because it holds the list of pending erasures."""
     own: list[ErasableStore] = [RecordStoreWal(settings.data_dir / "records.db")] if db.dialect == "sqlite" else []
     return [indexes.texts, indexes.vectors, *own]

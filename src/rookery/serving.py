@@ -1,4 +1,4 @@
-"""Running the server in this process: bind, say what it is, serve until told to stop."""
+"""The server in this process: bind a socket, serve until a signal, shut down."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ _LOOPBACK_NETWORKS = ("127.0.0.0/8", "::1")
 
 def open_listening_socket(host: str, port: int) -> socket.socket:
     """
-    Return a socket that listens on *host* and *port*; 0 is any free port.
+    Return a socket that listens on *host* and *port*; port 0 picks a free port.
 
     Raises:
-        WrongSettings: Somebody listens there already, or the host is not ours.
+        WrongSettings: The port is in use, or the host is not an address of this machine.
     """
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -53,8 +53,8 @@ def open_listening_socket(host: str, port: int) -> socket.socket:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
         if hasattr(socket, "TCP_NOTSENT_LOWAT"):
-            # Inherited by what is accepted. Of an answer that nobody reads the kernel would keep 4 MB for each connection, and report
-            # room for more a third of that at a time, too seldom to tell who reads slowly from who does not read.
+            # Accepted sockets inherit this. Otherwise the kernel buffers 4 MB of an unread response per connection, and reports
+            # progress so seldom that a slow reader cannot be distinguished from one that does not read.
             listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _MAX_UNSENT_BYTES)
         listening.listen(_LISTEN_BACKLOG)
     except (OSError, OverflowError) as error:
@@ -64,17 +64,17 @@ def open_listening_socket(host: str, port: int) -> socket.socket:
 
 
 def run_server(rookery: Rookery, listening: socket.socket) -> None:
-    """Serve *rookery* on *listening* until a signal ends it; requests in work have some seconds to finish."""
+    """Serve *rookery* on *listening* until a signal stops the server. Requests in progress get `_SHUTDOWN_TIMEOUT_S` to finish."""
     settings = rookery.settings
-    crowd = ConnectionLimiter(_limit_connections(settings.max_connections), get_owner=make_owner_lookup(settings.trusted_proxies))
+    limiter = ConnectionLimiter(_limit_connections(settings.max_connections), get_owner=make_owner_lookup(settings.trusted_proxies))
     config = uvicorn.Config(
         create_app(rookery),
-        http=cast("type[asyncio.Protocol]", partial(HttpConnection, limiter=crowd)),
+        http=cast("type[asyncio.Protocol]", partial(HttpConnection, limiter=limiter)),
         ws="none",
         lifespan="on",
         access_log=False,
         log_config=None,
-        log_level=max(logging.WARNING, logging.getLogger().level),  # its usual lines are of `uvicorn.error`, and no errors
+        log_level=max(logging.WARNING, logging.getLogger().level),  # hides uvicorn's informational lines
         proxy_headers=False,
         server_header=False,
         date_header=False,
@@ -84,10 +84,10 @@ def run_server(rookery: Rookery, listening: socket.socket) -> None:
     config.load()
     tls = _load_tls_context(settings)
     for ending in (signal.SIGINT, signal.SIGTERM):
-        # uvicorn raises the signal again once it has ended well; that must not make it look like a death.
+        # uvicorn raises the signal again after a clean exit. It must not change the exit status.
         signal.signal(ending, _ignore_signal)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        server = _Server(config) if tls is None else _TlsServer(config, crowd, tls)
+        server = _Server(config) if tls is None else _TlsServer(config, limiter, tls)
         server.on_exit = rookery.close_streams
         server.on_start = lambda: _write_server_file(settings)
         try:
@@ -95,12 +95,12 @@ def run_server(rookery: Rookery, listening: socket.socket) -> None:
         finally:
             remove_server_file(settings.data_dir)
     if not server.started:
-        raise WrongSettings("The server did not start; the log above says why.")
+        raise WrongSettings("The server did not start. The log above has the reason.")
     _log.info("stopped")
 
 
 def _write_server_file(settings: Settings) -> None:
-    """Note where the server listens; without the note commands show the address of their own settings."""
+    """Write the server's address to the data folder. Without the file, commands show the address of their own settings."""
     try:
         write_server_file(settings.data_dir, settings.listening_url)
     except OSError as error:
@@ -109,9 +109,10 @@ def _write_server_file(settings: Settings) -> None:
 
 def make_owner_lookup(trusted_proxies: Sequence[str]) -> Callable[[str], str | None]:
     """
-    Return what tells of an address who has it, and so may have half of all connections.
+    Return a function that maps an address to its client, which may have half of all connections.
 
-    Nobody has those that speak for many: a trusted proxy's, and loopback ones, of which a proxy or the operator's own programs come.
+    The function returns None for addresses that serve many clients: those of trusted proxies, and loopback addresses, which a local
+    proxy or the operator's programs use.
     """
     shared = (*parse_networks(_LOOPBACK_NETWORKS), *parse_proxies(trusted_proxies))
 
@@ -125,7 +126,7 @@ def make_owner_lookup(trusted_proxies: Sequence[str]) -> Callable[[str], str | N
 def _limit_connections(limit: int) -> int:
     possible = raise_file_limit(limit)
     if possible < limit:
-        reason = "the system's limit of open files (`ulimit -Hn`) leaves room for no more"
+        reason = "the limit on open files (`ulimit -Hn`) does not allow more"
         _log.warning("connections.limited", wanted=limit, possible=possible, reason=reason)
     return possible
 
@@ -139,24 +140,24 @@ def _load_tls_context(settings: Settings) -> ssl.SSLContext | None:
                 read_config_file(path)  # a FIFO would block OpenSSL
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.options |= ssl.OP_NO_RENEGOTIATION  # one handshake is what a connection may cost us
+        context.options |= ssl.OP_NO_RENEGOTIATION  # limits the cost of a connection to one handshake
         context.set_alpn_protocols(["http/1.1"])
         context.load_cert_chain(settings.tls_cert or "", settings.tls_key)
-    except OSError as error:  # of which ssl's errors are a kind
-        raise WrongSettings(f"ROOKERY_TLS_CERT, ROOKERY_TLS_KEY: they cannot be used: {error.strerror or error}.") from error
+    except OSError as error:  # includes ssl.SSLError
+        raise WrongSettings(f"ROOKERY_TLS_CERT and ROOKERY_TLS_KEY cannot be used: {error.strerror or error}.") from error
     return context
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's, which says at once that it heard the signal: requests in work, and tool servers, take a while to end."""
+    """uvicorn's server. It logs a signal at once, because requests in progress and tool servers need some time to stop."""
 
     on_exit: Callable[[], None] | None = None
-    """Ends what would never end by itself."""
+    """Called on a signal; closes streams that would not end by themselves."""
     on_start: Callable[[], None] | None = None
-    """Called once requests are answered."""
+    """Called once the server accepts requests."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start; what the start made is left out of every later look for garbage."""
+        """Start, and exclude all objects created so far from garbage collection."""
         await super().startup(sockets)
         if self.on_start is not None and self.started:
             self.on_start()
@@ -170,7 +171,7 @@ class _Server(uvicorn.Server):
 
 
 class _TlsServer(_Server, TlsServer):
-    """The same, over TLS."""
+    """The same server, over TLS."""
 
 
 def _ignore_signal(signum: int, frame: FrameType | None) -> None:
@@ -178,7 +179,7 @@ def _ignore_signal(signum: int, frame: FrameType | None) -> None:
 
 
 def write_starter_servers(settings: Settings) -> None:
-    """Give a first run a tool server to call, if its program is installed and nobody wrote a servers.json yet."""
+    """Write a servers.json with an example server on the first run, if its program is installed and the file does not exist."""
     path = settings.servers_file
     if path.exists() or not _has_module("mcp_server_time"):
         return
@@ -198,7 +199,7 @@ _STARTER_SERVERS_JSON = """{
       "command": "PYTHON",
       "args": ["-m", "mcp_server_time", "--local-timezone", "UTC"],
       "name": "Time",
-      "tagline": "The time anywhere, and from one zone to another"
+      "tagline": "The current time in any time zone, and conversion between zones"
     }
   }
 }

@@ -1,4 +1,4 @@
-"""The tool servers, put together: what `wiring` leaves to this file, so that each can be read in one go."""
+"""The construction of tool servers. It is a part of `wiring`, in a file of its own for its length."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from rookery.tools.supervision.session_pool import SessionPool
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolServices:
-    """The tool servers."""
+    """The services of tool servers."""
 
     sessions: SessionPool
     catalogue: Catalogue
@@ -74,10 +74,10 @@ def build_tools(
     environment: Mapping[str, str],
 ) -> ToolServices:
     """
-    Put the tool servers together; nothing is started yet.
+    Build the services of tool servers. Nothing is started.
 
     Args:
-        environment: What `${NAME}` in servers.json stands for.
+        environment: The variables that `${NAME}` in servers.json refers to.
     """
     egress = EgressGuard(allow=settings.egress_allow, allow_private=settings.egress_private)
     authorities = upstreams.authorities(egress, clock=lambda: clock().timestamp())
@@ -85,10 +85,10 @@ def build_tools(
     connectors = upstreams.open(builtins, egress=egress, tokens=logins)
     sessions = SessionPool(connectors, clock=clock, bus=bus)
     entries = [upstreams.build_builtin_entry(builtin) for builtin in builtins]
-    roster = ServerRegistry(builtins=entries, path=settings.servers_file, environment=environment, clock=clock)
-    owned = WorkspaceServers(
+    registry = ServerRegistry(builtins=entries, path=settings.servers_file, environment=environment, clock=clock)
+    workspace_servers = WorkspaceServers(
         db,
-        roster,
+        registry,
         sealer,
         audit,
         egress,
@@ -97,45 +97,45 @@ def build_tools(
         allow_commands=settings.server_commands,
         removal_hooks=[catalogue_store.delete_snapshot, login_store.delete_logins],
     )
-    catalogue = Catalogue(db, sessions, roster, clock=clock, refresh_added=owned.refresh)
+    catalogue = Catalogue(db, sessions, registry, clock=clock, refresh_added=workspace_servers.refresh)
 
-    def log_in_anew(server_key: str) -> None:
-        server = roster.servers.get(server_key)
+    def reconnect(server_key: str) -> None:
+        server = registry.servers.get(server_key)
         if server is not None:
             sessions.drain(server_key)
             catalogue.refresh_in_background(server)
 
-    logins.change_listeners.append(log_in_anew)
-    journal, brakes = CallBuffer(db, bus=bus), KillSwitch(db, audit, clock)
+    logins.change_listeners.append(reconnect)
+    call_buffer, kill_switch = CallBuffer(db, bus=bus), KillSwitch(db, audit, clock)
     calls = ToolRunner(
         catalogue,
         sessions,
-        journal,
+        call_buffer,
         limits,
         agent_sessions=agent_sessions,
-        kill_switch=brakes,
+        kill_switch=kill_switch,
         keep_arguments=settings.tool_arguments,
         disk_space=disk_space,
         clock=clock,
         ids=ids,
     )
     bus.subscribe(AgentSessionEnded, lambda event: sessions.close_agent_session(event.workspace_id, event.session_id))
-    nearness = similarity.open(embedder)
-    resources, search = ResourceReader(catalogue, sessions, brakes), ToolSearch(catalogue, roster, nearness)
+    similarity_cache = similarity.open(embedder)
+    resources, search = ResourceReader(catalogue, sessions, kill_switch), ToolSearch(catalogue, registry, similarity_cache)
     return ToolServices(
         sessions=sessions,
         catalogue=catalogue,
-        workspace_servers=owned,
-        kill_switch=brakes,
+        workspace_servers=workspace_servers,
+        kill_switch=kill_switch,
         checker=ServerChecker(connectors, on_features=catalogue.store_checked),
         logins=logins,
         egress=egress,
         calls=calls,
-        journal=journal,
-        analytics=CallAnalytics(db, journal),
+        journal=call_buffer,
+        analytics=CallAnalytics(db, call_buffer),
         resources=resources,
         gateway=Gateway(catalogue=catalogue, calls=calls, resources=resources, search=search, keys=keys),
         discovery=Discovery(catalogue, sessions, mcp_address=settings.public_url_of("/mcp"), organization=settings.organization),
         search=search,
-        similarity_cache=nearness,
+        similarity_cache=similarity_cache,
     )

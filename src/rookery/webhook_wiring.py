@@ -1,4 +1,4 @@
-"""Webhooks, put together: what `wiring` leaves to this file, so that each can be read in one go."""
+"""The construction of webhooks. It is a part of `wiring`, in a file of its own for its length."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from rookery.webhooks.store import endpoints as endpoint_store
 from rookery.webhooks.store import events as event_store
 
 PURGERS: Sequence[Callable[[Tx, int], int]] = (endpoint_store.purge, event_store.purge)
-"""Delete all that webhooks keep of a workspace that is being deleted."""
+"""Functions that delete the webhook data of a deleted workspace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookServices:
-    """Who is told of what, and how that went."""
+    """The services of webhooks."""
 
     outbox: Outbox
     endpoints: WebhookEndpoints
@@ -55,34 +55,34 @@ def build_webhooks(
     clock: Clock,
     ids: IdFactory,
 ) -> WebhookServices:
-    """Put webhooks together; nothing is started yet."""
-    recorder = Outbox(clock, ids)
+    """Build the services of webhooks. Nothing is started."""
+    outbox = Outbox(clock, ids)
     endpoints = WebhookEndpoints(db, sealer, audit, egress, bus=bus, clock=clock, ids=ids)
-    deliveries = Deliveries(db, recorder, clock=clock)
-    receiver = webhook_client.open(egress)
+    deliveries = Deliveries(db, outbox, clock=clock)
+    client = webhook_client.open(egress)
     dispatcher = Dispatcher(
         db=db,
-        sender=DeliverySender(receiver, endpoints.get_signing_secrets, clock),
+        sender=DeliverySender(client, endpoints.get_signing_secrets, clock),
         disable_endpoint=endpoints.disable,
         metrics=DeliveryMetrics(metrics, db, clock),
         clock=clock,
         ids=ids,
         lease_s=settings.job_lease_s,
     )
-    recorder.wake = dispatcher.wake
-    kept = timedelta(days=settings.webhook_deliveries_days)
+    outbox.wake = dispatcher.wake
+    retention = timedelta(days=settings.webhook_deliveries_days)
 
-    async def forget_old() -> int:
-        return await deliveries.delete_old(before=clock() - kept)
+    async def delete_old() -> int:
+        return await deliveries.delete_old(before=clock() - retention)
 
     return WebhookServices(
-        outbox=recorder,
+        outbox=outbox,
         endpoints=endpoints,
         deliveries=deliveries,
         dispatcher=dispatcher,
-        client=receiver,
+        client=client,
         periodic_tasks=[
-            PeriodicTask(name="old webhook deliveries", interval_s=3600, run=forget_old),
+            PeriodicTask(name="old webhook deliveries", interval_s=3600, run=delete_old),
             PeriodicTask(name="webhook secrets past their grace", interval_s=600, run=endpoints.delete_expired_secrets),
         ],
     )

@@ -1,4 +1,4 @@
-"""Where everything is put together: `build_platform` is the only function that knows all of it."""
+"""The construction of the platform from its services. Only `build_platform` imports all domains."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ from rookery.webhook_wiring import WebhookServices, build_webhooks
 from rookery.webhooks.store.tables import SEALED_COLUMNS as WEBHOOK_SECRETS
 
 STATUS_STARTING = "starting"
-"""The state of an engine that is being made ready, as /readyz shows it."""
+"""The state of an engine that is starting, as /readyz shows it."""
 
 _log = structlog.stdlib.get_logger("rookery.wiring")
 
@@ -70,7 +70,7 @@ _CLOSE_TIMEOUT_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealingServices:
-    """What must not be read in the record store, and what is kept there so."""
+    """The encryption of values in the record store, and the encrypted store of responses."""
 
     sealer: Sealer
     rotation: KeyRotation
@@ -80,10 +80,10 @@ class SealingServices:
 @dataclass(slots=True, kw_only=True, repr=False)
 class Rookery:
     """
-    The platform, put together; nothing is opened before `start` or `open_for_command`.
+    The platform. Nothing is opened before `start` or `open_for_command`.
 
     Attributes:
-        probes: For each engine, what tells its state: `ok`, or a word of why not.
+        probes: Functions that return the state of each engine: `ok`, or what is wrong.
     """
 
     settings: Settings
@@ -112,36 +112,36 @@ class Rookery:
 
     @property
     def reindexer(self) -> Reindexer:
-        """What operators' commands on memory call."""
+        """The re-indexing service, for operators' commands."""
         return self.memory.reindexer
 
     @property
     def maintenance(self) -> MaintenanceServices:
-        """What operators' commands that change memory call."""
+        """The maintenance services, for operators' commands that change memory."""
         return self.memory.maintenance
 
     @property
     def training(self) -> Training:
-        """What operators' commands on training rows call."""
+        """The training service, for operators' commands."""
         return self.memory.training
 
     @property
     def transfer(self) -> TransferServices:
-        """What operators' commands that move memories call."""
+        """The import and export of memories, for operators' commands."""
         return self.memory.transfer
 
     async def workspaces(self) -> dict[int, str]:
-        """Return all workspaces, without the twins: their names by their numbers."""
+        """Return the names of all workspaces by id, without their sandboxes."""
         return {workspace.id: workspace.name for workspace in await self.access.workspaces.list()}
 
     async def erase_deleted(self) -> str | None:
-        """Take what was deleted out of the indexes now, and leave no trace of it in files; return why there are some."""
+        """Remove deleted memories from the indexes and all traces of them from files; return the reason if some remain."""
         while await self.worker.run_ready(DELETE_JOB):
             pass
         return await self.memory.maintenance.erasure.run()
 
     async def start(self) -> None:
-        """Open everything and begin to work; `close` must follow, also when this raises."""
+        """Open everything and start to work. Call `close` afterwards, even if this raises."""
         await self.observability.start(self._exit_stack)
         await self._open()
         await self._start_jobs()
@@ -153,32 +153,32 @@ class Rookery:
         self._exit_stack.push_async_callback(self.tools.gateway.aclose)
         self._exit_stack.push_async_callback(self.tools.similarity_cache.aclose)
         await self._start_webhooks()
-        brain = (self.memory.recall_buffer.run(), self.memory.training.run(), self.memory.retention.run())
-        rest = (
+        memory_tasks = (self.memory.recall_buffer.run(), self.memory.training.run(), self.memory.retention.run())
+        other_tasks = (
             self.observability.platform_metrics.measure_loop_lag(),
             self.tools.logins.run(),
             self.server_health_publisher.run(),
             self._warm_up_engines(),
         )
-        for work in (*brain, run_periodic_tasks(self.periodic_tasks), *rest):
+        for work in (*memory_tasks, run_periodic_tasks(self.periodic_tasks), *other_tasks):
             self._tasks.append(asyncio.create_task(work))
         self._exit_stack.push_async_callback(self.agents.sessions.streams.aclose)
         self._exit_stack.push_async_callback(self._stop_tasks)
 
     async def start_worker(self) -> None:
         """
-        Open everything and run jobs, webhooks and periodic tasks, without HTTP; `close` must follow, also when this raises.
+        Open everything and run jobs, webhooks and periodic tasks without HTTP. Call `close` afterwards, even if this raises.
 
-        No tool server is started, so what is learned from tool servers is left to processes that serve.
+        No tool server is started, so tasks that need tool servers are left to processes that serve.
         """
         await self.observability.start(self._exit_stack)
         await self._open()
         await self._start_jobs()
         self._exit_stack.push_async_callback(self.tools.similarity_cache.aclose)
         await self._start_webhooks()
-        chores = [chore for chore in self.periodic_tasks if chore.run != self.tools.search.preload_embeddings]
-        brain = (self.memory.recall_buffer.run(), self.memory.training.run(), self.memory.retention.run())
-        for work in (*brain, run_periodic_tasks(chores), self._warm_up_engines()):
+        periodic_tasks = [task for task in self.periodic_tasks if task.run != self.tools.search.preload_embeddings]
+        memory_tasks = (self.memory.recall_buffer.run(), self.memory.training.run(), self.memory.retention.run())
+        for work in (*memory_tasks, run_periodic_tasks(periodic_tasks), self._warm_up_engines()):
             self._tasks.append(asyncio.create_task(work))
         self._exit_stack.push_async_callback(self._stop_tasks)
 
@@ -192,25 +192,25 @@ class Rookery:
         self._exit_stack.push_async_callback(self.webhooks.dispatcher.stop)
 
     def close_streams(self) -> None:
-        """End what would keep requests in work for long: the server stops. From any thread or signal."""
+        """Close long-running requests, because the server is stopping. Safe in any thread and in signal handlers."""
         self.tools.gateway.close_streams()
         self.agents.notifier.close()
         self.agents.sessions.streams.close_streams()
 
     async def close(self) -> None:
-        """Stop what runs, write what is buffered, let go of everything; each step within its bound. A store that is down does not raise."""
+        """Stop all tasks, write buffered data and release all resources, each within a time limit. An unavailable store does not raise."""
         try:
             await self._exit_stack.aclose()
-        except OUTAGES as error:  # every step was taken; what could not be written is lost
+        except OUTAGES as error:  # every step was tried; unwritten data is lost
             _log.error("stopped.not_all_written", reason=error.message)
 
     @asynccontextmanager
     async def open_for_command(self, *, require_database: bool = True) -> AsyncGenerator[Rookery]:
         """
-        Open the stores for one command: no worker runs here, and no tool server.
+        Open the stores for one command, without jobs and tool servers.
 
         Args:
-            require_database: Raise EngineUnavailable if the record store is down; a diagnosis goes on.
+            require_database: Raise EngineUnavailable if the record store is unavailable. False for a diagnosis.
         """
         try:
             try:
@@ -223,33 +223,33 @@ class Rookery:
             await self.close()
 
     async def create_first_keys(self) -> FirstRunResult:
-        """Make the secret key, the first workspace and its keys, once in the life of a store."""
+        """Create the secret key, the first workspace and its keys, once per store."""
         await self.sealing.sealer.start()
         return await create_first_keys(self.db, self.access.bcrypt, self.access.audit, self.clock)
 
     async def _open(self) -> None:
-        closing = self._exit_stack.push_async_callback
-        closing(self.db.close)
-        closing(self.counter.close)
-        closing(self.embedder.close)
-        closing(self.memory.previous_engines.close)
-        closing(self.texts.close)
-        closing(self.vectors.close)
+        on_close = self._exit_stack.push_async_callback
+        on_close(self.db.close)
+        on_close(self.counter.close)
+        on_close(self.embedder.close)
+        on_close(self.memory.previous_engines.close)
+        on_close(self.texts.close)
+        on_close(self.vectors.close)
         self._exit_stack.callback(self.access.bcrypt.close)
         self._exit_stack.callback(self.access.key_cache.close)
-        closing(self.access.usage.close)
-        closing(self.memory.recall_buffer.flush)
-        closing(self.memory.training.flush)
-        closing(self.tools.journal.aclose)
-        closing(self.webhooks.client.close)
+        on_close(self.access.usage.close)
+        on_close(self.memory.recall_buffer.flush)
+        on_close(self.memory.training.flush)
+        on_close(self.tools.journal.aclose)
+        on_close(self.webhooks.client.close)
         await self.db.lookup(lambda tx: tx.fetch_one(_SELECT_ONE))
 
     async def require_matching_dimension(self) -> None:
         """
-        Do nothing if the embedder's vectors are as wide as they must be, or if that cannot be known now.
+        Check that the embedder's vectors have the configured dimension, unless the embedder is unavailable.
 
         Raises:
-            WrongSettings: They are not.
+            WrongSettings: The dimension differs.
         """
         try:
             await self.embedder.check()
@@ -262,7 +262,7 @@ class Rookery:
         await asyncio.wait(self._tasks, timeout=_CLOSE_TIMEOUT_S)
 
     async def _warm_up_engines(self) -> None:
-        """Get the engines ready before the first question."""
+        """Start the engines before the first request needs them."""
         await asyncio.gather(
             _log_failure("embedder", self.embedder.warm()),
             _log_failure("vectors", self.vectors.start()),
@@ -273,7 +273,7 @@ class Rookery:
 async def _log_failure(name: str, starting: Awaitable[None]) -> None:
     try:
         await starting
-    except Exception as error:  # noqa: BLE001 - the same error answers whoever needs the engine
+    except Exception as error:  # noqa: BLE001 - requests that need the engine get the same error
         _log.warning(f"{name}.not_ready", reason=str(error))
 
 
@@ -281,13 +281,13 @@ def build_platform(
     settings: Settings, *, clock: Clock = utc_now, ids: IdFactory = uuid7, environment: Mapping[str, str] | None = None
 ) -> Rookery:
     """
-    Put the platform together as *settings* say; no file and no connection is opened yet.
+    Build the platform according to *settings*. No file and no connection is opened.
 
     Args:
-        environment: What `${NAME}` in servers.json stands for; None: this process's.
+        environment: The variables that `${NAME}` in servers.json refers to. None: those of this process.
 
     Raises:
-        WrongSettings: An engine's address that cannot be, or a combination that cannot work.
+        WrongSettings: The URL of an engine is invalid, or settings contradict each other.
     """
     metrics = Metrics()
     db = InstrumentedDatabase(open_database(settings.database_url.reveal(), data_dir=settings.data_dir), metrics)
@@ -316,7 +316,7 @@ def build_platform(
         tool_calls=tool_calls,
         keys=access.guard,
     )
-    brain = BrainServer(
+    memory_server = BrainServer(
         remember=memory.remember,
         records=memory.records,
         recall=memory.recall,
@@ -329,7 +329,7 @@ def build_platform(
     disk_space = DiskSpace(settings.data_dir if db.dialect == "sqlite" else None, min_free_bytes=settings.min_free_disk_mb * _MIB)
     tools = build_tools(
         settings,
-        builtins=[brain, AgentsServer.from_services(agents)],
+        builtins=[memory_server, AgentsServer.from_services(agents)],
         db=db,
         bus=bus,
         clock=clock,
@@ -354,9 +354,12 @@ def build_platform(
         clock=clock,
         ids=ids,
     )
-    work = MemoryJobs(db=db, indexer=memory.indexer, clock=clock)
-    probes, observation = _build_probes(db, indexes, access.limiter, counter, tools.catalogue), build_observability(settings, metrics, bus)
-    observation.platform_metrics.add_sources(
+    memory_jobs = MemoryJobs(db=db, indexer=memory.indexer, clock=clock)
+    probes, observability = (
+        _build_probes(db, indexes, access.limiter, counter, tools.catalogue),
+        build_observability(settings, metrics, bus),
+    )
+    observability.platform_metrics.add_sources(
         MetricTargets(jobs, access.bcrypt, access.limiter, access.usage, tools.catalogue, tools.sessions, tools.journal, probes)
     )
     return Rookery(
@@ -365,7 +368,9 @@ def build_platform(
         db=db,
         bus=bus,
         jobs=jobs,
-        worker=JobWorker(jobs, [observation.platform_metrics.instrument_kind(kind) for kind in work.kinds()], lease_s=settings.job_lease_s),
+        worker=JobWorker(
+            jobs, [observability.platform_metrics.instrument_kind(kind) for kind in memory_jobs.kinds()], lease_s=settings.job_lease_s
+        ),
         access=access,
         sealing=sealing,
         memory=memory,
@@ -377,7 +382,7 @@ def build_platform(
         vectors=vector_index,
         texts=text_index,
         counter=counter,
-        observability=observation,
+        observability=observability,
         disk_space=disk_space,
         probes=probes,
         periodic_tasks=[
@@ -391,7 +396,7 @@ def build_platform(
 
 
 def _list_purgers(jobs: JobQueue, clock: Clock) -> list[Purger]:
-    """Return what takes out a workspace that is deleted, from every table that is not access' own."""
+    """Return the functions that delete a workspace's rows from all tables of other domains than access."""
     return [
         MemoryPurge(jobs, clock),
         tool_calls.purge,
@@ -419,10 +424,10 @@ def _build_sealing(settings: Settings, db: Database, clock: Clock, ids: IdFactor
 def _list_periodic_tasks(
     settings: Settings, db: Database, access: AccessServices, *, sealing: SealingServices, tools: ToolServices, clock: Clock
 ) -> list[PeriodicTask]:
-    kept = timedelta(days=settings.tool_calls_days)
+    retention = timedelta(days=settings.tool_calls_days)
 
-    async def forget_tool_calls() -> int:
-        before = clock() - kept
+    async def delete_old_tool_calls() -> int:
+        before = clock() - retention
         return await db.write(lambda tx: tool_calls.delete_calls(tx, called_before=before))
 
     return [
@@ -431,7 +436,7 @@ def _list_periodic_tasks(
         PeriodicTask(name="API keys that expired", interval_s=60, run=access.api_keys.announce_expired),
         PeriodicTask(name="agent keys that expired", interval_s=60, run=access.agent_keys.announce_expired),
         PeriodicTask(name="old usage rows", interval_s=3600, run=access.usage.delete_old_calls),
-        PeriodicTask(name="old tool rows", interval_s=3600, run=forget_tool_calls),
+        PeriodicTask(name="old tool rows", interval_s=3600, run=delete_old_tool_calls),
         PeriodicTask(name="meanings of new tools", interval_s=10, run=tools.search.preload_embeddings),
         PeriodicTask(name="file with the first keys", interval_s=600, run=FirstKeysFile(settings.data_dir, db, clock).delete_if_unneeded),
         PeriodicTask(name="old kept answers", interval_s=600, run=sealing.idempotency_store.delete_expired),
@@ -467,8 +472,8 @@ def _build_probes(
         return "counting locally" if limiter.is_local else "ok"
 
     async def servers() -> str:
-        # Why not is in the log alone: this answer needs no key, and the reason names files and variables.
-        return "ok" if catalogue.file_state.error is None else "servers.json is broken; the servers read before are kept"
+        # The reason is only logged. This response needs no key, and the reason contains names of files and variables.
+        return "ok" if catalogue.file_state.error is None else "servers.json is invalid; the last valid version is in use"
 
     return {
         "database": database,

@@ -329,7 +329,7 @@ async def test_a_broken_file_of_servers_is_told_by_readiness_without_its_content
     await eventually(lambda: _is_degraded(nest))
 
     answer = await nest.caller(None).get("/readyz")
-    assert (answer.status_code, answer.json()["engines"]["servers"]) == (200, "servers.json is broken; the servers read before are kept")
+    assert (answer.status_code, answer.json()["engines"]["servers"]) == (200, "servers.json is invalid; the last valid version is in use")
 
 
 async def _is_degraded(nest: House) -> bool:
