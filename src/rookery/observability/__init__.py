@@ -1,4 +1,4 @@
-"""What tells an operator how it goes: metrics, traces, and a line for each request."""
+"""Observability for operators: metrics, traces and the access log."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ __all__ = ["MetricTargets", "Observability", "build_observability"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observability:
     """
-    The parts.
+    The parts of observability.
 
     Attributes:
-        tracer: None: nothing is traced.
-        metrics_server: None: metrics are shown to keys alone.
+        tracer: None if tracing is off.
+        metrics_server: None if metrics are served only to keys.
     """
 
     metrics: Metrics
@@ -36,21 +36,21 @@ class Observability:
     tracer: Tracer | None
     metrics_server: MetricsServer | None
 
-    async def start(self, running: AsyncExitStack) -> None:
-        """Open what there is to open, closed with *running*: last of all, so that the end is seen too."""
+    async def start(self, exit_stack: AsyncExitStack) -> None:
+        """Start the tracer and the metrics server. *exit_stack* closes them last, so that they cover the shutdown."""
         if self.tracer is not None:
-            running.push_async_callback(self.tracer.close)
+            exit_stack.push_async_callback(self.tracer.close)
         if self.metrics_server is not None:
             await self.metrics_server.start()
-            running.push_async_callback(self.metrics_server.aclose)
+            exit_stack.push_async_callback(self.metrics_server.aclose)
 
 
 def build_observability(settings: Settings, metrics: Metrics, bus: EventBus) -> Observability:
     """
-    Return what *settings* ask for; nothing is opened yet.
+    Return the observability according to *settings*. Nothing is opened.
 
     Raises:
-        WrongSettings: ROOKERY_TRACES cannot be.
+        WrongSettings: ROOKERY_TRACES is invalid.
     """
     trusted = parse_proxies(settings.trusted_proxies)
 

@@ -1,8 +1,7 @@
 """
-Which figures the platform shows beyond those of HTTP and of the record store, and where each comes from.
+The metrics of the platform, beyond those of HTTP and of the record store, and their sources.
 
-No label is ever a workspace, a key or anything that a caller wrote: kinds, modes, codes, engines, and tool servers with tools that
-were seen to exist.
+No label is ever a workspace, a key or a text of a caller. Labels are kinds, modes, codes, engines, and known tool servers and tools.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from rookery.tools.models import HealthStatus
 from rookery.tools.supervision.session_pool import SessionPool
 
 _LAG_INTERVAL_S = 0.05
-"""A look costs some microseconds; of what is as short as this, most is not seen."""
+"""Interval of the lag measurement. It costs some microseconds; most delays shorter than the interval are missed."""
 _LAG_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _MAX_SERVERS = 200
 
@@ -47,7 +46,7 @@ Probes = Mapping[str, Callable[[], Awaitable[str]]]
 
 @dataclass(frozen=True, slots=True)
 class MetricTargets:
-    """What has figures to read."""
+    """The objects whose state is read during a scrape."""
 
     jobs: JobQueue
     bcrypt: Bcrypt
@@ -60,27 +59,31 @@ class MetricTargets:
 
 
 class PlatformMetrics:
-    """Counts what happens, and reads what stands; `measure_loop_lag` watches the event loop."""
+    """Counts events and reads states. `measure_loop_lag` measures the delay of the event loop."""
 
     def __init__(self, metrics: Metrics, bus: EventBus) -> None:
         self._catalogue: Catalogue | None = None
-        self._batches = metrics.add_histogram("rookery_job_batch_duration_seconds", "One batch of jobs in work.", "kind")
+        self._batches = metrics.add_histogram("rookery_job_batch_duration_seconds", "Duration of one batch of jobs.", "kind")
         self._jobs = metrics.add_counter(
-            "rookery_jobs_run_total", "Jobs that were worked, by how it ended: done, failed or paused.", "kind", "outcome"
+            "rookery_jobs_run_total", "Jobs that were run, by outcome: done, failed or paused.", "kind", "outcome"
         )
-        self._recalls = metrics.add_histogram("rookery_recall_duration_seconds", "Recalls, without HTTP and the key.", "mode")
+        self._recalls = metrics.add_histogram(
+            "rookery_recall_duration_seconds", "Duration of a recall, without HTTP and the check of the key.", "mode"
+        )
         self._changes = metrics.add_counter(
-            "rookery_memory_changes_total", "Memories stored, superseded, deleted, archived, restored, re-indexed by a command.", "change"
+            "rookery_memory_changes_total",
+            "Memories stored, superseded, deleted, archived, restored, or re-indexed by a command.",
+            "change",
         )
         self._calls = metrics.add_counter(
-            "rookery_tool_calls_total", "Tool calls, by how they ended: ok, or the code of the error.", "server", "tool", "outcome"
+            "rookery_tool_calls_total", "Tool calls, by outcome: ok, or the error code.", "server", "tool", "outcome"
         )
         self._call_durations = metrics.add_histogram(
-            "rookery_tool_call_duration_seconds", "Tool calls, refused ones too.", "server", "tool"
+            "rookery_tool_call_duration_seconds", "Duration of a tool call, including rejected calls.", "server", "tool"
         )
         self._lag = metrics.add_histogram(
             "rookery_event_loop_lag_seconds",
-            f"How late the event loop woke up, looked at every {_LAG_INTERVAL_S} s.",
+            f"Delay of the event loop, measured every {_LAG_INTERVAL_S} s.",
             bounds=_LAG_BUCKETS_S,
         )
         self._metrics = metrics
@@ -88,18 +91,18 @@ class PlatformMetrics:
         self._subscribe(bus)
 
     def add_sources(self, targets: MetricTargets) -> None:
-        """Read these when somebody asks; once."""
+        """Add the sources of states. Call this once."""
         self._catalogue = targets.catalogue
         for source in _build_sources(targets, self._kinds):
             self._metrics.add_source(source)
 
     def instrument_kind(self, kind: JobKind) -> JobKind:
-        """Return *kind* with its batches counted."""
+        """Return a copy of *kind* whose batches are counted and timed."""
         self._kinds.append(kind.name)
         return dataclasses.replace(kind, handler=self._instrument_handler(kind.name, kind.handler))
 
     async def measure_loop_lag(self) -> NoReturn:
-        """Look how late the event loop is, until cancelled."""
+        """Measure the delay of the event loop until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + _LAG_INTERVAL_S
@@ -145,49 +148,49 @@ def _outcome_label(outcome: JobOutcome) -> str:
             assert_never(outcome)
 
 
-def _build_sources(watched: MetricTargets, kinds: Sequence[str]) -> list[MetricSource]:
+def _build_sources(targets: MetricTargets, kinds: Sequence[str]) -> list[MetricSource]:
     async def build() -> Sequence[MetricSample]:
         return [("rookery_build_info", (metadata.version("rookery"), platform.python_version()), 1)]
 
     async def jobs() -> Sequence[MetricSample]:
         samples: list[MetricSample] = []
-        found = await watched.jobs.get_stats()
-        for kind in {*kinds, *found}:
-            standing = found.get(kind, _EMPTY_STATS)
+        all_stats = await targets.jobs.get_stats()
+        for kind in {*kinds, *all_stats}:
+            stats = all_stats.get(kind, _EMPTY_STATS)
             samples += [
-                ("rookery_jobs_waiting", (kind,), standing.waiting),
-                ("rookery_jobs_failed", (kind,), standing.failed),
-                ("rookery_jobs_oldest_age_seconds", (kind,), standing.oldest_age.total_seconds()),
+                ("rookery_jobs_waiting", (kind,), stats.waiting),
+                ("rookery_jobs_failed", (kind,), stats.failed),
+                ("rookery_jobs_oldest_age_seconds", (kind,), stats.oldest_age.total_seconds()),
             ]
         return samples
 
     async def access() -> Sequence[MetricSample]:
         return [
-            ("rookery_bcrypt_runs_total", (), watched.bcrypt.run_count),
-            ("rookery_bcrypt_pending", (), watched.bcrypt.pending_count),
-            ("rookery_usage_rows_dropped_total", (), watched.usage.dropped_count),
-            ("rookery_rate_limits_local", (), float(watched.limiter.is_local)),
+            ("rookery_bcrypt_runs_total", (), targets.bcrypt.run_count),
+            ("rookery_bcrypt_pending", (), targets.bcrypt.pending_count),
+            ("rookery_usage_rows_dropped_total", (), targets.usage.dropped_count),
+            ("rookery_rate_limits_local", (), float(targets.limiter.is_local)),
         ]
 
     async def tools() -> Sequence[MetricSample]:
         samples: list[MetricSample] = [
-            ("rookery_tool_call_rows_lost_total", (), watched.tool_calls.lost),
-            ("rookery_tool_call_rows_unwritten", (), watched.tool_calls.unwritten),
+            ("rookery_tool_call_rows_lost_total", (), targets.tool_calls.lost),
+            ("rookery_tool_call_rows_unwritten", (), targets.tool_calls.unwritten),
         ]
-        for server in watched.catalogue.list_shared_servers()[:_MAX_SERVERS]:
-            now, sessions = watched.sessions.get_health_state(server).health, watched.sessions.list_sessions(server.key)
+        for server in targets.catalogue.list_shared_servers()[:_MAX_SERVERS]:
+            now, sessions = targets.sessions.get_health_state(server).health, targets.sessions.list_sessions(server.key)
             samples += [("rookery_tool_server_health", (server.id, health.value), float(health is now)) for health in HealthStatus]
             samples += [
                 ("rookery_tool_sessions_open", (server.id,), sum(session.is_open for session in sessions)),
                 ("rookery_tool_calls_in_flight", (server.id,), sum(session.in_flight for session in sessions)),
-                ("rookery_tool_session_falls_total", (server.id,), watched.sessions.failure_counts[server.id]),
-                ("rookery_tool_breakers_open", (server.id,), watched.sessions.count_open_breakers(server.key)),
+                ("rookery_tool_session_falls_total", (server.id,), targets.sessions.failure_counts[server.id]),
+                ("rookery_tool_breakers_open", (server.id,), targets.sessions.count_open_breakers(server.key)),
             ]
         return samples
 
     async def engines() -> Sequence[MetricSample]:
-        names = list(watched.probes)
-        states = await asyncio.gather(*(_is_up(watched.probes[name]) for name in names))
+        names = list(targets.probes)
+        states = await asyncio.gather(*(_is_up(targets.probes[name]) for name in names))
         return [("rookery_engine_up", (name,), float(state)) for name, state in zip(names, states, strict=True)]
 
     return [
@@ -203,7 +206,7 @@ async def _is_up(probe: Callable[[], Awaitable[str]]) -> bool:
     try:
         async with asyncio.timeout(SOURCE_TIMEOUT_S / 2):
             return await probe() == "ok"
-    except Exception:  # noqa: BLE001 - whatever an engine raises, it is not up; /readyz tells why
+    except Exception:  # noqa: BLE001 - any exception means that the engine is not up; /readyz shows the reason
         return False
 
 
@@ -211,75 +214,82 @@ _EMPTY_STATS = JobQueueStats(waiting=0, failed=0, oldest_age=timedelta())
 
 _BUILD_METRICS = (
     MetricDescription(
-        name="rookery_build_info", kind="gauge", help_text="Always 1; what runs is in the labels.", labels=("version", "python")
+        name="rookery_build_info",
+        kind="gauge",
+        help_text="Always 1; the labels are the versions of Rookery and Python.",
+        labels=("version", "python"),
     ),
 )
 _JOB_METRICS = (
     MetricDescription(
         name="rookery_jobs_waiting",
         kind="gauge",
-        help_text="Jobs that are not done, those in work included; of the whole store.",
+        help_text="Jobs of the whole store that are not done, including those in progress.",
         labels=("kind",),
     ),
     MetricDescription(
         name="rookery_jobs_failed",
         kind="gauge",
-        help_text="Jobs that failed for good, and are tried again daily; of the whole store.",
+        help_text="Jobs of the whole store that have failed and are retried daily.",
         labels=("kind",),
     ),
     MetricDescription(
         name="rookery_jobs_oldest_age_seconds",
         kind="gauge",
-        help_text="How long the oldest job has been waiting; of the whole store.",
+        help_text="Age of the oldest waiting job of the whole store.",
         labels=("kind",),
     ),
 )
 _ACCESS_METRICS = (
-    MetricDescription(name="rookery_bcrypt_runs_total", kind="counter", help_text="How often bcrypt was run to check a secret."),
-    MetricDescription(name="rookery_bcrypt_pending", kind="gauge", help_text="Secrets being hashed or checked, or waiting for it."),
+    MetricDescription(name="rookery_bcrypt_runs_total", kind="counter", help_text="Runs of bcrypt to check a secret."),
+    MetricDescription(name="rookery_bcrypt_pending", kind="gauge", help_text="Secrets that are being hashed or checked, or wait for it."),
     MetricDescription(
-        name="rookery_usage_rows_dropped_total", kind="counter", help_text="Rows of usage lost because the record store was down for long."
+        name="rookery_usage_rows_dropped_total",
+        kind="counter",
+        help_text="Usage records lost because the record store was unavailable for too long.",
     ),
     MetricDescription(
-        name="rookery_rate_limits_local", kind="gauge", help_text="1: the counter store is down, and this process counts alone."
+        name="rookery_rate_limits_local",
+        kind="gauge",
+        help_text="1: the counter store is unavailable, and this process counts on its own.",
     ),
 )
 _TOOL_METRICS = (
     MetricDescription(
         name="rookery_tool_call_rows_lost_total",
         kind="counter",
-        help_text="Rows of tool calls that could not be written: of no form that the record store takes, or left when the server stopped.",
+        help_text="Records of tool calls that could not be written: invalid for the record store, or unwritten when the server stopped.",
     ),
     MetricDescription(
         name="rookery_tool_call_rows_unwritten",
         kind="gauge",
-        help_text="Rows of tool calls that wait for the record store. At 10,000, calls are refused until they are written.",
+        help_text="Records of tool calls that wait to be written. At 10,000, calls are rejected until they are written.",
     ),
     MetricDescription(
         name="rookery_tool_server_health",
         kind="gauge",
-        help_text="1 for the health that a tool server has, as this process sees it; 0 for the others.",
+        help_text="1 for the current health of a tool server according to this process; 0 for the other values.",
         labels=("server", "health"),
     ),
     MetricDescription(name="rookery_tool_sessions_open", kind="gauge", help_text="Open sessions with a tool server.", labels=("server",)),
     MetricDescription(
-        name="rookery_tool_calls_in_flight", kind="gauge", help_text="Calls that a tool server is working on.", labels=("server",)
+        name="rookery_tool_calls_in_flight", kind="gauge", help_text="Calls that a tool server is processing.", labels=("server",)
     ),
     MetricDescription(
         name="rookery_tool_session_falls_total",
         kind="counter",
-        help_text="How often a session with a tool server ended by itself or could not be opened.",
+        help_text="Sessions with a tool server that failed or could not be opened.",
         labels=("server",),
     ),
     MetricDescription(
         name="rookery_tool_breakers_open",
         kind="gauge",
-        help_text="Sessions with a tool server that fell over and over and are left alone for a while.",
+        help_text="Sessions with a tool server that failed repeatedly and are paused by a circuit breaker.",
         labels=("server",),
     ),
 )
 _ENGINE_METRICS = (
     MetricDescription(
-        name="rookery_engine_up", kind="gauge", help_text="1: the engine answers; the same question as /readyz asks.", labels=("engine",)
+        name="rookery_engine_up", kind="gauge", help_text="1: the engine responds, as in /readyz; 0: it does not.", labels=("engine",)
     ),
 )
